@@ -7,16 +7,18 @@ Verdicts on waste need 30 hours of a series; what is said here of a shorter job 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
 
+from ..classify.features.rest import rested_since
 from ..classify.judge import judge
 from ..classify.types import NodeFacts, Verdicts
-from ..core.advice_types import Advice, Finding, Recommendation
-from ..core.card_types import Asked, Card, CardPrice, CardState, Compared, Course, Judged, Use
+from ..core.advice_types import Advice, Recommendation
+from ..core.card_types import COURSE_SPANS, Asked, Card, CardPrice, CardState, Compared, Course, Judged, Use
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import price_words
 from ..core.frame import Frame
@@ -26,10 +28,11 @@ from ..core.verdict_types import WorkloadVerdict
 from ..recommend.energy_accounts import energy_accounts
 from ..recommend.pricing import PriceBook, with_costs
 from ..rulebook import Rulebook
+from ..state.cards import knows_less
 from ..telemetry.job_table import job_names
-from .measured import course_of, use_of
-from .runs import RUNNING_SECONDS
+from .runs import RUNNING_SECONDS, Run
 
+Earlier = Sequence[tuple[float, float | None]]  # GPU-hours and SM activity of earlier runs of a series
 # Less than this much of a job's life, or of its data, tells nothing of the rest: one rollup of a minute is no evidence.
 ENOUGH_SECONDS = 300.0
 ENOUGH_OBSERVED = 0.5
@@ -77,58 +80,49 @@ _BY_REST = {
 }  # fmt: skip
 
 
-def next_step(
-    w: WorkloadVerdict, judged: Judged, use: Use, *, state: CardState, elapsed_seconds: float,
-    findings: Sequence[Finding] = (), recommendations: Sequence[Recommendation] = (),
-) -> CodedText:  # fmt: skip
-    """What to do next. `elapsed_seconds`: of its life; `findings`, `recommendations`: those of this workload alone."""
-    life, total, unused = span(elapsed_seconds), len(w.gpus), use.unused or 0
+def next_step(w: WorkloadVerdict, judged: Judged, use: Use, state: CardState, advice: Advice | None) -> CodedText:
+    """What to do next. `advice`: None where there are no recommendations."""
+    seconds, total, unused = w.end - w.start, len(w.gpus), use.unused or 0
+    life, is_long = span(seconds), seconds >= _UNUSED_SECONDS
     if w.features.get("fault_share", 0.0) > 0.0:
-        return CodedText(
-            "card-telemetry-fault", "Fix telemetry first: signals contradict one another; run 'skuwise doctor'."
-        )
-    if elapsed_seconds < ENOUGH_SECONDS or use.observed < ENOUGH_OBSERVED:
+        text = "Fix telemetry first: signals contradict one another; run 'skuwise doctor'."
+        return coded("card-telemetry-fault", text)
+    if seconds < ENOUGH_SECONDS or use.observed < ENOUGH_OBSERVED:
         text = "Too little data: {observed:.0%} of {life} observed."
         return coded("card-too-little", text, observed=use.observed, life=life)
-    if unused >= total > 0 and elapsed_seconds >= _UNUSED_SECONDS:
+    if unused >= total > 0 and is_long:
         if state == "running":
             return coded("card-never-worked", "Cancel it or fix it: no GPU activity in {life}.", life=life)
-        return CodedText("card-never-used", "Request no GPU: it never used one. Check that the program finds its GPUs.")
+        return coded("card-never-used", "Request no GPU: it never used one. Check that the program finds its GPUs.")
     if use.idle_since is not None and w.end - use.idle_since >= _RESTS_SECONDS:
         code, text = _BY_REST.get(w.kind.label) or _BY_REST["running" if state == "running" else "ended"]
         return coded(f"card-{code}", text, rest=span(w.end - use.idle_since))
-    if unused and elapsed_seconds >= _UNUSED_SECONDS and w.gpu_part >= 1:
-        text = "Reduce to {used} GPU{s}: {unused} of {all} did nothing."
-        s = "" if total - unused == 1 else "s"
-        return coded("card-unused-gpus", text, used=total - unused, s=s, unused=unused, all=total)
-    if (step := _first_recommended(recommendations)) is not None:
-        return step
+    if unused and is_long and w.gpu_part >= 1:
+        used, text = total - unused, "Reduce to {used} GPU{s}: {unused} of {all} did nothing."
+        return coded("card-unused-gpus", text, used=used, s="" if used == 1 else "s", unused=unused, all=total)
+    for r in advice.recommendations if advice else ():
+        if r.workload == w.id and r.action in _BY_ACTION and not r.blocked_by and r.decision is None:
+            return _recommended(r)
     share = judged.time_shares.get(judged.bottleneck, 0.0)
     if judged.bottleneck in _BY_BOTTLENECK and share >= _MAIN_SHARE:
         return coded(f"card-{judged.bottleneck}", _BY_BOTTLENECK[judged.bottleneck], share=share)
-    for finding in findings:
-        if finding.rule in _BY_RULE:
-            return CodedText(f"card-finding-{finding.rule}", _BY_RULE[finding.rule], {"finding": finding.id})
-    if use.mem_peak_bytes is not None and use.mem_total_bytes and use.sm_active is not None and w.gpu_part >= 1:
-        share = use.mem_peak_bytes / use.mem_total_bytes
-        if elapsed_seconds >= _SMALL_SECONDS and share <= _SMALL_MEMORY and use.sm_active <= _SMALL_SM:
-            text = "Try a smaller GPU or a MIG instance: memory peak {share:.0%}, SM activity {sm:.0%}."
-            return coded("card-small", text, share=share, sm=use.sm_active)
-    return CodedText("card-nothing", "Nothing to change.")
+    for f in advice.findings if advice else ():
+        if f.workload == w.id and f.rule in _BY_RULE:
+            return coded(f"card-finding-{f.rule}", _BY_RULE[f.rule], finding=f.id)
+    peak = use.mem_peak_bytes / use.mem_total_bytes if use.mem_peak_bytes is not None and use.mem_total_bytes else 1.0
+    sm = 1.0 if use.sm_active is None else use.sm_active
+    if seconds >= _SMALL_SECONDS and w.gpu_part >= 1 and peak <= _SMALL_MEMORY and sm <= _SMALL_SM:
+        text = "Try a smaller GPU or a MIG instance: memory peak {share:.0%}, SM activity {sm:.0%}."
+        return coded("card-small", text, share=peak, sm=sm)
+    return coded("card-nothing", "Nothing to change.")
 
 
-def _first_recommended(recommendations: Sequence[Recommendation]) -> CodedText | None:
-    """The first that nothing blocks and nobody has decided on."""
-    for one in recommendations:
-        if one.action in _BY_ACTION and not one.blocked_by and one.decision is None:
-            to = one.target
-            same = to.gpu_sku == one.source.gpu_sku and to.node_sku is not None
-            node = f" ({to.node_sku})" if to.node_sku and not same else ""
-            sku = (to.node_sku if same else to.gpu_sku) or "another GPU"
-            single = one.action == "reduce-gpus" and to.gpu_count == 1
-            text = "Reduce to 1 GPU." if single else _BY_ACTION[one.action]
-            return coded(f"card-{one.action}", text, count=to.gpu_count, sku=sku, node=node)
-    return None
+def _recommended(r: Recommendation) -> CodedText:
+    source, to = r.source, r.target
+    is_same_gpu = to.gpu_sku == source.gpu_sku and to.node_sku is not None
+    sku, node = (to.node_sku, "") if is_same_gpu else (to.gpu_sku, f" ({to.node_sku})" if to.node_sku else "")
+    text = "Reduce to 1 GPU." if r.action == "reduce-gpus" and to.gpu_count == 1 else _BY_ACTION[r.action]
+    return coded(f"card-{r.action}", text, count=to.gpu_count, sku=sku or "another GPU", node=node)
 
 
 @dataclass(frozen=True)
@@ -143,14 +137,14 @@ class JudgedWindow:
     advice: Advice | None
     now: float
 
-    def workload(self, id_: str, job: str | None = None, start: float = 0.0) -> WorkloadVerdict | None:
-        """The workload of this id; else the run of this Slurm job that began nearest to `start`: a job table gives its
-        runs ids of their own."""
+    def workload(self, run: Run) -> WorkloadVerdict | None:
+        """The workload of a run: by its id, else the run of the same Slurm job that began nearest: a job table gives
+        its runs ids of their own."""
         for w in self.workloads:
-            if w.id == id_:
+            if w.id == run.id:
                 return w
-        runs = [w for w in self.workloads if job and w.scheduled.name == "slurm" and job in _numbers(w)]
-        return min(runs, key=lambda w: abs(w.start - start), default=None)
+        runs = [w for w in self.workloads if w.scheduled.name == "slurm" and run.shown_job in _numbers(w)]
+        return min(runs, key=lambda w: abs(w.start - run.start), default=None)
 
 
 def judge_window(
@@ -171,61 +165,55 @@ def judge_window(
 
 
 def card_of(
-    window: JudgedWindow,
-    w: WorkloadVerdict,
-    *,
-    seen_until: float | None = None,
-    life: tuple[float, float] | None = None,
-    earlier: Sequence[tuple[float, float | None]] = (),
-    course: Course | None = None,
-) -> Card:
-    """The card of one workload. `seen_until`: the newest data of its nodes (None: the window's end). `life`: its start
-    and end where the window holds only a part. `earlier`: GPU-hours and SM activity of runs of its series. `course`:
-    finer than the window tells."""
-    start, end = life or (w.start, w.end)
-    end = max(start, end)
+    window: JudgedWindow, w: WorkloadVerdict, *, seen_until: float | None = None, start: float | None = None,
+    earlier: Earlier = (), course: Course | None = None,
+) -> Card:  # fmt: skip
+    """The card of one workload. `seen_until`: the newest data of its nodes (None: the window's end). `start`: when it
+    began, where the window holds only a part of it. `course`: finer than the window tells."""
+    start = w.start if start is None else start
     newest = window.frame.window.end if seen_until is None else seen_until
     scheduled, numbers = w.scheduled, _numbers(w)
     state: CardState = "running" if abs(window.now - newest) <= _FRESH_SECONDS else "unknown"
     running = (scheduled.state or "RUNNING").upper() in ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED")
-    if not running or end < newest - RUNNING_SECONDS:
+    if not running or w.end < newest - RUNNING_SECONDS:
         state = "ended"
-    use = use_of(window.frame, window.verdicts, w)
+    rows = window.frame.workloads
+    pods = rows.loc[rows["workload_id"] == w.id, "pod"] if "pod" in rows else ()
+    pod = next((name for name in map(text, pods) if name), None)
+    use = _use_of(window.frame, window.verdicts, w)
     judged = Judged(
         w.kind.label, w.kind.confidence, w.bottleneck.label, w.bottleneck.confidence,
         {key: value for key, value in w.bottleneck.time_shares.items() if value > 0},
     )  # fmt: skip
     nodes = [n for name in w.nodes if (n := window.verdicts.node(name)) is not None]
-    price = None
-    for node in nodes:
-        found, rate = window.prices.of(node), window.prices.per_gpu_hour(node)
-        if found is not None and rate is not None:
-            price = CardPrice(found.id, rate, found.basis, found.source, found.as_of, price_words(found))
-            break
-    advice, cost, idle = window.advice, w.cost_usd, use.idle_gpu_hours
+    price = next((price for node in nodes if (price := _price_of(window.prices, node)) is not None), None)
+    cost, idle = w.cost_usd, use.idle_gpu_hours
     per_hour = cost / w.gpu_hours if cost is not None and w.gpu_hours > 0 else None
     return Card(
         id=w.id, series_id=w.series_id, name=w.name, cluster=next((n.cluster for n in nodes if n.cluster), None),
-        scheduler=scheduled.name, job_id=numbers[-1] if numbers else None, namespace=w.owner.namespace,
-        pod=_pod(window, w), owner=w.owner, generated_at=window.now, state=state, scheduler_state=scheduled.state,
-        restarts=scheduled.restarts, start=start, end=end, elapsed_seconds=end - start, nodes=w.nodes,
+        scheduler=scheduled.name, job_id=numbers[-1] if numbers else None, namespace=w.owner.namespace, pod=pod,
+        owner=w.owner, generated_at=window.now, state=state, scheduler_state=scheduled.state,
+        restarts=scheduled.restarts, start=start, end=w.end, elapsed_seconds=w.end - start, nodes=w.nodes,
         gpu_sku=w.gpu_sku, gpu_count=len(w.gpus), gpu_part=w.gpu_part, shared=w.shared, basis=w.basis,
-        gpu_hours=w.gpu_hours, asked=_asked(window, w), judged=judged, use=use,
-        course=course or course_of(window.verdicts, w), kwh=w.energy.kwh if w.energy else None,
+        gpu_hours=w.gpu_hours, asked=_asked(window.frame, w, pod), judged=judged, use=use,
+        course=course or _course_of(window.verdicts, w), kwh=w.energy.kwh if w.energy else None,
         energy_basis=w.energy.basis if w.energy else None, cost_usd=cost,
         idle_usd=None if per_hour is None or idle is None else per_hour * idle, price=price,
-        compared=compared_with(earlier, per_hour),
-        next_step=next_step(
-            w, judged, use, state=state, elapsed_seconds=w.end - w.start,
-            findings=[f for f in advice.findings if f.workload == w.id] if advice else (),
-            recommendations=[r for r in advice.recommendations if r.workload == w.id] if advice else (),
-        ),
+        compared=_compared(earlier, per_hour),
+        next_step=next_step(w, judged, use, state, window.advice),
         missing=_missing(w, use, nodes, has_price=price is not None),
         data_since=w.start if w.start - start > _CUT_SECONDS else None,
     )  # fmt: skip
 
 
-def compared_with(earlier: Sequence[tuple[float, float | None]], usd_per_gpu_hour: float | None) -> Compared | None:
+def _price_of(prices: PriceBook, node: NodeFacts) -> CardPrice | None:
+    price, rate = prices.of(node), prices.per_gpu_hour(node)
+    if price is None or rate is None:
+        return None
+    return CardPrice(price.id, rate, price.basis, price.source, price.as_of, price_words(price))
+
+
+def _compared(earlier: Earlier, usd_per_gpu_hour: float | None) -> Compared | None:
     """Medians of earlier runs; their cost at this run's price, so that use is compared and not prices. None: there are
     none."""
     if not earlier:
@@ -236,7 +224,7 @@ def compared_with(earlier: Sequence[tuple[float, float | None]], usd_per_gpu_hou
     return Compared(len(earlier), hours, median(sm) if sm else None, cost)
 
 
-def earlier_in(window: JudgedWindow, w: WorkloadVerdict) -> list[tuple[float, float | None]]:
+def earlier_in(window: JudgedWindow, w: WorkloadVerdict) -> Earlier:
     """Other runs of the same series in the window that began before this one."""
     return [
         (other.gpu_hours, other.features.get("sm_active"))
@@ -245,13 +233,19 @@ def earlier_in(window: JudgedWindow, w: WorkloadVerdict) -> list[tuple[float, fl
     ]
 
 
-def with_kept(card: Card, kept: Sequence[Card]) -> Card:
-    """The card compared with runs of its series that are kept, where telemetry has fewer of them."""
-    others = [one for one in kept if one.id != card.id and one.series_id == card.series_id and one.start < card.start]
+def with_kept(card: Card, kept: Iterable[Card]) -> Card:
+    """The card compared with kept runs of its series, where telemetry has fewer of them; the kept card of the same run
+    where that was made of more of the job's life."""
+    others: dict[str, Card] = {}
+    for other in kept:
+        if other.id == card.id and card.state == "ended" and knows_less(card, other):
+            return other
+        if other.id != card.id and other.series_id == card.series_id and other.start < card.start:
+            others[other.id] = other
     if len(others) <= (card.compared.runs if card.compared else 0):
         return card
     rate = card.cost_usd / card.gpu_hours if card.cost_usd is not None and card.gpu_hours > 0 else None
-    return replace(card, compared=compared_with([(one.gpu_hours, one.use.sm_active) for one in others], rate))
+    return replace(card, compared=_compared([(one.gpu_hours, one.use.sm_active) for one in others.values()], rate))
 
 
 def _numbers(w: WorkloadVerdict) -> list[str]:
@@ -259,25 +253,17 @@ def _numbers(w: WorkloadVerdict) -> list[str]:
     return job_names({"job_id": s.job_id, "array_job_id": s.array_job_id, "array_task_id": s.array_task_id})
 
 
-def _pod(window: JudgedWindow, w: WorkloadVerdict) -> str | None:
-    rows = window.frame.workloads
-    if rows.empty or "pod" not in rows:
-        return None
-    return next((text(pod) for pod in rows.loc[rows["workload_id"] == w.id, "pod"].dropna()), None)
-
-
-def _asked(window: JudgedWindow, w: WorkloadVerdict) -> Asked:
+def _asked(frame: Frame, w: WorkloadVerdict, pod: str | None) -> Asked:
     """What a job table, or the requests of its pods, say that it asked for."""
-    jobs, requests = window.frame.jobs, window.frame.requests
     if w.scheduled.name == "slurm":
         wanted = set(_numbers(w))
-        rows = [row for row in records(jobs) if wanted & set(job_names(row))]
-        if not rows:
+        jobs = [row for row in records(frame.jobs) if wanted & set(job_names(row))]
+        if not jobs:
             return Asked(reason="not in the job table (run 'skuwise slurm import', or use --jobs)")
-        row = min(rows, key=lambda row: abs((known(row.get("started_at")) or 0.0) - w.start))
-        return Asked(known(row.get("gpus")), known(row.get("cpus")), known(row.get("mem_bytes")))
-    pod = _pod(window, w)
-    if pod and not requests.empty:
+        job = min(jobs, key=lambda row: abs((known(row.get("started_at")) or 0.0) - w.start))
+        return Asked(known(job.get("gpus")), known(job.get("cpus")), known(job.get("mem_bytes")))
+    requests = frame.requests
+    if pod and len(requests):
         rows = requests[(requests["pod"] == pod) & (requests["namespace"] == w.owner.namespace)]
         if len(rows):
             return Asked(gpus=float(rows.loc[rows["ts_end"] == rows["ts_end"].max(), "count"].sum()))
@@ -288,30 +274,104 @@ def _asked(window: JudgedWindow, w: WorkloadVerdict) -> Asked:
 
 def _missing(w: WorkloadVerdict, use: Use, nodes: Sequence[NodeFacts], *, has_price: bool) -> Mapping[str, str]:
     """Name of each figure that is missing -> why."""
-    lacking = w.coverage.missing
-    fabric = next((n.fabric.reason for n in nodes if n.fabric is not None and n.fabric.reason), None)
-    if fabric is None and nodes and all(n.fabric is None for n in nodes):
-        fabric = "no fabric port is reported"
-    nvlink = lacking.get("nvlink_tx_bytes_per_second", "no NVLink counters")
-    if nodes and all(n.without_nvlink for n in nodes):
-        nvlink = "this GPU has no NVLink"
-    fault = w.features.get("fault_share", 0.0) > 0.0
-    kwh = w.energy.kwh if w.energy is not None else None
-    energy = "its GPUs are shared" if w.shared else "no energy counter and no power reading is available"
+    told = w.coverage.missing
+    no_port = "no fabric port is reported" if nodes and all(n.fabric is None for n in nodes) else ""
+    unreadable = next((n.fabric.reason for n in nodes if n.fabric is not None and n.fabric.reason), None)
+    is_faulty = w.features.get("fault_share", 0.0) > 0.0
+    nvlink = told.get("nvlink_tx_bytes_per_second", "no NVLink counters")
     why = {
-        "sm_active": (use.sm_active, lacking.get("sm_active", _NOT_REPORTED)),
-        "tensor_active": (use.tensor_active, lacking.get("tensor_active", _NOT_REPORTED)),
-        "mem_peak_bytes": (use.mem_peak_bytes, lacking.get("mem_used_bytes", _NOT_REPORTED)),
-        "fabric": (use.fabric, fabric or "no counters of a compute fabric"),
-        "nvlink": (use.nvlink, nvlink),
+        "sm_active": (use.sm_active, told.get("sm_active", _NOT_REPORTED)),
+        "tensor_active": (use.tensor_active, told.get("tensor_active", _NOT_REPORTED)),
+        "mem_peak_bytes": (use.mem_peak_bytes, told.get("mem_used_bytes", _NOT_REPORTED)),
+        "fabric": (use.fabric, unreadable or no_port or "no counters of a compute fabric"),
+        "nvlink": (
+            use.nvlink,
+            "this GPU has no NVLink" if nodes and all(n.without_nvlink for n in nodes) else nvlink,
+        ),
         "cpu": (use.cpu, "no host metrics in this source"),
         "disk": (use.disk_read_bytes_per_second, "no disk metrics in this source"),
         "idle_gpu_hours": (
-            use.idle_gpu_hours, "the signals contradict one another" if fault else "GPU activity is not measured"
+            use.idle_gpu_hours,
+            "the signals contradict one another" if is_faulty else "GPU activity is not measured",
         ),
-        "kwh": (kwh, energy),
+        "kwh": (
+            w.energy.kwh if w.energy else None,
+            "its GPUs are shared" if w.shared else "no energy counter and no power reading is available",
+        ),
         "cost_usd": (
             w.cost_usd, "its GPUs are shared" if w.shared and has_price else "no price for its nodes is known"
         ),
     }  # fmt: skip
     return {name: reason for name, (value, reason) in why.items() if value is None}
+
+
+def _use_of(frame: Frame, verdicts: Verdicts, w: WorkloadVerdict) -> Use:
+    """The figures of a workload. What is not measured is None."""
+
+    def share(key: str) -> float | None:
+        value = w.features.get(key)
+        return None if value is None or not math.isfinite(value) else min(max(float(value), 0.0), 1.0)
+
+    devices = frame.gpus[frame.gpus["gpu_uuid"].isin(w.gpus)] if len(frame.gpus) else frame.gpus
+    total = known(devices["mem_total_bytes"].max()) if len(devices) else None
+    top = share("mem_max")
+    if top is None:
+        top = known(verdicts.usage_of([w.id], "mem_used_ratio")["mem_used_ratio"].max())
+    disk: list[float | None] = [None, None]
+    if len(host := frame.host):
+        # Bytes per second of each of its nodes while it ran.
+        during = (host["ts"] > w.start) & (host["ts"] - host["interval_seconds"] < w.end) & host["node"].isin(w.nodes)
+        seconds = host.loc[during, "observed_seconds"].to_numpy(float)
+        for at, name in enumerate(("disk_read_bytes_per_second_mean", "disk_write_bytes_per_second_mean")):
+            values = host.loc[during, name].to_numpy(float)
+            told = np.isfinite(values) & (seconds > 0)
+            disk[at] = float(np.average(values[told], weights=seconds[told])) if told.any() else None
+    return Use(
+        min(1.0, max(0.0, w.coverage.fraction)), share("sm_active"), share("tensor_utilization"),
+        share("engine_active"), None if top is None or total is None else min(top, 1.0) * total, total,
+        share("fabric_utilization"), share("nvlink_utilization"), share("cpu"), share("io_wait"), *disk,
+        *rests_of(verdicts, w),
+    )  # fmt: skip
+
+
+def rests_of(verdicts: Verdicts, w: WorkloadVerdict) -> tuple[float | None, float | None, int | None]:
+    """GPU-hours of rest, since when it has rested without a trace of work (Unix seconds; None: it works), and how many
+    GPUs never worked. All None: nothing tells, or signals contradict one another."""
+    rows = verdicts.usage_of([w.id], "idle", "rests", "g", "seconds", "gpu_uuid", "ts")
+    rows = rows[rows["idle"] | rows["g"].notna()]
+    if rows.empty or w.features.get("fault_share", 0.0) > 0.0:
+        return None, None, None
+    idle, rest = rows["idle"].to_numpy(bool), rows["rests"].to_numpy(bool)
+    seconds, end = rows["seconds"].to_numpy(float), rows["ts"].to_numpy(float)
+    # A row at rest ends a work that may have lasted until it began.
+    found = rested_since(np.zeros(len(rows), dtype=np.intp), end - seconds, end, active=~rest, rests=rest, count=1)
+    since = float(found.since[0])
+    return (
+        float(seconds[idle].sum()) / 3600 * w.gpu_part,
+        max(since, w.start) if since < end.max() - 1.0 else None,
+        len(set(w.gpus) - set(rows["gpu_uuid"][~idle])),
+    )
+
+
+def _course_of(verdicts: Verdicts, w: WorkloadVerdict) -> Course:
+    """SM and tensor activity by equal spans of its life, each row spread over the time that it tells of."""
+    life = w.end - w.start
+    rows = verdicts.usage_of([w.id], "ts", "seconds", "sm", "c")
+    if life <= 0 or rows.empty:
+        return Course(w.start, 0.0)
+    count = min(COURSE_SPANS, max(1, round(life / 60.0)))
+    edges = w.start + life / count * np.arange(count + 1)
+    ends = rows["ts"].to_numpy(float)[:, None]
+    begins = ends - np.maximum(rows["seconds"].to_numpy(float), 1.0)[:, None]
+    shared = np.maximum(np.minimum(edges[1:], ends) - np.maximum(edges[:-1], begins), 0.0)
+    levels = []
+    for name in ("sm", "c"):
+        values = rows[name].to_numpy(float)
+        told = np.isfinite(values)
+        levels.append(tuple(map(course_level, values[told] @ shared[told], shared[told].sum(axis=0))))
+    return Course(w.start, life / count, *levels)
+
+
+def course_level(total: float, weight: float) -> float | None:
+    """The mean activity of one span; None: no data."""
+    return round(min(max(float(total / weight), 0.0), 1.0), 2) if weight > 0 else None

@@ -5,25 +5,34 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from ...rules.base.errors import NothingToDo
-from ..core.naming import AmbiguousError, Named, matching, unknown
-from ..core.scalars import text
+from ...rules.base.errors import NothingToDo, SkuwiseError
+from ..core.card_types import Card
+from ..core.frame import Frame
+from ..core.naming import PREFIX_MIN, AmbiguousError, Named, matching, unknown
+from ..core.scalars import known, records, text
 from ..core.timestamps import minute
-from ..core.verdict_types import Owner
+from ..telemetry.job_table import job_names
+from ..telemetry.sqlite.database import open_database
 
 # A run that was seen within so long of its node's newest data is taken to run on: two minutes of rollups and a tick.
 RUNNING_SECONDS = 180.0
 _JOB = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?")
 _NOTHING = "Use a Slurm job ID, a workload ID (w-...), a pod name, NAMESPACE/POD or a workload name."
+_COLUMNS = (
+    "workload_id", "series_id", "name", "scheduler", "job_id", "array_job_id", "array_task_id", "namespace", "pod",
+    "first_seen", "last_seen",
+)  # fmt: skip
+_FOUND, _NEAR = 5000, 500  # runs of one file that are looked at, and whose names are compared with one that nothing has
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a job. Times are Unix seconds. `seen_until`: the newest data of its nodes; `places`: files that have
-    rows of it (empty where the source is a server)."""
+    """One run of a job. Times are Unix seconds. `jobs`: what its scheduler calls it, the id that its user knows last;
+    `seen_until`: the newest data of its nodes; `places`: files that have rows of it (empty: the source is a server)."""
 
     id: str
     series_id: str
@@ -31,66 +40,113 @@ class Run:
     start: float
     end: float
     scheduler: str = "process"
-    job_id: str | None = None
-    task: str | None = None
+    jobs: tuple[str, ...] = ()
     array_job_id: str | None = None
     cluster: str | None = None
     namespace: str | None = None
     pod: str | None = None
-    owner: Owner = field(default_factory=Owner)
     nodes: tuple[str, ...] = ()
     seen_until: float = 0.0
     places: tuple[str, ...] = ()
 
     @property
-    def jobs(self) -> tuple[str, ...]:
-        """What its scheduler calls it: its id, ``22_7`` of an array's task, each with its cluster as well."""
-        own = tuple(dict.fromkeys(one for one in (self.job_id, self.task) if one))
-        if not self.cluster:
-            return own
-        return (*own, *(f"{self.cluster}/{one}" for one in own), *(f"{one}@{self.cluster}" for one in own))
-
-    @property
     def shown_job(self) -> str | None:
-        """The id that its user knows."""
-        return self.task or self.job_id
+        """The id that its user knows: ``22_7`` of an array's task."""
+        return self.jobs[-1] if self.jobs else None
 
-    def named(self, name: str | None = None) -> Named:
-        """For the resolver, under `name`."""
+    def named(self) -> Named:
+        """For the resolver: jobs with their cluster and pods with their namespace as well."""
         job = f", job {self.shown_job}" if self.shown_job else ""
         pod = f", pod {self.namespace}/{self.pod}" if self.pod else ""
-        what = f"{self.name or 'workload'}{job}{pod}"
+        aliases = [*self.jobs, *([self.pod, f"{self.namespace}/{self.pod}"] if self.pod else [])]
+        if self.cluster:
+            aliases += [alias for one in self.jobs for alias in (f"{self.cluster}/{one}", f"{one}@{self.cluster}")]
         when = f"{minute(self.start)} to {minute(self.end)}"
-        return Named(self.id, what, self.name if name is None else name, self.nodes, self.jobs, when)
+        return Named(self.id, f"{self.name or 'workload'}{job}{pod}", self.name, self.nodes, tuple(aliases), when)
 
 
-def run_of(
-    row: Mapping[str, Any], cluster: str | None, nodes: Sequence[str], seen_until: float, places: tuple[str, ...] = ()
-) -> Run | None:
-    """The run of a row of the view ``workloads``; None: without its times."""
+def find_runs(files: Sequence[Path], asked: str | None, say: Callable[[str], None]) -> list[Run]:
+    """The runs in node databases that `asked` may name in any of its ways; None: the newest ones.
+
+    Each file is asked by one SELECT, before any table is made: a card is wanted at once. A file that cannot be read is
+    said and left out; raises SkuwiseError where none can be.
+    """
+    word = (asked or "").strip().encode("utf-8", "backslashreplace").decode()
+    begin = word if word.startswith("w-") else f"w-{word}"
+    parameters = {
+        "word": word, "job": word.rpartition("/")[2].partition("@")[0] or word,
+        "name": word.rpartition("@")[0] or word, "begin": begin,
+        "after": f"{begin}\uffff" if len(word) >= PREFIX_MIN else begin, "most": _NEAR if asked is None else _FOUND,
+    }  # fmt: skip
+    where = "" if asked is None else (
+        "WHERE :word IN (workload_id, job_id, name, pod, namespace || '/' || pod) OR name = :name"
+        " OR :job IN (job_id, array_job_id, array_job_id || '_' || array_task_id)"
+        " OR workload_id BETWEEN :begin AND :after"
+    )  # fmt: skip
+    columns = ", ".join(_COLUMNS)
+    sql = (
+        f"SELECT DISTINCT w.*, u.node, n.cluster, n.last_seen FROM (SELECT {columns} FROM workloads {where}"  # noqa: S608
+        " ORDER BY last_seen DESC LIMIT :most) w LEFT JOIN workload_gpus u ON u.workload_id = w.workload_id"
+        " LEFT JOIN nodes n ON n.node = u.node"
+    )
+    found: list[Run | None] = []
+    problems: list[SkuwiseError] = []
+    for path in files:
+        try:
+            with open_database(path) as reader:
+                for *cells, node, cluster, newest in reader.fetch(sql, parameters):
+                    row = dict(zip(_COLUMNS, cells, strict=True))
+                    found.append(_run_of(row, text(node), text(cluster), newest, (str(path),)))
+        except SkuwiseError as error:
+            problems.append(error)
+            say(f"Ignored: {error}")
+    if problems and len(problems) == len(files):
+        raise problems[0]
+    return _joined(found)
+
+
+def runs_in(frame: Frame) -> list[Run]:
+    """The runs of a frame, as they are listed before one is chosen."""
+    newest, held = newest_data(frame), frame.uses.groupby("workload_id", sort=False)["node"].unique()
+    clusters = {row["node"]: text(row["cluster"]) for row in records(frame.nodes)}
+    return _joined(
+        _run_of(row, node, clusters.get(node), newest.get(node, frame.window.end))
+        for row in records(frame.workloads)
+        for node in (*held.get(row["workload_id"], ()),) or (None,)
+    )
+
+
+def newest_data(frame: Frame) -> dict[str, float]:
+    """The end of the newest data of each node of a frame."""
+    ends = {row["node"]: known(row["last_seen"]) for row in records(frame.nodes)}
+    return {node: min(end, frame.window.end) for node, end in ends.items() if end is not None}
+
+
+def _run_of(
+    row: Mapping[str, Any], node: str | None, cluster: str | None, seen_until: Any, places: tuple[str, ...] = ()  # noqa: ANN401
+) -> Run | None:  # fmt: skip
+    """The part of a run of the view ``workloads`` that is on one node; None: without its times."""
     start, end = row["first_seen"], row["last_seen"]
     if not all(isinstance(one, int | float) and math.isfinite(one) for one in (start, end)):
         return None
-    array, task = text(row["array_job_id"]), text(row["array_task_id"])
-    owner = Owner(text(row["team"]), text(row["user"]), text(row["account"]), text(row["namespace"]))
     return Run(
         str(row["workload_id"]), str(row["series_id"]), text(row["name"]) or "", float(start),
-        max(float(start), float(end)), text(row["scheduler"]) or "", text(row["job_id"]),
-        f"{array}_{task}" if array and task else None, array, cluster, owner.namespace, text(row["pod"]), owner,
-        tuple(sorted(nodes)), seen_until, places,
+        max(float(start), float(end)), text(row["scheduler"]) or "", tuple(job_names(row)), text(row["array_job_id"]),
+        cluster, text(row["namespace"]), text(row["pod"]), (node,) if node else (), float(seen_until or 0.0), places,
     )  # fmt: skip
 
 
-def joined(parts: Iterable[Run]) -> list[Run]:
-    """Parts of the same runs, each from one node's file, as whole runs."""
+def _joined(parts: Iterable[Run | None]) -> list[Run]:
+    """Parts of the same runs, each from one node, as whole runs."""
     found: dict[str, Run] = {}
     for part in parts:
-        run = found.get(part.id)
-        found[part.id] = part if run is None else replace(
+        if part is None:
+            continue
+        run = found.get(part.id, part)
+        found[part.id] = replace(
             run,
-            start=min(run.start, part.start), end=max(run.end, part.end),
-            seen_until=max(run.seen_until, part.seen_until),
-            nodes=tuple(sorted({*run.nodes, *part.nodes})),
+            start=min(run.start, part.start), end=max(run.end, part.end), cluster=run.cluster or part.cluster,
+            seen_until=max(run.seen_until, part.seen_until), nodes=tuple(sorted({*run.nodes, *part.nodes})),
             places=tuple(dict.fromkeys((*run.places, *part.places))),
         )  # fmt: skip
     return list(found.values())
@@ -106,23 +162,29 @@ def named_run(
     """
     word = asked.strip()
     by_id = {run.id: run for run in runs}
-    ways = (
-        [run.named() for run in runs if _JOB.fullmatch(word) is None or word in run.jobs],
-        [run.named() for run in runs if run.array_job_id is not None and run.array_job_id == word],
-        [run.named(run.pod or "") for run in runs],
-        [run.named(f"{run.namespace}/{run.pod}") for run in runs if run.namespace and run.pod],
-    )
-    for number, every in enumerate(ways):
-        found = every if number == 1 else [one for one in matching(word, every) if word not in one.nodes]
-        if not found:
-            continue
-        chosen = [by_id[one.id] for one in found]
-        if len(chosen) == 1:
-            return chosen[0], ()
-        keys = {(run.cluster, run.scheduler, run.shown_job) for run in chosen}
-        if len(keys) == 1 and chosen[0].shown_job and number != 1:
-            ordered = sorted(chosen, key=lambda run: run.start, reverse=True)
-            return ordered[0], tuple(ordered[1:])
+    # A number is a job's, and the beginning of no id.
+    every = [run.named() for run in runs if _JOB.fullmatch(word) is None or word in run.jobs]
+    found = [one for one in matching(word, every) if word not in one.nodes]
+    found = found or [run.named() for run in runs if run.array_job_id == word]
+    if not found:
+        told = unknown(word, [run.named() for run in (*runs, *near())], "among the jobs of this source", _NOTHING)
+        raise NothingToDo(told.message, told.remedy)
+    chosen = sorted((by_id[one.id] for one in found), key=lambda run: run.start, reverse=True)
+    jobs = {(run.cluster, run.scheduler, run.shown_job or run.id) for run in chosen}
+    if len(jobs) > 1:
         raise AmbiguousError(asked, sorted(found, key=lambda one: one.when, reverse=True), command)
-    told = unknown(word, [run.named() for run in (*runs, *near())], "among the jobs of this source", _NOTHING)
-    raise NothingToDo(told.message, told.remedy)
+    return chosen[0], tuple(chosen[1:])
+
+
+def named_card(asked: str, cards: Iterable[Card], command: Callable[[str], str]) -> Card:
+    """The kept card that `asked` names. Raises as `named_run`."""
+    by_id = {card.id: card for card in cards}
+    runs = [
+        Run(
+            card.id, card.series_id, card.name, card.start, card.end, card.scheduler,
+            (card.job_id,) if card.job_id else (), (card.job_id or "").partition("_")[0] or None, card.cluster,
+            card.namespace, card.pod, card.nodes,
+        )
+        for card in by_id.values()
+    ]  # fmt: skip
+    return by_id[named_run(asked, runs, command)[0].id]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,10 +17,13 @@ from ...rules.base.progress import plain
 from ...rules.base.sanitize import clean, quoted
 from ...rules.base.typed_again import typed_with
 from .options import add_source
+from .state_options import add_state, fleet_state, known_states, state_for
 
 if TYPE_CHECKING:
+    from sqlite_utils import Database
+
     from ..cards.reading import CardReading
-    from ..cards.store import CardStore
+    from ..core.advice_types import Fleet
     from ..core.card_types import Card
 
 _FORMATS = ("table", "json", "markdown", "html", "csv", "admin-comment")
@@ -52,11 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--keep-finished", action="store_true", help="keep the cards of all jobs that ended in the window; print none"
     )
     parser.add_argument("--no-keep", action="store_true", help="keep no card of a finished job")
-    parser.add_argument(
-        "--cards", type=Path, metavar="FILE",
-        help="file of kept cards (default: store in [cards] of skuwise.toml, else "
-        "$XDG_STATE_HOME/skuwise/cards.db)",
-    )  # fmt: skip
+    add_state(parser)
     parser.add_argument(
         "--existing", default="", metavar="TEXT",
         help="with --format admin-comment: the job's current AdminComment, which is preserved",
@@ -67,10 +66,21 @@ def run(options: argparse.Namespace) -> int:
     """Find, read, print, keep."""
     _check(options)
     now = time.time()
-    reading, store = _reading(options, now), _store(options)
-    if options.id is None:
-        return _many(options, reading, store, now)
-    return _one(options, reading, store, now)
+    reading = _reading(options, now) if options.db or options.prometheus is not None else None
+    if options.keep_finished:
+        assert reading is not None
+        read = reading.cards(lambda _: True)
+        say(_keep(options, read.fleet, read.cards, now))
+        return EXIT_DONE
+    cards, fleet = _listed(options, reading, now) if options.id is None else _named(options, reading)
+    write_output(_content(options, cards), options.output)
+    finished = [card for card in cards if card.state == "ended" and card.kept_at is None]
+    if fleet is not None and finished and not options.no_keep:
+        try:
+            _keep(options, fleet, finished, now)
+        except SkuwiseError as error:  # what was printed stands
+            say(f"Card not kept: {error}")
+    return EXIT_DONE
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -94,10 +104,7 @@ def _check(options: argparse.Namespace) -> None:
             raise UsageError(what, remedy)
 
 
-def _reading(options: argparse.Namespace, now: float) -> CardReading | None:
-    """What reads the source; None: there is none, and kept cards are all that is asked for."""
-    if not options.db and options.prometheus is None:
-        return None
+def _reading(options: argparse.Namespace, now: float) -> CardReading:
     from ..cards.reading import CardReading  # noqa: PLC0415
     from .output import cores  # noqa: PLC0415
     from .price_options import rulebook_of  # noqa: PLC0415
@@ -109,116 +116,108 @@ def _reading(options: argparse.Namespace, now: float) -> CardReading | None:
     )  # fmt: skip
 
 
-def _store(options: argparse.Namespace) -> CardStore | None:
-    """The store of kept cards; None where none is used. A home that is missing is told only where it is needed."""
-    from ..cards.store import card_store  # noqa: PLC0415
+def _named(options: argparse.Namespace, reading: CardReading | None) -> tuple[list[Card], Fleet | None]:
+    """The card of the one job, and whose telemetry it is; None: it is a kept one."""
+    from ..state.cards import named, of_series  # noqa: PLC0415
 
-    try:
-        return card_store(options.cards, os.environ)
-    except UsageError:
-        if options.keep_finished or options.cards is not None or not (options.db or options.prometheus):
-            raise
-        return None
-
-
-def _one(options: argparse.Namespace, reading: CardReading | None, store: CardStore | None, now: float) -> int:
     try:
         if reading is None:
             raise NothingToDo(f"No kept card of {quoted(options.id)}.", "Use --db or --prometheus.")
-        card, others = reading.card(options.id)
+        read = reading.card(options.id)
     except NothingToDo:
-        card = None if store is None else store.card(options.id, typed_with(options, options.id))
-        if card is None:
+        from ..cards.runs import named_card  # noqa: PLC0415
+
+        kept = _kept(options, None, lambda db: named(db, options.id))
+        if not kept:
             raise
-    else:
-        if others:
-            listed = ", ".join(run.id for run in others[:5])
-            say(clean(f"{options.id} ran {len(others) + 1} times; showing the newest run (others: {listed})"))
-        try:
-            card = card if store is None else store.compared(card)
-        except SkuwiseError as error:  # a store that cannot be read is done without
-            say(f"Kept cards not used: {error}")
-    write_output(_card_text(card, options), options.output)
-    _keep(options, store, [card], now)
-    return EXIT_DONE
+        return [named_card(options.id, kept, typed_with(options, options.id))], None
+    from ..cards.build import with_kept  # noqa: PLC0415
+
+    if read.others:
+        listed = ", ".join(run.id for run in read.others[:5])
+        say(clean(f"{options.id} ran {len(read.others) + 1} times; showing the newest run (others: {listed})"))
+    (card,) = read.cards
+    kept = _kept(options, read.fleet, lambda db: (*named(db, card.id), *of_series(db, card.series_id)))
+    return [with_kept(card, kept)], read.fleet
 
 
-def _many(options: argparse.Namespace, reading: CardReading | None, store: CardStore | None, now: float) -> int:
-    from ..render.cards import text as listing  # noqa: PLC0415
-    from ..render.cards.html import list_html  # noqa: PLC0415
-    from ..views.card_rows import card_list, worst_first  # noqa: PLC0415
-    from .output import terminal_width  # noqa: PLC0415
+def _listed(
+    options: argparse.Namespace, reading: CardReading | None, now: float
+) -> tuple[Sequence[Card], Fleet | None]:
+    """The cards of the jobs of an owner, worst first, with kept ones that telemetry no longer has."""
+    from ..state.cards import listed  # noqa: PLC0415
+    from ..views.card_rows import worst_first  # noqa: PLC0415
 
     owners: dict[str, str | None] = {name: getattr(options, name) for name in _OWNERS}
 
-    def wanted(card: Card) -> bool:
+    def is_wanted(card: Card) -> bool:
         known = {"user": card.owner.user, "account": card.owner.account, "namespace": card.namespace}
         return all(value is None or value == known[name] for name, value in owners.items())
 
-    cards: tuple[Card, ...] = ()
+    cards, fleet = (), None
     if reading is not None:
-        try:
-            cards = reading.cards(wanted)
-        except NothingToDo:
-            if store is None or options.keep_finished:
-                raise
-    if options.keep_finished:
-        assert store is not None
-        say(f"kept {store.keep(cards, now)} of {len(cards)} cards in {store.path}")
-        return EXIT_DONE
-    if store is not None:
-        # Kept ones that telemetry no longer has.
-        known = {card.id for card in cards}
-        since = (now if options.until is None else options.until) - options.since
-        cards += tuple(card for card in store.listed(since, options.until, owners) if card.id not in known)
-    cards = worst_first(cards)
+        with suppress(NothingToDo):
+            read = reading.cards(is_wanted)
+            cards, fleet = read.cards, read.fleet
+    since = (now if options.until is None else options.until) - options.since
+    known = {card.id for card in cards}
+    kept = _kept(options, fleet, lambda db: listed(db, since, options.until, owners))
+    cards = worst_first([*cards, *(card for card in kept if card.id not in known)])
     if not cards:
         owner = next((value for value in owners.values() if value), "")
         raise NothingToDo(f"No jobs of {quoted(owner)} in this window.", "Check the name, or use a longer --since.")
-    match options.format:
-        case "json":
-            content = listing.list_json(cards)
-        case "csv":
-            content = listing.list_csv(cards)
-        case "markdown":
-            content = listing.list_markdown(card_list(cards))
-        case "html":
-            content = list_html(card_list(cards))
-        case _:
-            content = listing.list_text(card_list(cards), terminal_width())
-    write_output(content, options.output)
-    _keep(options, store, cards, now)
-    return EXIT_DONE
+    return cards, fleet
 
 
-def _keep(options: argparse.Namespace, store: CardStore | None, cards: Sequence[Card], now: float) -> None:
-    """Keep what ended and was not kept. What was printed stands, whatever becomes of this."""
-    if options.no_keep or store is None:
-        return
+def _kept(options: argparse.Namespace, fleet: Fleet | None, find: Callable[[Database], Iterable[Card]]) -> list[Card]:
+    """The kept cards that `find` gives: of the fleet that was read, else of all state files that may be meant."""
+    found: list[Card] = []
     try:
-        store.keep([card for card in cards if card.kept_at is None], now)
+        for state in [state_for(options, fleet)] if fleet else [known.state for known in known_states(options)]:
+            with state.reading() as db:
+                found += find(db)
+    except NothingToDo:  # there is no state file yet
+        pass
     except SkuwiseError as error:
-        say(f"Card not kept: {error}")
+        if fleet is None:
+            raise
+        say(f"Kept cards not used: {error}")
+    return found
 
 
-def _card_text(card: Card, options: argparse.Namespace) -> str:
-    from ..cards.card_json import card_values  # noqa: PLC0415
+def _keep(options: argparse.Namespace, fleet: Fleet, cards: Sequence[Card], now: float) -> str:
+    """Keep the cards of finished jobs; gives what was done in a sentence."""
+    from ..state.cards import keep  # noqa: PLC0415
+    from ..state.file import load_state_settings  # noqa: PLC0415
+
+    state = fleet_state(options, fleet)
+    with state.writing() as db:
+        written = keep(db, cards, now, load_state_settings(os.environ).keep_cards_seconds)
+    return f"kept {written} of {len(cards)} cards in {state.path}"
+
+
+def _content(options: argparse.Namespace, cards: Sequence[Card]) -> str:
+    """The cards in the format that was asked for."""
+    from ..render.cards import html, text  # noqa: PLC0415
     from ..render.cards.admin_comment import admin_comment  # noqa: PLC0415
-    from ..render.cards.html import card_html  # noqa: PLC0415
-    from ..render.cards.text import card_markdown, card_text  # noqa: PLC0415
+    from ..views.card_rows import card_list  # noqa: PLC0415
     from .output import terminal_width  # noqa: PLC0415
 
-    match options.format:
-        case "json":
-            return json.dumps(card_values(card), ensure_ascii=False, indent=2) + "\n"
-        case "markdown":
-            return card_markdown(card)
-        case "html":
-            return card_html(card)
-        case "admin-comment":
-            return f"{admin_comment(card, options.existing)}\n"
-        case _:
-            encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
-            no_blocks = not encoding.startswith("utf") or os.environ.get("TERM") in ("dumb", "linux")
-            ascii_only = options.output is None and (no_blocks or plain(os.environ))
-            return card_text(card, width=terminal_width(), ascii_only=ascii_only)
+    if options.format == "csv":
+        return text.list_csv(cards)
+    if options.id is None:
+        if options.format == "json":
+            return text.list_json(cards)
+        table = card_list(cards)
+        formats = {"markdown": text.list_markdown, "html": html.list_html}
+        return formats[options.format](table) if options.format in formats else text.list_text(table, terminal_width())
+    (card,) = cards
+    if options.format == "admin-comment":
+        return f"{admin_comment(card, options.existing)}\n"
+    formats = {"json": text.card_json, "markdown": text.card_markdown, "html": html.card_html}
+    if options.format in formats:
+        return formats[options.format](card)
+    encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
+    no_blocks = not encoding.startswith("utf") or os.environ.get("TERM") in ("dumb", "linux")
+    ascii_only = options.output is None and (no_blocks or plain(os.environ))
+    return text.card_text(card, width=terminal_width(), ascii_only=ascii_only)

@@ -65,12 +65,18 @@ def fleet_state(options: argparse.Namespace, fleet: Fleet) -> State:
 
     Raises UsageError where the named file is another fleet's or there is no home for one, StoreError.
     """
-    named = named_state(options)
-    state = State(named) if named is not None else _own(fleet)
+    state = state_for(options, fleet)
     with state.writing() as db:
         refuse_others(db, fleet, state.path)
         note_fleet(db, fleet)
     return state
+
+
+def state_for(options: argparse.Namespace, fleet: Fleet) -> State:
+    """The state file of a fleet, which may not be there yet: the named one, else the fleet's own. Raises UsageError
+    where there is no home for one, StoreError."""
+    named = named_state(options)
+    return State(named) if named is not None else _own(fleet)
 
 
 def known_states(options: argparse.Namespace) -> list[KnownState]:
@@ -97,9 +103,8 @@ def known_states(options: argparse.Namespace) -> list[KnownState]:
                 raise
             say(f"left out: {clean(str(error))}")
     if not found:
-        raise NothingToDo(
-            f"No state file {clean(str(named or _home()))} yet.", f"Run '{program()} advise' to begin it."
-        )
+        where = clean(str(named or _home()))
+        raise NothingToDo(f"No state file at {where} yet.", f"Run '{program()} advise' to create one.")
     return found
 
 

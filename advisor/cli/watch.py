@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import socket
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING
 from ...agent.base.clock import Signals, SystemClock
 from ...agent.base.durations import parse_duration
 from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, SkuwiseError, UsageError
-from ...rules.base.output import say, write_stdout
+from ...rules.base.output import say, write_json, write_stdout
 from ...rules.base.sanitize import clean
 from ..core.formatting import counted
 from ..core.timestamps import minute, rfc3339
@@ -29,7 +27,7 @@ from .state_options import add_state, fleet_state
 from .watch_options import MARGIN_SECONDS, PAST_SECONDS, add_watched, watched_source
 
 if TYPE_CHECKING:
-    from ..core.incident_types import Advance, Incident, WatchPass
+    from ..core.incident_types import Advance, WatchPass
     from ..state.file import State
     from ..telemetry.source import Source
     from ..watch.settings import WatchSettings
@@ -87,12 +85,22 @@ class _Watcher:
         self._state: State | None = None
 
     def once(self) -> int:
-        """One look, printed whole. Raises SkuwiseError where the source cannot be read."""
+        """One look: how much was evaluated, and what is open. Raises SkuwiseError where the source cannot be read."""
+        from ..views.document.incident_words import as_dict, as_table, by_urgency  # noqa: PLC0415
+
         state, found, _ = self._look()
         failed = self._notify(state)
         with state.reading() as db:
-            incidents = listed(db)
-        write_stdout(_page(found, incidents, self._options.format))
+            shown = by_urgency(listed(db))
+        if self._options.format == "json":
+            write_json({
+                "schema": "skuwise.watch/1", "evaluated_at": rfc3339(found.now), "data_end": rfc3339(found.data_end),
+                "workloads": found.judged_holds, "without_data": found.dark, "nodes": len(found.live_nodes),
+                "incidents": [as_dict(one, found.now) for one in shown],
+                "notes": [{"code": note.code, "text": note.text, "fields": dict(note.fields)} for note in found.notes],
+            })  # fmt: skip
+        else:
+            write_stdout(f"{_summary(found)}\n{as_table(shown, 0, found.now)}")
         return EXIT_FAILED if failed else EXIT_DONE
 
     def go_on(self) -> int:
@@ -146,35 +154,21 @@ class _Watcher:
 
     def _notify(self, state: State) -> bool:
         """Tell people what is new; whether something failed, which was said."""
-        from ..notify.incidents import notify, notify_run  # noqa: PLC0415
+        from ..notify.incidents import NotifyRun, notify  # noqa: PLC0415
+        from ..notify.routes import routes_of  # noqa: PLC0415
         from ..notify.sending import Clocks  # noqa: PLC0415
 
-        commands = reader_commands(self._options, load_mail_settings(os.environ), socket.gethostname())
+        report = load_mail_settings(os.environ)
+        commands = reader_commands(self._options, report, socket.gethostname())
         told = notify(
-            notify_run(
-                os.environ, self._settings, state, Clocks(SystemClock().now, time.sleep), say,
-                teams=self._options.teams, commands=commands,
+            NotifyRun(
+                routes_of(report, self._options.teams), report, self._settings, state,
+                Clocks(SystemClock().now, time.sleep), say, os.environ, commands,
             )
         )  # fmt: skip
         for line in (*map(str, told.faults), *(f"refused for good: {one}" for one in told.refused)):
             say(line)
         return told.failed
-
-
-def _page(found: WatchPass, incidents: Sequence[Incident], form: str) -> str:
-    """What one look shows: how much was evaluated, and what is open."""
-    from ..views.document.incident_words import as_dict, as_table, by_urgency  # noqa: PLC0415
-
-    shown = by_urgency(incidents)
-    if form == "json":
-        told = {
-            "schema": "skuwise.watch/1", "evaluated_at": rfc3339(found.now), "data_end": rfc3339(found.data_end),
-            "workloads": found.judged_holds, "without_data": found.dark, "nodes": len(found.live_nodes),
-            "incidents": [as_dict(one, found.now) for one in shown],
-            "notes": [{"code": note.code, "text": note.text, "fields": dict(note.fields)} for note in found.notes],
-        }  # fmt: skip
-        return json.dumps(told, indent=2, allow_nan=False) + "\n"
-    return _summary(found) + "\n" + as_table(shown, 0, found.now)
 
 
 def _summary(found: WatchPass) -> str:

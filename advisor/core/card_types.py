@@ -11,7 +11,7 @@ from ...rules.policy.labels import BottleneckLabel, KindLabel
 from .coded_text import CodedText
 from .verdict_types import Owner
 
-SCHEMA = "skuwise.card/1"
+SCHEMA, LIST_SCHEMA = "skuwise.card/1", "skuwise.cards/1"
 # Spans of a course: as many signs as stand beside a label in a line of 100 columns.
 COURSE_SPANS = 48
 
@@ -97,7 +97,7 @@ class Use:
     disk_read_bytes_per_second: float | None = None
     disk_write_bytes_per_second: float | None = None
     idle_gpu_hours: float | None = None
-    idle_since: float | None = None
+    idle_since: Moment | None = None
     unused: int | None = None
 
 
@@ -109,7 +109,7 @@ class Card:
     this run. `gpu_count`: GPUs or MIG instances, each `gpu_part` of a GPU. `kwh`: at the GPUs; None with its reason in
     `missing`. `cost_usd`, `idle_usd`: None where no price is known. `missing`: name of a figure -> why there is none.
     `data_since`: where data of it begin, if that is after its start; all figures are of the time from then on.
-    `kept_at`: when it was kept, where it was read from the store instead of telemetry.
+    `kept_at`: when it was kept, where it was read from a state file instead of telemetry.
     """
 
     id: str
@@ -147,5 +147,5 @@ class Card:
     compared: Compared | None
     next_step: CodedText
     missing: Mapping[str, str] = field(default_factory=dict)
-    data_since: float | None = None
-    kept_at: float | None = None
+    data_since: Moment | None = None
+    kept_at: Moment | None = None

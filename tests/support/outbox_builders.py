@@ -74,10 +74,6 @@ class Post:
                 mails_per_minute=self.per_minute, say=self.said.append, most_seconds=most_seconds,
             )  # fmt: skip
 
-    def waits(self) -> bool:
-        with self.state.reading() as db:
-            return bool(deliveries.waiting(db))
-
     def rows(self, columns: str = "recipient, state") -> list[tuple[object, ...]]:
         return rows(self.state.path, f"SELECT {columns} FROM deliveries ORDER BY id")
 

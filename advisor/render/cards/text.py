@@ -1,16 +1,18 @@
-"""A card as text: at most 25 lines of at most 100 columns, without escape sequences."""
+"""A card as text, JSON and Markdown, and lists of cards. As text it has at most 25 lines of at most 100 columns, without
+escape sequences."""
 
 from __future__ import annotations
 
 import json
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 from ....rules.base.sanitize import clean
-from ...cards.card_json import card_values
-from ...core.card_types import Card
+from ...core.advice_json import plain
+from ...core.card_types import LIST_SCHEMA, SCHEMA, Card
 from ...core.timestamps import rfc3339
-from ...views.card_rows import CardList, CardRow, card_rows, card_title, owner_line
+from ...views.card_rows import CardList, card_rows, card_title, owner_line
 from ..csv import csv_text
 from ..markdown import escape, table_row
 
@@ -20,6 +22,7 @@ _BLOCKS, _ASCII = "▁▂▃▄▅▆▇█", "_.:-=+*#"
 _NO_DATA, _NO_DATA_ASCII = "·", "?"
 _TITLE_MAX = 76
 _FOLDS = 2  # lines that one row may take
+_WIDTHS = {"Job": 24, "Name": 24, "State": 20}
 
 
 def sparkline(levels: tuple[float | None, ...], *, ascii_only: bool) -> str:
@@ -34,81 +37,21 @@ def sparkline(levels: tuple[float | None, ...], *, ascii_only: bool) -> str:
 def card_text(card: Card, *, width: int = MOST_COLUMNS, ascii_only: bool = False) -> str:
     """The whole card. `ascii_only`: for a terminal that shows nothing else."""
     width = max(60, min(width, MOST_COLUMNS))
-    title = clipped(f"{clipped(card_title(card), _TITLE_MAX)}  {card.id}", width)
-    lines = [title, *folded(owner_line(card), width, 1), "-" * len(title)]
+    title = _clipped(f"{_clipped(card_title(card), _TITLE_MAX)}  {card.id}", width)
+    lines = [title, *_folded(owner_line(card), width, 1), "-" * len(title)]
     for row in card_rows(card):
-        lines += _row(row, width, ascii_only=ascii_only)
+        course = sparkline(row.course, ascii_only=ascii_only)
+        parts = _folded(f"{course}  {clean(row.text)}" if course else row.text, width - _LABEL, _FOLDS)
+        lines += [f"{row.label if n == 0 else '':<{_LABEL}}{part}".rstrip() for n, part in enumerate(parts)]
     if len(lines) > MOST_LINES:
         lines = lines[: MOST_LINES - 1] + lines[-1:]  # the next step is never lost
-    text = "\n".join(line.rstrip() for line in lines) + "\n"
+    text = "\n".join(lines) + "\n"
     return text.encode("ascii", "backslashreplace").decode("ascii") if ascii_only else text
 
 
-def _row(row: CardRow, width: int, *, ascii_only: bool) -> list[str]:
-    course = sparkline(row.course, ascii_only=ascii_only)
-    text = f"{course}  {clean(row.text)}" if course else clean(row.text)
-    return [
-        f"{row.label if number == 0 else '':<{_LABEL}}{part}"
-        for number, part in enumerate(folded(text, width - _LABEL, _FOLDS))
-    ]
-
-
-def folded(text: str, width: int, most: int) -> list[str]:
-    """Outside text in at most so many lines of `width`; what is longer ends in three dots."""
-    return textwrap.wrap(
-        clean(text), width, max_lines=most, placeholder=" ...", break_long_words=True, break_on_hyphens=False
-    ) or [""]
-
-
-def clipped(text: str, width: int) -> str:
-    """Outside text on one line of at most `width` columns."""
-    plain = clean(text)
-    return plain if len(plain) <= width else f"{plain[: width - 3]}..."
-
-
-LIST_SCHEMA = "skuwise.cards/1"
-_WIDTHS = {"Job": 24, "Name": 24, "State": 20}
-_CSV = (
-    "id", "job_id", "name", "user", "account", "namespace", "state", "start", "end", "gpu_sku", "gpus", "gpu_hours",
-    "sm_active", "idle_gpu_hours", "energy_kwh", "cost_usd", "idle_usd", "next_step",
-)  # fmt: skip
-
-
-def list_text(listed: CardList, width: int) -> str:
-    """A table; its last column is cut at the width of the terminal."""
-    last = len(listed.heads) - 1
-    cells = [[clipped(cell, _WIDTHS.get(head, 200)) for head, cell in zip(listed.heads, row, strict=True)]
-             for row in (listed.heads, *listed.rows)]  # fmt: skip
-    widths = [max(len(row[at]) for row in cells) for at in range(len(listed.heads))]
-    lines = []
-    for row in cells:
-        parts = [
-            cell.rjust(widths[at]) if at in listed.right else cell if at == last else cell.ljust(widths[at])
-            for at, cell in enumerate(row)
-        ]
-        lines.append(clipped("  ".join(parts).rstrip(), max(width, 60)))
-    return "\n".join([*lines, "", clean(listed.total)]) + "\n"
-
-
-def list_csv(cards: Sequence[Card]) -> str:
-    """One line a card, with units in the heads; what is missing is empty. Safe to open in a spreadsheet."""
-    return csv_text(_CSV, [_csv_row(card) for card in cards])
-
-
-def _csv_row(card: Card) -> dict[str, object]:
-    return {
-        "id": card.id, "job_id": card.job_id, "name": card.name, "user": card.owner.user,
-        "account": card.owner.account, "namespace": card.namespace, "state": card.state, "start": rfc3339(card.start),
-        "end": rfc3339(card.end), "gpu_sku": card.gpu_sku, "gpus": card.gpu_count, "gpu_hours": card.gpu_hours,
-        "sm_active": card.use.sm_active, "idle_gpu_hours": card.use.idle_gpu_hours, "energy_kwh": card.kwh,
-        "cost_usd": card.cost_usd, "idle_usd": card.idle_usd, "next_step": card.next_step.text,
-    }  # fmt: skip
-
-
-def list_json(cards: Sequence[Card]) -> str:
-    """A document of all cards, in their order."""
-    document = {"schema": LIST_SCHEMA, "cards": [card_values(card) for card in cards]}
-    return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
+def card_json(card: Card) -> str:
+    """The card in its contract: RFC 3339 in UTC, base units, null for what is missing."""
+    return _document(_values(card))
 
 
 def card_markdown(card: Card) -> str:
@@ -121,8 +64,64 @@ def card_markdown(card: Card) -> str:
     return "\n".join(lines) + "\n"
 
 
+def list_text(listed: CardList, width: int) -> str:
+    """A table; its last column is cut at the width of the terminal."""
+    cells = [[_clipped(cell, _WIDTHS.get(head, 200)) for head, cell in zip(listed.heads, row, strict=True)]
+             for row in (listed.heads, *listed.rows)]  # fmt: skip
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for row in cells:
+        parts = [
+            cell.rjust(widths[at]) if at in listed.right else cell.ljust(widths[at]) for at, cell in enumerate(row)
+        ]
+        lines.append(_clipped("  ".join(parts).rstrip(), max(width, 60)))
+    return "\n".join([*lines, "", clean(listed.total)]) + "\n"
+
+
+def list_csv(cards: Sequence[Card]) -> str:
+    """One line a card, with units in the heads; what is missing is empty. Safe to open in a spreadsheet."""
+    rows: list[dict[str, object]] = [
+        {
+            "id": card.id, "job_id": card.job_id, "name": card.name, "user": card.owner.user,
+            "account": card.owner.account, "namespace": card.namespace, "state": card.state,
+            "start": rfc3339(card.start), "end": rfc3339(card.end), "gpu_sku": card.gpu_sku, "gpus": card.gpu_count,
+            "gpu_hours": card.gpu_hours, "sm_active": card.use.sm_active, "idle_gpu_hours": card.use.idle_gpu_hours,
+            "energy_kwh": card.kwh, "cost_usd": card.cost_usd, "idle_usd": card.idle_usd,
+            "next_step": card.next_step.text,
+        }
+        for card in cards
+    ]  # fmt: skip
+    return csv_text(tuple(rows[0]), rows)
+
+
+def list_json(cards: Sequence[Card]) -> str:
+    """A document of all cards, in their order."""
+    return _document({"schema": LIST_SCHEMA, "cards": [_values(card) for card in cards]})
+
+
 def list_markdown(listed: CardList) -> str:
     """The list as a table."""
     rules = "|".join("---:" if index in listed.right else "---" for index in range(len(listed.heads)))
     lines = [table_row(listed.heads), f"|{rules}|", *map(table_row, listed.rows), "", escape(listed.total)]
     return "\n".join(lines) + "\n"
+
+
+def _values(card: Card) -> dict[str, Any]:
+    return {"schema": SCHEMA, **plain(card)}
+
+
+def _document(values: dict[str, Any]) -> str:
+    return json.dumps(values, ensure_ascii=False, indent=2) + "\n"
+
+
+def _folded(text: str, width: int, most: int) -> list[str]:
+    """Outside text in at most so many lines of `width`; what is longer ends in three dots."""
+    return textwrap.wrap(
+        clean(text), width, max_lines=most, placeholder=" ...", break_long_words=True, break_on_hyphens=False
+    ) or [""]
+
+
+def _clipped(text: str, width: int) -> str:
+    """Outside text on one line of at most `width` columns."""
+    text = clean(text)
+    return text if len(text) <= width else f"{text[: width - 3]}..."

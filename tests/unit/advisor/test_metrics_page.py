@@ -8,11 +8,10 @@ import pytest
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from skuwise.advisor.core.incident_types import Incident
-from skuwise.advisor.metrics_page import ServedPage, SiteState, make_page
+from skuwise.advisor.metrics_page import SitePage, SiteState, make_page
 from skuwise.advisor.render import render
 from skuwise.advisor.state.file import State
 from skuwise.advisor.state.incidents import commit
-from skuwise.agent.base.address import Address
 from skuwise.tests.support.incident_builders import HOSTILE, HOUR, NOW, opened, sighting
 from skuwise.tests.support.report_fixtures import fleet
 
@@ -62,12 +61,11 @@ def test_the_page_tells_what_the_files_say_and_keeps_advice_that_can_no_longer_b
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     advice, states = tmp_path / "advice.json", [State(tmp_path / "a.db"), State(tmp_path / "b.db")]
-    served = ServedPage(Address("127.0.0.1", 0), advice, lambda: states, 500, 86400.0)
+    served = SitePage(advice, lambda: states, lambda: None)
     now = fleet().generated_at
     monkeypatch.setattr("time.time", lambda: now)
 
     def look() -> Series:
-        served.look(None)
         return series(generate_latest(served.page({})).decode())
 
     assert look() == {}

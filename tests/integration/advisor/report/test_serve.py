@@ -12,31 +12,25 @@ from pathlib import Path
 import pytest
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
-from skuwise.advisor.cli.serve import Job, Schedule
-from skuwise.advisor.metrics_page import ServedPage
+from skuwise.advisor.cli.serve import Job, Schedule, serve_page
+from skuwise.advisor.metrics_page import SitePage
 from skuwise.agent.base.address import Address
 from skuwise.benchmarks.generators.first import simulate
 
 
-def served(folder: Path, port: int = 0) -> ServedPage:
-    return ServedPage(Address("127.0.0.1", port), folder / "advice.json", list, 500, 86400.0)
-
-
 def test_the_page_is_served_or_says_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "advice.json").write_text('{"schema": "skuwise.advice/1", ')
-    page = served(tmp_path)
-    page.start()
+    page = SitePage(tmp_path / "advice.json", list, lambda: None)
+    server = serve_page(Address("127.0.0.1", 0), page)
     try:
-        with urllib.request.urlopen(f"http://{page.server.address}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{server.address}/metrics", timeout=10) as answer:
             assert "skuwise_advice_readable 0.0\n" in answer.read().decode()
     finally:
-        page.stop()
+        server.stop()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        page = served(tmp_path, taken.getsockname()[1])
-        page.start()
-        page.stop()
+        serve_page(Address("127.0.0.1", taken.getsockname()[1]), page).stop()
     told = capsys.readouterr().err.splitlines()[-1]
     assert "cannot listen" in told and "serve.listen" in told
 

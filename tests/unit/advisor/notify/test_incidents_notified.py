@@ -37,7 +37,7 @@ def test_an_incident_is_told_reminded_and_ended_once_in_one_thread(begin: Begin)
     one = bench.add(incident(1), "opened")
     told = bench.notify()
     assert (told.queued, told.sent, told.waiting, told.failed) == (2, 2, 0, False)
-    subject = "[skuwise] 8 H100-SXM5 held idle for 2.1 h on gpu-009 (alice, job 4711): $51 so far"
+    subject = "[skuwise] 8 H100s held but idle for 2.1 h on gpu-009 (alice, job 4711): $51 so far"
     assert bench.carrier.subjects(A) == [o.subject for o in bench.carrier.taken if o.channel == "webhook"] == [subject]
     assert bench.untold() == [] and bench.notify().queued == 0
     bench.at += 24 * HOUR

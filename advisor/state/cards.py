@@ -1,0 +1,83 @@
+"""Cards of finished jobs, kept beyond the retention of telemetry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from sqlite_utils import Database
+
+from ..core.card_types import Card
+from ..core.naming import PREFIX_MIN
+from .file import from_json, rows, sqlite_text, to_json
+
+_LISTED = 5000
+_OF_SERIES = 20
+# A card whose end lies further ahead was dated by a clock that runs ahead, and would be kept for longer.
+_CLOCK_SECONDS = 86400.0
+_SHORTER = 0.999
+
+
+def keep(db: Database, cards: Iterable[Card], now: float, keep_seconds: float) -> int:
+    """Keep the cards of finished jobs, each in the place of an earlier one of the same run unless that one knew more
+    of its life; cards of jobs that ended more than `keep_seconds` ago go. `now`: Unix seconds. Gives how many were
+    written."""
+    written = 0
+    for card in cards:
+        if card.state != "ended" or card.end > now + _CLOCK_SECONDS:
+            continue
+        if any(knows_less(card, earlier) for earlier in _cards(db, "WHERE id = ?", [card.id])):
+            continue
+        values: dict[str, object] = {
+            "id": card.id, "series_id": card.series_id, "name": card.name, "job_id": card.job_id,
+            "namespace": card.namespace, "pod": card.pod, "user": card.owner.user, "account": card.owner.account,
+            "ended_at": card.end, "kept_at": now, "card": to_json(replace(card, kept_at=now)),
+        }  # fmt: skip
+        texts = {key: sqlite_text(value) if isinstance(value, str) else value for key, value in values.items()}
+        names, marks = ", ".join(texts), ", ".join(f":{name}" for name in texts)
+        db.execute(f"INSERT OR REPLACE INTO cards ({names}) VALUES ({marks})", texts)  # noqa: S608 - names from here
+        written += 1
+    db.execute("DELETE FROM cards WHERE ended_at < ?", [now - keep_seconds])
+    return written
+
+
+def knows_less(card: Card, kept: Card) -> bool:
+    """Whether a card was made of less of the job's life than the kept one: a part is beyond retention by now."""
+    return card.gpu_hours < kept.gpu_hours * _SHORTER
+
+
+def named(db: Database, asked: str) -> tuple[Card, ...]:
+    """The cards that `asked` may name: by id or its beginning, job (with or without its cluster, or its array), name,
+    pod or NAMESPACE/POD; the newest first."""
+    word = sqlite_text(asked.strip())
+    job = word.rpartition("/")[2].partition("@")[0] or word
+    space, _, pod = word.partition("/")
+    begin = word if word.startswith("w-") else f"w-{word}"
+    where = (
+        "WHERE id = ? OR name = ? OR pod = ? OR (namespace = ? AND pod = ?) OR (id >= ? AND id < ?) OR job_id = ?"
+        " OR (job_id >= ? AND job_id < ?) ORDER BY ended_at DESC LIMIT ?"
+    )
+    first = begin if len(word) >= PREFIX_MIN else f"{begin}\uffff"
+    # Tasks of an array are 4711_0 and on; "`" follows "_".
+    tasks = (f"{job}_", f"{job}`")
+    return _cards(db, where, [word, word, word, space, pod, first, f"{begin}\uffff", job, *tasks, _LISTED])
+
+
+def listed(db: Database, since: float, until: float | None, owners: Mapping[str, str | None]) -> tuple[Card, ...]:
+    """The cards of jobs that ended after `since` and began before `until` (Unix seconds; None: any time), the newest
+    first. `owners`: by user, account and namespace; None: any."""
+    asked = {name: sqlite_text(value) for name, value in owners.items() if value is not None}
+    conditions = "".join(f' AND "{name}" = ?' for name in asked)
+    where = f"WHERE ended_at >= ?{conditions} ORDER BY ended_at DESC LIMIT ?"
+    cards = _cards(db, where, [since, *asked.values(), _LISTED])
+    return tuple(card for card in cards if until is None or card.start < until)
+
+
+def of_series(db: Database, series_id: str) -> tuple[Card, ...]:
+    """The cards of the newest runs of a series, the newest first."""
+    return _cards(db, "WHERE series_id = ? ORDER BY ended_at DESC LIMIT ?", [sqlite_text(series_id), _OF_SERIES])
+
+
+def _cards(db: Database, where: str, values: Sequence[object]) -> tuple[Card, ...]:
+    found = rows(db, f"SELECT card FROM cards {where}", values)  # noqa: S608 - constants of this file
+    return tuple(from_json(Card, row["card"]) for row in found)
