@@ -233,7 +233,7 @@ def _database(connection: sqlite3.Connection) -> Database:
 
 def _begun(connection: sqlite3.Connection) -> Database:
     """An empty file with its tables."""
-    for statement in (files(__package__) / "schema.sql").read_text("utf-8").split(";\n"):
+    for statement in (files(__package__ or "") / "schema.sql").read_text("utf-8").split(";\n"):
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
