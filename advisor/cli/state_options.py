@@ -85,14 +85,9 @@ def known_states(options: argparse.Namespace) -> list[KnownState]:
     Among several, what cannot be read is said and left out. Raises NothingToDo where there is none, UsageError where
     there is no home for one, StoreError.
     """
-    named = named_state(options)
-    if named is not None:
-        paths = [named] if named.exists() else []
-    elif options.db or options.prometheus:
-        named = _of_source(options)
-        paths = [named]
-    else:
-        paths = state_files(_home())
+    has_source = bool(options.db or options.prometheus)
+    path = named_state(options) or (_of_source(options) if has_source else None)
+    paths = state_files(_home()) if path is None else [path] if path.exists() else []
     found: list[KnownState] = []
     for path in paths:
         try:
@@ -103,8 +98,8 @@ def known_states(options: argparse.Namespace) -> list[KnownState]:
                 raise
             say(f"left out: {clean(str(error))}")
     if not found:
-        where = clean(str(named or _home()))
-        raise NothingToDo(f"No state file at {where} yet.", f"Run '{program()} advise' to create one.")
+        advise = f"{program()} advise {source_arguments(options) if has_source else ''}".rstrip()
+        raise NothingToDo(f"No state file at {clean(str(path or _home()))} yet.", f"Run '{advise}' to create one.")
     return found
 
 
@@ -128,8 +123,4 @@ def _of_source(options: argparse.Namespace) -> Path:
 
     source = source_of(options, lambda _: None, 1)
     frame = source.read(load_catalog(), since=IDENTITY_SECONDS, until=None, now=time.time())
-    path = _own(fleet_of(frame)).path
-    if not path.exists():
-        again = f"Run '{program()} advise {source_arguments(options)}' to begin it."
-        raise NothingToDo("This fleet has no state file yet.", again)
-    return path
+    return _own(fleet_of(frame)).path
