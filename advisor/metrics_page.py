@@ -58,18 +58,6 @@ class WatchPasses:
     duration_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SiteState:
-    """`incidents`: those that are not over; None: unknown, which is not "none is open". `advice_readable`,
-    `incidents_readable`: whether the newest look at the files succeeded; None: there is none."""
-
-    advice: ServedAdvice | None = None
-    advice_readable: bool | None = None
-    incidents: Sequence[Incident] | None = None
-    incidents_readable: bool | None = None
-    watch: WatchPasses | None = None
-
-
 class SitePage:
     """The page, made anew of the files each time. `states`: the state files whose incidents it tells, those of
     simulated fleets only where there are no others. `watch`: how the watch's passes ended. `series_max`: of workloads,
@@ -90,7 +78,7 @@ class SitePage:
 
     def page(self, ended: Mapping[str, int]) -> Page:
         """The page now. `ended`: how connections to it have ended. What is wrong with the files is said once."""
-        faults = set[str]()
+        page, now, faults = Page({}), time.time(), set[str]()
         readable = incidents_readable = None
         try:
             self._known = msgspec.json.decode(self._advice.read_bytes(), type=ServedAdvice)
@@ -100,6 +88,9 @@ class SitePage:
         except (OSError, msgspec.DecodeError) as error:
             faults.add(f"metrics: {self._advice} cannot be read: {clean(str(error))}")
             readable = False
+        page.add("advice_readable", "1: the advice could be read, 0: it could not.", readable)
+        if self._known is not None:
+            _add_advice(page, self._known, now, *self._limits)
         real, simulated = list[Incident](), list[Incident]()
         try:
             for state in self._states():
@@ -110,12 +101,21 @@ class SitePage:
         except StoreError as error:
             faults.add(f"metrics: {error}")
             incidents_readable = False
+        page.add("incident_file_readable", "1: the incidents could be read, 0: they could not.", incidents_readable)
+        if incidents_readable:  # unknown is not "none is open"
+            _add_incidents(page, real or simulated, now, self._limits[0])
+        if (watch := self._watch()) is not None:
+            passes = "Passes of the watch that ended since this program began."
+            page.add("watch_passes", passes, watch.passes, kind="counter")
+            page.add("watch_pass_failures", "Those of them that failed.", watch.failures, kind="counter")
+            page.add("watch_last_pass_timestamp", "End of the newest pass that succeeded.", watch.last_end, "seconds")
+            page.add("watch_last_pass_duration", "Duration of the newest pass.", watch.duration_seconds, "seconds")
+        outcomes = [({"outcome": outcome}, count) for outcome, count in sorted(ended.items())]
+        page.add("serve_connections", "Connections to this page by how they ended.", outcomes, kind="counter")
         for fault in faults - self._faults:
             say(fault)
         self._faults = faults
-        incidents = (real or simulated) if incidents_readable else None
-        site = SiteState(self._known, readable, incidents, incidents_readable, self._watch())
-        return make_page(site, time.time(), ended, *self._limits)
+        return page
 
 
 class _Row(NamedTuple):
@@ -125,28 +125,6 @@ class _Row(NamedTuple):
     labels: Mapping[str, str | None]
     facts: Mapping[str, str | None]
     values: tuple[float | None, ...]
-
-
-def make_page(
-    site: SiteState, now: float, ended: Mapping[str, int], series_max: int = 500, stale_seconds: float = 86400.0
-) -> Page:
-    """The whole page. `now`: Unix time; the others are as of `SitePage`."""
-    page = Page({})
-    page.add("advice_readable", "1: the advice could be read, 0: it could not.", site.advice_readable)
-    if site.advice is not None:
-        _add_advice(page, site.advice, now, series_max, stale_seconds)
-    page.add("incident_file_readable", "1: the incidents could be read, 0: they could not.", site.incidents_readable)
-    if site.incidents is not None:
-        _add_incidents(page, site.incidents, now, series_max)
-    if (watch := site.watch) is not None:
-        passes = "Passes of the watch that ended since this program began."
-        page.add("watch_passes", passes, watch.passes, kind="counter")
-        page.add("watch_pass_failures", "Those of them that failed.", watch.failures, kind="counter")
-        page.add("watch_last_pass_timestamp", "End of the newest pass that succeeded.", watch.last_end, "seconds")
-        page.add("watch_last_pass_duration", "Duration of the newest pass.", watch.duration_seconds, "seconds")
-    outcomes = [({"outcome": outcome}, count) for outcome, count in sorted(ended.items())]
-    page.add("serve_connections", "Connections to this page by how they ended.", outcomes, kind="counter")
-    return page
 
 
 def _add_rows(

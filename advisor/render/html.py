@@ -8,17 +8,26 @@ from functools import cache
 
 import css_inline
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from ...rules.base.sanitize import clean
 from ..views.document.model import Chart, Document
 
 _BLANKS = re.compile(r"\s*\n\s*")
+_TEXT = re.compile(r"(?<=>)[^<>]+(?=<)")  # between two tags
+# What a browser may break behind a slash or hyphen, or apart from its percent sign. Names from outside have to break:
+# they may be longer than a screen.
+_WHOLE = re.compile(
+    r"(?<![\w-])(?:\d{4}-\d\d-\d\d|[+-]?\$?\d[\d,.]*[kM]?(?:/(?:month|hour)| %)|(?:GPU-hours|kWh)(?:/month)?"
+    r"|[a-z]-[0-9a-f]{8,16}(?![\w-])|--[a-z]{1,16})"
+)
 
 
 def mail_html(page: Document) -> str:
-    """The HTML part of a mail."""
-    return _inliner().inline(_render("mail.html", page, ("style.css",)))
+    """The HTML part of a mail. Its figures, dates, ids and options are never broken, however narrow the screen."""
+    head, body = _render("mail.html", page, ("style.css",)).split("<body>", 1)
+    whole = _TEXT.sub(lambda text: _WHOLE.sub(r'<span class="whole">\g<0></span>', text[0]), body)
+    return _inliner().inline(f"{head}<body>{whole}")
 
 
 def page_html(page: Document) -> str:
@@ -43,26 +52,12 @@ def _environment() -> Environment:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_plain
     )
     environment.globals.update(kind_of=lambda block: type(block).__name__, data=_data)
-    environment.filters["whole"] = _whole
     return environment
 
 
 def _plain(value: object) -> object:
     """Text as it may stand in a page; what is markup already stays."""
     return clean(value) if type(value) is str else value
-
-
-# What a browser may break behind a slash or hyphen, or apart from its percent sign: figures, dates, ids and options.
-# Names from outside have to break: they may be longer than a screen.
-_WHOLE = re.compile(
-    r"(?<![\w-])(?:\d{4}-\d\d-\d\d|[+-]?\$?\d[\d,.]*[kM]?(?:/(?:month|hour)| %)|(?:GPU-hours|kWh)(?:/month)?"
-    r"|[a-z]-[0-9a-f]{8,16}(?![\w-])|--[a-z]{1,16})"
-)
-
-
-def _whole(text: str) -> Markup:
-    """Text whose figures, dates, ids and options are never broken."""
-    return Markup(_WHOLE.sub(r'<span class="whole">\g<0></span>', str(escape(clean(text)))))  # noqa: S704 - escaped
 
 
 @cache

@@ -13,8 +13,8 @@ from .scene import MINUTE, Rule, Scene
 
 _USED_SPANS_MIN = 10
 _SILENT = (
-    "The fabric under {who} on {gpus} has carried nothing for {lasted}, since {since}; it usually carries {usual:.0%} of "
-    "line rate. The GPUs still work."
+    "The fabric under {who} on {gpus} has carried nothing for {lasted}, since {since}; it usually carries {usual:.0%} "
+    "of line rate. The GPUs still work."
 )
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 
 from ..core.advice_types import Evidence
 from ..core.incident_types import Sighting
-from ..core.recent import Floats, Mask
 from .scene import MINUTE, Rule, Scene
 from .signs import low_level
 
@@ -36,50 +36,35 @@ class FaultClock(Rule):
     }
 
     def find(self, scene: Scene) -> Iterator[Sighting]:
-        spans, rules, gpu = scene.spans, scene.rules, scene.recent.gpu
-        clock = gpu["sm_clock_hertz"]
-        busy = (scene.gpus.work | scene.gpus.spin) & (gpu["engine"] >= _BUSY_ENGINE)
+        recent, spans, rules, gpu = scene.recent, scene.spans, scene.rules, scene.recent.gpu
+        clock, busy = gpu["sm_clock_hertz"], (scene.gpus.work | scene.gpus.spin) & (gpu["engine"] >= _BUSY_ENGINE)
         newest = spans.since(spans.end - rules.fault_minutes * MINUTE)
         running = busy & newest
         is_running = running.sum(axis=1) >= _SHARE * newest.sum()
-        now = low_level(clock, 0.5, running)
-        usual = np.fmax(low_level(clock, _USUAL, busy & ~newest), _of_peers(scene, now, is_running))
+        now = pd.Series(low_level(clock, 0.5, running)).where(is_running)
         throttled = (gpu["throttled"] >= rules.fault_throttled_min) & running
         is_throttled = throttled.sum(axis=1) >= _SHARE * running.sum(axis=1)
+        of_sku = now.groupby([one.sku or one.uuid for one in recent.gpus])
+        peers = of_sku.transform("median").where(of_sku.transform("count") > _PEERS_MIN)
+        usual = np.fmax(low_level(clock, _USUAL, busy & ~newest), peers)
+        # What was set on purpose is set for all GPUs of a workload, or of a node.
+        beside = {n: hold.workload_id for hold in recent.holds for n in hold.gpus}
+        others = now.groupby([beside.get(n, one.node) for n, one in enumerate(recent.gpus)]).transform("median")
         # NaN, where a clock is not known, is not slow.
-        slow = is_running & (now <= rules.fault_clock_share_max * usual)
+        slow = (now <= rules.fault_clock_share_max * usual) & (
+            is_throttled | (now <= rules.fault_clock_share_max * others)
+        )
         for n in map(int, np.flatnonzero(slow)):
-            if scene.recent.gpus[n].node not in scene.fresh or scene.recent.gpus[n].part < 1:
+            if recent.gpus[n].node not in scene.fresh or recent.gpus[n].part < 1:
                 continue
-            if not is_throttled[n] and not _is_outlier(scene, n, now):
-                continue
-            most = rules.fault_clock_share_max * float(usual[n])
-            sound = np.flatnonzero(busy[n] & (clock[n] > most))
-            since = float(spans.ends[sound[-1]]) if len(sound) else spans.start
+            most = rules.fault_clock_share_max * usual[n]
+            sound = spans.ends[busy[n] & (clock[n] > most)]
+            since = float(sound[-1]) if len(sound) else spans.start
             yield self.sighting(
                 scene, "slowdown-throttle" if is_throttled[n] else "clock-stuck-low", scene.of_gpu(n),
                 step="clock-check", severity="high", since=since, gpus=(n,),
-                wasted_seconds=(1 - float(now[n] / usual[n])) * (scene.end - since), evidence=(
-                    Evidence("sm_clock", float(now[n]) / _HERTZ, most / _HERTZ, "MHz"),
+                wasted_seconds=float(1 - now[n] / usual[n]) * (scene.end - since), evidence=(
+                    Evidence("sm_clock", float(now[n]) / _HERTZ, float(most) / _HERTZ, "MHz"),
                     Evidence("usual_clock", float(usual[n]) / _HERTZ, None, "MHz"),
                 ), clock=float(now[n]) / _HERTZ, usual=float(usual[n]) / _HERTZ,
             )  # fmt: skip
-
-
-def _of_peers(scene: Scene, now: Floats, is_running: Mask) -> Floats:
-    """The median clock of all busy GPUs of each GPU's SKU; NaN of fewer than four others."""
-    skus = np.array([gpu.sku or "" for gpu in scene.recent.gpus], dtype=object)
-    out = np.full(len(skus), np.nan)
-    for sku in set(skus) - {""}:
-        own = (skus == sku) & is_running & np.isfinite(now)
-        if own.sum() > _PEERS_MIN:
-            out[own] = np.median(now[own])
-    return out
-
-
-def _is_outlier(scene: Scene, place: int, now: Floats) -> bool:
-    """Whether others of the same workload or node run fast: what was set on purpose is set for all of them."""
-    beside = {n for hold in scene.recent.holds if place in hold.gpus for n in hold.gpus}
-    beside |= {n for n, one in enumerate(scene.recent.gpus) if one.node == scene.recent.gpus[place].node}
-    others = [now[n] for n in beside - {place} if np.isfinite(now[n])]
-    return bool(others) and bool(now[place] <= scene.rules.fault_clock_share_max * np.median(others))

@@ -15,10 +15,10 @@ import numpy as np
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import counted
 from ..core.naming import Named
-from ..core.recent import Hold, Recent
+from ..core.recent import Hold, Mask, Recent
 from ..core.timestamps import minute, span
 from ..core.verdict_types import Owner
-from .rests import Rest, given_time, rests
+from .held_idle import given_time, rests
 from .scene import MINUTE, Criteria, Scene, named
 from .signs import last_true
 
@@ -78,72 +78,60 @@ def idle_answer(recent: Recent, target: Target, longer_than_seconds: float, crit
         # The asked GPUs as if one workload held them, since ever, and whoever else holds some of them.
         gpus, own = target.gpus, set(target.gpus)
         asked = Hold("asked", "asked", target.what, "process", Owner(), gpus, -math.inf, "activity")
-        unserved = np.full((1, len(recent.spans.ends)), np.nan, dtype=np.float32)
-        service = {name: np.concatenate([values, unserved]) for name, values in recent.service.items()}
+        service = {name: np.pad(one, ((0, 1), (0, 0)), constant_values=np.nan) for name, one in recent.service.items()}
         recent = replace(recent, holds=(*recent.holds, asked), service=service)
         holds = [n for n, hold in enumerate(recent.holds) if own & set(hold.gpus)]
     scene = Scene.of(recent, criteria)
     found = rests(scene, max(longer_than_seconds - _TOLERANCE_SECONDS, MINUTE))
-    newest = max((found[n] for n in holds if n in found), key=lambda rest: rest.since, default=None)
-    count = sum(recent.gpus[gpu].part for gpu in gpus)
+    rested = max((found[n] for n in holds if n in found), key=lambda rest: rest.since, default=None)
+    signs, count = scene.holds, sum(recent.gpus[gpu].part for gpu in gpus)
 
-    def answer(state: IdleState, reason: CodedText) -> IdleAnswer:
-        since = newest.since if newest is not None and state == "idle" else None
-        return IdleAnswer(state, target.what, count, since, _newest(scene.holds.work, holds, scene), scene.end, reason)
+    def newest(mask: Mask) -> float | None:
+        """The end of the last span that is true for any of the holds."""
+        end = float(last_true(mask[holds].any(axis=0, keepdims=True), scene.spans)[0])
+        return end if math.isfinite(end) else None
 
-    age = span(recent.now - scene.end)
+    def answer(state: IdleState, code: str, text: str, **fields: str) -> IdleAnswer:
+        since = rested.since if rested is not None and state == "idle" else None
+        reason = coded(code, text, **fields)
+        return IdleAnswer(state, target.what, count, since, newest(signs.work), scene.end, reason)
+
     if not gpus:
-        return answer("unknown", coded("no-gpus", "No GPU of it is in the data."))
-    if recent.now - scene.end > scene.rules.fresh_minutes * MINUTE:
-        text = "The newest data are {age} old ({at})."
-        return answer("unknown", coded("data-stale", text, age=age, at=minute(scene.end)))
-    busy = _busy(scene, holds, scene.end - longer_than_seconds + _TOLERANCE_SECONDS)
-    if busy is not None:
-        return answer("busy", busy)
-    if newest is None or any(n not in found for n in holds):
-        return answer("unknown", _why_unknown(scene, holds, found, scene.end - longer_than_seconds))
-    what = counted(round(count), "GPU") if count >= 1 else "Its GPU part"
-    least, rested = "at least " if newest.at_least else "", span(scene.end - newest.since)
-    return answer("idle", coded("idle", "{gpus} not used for {least}{span}.", gpus=what, least=least, span=rested))
-
-
-def _busy(scene: Scene, holds: Sequence[int], begin: float) -> CodedText | None:
-    """The last sign of work since a moment, and what it is; None: there is none."""
-    signs = scene.holds
+        return answer("unknown", "no-gpus", "No GPU of it is in the data.")
+    if scene.is_stale:
+        age = span(recent.now - scene.end)
+        return answer("unknown", "data-stale", "The newest data are {age} old ({at}).", age=age, at=minute(scene.end))
     for code, text, mask in (
         ("gpu-activity", "GPU activity at {at}.", signs.work & ~signs.queue),
         ("requests", "Its engine had requests at {at}.", signs.queue),
         ("host-activity", "Its hosts were loading or writing data at {at}.", given_time(scene)),
     ):
-        newest = _newest(mask, holds, scene)
-        if newest is not None and newest > begin:
-            return coded(code, text, at=minute(newest))
-    return None
+        last = newest(mask)
+        if last is not None and last > scene.end - longer_than_seconds + _TOLERANCE_SECONDS:
+            return answer("busy", code, text, at=minute(last))
+    missing = [recent.holds[n] for n in holds if n not in found]
+    if missing or rested is None:
+        code, text = _why_unknown(scene, missing, scene.end - longer_than_seconds)
+        return answer("unknown", code, text)
+    what = counted(round(count), "GPU") if count >= 1 else "Its GPU part"
+    least, lasted = "at least " if rested.at_least else "", span(scene.end - rested.since)
+    return answer("idle", "idle", "{gpus} not used for {least}{span}.", gpus=what, least=least, span=lasted)
 
 
-def _newest(mask: np.ndarray, holds: Sequence[int], scene: Scene) -> float | None:
-    """The end of the last span that is true for any of these holds."""
-    end = float(last_true(mask[holds].any(axis=0, keepdims=True), scene.spans)[0])
-    return end if math.isfinite(end) else None
-
-
-def _why_unknown(scene: Scene, holds: Sequence[int], found: Mapping[int, Rest], begin: float) -> CodedText:
-    """Why a target that showed no work since a moment is not called idle."""
-    missing = [scene.recent.holds[n] for n in holds if n not in found]
-    if any(not scene.is_fresh(hold) for hold in missing):
-        return coded("idle-node-silent", "No fresh data from one of its nodes.")
+def _why_unknown(scene: Scene, missing: Sequence[Hold], begin: float) -> tuple[str, str]:
+    """Why holds that showed no work since a moment are not called idle: a code and a sentence."""
+    if not all(map(scene.is_fresh, missing)):
+        return "idle-node-silent", "No fresh data from one of its nodes."
     at = np.ix_(sorted({gpu for hold in missing for gpu in hold.gpus}), scene.spans.since(begin))
     signs, gpu = scene.gpus, scene.recent.gpu
     blind = ~(signs.rest | signs.work | signs.spin | signs.contradicted)[at]
     is_told = np.isfinite(np.fmax.reduce([gpu[name][at] for name in ("util", "sm", "dram")]))
-    if (blind & signs.held[at]).mean() > _MOSTLY and not (is_told & blind).any():
-        return coded("held-without-activity", "Memory is held, and no activity metric is available: not judged.")
     if (blind & signs.held[at]).mean() > _MOSTLY:
-        return coded(
-            "held-not-confirmed",
-            "Memory is held, GPU activity is 0, and neither power nor profiling metrics confirm it: not judged.",
-        )
+        if not (is_told & blind).any():
+            return "held-without-activity", "Memory is held, and no activity metric is available: not judged."
+        why = "neither power nor profiling metrics confirm it"
+        return "held-not-confirmed", f"Memory is held, GPU activity is 0, and {why}: not judged."
     young = max((hold.since for hold in missing), default=begin)
     if young > begin:
-        return coded("too-young", "It started only {age} ago.", age=span(scene.end - young))
-    return coded("too-little-observed", "Too little of that time was observed, or by one source alone: not judged.")
+        return "too-young", f"It started only {span(scene.end - young)} ago."
+    return "too-little-observed", "Too little of that time was observed, or by one source alone: not judged."

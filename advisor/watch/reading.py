@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from ...rules.base.errors import NothingToDo
@@ -18,7 +17,7 @@ from ..classify.features.soundness import examine
 from ..classify.types import NodeFacts
 from ..core.fleet_identity import fleet_of
 from ..core.frame import Frame
-from ..core.recent import Measures, Recent, RecentGpu, RecentNode, Spans
+from ..core.recent import Hold, Measures, Recent, RecentGpu, RecentNode, Spans, Values
 from ..core.scalars import known, records, text
 from ..recommend.pricing import PriceBook
 from ..rulebook import Rulebook
@@ -34,13 +33,6 @@ _NEWEST_SECONDS, _NEWEST_ROWS_MIN = 600.0, 5
 _BUSY, _WAITS = 0.1, 0.02
 # Less traffic than this on a port of a compute fabric is silence, bytes a second.
 _SILENT_BYTES = 50e6
-_GPU = {
-    "util": "gpu_util_mean", "sm": "sm_active_mean", "tensor": "tensor_active_mean", "dram": "dram_active_mean",
-    "power_watts": "power_watts_mean",
-}  # fmt: skip
-# What a workload usually does on its links and at which clock is in the rows of minutes.
-_OF_MINUTES = {"sm_clock_hertz": "sm_clock_hertz_mean", "throttled": "throttled_fraction"}
-_LINKS = [f"{link}_{way}_bytes_per_second_mean" for link in ("pcie", "nvlink") for way in ("tx", "rx")]
 # Frames by the seconds of their rows, the newest first.
 Frames = Mapping[float, Frame]
 
@@ -50,9 +42,9 @@ def read_recent(
     past_seconds: float = 0.0,
 ) -> Recent:  # fmt: skip
     """The last `lookback_seconds` of a source before its newest whole minute (`until`: before that moment, as of which
-    it is then read), with the prices of its nodes. The hours before the rows of a minute are read where some GPU
-    rests, waits or shows nothing. `past_seconds`: for how long before that databases are read by the hour where some
-    GPU rested throughout; a server would take too long.
+    it is then read), with the prices of its nodes. Of a server the hours before the rows of a minute are read where
+    some GPU rests, waits or shows nothing. `past_seconds`: for how long before that databases are read by the hour
+    where some GPU rested throughout; a server would take too long.
 
     Raises NothingToDo where there is no GPU data, SkuwiseError where the source cannot be read.
     """
@@ -75,61 +67,53 @@ def read_recent(
         begin, end = math.ceil(fine.window.start / _FIVE_MINUTES) * _FIVE_MINUTES, fine.window.end
         since = round((begin - end + lookback_seconds) / _FIVE_MINUTES) * _FIVE_MINUTES
         quiet = _quiet_gpus(fine)
-        if since > 0 and (quiet or _has_silence(fine)):
+        if since > 0 and (quiet or not is_server or _has_silence(fine)):
             with suppress(NothingToDo):
                 frames[_FIVE_MINUTES] = read(since, begin, _FIVE_MINUTES, quiet)
-    recent = _recent(frames, begin, end, book, now)
+    newest, oldest = next(iter(frames.values())), [*frames.values()][-1]
+    # Where rows of five minutes reach beyond the first row of a minute, that counts.
+    start = oldest.window.start if _FIVE_MINUTES in frames else begin
+    spans = _spans((start, begin, _FIVE_MINUTES), (begin, end, _MINUTE))
+    gpus = _gpus(frames, book.catalog)
+    nodes = _nodes(frames, gpus, PriceBook(book.catalog, tuple(book.own.prices), book.power, book.hourly))
+    holds = current_holds(frames.values(), gpus, nodes, book.kind_priors, start=oldest.window.start, end=end)
+    recent = Recent(
+        now, gpus, nodes, holds, spans, _gpu_measures(frames, spans, gpus), _node_measures(frames, spans, nodes),
+        _service_measures(frames, spans, holds), fleet_of(newest),
+        notes=tuple(dict.fromkeys(note for frame in frames.values() for note in frame.notes)),
+    )  # fmt: skip
     if past_seconds and not is_server and not (recent.gpu["engine"] > _BUSY).any(axis=1).all():
         with suppress(NothingToDo):
             past = read(past_seconds, math.ceil(observed_from(recent) / _HOUR) * _HOUR, _HOUR)
-            hours = _spans(past.window.start, past.window.end, _HOUR)
-            return replace(recent, past=(hours, _gpu_measures({_HOUR: past}, hours, recent.gpus)))
+            hours = _spans((past.window.start, past.window.end, _HOUR))
+            return replace(recent, past=(hours, _gpu_measures({_HOUR: past}, hours, gpus)))
     return recent
 
 
 def _quiet_gpus(frame: Frame) -> frozenset[str]:
     """Ids of GPUs that in some of the newest minutes rest, wait or show nothing."""
     newest = frame.gpu[frame.gpu["ts"] > frame.window.end - _NEWEST_SECONDS]
-    works = (np.fmax(newest["gpu_util_mean"], newest["sm_active_mean"]) > _BUSY) & ~(
-        (newest["tensor_active_mean"] < _WAITS) & (newest["dram_active_mean"] < _BUSY)
-    )
+    waits = (newest["tensor_active_mean"] < _WAITS) & (newest["dram_active_mean"] < _BUSY)
+    works = (np.fmax(newest["gpu_util_mean"], newest["sm_active_mean"]) > _BUSY) & ~waits
     by_gpu = works.groupby(newest["gpu_uuid"]).agg(["all", "size"])
     busy = by_gpu.index[by_gpu["all"] & (by_gpu["size"] >= _NEWEST_ROWS_MIN)]
     return frozenset(frame.gpus.loc[frame.gpus["valid_to"].isna(), "gpu_uuid"].astype(str)) - frozenset(busy)
 
 
 def _has_silence(frame: Frame) -> bool:
-    """Whether a port of a compute fabric is silent under a workload on several nodes, or a database has no rows."""
-    databases = frame.source.get("databases", ())
-    if isinstance(databases, (list, tuple)) and len(databases) > frame.gpu["node"].nunique():
-        return True
-    ports = frame.fabric[(frame.fabric["role"] == "compute")]
+    """Whether a port of a compute fabric is silent, and a workload runs on several nodes."""
+    ports = frame.fabric[frame.fabric["role"] == "compute"]
     ports = ports[ports["ts"] > frame.window.end - _NEWEST_SECONDS]
     traffic = ports["tx_bytes_per_second_mean"] + ports["rx_bytes_per_second_mean"]
     nodes = frame.uses.groupby("workload_id")["node"].nunique()
     return bool((traffic < _SILENT_BYTES).any() and (nodes > 1).any())
 
 
-def _spans(start: float, end: float, seconds: float) -> Spans:
-    ends = np.arange(start + seconds, end + 1.0, seconds)
-    return Spans(ends, np.full(len(ends), seconds))
-
-
-def _recent(frames: Frames, begin: float, end: float, book: Rulebook, now: float) -> Recent:
-    """`begin`, `end`: of the rows of minutes; where rows of five minutes reach beyond the first, these count."""
-    newest, oldest = next(iter(frames.values())), [*frames.values()][-1]
-    minutes = _spans(begin, end, _MINUTE)
-    coarse = _spans(oldest.window.start if _FIVE_MINUTES in frames else begin, begin, _FIVE_MINUTES)
-    spans = Spans(*(np.concatenate(pair) for pair in ((coarse.ends, minutes.ends), (coarse.seconds, minutes.seconds))))
-    gpus = _gpus(frames, book.catalog)
-    nodes = _nodes(frames, gpus, PriceBook(book.catalog, tuple(book.own.prices), book.power, book.hourly))
-    holds = current_holds(frames.values(), gpus, nodes, book.kind_priors, start=oldest.window.start, end=end)
-    return Recent(
-        now=now, gpus=gpus, nodes=nodes, holds=holds, spans=spans, gpu=_gpu_measures(frames, spans, gpus),
-        node=_node_measures(frames, spans, nodes),
-        service=_service_measures(frames, spans, [hold.workload_id for hold in holds]), fleet=fleet_of(newest),
-        notes=tuple(dict.fromkeys(note for frame in frames.values() for note in frame.notes)),
-    )  # fmt: skip
+def _spans(*parts: tuple[float, float, float]) -> Spans:
+    """Spans from a moment to another, each of so many seconds."""
+    ends = [np.arange(start + seconds, end + 1.0, seconds) for start, end, seconds in parts]
+    lengths = [np.full(len(own), seconds) for own, (_, _, seconds) in zip(ends, parts, strict=True)]
+    return Spans(np.concatenate(ends), np.concatenate(lengths))
 
 
 def _gpus(frames: Frames, catalog: Catalog) -> tuple[RecentGpu, ...]:
@@ -187,83 +171,87 @@ def _nodes(frames: Frames, gpus: Sequence[RecentGpu], prices: PriceBook) -> tupl
 
 
 class _Arrays:
-    """Arrays of (subjects, spans), into which the rows of tables are put; NaN where there is no row."""
+    """Arrays of (subjects, spans) by measure, into which rows of tables are put; NaN where there is no row."""
 
-    def __init__(self, spans: Spans, subjects: pd.Index, names: Collection[str]) -> None:
+    def __init__(self, spans: Spans, subjects: pd.Index) -> None:
         self._spans, self._subjects = spans, subjects
-        self.values = {name: np.full((len(subjects), len(spans.ends)), np.nan, np.float32) for name in names}
+        self.values: dict[str, Values] = {}
 
     def put(
-        self, step: float, ts: pd.Series, keys: pd.Index, numbers: Mapping[str, pd.Series], *, summed: bool = False
-    ) -> None:
-        """Put rows of spans of `step` seconds where they belong, by the end `ts` and the subject of each. Of several
-        rows in one place the largest value counts, or their sum, which is missing where one of them is."""
-        ends, moments = self._spans.ends, ts.to_numpy(float)
+        self, step: float, table: pd.DataFrame, keys: pd.Index, numbers: Mapping[str, pd.Series], *,
+        summed: bool = False,
+    ) -> None:  # fmt: skip
+        """Put rows of spans of `step` seconds where they belong, by their `ts` and subjects. Of several rows in one
+        place the largest value counts, or their sum, which is missing where one of them is."""
+        ends, moments = self._spans.ends, table["ts"].to_numpy(float)
         columns = np.minimum(np.searchsorted(ends, moments - 1e-3), len(ends) - 1)
         rows, past = self._subjects.get_indexer(keys), ends[columns] - moments
         inside = (rows >= 0) & (past > -1e-3) & (past < step - 1e-3) & (self._spans.seconds[columns] == step)
-        at: tuple[npt.NDArray[np.intp], ...] = (rows[inside], columns[inside])
+        at = (rows[inside], columns[inside])
         for name, column in numbers.items():
-            values = self.values[name]
+            missing = np.full((len(self._subjects), len(ends)), np.nan, np.float32)
+            values = self.values.setdefault(name, missing)
             if summed:
                 values[at] = 0.0
             (np.add if summed else np.fmax).at(values, at, column.to_numpy(np.float32)[inside])
 
 
 def _gpu_measures(frames: Frames, spans: Spans, gpus: Sequence[RecentGpu]) -> Measures:
-    subjects = pd.MultiIndex.from_tuples([(gpu.node, gpu.uuid) for gpu in gpus], names=["node", "gpu_uuid"])
-    derived = ("observed", "engine", "engine_max", "engine_p95", "mem_used_ratio", "links_bytes_per_second")
-    arrays = _Arrays(spans, subjects, (*_GPU, *_OF_MINUTES, *derived))
+    arrays = _Arrays(spans, pd.MultiIndex.from_tuples([(gpu.node, gpu.uuid) for gpu in gpus], names=["", ""]))
     for step, frame in frames.items():
         table = frame.gpu
+        links = [f"{link}_{way}_bytes_per_second_mean" for link in ("pcie", "nvlink") for way in ("tx", "rx")]
+        numbers = {
+            "util": table["gpu_util_mean"], "sm": table["sm_active_mean"], "tensor": table["tensor_active_mean"],
+            "dram": table["dram_active_mean"], "power_watts": table["power_watts_mean"],
+            "engine": np.fmax(table["gpu_util_mean"], table["sm_active_mean"]),
+            "engine_max": np.fmax(table["gpu_util_max"], table["sm_active_max"]),
+            "engine_p95": np.fmax(table["gpu_util_p95"], table["sm_active_p95"]),
+            "mem_used_ratio": table["mem_used_bytes_mean"] / table["mem_total_bytes"],
+        }  # fmt: skip
+        # What a workload usually does on its links and at which clock is in the rows of minutes.
+        of_minutes = {
+            "sm_clock_hertz": table["sm_clock_hertz_mean"], "throttled": table["throttled_fraction"],
+            "links_bytes_per_second": table[links].sum(axis=1, min_count=1),
+        }  # fmt: skip
+        numbers |= {name: column * (1.0 if step == _MINUTE else np.nan) for name, column in of_minutes.items()}
         keys = pd.MultiIndex.from_frame(table[["node", "gpu_uuid"]])
-        numbers = {measure: table[name] for measure, name in _GPU.items()}
-        for measure, of in (("engine", "mean"), ("engine_max", "max"), ("engine_p95", "p95")):
-            numbers[measure] = np.fmax(table[f"gpu_util_{of}"], table[f"sm_active_{of}"])
-        numbers["mem_used_ratio"] = table["mem_used_bytes_mean"] / table["mem_total_bytes"]
-        if step == _MINUTE:
-            numbers |= {measure: table[name] for measure, name in _OF_MINUTES.items()}
-            numbers["links_bytes_per_second"] = table[_LINKS].sum(axis=1, min_count=1)
-        arrays.put(step, table["ts"], keys, numbers)
-        arrays.put(step, table["ts"], keys, {"observed": table["observed_seconds"] / step}, summed=True)
+        arrays.put(step, table, keys, numbers)
+        arrays.put(step, table, keys, {"observed": table["observed_seconds"] / step}, summed=True)
     return arrays.values
 
 
 def _node_measures(frames: Frames, spans: Spans, nodes: Sequence[RecentNode]) -> Measures:
-    fabric = ("fabric_bytes_per_second", "fabric_line_bytes_per_second", "fabric_up", "ports")
-    names = ("cpu_util", "disk_bytes_per_second", "network_bytes_per_second", *fabric)
-    arrays = _Arrays(spans, pd.Index([node.node for node in nodes], dtype=object), names)
+    arrays = _Arrays(spans, pd.Index([node.node for node in nodes], dtype=object))
     for step, frame in frames.items():
         host, ports = frame.host, frame.fabric
         disk = host["disk_read_bytes_per_second_mean"] + host["disk_write_bytes_per_second_mean"]
         hosts = {"cpu_util": host["cpu_util_mean"], "disk_bytes_per_second": disk}
-        arrays.put(step, host["ts"], pd.Index(host["node"]), hosts)
-        ports = ports.assign(
-            bytes=ports["tx_bytes_per_second_mean"] + ports["rx_bytes_per_second_mean"], one=1.0
-        )
+        arrays.put(step, host, pd.Index(host["node"]), hosts)
+        ports = ports.assign(bytes=ports["tx_bytes_per_second_mean"] + ports["rx_bytes_per_second_mean"], one=1.0)
         compute, others = ports[ports["role"] == "compute"], ports[ports["role"] != "compute"]
-        numbers = dict(zip(
-            fabric, (compute[name] for name in ("bytes", "line_rate_bytes_per_second", "active_fraction", "one")),
-            strict=True,
-        ))  # fmt: skip
-        arrays.put(step, compute["ts"], pd.Index(compute["node"]), numbers, summed=True)
+        fabric = {
+            "fabric_bytes_per_second": compute["bytes"], "ports": compute["one"],
+            "fabric_line_bytes_per_second": compute["line_rate_bytes_per_second"],
+            "fabric_up": compute["active_fraction"],
+        }  # fmt: skip
+        arrays.put(step, compute, pd.Index(compute["node"]), fabric, summed=True)
         network = {"network_bytes_per_second": others["bytes"].fillna(0.0)}
-        arrays.put(step, others["ts"], pd.Index(others["node"]), network, summed=True)
+        arrays.put(step, others, pd.Index(others["node"]), network, summed=True)
     arrays.values["fabric_up"] /= arrays.values.pop("ports")
     return arrays.values
 
 
-def _service_measures(frames: Frames, spans: Spans, ids: Sequence[str]) -> Measures:
+def _service_measures(frames: Frames, spans: Spans, holds: Sequence[Hold]) -> Measures:
     """What inference engines had to do: means of the span, which are zero where nothing came."""
-    names = ("requests_running", "requests_waiting", "tokens_per_second")
-    arrays = _Arrays(spans, pd.Index(ids, dtype=object), names)
+    rates = {
+        "requests_running": ("running_seconds", "queue_seconds"),
+        "requests_waiting": ("waiting_seconds", "queue_seconds"),
+        "tokens_per_second": ("generated_tokens", "seconds"),
+    }
+    arrays = _Arrays(spans, pd.Index([hold.workload_id for hold in holds], dtype=object))
     for step, frame in frames.items():
-        table = frame.tokens
-        if not table.empty:
-            numbers = {
-                "requests_running": (table["running_seconds"] / table["queue_seconds"]).fillna(0.0),
-                "requests_waiting": (table["waiting_seconds"] / table["queue_seconds"]).fillna(0.0),
-                "tokens_per_second": (table["generated_tokens"] / table["seconds"]).fillna(0.0),
-            }
-            arrays.put(step, table["ts"], pd.Index(table["workload_id"]), numbers, summed=True)
+        table = frame.tokens.reindex(columns=["workload_id", "ts", *{name for pair in rates.values() for name in pair}])
+        numbers = {name: (table[count] / table[seconds]).fillna(0.0) for name, (count, seconds) in rates.items()}
+        arrays.put(step, table, pd.Index(table["workload_id"]), numbers, summed=True)
     return arrays.values

@@ -1,11 +1,10 @@
-"""What every rule of the watch is given: the reading, its signs and what it is judged by; and how a sighting is made."""
+"""What every rule of the watch is given: the reading, its signs and what it is judged by; how a sighting is made."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -38,41 +37,35 @@ class Criteria:
 
 @dataclass(frozen=True)
 class Scene:
-    """A reading with its signs. `fresh`: nodes whose data reach the end of the reading."""
+    """A reading with its signs. `end`: of the newest span. `fresh`: nodes whose data reach it. `sharers`: how many
+    workloads hold each GPU."""
 
     recent: Recent
     criteria: Criteria
+    rules: WatchRules
+    spans: Spans
+    end: float
     gpus: GpuSigns
     holds: HoldSigns
+    nodes: Mapping[str, RecentNode]
     fresh: frozenset[str]
+    sharers: Mapping[int, int]
 
     @classmethod
     def of(cls, recent: Recent, criteria: Criteria) -> Scene:
-        gpus = gpu_signs(recent, criteria.book, criteria.rules)
-        oldest = recent.spans.end - criteria.rules.fresh_minutes * MINUTE
-        fresh = frozenset(one.node for one in recent.nodes if one.last_seen is not None and one.last_seen >= oldest)
-        return cls(recent, criteria, gpus, hold_signs(recent, gpus, criteria.rules), fresh)
+        rules, end = criteria.rules, recent.spans.end
+        gpus = gpu_signs(recent, criteria.book, rules)
+        return cls(
+            recent, criteria, rules, recent.spans, end, gpus, hold_signs(recent, gpus, rules),
+            nodes={node.node: node for node in recent.nodes},
+            fresh=frozenset(n.node for n in recent.nodes if end - (n.last_seen or 0.0) <= rules.fresh_minutes * MINUTE),
+            sharers=Counter(gpu for hold in recent.holds for gpu in hold.gpus),
+        )  # fmt: skip
 
     @property
-    def spans(self) -> Spans:
-        return self.recent.spans
-
-    @property
-    def end(self) -> float:
-        return self.recent.spans.end
-
-    @property
-    def rules(self) -> WatchRules:
-        return self.criteria.rules
-
-    @cached_property
-    def nodes(self) -> Mapping[str, RecentNode]:
-        return {node.node: node for node in self.recent.nodes}
-
-    @cached_property
-    def sharers(self) -> Mapping[int, int]:
-        """How many workloads hold each GPU."""
-        return Counter(gpu for hold in self.recent.holds for gpu in hold.gpus)
+    def is_stale(self) -> bool:
+        """Whether the newest data of the whole source are old, so that nothing can be said but that."""
+        return self.recent.now - self.end > self.rules.fresh_minutes * MINUTE
 
     def is_fresh(self, hold: Hold) -> bool:
         """Whether the data of all nodes of a workload reach the end."""
@@ -103,12 +96,12 @@ class Scene:
 
     def power_evidence(self, gpus: Sequence[int], since: float) -> tuple[Evidence, ...]:
         """Power since a moment, with the GPUs' own level at rest."""
+        own = list(gpus)
         newest = self.spans.ends - self.spans.seconds >= since - 1.0
-        power, level = (
-            float(known.mean()) if len(known := values[np.isfinite(values)]) else None
-            for values in (self.recent.gpu["power_watts"][list(gpus)][:, newest], self.gpus.rest_watts[list(gpus)])
-        )
-        return () if power is None else (Evidence("power", power, level, "watts per GPU"),)
+        power, level = self.recent.gpu["power_watts"][own][:, newest], self.gpus.rest_watts[own]
+        usual = float(np.nanmean(level)) if np.isfinite(level).any() else None
+        known = np.isfinite(power).any()
+        return (Evidence("power", float(np.nanmean(power)), usual, "watts per GPU"),) if known else ()
 
 
 class Rule:

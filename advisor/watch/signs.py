@@ -115,24 +115,23 @@ class HoldSigns:
 
 def hold_signs(recent: Recent, gpus: GpuSigns, rules: WatchRules) -> HoldSigns:
     """The signs of all holds of a reading."""
-    shape = len(recent.holds), len(recent.spans.ends)
-
-    def of_gpus(mask: Mask, judge: Callable[..., Mask]) -> Mask:
-        """Of each hold, whether any, or all, of its GPUs; of one without GPUs, no."""
-        found = [bool(hold.gpus) & judge(mask[list(hold.gpus)], axis=0) for hold in recent.holds]
-        return np.array(found, dtype=np.bool_).reshape(shape)
-
-    working, spin, held = (of_gpus(mask, np.any) for mask in (gpus.work, gpus.spin, gpus.held))
+    working, spin, held = (of_holds(recent, mask, np.any) for mask in (gpus.work, gpus.spin, gpus.held))
     # By the engine's own metrics; NaN, where it has none, is no request.
     queue = np.any([values > 0 for values in recent.service.values()], axis=0)
     inside = recent.spans.ends > np.array([[hold.since] for hold in recent.holds]).reshape(-1, 1) + 1e-6
     host, host_known, fabric = _hosts(recent, working | spin, rules)
     return HoldSigns(
         work=(working | spin | queue) & inside, progress=(working | queue) & inside,
-        rest=of_gpus(gpus.rest, np.all) & ~queue & inside,
-        stall=of_gpus(gpus.rest | gpus.spin, np.all) & ~queue & inside, spin=spin & ~working & inside,
+        rest=of_holds(recent, gpus.rest, np.all) & ~queue & inside,
+        stall=of_holds(recent, gpus.rest | gpus.spin, np.all) & ~queue & inside, spin=spin & ~working & inside,
         host=host & inside, queue=queue & inside, fabric=fabric, host_known=host_known, free=~held & inside,
     )  # fmt: skip
+
+
+def of_holds(recent: Recent, mask: Mask, judge: Callable[..., Mask]) -> Mask:
+    """Of each hold, whether any, or all, of its GPUs are in a mask of GPUs; of one without GPUs, no."""
+    found = [bool(hold.gpus) & judge(mask[list(hold.gpus)], axis=0) for hold in recent.holds]
+    return np.array(found, dtype=np.bool_).reshape(len(recent.holds), mask.shape[1])
 
 
 def _hosts(recent: Recent, working: Mask, rules: WatchRules) -> tuple[Mask, Mask, Values]:

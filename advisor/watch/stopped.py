@@ -7,10 +7,9 @@ download receives.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..core.advice_types import Evidence
 from ..core.incident_types import Sighting
@@ -47,57 +46,55 @@ class Stopped(Rule):
     def find(self, scene: Scene) -> Iterator[Sighting]:
         for n, hold in enumerate(scene.recent.holds):
             is_job = hold.holder == "job"
-            if hold.shared or not scene.is_fresh(hold) or not (is_job or (hold.holder == "process" and hold.gpus[1:])):
-                continue
-            stall = _stall(scene, n, hold)
-            if stall is None:
-                continue
-            since, pause, needed, spins = stall
+            may_stop = is_job or (hold.holder == "process" and len(hold.gpus) > 1)
+            stall = _stall(scene, n, hold) if may_stop and not hold.shared and scene.is_fresh(hold) else None
             # What is not known to be a job may serve requests, and rests when none come.
-            if spins or is_job:
-                words, lost = who(subject := scene.of_hold(hold)), scene.end - since
+            if stall is not None and (stall.spins or is_job):
+                subject, lost = scene.of_hold(hold), scene.end - stall.since
                 yield self.sighting(
-                    scene, "collectives-spin" if spins else "pattern-ended", subject, step="stop-check", since=since,
-                    severity="high" if len(hold.gpus) > 1 else "medium", last_work=since, wasted_seconds=lost,
-                    gpus=hold.gpus, evidence=(
-                        Evidence("no_progress", lost / MINUTE, needed / MINUTE, "minutes"),
-                        Evidence("last_work", rfc3339(since), None, "time (UTC)"),
-                        Evidence("longest_pause_before", pause / MINUTE, None, "minutes"),
-                        *scene.power_evidence(hold.gpus, since),
-                    ), first_who=words[:1].upper() + words[1:],
+                    scene, "collectives-spin" if stall.spins else "pattern-ended", subject, step="stop-check",
+                    since=stall.since, severity="high" if len(hold.gpus) > 1 else "medium", last_work=stall.since,
+                    wasted_seconds=lost, gpus=hold.gpus, evidence=(
+                        Evidence("no_progress", lost / MINUTE, stall.needed_seconds / MINUTE, "minutes"),
+                        Evidence("last_work", rfc3339(stall.since), None, "time (UTC)"),
+                        Evidence("longest_pause_before", stall.pause_seconds / MINUTE, None, "minutes"),
+                        *scene.power_evidence(hold.gpus, stall.since),
+                    ), first_who=who(subject)[:1].upper() + who(subject)[1:],
                 )  # fmt: skip
 
 
-def _stall(scene: Scene, n: int, hold: Hold) -> tuple[float, float, float, bool] | None:
-    """The end of the last progress, the longest pause before it and the time without progress that was needed, both in
-    seconds, and whether ranks spin; None: it did not stop."""
+class _Stall(NamedTuple):
+    """`since`: the end of the last progress; `pause_seconds`: the longest pause before it; `needed_seconds`: the time
+    without progress that makes it a stop; `spins`: whether ranks spin."""
+
+    since: float
+    pause_seconds: float
+    needed_seconds: float
+    spins: bool
+
+
+def _stall(scene: Scene, n: int, hold: Hold) -> _Stall | None:
+    """What a workload shows that makes no progress for longer than it ever paused; None: it did not stop."""
     spans, holds, rules, end = scene.spans, scene.holds, scene.rules, scene.end
-    progress = holds.progress[n]
-    at = np.flatnonzero(progress)
-    worked = float(spans.seconds[at].sum())
-    if not len(at) or worked < rules.worked_minutes * MINUTE:
+    at = np.flatnonzero(holds.progress[n])
+    ends, seconds = spans.ends[at], spans.seconds[at]
+    worked = float(seconds.sum())
+    if not len(at) or worked < max(rules.worked_minutes * MINUTE, _DUTY_MIN * (ends[-1] - ends[0] + seconds[0])):
         return None
-    first, last = float(spans.ends[at[0]] - spans.seconds[at[0]]), float(spans.ends[at[-1]])
-    if end - last < rules.stall_minutes * MINUTE or worked < _DUTY_MIN * (last - first):
-        return None
-    pause = _longest_pause(scene, at)
+    last, began = float(ends[-1]), float(ends[0] - seconds[0])
+    # In longer spans a pause may have been half a span longer.
+    pauses = np.diff(ends) - seconds[1:]
+    pauses = np.where(pauses > 1.0, pauses + np.where(seconds[1:] > MINUTE, 0.5 * seconds[1:], 0.0), 0.0)
+    pause = float(pauses.max(initial=0.0))
     least = rules.stall_minutes if holds.host_known[n] else rules.blind_stall_minutes
     if len(hold.gpus) == 1:
-        is_steady = worked >= max(_STEADY_SECONDS, _STEADY_DUTY * (last - first)) and pause <= _STEADY_PAUSE_SECONDS
+        is_steady = worked >= max(_STEADY_SECONDS, _STEADY_DUTY * (last - began)) and pause <= _STEADY_PAUSE_SECONDS
         least = max(rules.stall_minutes * _STEADY_ALONE_TIMES, least) if is_steady else least * _ALONE_TIMES
     needed = max(least * MINUTE, rules.stall_times * pause)
-    alive = progress | holds.host[n] | (holds.fabric[n] >= _FABRIC_ALIVE)
-    if end - last < needed or end - spans.ends[np.flatnonzero(alive)[-1]] < least * MINUTE:
-        return None
+    alive = spans.ends[holds.progress[n] | holds.host[n] | (holds.fabric[n] >= _FABRIC_ALIVE)][-1]
     after = spans.since(last)
-    if spans.seconds[holds.stall[n] & after].sum() < rules.observed_min * (end - last) - 2 * MINUTE:
+    seen = float(spans.seconds[holds.stall[n] & after].sum())
+    if end - last < needed or end - alive < least * MINUTE or seen < rules.observed_min * (end - last) - 2 * MINUTE:
         return None
-    return last, pause, needed, bool(spans.seconds[holds.spin[n] & after].sum() >= _SPIN_SHARE * (end - last))
-
-
-def _longest_pause(scene: Scene, at: npt.NDArray[np.intp]) -> float:
-    """The longest pause between two spans with progress; in long spans it may have been half a span longer."""
-    ends, seconds = scene.spans.ends[at], scene.spans.seconds[at]
-    pauses = (ends - seconds)[1:] - ends[:-1]
-    margin = np.where(seconds[1:] > MINUTE, 0.5 * seconds[1:], 0.0)
-    return float(np.where(pauses > 1.0, pauses + margin, 0.0).max(initial=0.0))
+    spinning = float(spans.seconds[holds.spin[n] & after].sum())
+    return _Stall(last, pause, needed, spinning >= _SPIN_SHARE * (end - last))

@@ -9,7 +9,6 @@ one zero byte, which gzip takes for padding. Python's decoder reads nothing beyo
 from __future__ import annotations
 
 import base64
-import binascii
 import gzip
 import re
 import zlib
@@ -18,11 +17,9 @@ from ....rules.base.errors import UsageError
 from ...core.card_types import Card
 
 PREFIX = "SKW1:"
-_JOBSTATS = "JS1:"
-_BEHIND = ";AA==;"
-_SEPARATOR = ";"
 # Slurm's database keeps 64 KiB (a column of type text); messages and shells take less kindly to long ones.
 MOST_BYTES = 16384
+_JOBSTATS, _BEHIND, _SEPARATOR = "JS1:", ";AA==;", ";"
 _OURS = re.compile(rf"(?:;AA==)?;?{PREFIX}[A-Za-z0-9.,=:_-]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _SHARES, _SHARE_MIN = 2, 0.005
@@ -35,17 +32,16 @@ def compact(card: Card) -> str:
     is left out.
     """
     use, judged = card.use, card.judged
-    peak, total = use.mem_peak_bytes, use.mem_total_bytes
-    memory = peak / total if peak is not None and total else None
-    step = _word(card.next_step.code.removeprefix("card-"))
+    memory = (
+        use.mem_peak_bytes / use.mem_total_bytes if use.mem_peak_bytes is not None and use.mem_total_bytes else None
+    )
     ordered = sorted(judged.time_shares.items(), key=lambda one: -one[1])
-    shares = [(label, share) for label, share in ordered if share >= _SHARE_MIN][:_SHARES]
+    shares = [f"{_word(label)}:{share * 100:.0f}" for label, share in ordered if share >= _SHARE_MIN][:_SHARES]
     parts = {
         "w": _word(card.id.removeprefix("w-")), "gpus": f"{card.gpu_count}", "h": _number(card.gpu_hours),
         "idle": _number(use.idle_gpu_hours), "sm": _percent(use.sm_active), "tc": _percent(use.tensor_active),
-        "mem": _percent(memory), "kind": _word(judged.kind),
-        "bn": ":".join(f"{_word(label)}:{share * 100:.0f}" for label, share in shares),
-        "kwh": _number(card.kwh), "usd": _number(card.cost_usd), "next": step,
+        "mem": _percent(memory), "kind": _word(judged.kind), "bn": ":".join(shares), "kwh": _number(card.kwh),
+        "usd": _number(card.cost_usd), "next": _word(card.next_step.code.removeprefix("card-")),
     }  # fmt: skip
     return PREFIX + ",".join(f"{key}={value}" for key, value in parts.items() if value)
 
@@ -55,29 +51,27 @@ def admin_comment(card: Card, existing: str = "") -> str:
 
     Raises UsageError where that would be too long for Slurm, or would keep jobstats from reading its own.
     """
-    kept = _OURS.sub("", existing.strip("\n\r\t "))
+    kept, ours, as_it_is = _OURS.sub("", existing.strip("\n\r\t ")), compact(card), "It was left as it is."
     if existing.startswith(PREFIX):
         kept = kept.lstrip(_SEPARATOR)
     if "\n" in kept or "\r" in kept or "\0" in kept:
-        raise UsageError("The job's AdminComment spans several lines.", "It was left as it is.")
-    ours = compact(card)
+        raise UsageError("The job's AdminComment spans several lines.", as_it_is)
     if not kept:
         return ours
-    if kept.startswith(_JOBSTATS) and not _is_jobstats(kept):
+    is_theirs = kept.startswith(_JOBSTATS)
+    if is_theirs and not _is_jobstats(kept):
         # Their words for "nothing kept" are told from data by their length.
-        raise UsageError(
-            "The job's AdminComment is a note of jobstats that nothing may follow.", "It was left as it is."
-        )
-    joined = f"{kept}{_BEHIND if kept.startswith(_JOBSTATS) else _SEPARATOR}{ours}"
+        raise UsageError("The job's AdminComment is a note of jobstats that nothing may follow.", as_it_is)
+    joined = f"{kept}{_BEHIND if is_theirs else _SEPARATOR}{ours}"
     if len(joined.encode("utf-8", "surrogateescape")) > MOST_BYTES:
-        raise UsageError(f"The job's AdminComment would exceed {MOST_BYTES:,} bytes.", "It was left as it is.")
+        raise UsageError(f"The job's AdminComment would exceed {MOST_BYTES:,} bytes.", as_it_is)
     return joined
 
 
 def _is_jobstats(text: str) -> bool:
     try:
         return gzip.decompress(base64.b64decode(text.removeprefix(_JOBSTATS).encode("ascii"))) != b""
-    except (ValueError, binascii.Error, OSError, EOFError, zlib.error, UnicodeEncodeError):
+    except (ValueError, OSError, EOFError, zlib.error):
         return False
 
 

@@ -1,5 +1,7 @@
-"""A card as text, JSON and Markdown, and lists of cards. As text it has at most 25 lines of at most 100 columns, without
-escape sequences."""
+"""A card, or a list of cards, as text, JSON, Markdown and CSV.
+
+The text of a card has at most 25 lines of at most 100 columns, without escape sequences.
+"""
 
 from __future__ import annotations
 

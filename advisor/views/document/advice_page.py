@@ -9,7 +9,7 @@ from ...core.advice_types import Advice, Finding, Recommendation
 from ...core.formatting import latency_words
 from ...core.ids import short_ids
 from ...core.verdict_types import WorkloadVerdict
-from ...core.worth import compatible
+from ...core.worth import compatible, selected
 from .. import coverage
 from ..aggregates import blind_spots
 from ..finding_groups import cases
@@ -129,6 +129,8 @@ def no_recommendation(story: Story) -> str:
         return f"No recommendation yet. {coverage.why_not_judged(s)}"
     if s.partly_judged:
         return f"No recommendation for the GPUs that were judged ({coverage.judged_of(s)})."
+    if small := selected(story.advice).small:
+        return f"No recommendation saves enough by itself; {words.counted(len(small), 'smaller one')} not listed."
     return "No open recommendation: nothing saves enough now."
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.cards.measured import rests_of
+from skuwise.advisor.cards.build import rests_of
 from skuwise.advisor.classify.judge import judge_rows, measured_rows
 from skuwise.advisor.telemetry.source import Databases
 from skuwise.advisor.watch.idle_answer import Target, idle_answer
@@ -50,7 +50,7 @@ def test_all_commands_agree_on_every_gpu(name: str, tmp_path: Path) -> None:
         assert idle[one.uuid] or not advised["idle"].all()
     verdicts = judge_rows(measured, BOOK)
     for workload in verdicts.workloads:
-        rests = rests_of(verdicts, workload)
-        if rests is not None and workload.end >= end - 60:
-            rested = rests.since is not None and rests.since <= end - ASKED
+        hours, since, _ = rests_of(verdicts, workload)
+        if hours is not None and workload.end >= end - 60:
+            rested = since is not None and since <= end - ASKED
             assert rested == all(idle[uuid] for uuid in workload.gpus)

@@ -1,4 +1,4 @@
-"""A card in its formats: bounded, valid, and harmless whatever a job calls itself."""
+"""A card in its formats: bounded, valid, and harmless whatever a job calls itself; and kept in a state file."""
 
 import base64
 import csv
@@ -6,24 +6,31 @@ import gzip
 import io
 import json
 import re
-import sqlite3
-import stat
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from skuwise.advisor.cards.build import with_kept
-from skuwise.advisor.cards.card_json import card_values, packed
-from skuwise.advisor.cards.runs import Run, named_run
-from skuwise.advisor.cards.store import CardStore
+from skuwise.advisor.cards.runs import Run, named_card, named_run
 from skuwise.advisor.core.card_types import Asked, Card, Use
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.naming import AmbiguousError
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.render.cards.admin_comment import MOST_BYTES, admin_comment, compact
-from skuwise.advisor.render.cards.text import card_markdown, card_text, list_csv, list_json, list_markdown, list_text
+from skuwise.advisor.render.cards.html import card_html, list_html
+from skuwise.advisor.render.cards.text import (
+    card_json,
+    card_markdown,
+    card_text,
+    list_csv,
+    list_json,
+    list_markdown,
+    list_text,
+)
+from skuwise.advisor.state.cards import keep, listed, named, of_series
+from skuwise.advisor.state.file import State
 from skuwise.advisor.views.card_rows import card_list, worst_first
-from skuwise.rules.base.errors import NothingToDo, StoreError, UsageError
+from skuwise.rules.base.errors import NothingToDo, UsageError
 from skuwise.tests.support.card_cases import HOSTILE, HOUR, MINUTE, busy_then_idle, card, only_card
 from skuwise.tests.support.frame_builder import START, TRAINING, FrameBuilder
 from skuwise.tests.support.schemas import validate
@@ -52,13 +59,13 @@ def test_every_format_is_valid_bounded_and_harmless(made) -> None:
         lines = text.rstrip("\n").split("\n")
         assert len(lines) <= 25 and max(map(len, lines)) <= 100 and "Next step" in text
         assert all(one.isprintable() for one in lines) and (text.isascii() or not ascii_only)
-    values = json.loads(json.dumps(card_values(made())))
+    values = json.loads(card_json(made()))
     validate(values, "card")
-    listed = json.loads(list_json([made()]))
-    assert listed["schema"] == "skuwise.cards/1" and listed["cards"] == [values]
+    assert json.loads(list_json([made()])) == {"schema": "skuwise.cards/1", "cards": [values]}
     for text in (card_markdown(made()), list_markdown(card_list([made()]))):
         rows = [line for line in text.split("\n") if line.startswith("|")]
         assert "<script>" not in text and len({line.count("|") - line.count("\\|") for line in rows}) == 1
+    assert all("<script>" not in page for page in (card_html(made()), list_html(card_list([made()]))))
     row = next(csv.DictReader(io.StringIO(list_csv([made()]))))
     assert row["name"].startswith(("'=", "train-7b")) and "\x1b" not in row["name"]
     assert (row["cost_usd"] == "") == (made().cost_usd is None)
@@ -160,55 +167,46 @@ def test_kept_runs_of_the_series_count_where_telemetry_has_fewer() -> None:
 
 NOW = card().end + HOUR
 DAY = 86400.0
+KEEP = 30 * DAY
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> CardStore:
-    return CardStore(tmp_path / "state" / "cards.db")
+def state(tmp_path: Path) -> State:
+    return State(tmp_path / "fleet.db")
 
 
-def test_a_card_comes_back_as_it_was_in_a_few_hundred_bytes(store: CardStore) -> None:
+def test_cards_of_finished_jobs_come_back_as_they_were(state: State) -> None:
     # Neither what runs, nor what a clock that is ahead has dated.
-    assert store.keep([card(state="running"), card(state="unknown"), card(id="w-2", end=NOW + 9 * DAY)], NOW) == 0
-    assert not store.path.exists() and store.named("4711") == ()
-    assert store.keep([card()], NOW) == 1
-    (kept,) = store.named("4711")
-    assert replace(kept, kept_at=None, course=card().course, price=card().price) == card()
-    assert kept.kept_at == NOW and len(packed(card())) < 1000
-    assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
+    others = [card(id="w-r", state="running"), card(id="w-u", state="unknown"), card(id="w-2", end=NOW + 9 * DAY)]
+    odd = replace(hostile(), id="w-odd", name="\udc80", series_id="s-2")
+    with state.writing() as db:
+        assert keep(db, [card(), *others, odd], NOW, KEEP) == 2
+    with state.reading() as db:
+        for asked in ("4711", "eu/4711", "w-1f2e3d4c5b6a7988", "1f2e", "train-7b"):
+            assert named(db, asked) == (replace(card(), kept_at=NOW),)
+        assert named(db, HOSTILE) == (replace(odd, kept_at=NOW),)
+        assert [one.id for one in of_series(db, "s-1")] == ["w-1f2e3d4c5b6a7988"]
+        ann, nobody = {"user": "ann", "account": None}, {"user": "bob"}
+        assert len(listed(db, NOW - DAY, None, ann)) == 1 and not listed(db, NOW - DAY, None, nobody)
+        assert not listed(db, NOW, None, ann) and not listed(db, 0.0, card().start, ann)
+        assert named(db, "1f2") == named(db, "gpu-001") == named(db, "") == ()
 
 
-def test_a_card_of_a_part_of_its_life_does_not_replace_the_whole(store: CardStore) -> None:
-    store.keep([card()], NOW)
-    assert store.keep([card(gpu_hours=4.0)], NOW + DAY) == 0
-    assert store.named("4711")[0].gpu_hours == store.compared(card(gpu_hours=4.0)).gpu_hours == 16.0
-    assert store.keep([card(gpu_hours=17.0)], NOW + DAY) == 1
+def test_the_card_of_more_of_a_jobs_life_stays_for_as_long_as_cards_are_kept(state: State) -> None:
+    with state.writing() as db:
+        assert keep(db, [card()], NOW, KEEP) == 1
+        assert keep(db, [card(gpu_hours=4.0)], NOW + DAY, KEEP) == 0
+        (kept,) = named(db, "4711")
+        assert kept.gpu_hours == with_kept(card(gpu_hours=4.0), [kept]).gpu_hours == 16.0
+        assert keep(db, [card(gpu_hours=17.0)], NOW + DAY, KEEP) == 1
+        assert keep(db, [], NOW + KEEP, KEEP) == 0
+        assert named(db, "4711") == ()
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE cards SET card = x'00ff'", "UPDATE cards SET card = zeroblob(60000)", "UPDATE cards SET card = 'text'",
-        "CREATE TRIGGER t AFTER INSERT ON cards BEGIN DELETE FROM cards; END", "UPDATE cards SET ended_at = 'soon'",
-        "PRAGMA application_id = 0",
-    ],
-)  # fmt: skip
-def test_what_is_not_ours_is_left_alone_with_a_sentence(store: CardStore, change: str) -> None:
-    store.keep([card()], NOW)
-    with sqlite3.connect(store.path) as other:
-        other.execute(change)
-    before = store.path.read_bytes()
-    with pytest.raises(StoreError):
-        store.named("4711")
-    with pytest.raises(StoreError):
-        store.keep([card()], NOW)
-    assert store.path.read_bytes() == before
-
-
-ONE = Run("w-1f2e3d4c", "s-1", "train-7b", 1000.0, 5000.0, "slurm", "4711", cluster="eu", nodes=("n1",))
+ONE = Run("w-1f2e3d4c", "s-1", "train-7b", 1000.0, 5000.0, "slurm", ("4711",), cluster="eu", nodes=("n1",))
 AGAIN = replace(ONE, id="w-2222", start=6000.0, end=7000.0)
 TASKS = [
-    replace(ONE, id=f"w-aaaa{n}", name="sweep", job_id=f"{4800 + n}", task=f"4800_{n}", array_job_id="4800")
+    replace(ONE, id=f"w-aaaa{n}", name="sweep", jobs=(f"{4800 + n}", f"4800_{n}"), array_job_id="4800")
     for n in range(1, 4)
 ]
 POD = Run("w-bbbb0001", "s-2", "chat", 0.0, 9.0, "kubernetes", namespace="ads", pod="chat-7f9c", nodes=("n2",))
@@ -228,10 +226,15 @@ def test_a_job_is_found_by_all_that_it_is_called(run: Run, names: list[str]) -> 
 
 def test_of_a_requeued_job_it_is_the_newest_run_and_several_jobs_are_listed() -> None:
     assert named_run("4711", [ONE, AGAIN], str) == (AGAIN, (ONE,))
+    again = card(id="w-2", start=START + HOUR)
+    assert named_card("4711", [card(), again], str) == again
+    tasks = [card(id=f"w-{n}", job_id=f"4800_{n}", name="sweep") for n in range(3)]
     for asked in ("4800", "sweep"):
         with pytest.raises(AmbiguousError) as raised:
             named_run(asked, ALL, str)
         assert {one.id for one in raised.value.found} == {one.id for one in TASKS}
+        with pytest.raises(AmbiguousError):
+            named_card(asked, tasks, str)
 
 
 @pytest.mark.parametrize("asked", ["train-8b", "9999", "us/4711", "", "n1", "';DROP TABLE cards;--"])

@@ -1,12 +1,15 @@
-"""`skuwise job` in process: one card and lists, kept cards, and what cannot be asked."""
+"""`skuwise job` in process: one card and lists, and kept cards."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from skuwise.__main__ import main
+from skuwise.advisor.cards.reading import CardsRead
 from skuwise.advisor.cli import job
+from skuwise.advisor.core.advice_types import Fleet
 from skuwise.advisor.core.card_types import Card
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.rules.base.errors import NothingToDo
@@ -15,32 +18,36 @@ from skuwise.tests.support.schemas import validate
 
 NOW = card().end + HOUR
 DB = ("--db", "nodes")
+FLEET = Fleet(
+    "eu", False, (), frozenset({"eu"}), {"GPU-1": "gpu-001"}, frozenset({"gpu-001"}), frozenset({"nodes"}), "", {},
+    card().start, NOW,
+)  # fmt: skip
 
 
 class Reading:
     """What telemetry tells of jobs."""
 
-    def __init__(self, *cards: Card) -> None:
-        self.told = cards
+    def __init__(self, *cards: Card, fleet: Fleet = FLEET) -> None:
+        self.known, self.fleet = cards, fleet
 
-    def card(self, asked: str) -> tuple[Card, tuple[Any, ...]]:
-        found = [one for one in self.told if asked in (one.id, one.job_id)]
+    def card(self, asked: str) -> CardsRead:
+        found = tuple(one for one in self.known if asked in (one.id, one.job_id))
         if not found:
             raise NothingToDo(f"No job {asked}.", "Use another ID.")
-        return found[0], tuple(found[1:])
+        return CardsRead(found, self.fleet)
 
-    def cards(self, wanted: Any) -> tuple[Card, ...]:
-        return tuple(filter(wanted, self.told))
+    def cards(self, wanted: Any) -> CardsRead:
+        return CardsRead(tuple(filter(wanted, self.known)), self.fleet)
 
 
 @pytest.fixture(autouse=True)
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr(job.time, "time", lambda: NOW)
     bob = card(id="w-b", job_id="4712", owner=Owner(user="bob"), series_id="s-b", state="running")
-    monkeypatch.setattr(job, "_reading", lambda options, *_: Reading(card(), bob) if options.db else None)
-    return tmp_path / "state/skuwise/cards.db"
+    monkeypatch.setattr(job, "_reading", lambda *_: Reading(card(), bob))
+    return tmp_path / "state/skuwise"
 
 
 @pytest.mark.parametrize(
@@ -55,20 +62,34 @@ def test_a_card_is_printed_in_each_format(form: str, words: str, capsys) -> None
     assert words in capsys.readouterr().out
 
 
-def test_a_finished_job_is_kept_and_shown_without_telemetry(kept: Path, tmp_path: Path, capsys) -> None:
-    assert main(["job", "4711", *DB, "--no-keep"]) == 0 and not kept.exists()
-    assert (
-        main(["job", "4711", *DB, "--format", "json", "--output", str(tmp_path / "card.json")]) == 0 and kept.exists()
-    )
+def test_a_finished_job_is_kept_and_shown_without_telemetry(folder: Path, tmp_path: Path, capsys) -> None:
+    assert main(["job", "4711", *DB, "--no-keep"]) == main(["job", "4712", *DB]) == 0 and not folder.exists()
+    assert main(["job", "4711", *DB, "--format", "json", "--output", str(tmp_path / "card.json")]) == 0
+    (kept,) = folder.glob("*.db")
+    assert kept.stat().st_mode & 0o777 == 0o600
     validate(json.loads((tmp_path / "card.json").read_text()), "card")
     capsys.readouterr()
-    assert main(["job", "4711"]) == 0
-    assert "from the card kept on" in capsys.readouterr().out
-    assert main(["job", "4712"]) == 3  # it runs: nothing of it is kept
+    for more in ([], ["--state", str(kept)], ["--ledger", str(kept)]):
+        assert main(["job", "4711", *more]) == 0
+        assert "from the card kept on" in capsys.readouterr().out
+    assert main(["job", "4712"]) == main(["job", "4711", "--state", str(tmp_path / "none.db")]) == 3
     kept.write_bytes(b"no database" * 100)
+    assert main(["job", "4711"]) == 1
+    assert main(["job", "4711", *DB, "--state", str(kept)]) == 0
+    printed = capsys.readouterr()
+    assert "train-7b" in printed.out and "not used" in printed.err
+
+
+def test_cards_of_one_fleet_are_not_kept_in_the_file_of_another(folder: Path, monkeypatch, capsys) -> None:
     assert main(["job", "4711", *DB]) == 0
-    told = capsys.readouterr()
-    assert "train-7b" in told.out and "not used" in told.err
+    (kept,) = folder.glob("*.db")
+    other = replace(FLEET, clusters=frozenset({"us"}), members={"GPU-2": "n2"})
+    monkeypatch.setattr(job, "_reading", lambda *_: Reading(card(id="w-us", cluster="us"), fleet=other))
+    assert main(["job", "4711", *DB, "--state", str(kept)]) == 0
+    assert "Card not kept" in capsys.readouterr().err
+    assert main(["job", "4711", *DB]) == 0 and len(list(folder.glob("*.db"))) == 2
+    assert main(["job", "us/4711"]) == 0
+    assert main(["job", "4711"]) == 2 and "matches 2 items" in capsys.readouterr().err
 
 
 def test_lists_are_of_an_owner_and_know_what_is_kept(capsys) -> None:

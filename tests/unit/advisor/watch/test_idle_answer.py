@@ -1,6 +1,5 @@
 """`skuwise idle`: idle is said only where all of it was observed at rest for so long."""
 
-
 import pytest
 from skuwise.advisor.core.naming import matching
 from skuwise.advisor.watch.idle_answer import idle_answer, targets
