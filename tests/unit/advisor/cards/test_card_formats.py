@@ -11,19 +11,23 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.cards.build import with_kept
+from skuwise.advisor.cards.reading import CardReading
 from skuwise.advisor.cards.runs import Run, named_card, named_run
 from skuwise.advisor.core.card_types import Asked, Card, Use
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.naming import AmbiguousError
 from skuwise.advisor.core.verdict_types import Owner
+from skuwise.advisor.demo import simulate
 from skuwise.advisor.render.cards import html, text
 from skuwise.advisor.render.cards.admin_comment import MOST_BYTES, admin_comment, compact
 from skuwise.advisor.state.cards import keep, listed, named, of_series
 from skuwise.advisor.state.file import State
+from skuwise.advisor.telemetry.source import Databases
 from skuwise.advisor.views.card_rows import card_list, worst_first
 from skuwise.rules.base.errors import NothingToDo, UsageError
 from skuwise.tests.support.card_cases import HOSTILE, HOUR, MINUTE, busy_then_idle, card, only_card
 from skuwise.tests.support.frame_builder import START, TRAINING, FrameBuilder
+from skuwise.tests.support.rulebooks import rulebook
 from skuwise.tests.support.schemas import validate
 
 
@@ -226,3 +230,17 @@ def test_what_names_nothing_is_nothing_to_work_on(asked: str) -> None:
         named_run(asked, [], str, lambda: ALL)
     assert raised.value.exit_status == 3
     assert "train-7b" in raised.value.remedy or asked != "train-8b"
+
+
+def test_of_a_folder_one_jobs_node_is_read_and_the_fleet_is_that_of_all_nodes(tmp_path: Path) -> None:
+    end = 1_790_000_000.0 // 3600 * 3600
+    simulate("founding", tmp_path / "nodes", days=0.25, seed=4, until=end, nodes=("serve-01", "serve-02"))
+    reading = CardReading(Databases((tmp_path / "nodes",)), rulebook(), end, DAY, None, str, str)
+    every = reading.cards(lambda _: True)
+    for one in every.cards:
+        read = reading.card(one.id)
+        (made,) = read.cards
+        assert (made.nodes, made.gpu_count, made.state) == (one.nodes, 8, "running") and read.others == ()
+        assert (made.start, made.end) == (one.start, one.end) and made.gpu_hours == pytest.approx(one.gpu_hours)
+        assert read.fleet.members == every.fleet.members and len(read.fleet.members) == 16
+    assert {one.nodes for one in every.cards} == {("serve-01",), ("serve-02",)}
