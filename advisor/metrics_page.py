@@ -10,15 +10,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
-from ..agent.base.address import Address
-from ..agent.service.page_server import Page, PageServer, cleaned
+from ..agent.service.page_server import Page, cleaned
 from ..rules.base.errors import StoreError
 from ..rules.base.output import say
 from ..rules.base.sanitize import clean
@@ -59,78 +58,64 @@ class WatchPasses:
     duration_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SiteState:
-    """`incidents`: those that are not over; None: unknown, which is not "none is open". `advice_readable`,
-    `incidents_readable`: whether the newest look at the files succeeded; None: there is none."""
+class SitePage:
+    """The page, made anew of the files each time. `states`: the state files whose incidents it tells, those of
+    simulated fleets only where there are no others. `watch`: how the watch's passes ended. `series_max`: of workloads,
+    findings or incidents, the worst first; the rest is one series. What is said of workloads and findings is dropped
+    once their advice is older than `stale_seconds`.
 
-    advice: ServedAdvice | None = None
-    advice_readable: bool | None = None
-    incidents: Sequence[Incident] | None = None
-    incidents_readable: bool | None = None
-    watch: WatchPasses | None = None
-
-
-class ServedPage:
-    """The page, served between `start` and `stop`. `states`: the state files whose incidents it tells; those of
-    simulated fleets only where there are no others. `series_max`: of workloads, findings or incidents, the worst first;
-    the rest is one series. What is said of workloads and findings is dropped once their advice is older than
-    `stale_seconds`.
-
-    Files are read by `look`, never by the thread that answers. Advice that cannot be read leaves what was known, which
-    says its age and ends with it.
+    Advice that cannot be read leaves what was known, which says its age and ends with it.
     """
 
     def __init__(
-        self, address: Address, advice: Path, states: Callable[[], list[State]], series_max: int, stale_seconds: float
-    ) -> None:
-        self._advice, self._states, self._limits = advice, states, (series_max, stale_seconds)
-        self._site, self._faults, self._version = SiteState(), frozenset[str](), 0
-        self.server = PageServer(address, self.page, version=lambda: self._version, is_healthy=lambda: True)
-
-    def start(self) -> None:
-        """Serve, and say where, or why not: an address that is in use is tried again."""
-        self.look(None)
-        self.server.start()
-        fault = self.server.fault
-        remedy = "It is tried again every 30 s; set serve.listen to an address of this machine and a free port."
-        say(f"{fault.detail} {remedy}" if fault else f"metrics at http://{self.server.address}/metrics")
-
-    def stop(self) -> None:
-        """Serve no longer."""
-        self.server.stop()
-
-    def look(self, watch: WatchPasses | None) -> None:
-        """Read the files again. What is wrong with them is said once."""
-        site, faults = replace(self._site, watch=watch), set[str]()
-        try:
-            advice = msgspec.json.decode(self._advice.read_bytes(), type=ServedAdvice)
-            site = replace(site, advice=advice, advice_readable=True)
-        except FileNotFoundError:
-            site = replace(site, advice_readable=None)
-        except (OSError, msgspec.DecodeError) as error:
-            faults.add(f"metrics: {self._advice} cannot be read: {clean(str(error))}")
-            site = replace(site, advice_readable=False)
-        real, simulated = list[Incident](), list[Incident]()
-        try:
-            states = [state for state in self._states() if state.path.exists()]
-            for state in states:
-                with state.reading() as db:
-                    (simulated if any(one.simulated for one in fleets_in(db)) else real).extend(listed(db))
-            readable = True if states else None
-        except StoreError as error:
-            faults.add(f"metrics: {error}")
-            readable = False
-        incidents = (real or simulated) if readable else None
-        self._site = replace(site, incidents=incidents, incidents_readable=readable)
-        self._version += 1  # ages change, too
-        for fault in faults - self._faults:
-            say(fault)
-        self._faults = frozenset(faults)
+        self, advice: Path, states: Callable[[], list[State]], watch: Callable[[], WatchPasses | None],
+        series_max: int = 500, stale_seconds: float = 86400.0,
+    ) -> None:  # fmt: skip
+        self._advice, self._states, self._watch = advice, states, watch
+        self._limits = series_max, stale_seconds
+        self._known: ServedAdvice | None = None
+        self._faults: set[str] = set()
 
     def page(self, ended: Mapping[str, int]) -> Page:
-        """The page now. `ended`: how connections to it have ended."""
-        return make_page(self._site, time.time(), ended, *self._limits)
+        """The page now. `ended`: how connections to it have ended. What is wrong with the files is said once."""
+        page, now, faults = Page({}), time.time(), set[str]()
+        readable = incidents_readable = None
+        try:
+            self._known = msgspec.json.decode(self._advice.read_bytes(), type=ServedAdvice)
+            readable = True
+        except FileNotFoundError:
+            pass
+        except (OSError, msgspec.DecodeError) as error:
+            faults.add(f"metrics: {self._advice} cannot be read: {clean(str(error))}")
+            readable = False
+        page.add("advice_readable", "1: the advice could be read, 0: it could not.", readable)
+        if self._known is not None:
+            _add_advice(page, self._known, now, *self._limits)
+        real, simulated = list[Incident](), list[Incident]()
+        try:
+            for state in self._states():
+                if state.path.exists():
+                    with state.reading() as db:
+                        (simulated if any(one.simulated for one in fleets_in(db)) else real).extend(listed(db))
+                    incidents_readable = True
+        except StoreError as error:
+            faults.add(f"metrics: {error}")
+            incidents_readable = False
+        page.add("incident_file_readable", "1: the incidents could be read, 0: they could not.", incidents_readable)
+        if incidents_readable:  # unknown is not "none is open"
+            _add_incidents(page, real or simulated, now, self._limits[0])
+        if (watch := self._watch()) is not None:
+            passes = "Passes of the watch that ended since this program began."
+            page.add("watch_passes", passes, watch.passes, kind="counter")
+            page.add("watch_pass_failures", "Those of them that failed.", watch.failures, kind="counter")
+            page.add("watch_last_pass_timestamp", "End of the newest pass that succeeded.", watch.last_end, "seconds")
+            page.add("watch_last_pass_duration", "Duration of the newest pass.", watch.duration_seconds, "seconds")
+        outcomes = [({"outcome": outcome}, count) for outcome, count in sorted(ended.items())]
+        page.add("serve_connections", "Connections to this page by how they ended.", outcomes, kind="counter")
+        for fault in faults - self._faults:
+            say(fault)
+        self._faults = faults
+        return page
 
 
 class _Row(NamedTuple):
@@ -140,28 +125,6 @@ class _Row(NamedTuple):
     labels: Mapping[str, str | None]
     facts: Mapping[str, str | None]
     values: tuple[float | None, ...]
-
-
-def make_page(
-    site: SiteState, now: float, ended: Mapping[str, int], series_max: int = 500, stale_seconds: float = 86400.0
-) -> Page:
-    """The whole page. `now`: Unix time; the others are as of `ServedPage`."""
-    page = Page({})
-    page.add("advice_readable", "1: the advice could be read, 0: it could not.", site.advice_readable)
-    if site.advice is not None:
-        _add_advice(page, site.advice, now, series_max, stale_seconds)
-    page.add("incident_file_readable", "1: the incidents could be read, 0: they could not.", site.incidents_readable)
-    if site.incidents is not None:
-        _add_incidents(page, site.incidents, now, series_max)
-    if (watch := site.watch) is not None:
-        passes = "Passes of the watch that ended since this program began."
-        page.add("watch_passes", passes, watch.passes, kind="counter")
-        page.add("watch_pass_failures", "Those of them that failed.", watch.failures, kind="counter")
-        page.add("watch_last_pass_timestamp", "End of the newest pass that succeeded.", watch.last_end, "seconds")
-        page.add("watch_last_pass_duration", "Duration of the newest pass.", watch.duration_seconds, "seconds")
-    outcomes = [({"outcome": outcome}, count) for outcome, count in sorted(ended.items())]
-    page.add("serve_connections", "Connections to this page by how they ended.", outcomes, kind="counter")
-    return page
 
 
 def _add_rows(

@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read the last hours, answer, and give the answer as the exit status."""
     from ...rules.policy.watch import load_watch_rules  # noqa: PLC0415
-    from ..watch.idle_answer import idle_answer, target_of, targets  # noqa: PLC0415
+    from ..watch.idle_answer import idle_answer, targets  # noqa: PLC0415
     from ..watch.reading import read_recent  # noqa: PLC0415
     from ..watch.scene import Criteria  # noqa: PLC0415
     from ..watch.settings import WatchSettings  # noqa: PLC0415
@@ -63,20 +63,20 @@ def run(options: argparse.Namespace) -> int:
         until=options.until,
         past_seconds=PAST_SECONDS,
     )
-    chosen = None
+    every = targets(recent)
+    chosen = every[None]
     if options.target is not None:
-        every = targets(recent)
-        found = matching(options.target, every)
-        nodes = [one for one in found if one.what == "node"]
-        found = nodes or found
+        names = [name for name in every if name is not None]
+        found = matching(options.target, names)
+        found = [one for one in found if one.what == "node"] or found
         if not found:
-            error = unknown(options.target, every, "in this source", "Run 'skuwise advise' to see names.")
+            error = unknown(options.target, names, "in this source", "Run 'skuwise advise' to see names.")
             raise NothingToDo(error.message, error.remedy)  # nothing to work on, and no wrong usage
         if len(found) > 1:
             raise AmbiguousError(options.target, found, lambda one: f"skuwise idle {one} ...")
-        chosen = found[0]
+        chosen = every[found[0]]
     criteria = Criteria(WatchSettings().limit_seconds, load_watch_rules(options.rules), book)
-    answer = idle_answer(recent, target_of(recent, chosen), options.longer_than, criteria)
+    answer = idle_answer(recent, chosen, options.longer_than, criteria)
     if options.format == "json":
         told = {
             "schema": "skuwise.idle/1", "target": options.target, "state": answer.state, "what": answer.what,

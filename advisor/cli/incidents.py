@@ -23,7 +23,7 @@ from ..core.naming import AmbiguousError, Named, matching, unknown
 from ..core.timestamps import minute, parse_moment, rfc3339
 from ..state import incidents as store
 from ..state.file import State
-from ..views.document.incident_table import as_dict, as_table, as_text, by_urgency, title
+from ..views.document.incident_words import as_dict, as_table, as_text, by_urgency, title
 from .output import terminal_width
 from .state_options import KnownState, known_states
 

@@ -24,7 +24,7 @@ def reader_commands(options: argparse.Namespace, settings: ReportSettings, host:
             *_files("--rules", options.rules), *_files("--prices", options.prices),
             *_flags("--gpu-hour-usd", options.gpu_hour_usd),
         ),
-        ledger=_joined(*_files("--ledger", options.ledger)),
+        state=_joined(*_files("--state", options.state)),
         host=named,
     )  # fmt: skip
 

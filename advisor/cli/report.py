@@ -69,9 +69,9 @@ def run(options: argparse.Namespace) -> int:
         )
     if settings.send:
         return _send(options, job)
-    for one in team_letters(job, job.teams):
-        names = ", ".join(to.address for to in one.team.recipients) or "no recipient"
-        say(f"would be sent to {names}: {clean(one.letter.subject)}")
+    for team, letter, _ in team_letters(job, job.teams):
+        names = ", ".join(to.address for to in team.recipients) or "no recipient"
+        say(f"would be sent to {names}: {clean(letter.subject)}")
     say("Dry run, nothing was sent. To send: set send = true in section [report] of skuwise.toml.")
     return EXIT_DONE
 

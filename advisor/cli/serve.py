@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,10 +29,11 @@ from ...agent.base.address import Address
 from ...agent.base.clock import Signals, SystemClock
 from ...agent.base.self_command import child_command
 from ...agent.config import load_section
+from ...agent.service.page_server import PageServer
 from ...agent.slurm_jobs.settings import SlurmImportSettings, load_slurm_settings
 from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ...rules.base.output import say
-from ..metrics_page import ServedPage, WatchPasses
+from ..metrics_page import SitePage, WatchPasses
 from ..notify.settings import ReportSettings, load_mail_settings
 from ..state.file import State, load_state_settings, state_folder
 from ..state.fleets import state_files
@@ -55,7 +56,7 @@ class ServeSettings:
     ``watch.every``. `snapshot_db` is copied to `snapshot_folder` every `snapshot_every_seconds`; None: it is not.
     `cache_every_seconds`: how often advice is made, which fetches the answers of ``report.prometheus`` ahead. `listen`:
     where the page of metrics is served; None: nowhere. `advice`: the file with the advice that it tells of; None:
-    ``serve-advice.json`` beside the state files. `series_max`, `stale_seconds`: as of `ServedPage`.
+    ``serve-advice.json`` beside the state files. `series_max`, `stale_seconds`: as of `SitePage`.
     """
 
     report: bool = True
@@ -202,6 +203,18 @@ class Schedule:
             return EXIT_DONE if self._stopped else status
 
 
+def serve_page(address: Address, page: SitePage) -> PageServer:
+    """The page at its address, or why it is not there: an address that is in use is tried again."""
+    # A scrape costs a look at the files at most once a quarter of a minute.
+    server = PageServer(address, page.page, version=lambda: time.monotonic() // 15, is_healthy=lambda: True)
+    server.start()
+    if server.fault is not None:
+        say(f"{server.fault.detail} It is tried again every 30 s; set serve.listen to a free port of this machine.")
+    else:
+        say(f"metrics at http://{server.address}/metrics")
+    return server
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """``skuwise serve`` takes everything from the settings."""
 
@@ -221,9 +234,7 @@ def run(options: argparse.Namespace) -> int:  # noqa: ARG001 - it has none
     def states() -> list[State]:
         return [State(path) for path in ([named] if named is not None else state_files(folder))]
 
-    page = None
-    if settings.listen is not None:
-        page = ServedPage(settings.listen, advice, states, settings.series_max, settings.stale_seconds)
+    page = SitePage(advice, states, lambda: schedule.watch, settings.series_max, settings.stale_seconds)
 
     def clock_offset() -> float:
         now = clock.now()
@@ -233,21 +244,22 @@ def run(options: argparse.Namespace) -> int:  # noqa: ARG001 - it has none
         for job in jobs:
             say(f"{job.name}: {' '.join(job.arguments)}")
             schedule.add(job)
-        if page is not None:
-            page.start()
-        scheduler.start()
+        server = None
+        if settings.listen is not None:
+            with suppress(OSError):  # advise says why it cannot write there
+                advice.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            server = serve_page(settings.listen, page)
         offset = clock_offset()
+        scheduler.start()
         while not stop.wait(_LOOK_SECONDS):
             before, offset = offset, clock_offset()
             # What was planned by another clock may be a year away.
             if abs(offset - before) > _SET_SECONDS:
                 say("the clock was set: everything on the schedule is run now")
                 schedule.run_all()
-            if page is not None:
-                page.look(schedule.watch)
             scheduler.wakeup()  # it counts the time until its next job by a clock that stands still in a suspend
         say("stopping")
-        if page is not None:
-            page.stop()
+        if server is not None:
+            server.stop()
         schedule.stop()
     return EXIT_DONE

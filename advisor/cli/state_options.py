@@ -103,9 +103,8 @@ def known_states(options: argparse.Namespace) -> list[KnownState]:
                 raise
             say(f"left out: {clean(str(error))}")
     if not found:
-        raise NothingToDo(
-            f"No state file {clean(str(named or _home()))} yet.", f"Run '{program()} advise' to begin it."
-        )
+        where = clean(str(named or _home()))
+        raise NothingToDo(f"No state file at {where} yet.", f"Run '{program()} advise' to create one.")
     return found
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import socket
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from ...agent.base.clock import Signals, SystemClock
 from ...agent.base.durations import parse_duration
-from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, NothingToDo, SkuwiseError, SourceError, StoreError, UsageError
-from ...rules.base.output import say, write_stdout
+from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, SkuwiseError, UsageError
+from ...rules.base.output import say, write_json, write_stdout
 from ...rules.base.sanitize import clean
 from ..core.formatting import counted
 from ..core.timestamps import minute, rfc3339
 from ..notify.settings import load_mail_settings
+from ..state.file import InUseError
 from ..state.incidents import commit, current, listed
 from .price_options import rulebook_of
 from .reader_commands import reader_commands
@@ -28,7 +27,7 @@ from .state_options import add_state, fleet_state
 from .watch_options import MARGIN_SECONDS, PAST_SECONDS, add_watched, watched_source
 
 if TYPE_CHECKING:
-    from ..core.incident_types import Advance, Incident, WatchPass
+    from ..core.incident_types import Advance, WatchPass
     from ..state.file import State
     from ..telemetry.source import Source
     from ..watch.settings import WatchSettings
@@ -86,17 +85,27 @@ class _Watcher:
         self._state: State | None = None
 
     def once(self) -> int:
-        """One look, printed whole. Raises SkuwiseError where the source cannot be read."""
+        """One look: how much was evaluated, and what is open. Raises SkuwiseError where the source cannot be read."""
+        from ..views.document.incident_words import as_dict, as_table, by_urgency  # noqa: PLC0415
+
         state, found, _ = self._look()
         failed = self._notify(state)
         with state.reading() as db:
-            incidents = listed(db)
-        write_stdout(_page(found, incidents, self._options.format))
+            shown = by_urgency(listed(db))
+        if self._options.format == "json":
+            write_json({
+                "schema": "skuwise.watch/1", "evaluated_at": rfc3339(found.now), "data_end": rfc3339(found.data_end),
+                "workloads": found.judged_holds, "without_data": found.dark, "nodes": len(found.live_nodes),
+                "incidents": [as_dict(one, found.now) for one in shown],
+                "notes": [{"code": note.code, "text": note.text, "fields": dict(note.fields)} for note in found.notes],
+            })  # fmt: skip
+        else:
+            write_stdout(f"{_summary(found)}\n{as_table(shown, 0, found.now)}")
         return EXIT_FAILED if failed else EXIT_DONE
 
     def go_on(self) -> int:
-        """Look every few minutes until somebody asks to stop. What fails is said, and tried again at the next look;
-        what is wrong with the first look, and no wait makes good, is raised."""
+        """Look every few minutes until somebody asks to stop. What fails is said, and tried again at the next look.
+        Raises InUseError where another watch holds the fleet's file."""
         every = self._settings.every_seconds
         with closing(Signals(SystemClock())) as stop:
             say(f"watching every {every / 60:g} min")
@@ -109,9 +118,9 @@ class _Watcher:
                         say(clean(f"{event.kind}: {changed[event.incident_id].sighting.text.text}"))
                     say(f"{_summary(found)}; incidents in {clean(str(state.path))}")
                     self._notify(state)
+                except InUseError:
+                    raise
                 except SkuwiseError as error:
-                    if self._state is None and not isinstance(error, SourceError | StoreError | NothingToDo):
-                        raise
                     say(f"this pass failed, and is repeated in {every / 60:g} min: {error}")
                 if stop.wait(max(every - (time.monotonic() - began), 1.0)):
                     say("stopping")
@@ -158,22 +167,6 @@ class _Watcher:
         for line in (*map(str, told.faults), *(f"refused for good: {one}" for one in told.refused)):
             say(line)
         return told.failed
-
-
-def _page(found: WatchPass, incidents: Sequence[Incident], form: str) -> str:
-    """What one look shows: how much was evaluated, and what is open."""
-    from ..views.document.incident_table import as_dict, as_table, by_urgency  # noqa: PLC0415
-
-    shown = by_urgency(incidents)
-    if form == "json":
-        told = {
-            "schema": "skuwise.watch/1", "evaluated_at": rfc3339(found.now), "data_end": rfc3339(found.data_end),
-            "workloads": found.judged_holds, "without_data": found.dark, "nodes": len(found.live_nodes),
-            "incidents": [as_dict(one, found.now) for one in shown],
-            "notes": [{"code": note.code, "text": note.text, "fields": dict(note.fields)} for note in found.notes],
-        }  # fmt: skip
-        return json.dumps(told, indent=2, allow_nan=False) + "\n"
-    return _summary(found) + "\n" + as_table(shown, 0, found.now)
 
 
 def _summary(found: WatchPass) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from ...rules.base.quantities import Moment
 from .advice_types import Evidence, Severity
 from .coded_text import CodedText
 from .recent import HolderKind
-from .verdict_types import Owner
+from .verdict_types import NOT_IN_JSON, Owner
 
 # held-idle: GPUs held and unused for longer than the holder's limit. stopped: a job that worked does not any more, or
 # spins. telemetry-dead: a node, a GPU or its counters report nothing. fault-clock: a busy GPU runs at a clock that only
@@ -40,8 +41,8 @@ class Subject:
     gpu_count: float = 0.0
     gpu_sku: str | None = None
     node_sku: str | None = None
-    workload_id: str | None = None
-    series_id: str | None = None
+    workload_id: str | None = field(default=None, metadata={"json": "workload"})
+    series_id: str | None = field(default=None, metadata={"json": "series"})
     holder: HolderKind | None = None
     scheduler: str | None = None
     job_id: str | None = None
@@ -56,13 +57,13 @@ class Sighting:
     observed time. `cost_usd`: None: price unknown; `price_source` names where the price is from. `text`: the finding in
     one sentence; `do_next`: the one thing to do."""
 
-    id: str
+    id: str = field(metadata=NOT_IN_JSON)
     kind: IncidentKind
     code: str
     severity: Severity
     subject: Subject
-    since: float
-    last_work: float | None
+    since: Moment
+    last_work: Moment | None
     gpu_hours: float
     usd_per_hour: float | None
     cost_usd: float | None
@@ -102,25 +103,25 @@ class Incident:
     people were told that it is over."""
 
     id: str
-    sighting: Sighting
+    sighting: Sighting = field(metadata=NOT_IN_JSON)
     state: IncidentState
-    opened_at: float
-    since: float
-    updated_at: float
-    last_seen_at: float
+    opened_at: Moment
+    since: Moment
+    updated_at: Moment
+    last_seen_at: Moment
     gpu_hours: float
     cost_usd: float | None
-    silent_since: float | None = None
-    acknowledged_at: float | None = None
+    silent_since: Moment | None = None
+    acknowledged_at: Moment | None = None
     acknowledged_by: str | None = None
-    snoozed_until: float | None = None
-    resolved_at: float | None = None
+    snoozed_until: Moment | None = None
+    resolved_at: Moment | None = None
     resolution: Resolution | None = None
     reminders: int = 0
-    told_at: float | None = None
-    data_until: float | None = None
+    told_at: float | None = field(default=None, metadata=NOT_IN_JSON)
+    data_until: float | None = field(default=None, metadata=NOT_IN_JSON)
     reopenings: int = 0
-    resolution_told: bool = False
+    resolution_told: bool = field(default=False, metadata=NOT_IN_JSON)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,23 @@
 """The last hours of a fleet as arrays: what the watch evaluates. Every road of telemetry gives the same.
 
-Subjects (GPUs, nodes, workloads) are rows of an array, equal spans of time its columns. NaN is missing, never zero.
+Subjects (GPUs, nodes, workloads) are rows of an array, spans of time its columns. NaN is missing, never zero. Measures:
+
+- of a GPU or MIG instance: ``observed``, the share of the span that was observed (0..1); ``engine``, the mean share of
+  time in which any kernel ran, by the best of GR_ENGINE_ACTIVE, SM_ACTIVE and GPU utilization, ``engine_max``, its
+  highest sample, and ``engine_p95``, its 95th percentile; ``util``, the driver's utilization alone, the second opinion;
+  ``sm``, ``tensor``, ``dram``, ``power_watts``, ``mem_used_ratio``; of minutes alone ``sm_clock_hertz``,
+  ``links_bytes_per_second`` (PCIe and NVLink, both ways) and ``throttled``, the share of the span with a fault's
+  throttle reason (hardware slowdown, thermal, power brake);
+- of a node: ``cpu_util``, ``disk_bytes_per_second``; ``fabric_bytes_per_second``, all compute ports, both ways;
+  ``fabric_line_bytes_per_second``, what they could carry one way; ``fabric_up``, the share of them that are active;
+  ``network_bytes_per_second``, all other ports, both ways;
+- of a workload, by its inference engine: ``requests_running``, ``requests_waiting``, ``tokens_per_second``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -17,60 +28,38 @@ from .coded_text import CodedText
 from .verdict_types import Owner
 
 Values = npt.NDArray[np.float32]
+Measures = Mapping[str, Values]
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 # What holds a GPU: work with an end, a person's notebook, something that answers requests, a process of which no more
 # is known, an allocation in which no process touches the GPU.
 HolderKind = Literal["job", "notebook", "service", "process", "allocation"]
 
-FINE_SECONDS = 60.0
-COARSE_SECONDS = 300.0
-HOUR_SECONDS = 3600.0
-
 
 @dataclass(frozen=True)
-class Rows:
-    """Measures over equal spans. `start`: the beginning of the first span, Unix seconds. `values`: by measure, an
-    array of (subjects, spans); a measure that nobody reports is not in it.
+class Spans:
+    """Spans of time, one after another: the `ends` of them, Unix seconds, and how many `seconds` each is long."""
 
-    Of a GPU or MIG instance: ``observed``, the share of the row that was observed (0..1); ``engine``, the mean share of
-    time in which any kernel ran, by the best of GR_ENGINE_ACTIVE, SM_ACTIVE and GPU utilization, and ``engine_max``,
-    its highest sample, and ``engine_p95``, its 95th percentile; ``util``, the driver's utilization alone, the second
-    opinion; ``sm``, ``tensor``, ``dram``, ``power_watts``, ``mem_used_ratio``, ``sm_clock_hertz``;
-    ``links_bytes_per_second``, PCIe and NVLink, both ways;
-    ``throttled``, the share of the row with a fault's throttle reason (hardware slowdown, thermal, power brake).
+    ends: Floats
+    seconds: Floats
 
-    Of a node: ``cpu_util``, ``disk_bytes_per_second``; ``fabric_bytes_per_second``, all compute ports, both ways;
-    ``fabric_line_bytes_per_second``, what they could carry one way; ``fabric_up``, the share of them that are active;
-    ``network_bytes_per_second``, all other ports, both ways.
-    """
-
-    start: float
-    step_seconds: float
-    count: int
-    values: Mapping[str, Values] = field(default_factory=dict)
+    @property
+    def start(self) -> float:
+        return float(self.ends[0] - self.seconds[0])
 
     @property
     def end(self) -> float:
-        return self.start + self.step_seconds * self.count
+        return float(self.ends[-1])
 
-    def of(self, name: str, subjects: int) -> Values:
-        """One measure; all NaN where nobody reports it."""
-        found = self.values.get(name)
-        return found if found is not None else np.full((subjects, self.count), np.nan, dtype=np.float32)
-
-
-@dataclass(frozen=True)
-class Detail:
-    """The same subjects twice: `fine` rows of the last hour or two, `coarse` ones of the hours before. Fine rows end at
-    the end of the reading; where coarse rows reach beyond the first fine one, the fine ones count."""
-
-    fine: Rows
-    coarse: Rows
+    def since(self, ts: float) -> Mask:
+        """The spans that end after a moment."""
+        return self.ends > ts + 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class RecentGpu:
-    """A GPU, or a MIG instance (`part`: which part of a GPU it is, else 1). `sku`: by the catalog, None: unknown.
-    `last_seen`: the end of its newest sample, Unix seconds; None: none within the span."""
+    """A GPU, or a MIG instance (`part`: which part of a GPU it is, else 1). `sku`: by the catalog, else as it is named;
+    None: unknown. `last_seen`: the end of its newest sample, Unix seconds; None: none within the spans."""
 
     node: str
     uuid: str
@@ -83,18 +72,13 @@ class RecentGpu:
 
 @dataclass(frozen=True, slots=True)
 class RecentNode:
-    """`price`: of one of its GPUs for an hour, USD; `price_id` names it in the price book. None: unknown.
-    `last_seen`: as of a GPU. `gpus_expected`: by its SKU or what was once observed there; None: unknown.
-    `drained`: whether a scheduler or an operator took it out of service, with or without telemetry."""
+    """`usd_per_gpu_hour`: of one of its GPUs; None: unknown. `gpus_expected`: by its SKU or what was once observed
+    there; None: unknown. `last_seen`: as of its GPUs. `drained`: whether a scheduler or an operator took it out of
+    service, with or without telemetry."""
 
     node: str
     sku: str | None = None
-    sku_source: str | None = None
-    provider: str | None = None
-    region: str | None = None
-    cluster: str = ""
     usd_per_gpu_hour: float | None = None
-    price_id: str | None = None
     price_source: str | None = None
     gpus_expected: int | None = None
     last_seen: float | None = None
@@ -104,7 +88,7 @@ class RecentNode:
 @dataclass(frozen=True, slots=True)
 class Hold:
     """A workload and the GPUs that it holds at the end of the reading. `gpus`: places in `Recent.gpus`. `since`: when
-    it began (may lie before the span). `shared`: others hold the same GPUs. `engine`: an inference engine's own
+    it began (may lie before the spans). `shared`: others hold the same GPUs. `engine`: an inference engine's own
     metrics are read, so that an empty queue is known. `basis`: allocation, process or activity."""
 
     workload_id: str
@@ -119,26 +103,23 @@ class Hold:
     engine: bool = False
     scheduler: str = "process"
     job_id: str | None = None
-    namespace: str | None = None
     pod: str | None = None
 
 
 @dataclass(frozen=True)
 class Recent:
-    """The last hours. `end`: the newest moment that most of the source has, Unix seconds; `now`: the clock when it was
-    read. `gpu`, `node`, `service`: measures of `gpus`, `nodes` and `holds`, in their order. `past`: measures of `gpus`
-    by the hour up to these rows, without any where they were not read. `notes`: what could not be read. `source`: how
-    it was read, as for an advice; `fleet`: whose telemetry it is."""
+    """The last hours. `now`: the clock when they were read. `spans`: those of minutes last; the newest one ends where
+    most of the source has data. `gpu`, `node`, `service`: measures of `gpus`, `nodes` and `holds`, in their order.
+    `past`: the hours before, and measures of `gpus` in them; None: not read. `notes`: what could not be read."""
 
     now: float
-    end: float
     gpus: tuple[RecentGpu, ...]
     nodes: tuple[RecentNode, ...]
     holds: tuple[Hold, ...]
-    gpu: Detail
-    node: Detail
-    service: Detail
+    spans: Spans
+    gpu: Measures
+    node: Measures
+    service: Measures
     fleet: Fleet
-    past: Rows = field(default_factory=lambda: Rows(0.0, HOUR_SECONDS, 0))
+    past: tuple[Spans, Measures] | None = None
     notes: tuple[CodedText, ...] = ()
-    source: Mapping[str, object] = field(default_factory=dict)

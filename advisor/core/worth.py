@@ -9,15 +9,27 @@ minimum alone, never printed. Nothing here changes a sum of the advice.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .advice_types import COUNTED_RISKS, Advice, Decision, Interval, Recommendation, Summary
+from .totals import added_intervals
 
 
-def counted_recommendations(ways: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
+def counted_recommendations(ways: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
     """Those whose cash enters a sum, the best of each that exclude one another, the largest first."""
-    return compatible(sorted((r for r in ways if r.counts), key=lambda r: r.rank))
+    out = excluded_by_decisions(ways)
+    return compatible(sorted((r for r in ways if r.counts and r.id not in out), key=lambda r: r.rank))
+
+
+def excluded_by_decisions(ways: Iterable[Recommendation]) -> frozenset[str]:
+    """Ids of those that cannot be had any more, since one that excludes them was accepted or done."""
+    ways = list(ways)
+    settled = {r.id: r.excludes for r in ways if r.decision is not None and r.decision.state in ("accepted", "done")}
+    rivals = {one for excludes in settled.values() for one in excludes}
+    return frozenset(
+        r.id for r in ways if r.id not in settled and (r.id in rivals or not settled.keys().isdisjoint(r.excludes))
+    )
 
 
 def compatible(ways: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
@@ -132,16 +144,14 @@ class Selection:
 def selected(advice: Advice) -> Selection:
     """What lists of an advice show and leave out."""
     worth = Worth(advice)
-    followed = ((r, r.decision.state) for r in advice.recommendations if r.decision is not None)
-    settled = {r.id: r.excludes for r, state in followed if state in ("accepted", "done")}
-    rivals = {one for excludes in settled.values() for one in excludes}
+    out = excluded_by_decisions(advice.recommendations)
     groups: dict[str, list[Recommendation]] = {name: [] for name in _GROUPS}
     for r in sorted(advice.recommendations, key=lambda r: r.rank):
         if r.set_aside:
             name = "decided"
         elif r.blocked_by:
             name = "blocked"
-        elif r.id not in settled and (r.id in rivals or not settled.keys().isdisjoint(r.excludes)):
+        elif r.id in out:
             name = "excluded"
         else:
             # A team's part of an advice shows what the whole does.
@@ -151,10 +161,20 @@ def selected(advice: Advice) -> Selection:
 
 
 def marked(advice: Advice, decisions: Mapping[str, Decision] | None = None) -> Advice:
-    """The advice with its recommendations ranked and marked as shown or not. `decisions`: in place of its own."""
-    ways = (replace(r, shown=None) for r in advice.recommendations)
+    """The advice with its recommendations ranked and marked as shown or not. `decisions`: in place of its own; where
+    other cash counts by them, its sum is that of the medians."""
+    ways = [replace(r, shown=None) for r in advice.recommendations]
     if decisions is not None:
-        ways = (replace(r, decision=decisions.get(r.id)) for r in ways)
+        ways = [replace(r, decision=decisions.get(r.id)) for r in ways]
+        cash = counted_recommendations(ways)
+        if {r.id for r in cash} != {r.id for r in counted_recommendations(advice.recommendations)}:
+            total = added_intervals(r.saving_usd_per_month for r in cash if r.saving_usd_per_month is not None)
+            known = advice.summary.recoverable_usd_per_month is not None or total is not None
+            usd = total.p50 if total is not None else 0.0 if known else None
+            summary = replace(
+                advice.summary, recoverable_usd_per_month=usd, recoverable_interval_usd_per_month=total
+            )  # fmt: skip
+            advice = replace(advice, summary=summary)
     advice = replace(advice, recommendations=tuple(sorted(ways, key=lambda r: r.rank)))
     shown = {r.id for r in selected(advice).shown}
     return replace(advice, recommendations=tuple(replace(r, shown=r.id in shown) for r in advice.recommendations))

@@ -13,7 +13,7 @@ from dataclasses import replace
 from ...agent.base.safe_text import clean_text
 from ..core.advice_types import Severity
 from ..core.formatting import evidence_words
-from ..core.incident_types import Incident
+from ..core.incident_types import Incident, Subject
 from ..core.timestamps import minute, rfc3339
 from ..views.document.incident_words import Item, line_words, summary_words, where_words
 from .letters import Writing
@@ -32,12 +32,12 @@ Alert = Mapping[str, object]
 
 
 def alerts_of(
-    incidents: Sequence[Incident], now: float, writing: Writing, team_of: Callable[[Incident], str | None]
+    incidents: Sequence[Incident], now: float, writing: Writing, team_of: Callable[[Subject], str | None]
 ) -> list[Alert]:
     """The open ones, and those that ended within the last hour. `now`: Unix seconds; `team_of`: the team that the
     routes give."""
     return [
-        _alert(one, now, writing, team_of(one))
+        _alert(one, now, writing, team_of(one.sighting.subject))
         for one in incidents
         if one.resolved_at is None or one.resolved_at > now - RESOLVED_SECONDS
     ]

@@ -68,19 +68,11 @@ class NotifyRun:
     def writing(self) -> Writing:
         return Writing(self.watch, self.commands, Dashboard(self.report.dashboard_url))
 
-    def team_of(self, incident: Incident) -> str | None:
-        """The team of an incident; None: no team's."""
-        subject = incident.sighting.subject
-        return self.routes.team_of_owner(subject.owner, subject.nodes, subject.gpu_sku, subject.node_sku)
-
     def recipients(self, incident: Incident) -> tuple[Recipient, ...]:
         """Its team, and after it the administrators where it has none, or only they can fix it."""
-        name = self.team_of(incident)
+        name = self.routes.team_of(incident.sighting.subject)
         platform = name is None or incident.sighting.kind in _PLATFORM
-        teams = (
-            *(team for team in self.routes.teams if team.name == name),
-            *((self.routes.fleet,) if platform else ()),
-        )
+        teams = [team for team in self.routes.teams if team.name == name] + [self.routes.fleet] * platform
         return tuple(recipient for team in teams for recipient in team.recipients)
 
 
@@ -105,16 +97,15 @@ def notify_run(
 @dataclass(frozen=True, slots=True)
 class Notified:
     """What a pass did. `queued`: messages; `sent`, `waiting`, `refused`: as `Tally` has them; `alerts`: handed to
-    Alertmanager; `quiet`: incidents that wait for the end of the quiet hours; `faults`: what failed, each a sentence
-    and a remedy. All that failed is tried again by the next pass, except for refused messages."""
+    Alertmanager; `faults`: what failed, each a sentence and a remedy. All that failed is tried again by the next pass,
+    except for refused messages."""
 
-    queued: int = 0
-    sent: int = 0
-    waiting: int = 0
-    refused: tuple[str, ...] = ()
-    alerts: int = 0
-    quiet: int = 0
-    faults: tuple[SkuwiseError, ...] = ()
+    queued: int
+    sent: int
+    waiting: int
+    refused: tuple[str, ...]
+    alerts: int
+    faults: tuple[SkuwiseError, ...]
 
     @property
     def failed(self) -> bool:
@@ -123,15 +114,14 @@ class Notified:
 
 def notify(run: NotifyRun) -> Notified:
     """Inform everyone whom untold events concern. Raises nothing that is a SkuwiseError: `Notified.faults` has it."""
-    queued, quiet, alerts, tally = 0, 0, 0, Tally(0, 0, (), ())
+    queued, alerts, tally = 0, 0, Tally(0, 0, (), ())
     faults: list[SkuwiseError] = []
     teams = (*run.routes.teams, run.routes.fleet)
     try:
         if not run.watch.send:
-            return Notified(quiet=_dry_run(run))
-        if any(team.recipients for team in teams):
-            with run.state.writing() as db:
-                queued, quiet = _queue(db, run)
+            _print_once(run)
+        elif any(team.recipients for team in teams):
+            queued = _queue(run)
             carriers, unusable = carriers_of(run.report, teams, run.environ)
             faults += unusable
             with run.state.alone("Another sender", wait_seconds=_WAIT_SECONDS):
@@ -146,19 +136,20 @@ def notify(run: NotifyRun) -> Notified:
         faults.append(error)
     if run.watch.send and run.watch.alertmanager_url:
         try:
-            alerts = _post_alerts(run)
+            with run.state.reading() as db:
+                posted = alerts_of(current(db), run.now, run.writing, run.routes.team_of)
+            alerts = post_alerts(run.watch.alertmanager_url, run.watch.alertmanager_token_file, run.environ, posted)
         except SkuwiseError as error:
             faults.append(error)
-    return Notified(queued, tally.sent, tally.waiting, tally.refused, alerts, quiet, tuple(faults))
+    return Notified(queued, tally.sent, tally.waiting, tally.refused, alerts, tuple(faults))
 
 
-def _queue(db: Database, run: NotifyRun) -> tuple[int, int]:
-    """Queue the messages of a pass and settle their events. Gives the messages, and the incidents in quiet hours."""
+def _queue(run: NotifyRun) -> int:
+    """Queue the messages of a pass and settle their events; gives the number of messages."""
     now = run.now
-    events = untold(db)
-    ready = [pair for pair in events if not is_held(pair[1], run.watch, now)]
-    known = told(db, _keys(ready))
-    notices, held = notices_of(ready, run.recipients, known, waiting(db, BATCH))
+    with run.state.reading() as db:
+        events, known = _ready(db, run)
+        notices, held = notices_of(events, run.recipients, known, waiting(db, BATCH))
     letters: dict[object, Letter] = {}  # the addresses of a team read the same
     messages: list[Message] = []
     for to, (items, keys) in notices.items():
@@ -170,18 +161,42 @@ def _queue(db: Database, run: NotifyRun) -> tuple[int, int]:
         digest = hashlib.sha256("\0".join([*to, *sorted(keys)]).encode("utf-8", "backslashreplace")).hexdigest()
         batch = BATCH + digest[:32]
         messages.append(message_to(to, letter, batch, run.routes, now, items=keys, in_reply_to=first))
-    queued = queue(db, messages, now)
-    settle(db, [event for event, _ in ready if key_of(event) not in held])
-    unaddressed = {incident.id for _, incident in ready if not run.recipients(incident)}
+    with run.state.writing() as db:
+        queued = queue(db, messages, now)
+        settle(db, [event for event, _ in events if key_of(event) not in held])
+    unaddressed = {incident.id for _, incident in events if not run.recipients(incident)}
     if unaddressed:
         run.say(f"No recipient for {counted(len(unaddressed), 'incident')}: set administrators in [report].")
-    return queued, len({incident.id for _, incident in events}) - len({incident.id for _, incident in ready})
+    return queued
 
 
-def _keys(events: Events) -> list[str]:
-    """The events, and those that told of the same incidents before: their beginnings and reminders."""
+def _ready(db: Database, run: NotifyRun) -> tuple[Events, Mapping[str, Sequence[Told]]]:
+    """The untold events that quiet hours do not hold, and who was told of them, and of the beginnings and reminders of
+    their incidents."""
+    events = [(event, one) for event, one in untold(db) if not is_held(one, run.watch, run.now)]
     earlier = {f"{one.id}/{number}" for _, one in events for number in range(one.reminders + 1)}
-    return sorted(earlier | {key_of(event) for event, _ in events})
+    return events, told(db, sorted(earlier | {key_of(event) for event, _ in events}))
+
+
+def _print_once(run: NotifyRun) -> None:
+    """The dry run: print what a pass would send to whom. Only events of incidents that are over, and of which nobody
+    was told, are settled: a later pass has to send the rest."""
+    with run.state.reading() as db:
+        events, known = _ready(db, run)
+        unprinted = {key_of(event) for event, _ in untold(db, unprinted=True)}
+        alerts = len(current(db))
+    fresh = [(event, one) for event, one in events if key_of(event) in unprinted]
+    for to, (items, _) in notices_of(fresh, run.recipients, known, frozenset())[0].items():
+        subject = incident_letter(items, to.team, run.now, run.writing).subject
+        run.say(clean(f"would be sent to {to.team or 'the fleet'} ({to.channel}, {to.address}): {subject}"))
+    if fresh and run.watch.alertmanager_url:
+        run.say(f"would update {counted(alerts, 'alert')} in {clean(run.watch.alertmanager_url)}")
+    if fresh:
+        run.say("Dry run, nothing was sent. To send: set send = true in section [watch] of skuwise.toml.")
+    informed = {key.rpartition("/")[0] for key in known}
+    with run.state.writing() as db:
+        mark_printed(db, [event for event, _ in fresh])
+        settle(db, [event for event, one in events if one.resolved_at is not None and one.id not in informed])
 
 
 def key_of(event: IncidentEvent) -> str:
@@ -244,38 +259,3 @@ def is_held(incident: Incident, settings: WatchSettings, now: float) -> bool:
     begin, end = settings.quiet_hours
     hour = datetime.fromtimestamp(now, settings.time_zone).hour
     return begin <= hour < end if begin < end else hour >= begin or hour < end
-
-
-def _post_alerts(run: NotifyRun) -> int:
-    """Hand Alertmanager the state of all incidents; gives their number. Raises SkuwiseError."""
-    watch = run.watch
-    with run.state.reading() as db:
-        incidents = current(db)
-    alerts = alerts_of(incidents, run.now, run.writing, run.team_of)
-    return post_alerts(watch.alertmanager_url, watch.alertmanager_token_file, run.environ, alerts)
-
-
-def _dry_run(run: NotifyRun) -> int:
-    """Print once what a pass would send to whom; gives the incidents in quiet hours.
-
-    Only what began and ended before anybody was told is settled: a later pass has to send the rest.
-    """
-    with run.state.writing() as db:
-        events = untold(db)
-        ready = [pair for pair in events if not is_held(pair[1], run.watch, run.now)]
-        known = told(db, _keys(ready))
-        unprinted = {key_of(event) for event, _ in untold(db, unprinted=True)}
-        fresh = [pair for pair in ready if key_of(pair[0]) in unprinted]
-        for to, (items, _) in notices_of(fresh, run.recipients, known, frozenset())[0].items():
-            subject = incident_letter(items, to.team, run.now, run.writing).subject
-            run.say(f"would be sent to {to.words}: {clean(subject)}")
-        if fresh:
-            if run.watch.alertmanager_url:
-                count = counted(len(current(db)), "alert")
-                run.say(f"would update {count} in {clean(run.watch.alertmanager_url)}")
-            run.say("Dry run, nothing was sent. To send: set send = true in section [watch] of skuwise.toml.")
-        mark_printed(db, [event for event, _ in fresh])
-        informed = {event.incident_id for event, _ in ready if known.get(key_of(event))}
-        began = {e.incident_id for e, one in ready if e.kind == "opened" and one.resolved_at is not None} - informed
-        settle(db, [event for event, _ in ready if event.incident_id in began])
-    return len({incident.id for _, incident in events}) - len({incident.id for _, incident in ready})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
 from collections.abc import Sequence
@@ -14,15 +13,13 @@ from email.policy import SMTP, Policy
 from typing import Any
 
 from ...agent.base.safe_text import clean_text
-from .letter import Letter
+from .letters import Letter
 
 # Stands in From where the settings name nobody: in previews, and where only webhooks are told.
 NOBODY = Address("skuwise", addr_spec="skuwise@localhost")
 _MAX_SUBJECT = 200
-_MAX_FILE_NAME = 100
 # File names that Windows keeps for devices, whatever their ending.
 _DEVICES = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))})
-_MEDIA_TYPE = re.compile(r"([a-z]{1,30})/([a-z0-9.+-]{1,60})")
 
 
 class _Whole(BaseHeader):
@@ -52,14 +49,14 @@ class Envelope:
     list_unsubscribe: str = ""
 
 
-def message_id(week: str, team: str, sender: Address) -> str:
-    """The same for a team and a week however often it is sent, so that a reader sees a repeated mail once."""
-    told = hashlib.sha256(f"{week}\0{team}".encode("utf-8", "backslashreplace")).hexdigest()[:24]
-    return f"<skuwise.{week}.{told}@{sender.domain}>"
+def message_id(batch: str, team: str, recipient: str, sender: Address) -> str:
+    """The same for a batch, team and recipient however often it is sent, so that a reader sees a repeated mail once."""
+    what = "\0".join((batch, team, recipient)).encode("utf-8", "backslashreplace")
+    return f"<skuwise.{hashlib.sha256(what).hexdigest()[:32]}@{sender.domain}>"
 
 
 def compose(letter: Letter, envelope: Envelope, *, message_id: str, date: float, in_reply_to: str = "") -> bytes:
-    """The message as it goes over the wire: text, HTML with its images, and files. `date`: Unix seconds. `in_reply_to`:
+    """The message as it goes over the wire: text, HTML and files. `date`: Unix seconds. `in_reply_to`:
     the id of the mail that this one follows; empty: none.
 
     7-bit throughout, lines within RFC 5322's limit, headers as RFC 2047 encodes them.
@@ -80,26 +77,14 @@ def compose(letter: Letter, envelope: Envelope, *, message_id: str, date: float,
     message["Precedence"] = "bulk"
     message.set_content(_storable(letter.text), cte="quoted-printable")
     message.add_alternative(_storable(letter.html), subtype="html", cte="quoted-printable")
-    html = list(message.iter_parts())[1]
-    assert isinstance(html, EmailMessage)
-    for image in letter.images:
-        html.add_related(
-            image.png, "image", "png", cid=f"<{image.name}>", filename=f"{image.name}.png", disposition="inline"
-        )
     for file in letter.attachments:
-        main, sub = _media_type(file.media_type)
-        message.add_attachment(file.data, main, sub, filename=_file_name(file.name))
+        main, _, sub = file.media_type.partition("/")
+        if main == "text":  # Base64 would add a third
+            text = file.data.decode("utf-8")
+            message.add_attachment(text, subtype=sub, cte="quoted-printable", filename=file.name)
+        else:
+            message.add_attachment(file.data, main, sub, filename=file.name)
     return message.as_bytes()
-
-
-def inlined(letter: Letter) -> str:
-    """The letter's HTML by itself: its images stand in it, so that a browser shows it from a file."""
-    html = letter.html
-    for image in letter.images:
-        # In a picture's address alone: a text may say the same.
-        data = f"data:image/png;base64,{base64.b64encode(image.png).decode()}"
-        html = re.sub(rf"""(<img\b[^<>]*\bsrc=["'])cid:{re.escape(image.name)}(?=["'])""", rf"\g<1>{data}", html)
-    return html
 
 
 def file_names(teams: Sequence[str]) -> tuple[str, ...]:
@@ -117,15 +102,6 @@ def file_names(teams: Sequence[str]) -> tuple[str, ...]:
         taken.add(name)
         names.append(name)
     return tuple(names)
-
-
-def _file_name(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[-_MAX_FILE_NAME:].lstrip(".-") or "file"
-
-
-def _media_type(media_type: str) -> tuple[str, str]:
-    found = _MEDIA_TYPE.fullmatch(media_type)
-    return (found[1], found[2]) if found else ("application", "octet-stream")
 
 
 def _storable(text: str) -> str:

@@ -112,19 +112,12 @@ class ReportJob:
         return tuple(team for team in (self.routes.fleet, *self.routes.teams) if self.only in (None, team.name))
 
 
-@dataclass(frozen=True, slots=True)
-class TeamLetter:
-    """What one team is told. `proposed`: ids of the recommendations in it that are noted as told; empty: no state file
-    keeps them."""
-
-    team: TeamRoute
-    letter: Letter
-    proposed: tuple[str, ...]
-
-
-def team_letters(job: ReportJob, teams: tuple[TeamRoute, ...], *, noting: bool = False) -> Iterator[TeamLetter]:
-    """Read the week and the one before, and make the letters of `teams`. `noting`: what they propose is recorded, so
-    that whoever reads of it can decide on it."""
+def team_letters(
+    job: ReportJob, teams: tuple[TeamRoute, ...], *, noting: bool = False
+) -> Iterator[tuple[TeamRoute, Letter, tuple[str, ...]]]:
+    """Read the week and the one before, and make the letters of `teams`, each with the ids of the recommendations that
+    are to be noted as told (none without a state file). `noting`: what they propose is recorded, so that whoever reads
+    of it can decide on it."""
     job.say(f"reading the week of {job.week.name} (Monday to Monday, UTC) ...")
     job.beside.check()
     advice = _read(job, job.week, job.beside)
@@ -147,7 +140,12 @@ def team_letters(job: ReportJob, teams: tuple[TeamRoute, ...], *, noting: bool =
         since = job.week.end - job.settings.cooldown_seconds + 1.0
         with own.state.reading() as db:
             told = {team.name: mailed_since(db, _told_key(team), since, job.week.end) for team in teams}
-    parts, parts_before = _parts(job, advice), _parts(job, before) if before is not None else None
+
+    def split(whole: Advice) -> Mapping[str | None, Advice]:
+        names = [team.name for team in job.routes.teams]
+        return split_by_team(whole, job.routes.team_of, job.routes.team_of_node, teams=names)
+
+    parts, parts_before = split(advice), split(before) if before is not None else None
     outcomes_of = outcomes_by_team(outcomes, parts)
     links = ReaderLinks(job.commands, Dashboard(job.settings.dashboard_url))
     for team in teams:
@@ -156,19 +154,16 @@ def team_letters(job: ReportJob, teams: tuple[TeamRoute, ...], *, noting: bool =
             tables = {"teams": parts, "teams_before": parts_before} if job.routes.teams else {}
             story = story_of(advice, before, outcomes, told=known_ids, **tables)
         else:
-            part_before = parts_before[team.name] if parts_before is not None else None
-            own_outcomes = outcomes_of.get(team.name, ())
-            story = story_of(parts[team.name], part_before, own_outcomes, team=team.name, told=known_ids)
+            own_before, own_outcomes = (parts_before or {}).get(team.name), outcomes_of.get(team.name, ())
+            story = story_of(parts[team.name], own_before, own_outcomes, team=team.name, told=known_ids)
         if job.settings.no_data == "short" or not story.empty:
-            yield TeamLetter(team, report_letter(story, links), story.proposed if own.state is not None else ())
+            yield team, report_letter(story, links), story.proposed if own.state is not None else ()
 
 
 def _read(job: ReportJob, week: Week, beside: StateBeside) -> Advice:
     until = min(week.end, job.now)
-    _, advice = read_and_advise(
-        job.source, job.book, since=until - week.start, until=until, now=job.now, ledger=beside,
-    )  # fmt: skip
-    return advice
+    since = until - week.start
+    return read_and_advise(job.source, job.book, since=since, until=until, now=job.now, ledger=beside)[1]
 
 
 def _read_before(job: ReportJob, own: StateBeside) -> Advice | None:
@@ -182,11 +177,6 @@ def _read_before(job: ReportJob, own: StateBeside) -> Advice | None:
         job.say("the data of the week before is incomplete: nothing to compare with")
         return None
     return before
-
-
-def _parts(job: ReportJob, advice: Advice) -> Mapping[str | None, Advice]:
-    names = [team.name for team in job.routes.teams]
-    return split_by_team(advice, job.routes.team_of, job.routes.team_of_node, teams=names)
 
 
 def _told_key(team: TeamRoute) -> str:
@@ -208,12 +198,13 @@ def send(job: ReportJob, state: State, environ: Mapping[str, str], clocks: Clock
     if teams:
         if not job.named:
             check_over(job.week, job.source.newest(job.now))
-        for one in team_letters(job, teams, noting=True):
-            at = clocks.now().wall_seconds
-            messages = [message_to(to, one.letter, batch, job.routes, at) for to in one.team.recipients]
-            with state.writing() as db:
-                queue(db, messages, at)
-                note_mailed(db, _told_key(one.team), one.proposed, at, job.week.end)
+        with state.kept_open():
+            for team, letter, proposed in team_letters(job, teams, noting=True):
+                at = clocks.now().wall_seconds
+                messages = [message_to(to, letter, batch, job.routes, at) for to in team.recipients]
+                with state.writing() as db:
+                    queue(db, messages, at)
+                    note_mailed(db, _told_key(team), proposed, at, job.week.end)
     with state.alone("Another sender", wait_seconds=_WAIT_SECONDS):
         tally = send_due(
             state, carriers, clocks, mails_per_minute=job.settings.mails_per_minute, say=job.say,
@@ -247,12 +238,12 @@ def write_previews(job: ReportJob, folder: Path) -> Iterator[Path]:
         raise SkuwiseError(f"Cannot create the folder {folder}: {error.strerror}.", "Use another folder.") from error
     teams, sender = [team.name for team in job.teams], job.routes.sender or NOBODY
     names = dict(zip(teams, file_names(teams), strict=True))
-    for one in team_letters(job, job.teams):
-        id_ = message_id(BATCH + job.week.name, one.team.name, "", sender)
-        envelope = Envelope(sender, one.team.to, job.routes.list_unsubscribe)
-        message = compose(one.letter, envelope, message_id=id_, date=job.now)
-        for ending, text in ((".eml", message.decode("ascii")), (".html", one.letter.html)):
-            path = folder / f"{names[one.team.name]}{ending}"
+    for team, letter, _ in team_letters(job, job.teams):
+        id_ = message_id(BATCH + job.week.name, team.name, "", sender)
+        envelope = Envelope(sender, team.to, job.routes.list_unsubscribe)
+        message = compose(letter, envelope, message_id=id_, date=job.now)
+        for ending, text in ((".eml", message.decode("ascii")), (".html", letter.html)):
+            path = folder / f"{names[team.name]}{ending}"
             write_whole(path, text, into_devices=False)
             yield path
     index = folder / "index.csv"

@@ -1,12 +1,4 @@
-"""The team of a workload and its recipients: the routes file, strict TOML.
-
-```toml
-administrators = ["gpu-platform@example.org"]
-
-[teams.search]
-namespace = ["search", "search-*"]
-to = ["search-leads@example.org"]
-```
+"""The team of a workload and its recipients: the routes file, strict TOML (docs/report.md, Recipients).
 
 A matcher is a name, or its beginning and a star. No two of a kind may fit the same name, so that the order of the teams
 decides nothing; of the kinds the narrowest decides.
@@ -17,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from email.headerregistry import Address
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +17,8 @@ from ...agent.base.settings import read_layers
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import QUOTED_MAX, clean, quoted
 from ...rules.base.toml import line_of, read_toml
-from ..core.verdict_types import Owner, WorkloadVerdict
+from ..core.incident_types import Subject
+from ..core.verdict_types import WorkloadVerdict
 from ..state.deliveries import Channel
 from .settings import ReportSettings, mail_addresses
 
@@ -48,11 +40,6 @@ class Recipient(NamedTuple):
     def key(self) -> str:
         """Who receives it: an address that two teams share is one recipient."""
         return f"{self.channel}:{self.address if self.channel == 'mail' else self.team}"
-
-    @property
-    def words(self) -> str:
-        """For people, on one line."""
-        return clean(f"{self.team or 'the fleet'} ({self.channel}, {self.address})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,28 +70,19 @@ class Routes:
     sender: Address | None = None
     list_unsubscribe: str = ""
 
-    @cached_property
-    def lengths(self) -> tuple[int, ...]:
-        """How long the beginnings are that stand before a star."""
-        return tuple(sorted({len(matcher) - 1 for _, matcher in self.matchers if matcher.endswith("*")}))
-
-    def team_of(self, workload: WorkloadVerdict) -> str | None:
-        """The team of a workload; None: none. By its nodes only where all of them are one team's."""
-        return self.team_of_owner(workload.owner, workload.nodes, workload.gpu_sku, workload.node_sku)
-
-    def team_of_owner(
-        self, owner: Owner, nodes: Sequence[str], gpu_sku: str | None, node_sku: str | None
-    ) -> str | None:
-        """The team of what has this owner and runs on these nodes; None: no team."""
+    def team_of(self, what: WorkloadVerdict | Subject) -> str | None:
+        """The team of a workload, or of what an incident is about; None: no team. By its nodes only where all of them
+        are one team's."""
+        owner = what.owner
         names: Mapping[str, Sequence[str | None]] = {
             "label": (owner.team,), "namespace": (owner.namespace,), "account": (owner.account,),
-            "user": (owner.user,), "node": nodes,
+            "user": (owner.user,), "node": what.nodes,
         }  # fmt: skip
         for part, values in names.items():
             teams = {self._match(part, value) for value in values}
             if len(teams) == 1 and (team := teams.pop()) is not None:
                 return team
-        return self._match("sku", gpu_sku) or self._match("sku", node_sku)
+        return self._match("sku", what.gpu_sku) or self._match("sku", what.node_sku)
 
     def team_of_node(self, node: str) -> str | None:
         """The team that a node belongs to by its name; None: none."""
@@ -113,11 +91,10 @@ class Routes:
     def _match(self, part: str, name: str | None) -> str | None:
         if name is None:
             return None
-        if not name.endswith("*") and (exact := self.matchers.get((part, name))) is not None:
-            return exact
-        # Matchers do not overlap, so that one beginning fits at most; a file can hold tens of thousands of them.
-        beginnings = (self.matchers.get((part, f"{name[:length]}*")) for length in self.lengths if length <= len(name))
-        return next((team for team in beginnings if team is not None), None)
+        # Matchers do not overlap, so that one fits at most; a file can hold tens of thousands of them.
+        fitting = [f"{name[:length]}*" for length in range(len(name), 0, -1)]
+        exact = [] if name.endswith("*") else [name]
+        return next((team for one in exact + fitting if (team := self.matchers.get((part, one))) is not None), None)
 
 
 def routes_of(settings: ReportSettings, file: Path | None = None) -> Routes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -72,15 +72,18 @@ def send_due(
     sent, refused, down = 0, list[str](), dict[Channel, SkuwiseError]()
     recent: deque[float] = deque(maxlen=mails_per_minute)
     began = clocks.now()
-    try:
+    with ExitStack() as open_:
+        for carrier in carriers.values():
+            open_.callback(carrier.close)
         with state.writing() as db:
             failed = deliveries.recover(db, began.wall_seconds)
             ids = deliveries.due(db, began.wall_seconds, only_team, batch_prefix)
-        refused += [f"{_recipient(one)}: {deliveries.KILLED_TWICE}" for one in failed]
+        refused += [f"{_recipient(one)}: {deliveries.KILLED}" for one in failed]
+        open_.enter_context(state.kept_open())
         for id_ in ids:
-            elapsed = clocks.now().monotonic_seconds
-            pause = max(60.0 - (elapsed - recent[0]), 0.0) if len(recent) == mails_per_minute else 0.0
-            if most_seconds is not None and elapsed - began.monotonic_seconds + pause >= most_seconds:
+            at = clocks.now().monotonic_seconds
+            pause = max(60.0 - (at - recent[0]), 0.0) if len(recent) == mails_per_minute else 0.0
+            if most_seconds is not None and at - began.monotonic_seconds + pause >= most_seconds:
                 break
             with state.reading() as db:
                 message = deliveries.load(db, id_)
@@ -105,14 +108,11 @@ def send_due(
                 refused.append(f"{_recipient(message)}: {reply.text}")
             else:
                 say(f"later: {_recipient(message)}: {reply.text}")
-    finally:
-        for carrier in carriers.values():
-            carrier.close()
-    with suppress(StoreError), state.writing() as db:  # on a full disk: the next run does
-        deliveries.let_go(db)
+        with suppress(StoreError), state.writing() as db:  # on a full disk: the next run does
+            deliveries.let_go(db)
     with state.reading() as db:
-        waiting = deliveries.waiting(db)
-        soonest = deliveries.next_attempt_seconds(db, clocks.now().wall_seconds)
+        waiting = deliveries.waiting(db, batch_prefix, only_team)
+        soonest = deliveries.next_attempt_seconds(db, clocks.now().wall_seconds, only_team, batch_prefix)
     return Tally(sent, len(waiting), tuple(refused), tuple(down.values()), soonest)
 
 

@@ -12,6 +12,7 @@ from ..core.advice_types import Interval, Recommendation
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import counted
 from ..core.verdict_types import INFERRED
+from ..core.worth import excluded_by_decisions
 from .evidence import EvidenceGate, with_gap, without_claim
 from .fleet import Fleet
 from .groups import Group
@@ -83,8 +84,10 @@ def _ask_owners(options: Iterable[Recommendation], groups: Sequence[Group]) -> I
 
 def recoverable_cash(options: Iterable[Recommendation]) -> tuple[float, Interval | None]:
     """Cash a month that can be had: of options that exclude one another those that bring most together, summed draw by
-    draw, not by percentiles. None for the interval: nothing is recoverable."""
-    best = best_together([r for r in options if r.counts and r.draws is not None])
+    draw, not by percentiles; without those that a decision excludes. None for the interval: nothing is recoverable."""
+    options = list(options)
+    out = excluded_by_decisions(options)
+    best = best_together([r for r in options if r.counts and r.draws is not None and r.id not in out])
     if not (draws := without_losers([r.draws for r in best])):
         return 0.0, None
     total = percentiles(sum(draws[1:], start=draws[0]))

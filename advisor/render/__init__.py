@@ -19,9 +19,17 @@ FORMATS: Mapping[str, tuple[str, str]] = MappingProxyType({
 LINES_MAX = 100  # of the short page for a terminal: two screens
 
 
-def render(advice: Advice, form: str, *, width: int = 100, color: bool = False, page: PageOptions | None = None) -> str:
+def render(
+    advice: Advice,
+    form: str,
+    *,
+    width: int = 100,
+    color: bool = False,
+    page: PageOptions | None = None,
+    team: str | None = None,
+) -> str:
     """The advice in the format of this name. `width` and `color` concern text on a screen only, as do the sections of
-    `page` (None: the short page, without commands)."""
+    `page` (None: the short page, without commands); `team`, of HTML, says whose part of an advice it is."""
     # ruff: noqa: PLC0415 - pandas, rich and matplotlib are loaded by the formats that need them
     from ..views.document.advice_page import advice_page, whole_page
     from ..views.document.page_options import SHORT
@@ -47,7 +55,9 @@ def render(advice: Advice, form: str, *, width: int = 100, color: bool = False, 
             from .charts import Words, charts_of
             from .html import page_html
 
-            return page_html(whole_page(advice, WHOLE, lambda story: charts_of(story, Words()), page.again))
+            return page_html(
+                whole_page(advice, WHOLE, lambda part, whose: charts_of(part, whose, Words()), page.again, team)
+            )
     from .text import document_text
 
     while True:  # lists are cut until the short page fits two screens of this width

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ..core import formatting as words
-from ..views.aggregates import NOT_OBSERVED, FabricSum
+from ..core.advice_types import Advice
+from ..views.aggregates import NOT_OBSERVED, FabricSum, fabric_sums
 from ..views.document.model import Chart
-from ..views.document.report_content import FABRIC, KINDS, MONEY, Change, Story
-from ..views.document.sections import kinds_words
+from ..views.document.sections import FABRIC, KINDS, MONEY, kinds_words, ordered_kinds
 
 _STRENGTHS = 64  # of the ink, the full one among them; index 0 of the palette is the ground
 _MOST_WORDS = 2000  # kept: some 2 kB each
@@ -133,42 +133,36 @@ _KINDS_MAX = 8
 _LEGEND = 3  # entries in a line
 
 
-def charts_of(story: Story, lettering: Words) -> dict[str, Chart]:
-    """The charts that say something about a story, by name. A team's other figures are few, and stand in sentences.
-    `lettering`: kept from one story to the next, for most words are in all of them."""
-    whole = story.team is None
-    spend = [(part, value, _PARTS[part]) for part, value in words.money_parts(story.advice.summary.reconciliation)]
+def charts_of(advice: Advice, team: str | None, lettering: Words) -> dict[str, Chart]:
+    """The charts that say something about an advice, by name. A team's other figures are few, and stand in sentences.
+    `lettering`: kept from one page to the next, for most words are in all of them."""
+    whole = team is None
+    spend = [(part, value, _PARTS[part]) for part, value in words.money_parts(advice.summary.reconciliation)]
     drawn = {
-        KINDS: kinds_chart(story.hours_by_kind, lettering),
-        FABRIC: fabric_chart(story.fabrics, lettering) if whole else None,
+        KINDS: _kinds_chart(ordered_kinds(advice), lettering),
+        FABRIC: _fabric_chart(fabric_sums(advice), lettering) if whole else None,
         MONEY: _bar(spend, MONEY, "Cost breakdown", lettering) if whole else None,
     }
     return {name: chart for name, chart in drawn.items() if chart is not None}
 
 
-def kinds_chart(kinds: Mapping[str, Change], lettering: Words) -> Chart | None:
-    """GPU-hours by kind, this week over the week before. None: there are not two kinds to compare."""
-    top = max((max(change.now or 0.0, change.before or 0.0) for change in kinds.values()), default=0.0)
-    rows = [(kind, c) for kind, c in kinds.items() if max(c.now or 0.0, c.before or 0.0) > top / 1000][:_KINDS_MAX]
+def _kinds_chart(kinds: Mapping[str, float], lettering: Words) -> Chart | None:
+    """GPU-hours by kind. None: there are not two kinds to compare."""
+    top = max(kinds.values(), default=0.0)
+    rows = [(kind, hours) for kind, hours in kinds.items() if hours > top / 1000][:_KINDS_MAX]
     if len(rows) < 2:
         return None
-    compared = any(change.before is not None for _, change in rows)
-    row, head, left, room = 32, 26 if compared else 4, 122, _WIDTH - 122 - 54
+    row, head, left, room = 32, 4, 122, _WIDTH - 122 - 54
     ink = _Drawing(head + row * len(rows), lettering)
-    if compared:
-        ink.legend([("this week", _NOW), ("last week", _GREY)])
-    for place, (kind, change) in enumerate(rows):
-        y, now = head + row * place, change.now or 0.0
-        thick = 12 if change.before is not None else 16
-        ink.box(left, y + 4, room * now / top, thick, _NOW if kind != NOT_OBSERVED else _GREY)
-        if change.before is not None:
-            ink.box(left, y + 17, room * change.before / top, 6, _GREY)
+    for place, (kind, hours) in enumerate(rows):
+        y = head + row * place
+        ink.box(left, y + 4, room * hours / top, 16, _NOW if kind != NOT_OBSERVED else _GREY)
         ink.word(left - 8, y + 13, kind, align="right")
-        ink.word(left + room * now / top + 6, y + 4 + thick / 2, words.hours(now, "").strip())
+        ink.word(left + room * hours / top + 6, y + 12, words.hours(hours, "").strip())
     return ink.chart(KINDS, kinds_words(kinds))
 
 
-def fabric_chart(fabrics: Sequence[FabricSum], lettering: Words) -> Chart | None:
+def _fabric_chart(fabrics: Sequence[FabricSum], lettering: Words) -> Chart | None:
     """What was paid for the fabrics, by whether they carried anything. None: no price is known, or all did the same."""
     priced = [f for f in fabrics if f.cost_usd is not None]
     paid, silent, unseen = (

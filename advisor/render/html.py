@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable
 from functools import cache
 
 import css_inline
@@ -12,29 +11,37 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ...rules.base.sanitize import clean
-from ..views.document.model import Block, Chart, Document
+from ..views.document.model import Chart, Document
 
 _BLANKS = re.compile(r"\s*\n\s*")
+_TEXT = re.compile(r"(?<=>)[^<>]+(?=<)")  # between two tags
+# What a browser may break behind a slash or hyphen, or apart from its percent sign. Names from outside have to break:
+# they may be longer than a screen.
+_WHOLE = re.compile(
+    r"(?<![\w-])(?:\d{4}-\d\d-\d\d|[+-]?\$?\d[\d,.]*[kM]?(?:/(?:month|hour)| %)|(?:GPU-hours|kWh)(?:/month)?"
+    r"|[a-z]-[0-9a-f]{8,16}(?![\w-])|--[a-z]{1,16})"
+)
 
 
 def mail_html(page: Document) -> str:
-    """The HTML part of a mail. Its charts are shown as ``cid:NAME``, so each goes with the mail as an image."""
-    html = _render("mail.html", page, ("style.css",), lambda chart: f"cid:{chart.name}")
-    return _inliner().inline(html)
+    """The HTML part of a mail. Its figures, dates, ids and options are never broken, however narrow the screen."""
+    head, body = _render("mail.html", page, ("style.css",)).split("<body>", 1)
+    whole = _TEXT.sub(lambda text: _WHOLE.sub(r'<span class="whole">\g<0></span>', text[0]), body)
+    return _inliner().inline(f"{head}<body>{whole}")
 
 
 def page_html(page: Document) -> str:
     """A page that needs nothing else: no script, no address outside, charts within it."""
-    return _render("page.html", page, ("style.css", "page.css"), _data)
+    return _render("page.html", page, ("style.css", "page.css"))
 
 
 def _data(chart: Chart) -> str:
     return f"data:image/png;base64,{base64.b64encode(chart.png).decode('ascii')}"
 
 
-def _render(template: str, page: Document, styles: tuple[str, ...], source: Callable[[Chart], str]) -> str:
+def _render(template: str, page: Document, styles: tuple[str, ...]) -> str:
     style = Markup("".join(_style(name) for name in styles))  # noqa: S704 - our own files, nothing from outside
-    html = _environment().get_template(template).render(page=page, source=source, style=style)
+    html = _environment().get_template(template).render(page=page, style=style)
     return _BLANKS.sub("\n", html)
 
 
@@ -44,17 +51,13 @@ def _environment() -> Environment:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_plain
     )
-    environment.globals["kind_of"] = _kind_of
+    environment.globals.update(kind_of=lambda block: type(block).__name__, data=_data)
     return environment
 
 
 def _plain(value: object) -> object:
     """Text as it may stand in a page; what is markup already stays."""
     return clean(value) if type(value) is str else value
-
-
-def _kind_of(block: Block) -> str:
-    return type(block).__name__
 
 
 @cache

@@ -17,7 +17,7 @@ from ..recommend.predict.calibration import NO_SITE, Site
 from ..recommend.progress import observation_of
 from . import ledger
 from .file import State
-from .fleets import fleets_in, note_fleet, refuse_others, state_of
+from .fleets import note_fleet, refuse_others, state_of
 from .outcomes import ledger_events, site_of
 
 
@@ -97,7 +97,7 @@ class StateBeside:
         try:
             if not advice.recommendations:
                 with state.reading() as db:
-                    if not fleets_in(db):
+                    if not ledger.entries(db):
                         return  # nothing to begin a file for
             with state.writing() as db:
                 if advice.fleet is not None:

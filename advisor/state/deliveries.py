@@ -28,7 +28,7 @@ MAX_PAUSE_SECONDS = 4 * 3600.0
 GIVE_UP_SECONDS = 7 * 86400.0
 # A clock that jumps, or a weekly schedule without retries, gives nobody up after a try or two.
 GIVE_UP_ATTEMPTS = 8
-KILLED_TWICE = "the sender was killed twice while it was handed over; it may have arrived"
+KILLED = "the sender was killed while it was handed over: it may have arrived"
 _MAX_REPLY = 300
 
 
@@ -112,9 +112,9 @@ def told(db: Database, items: Sequence[str]) -> Mapping[str, tuple[Told, ...]]:
     return found
 
 
-def waiting(db: Database, batch_prefix: str = "") -> frozenset[tuple[str, str, str]]:
+def waiting(db: Database, batch_prefix: str = "", only_team: str | None = None) -> frozenset[tuple[str, str, str]]:
     """(team, channel, recipient) of whom a message has yet to reach, of batches whose names begin so."""
-    found = _waiting(db, batch_prefix=batch_prefix)
+    found = _waiting(db, only_team, batch_prefix)
     return frozenset((row["team"], row["channel"], row["recipient"]) for row in found)
 
 
@@ -123,9 +123,9 @@ def due(db: Database, now: float, only_team: str | None = None, batch_prefix: st
     return [row["id"] for row in _waiting(db, only_team, batch_prefix) if _left_seconds(row, now) <= 0]
 
 
-def next_attempt_seconds(db: Database, now: float) -> float:
+def next_attempt_seconds(db: Database, now: float, only_team: str | None = None, batch_prefix: str = "") -> float:
     """Seconds until the first message that waits is due; 0: now, or nothing waits."""
-    return min((_left_seconds(row, now) for row in _waiting(db)), default=0.0)
+    return min((_left_seconds(row, now) for row in _waiting(db, only_team, batch_prefix)), default=0.0)
 
 
 def recover(db: Database, now: float) -> tuple[Told, ...]:
@@ -135,12 +135,9 @@ def recover(db: Database, now: float) -> tuple[Told, ...]:
         db, "SELECT channel, team, recipient, message_id FROM deliveries WHERE state = 'sending' AND unsure > 0"
     )
     db.execute(
-        "UPDATE deliveries SET state = 'failed', ended_at = ?, reply = ? WHERE state = 'sending' AND unsure > 0",
-        [now, KILLED_TWICE],
-    )
-    db.execute(
-        "UPDATE deliveries SET state = 'due', unsure = 1, attempts = attempts + 1, next_attempt_at = NULL, "
-        "reply = 'the sender was killed' WHERE state = 'sending'"
+        "UPDATE deliveries SET state = iif(unsure > 0, 'failed', 'due'), ended_at = iif(unsure > 0, ?, NULL), "
+        "unsure = unsure + 1, attempts = attempts + 1, next_attempt_at = NULL, reply = ? WHERE state = 'sending'",
+        [now, KILLED],
     )
     return tuple(Told(**row) for row in failed)
 

@@ -36,6 +36,10 @@ class DamagedStateError(StoreError):
     """The file is damaged or no state file: waiting or asking for more rights does not help."""
 
 
+class InUseError(SkuwiseError):
+    """Another process holds the lock."""
+
+
 def state_folder(environ: Mapping[str, str]) -> Path | None:
     """The folder of the fleets' state files, ``$XDG_STATE_HOME/skuwise``, by default ``~/.local/state/skuwise``; None:
     there is no home.
@@ -117,6 +121,11 @@ class State:
             # It names users and money.
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             with closing(self._connect("rw")) as connection:
+                # Of another's file nothing is changed, its journal mode neither. One transaction: another process may
+                # be beginning the file.
+                connection.execute("BEGIN")
+                self._is_ours(connection)
+                connection.execute("ROLLBACK")
                 # A commit that was lost with the machine's power would send again what was sent.
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("PRAGMA journal_mode = WAL")
@@ -141,13 +150,23 @@ class State:
                     break
                 except BlockingIOError as error:
                     if time.monotonic() >= last_try:
-                        raise SkuwiseError(
+                        raise InUseError(
                             f"{who} already uses {clean(str(self.path))}.", "Wait until it ends, or stop it."
                         ) from error
                     time.sleep(0.2)
             yield
         finally:
             os.close(handle)
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """For a block of many changes: else the end of each one folds the log into the file, which takes several times
+        as long. Raises StoreError."""
+        with self._told("written"):
+            connection = self._connect("rw")
+            connection.execute("PRAGMA schema_version").fetchone()
+        with closing(connection):
+            yield
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         uri = f"{self.path.absolute().as_uri()}?mode={mode}"
@@ -214,7 +233,7 @@ def _database(connection: sqlite3.Connection) -> Database:
 
 def _begun(connection: sqlite3.Connection) -> Database:
     """An empty file with its tables."""
-    for statement in (files(__package__) / "schema.sql").read_text("utf-8").split(";\n"):
+    for statement in (files(__package__ or "") / "schema.sql").read_text("utf-8").split(";\n"):
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")

@@ -83,16 +83,27 @@ class Row:
     left_out: str
 
     @property
-    def remarks(self) -> str:
-        """``saves $71,774/month, low risk, instead of r-5603c79e``; of what is blocked, why."""
+    def accepted(self) -> bool:
+        decision = self.recommendation.decision
+        return decision is not None and decision.state == "accepted"
+
+    @property
+    def terms(self) -> str:
+        """``low risk, instead of r-5603c79e``, and what was decided."""
         r = self.recommendation
-        if r.blocked_by:
-            return f"blocked: {'; '.join(words.clause(str(one)) for one in r.blocked_by)}"
         decided = r.decision is not None and r.decision.state != "proposed"
         return ", ".join(filter(None, (
-            self.gain, f"{r.risk.replace('-', ' ')} risk", self.instead_of and f"instead of {self.instead_of}",
+            f"{r.risk.replace('-', ' ')} risk", self.instead_of and f"instead of {self.instead_of}",
             words.decision_words(r.decision) if decided and r.decision else "",
         )))  # fmt: skip
+
+    @property
+    def remarks(self) -> str:
+        """``saves $71,774/month, low risk, instead of r-5603c79e``; of what is blocked, why."""
+        blocked = self.recommendation.blocked_by
+        if blocked:
+            return f"blocked: {'; '.join(words.clause(str(one)) for one in blocked)}"
+        return f"{self.gain}, {self.terms}"
 
 
 def recommendation_rows(advice: Advice) -> tuple[Row, ...]:

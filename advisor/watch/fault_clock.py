@@ -3,107 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 
 from ..core.advice_types import Evidence
-from ..core.coded_text import coded
 from ..core.incident_types import Sighting
-from ..core.timestamps import minute, span
-from .scene import MINUTE, Scene
-from .timeline import Mask, joined, low_level
-from .words import named
+from .scene import MINUTE, Rule, Scene
+from .signs import low_level
 
-_BUSY_ENGINE = 0.5
-_USUAL = 0.9
+_BUSY_ENGINE, _USUAL = 0.5, 0.9
 # Busy spans of the newest minutes that must show it.
 _SHARE = 0.8
 _PEERS_MIN = 4
-# Below this share of its peers' clock a GPU of the same workload is an outlier, whatever was set on purpose.
 _HERTZ = 1e6
+_SLOW = "{name} has been busy at {clock:.0f} MHz for {lasted} (since {since}), "
+_THAN = " Its usual clock under load is {usual:.0f} MHz."
 
 
-def fault_clocks(scene: Scene) -> Iterator[Sighting]:
+class FaultClock(Rule):
     """GPUs that have been busy at a fault's clock for the newest minutes."""
-    line, rules, count = scene.line, scene.rules, len(scene.recent.gpus)
-    clock = joined(scene.recent.gpu, "sm_clock_hertz", count, line)
-    if not np.isfinite(clock).any():
-        return
-    engine = joined(scene.recent.gpu, "engine", count, line)
-    throttled = joined(scene.recent.gpu, "throttled", count, line)
-    with np.errstate(invalid="ignore"):
-        busy: Mask = (scene.gpus.work | scene.gpus.spin) & (engine >= _BUSY_ENGINE)
-        newest = line.since(line.end - rules.fault_minutes * MINUTE)
+
+    kind = "fault-clock"
+    texts: ClassVar = {
+        "slowdown-throttle": f"{_SLOW}with a hardware slowdown reported.{_THAN}",
+        "clock-stuck-low": f"{_SLOW}without a throttle reason that explains it.{_THAN}",
+    }
+    steps: ClassVar = {
+        "clock-check": "Check power supply, cooling and 'nvidia-smi -q -d PERFORMANCE' on {node}. Drain the node if a "
+        "reset does not help."
+    }
+
+    def find(self, scene: Scene) -> Iterator[Sighting]:
+        recent, spans, rules, gpu = scene.recent, scene.spans, scene.rules, scene.recent.gpu
+        clock, busy = gpu["sm_clock_hertz"], (scene.gpus.work | scene.gpus.spin) & (gpu["engine"] >= _BUSY_ENGINE)
+        newest = spans.since(spans.end - rules.fault_minutes * MINUTE)
         running = busy & newest
-        enough = running.sum(axis=1) >= _SHARE * newest.sum()
-        now = low_level(clock, 0.5, running)
-        slow = (throttled >= rules.fault_throttled_min) & running
-        own = low_level(clock, _USUAL, busy & ~newest)
-    peers = _peer_clocks(scene, now, enough)
-    for place in np.flatnonzero(enough):
-        n = int(place)
-        gpu = scene.recent.gpus[n]
-        reference = np.fmax(own[n], peers.get(n, np.nan))
-        if gpu.node not in scene.fresh or gpu.part < 1 or not np.isfinite(now[n]) or not np.isfinite(reference):
-            continue
-        share = float(now[n] / reference)
-        is_slowed = slow[n].sum() >= _SHARE * running[n].sum() and share < 1.0
-        if share <= rules.fault_clock_share_max and (is_slowed or _is_outlier(scene, n, now)):
-            yield _sighting(
-                scene, n, clock=float(now[n]), reference=float(reference), slowed=is_slowed,
-                since=_since(scene, clock[n], busy[n], rules.fault_clock_share_max * float(reference)),
+        is_running = running.sum(axis=1) >= _SHARE * newest.sum()
+        now = pd.Series(low_level(clock, 0.5, running)).where(is_running)
+        throttled = (gpu["throttled"] >= rules.fault_throttled_min) & running
+        is_throttled = throttled.sum(axis=1) >= _SHARE * running.sum(axis=1)
+        of_sku = now.groupby([one.sku or one.uuid for one in recent.gpus])
+        peers = of_sku.transform("median").where(of_sku.transform("count") > _PEERS_MIN)
+        usual = np.fmax(low_level(clock, _USUAL, busy & ~newest), peers)
+        # What was set on purpose is set for all GPUs of a workload, or of a node.
+        beside = {n: hold.workload_id for hold in recent.holds for n in hold.gpus}
+        others = now.groupby([beside.get(n, one.node) for n, one in enumerate(recent.gpus)]).transform("median")
+        # NaN, where a clock is not known, is not slow.
+        slow = (now <= rules.fault_clock_share_max * usual) & (
+            is_throttled | (now <= rules.fault_clock_share_max * others)
+        )
+        for n in map(int, np.flatnonzero(slow)):
+            if recent.gpus[n].node not in scene.fresh or recent.gpus[n].part < 1:
+                continue
+            most = rules.fault_clock_share_max * usual[n]
+            sound = spans.ends[busy[n] & (clock[n] > most)]
+            since = float(sound[-1]) if len(sound) else spans.start
+            yield self.sighting(
+                scene, "slowdown-throttle" if is_throttled[n] else "clock-stuck-low", scene.of_gpu(n),
+                step="clock-check", severity="high", since=since, gpus=(n,),
+                wasted_seconds=float(1 - now[n] / usual[n]) * (scene.end - since), evidence=(
+                    Evidence("sm_clock", float(now[n]) / _HERTZ, float(most) / _HERTZ, "MHz"),
+                    Evidence("usual_clock", float(usual[n]) / _HERTZ, None, "MHz"),
+                ), clock=float(now[n]) / _HERTZ, usual=float(usual[n]) / _HERTZ,
             )  # fmt: skip
-
-
-def _peer_clocks(scene: Scene, now: np.ndarray, enough: np.ndarray) -> dict[int, float]:
-    """The median clock of the other busy GPUs of the same SKU; not of fewer than four."""
-    by_sku: dict[str, list[int]] = {}
-    for n, gpu in enumerate(scene.recent.gpus):
-        if gpu.sku is not None and enough[n] and np.isfinite(now[n]):
-            by_sku.setdefault(gpu.sku, []).append(n)
-    medians = {sku: float(np.median(now[own])) for sku, own in by_sku.items() if len(own) > _PEERS_MIN}
-    return {n: medians[sku] for sku, own in by_sku.items() if sku in medians for n in own}
-
-
-def _is_outlier(scene: Scene, place: int, now: np.ndarray) -> bool:
-    """Whether others of the same workload or node run fast: what was set on purpose is set for all of them."""
-    gpu = scene.recent.gpus[place]
-    beside = {n for hold in scene.recent.holds if place in hold.gpus for n in hold.gpus}
-    beside |= {n for n, one in enumerate(scene.recent.gpus) if one.node == gpu.node}
-    others = [float(now[n]) for n in beside - {place} if np.isfinite(now[n])]
-    return bool(others) and float(now[place]) <= scene.rules.fault_clock_share_max * float(np.median(others))
-
-
-def _since(scene: Scene, clock: np.ndarray, busy: np.ndarray, limit: float) -> float:
-    with np.errstate(invalid="ignore"):
-        sound = np.flatnonzero(busy & (clock > limit))
-    return float(scene.line.ends[sound[-1]]) if len(sound) else scene.line.start
-
-
-def _sighting(scene: Scene, place: int, *, clock: float, reference: float, slowed: bool, since: float) -> Sighting:
-    subject = scene.of_gpu(place)
-    code = "slowdown-throttle" if slowed else "clock-stuck-low"
-    lasted = scene.end - since
-    reason = "with a hardware slowdown reported" if slowed else "without a throttle reason that explains it"
-    lost = max(0.0, 1 - clock / reference)
-    return scene.sighting(
-        "fault-clock", subject, code=code, severity="high", since=since, last_work=None,
-        wasted_seconds=lost * lasted, gpus=(place,),
-        evidence=(
-            Evidence("sm_clock", clock / _HERTZ, scene.rules.fault_clock_share_max * reference / _HERTZ, "MHz"),
-            Evidence("usual_clock", reference / _HERTZ, None, "MHz"),
-        ),
-        text=coded(
-            code,
-            "{gpu} has been busy at {clock:.0f} MHz for {lasted} (since {since}), {reason}. Its usual clock under "
-            "load is {usual:.0f} MHz.",
-            gpu=named(subject.name), clock=clock / _HERTZ, lasted=span(lasted), since=minute(since), reason=reason,
-            usual=reference / _HERTZ,
-        ),
-        do_next=coded(
-            "clock-check",
-            "Check power supply, cooling and 'nvidia-smi -q -d PERFORMANCE' on {node}. Drain the node if a reset "
-            "does not help.",
-            node=named(subject.nodes[0]),
-        ),
-    )  # fmt: skip

@@ -5,7 +5,8 @@ Who asks may end work on the answer, so that idle is said only where all of it w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -14,15 +15,12 @@ import numpy as np
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import counted
 from ..core.naming import Named
-from ..core.recent import Detail, Hold, Recent, Rows, Values
+from ..core.recent import Hold, Mask, Recent
 from ..core.timestamps import minute, span
 from ..core.verdict_types import Owner
-from .evaluate import scene_of
-from .holds import last_true
-from .rests import Rest, given_time, rests
-from .scene import MINUTE, Criteria, Scene
-from .timeline import Mask
-from .words import named
+from .held_idle import given_time, rests
+from .scene import MINUTE, Criteria, Scene, named
+from .signs import last_true
 
 IdleState = Literal["idle", "busy", "unknown"]
 # A rest may be shorter by this: work ended somewhere within a span.
@@ -33,11 +31,11 @@ _MOSTLY = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is asked about. `holds`: places of workloads; `gpus`: places of GPUs, where a node, a GPU or the whole
-    source is meant (empty for a workload)."""
+    """What is asked about: the place of a workload, or else the places of GPUs, where a node, a GPU or the whole source
+    is meant."""
 
     what: str
-    holds: tuple[int, ...] = ()
+    hold: int | None = None
     gpus: tuple[int, ...] = ()
 
 
@@ -55,132 +53,85 @@ class IdleAnswer:
     reason: CodedText
 
 
-def targets(recent: Recent) -> tuple[Named, ...]:
-    """All that can be asked about: workloads, nodes, GPUs."""
-    found = [
-        Named(
-            hold.workload_id, f"{hold.holder} {hold.name}", hold.name,
-            tuple(dict.fromkeys(recent.gpus[gpu].node for gpu in hold.gpus)),
-            tuple(one for one in (hold.job_id, hold.pod) if one),
-        )
-        for hold in recent.holds
-    ]  # fmt: skip
-    found += [Named(f"node:{node.node}", "node", node.node) for node in recent.nodes]
-    found += [Named(gpu.uuid, "GPU", f"{gpu.node}/{gpu.index}" if gpu.index is not None else "") for gpu in recent.gpus]
-    return tuple(found)
-
-
-def target_of(recent: Recent, found: Named | None) -> Target:
-    """What a name stands for; None: the whole source."""
-    if found is None:
-        return Target("all GPUs", gpus=tuple(range(len(recent.gpus))))
+def targets(recent: Recent) -> Mapping[Named | None, Target]:
+    """All that can be asked about: workloads, nodes, GPUs; under None the whole source."""
+    found: dict[Named | None, Target] = {None: Target("all GPUs", gpus=tuple(range(len(recent.gpus))))}
     for n, hold in enumerate(recent.holds):
-        if hold.workload_id == found.id:
-            return Target(f"{hold.holder} {named(hold.name)}", holds=(n,))
-    if found.what == "node":
-        own = tuple(n for n, gpu in enumerate(recent.gpus) if gpu.node == found.name)
-        return Target(f"node {named(found.name)}", gpus=own)
-    own = tuple(n for n, gpu in enumerate(recent.gpus) if gpu.uuid == found.id)
-    return Target(f"GPU {named(found.name or found.id)}", gpus=own)
+        nodes = tuple(dict.fromkeys(recent.gpus[gpu].node for gpu in hold.gpus))
+        jobs = tuple(one for one in (hold.job_id, hold.pod) if one)
+        what = Named(hold.workload_id, f"{hold.holder} {hold.name}", hold.name, nodes, jobs)
+        found[what] = Target(f"{hold.holder} {named(hold.name)}", n)
+    for node in recent.nodes:
+        own = tuple(n for n, gpu in enumerate(recent.gpus) if gpu.node == node.node)
+        found[Named(f"node:{node.node}", "node", node.node)] = Target(f"node {named(node.node)}", gpus=own)
+    for n, gpu in enumerate(recent.gpus):
+        name = f"{gpu.node}/{gpu.index}" if gpu.index is not None else ""
+        found[Named(gpu.uuid, "GPU", name)] = Target(f"GPU {named(name or gpu.uuid)}", gpus=(n,))
+    return found
 
 
 def idle_answer(recent: Recent, target: Target, longer_than_seconds: float, criteria: Criteria) -> IdleAnswer:
     """Whether a target has been idle for so long, was busy within that time, or cannot be known."""
-    asked, places = _with_target(recent, target)
-    scene, rules = scene_of(asked, criteria), criteria.rules
-    own = [n for n, hold in enumerate(asked.holds) if set(hold.gpus) & set(target.gpus)]
-    holds = tuple(dict.fromkeys((*places, *own)))
-    gpus = target.gpus or tuple(gpu for n in target.holds for gpu in recent.holds[n].gpus)
-    count = sum(recent.gpus[gpu].part for gpu in gpus)
+    if target.hold is not None:
+        holds, gpus = [target.hold], recent.holds[target.hold].gpus
+    else:
+        # The asked GPUs as if one workload held them, since ever, and whoever else holds some of them.
+        gpus, own = target.gpus, set(target.gpus)
+        asked = Hold("asked", "asked", target.what, "process", Owner(), gpus, -math.inf, "activity")
+        service = {name: np.pad(one, ((0, 1), (0, 0)), constant_values=np.nan) for name, one in recent.service.items()}
+        recent = replace(recent, holds=(*recent.holds, asked), service=service)
+        holds = [n for n, hold in enumerate(recent.holds) if own & set(hold.gpus)]
+    scene = Scene.of(recent, criteria)
     found = rests(scene, max(longer_than_seconds - _TOLERANCE_SECONDS, MINUTE))
-    since = max((found[n].since for n in holds if n in found), default=None)
-    last = _newest(scene.holds.work, holds, scene)
+    rested = max((found[n] for n in holds if n in found), key=lambda rest: rest.since, default=None)
+    signs, count = scene.holds, sum(recent.gpus[gpu].part for gpu in gpus)
 
-    def answer(state: IdleState, reason: CodedText) -> IdleAnswer:
-        return IdleAnswer(state, target.what, count, since if state == "idle" else None, last, scene.end, reason)
+    def newest(mask: Mask) -> float | None:
+        """The end of the last span that is true for any of the holds."""
+        end = float(last_true(mask[holds].any(axis=0, keepdims=True), scene.spans)[0])
+        return end if math.isfinite(end) else None
 
-    age = recent.now - scene.end
+    def answer(state: IdleState, code: str, text: str, **fields: str) -> IdleAnswer:
+        since = rested.since if rested is not None and state == "idle" else None
+        reason = coded(code, text, **fields)
+        return IdleAnswer(state, target.what, count, since, newest(signs.work), scene.end, reason)
+
     if not gpus:
-        return answer("unknown", coded("no-gpus", "No GPU of it is in the data."))
-    if age > rules.fresh_minutes * MINUTE:
-        return answer(
-            "unknown", coded("data-stale", "The newest data are {age} old ({at}).", age=span(age), at=minute(scene.end))
-        )
-    busy = _busy(scene, holds, longer_than_seconds)
-    if busy is not None:
-        return answer("busy", busy)
-    if any(n not in found for n in holds):
-        return answer("unknown", _why_unknown(scene, holds, found, longer_than_seconds))
-    return answer(
-        "idle",
-        coded(
-            "idle", "{gpus} not used for {span}.", gpus=counted(round(count), "GPU") if count >= 1 else "Its GPU part",
-            span=span(scene.end - since) if since is not None else "an unknown time",
-        ),
-    )  # fmt: skip
-
-
-def _with_target(recent: Recent, target: Target) -> tuple[Recent, tuple[int, ...]]:
-    """The reading with the asked GPUs as if one workload held them; where a workload is asked for, as it is."""
-    if target.holds:
-        return recent, target.holds
-    begin = recent.past.start if recent.past.count else recent.gpu.coarse.start
-    asked = Hold("asked", "asked", target.what, "process", Owner(), target.gpus, begin, "activity")
-    more = replace(
-        recent, holds=(*recent.holds, asked),
-        service=Detail(_longer(recent.service.fine), _longer(recent.service.coarse)),
-    )  # fmt: skip
-    return more, (len(recent.holds),)
-
-
-def _longer(rows: Rows) -> Rows:
-    """Rows with one subject more, of which nothing is known."""
-
-    def longer(values: Values) -> Values:
-        return np.concatenate([values, np.full((1, values.shape[1]), np.nan, dtype=np.float32)])
-
-    return replace(rows, values={name: longer(values) for name, values in rows.values.items()})
-
-
-def _busy(scene: Scene, holds: Sequence[int], longer_than_seconds: float) -> CodedText | None:
-    """The last sign of work within the time, and what it is; None: there is none."""
-    signs = scene.holds
-    begin = scene.end - longer_than_seconds + _TOLERANCE_SECONDS
+        return answer("unknown", "no-gpus", "No GPU of it is in the data.")
+    if scene.is_stale:
+        age = span(recent.now - scene.end)
+        return answer("unknown", "data-stale", "The newest data are {age} old ({at}).", age=age, at=minute(scene.end))
     for code, text, mask in (
         ("gpu-activity", "GPU activity at {at}.", signs.work & ~signs.queue),
         ("requests", "Its engine had requests at {at}.", signs.queue),
         ("host-activity", "Its hosts were loading or writing data at {at}.", given_time(scene)),
     ):
-        newest = _newest(mask, holds, scene)
-        if newest is not None and newest > begin:
-            return coded(code, text, at=minute(newest))
-    return None
+        last = newest(mask)
+        if last is not None and last > scene.end - longer_than_seconds + _TOLERANCE_SECONDS:
+            return answer("busy", code, text, at=minute(last))
+    missing = [recent.holds[n] for n in holds if n not in found]
+    if missing or rested is None:
+        code, text = _why_unknown(scene, missing, scene.end - longer_than_seconds)
+        return answer("unknown", code, text)
+    what = counted(round(count), "GPU") if count >= 1 else "Its GPU part"
+    least, lasted = "at least " if rested.at_least else "", span(scene.end - rested.since)
+    return answer("idle", "idle", "{gpus} not used for {least}{span}.", gpus=what, least=least, span=lasted)
 
 
-def _newest(mask: Mask, holds: Sequence[int], scene: Scene) -> float | None:
-    """The end of the last span that is true for any of these holds."""
-    ends = last_true(np.logical_or.reduce(mask[list(holds)], axis=0, keepdims=True), scene.line)
-    return float(ends[0]) if np.isfinite(ends[0]) else None
-
-
-def _why_unknown(scene: Scene, holds: Sequence[int], found: dict[int, Rest], longer_than_seconds: float) -> CodedText:
-    """Why a target that showed no work is not called idle."""
-    missing = [scene.recent.holds[n] for n in holds if n not in found]
-    if any(not scene.is_fresh(hold) for hold in missing):
-        return coded("idle-node-silent", "No fresh data from one of its nodes.")
-    newest = scene.line.since(scene.end - longer_than_seconds)
-    at = sorted({gpu for hold in missing for gpu in hold.gpus})
-    signs = scene.gpus
-    blind = np.logical_not(signs.rest | signs.work | signs.spin | signs.contradicted)[at][:, newest]
-    held = (blind & scene.gpus.held[at][:, newest]).mean() > _MOSTLY
-    if held and not (scene.gpus.active[at][:, newest] & blind).any():
-        return coded("held-without-activity", "Memory is held, and no activity metric is available: not judged.")
-    if held:
-        return coded(
-            "held-not-confirmed",
-            "Memory is held, GPU activity is 0, and neither power nor profiling metrics confirm it: not judged.",
-        )
-    young = [hold for hold in missing if hold.since > scene.end - longer_than_seconds]
-    if young:
-        return coded("too-young", "It started only {age} ago.", age=span(scene.end - max(h.since for h in young)))
-    return coded("too-little-observed", "Too little of that time was observed, or by one source alone: not judged.")
+def _why_unknown(scene: Scene, missing: Sequence[Hold], begin: float) -> tuple[str, str]:
+    """Why holds that showed no work since a moment are not called idle: a code and a sentence."""
+    if not all(map(scene.is_fresh, missing)):
+        return "idle-node-silent", "No fresh data from one of its nodes."
+    at = np.ix_(sorted({gpu for hold in missing for gpu in hold.gpus}), scene.spans.since(begin))
+    signs, gpu = scene.gpus, scene.recent.gpu
+    blind = ~(signs.rest | signs.work | signs.spin | signs.contradicted)[at]
+    is_told = np.isfinite(np.fmax.reduce([gpu[name][at] for name in ("util", "sm", "dram")]))
+    if (blind & signs.held[at]).mean() > _MOSTLY:
+        if not (is_told & blind).any():
+            return "held-without-activity", "Memory is held, and no activity metric is available: not judged."
+        why = "neither power nor profiling metrics confirm it"
+        return "held-not-confirmed", f"Memory is held, GPU activity is 0, and {why}: not judged."
+    young = max((hold.since for hold in missing), default=begin)
+    if young > begin:
+        return "too-young", f"It started only {span(scene.end - young)} ago."
+    return "too-little-observed", "Too little of that time was observed, or by one source alone: not judged."

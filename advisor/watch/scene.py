@@ -1,24 +1,28 @@
-"""What every check of the watch is given: the reading, its signs, what it is judged by, and how a sighting is made."""
+"""What every rule of the watch is given: the reading, its signs and what it is judged by; how a sighting is made."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from typing import ClassVar
 
+import numpy as np
+
+from ...rules.base.sanitize import clean
 from ...rules.policy.watch import WatchRules
 from ..core.advice_types import Evidence, Severity
-from ..core.coded_text import CodedText
+from ..core.coded_text import coded
+from ..core.formatting import listed
 from ..core.ids import stable_id
 from ..core.incident_types import IncidentKind, Sighting, Subject
-from ..core.recent import Hold, HolderKind, Recent, RecentNode
+from ..core.recent import Hold, HolderKind, Recent, RecentNode, Spans
+from ..core.timestamps import minute, span
 from ..rulebook import Rulebook
-from .holds import HoldSigns
-from .signs import GpuSigns
-from .timeline import Floats, Timeline
+from .signs import GpuSigns, HoldSigns, gpu_signs, hold_signs
 
 MINUTE, HOUR = 60.0, 3600.0
+_NAME_MAX = 80
 
 
 @dataclass(frozen=True)
@@ -33,99 +37,130 @@ class Criteria:
 
 @dataclass(frozen=True)
 class Scene:
-    """`limits`: as `Criteria`. `fresh`: nodes whose data reach the end of the reading. `rested_before`: of
-    each GPU, since when it rested before the reading's first row (NaN: not known)."""
+    """A reading with its signs. `end`: of the newest span. `fresh`: nodes whose data reach it. `sharers`: how many
+    workloads hold each GPU."""
 
     recent: Recent
-    line: Timeline
+    criteria: Criteria
+    rules: WatchRules
+    spans: Spans
+    end: float
     gpus: GpuSigns
     holds: HoldSigns
-    limits: Callable[[HolderKind], float]
-    rules: WatchRules
+    nodes: Mapping[str, RecentNode]
     fresh: frozenset[str]
-    rested_before: Floats
+    sharers: Mapping[int, int]
+
+    @classmethod
+    def of(cls, recent: Recent, criteria: Criteria) -> Scene:
+        rules, end = criteria.rules, recent.spans.end
+        gpus = gpu_signs(recent, criteria.book, rules)
+        return cls(
+            recent, criteria, rules, recent.spans, end, gpus, hold_signs(recent, gpus, rules),
+            nodes={node.node: node for node in recent.nodes},
+            fresh=frozenset(n.node for n in recent.nodes if end - (n.last_seen or 0.0) <= rules.fresh_minutes * MINUTE),
+            sharers=Counter(gpu for hold in recent.holds for gpu in hold.gpus),
+        )  # fmt: skip
 
     @property
-    def end(self) -> float:
-        return self.line.end
-
-    @cached_property
-    def nodes(self) -> Mapping[str, RecentNode]:
-        return {node.node: node for node in self.recent.nodes}
-
-    @cached_property
-    def sharers(self) -> Mapping[int, int]:
-        """How many workloads hold each GPU."""
-        return Counter(gpu for hold in self.recent.holds for gpu in hold.gpus)
+    def is_stale(self) -> bool:
+        """Whether the newest data of the whole source are old, so that nothing can be said but that."""
+        return self.recent.now - self.end > self.rules.fresh_minutes * MINUTE
 
     def is_fresh(self, hold: Hold) -> bool:
         """Whether the data of all nodes of a workload reach the end."""
         return all(self.recent.gpus[gpu].node in self.fresh for gpu in hold.gpus)
 
-    def whole_gpus(self, gpus: Sequence[int]) -> float:
-        """How many whole GPUs these are; of a shared one the sharer's part."""
-        return sum(self.recent.gpus[n].part / self.sharers.get(n, 1) for n in gpus)
-
-    def usd_per_hour(self, gpus: Sequence[int]) -> tuple[float | None, str | None]:
-        """What these GPUs cost an hour, and where the price is from; None where one of them has no price."""
-        total, sources = 0.0, set[str]()
-        for n in gpus:
-            gpu = self.recent.gpus[n]
-            node = self.nodes.get(gpu.node)
-            if node is None or node.usd_per_gpu_hour is None:
-                return None, None
-            total += node.usd_per_gpu_hour * gpu.part / self.sharers.get(n, 1)
-            if node.price_source:
-                sources.add(node.price_source)
-        return (total, "; ".join(sorted(sources)) or None) if gpus else (None, None)
-
     def of_hold(self, hold: Hold, holder: HolderKind | None = None) -> Subject:
-        """A workload as the subject of a sighting."""
+        """A workload as the subject of a sighting. Of a shared GPU it holds a part."""
         gpus = [self.recent.gpus[n] for n in hold.gpus]
         nodes = tuple(dict.fromkeys(gpu.node for gpu in gpus))
-        skus = {gpu.sku for gpu in gpus}
-        node_skus = {self.nodes[node].sku for node in nodes if node in self.nodes}
+        skus, node_skus = {gpu.sku for gpu in gpus}, {self.nodes[node].sku for node in nodes}
         return Subject(
             key=f"workload:{hold.workload_id}", name=hold.name, nodes=nodes, gpus=tuple(gpu.uuid for gpu in gpus),
-            gpu_count=self.whole_gpus(hold.gpus), gpu_sku=next(iter(skus)) if len(skus) == 1 else None,
-            node_sku=next(iter(node_skus)) if len(node_skus) == 1 else None, workload_id=hold.workload_id,
-            series_id=hold.series_id, holder=holder or hold.holder, scheduler=hold.scheduler, job_id=hold.job_id,
-            pod=hold.pod, owner=hold.owner,
+            gpu_count=sum(self.recent.gpus[n].part / self.sharers[n] for n in hold.gpus),
+            gpu_sku=skus.pop() if len(skus) == 1 else None, node_sku=node_skus.pop() if len(node_skus) == 1 else None,
+            workload_id=hold.workload_id, series_id=hold.series_id, holder=holder or hold.holder,
+            scheduler=hold.scheduler, job_id=hold.job_id, pod=hold.pod, owner=hold.owner,
         )  # fmt: skip
 
     def of_gpu(self, place: int) -> Subject:
         """One GPU as the subject of a sighting, with whoever holds it alone."""
         gpu = self.recent.gpus[place]
         holder = next((hold for hold in self.recent.holds if place in hold.gpus and not hold.shared), None)
-        node = self.nodes.get(gpu.node)
-        named = f"GPU {gpu.index}" if gpu.index is not None else gpu.uuid
         return replace(
             self.of_hold(holder) if holder else Subject("", ""), key=f"gpu:{gpu.node}/{gpu.uuid}",
-            name=f"{named} of {gpu.node}", nodes=(gpu.node,), gpus=(gpu.uuid,), gpu_count=gpu.part, gpu_sku=gpu.sku,
-            node_sku=node.sku if node else None,
+            name=f"{f'GPU {gpu.index}' if gpu.index is not None else gpu.uuid} of {gpu.node}", nodes=(gpu.node,),
+            gpus=(gpu.uuid,), gpu_count=gpu.part, gpu_sku=gpu.sku, node_sku=self.nodes[gpu.node].sku,
         )  # fmt: skip
 
+    def power_evidence(self, gpus: Sequence[int], since: float) -> tuple[Evidence, ...]:
+        """Power since a moment, with the GPUs' own level at rest."""
+        own = list(gpus)
+        newest = self.spans.ends - self.spans.seconds >= since - 1.0
+        power, level = self.recent.gpu["power_watts"][own][:, newest], self.gpus.rest_watts[own]
+        usual = float(np.nanmean(level)) if np.isfinite(level).any() else None
+        known = np.isfinite(power).any()
+        return (Evidence("power", float(np.nanmean(power)), usual, "watts per GPU"),) if known else ()
+
+
+class Rule:
+    """One kind of incident: what is certain of a reading, by a pure function of it. `texts`: of each code, the finding
+    in one sentence; `steps`: by name, the one thing to do next. Texts may use what `sighting` is given beside `who`,
+    `gpus`, `name` and `node` of the subject, `since`, and `lasted`, the time since then."""
+
+    kind: ClassVar[IncidentKind]
+    texts: ClassVar[Mapping[str, str]]
+    steps: ClassVar[Mapping[str, str]]
+
+    def find(self, scene: Scene) -> Iterator[Sighting]:
+        """All sightings of this kind."""
+        raise NotImplementedError
+
     def sighting(
-        self,
-        kind: IncidentKind,
-        subject: Subject,
-        *,
-        code: str,
-        severity: Severity,
-        since: float,
-        last_work: float | None,
-        wasted_seconds: float,
-        gpus: Sequence[int],
-        evidence: tuple[Evidence, ...],
-        text: CodedText,
-        do_next: CodedText,
-    ) -> Sighting:
-        """A sighting with its hours and dollars. `wasted_seconds`: for which each of `gpus` did nothing."""
-        hours = self.whole_gpus(gpus) * wasted_seconds / HOUR
-        rate, source = self.usd_per_hour(gpus)
+        self, scene: Scene, code: str, subject: Subject, *, step: str, severity: Severity, since: float,
+        gpus: Sequence[int], evidence: tuple[Evidence, ...], last_work: float | None = None,
+        wasted_seconds: float = 0.0, **fields: str | float,
+    ) -> Sighting:  # fmt: skip
+        """A sighting with its hours and dollars. `wasted_seconds`: for which each of `gpus` did nothing. Costs are None
+        where one of them has no price."""
+        parts = {n: scene.recent.gpus[n].part / max(scene.sharers[n], 1) for n in gpus}
+        homes = {n: scene.nodes[scene.recent.gpus[n].node] for n in gpus}
+        rates = [usd * parts[n] for n in gpus if (usd := homes[n].usd_per_gpu_hour) is not None]
+        rate = sum(rates) if gpus and len(rates) == len(gpus) else None
+        sources = sorted({homes[n].price_source or "" for n in gpus} - {""})
+        facts = {
+            "who": who(subject), "gpus": gpus_of(subject), "name": named(subject.name), "since": minute(since),
+            "node": named(subject.nodes[0]) if subject.nodes else "its node", "lasted": span(scene.end - since),
+            **fields,
+        }  # fmt: skip
         return Sighting(
-            id=stable_id("s", kind, subject.key), kind=kind, code=code, severity=severity, subject=subject,
-            since=since, last_work=last_work, gpu_hours=hours, usd_per_hour=rate,
-            cost_usd=rate * wasted_seconds / HOUR if rate is not None else None, price_source=source,
-            evidence=evidence, text=text, do_next=do_next,
+            id=stable_id("s", self.kind, subject.key), kind=self.kind, code=code, severity=severity, subject=subject,
+            since=since, last_work=last_work, gpu_hours=sum(parts.values()) * wasted_seconds / HOUR, usd_per_hour=rate,
+            cost_usd=rate * wasted_seconds / HOUR if rate is not None else None,
+            price_source="; ".join(sources) or None if rate is not None else None, evidence=evidence,
+            text=coded(code, self.texts[code], **facts), do_next=coded(step, self.steps[step], **facts),
         )  # fmt: skip
+
+
+def named(text: str) -> str:
+    """A name from outside, fit for a sentence."""
+    return clean(text)[:_NAME_MAX]
+
+
+def gpus_of(subject: Subject) -> str:
+    """``8 H100-SXM5 on gpu-009``; of a MIG instance its part of a GPU."""
+    count = subject.gpu_count
+    number = f"{count:.0f}" if abs(count - round(count)) < 1e-6 else f"{count:.2g}"
+    sku = named(subject.gpu_sku) if subject.gpu_sku else ("GPU" if number == "1" else "GPUs")
+    return f"{number} {sku} on {listed([named(node) for node in subject.nodes])}"
+
+
+def who(subject: Subject) -> str:
+    """The holder with its owner: ``job 4711 (train-7b, alice)``."""
+    is_slurm, owner = subject.scheduler == "slurm", subject.owner
+    kind = "job" if subject.holder == "allocation" and is_slurm else subject.holder or "workload"
+    known_as = (subject.job_id if is_slurm else None) or subject.name
+    about = (subject.name, owner.user or owner.namespace or owner.account)
+    inside = [named(one) for one in about if one and one != known_as]
+    return f"{kind} {named(known_as)}" + (f" ({', '.join(inside)})" if inside else "")

@@ -1,28 +1,21 @@
-"""What each GPU did in each span: it worked, it rested (by the judge of rest), it spun in a collective, or unknown."""
+"""What each GPU did in each span: it worked, it rested (by the judge of rest), it spun in a collective, or unknown; and
+what each workload did, by all of its GPUs, its own engine and its hosts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from ...rules.policy.watch import WatchRules
-from ..classify.features.rest import (
-    CONTRADICTED,
-    HELD,
-    TRACED,
-    WORKED,
-    Activity,
-    Since,
-    judge_rest,
-    rested_since,
-)
-from ..core.recent import FINE_SECONDS, Detail, Recent, Rows, Values
+from ..classify.features.rest import CONTRADICTED, HELD, TRACED, WORKED, Activity, Since, judge_rest, rested_since
+from ..core.recent import Floats, Mask, Recent, Spans, Values
 from ..rulebook import Rulebook
-from .timeline import Floats, Mask, Timeline, is_observed, joined, low_level, timeline_of
 
+# Of a span at least half must be observed for its means to speak of it.
+_OBSERVED_HALF = 0.5
 # A level that a job keeps while it works; below it has no habit that a spin could break.
 _USUAL_TENSOR_MIN, _USUAL_DRAM_MIN = 0.03, 0.15
 # Power of a GPU that waits in a collective, against its usual power at work: it computes nothing.
@@ -30,108 +23,170 @@ _SPIN_POWER_SHARE, _BLIND_SPIN_POWER_SHARE = 0.7, 0.5
 # Traffic of a job that lives on its links, and that of a flag that ranks wait on, bytes a second.
 _USUAL_LINKS, _SILENT_LINKS = 50e6, 20e6
 # Spans that count as a job's usual work, and the share of them that lies below its usual level: a hang of hours must
-# not become the habit that it is held against.
-_USUAL_WORK, _USUAL = 0.3, 0.75
+# not become the habit that it is held against. A host's level without a load of its own.
+_USUAL_WORK, _USUAL, _BASE = 0.3, 0.75, 0.1
 
 
 @dataclass(frozen=True)
 class GpuSigns:
     """Masks of (GPUs, spans): `work`, `rest` and `spin` exclude one another (a spinning GPU is in `spin` alone); what
     is in none is not known. A trace of work is work. `contradicted`: counters at rest while power says that it works.
-    `held`: memory is held. `power`: watts; `rest_watts`: of each GPU, its own level at rest (NaN: it never rested
-    within view). `active`: whether anything tells a GPU's activity."""
+    `held`: memory is held. `rest_watts`: of each GPU, its own level at rest (NaN: it never rested within view)."""
 
     work: Mask
     rest: Mask
     spin: Mask
     contradicted: Mask
     held: Mask
-    power: Values
     rest_watts: Floats
-    active: Mask
 
 
-def gpu_signs(recent: Recent, line: Timeline, book: Rulebook, rules: WatchRules) -> GpuSigns:
+def gpu_signs(recent: Recent, book: Rulebook, rules: WatchRules) -> GpuSigns:
     """The signs of all GPUs of a reading."""
-    count = len(recent.gpus)
-    shape = (count, line.count)
-    names = ("util", "engine_max", "engine_p95", "sm", "tensor", "dram", "power_watts", "mem_used_ratio", "observed")
-    measures = {name: joined(recent.gpu, name, count, line) for name in (*names, "links_bytes_per_second")}
-    flat = {name: measures[name].ravel().astype(np.float64) for name in names}
-
-    def each(values: Iterable[object], dtype: type) -> np.ndarray:
-        return np.repeat(np.array(list(values), dtype=dtype), line.count)
-
-    missing = np.full(count * line.count, np.nan)
+    count, spans, flat = len(recent.gpus), len(recent.spans.ends), {n: v.ravel() for n, v in recent.gpu.items()}
+    limit, sku = [gpu.power_limit_watts or np.nan for gpu in recent.gpus], [gpu.sku or "" for gpu in recent.gpus]
+    missing = np.full(count * spans, np.nan)
+    names = ("util", "engine_max", "engine_p95", "sm", "dram")
     rest = judge_rest(
         Activity(
-            gpu=each(range(count), np.intp), observed=is_observed(measures["observed"]).ravel(), util=flat["util"],
-            engine_max=flat["engine_max"], engine_p95=flat["engine_p95"], sm=flat["sm"], sm_p95=missing,
-            pipes=flat["tensor"], dram=flat["dram"], power=flat["power_watts"], power_p95=missing,
-            memory=flat["mem_used_ratio"], sku=pd.Series(each((gpu.sku or "" for gpu in recent.gpus), object)),
-            limit=each((gpu.power_limit_watts or np.nan for gpu in recent.gpus), np.float64),
-            instance=each((gpu.part < 1.0 for gpu in recent.gpus), np.bool_),
+            gpu=np.repeat(np.arange(count), spans), observed=np.nan_to_num(flat["observed"]) >= _OBSERVED_HALF,
+            sm_p95=missing, pipes=flat["tensor"].astype(np.float64), power=flat["power_watts"].astype(np.float64),
+            power_p95=missing, memory=flat["mem_used_ratio"].astype(np.float64),
+            sku=pd.Series(np.repeat(np.array(sku, dtype=object), spans)),
+            limit=np.repeat(np.array(limit, dtype=np.float64), spans),
+            instance=np.repeat(np.array([gpu.part < 1.0 for gpu in recent.gpus], dtype=np.bool_), spans),
+            **{name: flat[name].astype(np.float64) for name in names},
         ),
         book,
     )  # fmt: skip
-    state = rest.state.reshape(shape)
+    state = rest.state.reshape(count, spans)
     active = (state == WORKED) | (state == TRACED)
-    own = np.where(np.isnan(rest.held_watts), rest.free_watts, rest.held_watts).reshape(shape)
-    spin = _spins(active, measures, rules, book.rest.trace_tensor_min)
-    held = measures["mem_used_ratio"] >= book.rest.memory_held_min
-    told = np.isfinite(measures["util"]) | np.isfinite(measures["sm"]) | np.isfinite(measures["dram"])
+    spin = _spins(active, recent, rules, book.rest.trace_tensor_min)
+    own = np.where(np.isnan(rest.held_watts), rest.free_watts, rest.held_watts).reshape(count, spans)
     return GpuSigns(
-        active & ~spin, state >= HELD, spin, state == CONTRADICTED, held, measures["power_watts"],
-        own[:, 0] if line.count else np.full(count, np.nan), told,
+        active & ~spin, state >= HELD, spin, state == CONTRADICTED,
+        recent.gpu["mem_used_ratio"] >= book.rest.memory_held_min, own[:, 0],
     )  # fmt: skip
 
 
-def rested_before(recent: Recent, line: Timeline, book: Rulebook, rules: WatchRules) -> Floats:
-    """Since when each GPU rested up to the first observed row, by the hours before it; NaN: they do not show it."""
-    past, unknown = recent.past, np.full(len(recent.gpus), np.nan)
-    if not past.count or past.end < line.observed_from:
-        return unknown
-    detail = Detail(Rows(past.end, FINE_SECONDS, 0), past)
-    hours = timeline_of(detail)
-    before = hours.ends - hours.seconds < line.observed_from
-    rest = gpu_signs(replace(recent, gpu=detail), hours, book, rules).rest[:, before]
-    # An hour that is not known may hide work.
-    since = since_of(hours.ends[before], hours.seconds[before], ~rest, rest).since
-    return np.where(since < line.observed_from, since, unknown)
-
-
-def since_of(ends: Floats, seconds: Floats, active: Mask, rests: Mask, gap_seconds: float = np.inf) -> Since:
-    """`rested_since` of each row of masks over the same spans."""
-    count, spans = active.shape
-    subject, begin, end = np.repeat(np.arange(count), spans), np.tile(ends - seconds, count), np.tile(ends, count)
-    return rested_since(
-        subject, begin, end, active=active.ravel(), rests=rests.ravel(), count=count, gap_seconds=gap_seconds
-    )
-
-
-def _spins(active: Mask, measures: dict[str, Values], rules: WatchRules, trace_tensor: float) -> Mask:
+def _spins(active: Mask, recent: Recent, rules: WatchRules, trace_tensor: float) -> Mask:
     """Spans in which a kernel runs all the time and nothing comes of it: ranks that wait in a collective.
 
     Told only of GPUs whose usual work shows on the tensor cores or in memory, and whose links are silent; where the
     links are not measured, whose power has fallen far below its usual level.
     """
-    tensor, dram, power = measures["tensor"], measures["dram"], measures["power_watts"]
-    links, engine = measures["links_bytes_per_second"], np.fmax(measures["util"], measures["sm"])
-    with np.errstate(invalid="ignore"):
-        busy = active & (engine >= _USUAL_WORK)
-        usual_tensor, usual_dram, usual_links, usual_power = (
-            low_level(values, _USUAL, busy)[:, None] for values in (tensor, dram, links, power)
-        )
-        computes = tensor > trace_tensor
-        by_tensor = (usual_tensor >= _USUAL_TENSOR_MIN) & (tensor <= rules.spin_tensor_share_max * usual_tensor)
-        by_dram = (usual_dram >= _USUAL_DRAM_MIN) & (dram <= rules.spin_dram_max / 2) & ~computes
-        silent = (links <= _SILENT_LINKS) | (links <= rules.spin_links_share_max * usual_links)
-        silent |= ~np.isfinite(links) & (power <= _SPIN_POWER_SHARE * usual_power)
-        profiled = (dram <= rules.spin_dram_max) & (by_tensor | by_dram) & silent
-        # Counters that are missing or stand still say nothing; links and power that fall together do.
-        still = ~(usual_tensor > 0) & ~(usual_dram > 0) & ~computes
-        blind = (
-            still & ~(dram > rules.spin_dram_max) & (usual_links >= _USUAL_LINKS)
-            & (links <= rules.spin_links_share_max * usual_links) & (power <= _BLIND_SPIN_POWER_SHARE * usual_power)
-        )  # fmt: skip
-        return active & (engine >= rules.spin_engine_min) & (profiled | blind)
+    tensor, dram, power = recent.gpu["tensor"], recent.gpu["dram"], recent.gpu["power_watts"]
+    links, engine = recent.gpu["links_bytes_per_second"], np.fmax(recent.gpu["util"], recent.gpu["sm"])
+    busy = active & (engine >= _USUAL_WORK)
+    usual_tensor, usual_dram, usual_links, usual_power = (
+        low_level(values, _USUAL, busy)[:, None] for values in (tensor, dram, links, power)
+    )
+    computes = tensor > trace_tensor
+    by_tensor = (usual_tensor >= _USUAL_TENSOR_MIN) & (tensor <= rules.spin_tensor_share_max * usual_tensor)
+    by_dram = (usual_dram >= _USUAL_DRAM_MIN) & (dram <= rules.spin_dram_max / 2) & ~computes
+    fell = links <= rules.spin_links_share_max * usual_links
+    silent = (links <= _SILENT_LINKS) | fell | (~np.isfinite(links) & (power <= _SPIN_POWER_SHARE * usual_power))
+    profiled = (dram <= rules.spin_dram_max) & (by_tensor | by_dram) & silent
+    # Counters that are missing or stand still say nothing; links and power that fall together do.
+    still = ~(usual_tensor > 0) & ~(usual_dram > 0) & ~computes & ~(dram > rules.spin_dram_max)
+    blind = still & (usual_links >= _USUAL_LINKS) & fell & (power <= _BLIND_SPIN_POWER_SHARE * usual_power)
+    return active & (engine >= rules.spin_engine_min) & (profiled | blind)
+
+
+@dataclass(frozen=True)
+class HoldSigns:
+    """Masks of (holds, spans) from each hold's begin on: `work`: a GPU worked, or its engine had requests; `progress`:
+    work beyond a spin; `rest`: every GPU rested; `stall`: every GPU rested or spun. `host`: its
+    hosts were busy with what nobody else on them explains. `queue`: its engine had requests waiting or running.
+    `host_known`: of each hold, whether its hosts are measured at all. `fabric`: share of line rate of the compute
+    ports of all of its nodes (NaN: not measured). `free`: no GPU of it held memory."""
+
+    work: Mask
+    progress: Mask
+    rest: Mask
+    stall: Mask
+    spin: Mask
+    host: Mask
+    queue: Mask
+    fabric: Values
+    host_known: Mask
+    free: Mask
+
+
+def hold_signs(recent: Recent, gpus: GpuSigns, rules: WatchRules) -> HoldSigns:
+    """The signs of all holds of a reading."""
+    working, spin, held = (of_holds(recent, mask, np.any) for mask in (gpus.work, gpus.spin, gpus.held))
+    # By the engine's own metrics; NaN, where it has none, is no request.
+    queue = np.any([values > 0 for values in recent.service.values()], axis=0)
+    inside = recent.spans.ends > np.array([[hold.since] for hold in recent.holds]).reshape(-1, 1) + 1e-6
+    host, host_known, fabric = _hosts(recent, working | spin, rules)
+    return HoldSigns(
+        work=(working | spin | queue) & inside, progress=(working | queue) & inside,
+        rest=of_holds(recent, gpus.rest, np.all) & ~queue & inside,
+        stall=of_holds(recent, gpus.rest | gpus.spin, np.all) & ~queue & inside, spin=spin & ~working & inside,
+        host=host & inside, queue=queue & inside, fabric=fabric, host_known=host_known, free=~held & inside,
+    )  # fmt: skip
+
+
+def of_holds(recent: Recent, mask: Mask, judge: Callable[..., Mask]) -> Mask:
+    """Of each hold, whether any, or all, of its GPUs are in a mask of GPUs; of one without GPUs, no."""
+    found = [bool(hold.gpus) & judge(mask[list(hold.gpus)], axis=0) for hold in recent.holds]
+    return np.array(found, dtype=np.bool_).reshape(len(recent.holds), mask.shape[1])
+
+
+def _hosts(recent: Recent, working: Mask, rules: WatchRules) -> tuple[Mask, Mask, Values]:
+    """Of each hold: spans in which a host of it was busy and no other workload there worked; whether its hosts are
+    measured; what its fabric carried, as a share of line rate."""
+    cpu, disk, network = (recent.node[n] for n in ("cpu_util", "disk_bytes_per_second", "network_bytes_per_second"))
+    base_cpu, *bases = (np.nan_to_num(low_level(values, _BASE))[:, None] for values in (cpu, disk, network))
+    busy = cpu >= base_cpu + rules.host_cpu_rise_min
+    for values, base in zip((disk, network), bases, strict=True):
+        busy |= values >= np.maximum(rules.host_bytes_per_second_min, rules.host_times * base)
+    measured = np.isfinite(cpu).any(axis=1) & (np.isfinite(disk) | np.isfinite(network)).any(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Both ways over what one way can carry twice.
+        share = recent.node["fabric_bytes_per_second"] / (2 * recent.node["fabric_line_bytes_per_second"])
+    place = {node.node: n for n, node in enumerate(recent.nodes)}
+    homes = [sorted({place[recent.gpus[gpu].node] for gpu in hold.gpus}) for hold in recent.holds]
+    load = np.zeros(busy.shape, dtype=np.intp)
+    for n, own in enumerate(homes):
+        load[own] += working[n]
+    host, known = np.zeros_like(working), np.zeros(len(homes), dtype=np.bool_)
+    fabric = np.full(working.shape, np.nan, dtype=np.float32)
+    for n, own in enumerate(homes):
+        if own:
+            host[n] = (busy[own] & (load[own] == working[n])).any(axis=0)
+            known[n] = measured[own].all()
+            fabric[n] = share[own].max(axis=0)  # NaN in any is NaN: silence of a part is not known
+    return host, known, fabric
+
+
+def observed_from(recent: Recent) -> float:
+    """The begin of the first span in which any GPU was observed."""
+    at = np.flatnonzero((recent.gpu["observed"] > 0).any(axis=0))
+    return float(recent.spans.ends[at[0]] - recent.spans.seconds[at[0]]) if len(at) else recent.spans.start
+
+
+def low_level(values: Values, share: float, where: Mask | None = None) -> Floats:
+    """The value of each row below which `share` of its known values lie; NaN where none is known. `where`: only
+    these."""
+    ordered = np.sort(values if where is None else np.where(where, values, np.nan), axis=1)  # NaN last
+    known = np.isfinite(ordered).sum(axis=1)
+    at = np.clip((known * share).astype(int), 0, np.maximum(known - 1, 0))
+    return np.where(known > 0, ordered[np.arange(len(ordered)), at], np.nan).astype(np.float64)
+
+
+def last_true(mask: Mask, spans: Spans) -> Floats:
+    """The end of the last span of each row that is true; NaN where none is."""
+    at = mask.shape[1] - 1 - np.argmax(mask[:, ::-1], axis=1)
+    return np.where(mask.any(axis=1), spans.ends[at], np.nan)
+
+
+def since_of(spans: Spans, active: Mask, rests: Mask, gap_seconds: float = np.inf) -> Since:
+    """`rested_since` of each row of masks over the same spans."""
+    count, width = active.shape
+    end, seconds = np.tile(spans.ends, count), np.tile(spans.seconds, count)
+    return rested_since(
+        np.repeat(np.arange(count), width), end - seconds, end, active=active.ravel(), rests=rests.ravel(),
+        count=count, gap_seconds=gap_seconds,
+    )  # fmt: skip

@@ -7,17 +7,15 @@ download receives.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from ..core.advice_types import Evidence
-from ..core.coded_text import CodedText, coded
 from ..core.incident_types import Sighting
 from ..core.recent import Hold
-from ..core.timestamps import minute, rfc3339, span
-from .scene import MINUTE, Scene
-from .words import gpus_of, named, power_evidence, who
+from ..core.timestamps import rfc3339
+from .scene import HOUR, MINUTE, Rule, Scene, who
 
 # Share of the stall in which ranks must spin for it to be called a spin.
 _SPIN_SHARE = 0.5
@@ -26,99 +24,77 @@ _DUTY_MIN = 0.5
 # A job of one GPU has no collective to hang in, and is more often a batch that waits for its next piece, unless it
 # has worked for hours without a pause.
 _ALONE_TIMES = 2.5
-_STEADY_ALONE_TIMES, _STEADY_SECONDS, _STEADY_DUTY, _STEADY_PAUSE_SECONDS = 1.375, 2 * 3600.0, 0.95, 120.0
+_STEADY_ALONE_TIMES, _STEADY_SECONDS, _STEADY_DUTY, _STEADY_PAUSE_SECONDS = 1.375, 2 * HOUR, 0.95, 120.0
 _FABRIC_ALIVE = 0.01
+_STOPPED = "{first_who} stopped working {lasted} ago on {gpus}: its GPUs"
 
 
-@dataclass(frozen=True, slots=True)
-class _Stall:
-    last_progress: float
-    last_alive: float
-    longest_pause_seconds: float
-    needed_seconds: float
-    spin: bool
-
-
-def stopped(scene: Scene) -> Iterator[Sighting]:
+class Stopped(Rule):
     """Jobs that have made no progress for longer than any pause of theirs."""
-    for n, hold in enumerate(scene.recent.holds):
-        if hold.shared or not (hold.holder == "job" or (hold.holder == "process" and len(hold.gpus) > 1)):
-            continue
-        stall = _stall(scene, n, hold) if scene.is_fresh(hold) else None
-        # What is not known to be a job may serve requests, and rests when none come.
-        if stall is not None and (stall.spin or hold.holder == "job"):
-            yield _sighting(scene, hold, stall)
+
+    kind = "stopped"
+    texts: ClassVar = {
+        "pattern-ended": f"{_STOPPED} rest and its hosts are quiet. Last progress: {{since}}.",
+        "collectives-spin": f"{_STOPPED} run a kernel that neither computes nor moves data, as ranks do that wait in a "
+        "collective. Last progress: {since}.",
+    }
+    steps: ClassVar = {
+        "stop-check": "Check the newest lines of its log and its stacks (py-spy dump) on {node}. "
+        "Restart it from the last checkpoint if it hangs."
+    }
+
+    def find(self, scene: Scene) -> Iterator[Sighting]:
+        for n, hold in enumerate(scene.recent.holds):
+            is_job = hold.holder == "job"
+            may_stop = is_job or (hold.holder == "process" and len(hold.gpus) > 1)
+            stall = _stall(scene, n, hold) if may_stop and not hold.shared and scene.is_fresh(hold) else None
+            # What is not known to be a job may serve requests, and rests when none come.
+            if stall is not None and (stall.spins or is_job):
+                subject, lost = scene.of_hold(hold), scene.end - stall.since
+                yield self.sighting(
+                    scene, "collectives-spin" if stall.spins else "pattern-ended", subject, step="stop-check",
+                    since=stall.since, severity="high" if len(hold.gpus) > 1 else "medium", last_work=stall.since,
+                    wasted_seconds=lost, gpus=hold.gpus, evidence=(
+                        Evidence("no_progress", lost / MINUTE, stall.needed_seconds / MINUTE, "minutes"),
+                        Evidence("last_work", rfc3339(stall.since), None, "time (UTC)"),
+                        Evidence("longest_pause_before", stall.pause_seconds / MINUTE, None, "minutes"),
+                        *scene.power_evidence(hold.gpus, stall.since),
+                    ), first_who=who(subject)[:1].upper() + who(subject)[1:],
+                )  # fmt: skip
+
+
+class _Stall(NamedTuple):
+    """`since`: the end of the last progress; `pause_seconds`: the longest pause before it; `needed_seconds`: the time
+    without progress that makes it a stop; `spins`: whether ranks spin."""
+
+    since: float
+    pause_seconds: float
+    needed_seconds: float
+    spins: bool
 
 
 def _stall(scene: Scene, n: int, hold: Hold) -> _Stall | None:
-    line, holds, rules = scene.line, scene.holds, scene.rules
-    progress = holds.progress[n]
-    at = np.flatnonzero(progress)
-    if not len(at) or line.seconds[at].sum() < rules.worked_minutes * MINUTE:
+    """What a workload shows that makes no progress for longer than it ever paused; None: it did not stop."""
+    spans, holds, rules, end = scene.spans, scene.holds, scene.rules, scene.end
+    at = np.flatnonzero(holds.progress[n])
+    ends, seconds = spans.ends[at], spans.seconds[at]
+    worked = float(seconds.sum())
+    if not len(at) or worked < max(rules.worked_minutes * MINUTE, _DUTY_MIN * (ends[-1] - ends[0] + seconds[0])):
         return None
-    last = float(line.ends[at[-1]])
-    first = float(line.ends[at[0]] - line.seconds[at[0]])
-    if line.end - last < rules.stall_minutes * MINUTE or line.seconds[at].sum() < _DUTY_MIN * (last - first):
-        return None
-    pause = _longest_pause(scene, at)
+    last, began = float(ends[-1]), float(ends[0] - seconds[0])
+    # In longer spans a pause may have been half a span longer.
+    pauses = np.diff(ends) - seconds[1:]
+    pauses = np.where(pauses > 1.0, pauses + np.where(seconds[1:] > MINUTE, 0.5 * seconds[1:], 0.0), 0.0)
+    pause = float(pauses.max(initial=0.0))
     least = rules.stall_minutes if holds.host_known[n] else rules.blind_stall_minutes
     if len(hold.gpus) == 1:
-        worked = float(line.seconds[at].sum())
-        steady = worked >= max(_STEADY_SECONDS, _STEADY_DUTY * (last - first)) and pause <= _STEADY_PAUSE_SECONDS
-        least = max(rules.stall_minutes * _STEADY_ALONE_TIMES, least) if steady else least * _ALONE_TIMES
+        is_steady = worked >= max(_STEADY_SECONDS, _STEADY_DUTY * (last - began)) and pause <= _STEADY_PAUSE_SECONDS
+        least = max(rules.stall_minutes * _STEADY_ALONE_TIMES, least) if is_steady else least * _ALONE_TIMES
     needed = max(least * MINUTE, rules.stall_times * pause)
-    with np.errstate(invalid="ignore"):
-        alive = progress | holds.host[n] | (holds.fabric[n] >= _FABRIC_ALIVE)
-    last_alive = float(line.ends[np.flatnonzero(alive)[-1]])
-    if line.end - last < needed or line.end - last_alive < least * MINUTE:
+    alive = spans.ends[holds.progress[n] | holds.host[n] | (holds.fabric[n] >= _FABRIC_ALIVE)][-1]
+    after = spans.since(last)
+    seen = float(spans.seconds[holds.stall[n] & after].sum())
+    if end - last < needed or end - alive < least * MINUTE or seen < rules.observed_min * (end - last) - 2 * MINUTE:
         return None
-    after = line.since(last)
-    seen = holds.stall[n] & after
-    if line.seconds[seen].sum() < rules.observed_min * (line.end - last) - 2 * MINUTE:
-        return None
-    spinning = float(line.seconds[holds.spin[n] & after].sum())
-    return _Stall(last, last_alive, pause, needed, spinning >= _SPIN_SHARE * (line.end - last))
-
-
-def _longest_pause(scene: Scene, at: np.ndarray) -> float:
-    """The longest pause between two spans with progress; in coarse spans it may have been a span longer."""
-    line = scene.line
-    if len(at) < 2:
-        return 0.0
-    begins, ends = line.ends[at] - line.seconds[at], line.ends[at]
-    pauses = begins[1:] - ends[:-1]
-    coarse = at[1:] < line.coarse
-    return float(np.where(pauses > 1.0, pauses + np.where(coarse, 0.5 * line.seconds[at[1:]], 0.0), 0.0).max())
-
-
-def _sighting(scene: Scene, hold: Hold, stall: _Stall) -> Sighting:
-    subject = scene.of_hold(hold)
-    code = "collectives-spin" if stall.spin else "pattern-ended"
-    lost = scene.end - stall.last_progress
-    evidence = (
-        Evidence("no_progress", lost / MINUTE, stall.needed_seconds / MINUTE, "minutes"),
-        Evidence("last_work", rfc3339(stall.last_progress), None, "time (UTC)"),
-        Evidence("longest_pause_before", stall.longest_pause_seconds / MINUTE, None, "minutes"),
-        *power_evidence(scene, hold.gpus, stall.last_progress),
-    )
-    what = (
-        "its GPUs run a kernel that neither computes nor moves data, as ranks do that wait in a collective"
-        if stall.spin
-        else "its GPUs rest and its hosts are quiet"
-    )
-    return scene.sighting(
-        "stopped", subject, code=code, severity="high" if len(hold.gpus) > 1 else "medium", since=stall.last_progress,
-        last_work=stall.last_progress, wasted_seconds=lost, gpus=hold.gpus, evidence=evidence,
-        text=CodedText(
-            f"stopped-{code}",
-            f"{who(subject)[:1].upper()}{who(subject)[1:]} stopped working {span(lost)} ago on {gpus_of(subject)}: "
-            f"{what}. Last progress: {minute(stall.last_progress)}.",
-            {"stalled_seconds": lost, "longest_pause_seconds": stall.longest_pause_seconds},
-        ),
-        do_next=coded(
-            "stop-check",
-            "Check the newest lines of its log and its stacks (py-spy dump) on {node}. "
-            "Restart it from the last checkpoint if it hangs.",
-            node=named(subject.nodes[0]) if subject.nodes else "its node",
-        ),
-    )  # fmt: skip
+    spinning = float(spans.seconds[holds.spin[n] & after].sum())
+    return _Stall(last, pause, needed, spinning >= _SPIN_SHARE * (end - last))

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..core.ids import stable_id
-from ..core.incident_types import Advance, EventKind, Incident, IncidentEvent, Resolution, Sighting, WatchPass
+from ..core.incident_types import Advance, Incident, IncidentEvent, Resolution, Sighting, WatchPass
 from .settings import WatchSettings
 
 _HOUR, _DAY = 3600.0, 86400.0
@@ -33,109 +33,101 @@ _UNUSED = {"stopped": "held-idle", "held-idle": "stopped"}
 def advance(known: Sequence[Incident], found: WatchPass, settings: WatchSettings) -> Advance:
     """The incidents after a pass. `known`: those that are not resolved, those of which nobody was told yet that they
     are, and those resolved within the last day at least."""
-    step = _Step(found, settings, {one.id for one in known})
     clamped = [_clamped(one, found) for one in known]
     # Of several with one subject, the one that goes on: not resolved, else the one resolved last.
     latest = {one.sighting.id: one for one in sorted(clamped, key=_end)}
-    ended = Counter(one.sighting.id for one in clamped if 0 <= found.now - _end(one)[0] < _DAY)
+    ended = Counter(one.sighting.id for one in clamped if 0 <= found.now - _end(one)[0] <= _DAY)
     sightings = {one.id: one for one in found.sightings}
-    unused: dict[tuple[str, str], Sighting] = {(one.kind, one.subject.key): one for one in found.sightings}
-    changed: list[Incident] = []
+    unused: dict[tuple[str, str], str] = {(one.kind, one.subject.key): one.id for one in found.sightings}
+    pairs: list[tuple[Incident | None, Incident]] = []
     for before, one in zip(known, clamped, strict=True):
         sighting = sightings.get(one.sighting.id) if latest[one.sighting.id] is one else None
         if one.resolved_at is not None:
-            after = step.ended(one, sighting, ended[one.sighting.id] - 1)
+            after = _ended(one, sighting, found, settings, ended[one.sighting.id] - 1)
         else:
             if sighting is None and one.sighting.kind in _UNUSED:
-                other = unused.get((_UNUSED[one.sighting.kind], one.sighting.subject.key))
-                own = latest.get(other.id) if other is not None else None
-                sighting = other if own is None or own.resolved_at is not None else None
-            after = step.seen(one, sighting) if sighting is not None else step.unseen(one)
+                other = unused.get((_UNUSED[one.sighting.kind], one.sighting.subject.key), "")
+                own = latest.get(other)
+                sighting = sightings.get(other) if own is None or own.resolved_at is not None else None
+            after = _seen(one, sighting, found, settings) if sighting is not None else _unseen(one, found, settings)
         if sighting is not None and after.resolved_at is None:
             del sightings[sighting.id]
         if after != before:
-            changed.append(after)
-    changed += [step.opened(sighting) for sighting in sightings.values()]
-    return Advance(tuple(changed), tuple(step.events))
-
-
-class _Step:
-    """One pass at work. `events`: what it has to tell so far."""
-
-    def __init__(self, found: WatchPass, settings: WatchSettings, ids: set[str]) -> None:
-        self._found, self._settings, self._ids = found, settings, ids
-        self.events: list[IncidentEvent] = []
-
-    def opened(self, sighting: Sighting) -> Incident:
-        """A new incident of a sighting that none of the known ones covers."""
-        now = self._found.now
-        id_ = stable_id("i", sighting.id, sighting.since, now)
-        if id_ in self._ids:  # a clock that was set back to the same moment
-            id_ = stable_id("i", sighting.id, sighting.since, now, len(self._ids))
-        self._tell(id_, "opened", 0)
-        return Incident(
-            id_, sighting, "open", opened_at=now, since=sighting.since, updated_at=now, last_seen_at=now,
-            gpu_hours=sighting.gpu_hours, cost_usd=sighting.cost_usd, told_at=now, data_until=self._found.data_end,
+            pairs.append((before, after))
+    ids = {one.id for one in known}
+    for sighting in sightings.values():
+        id_ = stable_id("i", sighting.id, sighting.since, found.now)
+        if id_ in ids:  # a clock that was set back to the same moment
+            id_ = stable_id("i", sighting.id, sighting.since, found.now, len(ids))
+        opened = Incident(
+            id_, sighting, "open", opened_at=found.now, since=sighting.since, updated_at=found.now,
+            last_seen_at=found.now, gpu_hours=sighting.gpu_hours, cost_usd=sighting.cost_usd, told_at=found.now,
+            data_until=found.data_end,
         )  # fmt: skip
+        pairs.append((None, opened))
+    events = [event for before, after in pairs for event in _events(before, after, found.now)]
+    return Advance(tuple(after for _, after in pairs), tuple(events))
 
-    def ended(self, one: Incident, sighting: Sighting | None, earlier: int) -> Incident:
-        """A resolved incident after the pass: it goes on where it came back soon; where it stayed so, that is told.
-        `earlier`: how many others of its subject ended within a day."""
-        longest = max(_REOPEN_SECONDS, self._settings.resolve_after_seconds) * 2 ** min(earlier, _MOST_DOUBLINGS)
-        stayed = self._found.now - _end(one)[0] >= min(longest, _DAY)
-        if stayed and not one.resolution_told:
-            return self._over(one)
-        is_final = one.resolution_told and one.reopenings > 0
-        return one if sighting is None or stayed or is_final else self.seen(one, sighting)
 
-    def seen(self, one: Incident, sighting: Sighting) -> Incident:
-        """An incident that this pass found."""
-        found = self._found
-        hours, cost = _grown(one, sighting, found.data_end)
-        after = replace(
-            one, sighting=sighting, state="open" if one.acknowledged_at is None else "acknowledged",
-            since=min(one.since, sighting.since), updated_at=found.now, last_seen_at=found.now, gpu_hours=hours,
-            cost_usd=cost, silent_since=None, resolved_at=None, resolution=None, data_until=found.data_end,
-            reopenings=one.reopenings + (one.resolved_at is not None), resolution_told=False,
-        )  # fmt: skip
-        is_due = found.now - (one.told_at or one.opened_at) >= self._settings.remind_every_seconds
-        is_quiet = one.acknowledged_at is not None or (one.snoozed_until or 0.0) > found.now
-        if is_quiet or not (is_due or one.resolution_told):
-            return after
-        self._tell(one.id, "reminded", one.reminders + 1)
-        return replace(after, reminders=one.reminders + 1, told_at=found.now)
+def _events(before: Incident | None, after: Incident, now: float) -> Iterator[IncidentEvent]:
+    """What people are to be told of a change."""
+    if before is None:
+        yield IncidentEvent(after.id, "opened", 0, now)
+    elif after.reminders > before.reminders:
+        yield IncidentEvent(after.id, "reminded", after.reminders, now)
+    elif after.resolution_told and not before.resolution_told:
+        yield IncidentEvent(after.id, "resolved", -2 if after.reopenings else -1, now)
 
-    def unseen(self, one: Incident) -> Incident:
-        """An incident that is not resolved and that this pass did not find."""
-        found, after_seconds = self._found, self._settings.resolve_after_seconds
-        unseen = found.now - one.last_seen_at
-        by_data = found.data_end - one.data_until if one.data_until is not None else unseen
-        if not _is_judged(one, found):
-            if min(unseen, by_data) >= _GONE_SECONDS:
-                return self._resolved(one, "cleared")
-            return one if one.silent_since is not None else replace(one, silent_since=found.now, updated_at=found.now)
-        if one.silent_since is not None:
-            # What the silence hid is not known: the time without it counts from the end of a longer one.
-            was_long = found.now - one.silent_since >= after_seconds
-            until = found.data_end if was_long else one.data_until
-            one = replace(one, silent_since=None, data_until=until, updated_at=found.now)
-            by_data = 0.0 if was_long else by_data
-        return self._resolved(one, _resolution(one, found)) if min(unseen, by_data) >= after_seconds else one
 
-    def _resolved(self, one: Incident, resolution: Resolution) -> Incident:
-        one = replace(
-            one, state="resolved", updated_at=self._found.now, silent_since=None, resolved_at=self._found.now,
-            resolution=resolution,
-        )  # fmt: skip
-        return one if one.reopenings else self._over(one)
+def _ended(
+    one: Incident, sighting: Sighting | None, found: WatchPass, settings: WatchSettings, earlier: int
+) -> Incident:
+    """A resolved incident after the pass: it goes on where it came back soon; where it stayed so, that is told.
+    `earlier`: how many others of its subject ended within a day."""
+    longest = max(_REOPEN_SECONDS, settings.resolve_after_seconds) * 2 ** min(earlier, _MOST_DOUBLINGS)
+    stayed = found.now - _end(one)[0] >= min(longest, _DAY)
+    if stayed and not one.resolution_told:
+        return replace(one, resolution_told=True, updated_at=found.now)
+    is_final = one.resolution_told and one.reopenings > 0
+    return one if sighting is None or stayed or is_final else _seen(one, sighting, found, settings)
 
-    def _over(self, one: Incident) -> Incident:
-        """Tell that it is over: at once where it never came back, else when it stayed so."""
-        self._tell(one.id, "resolved", -2 if one.reopenings else -1)
-        return replace(one, resolution_told=True, updated_at=self._found.now)
 
-    def _tell(self, id_: str, kind: EventKind, number: int) -> None:
-        self.events.append(IncidentEvent(id_, kind, number, self._found.now))
+def _seen(one: Incident, sighting: Sighting, found: WatchPass, settings: WatchSettings) -> Incident:
+    """An incident that this pass found."""
+    hours, cost = _grown(one, sighting, found.data_end)
+    is_due = found.now - (one.told_at or one.opened_at) >= settings.remind_every_seconds or one.resolution_told
+    is_quiet = one.acknowledged_at is not None or (one.snoozed_until or 0.0) > found.now
+    is_told = is_due and not is_quiet
+    return replace(
+        one, sighting=sighting, state="open" if one.acknowledged_at is None else "acknowledged",
+        since=min(one.since, sighting.since), updated_at=found.now, last_seen_at=found.now, gpu_hours=hours,
+        cost_usd=cost, silent_since=None, resolved_at=None, resolution=None, data_until=found.data_end,
+        reopenings=one.reopenings + (one.resolved_at is not None), resolution_told=False,
+        reminders=one.reminders + is_told, told_at=found.now if is_told else one.told_at,
+    )  # fmt: skip
+
+
+def _unseen(one: Incident, found: WatchPass, settings: WatchSettings) -> Incident:
+    """An incident that is not resolved and that this pass did not find."""
+    after_seconds, resolution = settings.resolve_after_seconds, _resolution(one, found)
+    unseen = found.now - one.last_seen_at
+    by_data = found.data_end - one.data_until if one.data_until is not None else unseen
+    if not _is_judged(one, found):
+        after_seconds, resolution = _GONE_SECONDS, "cleared"
+        one = one if one.silent_since is not None else replace(one, silent_since=found.now, updated_at=found.now)
+    elif one.silent_since is not None:
+        # What the silence hid is not known: the time without it counts from the end of a longer one.
+        was_long = found.now - one.silent_since >= after_seconds
+        until = found.data_end if was_long else one.data_until
+        one = replace(one, silent_since=None, data_until=until, updated_at=found.now)
+        by_data = 0.0 if was_long else by_data
+    if min(unseen, by_data) < after_seconds:
+        return one
+    # The end of one that came back is told when it stayed so.
+    return replace(
+        one, state="resolved", updated_at=found.now, silent_since=None, resolved_at=found.now, resolution=resolution,
+        resolution_told=not one.reopenings,
+    )  # fmt: skip
 
 
 def _end(one: Incident) -> tuple[float, float]:

@@ -3,12 +3,10 @@ memory is a plain number."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated
 
 from msgspec import Meta
 
-YEAR_10000: Final = 253_402_300_800.0  # Unix seconds: what no date is written of any more
-
 Amount = Annotated[float, Meta(ge=0.0)]  # of hours, or of dollars paid: none is below zero
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
-Moment = Annotated[float, Meta(ge=0.0, le=YEAR_10000)]  # Unix seconds
+Moment = Annotated[float, Meta(ge=0.0, le=253_402_300_800.0)]  # Unix seconds, up to the year 10000

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 from threading import Event
 
 import numpy as np
@@ -13,6 +12,7 @@ from skuwise.advisor.core.advice_types import Advice, Decision
 from skuwise.advisor.pipeline import AdviseOptions, reason_on
 from skuwise.advisor.plan.planner import Planner
 from skuwise.advisor.rulebook import Rulebook
+from skuwise.advisor.state.file import State
 from skuwise.advisor.views.health import health_of
 from skuwise.advisor.views.subjects import find
 from skuwise.advisor.views.whatif_session import Workbench, workbench
@@ -94,7 +94,7 @@ class HandLoader:
     gate: Event | None = None
     name: str = "fleet.db"
     key: str = "fleet"
-    incidents: Path | None = None
+    state_file: State | None = None
     plans: PlanMaker | None = None
     earlier: Look | None = None
     windows: list[str] = field(default_factory=list)
@@ -111,6 +111,9 @@ class HandLoader:
         for id_, act, until, why in self.decided:
             held = with_decision(held, id_, Decision(act, NOW, "ann", until, why))  # type: ignore[arg-type]
         return replace(held, window=window)
+
+    def state(self) -> State | None:
+        return self.state_file
 
     def recall(self, window: WindowChoice) -> Look | None:
         return self.earlier

@@ -40,18 +40,27 @@ class Received:
 
 @dataclass
 class Behaviour:
-    """What it does next. `rcpt`: the answer to a recipient (None: 250)."""
+    """What it does next. `mail`, `rcpt`: the answer to a sender, to a recipient (None: 250)."""
 
+    mail: str | None = None
     rcpt: Callable[[str], str | None] = lambda _: None
     stall_at: str = ""  # a command at which it says nothing any more
     drop_in_data: set[int] = field(default_factory=set)  # the messages in whose content it hangs up
     messages: int = 0  # how many came as far as their content
+    connections: int = 0
 
 
 class _Handler:
     def __init__(self, behaviour: Behaviour, received: list[Received]) -> None:
         self.behaviour = behaviour
         self.received = received
+
+    async def handle_MAIL(
+        self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
+    ) -> str:
+        if self.behaviour.mail is None:
+            envelope.mail_from = address
+        return self.behaviour.mail or "250 OK"
 
     async def handle_RCPT(
         self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
@@ -121,6 +130,7 @@ def mail_server(folder: Path, *, security: str = "starttls", auth: bool = True) 
     handler = _Handler(behaviour, received)
 
     def connection() -> SMTP:
+        behaviour.connections += 1
         server = _Server(
             handler, loop=loop, hostname="mail.test", authenticator=authenticate if auth else None, auth_required=auth,
             auth_require_tls=security == "starttls", require_starttls=security == "starttls",

@@ -10,6 +10,7 @@ from skuwise.advisor.core.advice_types import (
     Evidence,
     FabricUse,
     Finding,
+    Fleet,
     Interval,
     Recommendation,
     Reconciliation,
@@ -23,6 +24,10 @@ from skuwise.rules.catalog.types import Price
 WEEK = 7 * 86400.0
 END = 1_794_787_200.0 // WEEK * WEEK + 4 * 86400.0  # a Monday, 00:00 UTC
 IB, PLAIN = "azure/Standard_ND96isr_H100_v5", "azure/Standard_ND96is_H100_v5"
+# Whose telemetry it is, where a state file is used; no advice of `fleet` has it by itself.
+IDENTITY = Fleet(
+    "f", False, (), frozenset({"c"}), {"GPU-1": "n"}, frozenset({"n"}), frozenset({"fleet.db"}), "", {}, END - WEEK, END
+)  # fmt: skip
 KINDS = ("online-inference", "training", "interactive", "batch-inference")
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from skuwise.advisor.core.advice_types import Fleet
 from skuwise.advisor.core.incident_types import WatchPass
-from skuwise.advisor.core.recent import Detail, Hold, Recent, RecentGpu, RecentNode, Rows
+from skuwise.advisor.core.recent import Hold, Measures, Recent, RecentGpu, RecentNode, Spans
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.watch.evaluate import evaluate
 from skuwise.advisor.watch.scene import Criteria
@@ -36,25 +36,29 @@ def laid(course: Course, names: Sequence[str]) -> dict[str, np.ndarray]:
     return out
 
 
-def _coarse(values: np.ndarray, name: str) -> np.ndarray:
-    rows = values.reshape(len(values), MINUTES // 5, 5)
+SPANS = Spans(
+    END - 60.0 * np.concatenate([np.arange(MINUTES - 5, 115, -5), np.arange(119, -1, -1)]),
+    np.repeat([300.0, 60.0], [(MINUTES - 120) // 5, 120]),
+)
+
+
+def _spans(values: np.ndarray, name: str) -> np.ndarray:
+    """Minutes in rows of five up to the last two hours."""
+    rows = values[:, :-120].reshape(len(values), (MINUTES - 120) // 5, 5)
     known = np.isfinite(rows)
-    count = known.sum(axis=2)
     if name == "observed":
-        return np.nan_to_num(rows).mean(axis=2).astype(np.float32)
-    if name == "engine_max":
-        return np.where(count, np.where(known, rows, -1).max(axis=2), np.nan).astype(np.float32)
-    return np.where(count, np.nan_to_num(rows).sum(axis=2) / np.maximum(count, 1), np.nan).astype(np.float32)
+        coarse = np.nan_to_num(rows).mean(axis=2)
+    elif name == "engine_max":
+        coarse = np.where(known.any(axis=2), np.where(known, rows, -1).max(axis=2), np.nan)
+    else:
+        coarse = np.where(known.any(axis=2), np.nan_to_num(rows).sum(axis=2) / np.maximum(known.sum(axis=2), 1), np.nan)
+    return np.concatenate([coarse.astype(np.float32), values[:, -120:]], axis=1)
 
 
-def detail(courses: Sequence[Course], names: Sequence[str], end: float = END) -> Detail:
-    """Several subjects, fine and coarse."""
+def measures(courses: Sequence[Course], names: Sequence[str]) -> Measures:
+    """Several subjects over `SPANS`."""
     lines = [laid(course, names) for course in courses]
-    whole = {name: np.array([line[name] for line in lines]).reshape(len(lines), MINUTES) for name in names}
-    start = end - MINUTES * 60.0
-    fine = Rows(end - 7200.0, 60.0, 120, {name: values[:, -120:] for name, values in whole.items()})
-    coarse = Rows(start, 300.0, MINUTES // 5, {name: _coarse(values, name) for name, values in whole.items()})
-    return Detail(fine, coarse)
+    return {name: _spans(np.array([line[name] for line in lines]).reshape(len(lines), MINUTES), name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ def reading(
     found = tuple(
         RecentNode(
             **{
-                "node": name, "sku": "aws/p5.48xlarge", "usd_per_gpu_hour": 6.88, "price_id": "p",
+                "node": name, "sku": "aws/p5.48xlarge", "usd_per_gpu_hour": 6.88,
                 "price_source": "list price, 2026-11-01", "gpus_expected": 8, "last_seen": last[name],
                 **about.get(name, {}),
             }
@@ -120,9 +124,10 @@ def reading(
     )  # fmt: skip
     host = [tuple((hosts or {}).get(name, ((MINUTES, QUIET_HOST),))) for name in names]
     service = [work.engine or () for work in works]
+    gpu_names = (*TRAINING, "engine_p95")
     return Recent(
-        now, END, gpus, found, holds, detail(courses, tuple(TRAINING)), detail(host, tuple(QUIET_HOST)),
-        detail(service, ("requests_running", "requests_waiting", "tokens_per_second")),
+        now, gpus, found, holds, SPANS, measures(courses, gpu_names), measures(host, tuple(QUIET_HOST)),
+        measures(service, ("requests_running", "requests_waiting", "tokens_per_second")),
         Fleet(
             ", ".join(names), simulated=False, match=(), clusters=frozenset(),
             members={gpu.uuid: gpu.node for gpu in gpus}, nodes=frozenset(names), sources=frozenset({"nodes"}),

@@ -128,6 +128,7 @@ class SourceLoader:
             self._fleet = fleet
         except SkuwiseError:  # reading tells it
             return None
+        self._fleet = fleet
         return look
 
     def keep(self, loaded: Loaded) -> None:

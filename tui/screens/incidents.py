@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
@@ -27,6 +26,8 @@ from .base_page import Header, Page, ReadingWanted, WorkWanted
 from .dialogs.input_dialog import InputDialog
 
 if TYPE_CHECKING:
+    from sqlite_utils import Database
+
     from ...advisor.core.incident_types import Incident  # it needs numpy: not at the start
 
 _AGAIN_SECONDS = 30.0
@@ -36,6 +37,11 @@ _WIDTH = 96
 _LABEL_WIDTH = 12
 _NAME_MAX = 200
 _NONE = "No open incidents."
+_NOT_BEGUN = (
+    "No state file of this fleet yet.",
+    "Start the watch: skuwise watch SOURCE, or the service skuwise-watch.",
+    "Incidents are shown after the telemetry has been read.",
+)
 
 
 class Incidents(Page):
@@ -79,35 +85,39 @@ class Incidents(Page):
         if self.is_current:
             self.action_reread()
 
-    def set_data(self, loaded: Loaded) -> None:
-        """Incidents are the watch's own: they do not depend on what was read here."""
+    def set_data(self, loaded: Loaded) -> None:  # noqa: ARG002 - it says whose telemetry is read, so whose incidents
+        self._again()
 
     def update_state(self, state: State) -> None:
         super().update_state(state)
         self._now = state.now
 
     def action_reread(self) -> None:
-        self._do("incidents", lambda _: None)
+        self._do("incidents")
 
-    def _do(self, slot: str, decide: Callable[[Path], str | None]) -> None:
-        """Decide something on the file of incidents, off the loop, then show what it holds. `decide` gives what to
-        notify."""
+    def _do(self, slot: str, decide: Callable[[Database], str] | None = None) -> None:
+        """Decide something on the incidents of the fleet, off the loop, then show how they stand. `decide` gives what
+        to notify."""
 
         def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
-            from ...advisor.state.incidents import IncidentStore  # noqa: PLC0415 - not needed at the start
+            from ...advisor.state.incidents import listed  # noqa: PLC0415 - not needed at the start
 
-            path = loader.incidents
-            if path is None or not path.exists():
-                return lambda: self.set_incidents((), _begun(path))
+            said = None
             try:
-                said = decide(path)
-                found = IncidentStore(path).listed()
+                state = loader.state()
+                if state is None or not state.path.exists():
+                    return lambda: self.set_incidents((), _NOT_BEGUN)
+                if decide is not None:
+                    with state.writing() as db:
+                        said = decide(db)
+                with state.reading() as db:
+                    found = listed(db)
             except UsageError as error:  # of one decision: what is listed still holds
-                told = str(error)
-                return lambda: self.notify(told, severity="error", markup=False)
+                problem = str(error)
+                return lambda: self.notify(problem, severity="error", markup=False)
             except SkuwiseError as error:
-                told = str(error)
-                return lambda: self.set_incidents((), ("Incidents cannot be read.", told))
+                problem = str(error)
+                return lambda: self.set_incidents((), ("Incidents cannot be read.", problem))
             return lambda: self.set_incidents(found, (), said)
 
         self.post_message(WorkWanted(slot, work))
@@ -116,7 +126,7 @@ class Incidents(Page):
         self, incidents: Sequence[Incident], problem: tuple[str, ...] = (), said: str | None = None
     ) -> None:
         """Show what was read. `problem`: why there is nothing, in lines; `said`: what was decided."""
-        from ...advisor.views.document.incident_table import by_urgency  # noqa: PLC0415
+        from ...advisor.views.document.incident_words import by_urgency  # noqa: PLC0415
 
         if not self.is_mounted:
             return
@@ -146,96 +156,71 @@ class Incidents(Page):
         self._tell()
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
-        from ...advisor.views.document.incident_table import as_text  # noqa: PLC0415
+        from ...advisor.views.document.incident_words import as_text  # noqa: PLC0415
 
         self.post_message(ReadingWanted("Incident", as_text(event.item.incident, self._now, _WIDTH)))
 
     def _tell(self) -> None:
         one, told = self._chosen, self.query_one("#told", Static)
         if one is not None:
-            from ...advisor.views.document.incident_table import details  # noqa: PLC0415
+            from ...advisor.views.document.incident_words import details  # noqa: PLC0415
 
             told.update(lines(*(_detail(label, text) for label, text in details(one, self._now))))
         else:
             told.update(lines(*(line(one) for one in self._problem)))
 
     def action_acknowledge(self) -> None:
-        one = self._chosen
-        if one is None:
+        if (one := self._chosen) is None:
             return
         from ...advisor.cli.ledger.decisions import deciding_user  # noqa: PLC0415
+        from ...advisor.state.incidents import acknowledge  # noqa: PLC0415
 
-        def decide(by: str | None) -> None:
-            if by is not None:
-                now = self._now
-                self._do("incident decision", lambda path: _acknowledged(path, one, by, now))
+        def decide(by: str) -> Callable[[Database], str]:
+            return lambda db: f"{acknowledge(db, one.id, by, self._now).id} is acknowledged."
 
-        self.app.push_screen(
-            InputDialog(
-                "Acknowledge: no reminders until it is resolved.", f"{_title(one)}. Your name:",
-                lambda text: deciding_user(text[:_NAME_MAX]), deciding_user(None),
-            ),
-            decide,
+        self._ask(
+            "Acknowledge: no reminders until it is resolved.", f"{_title(one)}. Your name:",
+            lambda text: decide(deciding_user(text[:_NAME_MAX])), deciding_user(None),
         )  # fmt: skip
 
     def action_snooze(self) -> None:
-        one = self._chosen
-        if one is None:
+        if (one := self._chosen) is None:
             return
-        from ...advisor.cli.incidents.snooze_end import HINT, parse_until  # noqa: PLC0415
+        from ...advisor.cli.incidents import UNTIL_HINT, parse_until  # noqa: PLC0415
+        from ...advisor.state.incidents import snooze  # noqa: PLC0415
 
-        now = self._now
+        def decide(until: float) -> Callable[[Database], str]:
+            return lambda db: f"{snooze(db, one.id, until).id} is snoozed until {minute(until)}."
 
-        def decide(until: float | None) -> None:
-            if until is not None:
-                self._do("incident decision", lambda path: _snoozed(path, one, until, now))
-
-        self.app.push_screen(
-            InputDialog(
-                "Snooze: no reminders until then.", f"{_title(one)}. Until: {HINT}",
-                lambda text: parse_until(text, now), "8h",
-            ),
-            decide,
+        self._ask(
+            "Snooze: no reminders until then.", f"{_title(one)}. Until: {UNTIL_HINT}",
+            lambda text: decide(parse_until(text, self._now)), "8h",
         )  # fmt: skip
+
+    def _ask(self, what: str, prompt: str, parse: Callable[[str], Callable[[Database], str]], typed: str) -> None:
+        """Ask for what a decision needs, then decide. `parse`: the decision of what was typed."""
+
+        def answered(decide: Callable[[Database], str] | None) -> None:
+            if decide is not None:
+                self._do("incident decision", decide)
+
+        self.app.push_screen(InputDialog(what, prompt, parse, typed), answered)
 
 
 class Row:
     """An incident in the list, as of `now` (Unix seconds)."""
 
     def __init__(self, incident: Incident, now: float) -> None:
-        from ...advisor.views.document.incident_table import owner_words, state_word, title  # noqa: PLC0415
+        from ...advisor.views.document.incident_words import owner_words, state_word, title  # noqa: PLC0415
 
         self.id, self.incident = incident.id, incident
         self.title, self.state, self.owner = title(incident), state_word(incident, now), owner_words(incident)
 
 
 def _title(one: Incident) -> str:
-    from ...advisor.views.document.incident_table import title  # noqa: PLC0415
+    from ...advisor.views.document.incident_words import title  # noqa: PLC0415
 
     return title(one)
-
-
-def _acknowledged(path: Path, one: Incident, by: str, now: float) -> str:
-    from ...advisor.state.incidents import IncidentStore  # noqa: PLC0415
-
-    IncidentStore(path).acknowledge(one.id, by, now)
-    return f"{one.id} is acknowledged."
-
-
-def _snoozed(path: Path, one: Incident, until: float, now: float) -> str:
-    from ...advisor.state.incidents import IncidentStore  # noqa: PLC0415
-
-    IncidentStore(path).snooze(one.id, until, now)
-    return f"{one.id} is snoozed until {minute(until)}."
-
-
-def _begun(path: Path | None) -> tuple[str, ...]:
-    """How the watch is started."""
-    return (
-        "The watch is not running yet.",
-        "Start it: skuwise watch SOURCE, or the service skuwise-watch.",
-        f"Incidents file: {path}" if path is not None else "No incidents file here. Set --incidents PATH.",
-    )
 
 
 def _detail(label: str, text: str) -> Content:

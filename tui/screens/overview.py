@@ -17,7 +17,7 @@ from ...advisor.core.ids import short_ids
 from ...advisor.views import coverage
 from ...advisor.views.aggregates import hours_by_bottleneck, hours_by_kind, observed_share
 from ...advisor.views.document.head import tiles
-from ...advisor.views.document.report_content import story_of
+from ...advisor.views.document.report_story import story_of
 from ...advisor.views.energy import kg, kwh, small
 from ...advisor.views.finding_groups import FindingGroup, cases
 from ...advisor.views.titles import Titles, is_waste, waste_of

@@ -9,7 +9,7 @@ from ...core.advice_types import Advice, Finding, Recommendation
 from ...core.formatting import latency_words
 from ...core.ids import short_ids
 from ...core.verdict_types import WorkloadVerdict
-from ...core.worth import compatible
+from ...core.worth import compatible, selected
 from .. import coverage
 from ..aggregates import blind_spots
 from ..finding_groups import cases
@@ -20,8 +20,8 @@ from .energy_section import energy_section
 from .explain_document import finding_sections, recommendation_sections
 from .model import AsideBlock, Block, Bullets, Chart, Document, Figures, Section, Table, section
 from .page_options import SHORT, Again, PageOptions
-from .report_content import FABRIC, KINDS, MONEY, Story, story_of
-from .sections import note_groups
+from .report_story import Story, story_of
+from .sections import FABRIC, KINDS, MONEY, note_groups
 from .truncate import SCREEN, Lengths, brief
 
 _NAME, _NOTE, _TITLE = 28, 200, 200
@@ -38,14 +38,14 @@ def advice_page(advice: Advice, options: PageOptions = SHORT) -> Document:
         ),
         "workloads": lambda: (workloads(advice, options, lengths),),
         "notes": lambda: notes(advice, options),
-        "coverage": lambda: (sections.coverage(story, lengths, notes=False),),
-        "energy": lambda: energy_section(story, lengths),
-        "idle": lambda: (sections.idle(story, lengths),),
-        "fabric": lambda: (sections.fabric(story, None, lengths),),
-        "kinds": lambda: (sections.kinds("GPU-hours by kind", story, None),),
+        "coverage": lambda: (sections.coverage(advice, lengths),),
+        "energy": lambda: energy_section(advice, lengths),
+        "idle": lambda: (sections.idle(advice, lengths),),
+        "fabric": lambda: (sections.fabric(advice, None, lengths),),
+        "kinds": lambda: (sections.kinds(advice, None),),
         "levers": lambda: levers(advice, lengths),
         "market": lambda: market(advice),
-        "method": lambda: (sections.method(story, None),),
+        "method": lambda: (sections.method(advice, None),),
         "prices": lambda: (sections.prices(advice.prices, lengths),),
     }  # fmt: skip
     first = ("recommendations", "findings", "workloads", "notes")
@@ -62,28 +62,29 @@ def advice_page(advice: Advice, options: PageOptions = SHORT) -> Document:
 def whole_page(
     advice: Advice,
     lengths: Lengths,
-    draw: Callable[[Story], Mapping[str, Chart]] | None = None,
+    draw: Callable[[Advice, str | None], Mapping[str, Chart]] | None = None,
     again: Again | None = None,
+    team: str | None = None,
 ) -> Document:
     """The page of the formats that stand alone, with every section. `draw`: its charts by name; `again`: how to run a
-    command on the same telemetry."""
-    story, options = story_of(advice), PageOptions(whole=True)
-    charts = draw(story) if draw is not None else {}
+    command on the same telemetry; `team`: whose part of an advice it is, None: the whole fleet."""
+    story, options = story_of(advice, team=team), PageOptions(whole=True)
+    charts = draw(advice, team) if draw is not None else {}
     every = (
         recommendations(story, options),
         findings(story, options),
         workloads(advice, options, lengths),
         *notes(advice, options),
-        sections.kinds("GPU-hours by kind", story, charts.get(KINDS)),
-        sections.idle(story, lengths),
-        sections.fabric(story, charts.get(FABRIC), lengths),
-        *energy_section(story, lengths),
+        sections.kinds(advice, charts.get(KINDS)),
+        sections.idle(advice, lengths),
+        sections.fabric(advice, charts.get(FABRIC), lengths, team),
+        *energy_section(advice, lengths, team),
         *findings_in_full(advice, again),
         *unprompted(advice),
         *levers(advice, lengths),
         *market(advice),
-        sections.coverage(story, lengths, notes=False),
-        sections.method(story, charts.get(MONEY)),
+        sections.coverage(advice, lengths),
+        sections.method(advice, charts.get(MONEY), team),
         sections.prices(advice.prices, lengths),
     )
     return _page(story, every, (head.written(story),))
@@ -128,6 +129,8 @@ def no_recommendation(story: Story) -> str:
         return f"No recommendation yet. {coverage.why_not_judged(s)}"
     if s.partly_judged:
         return f"No recommendation for the GPUs that were judged ({coverage.judged_of(s)})."
+    if small := selected(story.advice).small:
+        return f"No recommendation saves enough by itself; {words.counted(len(small), 'smaller one')} not listed."
     return "No open recommendation: nothing saves enough now."
 
 
@@ -222,7 +225,7 @@ def workloads(advice: Advice, options: PageOptions, lengths: Lengths) -> Section
         first = same[0]
         runs = f" ({len(same)} runs)" if len(same) > 1 else ""
         gpus = len({gpu for w in same for gpu in w.gpus})
-        nodes = (words.listed(sorted({lengths.name(n) for w in same for n in w.nodes})),) if options.whole else ()
+        nodes = (words.listed(sorted({n for w in same for n in w.nodes})),) if options.whole else ()
         return (
             f"{brief(first.name, _NAME)}{runs}", brief(short[first.id], 20), first.kind.label, first.bottleneck.label,
             f"{gpus:,} {words.gpu_name(first.gpu_sku)}", *nodes, cost(same),
@@ -252,7 +255,7 @@ def notes(advice: Advice, options: PageOptions = SHORT) -> tuple[Section, ...]:
     else:
         # Without any price, the head has the note on prices already.
         skip = words.PRICE_NOTES if advice.summary.cost_usd is None else frozenset[str]()
-        groups = [brief(group.text, _NOTE) for group in note_groups(advice.notes) if group.code not in skip]
+        groups = [brief(text, _NOTE) for code, text in note_groups(advice.notes) if code not in skip]
         count = words.counted(sum(bool(w.coverage.missing) for w in advice.workloads), "workload")
         names = words.listed(list(dict.fromkeys(b.what for b in spots)))
         told = [*dark, *groups, *([f"{count} without some measures: {names}."] if spots else [])]
@@ -309,7 +312,7 @@ def recommendation_block(advice: Advice, r: Recommendation) -> Section:
 
 def levers(advice: Advice, lengths: Lengths) -> tuple[Section, ...]:
     """What a lower precision would change, service by service; none where there is nothing to tell."""
-    told = [f"{lengths.name(w.name)}: {one}" for w in advice.workloads for one in w.levers]
+    told = [f"{w.name}: {one}" for w in advice.workloads for one in w.levers]
     return (section("Lower precision (not included in any sum)", lengths.bulleted(told, lengths.rows)),) if told else ()
 
 

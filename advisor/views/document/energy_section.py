@@ -10,7 +10,6 @@ from ...core.energy_sums import figures_of, joules_a_token, total
 from ...core.energy_types import Energy, FleetEnergy, WorkloadEnergy
 from .. import energy as told
 from .model import AsideBlock, Section, Table, section
-from .report_content import Story
 from .truncate import Lengths
 
 TITLE = "Energy"
@@ -21,35 +20,27 @@ _LIMITS = (
 )
 
 
-def energy_section(story: Story, lengths: Lengths, *, narrow: bool = False) -> tuple[Section, ...]:
+def energy_section(advice: Advice, lengths: Lengths, team: str | None = None) -> tuple[Section, ...]:
     """None where the advice tells nothing of energy.
 
-    A team's part has its sums, phases and workloads; a fleet its uses, owners and nodes too. `narrow`: the tables of a
-    mail, without what its sentences say.
+    A team's part has its sums, phases and workloads; a fleet (`team` None) its uses, owners and nodes too.
     """
-    e = story.advice.summary.energy
+    e, whole = advice.summary.energy, team is None
     if e is None:
         return ()
-    whose = "the GPUs" if story.team is None else "the team's workloads"
-    whole = story.team is None
-    change = ""
-    if story.kwh.now is not None and story.kwh.before is not None:
-        by = f" ({story.kwh.words})" if story.kwh.words else ""
-        change = f"The week before: {told.kwh(story.kwh.before)}{by}."
     return (
         section(
             TITLE,
-            told.drawn_words(e, whose),
-            change,
+            told.drawn_words(e, "the GPUs" if whole else "the team's workloads"),
             told.idle_words(e),
             told.token_words(e),
             *told.money_words(e),
             _uses(e) if whole else None,
             _phases(e),
-            _owners(e, lengths, narrow) if whole else None,
-            _workloads(story.advice, lengths, narrow),
-            _nodes(story.advice, lengths) if whole else None,
-            AsideBlock(_LIMITS) if whole and any(n.rated_watts for n in story.advice.node_energy) else None,
+            _owners(e, lengths) if whole else None,
+            _workloads(advice, lengths),
+            _nodes(advice, lengths) if whole else None,
+            AsideBlock(_LIMITS) if whole and any(n.rated_watts for n in advice.node_energy) else None,
         ),
     )
 
@@ -82,7 +73,7 @@ def _phases(e: FleetEnergy) -> Table | None:
     return _table(heads, rows, (True, True, True, *priced))
 
 
-def _owners(e: FleetEnergy, lengths: Lengths, narrow: bool) -> Table | None:
+def _owners(e: FleetEnergy, lengths: Lengths) -> Table | None:
     heads = ("owner", "GPU-hours", *_HEADS[:2], "kWh per GPU-hour", *_HEADS[3:])
     if not any(one.owner for one in e.owners):
         return None
@@ -90,11 +81,10 @@ def _owners(e: FleetEnergy, lengths: Lengths, narrow: bool) -> Table | None:
     for one in e.owners[: _most(lengths)]:
         hours = one.measured_gpu_hours
         each = one.kwh / hours if one.kwh is not None and hours > 0 else None
-        name = "unknown owner" if one.owner is None else lengths.name(one.owner)
         rows.append((
-            name, words.hours(hours, "").rstrip(), *_figures(one, each, one.joules_per_token),
+            one.owner or "unknown owner", words.hours(hours, "").rstrip(), *_figures(one, each, one.joules_per_token),
         ))  # fmt: skip
-    shown = (True, True, *_shown(e, narrow))
+    shown = (True, True, *_shown(e))
     return _table(heads, rows, shown, lengths.more(e.owners, _most(lengths)))
 
 
@@ -109,21 +99,13 @@ def _figures(e: Energy, an_hour: float | None, joules: float | None) -> tuple[st
     )  # fmt: skip
 
 
-def _shown(e: FleetEnergy, narrow: bool) -> tuple[bool, ...]:
-    """Which of `_HEADS` hold anything at all, and find room."""
+def _shown(e: FleetEnergy) -> tuple[bool, ...]:
+    """Which of `_HEADS` hold anything at all."""
     tokens = e.joules_per_token is not None
-    return (
-        True,
-        not narrow,
-        not (narrow and tokens),
-        tokens,
-        tokens and not narrow,
-        e.usd is not None,
-        e.co2_kg is not None,
-    )
+    return (True, True, True, tokens, tokens, e.usd is not None, e.co2_kg is not None)
 
 
-def _workloads(advice: Advice, lengths: Lengths, narrow: bool) -> Table | None:
+def _workloads(advice: Advice, lengths: Lengths) -> Table | None:
     """Who drew most; runs of one series and name in a line."""
     e = advice.summary.energy
     runs: dict[tuple[str, str], list[WorkloadEnergy]] = {}
@@ -138,11 +120,11 @@ def _workloads(advice: Advice, lengths: Lengths, narrow: bool) -> Table | None:
         busy = sum((p.kwh_per_busy_gpu_hour or 0.0) * p.busy_gpu_hours for p in parts)
         hours = sum(p.busy_gpu_hours for p in parts)
         sums = Energy(**figures_of(parts))
-        called = f"{lengths.name(name)} ({len(parts)} runs)" if len(parts) > 1 else lengths.name(name)
+        called = f"{name} ({len(parts)} runs)" if len(parts) > 1 else name
         an_hour = busy / hours if hours > 0 else None
         rows.append((called, *_figures(sums, an_hour, joules_a_token(parts)[1])))
     return _table(
-        ("workload", *_HEADS), rows, (True, *_shown(e, narrow)), lengths.more(by_size, _most(lengths))
+        ("workload", *_HEADS), rows, (True, *_shown(e)), lengths.more(by_size, _most(lengths))
     )  # fmt: skip
 
 
@@ -150,7 +132,7 @@ def _nodes(advice: Advice, lengths: Lengths) -> Table | None:
     most = _most(lengths)
     by_load = sorted(advice.node_energy, key=lambda n: (-(told.load_of(n) or 0.0), n.node))
     rows = [
-        (lengths.name(n.node), told.kwh(n.kwh, ""), told.kwh(n.idle_kwh, ""), told.watts(n.mean_watts, ""),
+        (n.node, told.kwh(n.kwh, ""), told.kwh(n.idle_kwh, ""), told.watts(n.mean_watts, ""),
          told.watts(n.p95_watts, ""), told.watts(n.rated_watts, ""), words.percent(told.load_of(n)))
         for n in by_load[:most]
     ]  # fmt: skip

@@ -6,9 +6,10 @@ from ...core import formatting as words
 from ...core.timestamps import day, minute
 from ...core.worth import CAPACITY, RECOVERABLE, SLOWED, WASTED, selected
 from .. import coverage
+from ..aggregates import holdings
 from ..titles import covered_hours, monthly, short_usd, usd_per_month
 from .model import Tile
-from .report_content import AS_BEFORE, Change, Story
+from .report_story import Change, Story
 from .truncate import brief
 
 _HINT_LENGTH = 320
@@ -80,9 +81,7 @@ def tiles(story: Story) -> tuple[Tile, ...]:
     )
 
     def of(value: str, change: Change) -> str:
-        told = change.words
-        on = "same as last week" if told == AS_BEFORE else told and f"{told} on last week"
-        return ", ".join(filter(None, (f"{value} in {days}", on)))
+        return ", ".join(filter(None, (f"{value} in {days}", change.words)))
 
     def judged(label: str, value: str, change: str, meaning: str, known: bool = True) -> Tile:
         """What is no zero where nothing was judged, and says of how many GPUs it is known where some were."""
@@ -97,7 +96,7 @@ def tiles(story: Story) -> tuple[Tile, ...]:
 
     if s.cost_usd is None:
         held = monthly(s.gpu_hours, a)
-        idle = sum(h.gpu_hours for h in story.holdings)
+        idle = sum(h.gpu_hours for h in holdings(a))
         return (
             Tile("GPU-hours", f"{words.hours(s.gpu_hours if held is None else held)}/month",
                  of(words.hours(s.gpu_hours), story.gpu_hours)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from ...core.timestamps import day, rfc3339
 
@@ -14,16 +13,21 @@ class ReaderCommands:
     """How the reader of a page runs skuwise on the telemetry of that page. All are words of a shell, quoted already.
 
     `program`: what starts skuwise. `source`: the options that name the telemetry, with absolute paths; empty: unknown.
-    `book`: those for rules and prices. `ledger`: that for the ledger; empty: the default one. `window`: those of the
+    `book`: those for rules and prices. `state`: that for the state file; empty: the fleet's own. `window`: those of the
     page's window. `host`: the machine on which they run; empty: any.
     """
 
     program: str = "skuwise"
     source: str = ""
     book: str = ""
-    ledger: str = ""
+    state: str = ""
     window: str = ""
     host: str = ""
+
+    @property
+    def where(self) -> str:
+        """What stands behind a sentence that announces a command."""
+        return f" (run on {self.host})" if self.host else ""
 
     def of_window(self, start: float, end: float) -> ReaderCommands:
         """The same for a window (Unix seconds)."""
@@ -34,60 +38,39 @@ class ReaderCommands:
 
     def explain(self, id_: str) -> str:
         """All about one recommendation, finding or workload."""
-        return self._command("explain", shlex.quote(id_), self.source, self.window, self.book, self.ledger)
+        return self._run("explain", shlex.quote(id_), self.source, self.window, self.book, self.state)
 
     def advise(self, *options: str) -> str:
         """The whole advice of the window."""
-        return self._command("advise", self.source, self.window, self.book, self.ledger, *options)
+        return self._run("advise", self.source, self.window, self.book, self.state, *options)
+
+    def accept(self, id_: str) -> str:
+        """Accept a recommendation."""
+        return self._run("ledger accept", shlex.quote(id_), self.state)
 
     def ledger_list(self) -> str:
-        return self._command("ledger list", self.ledger)
+        return self._run("ledger list", self.state)
 
-    @property
-    def lead(self) -> str:
-        """What stands before a command."""
-        return f"Details (run on {self.host}):" if self.host else "Details:"
+    def job(self, workload_id: str) -> str:
+        """The card of a workload."""
+        return self._run("job", shlex.quote(workload_id), self.source)
 
-    def _command(self, *words: str) -> str:
+    def acknowledge(self, incident_id: str) -> str:
+        return self._run("incidents acknowledge", shlex.quote(incident_id), self.state)
+
+    def show(self, incident_id: str) -> str:
+        """One incident with its evidence and history."""
+        return self._run("incidents show", shlex.quote(incident_id), self.state)
+
+    def snooze(self, incident_id: str) -> str:
+        return self._run("incidents snooze", shlex.quote(incident_id), "--until 1d", self.state)
+
+    def incidents(self) -> str:
+        """All incidents."""
+        return self._run("incidents list", self.state)
+
+    def _run(self, *words: str) -> str:
         return " ".join(word for word in (self.program, *words) if word)
 
 
 NO_COMMANDS = ReaderCommands()
-
-
-@dataclass(frozen=True, slots=True)
-class IncidentCommands:
-    """`reader`: how the recipient runs skuwise on the telemetry that is watched. `state`: the file of incidents, on the
-    machine on which the watch runs; None: the usual one."""
-
-    reader: ReaderCommands = NO_COMMANDS
-    state: Path | None = None
-
-    @property
-    def where(self) -> str:
-        """What stands behind a sentence that announces a command."""
-        return f" (run on {self.reader.host})" if self.reader.host else ""
-
-    def job(self, workload_id: str) -> str:
-        """The card of a workload."""
-        return self._run("job", shlex.quote(workload_id), self.reader.source)
-
-    def acknowledge(self, incident_id: str) -> str:
-        return self._run("incidents acknowledge", shlex.quote(incident_id), self._state)
-
-    def show(self, incident_id: str) -> str:
-        """One incident with its evidence and history."""
-        return self._run("incidents show", shlex.quote(incident_id), self._state)
-
-    def snooze(self, incident_id: str) -> str:
-        return self._run("incidents snooze", shlex.quote(incident_id), "--until 1d", self._state)
-
-    def list(self) -> str:
-        return self._run("incidents list", self._state)
-
-    @property
-    def _state(self) -> str:
-        return f"--state {shlex.quote(str(self.state.absolute()))}" if self.state is not None else ""
-
-    def _run(self, *words: str) -> str:
-        return " ".join(word for word in (self.reader.program, *words) if word)

@@ -1,4 +1,4 @@
-"""How long a page is: the lengths of its lists, and text from outside made short for a reader.
+"""How long the lists of a page are, and text from outside made short for a reader.
 
 A name of 10 kB must neither fill a mail nor hide a sentence's end.
 """
@@ -6,7 +6,7 @@ A name of 10 kB must neither fill a mail nor hide a sentence's end.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ....rules.base.sanitize import clean
 from .model import Bullets
@@ -52,58 +52,25 @@ class Brevity:
         return brief("".join((*parts, text[done:])), limit)
 
 
-class _Whole(Brevity):
-    """Cuts nothing."""
-
-    def name(self, text: object, limit: int = NAME_MAX) -> str:  # noqa: ARG002
-        return str(text)
-
-    sentence = name
-
-
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How long the lists and texts of a page are; by default those of a mail, which clients clip.
+    """How long the lists of a page are. `phases`: sentences on workloads that change; `whole`: every part and every run
+    apart; `rest`: where what is cut off stands."""
 
-    `moves`: after those that are told in full; `conditions`: of one verdict; `rejected`: of one way out; `phases`:
-    sentences on workloads that change. `whole`: every part and every run apart. `rest`: where what is cut off stands.
-    """
-
-    moves: int = 6
-    rows: int = 8
-    teams: int = 30
-    bullets: int = 6
-    conditions: int = 3
-    rejected: int = 3
-    phases: int = 8
+    rows: int
+    phases: int
     whole: bool = False
-    rest: str = "the attached lists have them all"
-    brevity: Brevity = Brevity(())  # noqa: RUF009 - it does not change
-
-    def halved(self) -> Lengths:
-        return replace(
-            self, moves=self.moves // 2, rows=self.rows // 2, teams=self.teams // 2, bullets=self.bullets // 2
-        )
+    rest: str = "--format json lists them all"
 
     def more(self, every: Sequence[object], shown: int) -> str:
         """How many a list does not show, and where they stand; empty where it shows all."""
         return f"and {len(every) - shown} more: {self.rest}." if len(every) > shown else ""
 
     def bulleted(self, lines: Sequence[str], shown: int | None = None) -> Bullets:
-        """The first of the lines, and how many there are beside."""
-        shown = self.bullets if shown is None else shown
+        """The first of the lines, and how many there are beside; None: all."""
+        shown = len(lines) if shown is None else shown
         rest = self.more(lines, shown)
         return Bullets((*lines[:shown], *((rest,) if rest else ())))
 
-    def name(self, text: object, limit: int = NAME_MAX) -> str:
-        return self.brevity.name(text, limit)
 
-    def sentence(self, text: object, limit: int = SENTENCE_MAX) -> str:
-        return self.brevity.sentence(text, limit)
-
-
-_ALL = 10**9
-WHOLE = Lengths(*[_ALL] * 7, whole=True, brevity=_Whole(()))
-SCREEN = Lengths(
-    moves=30, rows=30, bullets=_ALL, conditions=_ALL, rest="--format json lists them all", brevity=_Whole(())
-)
+WHOLE, SCREEN = Lengths(10**9, 10**9, whole=True), Lengths(30, 8)

@@ -140,7 +140,7 @@ NOW = 1_790_000_000.0 // 86400 * 86400
 
 def loader(fake: FakePrometheus, folder: Path) -> SourceLoader:
     environ = {"XDG_CACHE_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
-    return SourceLoader(PrometheusServer(fake.url, ('cluster="eu"',), environ), ledger=None, clock=lambda: NOW)
+    return SourceLoader(PrometheusServer(fake.url, ('cluster="eu"',), environ), clock=lambda: NOW)
 
 
 def test_a_server_is_shown_and_what_was_read_stays_with_its_age_when_it_goes(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
-from skuwise.advisor.state.ledger_file import Ledger
 from skuwise.tests.support.fleet_on_screen import HandLoader, many
+from skuwise.tests.support.ledger_builders import kept
 from skuwise.tests.support.tui_session import KEY, Session, drive
 from skuwise.tui.data.loaders import DemoLoader
 from skuwise.tui.screens.base_page import Page
@@ -102,11 +102,10 @@ def test_the_demo_shows_the_founding_case_and_keeps_a_decision() -> None:
             assert s.app.state.loaded.advice.findings
 
         drive(steps, loader, size=(120, 40), clock=lambda: 1_794_787_200.0)
-        assert loader._inner is not None
-        # The ledger is the demo's own, gone with it, whatever the person at the keys keeps.
-        assert loader._inner._ledger.is_relative_to(loader._folder.name)
-        entries = Ledger(loader._inner._ledger).entries()
-        assert [e.decision(1_794_787_201.0).state for e in entries].count("accepted") == 1
+        # The state file is the demo's own, gone with it, whatever the person at the keys keeps.
+        state = loader.state()
+        assert state is not None and state.path.is_relative_to(loader._folder.name)
+        assert [e.decision(1_794_787_201.0).state for e in kept(state.path).values()].count("accepted") == 1
 
 
 def test_on_a_real_terminal_it_starts_and_ends_at_once_even_while_it_reads(tmp_path: Path) -> None:

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from skuwise.advisor.core.incident_types import Incident
-from skuwise.advisor.metrics_page import ServedPage, SiteState, make_page
+from skuwise.advisor.core.incident_types import Advance, Incident
+from skuwise.advisor.metrics_page import SitePage
 from skuwise.advisor.render import render
 from skuwise.advisor.state.file import State
 from skuwise.advisor.state.incidents import commit
-from skuwise.agent.base.address import Address
 from skuwise.tests.support.incident_builders import HOSTILE, HOUR, NOW, opened, sighting
 from skuwise.tests.support.report_fixtures import fleet
 
 Series = dict[str, list[tuple[dict[str, str], float]]]
 
 
-def incident(name: str, number: int = 0) -> Incident:
-    seen = sighting(name, since=NOW - 3 * HOUR)
-    return Incident(f"i-{number}", seen, "open", NOW, seen.since, NOW, NOW, float(number), 10.0 * number)
-
-
-def series(text: str) -> Series:
+def series(page: SitePage) -> Series:
+    """Series -> labels and values, read back from the page."""
+    text = generate_latest(page.page({})).decode()  # type: ignore[arg-type] - it collects
     assert "\x1b" not in text and max(map(len, text.splitlines()), default=0) < 1000
     return {
         family.name: [(one.labels, one.value) for one in family.samples]
@@ -32,43 +29,54 @@ def series(text: str) -> Series:
     }
 
 
-def page(*incidents: Incident, limit: int = 500) -> Series:
-    return series(generate_latest(make_page(SiteState(incidents=incidents), NOW, {}, limit)).decode())
+@pytest.fixture
+def incidents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Series]:
+    """The page of incidents of these names, the costs of which rise; at most `most` have series."""
+
+    def made(*names: str, most: int = 500) -> Series:
+        state = State(tmp_path / "a.db")
+        monkeypatch.setattr("time.time", lambda: NOW)
+        seen = [sighting(name, since=NOW - 3 * HOUR) for name in names]
+        with state.writing() as db:
+            commit(db, Advance(tuple(
+                Incident(f"i-{n}", one, "open", NOW, one.since, NOW, NOW, float(n), 10.0 * n)
+                for n, one in enumerate(seen)
+            )))  # fmt: skip
+        return series(SitePage(tmp_path / "none", lambda: [state], lambda: None, most))
+
+    return made
 
 
-def test_hostile_names_make_a_valid_page() -> None:
-    found = page(incident(HOSTILE + '"\\\n' + "x" * 10_000, 1), incident("b", 2))
-    assert len(found["skuwise_incident_info"]) == 2
+def test_hostile_names_make_a_valid_page(incidents: Callable[..., Series]) -> None:
+    assert len(incidents(HOSTILE + '"\\\n' + "x" * 10_000, "b")["skuwise_incident_info"]) == 2
 
 
-def test_the_worst_have_series_and_the_rest_one() -> None:
-    found = page(*(incident(f"w{n}", n) for n in range(10)), limit=3)
+def test_the_worst_have_series_and_the_rest_one(incidents: Callable[..., Series]) -> None:
+    found = incidents(*(f"w{n}" for n in range(10)), most=3)
     cost = [(labels["incident"], value) for labels, value in found["skuwise_incident_cost_usd"]]
     assert cost == [("i-9", 90.0), ("i-8", 80.0), ("i-7", 70.0), ("other", 210.0)]
     assert found["skuwise_incident_truncated"] == [({}, 7.0)]
-    same = page(incident("w", 1), incident("w", 1))
-    assert len(same["skuwise_incident_info"]) == 1 and same["skuwise_incident_truncated"] == [({}, 1.0)]
 
 
-def test_idle_seconds_and_counts() -> None:
-    found = page(incident("w", 1))
+def test_idle_seconds_and_counts(incidents: Callable[..., Series]) -> None:
+    found = incidents("w", "w")
+    # Two of the same labels would make the whole page invalid.
     who = {"workload_id": "w", "workload": "w", "team": "search", "user": "ann"}
     assert found["skuwise_workload_idle_seconds"] == [(who, 10800.0)]
     counts = {(one["kind"], one["severity"], one["state"]): value for one, value in found["skuwise_incident_open"]}
-    assert counts["held-idle", "medium", "open"] == 1 and counts["stopped", "high", "open"] == 0
+    assert counts["held-idle", "medium", "open"] == 2 and counts["stopped", "high", "open"] == 0
 
 
 def test_the_page_tells_what_the_files_say_and_keeps_advice_that_can_no_longer_be_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     advice, states = tmp_path / "advice.json", [State(tmp_path / "a.db"), State(tmp_path / "b.db")]
-    served = ServedPage(Address("127.0.0.1", 0), advice, lambda: states, 500, 86400.0)
+    served = SitePage(advice, lambda: states, lambda: None)
     now = fleet().generated_at
     monkeypatch.setattr("time.time", lambda: now)
 
     def look() -> Series:
-        served.look(None)
-        return series(generate_latest(served.page({})).decode())
+        return series(served)
 
     assert look() == {}
     advice.write_text(render(fleet(), "json"))

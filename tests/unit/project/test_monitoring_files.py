@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import msgspec
 import pytest
 import yaml
-from skuwise.advisor.core.incident_types import Incident
-from skuwise.advisor.metrics_page import ServedAdvice, SiteState, WatchPasses, make_page
+from skuwise.advisor.core.incident_types import Advance, Incident
+from skuwise.advisor.metrics_page import SitePage, WatchPasses
 from skuwise.advisor.render import render
+from skuwise.advisor.state.file import State
+from skuwise.advisor.state.incidents import commit
 from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES, rule_name
 from skuwise.agent.service.metrics_page import make_page as make_agents_page
 from skuwise.tests.support.incident_builders import NOW, sighting
@@ -38,17 +39,16 @@ def rules(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def exported() -> set[str]:
+def exported(tmp_path: Path) -> set[str]:
     """The names of the series on both of our pages, dcgm-exporter's and node_exporter's."""
     names = {"up", *NODE_EXPORTER, *(name for gauge in DCGM_GAUGES for name in gauge.names)}
-    advice = advice_of(founding())
+    advice, state = tmp_path / "advice.json", State(tmp_path / "a.db")
+    advice.write_text(render(advice_of(founding()), "json"))
     held = sighting("w", since=NOW - 3600)
-    state = SiteState(
-        msgspec.json.decode(render(advice, "json"), type=ServedAdvice), True,
-        [Incident("i-1", held, "open", NOW, held.since, NOW, NOW, 1.0, 2.0)], True, WatchPasses(1, 0, NOW, 2.0),
-    )  # fmt: skip
-    served = make_page(state, advice.generated_at, {"closed": 1})
-    for page in (served, make_agents_page(full(), {"scraped": 1})):
+    with state.writing() as db:
+        commit(db, Advance((Incident("i-1", held, "open", NOW, held.since, NOW, NOW, 1.0, 2.0),)))
+    served = SitePage(advice, lambda: [state], lambda: WatchPasses(1, 0, NOW, 2.0), stale_seconds=1e12)
+    for page in (served.page({"closed": 1}), make_agents_page(full(), {"scraped": 1})):
         names |= {sample.name for family in page.families for sample in family.samples}
     return names
 

@@ -15,13 +15,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.__main__ import main
 from skuwise.advisor.billing.billing_exports import Export
 from skuwise.advisor.billing.cost_summary import compare_bill, sum_up
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.notify.routes import load_routes
-from skuwise.advisor.state.entries import LedgerEvent, Proposal
-from skuwise.advisor.state.ledger_file import Ledger
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, LabelSets, read_matrix, read_vector
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.agent.base.address import PageError
@@ -42,7 +39,6 @@ from skuwise.rules.base.errors import SkuwiseError
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.catalog.price_files import load_prices
 from skuwise.rules.policy.custom import load_custom_rules
-from skuwise.tests.support.ledger_builders import one_node_fleet
 from skuwise.tests.support.metrics_fixtures import VLLM
 from skuwise.tests.support.strategies import check, spoiled
 
@@ -114,32 +110,6 @@ def _read_database(path: Path) -> object:
         beside.unlink()
     frame = read_frame([path], Window(T0, T0 + 2 * HOUR))
     return frame.gpu.select_dtypes("float").fillna(0.0).to_numpy().tolist()
-
-
-def _ledger(folder: Path) -> bytes:
-    ledger = Ledger(folder / "honest.db")
-    move = Proposal("r-1", "move-sku", "chat", "8 x A", "4 x B", 100.0, 10.0, "cash-now", "low", False, "Move.", "x.db",
-                    None)  # fmt: skip
-    ledger.propose([move], T0)
-    ledger.add("r-1", LedgerEvent("accepted", T0 + 1, "ann", why="yes"))
-    ledger.begin(one_node_fleet(T0))
-    ledger.note_mailed("team a", ["r-1"], T0)
-    return (folder / "honest.db").read_bytes()
-
-
-def _read_ledger(path: Path) -> object:
-    """The commands end with a sentence, and so does what they are made of."""
-    for beside in path.parent.glob(f"{path.name}?*"):
-        beside.unlink()
-    ledger, said = Ledger(path, busy_seconds=0.05), io.StringIO()
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
-        for words in (["list", "--format", "json"], ["show", "r-1"], ["accept", "r-1"]):
-            main(["ledger", *words, "--ledger", str(path)])
-    assert "unexpected" not in said.getvalue() and said.getvalue().replace("\n", "").isprintable()
-    for call in (ledger.fleets, ledger.recover, lambda: ledger.propose([], T0 + 960 * HOUR, fleet=one_node_fleet(T0))):
-        with contextlib.suppress(SkuwiseError):
-            call()
-    return ledger.entries()
 
 
 def _answers(folder: Path) -> bytes:
@@ -290,7 +260,6 @@ _SACCT = (b"22_[1-10%2]", b"gpu[1-999999999]", b"a[1-2][1-2][1-2][1-2][1-2]", b"
 
 READERS = (
     Reader("database", _database, _of_file("node.db", _read_database)),
-    Reader("ledger", _ledger, _of_file("ledger.db", _read_ledger), texts=False),
     Reader("prometheus", _answers, _read_answer, (b'"NaN"', b'"+Inf"', b'"values":', b"[],", b'"resultType":"vector"')),
     Reader("sacct", _from("tests/data/sacct/steps.txt"), _of_file("jobs.txt", _read_jobs), _SACCT),
     Reader("sacct-json", _from("tests/data/sacct/jobs.json"), _of_file("jobs.json", _read_jobs), (b'"set":true',)),

@@ -107,7 +107,7 @@ def test_an_empty_database_and_one_that_is_not_there_are_told(tmp_path: Path) ->
         await s.until(lambda: "No samples" not in (s.app.state.error or "No samples"))
         await s.shows("No data")
 
-    drive(steps, SourceLoader(Databases((empty,)), ledger=None, clock=lambda: NOW), size=(200, 24))
+    drive(steps, SourceLoader(Databases((empty,)), clock=lambda: NOW), size=(200, 24))
 
 
 def test_a_window_of_ones_own_is_asked_for_read_and_named() -> None:

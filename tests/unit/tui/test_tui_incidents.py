@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.core.incident_types import Advance
-from skuwise.advisor.state.incidents import IncidentStore
+from skuwise.advisor.core.incident_types import Advance, Incident
+from skuwise.advisor.state.file import State
+from skuwise.advisor.state.incidents import commit, listed
 from skuwise.advisor.views.titles import is_waste
 from skuwise.tests.support.fleet_on_screen import HOURS, NOW, HandLoader, fleet
 from skuwise.tests.support.incident_builders import HOSTILE, HOUR, opened, renamed, sighting
@@ -19,16 +20,22 @@ from textual.widgets import Input
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> IncidentStore:
-    made = IncidentStore(tmp_path / "incidents.db")
+def state(tmp_path: Path) -> State:
+    made = State(tmp_path / "fleet.db")
     done = opened(
         sighting("cheap", hours=1.0), sighting("dear", hours=50.0), sighting("grave", severity="high", priced=False),
         sighting("over"), renamed(sighting("odd", hours=2.0), HOSTILE), now=NOW,
     )  # fmt: skip
-    made.commit(done)
     over = replace(done.incidents[3], state="resolved", resolved_at=NOW, resolution="released", resolution_told=True)
-    made.commit(Advance((over,)))
+    with made.writing() as db:
+        commit(db, done)
+        commit(db, Advance((over,)))
     return made
+
+
+def of(state: State) -> dict[str, Incident]:
+    with state.reading() as db:
+        return {one.sighting.subject.name: one for one in listed(db)}
 
 
 async def at_the_page(s: Session, text: str) -> None:
@@ -41,7 +48,7 @@ def rows(s: Session) -> list[str]:
     return [row.title for row in s.app.screen.query_one(ItemTable).shown]
 
 
-def test_open_incidents_are_listed_with_the_evidence_of_the_chosen_one(store: IncidentStore) -> None:
+def test_open_incidents_are_listed_with_the_evidence_of_the_chosen_one(state: State) -> None:
     async def steps(s: Session) -> None:
         await at_the_page(s, "grave: 8 H100s held but idle")
         assert [title.partition(":")[0] for title in rows(s)] == ["grave", "dear", "[red]x[/red] [@click=app.quit]y[/] \x1b[2J\r\nBcc", "cheap"]  # fmt: skip  # noqa: E501
@@ -55,10 +62,10 @@ def test_open_incidents_are_listed_with_the_evidence_of_the_chosen_one(store: In
         await s.press("enter")
         await s.shows("Incident")
 
-    drive(steps, HandLoader(incidents=store.path), size=(160, 50))
+    drive(steps, HandLoader(state_file=state), size=(160, 50))
 
 
-def test_an_incident_is_acknowledged_by_its_key_and_a_name(store: IncidentStore) -> None:
+def test_an_incident_is_acknowledged_by_its_key_and_a_name(state: State) -> None:
     async def steps(s: Session) -> None:
         await at_the_page(s, "grave: 8 H100s")
         await s.press("down", "a")
@@ -66,17 +73,17 @@ def test_an_incident_is_acknowledged_by_its_key_and_a_name(store: IncidentStore)
         s.app.screen.query_one(Input).value = "ann"
         await s.press("enter")
         await s.shows("acknowledged by ann")
-        (one,) = (one for one in store.listed() if one.sighting.subject.name == "dear")
+        one = of(state)["dear"]
         assert (one.state, one.acknowledged_by) == ("acknowledged", "ann") and one.acknowledged_at >= NOW
         await s.press("a")
         await s.shows("Acknowledge: no reminders")
         await s.press("escape")
-        assert sum(one.state == "acknowledged" for one in store.listed()) == 1
+        assert sum(one.state == "acknowledged" for one in of(state).values()) == 1
 
-    drive(steps, HandLoader(incidents=store.path), size=(160, 50))
+    drive(steps, HandLoader(state_file=state), size=(160, 50))
 
 
-def test_a_snooze_asks_until_when_and_takes_no_past(store: IncidentStore) -> None:
+def test_a_snooze_asks_until_when_and_takes_no_past(state: State) -> None:
     async def steps(s: Session) -> None:
         await at_the_page(s, "grave: 8 H100s")
         await s.press("z")
@@ -87,18 +94,17 @@ def test_a_snooze_asks_until_when_and_takes_no_past(store: IncidentStore) -> Non
         s.app.screen.query_one(Input).value = "3h"
         await s.press("enter")
         await s.shows("snoozed until")
-        (one,) = (one for one in store.listed() if one.snoozed_until is not None)
-        assert one.sighting.subject.name == "grave" and one.snoozed_until == pytest.approx(NOW + 60 + 3 * HOUR, abs=30)
+        assert of(state)["grave"].snoozed_until == pytest.approx(NOW + 60 + 3 * HOUR, abs=30)
 
-    drive(steps, HandLoader(incidents=store.path), size=(160, 50))
+    drive(steps, HandLoader(state_file=state), size=(160, 50))
 
 
 @pytest.mark.parametrize(
     ("begun", "said"),
-    [("no place", "Set --incidents PATH"), ("no file", "skuwise watch SOURCE"), ("damaged", "cannot be used")],
+    [("no place", "skuwise watch SOURCE"), ("no file", "skuwise watch SOURCE"), ("damaged", "cannot be read")],
 )
 def test_without_incidents_it_says_why_and_what_to_do(tmp_path: Path, begun: str, said: str) -> None:
-    path = None if begun == "no place" else tmp_path / "incidents.db"
+    path = None if begun == "no place" else tmp_path / "fleet.db"
     if path is not None and begun == "damaged":
         path.write_text("no database at all" * 100)
 
@@ -110,7 +116,7 @@ def test_without_incidents_it_says_why_and_what_to_do(tmp_path: Path, begun: str
         if path is not None and begun == "no file":
             assert not path.exists()
 
-    drive(steps, HandLoader(incidents=path), size=(120, 30))
+    drive(steps, HandLoader(state_file=State(path) if path is not None else None), size=(120, 30))
 
 
 def test_a_rule_has_what_its_findings_cost_in_the_hours_of_their_gpus() -> None:

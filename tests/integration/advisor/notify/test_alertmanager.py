@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from skuwise.advisor.notify.alertmanager import Alertmanager, AlertmanagerError
-from skuwise.advisor.notify.alerts import alerts_of
-from skuwise.advisor.notify.dispatch import dispatch
-from skuwise.advisor.notify.incident_letters import Writing
-from skuwise.advisor.watch.settings import WatchSettings
-from skuwise.tests.support.incident_builders import HOSTILE, MORNING, FilledStore, ended, incident
-from skuwise.tests.support.notify_desk import Bench
+from skuwise.advisor.notify.alertmanager import CHUNK, AlertmanagerError, post_alerts
+from skuwise.advisor.notify.routes import Routes
+from skuwise.tests.support.incident_builders import HOSTILE, ended, incident
+from skuwise.tests.support.notify_bench import Bench
 from skuwise.tests.support.webhook_receiver import webhook_receiver
 
 from ....support.prometheus_engines import free_port, needed, running
+
+ALERT = {"labels": {"alertname": "SkuwiseHeldIdle"}}
 
 
 @contextmanager
@@ -46,35 +45,28 @@ def alerts(url: str) -> list[dict[str, Any]]:
         return json.load(answer)
 
 
-WRITING = Writing(WatchSettings())
-
-
-def made(count: int, now: float = MORNING) -> list[Any]:
-    return list(alerts_of([incident(n, opened_at=now) for n in range(count)], now, WRITING, lambda _: None))
-
-
 def test_a_real_alertmanager_has_each_incident_once_until_it_ends(tmp_path: Path) -> None:
     with alertmanager(tmp_path / "am") as url:
-        bench, store = Bench(tmp_path, alertmanager_url=url), FilledStore(tmp_path / "incidents.db")
-        bench.routes = replace(bench.routes, administrators=(), teams=())  # nobody has a mail
+        bench = Bench(tmp_path, alertmanager_url=url)
+        bench.routes = Routes()  # nobody has a mail
         bench.at = time.time()  # Alertmanager has its own clock
-        one = store.add(incident(1, severity="high", opened_at=bench.at), "opened")
-        store.add(incident(2, user=HOSTILE, name=HOSTILE, node=HOSTILE, opened_at=bench.at), "opened")
-        told = dispatch(store, bench.desk())
-        assert (told.alerts, told.failed) == (2, False)
+        one = bench.add(incident(1, severity="high", opened_at=bench.at), "opened")
+        bench.add(incident(2, user=HOSTILE, name=HOSTILE, node=HOSTILE, opened_at=bench.at), "opened")
+        notified = bench.notify()
+        assert (notified.alerts, notified.failed) == (2, False)
         found = {each["labels"]["incident"]: each for each in alerts(url)}
         assert len(found) == len(alerts(url)) == 2
         assert found[one.id]["labels"]["alertname"] == "SkuwiseHeldIdle"
         assert found[one.id]["status"]["state"] in ("active", "unprocessed")
         # The next pass, later, with other figures: the same alerts.
         bench.at += 2.0
-        store.add(replace(one, cost_usd=60.0, gpu_hours=20.0, acknowledged_by="bob", acknowledged_at=bench.at))
-        assert dispatch(store, bench.desk()).alerts == 2
+        bench.add(replace(one, cost_usd=60.0, gpu_hours=20.0, acknowledged_by="bob", acknowledged_at=bench.at))
+        assert bench.notify().alerts == 2
         again = {each["labels"]["incident"]: each for each in alerts(url)}
         assert {each["fingerprint"] for each in again.values()} == {each["fingerprint"] for each in found.values()}
         # What ended is gone there too.
-        store.add(ended(one, time.time() - 60.0))
-        assert dispatch(store, bench.desk()).alerts == 2
+        bench.add(ended(one, time.time() - 60.0))
+        assert bench.notify().alerts == 2
         assert {each["labels"]["incident"] for each in alerts(url)} == set(found) - {one.id}
 
 
@@ -90,19 +82,19 @@ def test_one_that_refuses_is_named_and_the_token_is_not(tmp_path: Path, status: 
     token.touch(mode=0o600)
     token.write_text("s3cret\n")
     with webhook_receiver() as receiver:
-        manager = Alertmanager(f"{receiver.url}/am", str(token), {})
-        assert manager.post(made(1)) == 1
+        url = f"{receiver.url}/am"
+        assert post_alerts(url, str(token), {}, [ALERT] * (CHUNK + 1)) == CHUNK + 1
         receiver.status = status
         with pytest.raises(AlertmanagerError) as raised:
-            manager.post(made(1))
+            post_alerts(url, str(token), {}, [ALERT])
     assert words in str(raised.value) and "s3cret" not in str(raised.value)
     path, _, head = receiver.posted[0]
+    assert [len(body) for _, body, _ in receiver.posted] == [CHUNK, 1, 1]
     assert path == "/am/api/v2/alerts" and head["Authorization"] == "Bearer s3cret"
 
 
 def test_one_that_hangs_is_left_in_time() -> None:
     with webhook_receiver() as receiver:
         receiver.hang = True
-        manager = Alertmanager(receiver.url, "", {}, timeout_seconds=0.2)
-        with pytest.raises(AlertmanagerError, match="did not answer in time"):
-            manager.post(made(1))
+        with pytest.raises(AlertmanagerError, match="no answer in time"):
+            post_alerts(receiver.url, "", {}, [ALERT], timeout_seconds=0.2)

@@ -14,11 +14,10 @@ from email.headerregistry import Address
 from typing import Any, Self
 
 import pytest
-from skuwise.advisor.notify.delivery import CarrierDownError
 from skuwise.advisor.notify.settings import ReportSettings, Security
-from skuwise.advisor.notify.smtp import SmtpCarrier
+from skuwise.advisor.notify.smtp import CarrierDownError, SmtpCarrier
 from skuwise.advisor.notify.webhook import WebhookCarrier
-from skuwise.advisor.state.outbox import Parcel
+from skuwise.advisor.state.deliveries import Message
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.client.response import UnreachableError
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
@@ -144,7 +143,7 @@ class HostileServer(socketserver.ThreadingTCPServer):
 
 
 SECONDS = 0.4
-PARCEL = Parcel("2026-11-16", "", "webhook", "<id>", "s", b"{}", ("webhook",))
+MESSAGE = Message("2026-11-16", "", "webhook", "webhook", "<id>", "s", b"{}")
 Ask = Callable[[str], object]
 
 
@@ -159,7 +158,7 @@ def ask_prometheus(url: str) -> object:
 
 def ask_webhook(url: str) -> object:
     with contextlib.closing(WebhookCarrier({"": url}, timeout_seconds=SECONDS)) as carrier:
-        reply = carrier.carry(PARCEL)["webhook"]
+        reply = carrier.carry(MESSAGE, lambda: None)
     if reply.result == "later":
         raise SkuwiseError(reply.text)
     return reply
@@ -226,7 +225,7 @@ def ask_mail(url: str, security: Security = "none") -> object:
         smtp_security=security, smtp_timeout_seconds=0.1,
     )  # fmt: skip
     with contextlib.closing(SmtpCarrier(settings, "")) as carrier:
-        carrier.ready(PARCEL)
+        carrier.ready()
     return None
 
 
@@ -265,4 +264,4 @@ def test_a_redirect_is_neither_read_nor_taken_apart() -> None:
             with pytest.raises(UnreachableError, match=r"redirected the request \(HTTP 302\)"):
                 of_prometheus(server.url, 60.0).scalar("vector(1)", 0.0)
             with contextlib.closing(WebhookCarrier({"": server.url}, timeout_seconds=60.0)) as hook:
-                assert hook.carry(PARCEL)["webhook"].text.startswith("302")
+                assert hook.carry(MESSAGE, lambda: None).text.startswith("302")

@@ -1,10 +1,11 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false
-"""The ledger: states from events and time, a file that only grows, and advice that heeds what was decided."""
+# pyright: reportOperatorIssue=false
+"""The ledger: states from events and time, clocks that jump, fleets, and advice that heeds what was decided."""
 
+import csv
 import json
-import sqlite3
-from collections.abc import Callable, Mapping
-from contextlib import closing
+import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,124 +13,116 @@ import numpy as np
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_json import to_dict
-from skuwise.advisor.core.advice_types import Advice, Decision, Fleet
+from skuwise.advisor.core.advice_types import Advice, Decision, Fleet, Interval, Summary
+from skuwise.advisor.core.worth import counted_recommendations, selected
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.render import render
-from skuwise.advisor.state.entries import LedgerEvent, decision_from
-from skuwise.advisor.state.fleets import KnownFleet, file_stem, is_same
-from skuwise.advisor.state.ledger import LedgerSync, proposals
-from skuwise.advisor.state.ledger_file import Ledger
-from skuwise.advisor.state.paths import ledger_of
+from skuwise.advisor.state import ledger
+from skuwise.advisor.state.beside import StateBeside
+from skuwise.advisor.state.file import State
+from skuwise.advisor.state.fleets import KnownFleet, file_stem, fleets_in, is_same, note_fleet, state_of
+from skuwise.advisor.state.ledger import EXPIRES_AFTER_SECONDS, LedgerEvent, decision_from
 from skuwise.advisor.views.document.page_options import PageOptions
+from skuwise.advisor.views.titles import recommendation_rows
 from skuwise.rules.base.errors import StoreError
-from skuwise.tests.support.ledger_builders import proposal
+from skuwise.tests.support.ledger_builders import decide, entry_of, keep, kept, propose, recommendation
 from skuwise.tests.support.moves_builders import advice_of, catalog, founding
 from skuwise.tests.support.rulebooks import rulebook
 from skuwise.tests.support.schemas import validate
 
 NOW = 1_790_000_000.0
 DAY = 86400.0
-MOVE = proposal()
-HOSTILE = "\x1b[31m'; DROP TABLE events; --\u202e<b>|=1+1\nnext\udcff"
+MOVE, OTHER = recommendation(), recommendation("r-other0000000", action="release")
+HOSTILE = "\x1b[31m'; DROP TABLE decisions; --\u202e<b>|=1+1\nnext"
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    made = Ledger(tmp_path / "ledger.db", busy_seconds=0.05)
-    assert made.propose([MOVE], NOW) == 1
-    return made
+def path(tmp_path: Path) -> Path:
+    keep(tmp_path / "state.db", entry_of(MOVE, LedgerEvent("proposed", NOW, "skuwise"), at=NOW))
+    return tmp_path / "state.db"
 
 
-def told(*acts: str) -> list[LedgerEvent]:
+def events(*acts: str) -> list[LedgerEvent]:
     return [LedgerEvent(act, NOW, "skuwise") for act in acts]
+
+
+SNOOZED = LedgerEvent("snoozed", NOW, "ann", until=NOW + 7 * DAY)
 
 
 @pytest.mark.parametrize(
     ("events", "after_days", "state"),
     [
-        ([], 0, "proposed"), ([], 29.9, "proposed"), ([], 30, "expired"),
-        ([LedgerEvent("accepted", NOW, "ann")], 300, "accepted"),
-        ([LedgerEvent("dismissed", NOW, "ann", why="no")], 300, "dismissed"),
-        ([LedgerEvent("snoozed", NOW, "ann", until=NOW + 7 * DAY)], 6.9, "snoozed"),
-        ([LedgerEvent("snoozed", NOW, "ann", until=NOW + 7 * DAY)], 7, "proposed"),
-        ([LedgerEvent("snoozed", NOW, "ann", until=NOW + 7 * DAY)], 31, "expired"),
-        ([LedgerEvent("dismissed", NOW, "ann"), LedgerEvent("accepted", NOW + 1, "bob")], 1, "accepted"),
-        ([LedgerEvent("accepted", NOW, "ann"), LedgerEvent("proposed", NOW + 1, "skuwise")], 1, "accepted"),
-        # What telemetry tells is a state like a decision.
-        (told("proposed", "done"), 300, "done"), (told("accepted", "done", "measured"), 300, "done"),
-        (told("done", "regressed"), 29, "regressed"), (told("done", "regressed"), 31, "expired"),
-        (told("done", "regressed", "accepted"), 300, "accepted"), (told("done", "proposed"), 1, "proposed"),
-        (told("done", "proposed"), 31, "expired"), (told("accepted", "measured"), 300, "accepted"),
+        ([], 0, "proposed"), ([], 29.9, "proposed"), ([], 30, "expired"), (events("accepted"), 300, "accepted"),
+        (events("dismissed"), 300, "dismissed"), ([SNOOZED], 6.9, "snoozed"), ([SNOOZED], 7, "proposed"),
+        ([SNOOZED], 31, "expired"), (events("dismissed", "accepted"), 1, "accepted"),
+        (events("accepted", "proposed"), 1, "accepted"), (events("accepted", "reopened"), 1, "proposed"),
+        (events("dismissed", "reopened"), 31, "expired"),
+        # What telemetry shows is a state like a decision.
+        (events("proposed", "done"), 300, "done"), (events("accepted", "done", "measured"), 300, "done"),
+        (events("done", "regressed"), 29, "regressed"), (events("done", "regressed"), 31, "expired"),
+        (events("done", "regressed", "accepted"), 300, "accepted"), (events("done", "proposed"), 1, "proposed"),
+        (events("done", "proposed"), 31, "expired"), (events("accepted", "measured"), 300, "accepted"),
     ],
 )  # fmt: skip
 def test_the_last_decision_holds_and_a_snooze_until_its_end(events, after_days, state) -> None:
     assert decision_from(events, NOW, NOW + after_days * DAY).state == state
 
 
-def test_events_can_only_be_added(ledger: Ledger) -> None:
-    with closing(sqlite3.connect(ledger.path)) as db:
-        for sql in ("UPDATE events SET why = 'x'", "DELETE FROM events"):
-            with pytest.raises(sqlite3.IntegrityError, match="only ever added"):
-                db.execute(sql)
+def test_a_recommendation_is_kept_without_what_belongs_to_one_advice(path: Path) -> None:
+    endless = Interval(1.0, 2.0, float("inf"))
+    given = replace(
+        MOVE, draws=np.ones(3), claims=("w-1",), decision=Decision("accepted", NOW), time_ratio=endless,
+        yardstick=replace(MOVE.yardstick, usd_per_month=np.float64(5.0), off_hours=(1, 6)), text="n\u00e4me \udcff",
+    )  # fmt: skip
+    assert propose(path, given, OTHER, now=NOW + 1) == 1
+    found = kept(path)[MOVE.id].recommendation
+    assert found == replace(given, decision=None, time_ratio=None)
+    assert (found.draws, found.claims, found.needs) == (None, (), None)
 
 
-def of_version(version: int) -> Callable[[Path], None]:
-    def spoil(path: Path) -> None:
-        with closing(sqlite3.connect(path)) as db:
-            db.execute(f"PRAGMA user_version = {version}")
-
-    return spoil
+jumps = pytest.mark.parametrize("jump", [DAY, -DAY, 3 * DAY, -30 * DAY])
 
 
-def foreign(path: Path) -> None:
-    path.unlink()
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("CREATE TABLE mine (a)")
+@jumps
+def test_what_was_decided_by_a_wrong_clock_holds(path: Path, jump: float) -> None:
+    decide(path, MOVE.id, "dismissed", NOW + jump, why="so")
+    decide(path, MOVE.id, "accepted", NOW)
+    assert {kept(path)[MOVE.id].decision(at).state for at in (NOW, NOW + jump)} == {"accepted"}
+    assert [e.act for e in kept(path)[MOVE.id].events] == ["proposed", "dismissed", "accepted"]
 
 
-@pytest.mark.parametrize(
-    ("spoil", "said", "remedy"),
-    [
-        (of_version(2003), "has version 2.3; this skuwise reads 1.x", "that wrote it"),
-        (of_version(3), "has version 0.3; this skuwise reads 1.x", "that wrote it"),
-        (
-            lambda path: path.write_bytes(path.read_bytes()[:4096] + b"\xff" * 8192),
-            "is damaged or not a database",
-            "recover",
-        ),
-        (foreign, "is a database, but not a ledger; it was not changed", "--ledger"),
-        (lambda path: path.write_text("hello " * 999), "is damaged or not a database", "--ledger"),
-    ],
-)
-def test_a_file_that_is_no_ledger_of_ours_is_refused_untouched(ledger: Ledger, spoil, said, remedy) -> None:
-    spoil(ledger.path)
-    before = ledger.path.read_bytes()
-    calls = (
-        ledger.entries,
-        lambda: ledger.propose([MOVE], NOW),
-        lambda: ledger.add(MOVE.id, LedgerEvent("accepted", 1, "a")),
-    )
-    for call in calls:
-        with pytest.raises(StoreError, match=said) as refused:
-            call()
-        assert remedy in refused.value.remedy
-    assert ledger.path.read_bytes() == before
+@jumps
+def test_what_is_proposed_by_a_wrong_clock_expires_in_its_time(path: Path, jump: float) -> None:
+    propose(path, MOVE, OTHER, now=NOW + jump, end=NOW)
+    # The clock is right again, and OTHER is not advised any more: the next run pulls in what was dated ahead.
+    hour_later = NOW + 3600.0
+    propose(path, MOVE, now=hour_later)
+    assert kept(path)[MOVE.id].decision(hour_later).state == "proposed"
+    late = hour_later + EXPIRES_AFTER_SECONDS + DAY  # a day is the doubt that a clock has for nothing
+    propose(path, MOVE, now=late)
+    assert [kept(path)[id_].decision(late).state for id_ in (MOVE.id, OTHER.id)] == ["proposed", "expired"]
+    assert [e.act for e in kept(path)[OTHER.id].events] == ["proposed", "expired"]
+    assert all(e.first_proposed <= e.last_proposed <= late for e in kept(path).values())
 
 
-def test_a_ledger_that_another_process_holds_is_told(ledger: Ledger) -> None:
-    with closing(sqlite3.connect(ledger.path, isolation_level=None)) as db:
-        db.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(StoreError, match="is locked by another process") as refused:
-            ledger.add(MOVE.id, LedgerEvent("accepted", NOW, "ann"))
-    assert refused.value.remedy.startswith("Try again")
+@pytest.mark.parametrize("jump", [0.0, DAY, -DAY, -30 * DAY])
+def test_what_was_mailed_is_told_again_after_the_cooldown_whatever_the_clock(path: Path, jump: float) -> None:
+    week = NOW - NOW % (7 * DAY)
 
+    def mailed(recipient: str, since: float, before: float = float("inf")) -> bool:
+        with State(path).reading() as db:
+            return ledger.mailed_since(db, recipient, since, before) == {MOVE.id}
 
-def test_what_was_mailed_is_told_again_after_the_cooldown(ledger: Ledger) -> None:
-    assert ledger.mailed_since("a", 0.0) == frozenset()
-    ledger.note_mailed("a", [MOVE.id], 5.0)
-    assert ledger.mailed_since("a", 5.0) == ledger.mailed_since("a", 5.0, before=5.1) == {MOVE.id}
-    assert ledger.mailed_since("a", 0.0, before=5.0) == frozenset()
-    assert ledger.mailed_since("a", 5.1) == ledger.mailed_since("b", 0.0) == frozenset()
+    with State(path).writing() as db:
+        ledger.note_mailed(db, "a", [MOVE.id], NOW + jump, week_end=week)
+        ledger.note_mailed(db, "b", [MOVE.id], NOW)
+    for weeks, is_known in ((0, False), (1, True), (3, True), (5, False)):
+        end = week + weeks * 7 * DAY
+        assert mailed("a", end - 28 * DAY, end) == is_known
+    assert mailed("b", NOW) and mailed("b", NOW, NOW + 1) and not mailed("b", NOW + 1) and not mailed("c", 0.0)
+    # What regressed since is told again, in whatever order the clock puts the two.
+    decide(path, MOVE.id, "regressed", NOW - 60 * DAY)
+    assert not mailed("a", 0.0)
 
 
 def decided(decisions: Mapping[str, Decision]) -> Advice:
@@ -154,83 +147,140 @@ def test_what_was_set_aside_is_marked_and_not_counted(state, open_advice: Advice
     assert {r.id for r in advice.recommendations} == {r.id for r in open_advice.recommendations}
     assert {r.id for r in advice.recommendations if r.set_aside} == counted
     for form in ("table", "markdown", "csv", "json"):
-        told = render(advice, form, page=PageOptions(whole=True))
-        assert state in told and "a warm standby" in told
+        text = render(advice, form, page=PageOptions(whole=True))
+        assert state in text and "a warm standby" in text
     assert f"{len(counted)} {state}" in render(advice, "table")
-    document = to_dict(advice)
     validate(json.loads(render(advice, "json")), "advice")
-    assert {r["id"] for r in document["recommendations"] if r["decision"]} == counted
+    assert {r["id"] for r in to_dict(advice)["recommendations"] if r["decision"]} == counted
+
+
+def test_a_decision_counts_the_same_on_every_surface_until_it_is_taken_back(tmp_path: Path, open_advice) -> None:
+    demo = replace(EU, simulated=True)
+    beside = StateBeside(print, folder=tmp_path).of(demo)
+    beside.note(replace(open_advice, fleet=demo), NOW)
+    best = selected(open_advice).shown[0]
+    assert best.counts
+
+    def surfaces(*words: str) -> tuple[Summary, list[str]]:
+        """After a decision: the sums, and what is shown, which is the same everywhere."""
+        if words:
+            assert main(["ledger", *words[:1], best.id, *words[1:], "--state", str(beside.state.path)]) == 0
+        advice = decided(beside.decisions(time.time()))
+        shown = [r.id for r in selected(advice).shown]
+        texts = {form: render(advice, form, page=PageOptions(whole=True)) for form in ("json", "csv", "table", "html")}
+        listed = json.loads(texts["json"])
+        assert [r["id"] for r in listed["recommendations"] if r["shown"]] == shown
+        assert [row["id"] for row in csv.DictReader(texts["csv"].splitlines()) if row["shown"] == "yes"] == shown
+        assert [row.id for row in recommendation_rows(advice) if not row.left_out] == [id_[:10] for id_ in shown]
+        assert all(id_[:10] in text for id_ in shown for text in texts.values())
+        cash = sum(r.saving_usd_per_month.p50 for r in counted_recommendations(advice.recommendations))
+        assert advice.summary.recoverable_usd_per_month == pytest.approx(cash)
+        assert listed["summary"]["recoverable_usd_per_month"] == pytest.approx(cash)
+        return advice.summary, shown
+
+    before = surfaces()
+    assert surfaces("accept") == before  # what was accepted counts until it is done
+    summary, shown = surfaces("dismiss", "--why", "a standby")
+    assert shown == [id_ for id_ in before[1] if id_ != best.id]
+    assert summary.recoverable_usd_per_month < before[0].recoverable_usd_per_month
+    other = replace(demo, members={"GPU-other": "n0"})  # another demo: its clusters and nodes have the same names
+    assert StateBeside(print, folder=tmp_path).of(other).decisions(NOW) == {}
+    assert surfaces("reopen") == before
 
 
 def test_advice_is_noted_and_its_decisions_come_back(tmp_path: Path) -> None:
     said: list[str] = []
-    beside = LedgerSync(tmp_path / "deep" / "ledger.db", False, said.append)
+    beside = StateBeside(said.append, State(tmp_path / "deep" / "state.db"))
     assert beside.decisions(NOW) == {}
+    beside.note(replace(advice_of(founding()), recommendations=()), NOW)
+    assert not said and not beside.state.path.exists()
     advice = advice_of(founding())
     beside.note(advice, NOW)
     assert f"{len(advice.recommendations)} recommendations recorded in" in said[0]
     first = advice.recommendations[0].id
-    Ledger(beside.path).add(first, LedgerEvent("snoozed", NOW, "ann", NOW + DAY))
+    decide(beside.state.path, first, "snoozed", NOW, until=NOW + DAY)
     assert {key: d.state for key, d in beside.decisions(NOW + 1).items()} == {first: "snoozed"}
     assert beside.decisions(NOW + DAY) == {}
     beside.note(advice, NOW + 2)
-    assert "(0 new)" in said[-1] and len(Ledger(beside.path).entries()) == len(advice.recommendations)
+    assert "(0 new)" in said[-1] and len(kept(beside.state.path)) == len(advice.recommendations)
+
+
+def test_a_ledger_that_cannot_be_read_is_done_without_unless_it_was_named(tmp_path: Path) -> None:
+    said: list[str] = []
+    damaged = tmp_path / f"{file_stem(EU)}.db"
+    damaged.write_text("no database " * 99)
+    beside = StateBeside(said.append, folder=tmp_path).of(EU)
+    assert beside.state.path.name == f"{file_stem(EU)}-2.db" and "ignored" in said[0] and damaged.name in said[0]
+    beside = StateBeside(said.append, State(damaged), tmp_path, EU)  # it was damaged since it was found
+    assert beside.decisions(NOW) == {} and beside.site(NOW).cases == 0 and "no ledger" in said[1]
+    beside.note(replace(advice_of(founding()), fleet=EU), NOW)
+    assert "not recorded in the ledger" in said[2] and len(said) == 3
+    for call in (lambda: StateBeside(said.append, State(damaged)).check(), lambda: named(damaged).of(EU)):
+        with pytest.raises(StoreError, match="not a database"):
+            call()
+
+
+def named(path: Path) -> StateBeside:
+    return StateBeside(lambda _: None, State(path))
 
 
 def test_text_from_outside_is_kept_and_does_no_harm(tmp_path: Path, capsys) -> None:
     advice = advice_of(founding())
     odd = tuple(replace(r, text=HOSTILE) for r in advice.recommendations)
-    path = tmp_path / "ledger.db"
-    Ledger(path).propose(proposals(replace(advice, recommendations=odd)), NOW)
-    assert main(["ledger", "dismiss", odd[0].id, "--why", HOSTILE, "--by", HOSTILE, "--ledger", str(path)]) == 0
-    assert main(["ledger", "list", "--all", "--ledger", str(path)]) == 0
-    told = capsys.readouterr()
-    assert not {"\x1b", "\u202e", "\udcff"} & set(told.out + told.err)
-    assert "DROP TABLE" in told.out
-    assert main(["ledger", "list", "--all", "--format", "json", "--ledger", str(path)]) == 0
+    path = tmp_path / "state.db"
+    named(path).note(replace(advice, recommendations=odd), NOW)
+    typed = f"{HOSTILE}\udcff"
+    assert main(["ledger", "dismiss", odd[0].id, "--why", typed, "--by", typed, "--state", str(path)]) == 0
+    assert main(["ledger", "list", "--all", "--state", str(path)]) == 0
+    printed = capsys.readouterr()
+    assert not {"\x1b", "\u202e", "\udcff"} & set(printed.out + printed.err)
+    assert "DROP TABLE" in printed.out
+    assert main(["ledger", "list", "--all", "--format", "json", "--state", str(path)]) == 0
     assert len(json.loads(capsys.readouterr().out)["recommendations"]) == len(odd)
 
 
-@pytest.fixture
-def path(ledger: Ledger) -> str:
-    return str(ledger.path)
-
-
-def test_the_command_lists_and_decides(path: str, capsys) -> None:
-    assert main(["ledger", "snooze", MOVE.id[:6], "--until", "2999-01-01", "--by", "ann", "--ledger", path]) == 0
+def test_the_command_lists_and_decides(path: Path, capsys) -> None:
+    place = ("--ledger", str(path))  # the older name of the option
+    assert main(["ledger", "snooze", MOVE.id[:6], "--until", "2999-01-01", "--by", "ann", *place]) == 0
     assert f"{MOVE.id} (move-sku, chat) is snoozed until 2999-01-01 00:00 UTC." in capsys.readouterr().err
-    assert main(["ledger", "list", "--ledger", path]) == 0
+    assert main(["ledger", "list", *place]) == 0
     out = capsys.readouterr().out
-    assert "snoozed until 2999-01-01" in out
-    assert "$1,234" in out or "$1,235" in out
-    assert main(["ledger", "accept", MOVE.id, "--by", "bob", "--ledger", path]) == 0
-    assert main(["ledger", "dismiss", MOVE.id, "--why", "gone", "--ledger", path]) == 0
+    assert "snoozed until 2999-01-01" in out and ("$1,234" in out or "$1,235" in out)
+    assert main(["ledger", "accept", MOVE.id, "--by", "bob", *place]) == 0
+    assert main(["ledger", "dismiss", MOVE.id, "--why", "gone", *place]) == 0
     capsys.readouterr()
-    assert main(["ledger", "list", "--format", "json", "--ledger", path]) == 0
-    (told,) = json.loads(capsys.readouterr().out)["recommendations"]
-    assert told["state"] == "dismissed"
-    assert [e["act"] for e in told["history"]] == ["proposed", "snoozed", "accepted", "dismissed"]
-    assert told["history"][-1]["why"] == "gone" and told["history"][1]["until"] == "2999-01-01T00:00:00Z"
+    assert main(["ledger", "list", "--format", "json", "--status", "dismissed", *place]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)["recommendations"]
+    assert listed["state"] == "dismissed"
+    assert [e["act"] for e in listed["history"]] == ["proposed", "snoozed", "accepted", "dismissed"]
+    assert listed["history"][-1]["why"] == "gone" and listed["history"][1]["until"] == "2999-01-01T00:00:00Z"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "said"),
+    ("arguments", "said"),
     [
-        (["accept", "r-nothing"], 2, "No match for 'r-nothing' in the ledger"),
-        (["accept", "r-0123456789ac"], 2, "Did you mean r-0123456789ab?"),
-        (["accept", "r-0"], 2, "No match for"),
-        (["accept", ""], 2, "No match for"),
-        (["snooze", MOVE.id, "--until", "2020-01-01"], 2, "is in the past"),
-        (["snooze", MOVE.id, "--until", "9999-12-31T23:59:59-23:59"], 2, "Invalid time"),
-        (["snooze", MOVE.id, "--until", "soon"], 2, "Invalid time 'soon'"),
-        (["dismiss", MOVE.id, "--why", "  "], 2, "The reason is empty. Set --why"),
+        (["accept", "r-nothing"], "No match for 'r-nothing' in the ledger"),
+        (["accept", "r-0123456789ac"], "Did you mean r-0123456789ab?"),
+        (["accept", "r-0"], "No match for"),
+        (["accept", ""], "No match for"),
+        (["snooze", MOVE.id, "--until", "2020-01-01"], "is in the past"),
+        (["snooze", MOVE.id, "--until", "9999-12-31T23:59:59-23:59"], "Invalid time"),
+        (["snooze", MOVE.id, "--until", "soon"], "Invalid time 'soon'"),
+        (["dismiss", MOVE.id, "--why", "  "], "The reason is empty. Set --why"),
     ],
 )
-def test_what_cannot_be_decided_is_refused_in_one_sentence(path, capsys, arguments, status, said) -> None:
-    assert main(["ledger", *arguments, "--ledger", path]) == status
-    told = capsys.readouterr().err
-    assert said in told and len(told.splitlines()) == 1
-    assert [e.act for e in Ledger(Path(path)).entries()[0].events] == ["proposed"]
+def test_what_cannot_be_decided_is_refused_in_one_sentence(path: Path, capsys, arguments, said) -> None:
+    assert main(["ledger", *arguments, "--state", str(path)]) == 2
+    printed = capsys.readouterr().err
+    assert said in printed and len(printed.splitlines()) == 1
+    assert [e.act for e in kept(path)[MOVE.id].events] == ["proposed"]
+
+
+def test_a_state_in_the_place_of_the_file_is_explained(path: Path, capsys) -> None:
+    assert main(["ledger", "list", "--state", "accepted"]) == 2
+    assert "Use --status accepted." in capsys.readouterr().err
+    assert main(["ledger", "list", "--state", str(path.with_name("none.db"))]) == 3
+    assert "No state file at" in capsys.readouterr().err
 
 
 EU = Fleet(
@@ -263,23 +313,29 @@ def test_a_fleet_is_recognized_by_its_cluster_or_its_gpus(fleet: Fleet, recorded
     assert is_same(fleet, known) == same
 
 
-def test_what_is_recorded_is_read_back_and_only_grows(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger.db")
-    hostile = replace(EU, name="\x1b[31m'; DROP TABLE fleets; --", match=('a="\udcff"',))
-    ledger.begin(hostile)
-    (told,) = ledger.fleets()
-    assert told.members == EU.members and told.match == hostile.match and told.clusters == {"eu"}
-    ledger.propose((), NOW, fleet=replace(hostile, members={"GPU-new": "n9"}, end=NOW - DAY))
-    (told,) = ledger.fleets()
-    assert told.members == {**EU.members, "GPU-new": "n9"} and told.last_seen == NOW
+def note(path: Path, fleet: Fleet) -> KnownFleet:
+    with State(path).writing() as db:
+        note_fleet(db, fleet)
+        (known,) = fleets_in(db)
+    return known
+
+
+def test_what_is_known_of_a_fleet_only_grows(tmp_path: Path) -> None:
+    hostile = replace(EU, name="\x1b[31m'; DROP TABLE fleets; --", match=('a="\x1b"',))
+    known = note(tmp_path / "state.db", hostile)
+    assert known.members == EU.members and known.match == hostile.match and known.clusters == {"eu"}
+    known = note(tmp_path / "state.db", replace(hostile, members={"GPU-new": "n9"}, end=NOW - DAY))
+    assert known.members == {**EU.members, "GPU-new": "n9"} and known.last_seen == NOW
 
 
 def test_of_several_that_share_gpus_the_one_with_most_is_taken(tmp_path: Path) -> None:
-    home = tmp_path / "ledgers"
     few, many = (replace(NAMELESS, members={f"GPU-{n}": "n0" for n in range(start, 32)}) for start in (30, 8))
     for fleet in (few, many):
-        path = home / f"{file_stem(fleet)}.db"
-        Ledger(path).begin(fleet)
-    assert ledger_of(home, NAMELESS) == (home / f"{file_stem(many)}.db", ())
+        note(tmp_path / f"{file_stem(fleet)}.db", fleet)
+    assert state_of(tmp_path, NAMELESS) == (State(tmp_path / f"{file_stem(many)}.db"), ())
     part = replace(NAMELESS, match=('rack="1"',))
-    assert ledger_of(home, part)[0].name == f"{file_stem(part)}.db"  # what was asked for is part of who it is
+    assert state_of(tmp_path, part)[0].path.name == f"{file_stem(part)}.db"  # what was asked for is part of who it is
+    # One that cannot be read for now may be this fleet's.
+    (tmp_path / "locked.db").mkdir()
+    with pytest.raises(StoreError, match="cannot be read"):
+        state_of(tmp_path, US)

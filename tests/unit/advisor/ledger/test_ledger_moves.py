@@ -13,19 +13,23 @@ from skuwise.advisor.core.advice_types import Advice, Interval
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.recommend.predict.calibration import NO_SITE, Site, site_factor
 from skuwise.advisor.recommend.prediction import Prediction
-from skuwise.advisor.state.entries import LedgerEntry, LedgerEvent, Realised
-from skuwise.advisor.state.ledger import LedgerSync, site_of
-from skuwise.advisor.state.ledger_file import Ledger
-from skuwise.advisor.state.outcomes import move_outcomes
+from skuwise.advisor.state import ledger
+from skuwise.advisor.state.beside import StateBeside
+from skuwise.advisor.state.file import State
+from skuwise.advisor.state.ledger import LedgerEvent, Realised
+from skuwise.advisor.state.outcomes import move_outcomes, site_of
 from skuwise.tests.support.ledger_builders import (
     DAY,
     L40S,
     MOVED,
     RATIO,
     SAVING,
+    decide,
+    entry_of,
     fleet,
     ground,
-    proposal,
+    kept,
+    recommendation,
 )
 from skuwise.tests.support.moves_builders import END, PLAIN, START
 
@@ -41,8 +45,13 @@ def said() -> list[str]:
 
 
 @pytest.fixture
-def beside(tmp_path: Path, said: list[str], first: Advice) -> LedgerSync:
-    made = LedgerSync(tmp_path / "ledger.db", True, said.append)
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state.db"
+
+
+@pytest.fixture
+def beside(path: Path, said: list[str], first: Advice) -> StateBeside:
+    made = StateBeside(said.append, State(path))
     made.note(first, END)
     return made
 
@@ -51,22 +60,18 @@ def the_move(advice: Advice):
     return next(r for r in advice.recommendations if r.action == "move-sku" and r.target.node_sku == PLAIN)
 
 
-def entry_of(beside: LedgerSync, id_: str) -> LedgerEntry:
-    return next(e for e in Ledger(beside.path).entries() if e.proposal.id == id_)
-
-
-def test_a_move_is_followed_from_proposed_to_done_and_its_saving_measured(beside, first, said, capsys) -> None:
-    move, ledger = the_move(first), Ledger(beside.path)
-    ledger.add(move.id, LedgerEvent("accepted", END + 10, "ann"))
-    (waiting,) = move_outcomes(ledger.entries(), END + 11)
+def test_a_move_is_followed_from_proposed_to_done_and_its_saving_measured(path, beside, first, said, capsys) -> None:
+    move = the_move(first)
+    decide(path, move.id, "accepted", END + 10)
+    (waiting,) = move_outcomes(beside.entries(), END + 11)
     assert (waiting.state, waiting.accepted_at, waiting.done_at) == ("accepted", END + 10, None)
     assert waiting.reason_missing == "not done yet"
 
     beside.note(fleet(3.5, beside=beside), END + 3.5 * DAY)  # half a day there is too little
-    assert entry_of(beside, move.id).decision(END + 3.5 * DAY).state == "accepted"
+    assert kept(path)[move.id].decision(END + 3.5 * DAY).state == "accepted"
 
     beside.note(fleet(4.5, beside=beside), END + 4.5 * DAY)
-    entry = entry_of(beside, move.id)
+    entry = kept(path)[move.id]
     why = entry.last("done").why
     assert entry.decision(END + 5 * DAY).state == "done" and "has run only on" in why and "Unasked" not in why
     assert "n1 and n2 stopped reporting recently" in entry.realised.saving_missing
@@ -75,57 +80,59 @@ def test_a_move_is_followed_from_proposed_to_done_and_its_saving_measured(beside
     advice = fleet(7, beside=beside)
     assert not advice.recommendations  # neither the old nodes nor the move itself
     beside.note(advice, END + 7 * DAY)
-    (outcome,) = move_outcomes(ledger.entries(), END + 7 * DAY)
+    (outcome,) = move_outcomes(beside.entries(), END + 7 * DAY)
     assert (outcome.state, outcome.accepted_at, outcome.done_at) == ("done", END + 10, MOVED)
     saving = pytest.approx(SAVING, rel=1e-3)
     assert outcome.predicted_saving_usd_per_month.p50 == saving
     assert outcome.realised_saving_usd_per_month == pytest.approx(outcome.predicted_saving_usd_per_month.p50)
     assert (outcome.realised_time_ratio, outcome.reason_missing) == (None, "no token counts from the server")
-    measured = entry_of(beside, move.id).realised
+    measured = kept(path)[move.id].realised
     assert measured.usd_per_month_before - measured.usd_per_month_after == saving
     assert measured.gpu_hours_per_month_after == pytest.approx(16 * 730)
 
     capsys.readouterr()
-    assert main(["ledger", "show", move.id[:8], "--ledger", str(beside.path)]) == 0
+    assert main(["ledger", "show", move.id[:8], "--ledger", str(path)]) == 0
     shown = capsys.readouterr().out
     for part in ("$14,355/month saved ($143,547 to $129,192 a month)", "at list price, 2026-09-19", "accepted by ann"):
         assert part in shown
-    assert main(["ledger", "list", "--state", "done", "--format", "json", "--ledger", str(beside.path)]) == 0
+    assert main(["ledger", "list", "--status", "done", "--format", "json", "--ledger", str(path)]) == 0
     (listed,) = json.loads(capsys.readouterr().out)["recommendations"]
     assert listed["realised"]["saving_usd_per_month"] == saving == listed["predicted"]["saving_usd_per_month"]["p50"]
 
 
-def test_a_move_that_is_undone_regresses_is_open_again_and_is_told_again(beside, first, said) -> None:
-    move, ledger = the_move(first), Ledger(beside.path)
-    ledger.add(move.id, LedgerEvent("accepted", END + 10, "ann"))
+def test_a_move_that_is_undone_regresses_is_open_again_and_is_told_again(path, beside, first) -> None:
+    move = the_move(first)
+    decide(path, move.id, "accepted", END + 10)
     beside.note(fleet(7), END + 7 * DAY)
-    ledger.note_mailed("team-a", [move.id, "r-other"], END + 7 * DAY)
+    with State(path).writing() as db:
+        ledger.note_mailed(db, "team-a", [move.id, "r-other"], END + 7 * DAY)
     back, now = END + 8 * DAY, END + 9.5 * DAY
     for days, state, mailed in ((8.5, "done", {move.id, "r-other"}), (9.5, "regressed", {"r-other"})):
         beside.note(fleet(days, back=back), END + days * DAY)  # half a day may be an experiment
-        assert entry_of(beside, move.id).decision(END + days * DAY).state == state
-        assert ledger.mailed_since("team-a", END) == mailed
-    assert "It has run on its original nodes since" in entry_of(beside, move.id).decision(now).why
-    (outcome,) = move_outcomes(ledger.entries(), now)
+        assert kept(path)[move.id].decision(END + days * DAY).state == state
+        with State(path).reading() as db:
+            assert ledger.mailed_since(db, "team-a", END) == mailed
+    assert "It has run on its original nodes since" in kept(path)[move.id].decision(now).why
+    (outcome,) = move_outcomes(beside.entries(), now)
     assert (outcome.state, outcome.realised_saving_usd_per_month, outcome.reason_missing) == (
         "regressed", None, "it was reverted",
     )  # fmt: skip
     advice = fleet(10, back=back, beside=beside)
     again = next(r for r in advice.recommendations if r.id == move.id)  # the same id, though the series ran on both
     assert (again.decision.state, again.set_aside, again.counts) == ("regressed", False, True)
-    ledger.add(move.id, LedgerEvent("accepted", now + 60, "ann"))
-    assert entry_of(beside, move.id).decision(now + 61).state == "accepted"
+    decide(path, move.id, "accepted", now + 60)
+    assert kept(path)[move.id].decision(now + 61).state == "accepted"
 
 
-def test_a_saving_that_never_came_regresses_after_a_week_and_tells_why(beside, first) -> None:
+def test_a_saving_that_never_came_regresses_after_a_week_and_tells_why(path, beside, first) -> None:
     id_ = the_move(first).id
     # A second look tells it once; at last the nodes were given back after all.
     looks = (
         (4.5, True, "done"), (9, True, "done"), (10.5, True, "regressed"), (11, True, "regressed"), (14, False, "done"),
     )  # fmt: skip
-    for days, kept, state in looks:
-        beside.note(fleet(days, kept=kept), END + days * DAY)
-        entry = entry_of(beside, id_)
+    for days, kept_nodes, state in looks:
+        beside.note(fleet(days, kept=kept_nodes), END + days * DAY)
+        entry = kept(path)[id_]
         assert entry.decision(END + days * DAY).state == state
         if days == 4.5:  # both pairs are paid for now: the two nodes that it left were to go
             assert entry.realised.saving_usd_per_month == pytest.approx(-2 * 88.488 * 730, rel=1e-3)
@@ -135,14 +142,16 @@ def test_a_saving_that_never_came_regresses_after_a_week_and_tells_why(beside, f
             assert "predicted. n1 and n2 are still present" in entry.events[-1].why
 
 
-def test_what_is_blocked_keeps_nothing_and_takes_nothing(beside, first) -> None:
+def test_what_is_blocked_keeps_nothing_and_takes_nothing(path, beside, first) -> None:
     blocked = next(r for r in first.recommendations if r.blocked_by)
-    assert entry_of(beside, blocked.id).proposal.ground is None
+    assert kept(path)[blocked.id].snapshot is None
     move = the_move(first)
-    kept = entry_of(beside, move.id).proposal.ground
-    beside.note(replace(first, recommendations=(replace(move, blocked_by=("not now",)),)), END + 60)
-    entry = entry_of(beside, move.id)
-    assert (entry.proposal.blocked, entry.proposal.ground) == (True, kept)
+    snapshot = kept(path)[move.id].snapshot
+    beside.note(
+        replace(first, recommendations=(replace(move, blocked_by=(CodedText("not-now", "Not now."),)),)), END + 60
+    )
+    entry = kept(path)[move.id]
+    assert (len(entry.recommendation.blocked_by), entry.snapshot) == (1, snapshot)
 
 
 def test_few_moves_change_predictions_little_and_many_more() -> None:
@@ -175,8 +184,7 @@ def test_measured_moves_of_the_ledger_become_the_site_unless_the_load_changed() 
 
     def site(measured: Realised, ground=own) -> Site:
         done = LedgerEvent("done", END, "skuwise", realised=measured)
-        made = proposal(saving_usd_per_month=None, ground=ground)
-        return site_of([LedgerEntry(made, START, END, (done,))], END)
+        return site_of([entry_of(recommendation(), done, snapshot=ground)], END)
 
     assert (site(told).cases, site(told).saved) == (1, (100.0, 90.0)) and site(told).factor > 1.03
     assert site(replace(told, load_ratio=1.5)).cases == 0

@@ -8,9 +8,9 @@ import pytest
 from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline
 from skuwise.advisor.recommend.moves import BY_ACTION
 from skuwise.advisor.recommend.progress import Measure, MoveState, Observation, PredictionSnapshot
-from skuwise.advisor.state.entries import LedgerEntry, LedgerEvent
+from skuwise.advisor.state.ledger import LedgerEntry, LedgerEvent
 from skuwise.advisor.state.outcomes import ledger_events, realised
-from skuwise.tests.support.ledger_builders import DAY, L40S, RATIO, ground, moved_run, proposal, seen
+from skuwise.tests.support.ledger_builders import DAY, L40S, RATIO, entry_of, ground, moved_run, recommendation, seen
 from skuwise.tests.support.moves_builders import END, IB, PLAIN, START, workload
 
 MONTH = 98.32 * 730
@@ -92,8 +92,10 @@ def test_a_node_is_given_back_when_it_is_gone_or_put_to_use(last_seen, runs, pla
     ],
 )  # fmt: skip
 def test_what_another_source_does_not_show_is_not_gone(proposed_on, fleet, nodes, source, done) -> None:
-    made = proposal(action="release", about="n1", ground=ground(**FREED, fleet=fleet), source=proposed_on)
-    entry = LedgerEntry(made, START, START, (LedgerEvent("accepted", START, "ann"),))
+    entry = entry_of(
+        recommendation(action="release"), LedgerEvent("accepted", START, "ann"), snapshot=ground(**FREED, fleet=fleet),
+        source=proposed_on,
+    )  # fmt: skip
     now = seen([], [(f"m{n}", END) for n in range(nodes)], source=source)
     assert [e.act for _, e in ledger_events([entry], now, END)] == ["done"] * done
 
@@ -165,9 +167,7 @@ def test_time_is_measured_by_the_tokens_of_a_service_and_the_steps_of_a_job() ->
 def test_a_move_that_is_far_slower_than_predicted_regresses() -> None:
     before = Measure(8.0, 5840.0, busy=0.5, busy_seconds_per_token=0.002, tokens_per_second=2000.0)
     own = ground(target=L40S, time_ratio=RATIO, before=before, yardstick=SavingsBaseline(), saving_usd_per_month=None)
-    entry = LedgerEntry(
-        proposal(saving_usd_per_month=None, ground=own), START, START, (LedgerEvent("accepted", START, "ann"),)
-    )
+    entry = entry_of(recommendation(), LedgerEvent("accepted", START, "ann"), snapshot=own)
 
     def after(g: float, entry: LedgerEntry) -> list[LedgerEvent]:
         run = moved_run(engine_active=g, generated_tokens=2000.0 * 4 * DAY)

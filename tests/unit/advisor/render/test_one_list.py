@@ -5,20 +5,20 @@ it leaves out, and says what its sums contain."""
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from skuwise.advisor.core.advice_types import Advice, Decision
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.advisor.core.worth import marked, selected
-from skuwise.advisor.notify.report_letters import letter_of
+from skuwise.advisor.core.worth import compatible, counted_recommendations, marked, selected
+from skuwise.advisor.notify.letters import report_letter
 from skuwise.advisor.recommend.waste import slowed_usd
 from skuwise.advisor.render import render
 from skuwise.advisor.render.text import document_text
-from skuwise.advisor.views.document.mail_document import mail_document
-from skuwise.advisor.views.document.report_content import story_of
-from skuwise.advisor.views.document.truncate import Lengths
+from skuwise.advisor.views.document.report_document import report_document
+from skuwise.advisor.views.document.report_story import story_of
 from skuwise.advisor.views.titles import left_out_words, recommendation_rows
 from skuwise.tests.support.report_fixtures import END, fleet, way
 
@@ -58,7 +58,7 @@ def decided(advice: Advice, decisions: dict[str, Decision]) -> Advice:
 
 
 def mail(advice: Advice) -> str:
-    return document_text(mail_document(story_of(advice), {}, Lengths()), width=250)
+    return document_text(report_document(story_of(advice), 8), width=250)
 
 
 SURFACES: dict[str, Callable[[Advice], str]] = {
@@ -66,7 +66,7 @@ SURFACES: dict[str, Callable[[Advice], str]] = {
     "markdown": lambda advice: render(advice, "markdown").replace("\\", ""),
     "html": lambda advice: render(advice, "html"),
     "mail": mail,
-    "mail as html": lambda advice: letter_of(story_of(advice)).html,
+    "mail as html": lambda advice: re.sub("<[^>]*>", "", report_letter(story_of(advice)).html),
     "screen": lambda advice: " ".join(
         f"{row.id} {row.gain}" for row in recommendation_rows(advice) if not row.left_out
     ),
@@ -114,15 +114,37 @@ def test_what_was_accepted_stays_in_the_list_and_both_sums_until_it_is_done() ->
     assert [r.id for r in selected(done).shown] == [LARGE, FIX] and selected(done).capacity_gpu_hours == 95.0
 
 
-def test_where_all_was_accepted_subject_and_body_agree() -> None:
+OWN, FREE = "r-99999999aaaa", "r-00000000aaaa"
+
+
+@pytest.mark.parametrize("state", ["accepted", "done", "dismissed", "snoozed", "regressed", None])
+@pytest.mark.parametrize("ids", [(LARGE,), (CASH,), (SWAP,), (HOURS,), (LARGE, CASH, OWN), (LARGE, SWAP), (SMALL,)])
+@pytest.mark.parametrize("only", [None, (CASH, SWAP), (CASH, OWN), (SMALL,), (HOURS, FREE)])
+def test_after_a_decision_subject_headline_and_list_agree(
+    state: str | None, ids: tuple[str, ...], only: tuple[str, ...] | None
+) -> None:
     base = surfaces()
-    one = replace(base, recommendations=tuple(r for r in base.recommendations if r.id == CASH))
-    advice = decided(one, {CASH: Decision("accepted", END, "ann")})
-    page = mail_document(story_of(advice), {}, Lengths())
-    assert "$38k/month recoverable" in page.title
-    text = " ".join(document_text(page, width=250).split())
-    assert CASH[:10] in text and "saves $14,355/month" in text and "accepted by ann" in text
-    assert story_of(advice).told_in_full == ()  # it was decided: nobody is asked again
+    more = (way(20_000.0, id=OWN, excludes=(CASH,)), way(None, 500.0, id=FREE, action="release", excludes=(HOURS,)))
+    ways = [
+        replace(r, excludes=(*r.excludes, *(m.id for m in more if r.id in m.excludes))) for r in base.recommendations
+    ]
+    base = marked(replace(base, recommendations=tuple(r for r in (*ways, *more) if only is None or r.id in only)))
+    total = sum(r.saving_usd_per_month.p50 for r in counted_recommendations(base.recommendations))
+    base = replace(base, summary=replace(base.summary, recoverable_usd_per_month=total))
+    advice = decided(base, {one: Decision(state, END, "ann") for one in ids} if state else {})  # type: ignore[arg-type]
+    page, chosen = report_document(story_of(advice), 8), selected(advice)
+    text, listed = " ".join(document_text(page, width=250).split()), (*chosen.shown, *chosen.small)
+    cash = [r for r in listed if r.counts]
+    assert {r.id for r in counted_recommendations(advice.recommendations)} <= {r.id for r in cash}
+    assert ("recoverable" in page.title) == bool(cash) == ("recoverable" in page.heading)
+    assert (advice.summary.recoverable_usd_per_month or 0.0) > 0 if cash else "$0" not in page.title
+    assert ("No open recommendation" in text) == (not listed) and not ("recoverable" in page.title and not listed)
+    # Cash and capacity count an accepted one alike, and neither counts what was set aside or cannot be had any more.
+    free = any(r.saving_usd_per_month is None for r in compatible(sorted(listed, key=lambda r: r.rank)))
+    assert bool(chosen.capacity_gpu_hours) == free == ("up to" in text.partition("Recommendations")[0])
+    assert all(r.id not in text for r in (*chosen.decided, *chosen.excluded))
+    for r in chosen.shown:
+        assert r.id[:10] in text and (f"ledger accept {r.id}" in text) == (r.decision is None or state == "regressed")
 
 
 def test_slowed_counts_a_workload_that_waits_for_several_things_once() -> None:

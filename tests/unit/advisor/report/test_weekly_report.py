@@ -1,36 +1,28 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportCallIssue=false, reportOptionalOperand=false
-"""`skuwise report` in process, on weeks made by hand and with carriers in memory."""
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false
+"""`skuwise report` in process, on weeks made by hand and with carriers in memory; advice split by team."""
 
 import csv
 import email
-import io
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from email.policy import default as default_policy
-from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
-import matplotlib.image
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.cli import report as command
-from skuwise.advisor.core.advice_types import Reconciliation
 from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.notify import report as run
-from skuwise.advisor.notify.by_team import outcomes_of, split_by_team
-from skuwise.advisor.notify.report_letters import SUBJECT_MAX, letter_of
-from skuwise.advisor.notify.weeks import WEEK_SECONDS, reported_week, week_of
-from skuwise.advisor.state.parcel import Reply
-from skuwise.advisor.views.aggregates import DRAINED, NO_WORKLOAD, NOT_OBSERVED, holdings, hours_by_kind
-from skuwise.advisor.views.document.report_content import story_of
+from skuwise.advisor.notify.by_team import outcomes_by_team, split_by_team
+from skuwise.advisor.notify.report import WEEK_SECONDS, reported_week
+from skuwise.advisor.state.deliveries import Reply
 from skuwise.rules.base.errors import UsageError
-from skuwise.tests.support.golden_files import golden
-from skuwise.tests.support.notify_desk import FakeCarrier
-from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet, outcome, unpriced
+from skuwise.tests.support.outbox_builders import FakeCarrier
+from skuwise.tests.support.report_fixtures import END, IDENTITY, by_namespace, fleet, outcome
+from skuwise.tests.support.stored_rows import rows
 
-MONDAY = "2026-11-09"
+MONDAY, NOW = "2026-11-09", END + 6 * 3600.0
 TEAMS = """
 administrators = ["platform@example.org"]
 [teams.first]
@@ -40,6 +32,7 @@ to = ["first@example.org", "lead@example.org"]
 user = ["nobody"]
 to = ["nobody@example.org"]
 """
+PLATFORM, FIRST, LEAD, NOBODY = (f"{name}@example.org" for name in ("platform", "first", "lead", "nobody"))
 
 
 @pytest.fixture
@@ -47,15 +40,28 @@ def carrier() -> FakeCarrier:
     return FakeCarrier()
 
 
+@pytest.fixture
+def source() -> SimpleNamespace:
+    """Telemetry that ends with the clock. `newest_at`: another end of it."""
+    source = SimpleNamespace(read=lambda *_, **__: None, newest_at=NOW)
+    source.newest = lambda _: source.newest_at
+    return source
+
+
 @pytest.fixture(autouse=True)
-def site(tmp_path: Path, carrier: FakeCarrier, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def site(
+    tmp_path: Path, carrier: FakeCarrier, source: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., None]:
     """Writes the administrator's settings."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(command, "_source", lambda *_: None)
-    monkeypatch.setattr(command.time, "time", lambda: END + 6 * 3600.0)
-    monkeypatch.setattr(run, "carriers_of", lambda *_: {"mail": carrier})
-    monkeypatch.setattr(run, "read_and_advise", lambda *_, until, **__: (None, fleet(2, 2, end=until)))
+    monkeypatch.setattr(command, "watched_source", lambda _: source)
+    monkeypatch.setattr(command, "fleet_of", lambda _: IDENTITY)
+    monkeypatch.setattr(command.time, "time", lambda: NOW)
+    monkeypatch.setattr(run, "carriers_of", lambda *_: ({"mail": carrier}, ()))
+    monkeypatch.setattr(
+        run, "read_and_advise", lambda *_, until, **__: (None, replace(fleet(2, 2, end=until), fleet=IDENTITY))
+    )
     (tmp_path / "teams.toml").write_text(TEAMS)
 
     def write(**settings: object) -> None:
@@ -70,7 +76,7 @@ def site(tmp_path: Path, carrier: FakeCarrier, monkeypatch: pytest.MonkeyPatch) 
 
 
 def report(*arguments: str) -> int:
-    return main(["report", "--week", MONDAY, "--no-ledger", *arguments])
+    return main(["report", "--week", MONDAY, *arguments])
 
 
 def test_a_preview_writes_each_teams_mail_and_page(tmp_path: Path, capsys) -> None:
@@ -78,18 +84,14 @@ def test_a_preview_writes_each_teams_mail_and_page(tmp_path: Path, capsys) -> No
     folder.mkdir(parents=True)
     victim.write_text("mine")
     (folder / "fleet.eml").symlink_to(victim)
-    assert report("--preview", str(folder)) == 0
-    files = [Path(line) for line in capsys.readouterr().out.splitlines()]
-    assert sorted(files) == sorted(folder.iterdir()) and victim.read_text() == "mine"
-    index = files.pop()
+    assert report("--preview", str(folder), "--no-ledger") == 0
+    *files, index = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert {*files, index} == set(folder.iterdir()) and victim.read_text() == "mine"
     assert [row["mail"] for row in csv.DictReader(index.read_text().splitlines())] == [one.name for one in files[::2]]
     assert [file.suffix for file in files] == [".eml", ".html"] * 3 and files[0] == folder / "fleet.eml"
     mails = [email.message_from_bytes(file.read_bytes(), policy=default_policy) for file in files[::2]]
-    assert [mail["To"] for mail in mails] == [
-        "platform@example.org", "first@example.org, lead@example.org", "nobody@example.org",
-    ]  # fmt: skip
+    assert [mail["To"] for mail in mails] == [PLATFORM, f"{FIRST}, {LEAD}", NOBODY]
     assert "$" in mails[0]["Subject"] and mails[0]["List-Unsubscribe"].startswith("<mailto:platform@example.org")
-    assert "cid:" not in files[1].read_text() and "data:image/png" in files[1].read_text()
     # A team's name from the routes is text in HTML, and no formula in a list.
     assert "=no/&lt;b&gt;body" in files[5].read_text() and not any("no/<b>body" in f.read_text() for f in files[1::2])
     lists = {str(part.get_filename()): part.get_content() for part in mails[0].iter_attachments()}
@@ -113,158 +115,100 @@ def test_nothing_is_sent_before_the_administrator_says_so(tmp_path: Path, carrie
     assert carrier.taken == [] and not (tmp_path / "state").exists()
 
 
-def test_every_team_receives_one_mail_however_often_the_report_is_run(
+def test_every_recipient_has_one_mail_however_often_the_report_is_run(
     tmp_path: Path, carrier: FakeCarrier, site, capsys
 ) -> None:
     site(send=True)
-    carrier.answer = lambda to: Reply("refused", "550 no such user") if to.startswith("lead") else None
-    assert report("--send") == 1
+    carrier.answer = lambda to: Reply("refused", "550 no such user") if to == LEAD else None
+    assert report("--send", "--no-ledger") == 1
     said = capsys.readouterr().err
-    assert "Refused for good: first (mail, lead@example.org): 550 no such user" in said and "reading the week" in said
-    assert report("--send") == 0
+    assert f"Refused for good: first (mail, {LEAD}): 550 no such user" in said and "reading the week" in said
+    assert report("--send", "--no-ledger") == 0
     assert "reading the week" not in capsys.readouterr().err  # what is done costs nothing
-    got = [one.recipients for one in carrier.taken]
-    assert got == [("platform@example.org",), ("first@example.org",), ("nobody@example.org",)]
+    assert [one.recipient for one in carrier.taken] == [PLATFORM, FIRST, NOBODY]
     # The routes change: who is new to them is told, nobody else.
     (tmp_path / "teams.toml").write_text(TEAMS.replace('"lead@example.org"', '"lead@example.org", "new@example.org"'))
     assert report("--send") == 0
-    assert carrier.taken[-1].recipients == ("new@example.org",) and len(carrier.taken) == 4
+    assert carrier.taken[-1].recipient == "new@example.org" and len(carrier.taken) == 4
+    (state,) = (tmp_path / "state/skuwise").glob("*.db")
+    batches = rows(state, "SELECT batch, team, recipient, state FROM deliveries WHERE state != 'sent'")
+    assert batches == [("report-2026-11-09", "first", LEAD, "failed")]
+
+
+def test_a_recommendation_is_told_at_length_once_within_the_cooldown(tmp_path: Path, site, monkeypatch) -> None:
+    site(send=True, cooldown="14d")
+    assert report("--send") == 0
+    (state,) = (tmp_path / "state/skuwise").glob("*.db")
+    noted = rows(state, "SELECT DISTINCT recommendation FROM told WHERE recipient = 'team first'")
+    first = {id_ for (id_,) in noted}
+    told: dict[str | None, frozenset[str]] = {}
+    story_of = run.story_of
+    monkeypatch.setattr(run, "story_of", lambda *a, **k: told.update({k.get("team"): k["told"]}) or story_of(*a, **k))
+    monkeypatch.setattr(command.time, "time", lambda: NOW + 3 * WEEK_SECONDS)
+    for week, is_told in (("2026-11-16", True), ("2026-11-23", False)):
+        assert main(["report", "--send", "--week", week]) == 0
+        assert first and (first <= told["first"] if is_told else not first & told["first"])
+
+
+def test_a_week_that_telemetry_has_not_reached_waits_and_the_one_before_is_sent(
+    carrier: FakeCarrier, site, source: SimpleNamespace, capsys
+) -> None:
+    site(send=True)
+    source.newest_at = END - 2 * 86400.0
+    assert main(["report", "--send"]) == 1
+    assert "The telemetry of the week of 2026-11-09 is incomplete" in capsys.readouterr().err
+    assert {one.batch for one in carrier.taken} == {"report-2026-11-02"}
+    source.newest_at = NOW
+    assert main(["report", "--send"]) == 0 and len(carrier.taken) == 8
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "said"),
+    ("arguments", "said"),
     [
-        (["--week", "2999-01-01", "--send"], 2, "is to come"), (["--week", "yesterday", "--send"], 2, "Invalid time"),
-        (["--teams", "none.toml", "--send"], 2, "cannot be read"),
-        (["--week", "2026-11-17", "--send"], 2, "An incomplete week is not sent"),
+        (["--week", "2999-01-01"], "is to come"), (["--week", "yesterday"], "Invalid time"),
+        (["--teams", "none.toml"], "cannot be read"), (["--week", "2026-11-17"], "An incomplete week is not sent"),
+        (["--teams", "/dev/null"], "No recipients configured"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_reported_is_refused(site, capsys, arguments: list[str], status: int, said: str) -> None:
+def test_what_cannot_be_reported_is_refused(site, capsys, arguments: list[str], said: str) -> None:
     site(send=True)
-    assert main(["report", *arguments]) == status
+    assert main(["report", "--send", *arguments]) == 2
     assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("moment", "monday"),
+    ("asked", "now", "monday"),
     [
-        ("2026-11-16T00:00:00Z", "2026-11-16"), ("2026-11-15T23:59:59Z", "2026-11-09"),
-        ("2026-11-16T01:00:00+02:00", "2026-11-09"), ("2026-11-22", "2026-11-16"), ("2024-12-31", "2024-12-30"),
+        ("2026-11-16T00:00:00Z", "2026-12-01", "2026-11-16"), ("2026-11-15T23:59:59Z", "2026-12-01", "2026-11-09"),
+        ("2026-11-16T01:00:00+02:00", "2026-12-01", "2026-11-09"), ("2024-12-31", "2026-12-01", "2024-12-30"),
+        ("2026-11-17", "2026-11-18", "2026-11-16"), (None, "2026-11-16", "2026-11-09"),
+        (None, "2026-11-15T23:59:59Z", "2026-11-02"), ("2026-11-23", "2026-11-17", None),
     ],
 )  # fmt: skip
-def test_a_week_goes_from_monday_to_monday(moment: str, monday: str) -> None:
-    week = week_of(parse_moment(moment))
-    assert (week.name, week.start) == (monday, parse_moment(monday)) and week.end == week.start + WEEK_SECONDS
+def test_a_week_goes_from_monday_to_monday(asked: str | None, now: str, monday: str | None) -> None:
+    moment = None if asked is None else parse_moment(asked)
+    if monday is None:
+        with pytest.raises(UsageError, match="is to come"):
+            reported_week(moment, parse_moment(now))
+        return
+    week = reported_week(moment, parse_moment(now))
+    assert (week.name, week.start, week.end) == (monday, parse_moment(monday), parse_moment(monday) + WEEK_SECONDS)
 
 
-def test_the_last_week_that_is_over_is_reported() -> None:
-    monday = parse_moment("2026-11-16")
-    assert reported_week(None, monday).name == "2026-11-09"
-    assert reported_week(None, monday - 1).name == "2026-11-02"
-    assert reported_week(monday + 86400, monday + 2 * 86400).name == "2026-11-16"
-    with pytest.raises(UsageError, match="is to come"):
-        reported_week(monday + WEEK_SECONDS, monday + 86400)
-
-
-CLIPPED = 100_000  # bytes of HTML; clients cut a mail at 102 kB
-HOSTILE = (
-    "<script>alert(1)</script>", "\" onload=\"x", "a\r\nBcc: all@example.org", "=cmd|' /C calc'!A0", "\u202egnp.exe",
-    "\x1b[31mred\x1b[0m", "{{ 7 * 7 }}", "{% raw %}", "&amp;&#x3c;", "'; --", "\ud800", "$x^2$", "-- \nsignature",
-    "</td></tr></table>", "<!--[if mso]>", "cid:kinds", "x" * 10_000, "\U0001f600" * 5000, '"&<>' * 2500,
-)  # fmt: skip
-
-
-def letter(advice=None, before=None, **changes):
-    return letter_of(story_of(fleet() if advice is None else advice, before, **changes))
-
-
-class Tags(HTMLParser):
-    """Every tag with its attributes, and all text."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.tags, self.texts = [], []
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data):
-        self.texts.append(data)
-
-
-def test_the_mail_of_a_week_reads_as_it_did_and_html_has_the_same_order():
-    freed = outcome(
-        "r-3", predicted_saving_usd_per_month=None, predicted_freed_gpu_hours_per_month=700.0,
-        realised_saving_usd_per_month=None, realised_freed_gpu_hours_per_month=650.0, realised_time_ratio=1.05,
-    )  # fmt: skip
-    waits = outcome("r-2", realised_saving_usd_per_month=None, reason_missing="not done yet")
-    back = outcome("r-4", "chat-9", state="regressed", why="It holds 16 GPUs again.")
-    told = {"before": fleet(end=END - WEEK, scale=0.5), "outcomes": (outcome(), waits, freed, back)}
-    made = letter(teams=split_by_team(fleet(), by_namespace), **told)
-    text = f"{made.subject}\n\n{made.text}"
-    assert text == golden("letters/week.txt", text)
-    lines, order = text.splitlines(), re.findall(r"<h2[^>]*>([^<]*)</h2>", made.html)
-    assert len(order) == 10 and [one for one, under in pairwise(lines) if under and not under.strip("-")][:10] == order
-
-
-def test_without_prices_hours_are_told_and_no_dollar_is():
-    made = letter(unpriced(fleet()), unpriced(fleet(end=END - WEEK)))
-    assert "$" not in made.subject + made.text + made.html and "5,840 GPU-hours/month" in made.text
-
-
-def test_a_team_is_told_of_its_own_only():
-    advice = fleet(3, 3)
-    part = split_by_team(advice, by_namespace)["team-001"]
-    made = letter(part, team="team-001")
-    told = made.html + made.text + "".join(a.data.decode() for a in made.attachments)
-    assert "chat-1-0" in told and not re.search(r"chat-[02]-|team-00[02]|node-[02]-", told)
-    assert "the hours that the team's workloads held alone" in " ".join(made.text.split())
-    assert not any("teams" in a.name for a in made.attachments)
-
-
-@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text)[:20])
-def test_hostile_names_are_text_and_nothing_else(text):
-    calm, odd = (letter(fleet(2, 2, name=lambda n, t=t: t + n), team=t) for t in ("calm", text))
-    assert [tag for tag, _ in Tags(odd.html).tags] == [tag for tag, _ in Tags(calm.html).tags]
-    for _, attributes in Tags(odd.html).tags:
-        assert not any(name.startswith("on") for name in attributes)
-        assert attributes.get("src", "cid:").startswith("cid:")
-    assert odd.subject.isprintable() and len(odd.subject) <= SUBJECT_MAX
-    for line in odd.text.splitlines():
-        assert line.isprintable() and len(line) <= 72
-    assert len(odd.html.encode()) < CLIPPED and len(odd.text) < 20_000
-
-
-def test_charts_are_pictures_of_the_letter_with_their_figures_in_words():
-    made = letter(before=fleet(end=END - WEEK))
-    shown = {a["src"].removeprefix("cid:"): a for tag, a in Tags(made.html).tags if tag == "img"}
-    assert set(shown) == {image.name for image in made.images} == {"kinds", "fabric", "money"}
-    for image in made.images:
-        assert shown[image.name]["alt"] == image.alt and re.search(r"\d", image.alt)
-        assert image.alt.split(":")[0] in " ".join(made.text.split())
-        pixels = matplotlib.image.imread(io.BytesIO(image.png))
-        assert pixels[..., 3].min() == 0.0  # a ground that shows through
-        assert pixels[..., 3].max() == 1.0 and len(image.png) < 60_000
-
-
-def test_every_workload_finding_and_way_out_is_somebodys_and_once():
+def test_every_workload_finding_and_recommendation_is_of_one_team_and_once() -> None:
     advice = fleet(4, 3)
-    shared = split_by_team(advice, by_namespace, teams=("team-000", "nobody-here"))
+    parts = split_by_team(advice, by_namespace, teams=("team-000", "nobody-here"))
     for name in ("workloads", "findings", "recommendations", "fabrics"):
-        together = [one for part in shared.values() for one in getattr(part, name)]
+        together = [one for part in parts.values() for one in getattr(part, name)]
         assert sorted(map(repr, together)) == sorted(map(repr, getattr(advice, name)))
-    assert shared["nobody-here"].workloads == ()
-    assert set(shared) == {"nobody-here", *(f"team-{n:03}" for n in range(4))}
-    parts = [part for part in shared.values() if part.workloads]  # their money adds up to what workloads held alone
-    assert sum(p.summary.cost_usd for p in parts) == pytest.approx(sum(w.cost_usd for w in advice.workloads))
-    assert sum(p.summary.wasted_usd for p in parts) == pytest.approx(advice.summary.wasted_usd)
-    assert sum(p.summary.recoverable_usd_per_month for p in parts) == pytest.approx(
-        advice.summary.recoverable_usd_per_month
-    )
+    assert set(parts) == {"nobody-here", *(f"team-{n:03}" for n in range(4))} and parts["nobody-here"].workloads == ()
+    sums = [part.summary for part in parts.values() if part.workloads]  # they add up to what workloads held alone
+    assert sum(s.cost_usd for s in sums) == pytest.approx(sum(w.cost_usd for w in advice.workloads))
+    for name in ("wasted_usd", "recoverable_usd_per_month"):
+        assert sum(getattr(s, name) for s in sums) == pytest.approx(getattr(advice.summary, name))
 
 
-def test_what_is_of_no_workload_is_its_nodes_teams_where_they_are_one_teams():
+def test_what_is_of_no_workload_is_its_nodes_teams_where_they_are_one_teams() -> None:
     advice = fleet(1, 1)
     bare = replace(advice.findings[0], id="f-bare", rule="idle", workload=None, nodes=("a-1", "a-2"))
     across = replace(bare, id="f-across", nodes=("a-1", "b-1"))
@@ -272,49 +216,14 @@ def test_what_is_of_no_workload_is_its_nodes_teams_where_they_are_one_teams():
         advice, findings=(bare, across),
         recommendations=(replace(advice.recommendations[0], workload=None, findings=("f-bare",)),),
     )  # fmt: skip
-    shared = split_by_team(advice, by_namespace, lambda node: node[0])
-    assert [f.id for f in shared["a"].findings] == ["f-bare"]
-    assert [f.id for f in shared[None].findings] == ["f-across"] and len(shared["a"].recommendations) == 1
+    parts = split_by_team(advice, by_namespace, lambda node: node[0])
+    assert [f.id for f in parts["a"].findings] == ["f-bare"]
+    assert [f.id for f in parts[None].findings] == ["f-across"] and len(parts["a"].recommendations) == 1
 
 
-def test_the_week_is_held_against_the_one_before():
-    story = story_of(fleet(2, 2), fleet(2, 2, end=END - WEEK, scale=0.5))
-    assert story.gpu_hours.ratio == pytest.approx(1.0)
-    assert story.hours_by_kind["idle"].before == pytest.approx(story.hours_by_kind["idle"].now / 2)
-    alone = story_of(fleet(2, 2), None)
-    assert alone.gpu_hours.before is None and alone.gpu_hours.ratio is None
-
-
-def test_hours_of_no_workload_are_those_of_the_accounting_however_gpus_are_shared():
-    advice = fleet(1, 2)
-    held = advice.summary.gpu_hours
-    uses = Reconciliation(held, 0.0, 0.0, 500.0, 40.0, 0.0, held + 540.0)
-    roomy = replace(advice, summary=replace(advice.summary, gpu_hours=held + 540.0, gpu_hours_by_use=uses))
-    shared = replace(roomy, workloads=tuple(replace(w, shared=True) for w in roomy.workloads))
-    for one in (roomy, shared):
-        told = hours_by_kind(one)
-        assert (told[NO_WORKLOAD], told[DRAINED]) == (pytest.approx(500.0), pytest.approx(40.0))
-        assert NOT_OBSERVED not in told
-    assert NO_WORKLOAD not in hours_by_kind(advice)
-
-
-def test_idle_gpus_are_summed_by_owner_and_unpriced_ones_are_not_free():
+def test_outcomes_go_to_the_team_of_the_move_or_of_the_one_such_name() -> None:
     advice = fleet(2, 2)
-    bare = replace(advice.findings[1], id="f-bare", rule="idle", workload=None, nodes=("n9",), cost_usd=None)
-    held = [replace(f, workload=advice.workloads[1].id) for f in advice.findings if f.rule == "held-idle"]
-    told = {h.owner: h for h in holdings(replace(advice, findings=(bare, *held)))}
-    assert told[None].names == ("n9",) and told[None].cost_usd is None
-    owner = told["user ann, namespace team-000"]
-    assert owner.gpu_hours == pytest.approx(2 * 8 * 168)
-    assert owner.cost_usd == pytest.approx(sum(f.cost_usd for f in held))
-
-
-def test_outcomes_go_to_the_team_of_the_move_or_of_the_one_such_name():
-    advice = fleet(2, 2)
-    shared = split_by_team(advice, by_namespace)
-    known = outcome(advice.recommendations[0].id, "anything")
-    gone = outcome("r-gone", "chat-1-0")
-    nobodys = outcome("r-nobody", "forgotten")
-    every = (known, gone, nobodys)
-    assert outcomes_of(every, shared, "team-000") == (known,)
-    assert outcomes_of(every, shared, "team-001") == (gone,) and outcomes_of(every, shared, None) == (nobodys,)
+    by_id = outcome(advice.recommendations[0].id, "anything")
+    gone, unknown = outcome("r-gone", "chat-1-0"), outcome("r-nobody", "forgotten")
+    found = outcomes_by_team((by_id, gone, unknown), split_by_team(advice, by_namespace))
+    assert found == {"team-000": (by_id,), "team-001": (gone,), None: (unknown,)}

@@ -14,11 +14,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from skuwise.__main__ import main
+from skuwise.advisor.core.advice_types import Fleet
 from skuwise.advisor.core.fleet_identity import fleet_of
 from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.demo import simulate
-from skuwise.advisor.state.ledger import LedgerSync
-from skuwise.advisor.state.ledger_file import Ledger
+from skuwise.advisor.state.beside import StateBeside
+from skuwise.advisor.state.file import State
+from skuwise.advisor.state.fleets import KnownFleet, fleets_in, note_fleet
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Ask, Log
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, Labels, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.node_identity import NodeIdentity
@@ -70,7 +72,12 @@ def advice(run, *arguments: object) -> dict:
 
 
 def files(tmp_path: Path) -> list[Path]:
-    return sorted((tmp_path / "state/skuwise/ledgers").glob("*.db"))
+    return sorted((tmp_path / "state/skuwise").glob("*.db"))
+
+
+def known(path: Path) -> KnownFleet:
+    with State(path).reading() as db:
+        return fleets_in(db)[0]
 
 
 def test_a_simulated_move_is_none_of_a_real_fleet(run, simulated: Path, tmp_path: Path) -> None:
@@ -95,14 +102,14 @@ def test_an_id_of_two_fleets_is_asked_about_and_the_list_names_both(run, simulat
     id_ = advice(run, "--db", simulated)["recommendations"][0]["id"]
     run("advise", "--db", real)
     said = run("ledger", "accept", id_, status=2)[1]
-    assert f"{id_} is in 2 ledgers" in said and "--ledger" in said
+    assert f"{id_} is in 2 ledgers" in said and "--state" in said
     mine, theirs = files(tmp_path)
     run("ledger", "accept", id_, "--ledger", mine)
     text = run("ledger", "list")[0]
     assert f"Fleet eu ({mine})" in text and "Fleet simulated " in text
     listed = json.loads(run("ledger", "list", "--all", "--format", "json")[0])["recommendations"]
     assert {(r["fleet"], r["state"]) for r in listed if r["id"] == id_} == {
-        ("eu", "accepted"), (Ledger(theirs).fleets()[0].name, "proposed"),
+        ("eu", "accepted"), (known(theirs).name, "proposed"),
     }  # fmt: skip
 
 
@@ -112,16 +119,16 @@ def test_a_ledger_that_was_named_is_its_fleets(run, simulated: Path, tmp_path: P
     run("advise", "--db", real, "--ledger", named)
     run("advise", "--db", real, "--ledger", named)
     for database, why in (
-        (simulated, "simulated and real telemetry cannot share a ledger"),
+        (simulated, "simulated and real telemetry cannot share a file"),
         (other, "no GPU in common"),
     ):
         before = named.read_bytes()
         out, said = run("advise", "--db", database, "--ledger", named, status=2)
-        assert not out and why in said and "Remove --ledger" in said
+        assert not out and why in said and "Remove --state" in said
         assert said.splitlines()[-1].count(named.name) == 1 and named.read_bytes() == before
     empty.touch()
     run("advise", "--db", other, "--ledger", empty)
-    assert Ledger(empty).fleets()[0].members
+    assert known(empty).members
 
 
 def test_a_fleet_stays_itself_while_nodes_come_and_go(run, simulated: Path, tmp_path: Path) -> None:
@@ -133,19 +140,24 @@ def test_a_fleet_stays_itself_while_nodes_come_and_go(run, simulated: Path, tmp_
         db.execute("UPDATE gpu SET gpu_uuid = 'GPU-new' || gpu_uuid WHERE node_id % 2")
         db.execute("UPDATE node SET node = 'new-' || node WHERE id % 2")
     run("advise", "--db", smaller)
-    assert files(tmp_path) == [own] and any("new" in member for member in Ledger(own).fleets()[0].members)
+    assert files(tmp_path) == [own] and any("new" in member for member in known(own).members)
 
 
 def test_a_moved_node_does_not_make_one_fleet_of_two(simulated: Path, tmp_path: Path) -> None:
-    home = tmp_path / "skuwise" / "ledgers"
-    said: list[str] = []
+    home = tmp_path / "skuwise"
     first = fleet_of(read_frame([as_if_real(simulated, tmp_path / "a.db", "eu")]))
     second = fleet_of(read_frame([as_if_real(simulated, tmp_path / "b.db", "us")]))
-    one = LedgerSync(None, False, said.append, home).of(first).written().path
+
+    def own(fleet: Fleet) -> State:
+        state = StateBeside(print, folder=home).of(fleet).state
+        with state.writing() as db:
+            note_fleet(db, fleet)
+        return state
+
+    one = own(first)
     gpu, node = next(iter(first.members.items()))
     moved = replace(second, members={**second.members, gpu: node})
-    other = LedgerSync(None, False, said.append, home).of(moved).written().path
-    assert one != other and LedgerSync(None, False, said.append, home).of(first).path == one
+    assert own(moved) != one == own(first)
 
 
 HOUR = 3600.0

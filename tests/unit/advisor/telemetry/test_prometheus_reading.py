@@ -335,7 +335,7 @@ def test_the_last_hours_name_the_same_holders(server: FakePrometheus) -> None:
     recent = read_recent(source, BOOK, lookback_seconds=6 * HOUR, now=NOW)
     (hold,) = [one for one in recent.holds if one.name == "llm"]
     assert (hold.holder, len(hold.gpus), hold.engine) == ("service", 8, True)
-    assert np.nanmax(recent.gpu.fine.values["util"]) == pytest.approx(0.99)
+    assert np.nanmax(recent.gpu["util"]) == pytest.approx(0.99)
     assert {node.node: node.drained for node in recent.nodes} == {"agent-1": False, "serve-1": True}
 
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from skuwise.advisor.core.recent import Rows
-from skuwise.advisor.watch.evaluate import scene_of
-from skuwise.advisor.watch.held_idle import held_idle
+from skuwise.advisor.core.recent import Spans
+from skuwise.advisor.watch.held_idle import HeldIdle
+from skuwise.advisor.watch.scene import Scene
 from skuwise.tests.support.watch_minutes import FREE, MISSING, QUIET_HOST, REST, TRAINING
 from skuwise.tests.support.watch_readings import CRITERIA, END, MINUTES, Work, eight, found, reading, watch
 
@@ -21,7 +21,7 @@ def idle_for(minutes: int, holder: str = "job", **more) -> Work:
 
 def held(recent) -> list[str]:
     """By this judge alone: a job that stopped is told as that."""
-    return [one.code for one in held_idle(scene_of(recent, CRITERIA))]
+    return [one.code for one in HeldIdle().find(Scene.of(recent, CRITERIA))]
 
 
 @pytest.mark.parametrize(("holder", "limit"), LIMITS.items())
@@ -31,7 +31,7 @@ def test_each_kind_of_holder_has_its_own_limit(holder, limit):
 
 
 def test_hours_dollars_and_evidence_are_those_of_the_rest():
-    (one,) = held_idle(scene_of(reading([idle_for(180)]), CRITERIA))
+    (one,) = HeldIdle().find(Scene.of(reading([idle_for(180)]), CRITERIA))
     assert one.gpu_hours == pytest.approx(8 * 3.0, rel=0.02)
     assert one.cost_usd == pytest.approx(8 * 3.0 * 6.88, rel=0.02)
     assert one.price_source == "list price, 2026-11-01"
@@ -100,14 +100,24 @@ def test_each_sharer_of_an_idle_gpu_is_charged_its_part():
 def test_a_rest_that_began_before_the_view_is_followed_by_the_hours():
     """The view is hours long; by the hour the GPUs have rested for 140 h, after 100 h of training."""
     recent = reading([Work("1", eight(), ((MINUTES, REST),), "process", started=30 * 24 * 60)])
-    start = (recent.gpu.coarse.start // 3600 + 1 - 240) * 3600
-    hours = {name: np.full((8, 240), REST[name], dtype=np.float32) for name in REST}
+    start = (recent.spans.start // 3600 + 1 - 240) * 3600
+    names = (*REST, "engine_p95")
+    hours = {name: np.full((8, 240), REST.get(name, np.nan), dtype=np.float32) for name in names}
+
+    def found_with(start: float):
+        spans = Spans(start + 3600.0 * np.arange(1, 241), np.full(240, 3600.0))
+        (one,) = HeldIdle().find(Scene.of(replace(recent, past=(spans, hours)), CRITERIA))
+        return one
+
+    one = found_with(start)
+    assert one.since == start and "held idle for at least 10" in one.text.text
     hours["util"][:, :100] = TRAINING["util"]
-    (one,) = held_idle(scene_of(replace(recent, past=Rows(start, 3600.0, 240, hours)), CRITERIA))
+    one = found_with(start)
     assert one.since == start + 100 * 3600 and one.gpu_hours == pytest.approx(8 * (END - one.since) / 3600)
+    assert "at least" not in one.text.text
     # A gap between the hours and the view may hide work.
-    (one,) = held_idle(scene_of(replace(recent, past=Rows(start - 7200, 3600.0, 240, hours)), CRITERIA))
-    assert one.since == recent.gpu.coarse.start
+    one = found_with(start - 7200)
+    assert one.since == recent.spans.start and "at least" in one.text.text
 
 
 @pytest.mark.parametrize(("watts", "codes"), [(22.0, ["no-work-in-view"]), (200.0, [])])

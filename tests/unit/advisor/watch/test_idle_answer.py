@@ -1,10 +1,8 @@
 """`skuwise idle`: idle is said only where all of it was observed at rest for so long."""
 
-from dataclasses import replace
-
 import pytest
 from skuwise.advisor.core.naming import matching
-from skuwise.advisor.watch.idle_answer import idle_answer, target_of, targets
+from skuwise.advisor.watch.idle_answer import idle_answer, targets
 from skuwise.tests.support.watch_minutes import MISSING, QUIET_HOST, REST, TRAINING
 from skuwise.tests.support.watch_readings import CRITERIA, END, MINUTES, Work, eight, reading
 
@@ -12,9 +10,9 @@ TWO_HOURS = 7200.0
 
 
 def ask(recent, name: str | None, longer_than: float = TWO_HOURS):
-    found = matching(name, targets(recent)) if name is not None else [None]
-    assert len(found) == 1
-    return idle_answer(recent, target_of(recent, found[0]), longer_than, CRITERIA)
+    every = targets(recent)
+    (found,) = matching(name, [one for one in every if one is not None]) if name is not None else [None]
+    return idle_answer(recent, every[found], longer_than, CRITERIA)
 
 
 def state(recent, name: str | None, longer_than: float = TWO_HOURS) -> tuple[str, str]:
@@ -79,5 +77,4 @@ def test_held_memory_that_nothing_else_explains_is_not_judged(known, code):
 def test_an_empty_node_is_idle_and_a_node_without_gpus_is_not_known():
     recent = reading([], free=eight("n3"))
     assert state(recent, "n3") == ("idle", "idle")
-    nothing = replace(recent, gpus=(), gpu=reading([]).gpu)
-    assert idle_answer(nothing, target_of(nothing, None), TWO_HOURS, CRITERIA).state == "unknown"
+    assert state(reading([]), None) == ("unknown", "no-gpus")

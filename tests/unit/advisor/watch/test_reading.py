@@ -32,21 +32,21 @@ def recent(folder: Path) -> Recent:
 
 
 def test_the_last_hours_of_databases_are_told_by_gpu_and_holder(recent: Recent) -> None:
-    assert recent.end == UNTIL and not recent.notes
+    assert recent.spans.end == UNTIL and not recent.notes
     assert [one.node for one in recent.nodes] == ["serve-01", "serve-02"]
     assert {one.sku for one in recent.gpus} == {"H100-SXM5"} and len(recent.gpus) == 16
     held = sorted(place for hold in recent.holds for place in hold.gpus)
     assert held == list(range(16)) and len({hold.series_id for hold in recent.holds}) == 1
-    engine = recent.gpu.fine.values["engine"]
-    assert engine.shape == (16, recent.gpu.fine.count) and np.nanmax(engine) <= 1.0
-    assert (recent.gpu.fine.values["observed"] > 0.9).all()
-    fabric = recent.node.fine.values
+    engine = recent.gpu["engine"]
+    assert engine.shape == (16, len(recent.spans.ends)) and np.nanmax(engine) <= 1.0
+    assert (recent.gpu["observed"] > 0.9).all()
+    fabric = recent.node
     assert (fabric["fabric_bytes_per_second"] < 0.01 * fabric["fabric_line_bytes_per_second"]).all()
 
 
 def test_a_moment_of_the_past_is_read_and_files_without_one_are_nothing_to_do(folder: Path) -> None:
     past = read_recent(Databases((folder,)), BOOK, lookback_seconds=2 * HOUR, now=UNTIL, until=UNTIL - 3 * HOUR)
-    assert past.end == UNTIL - 3 * HOUR
+    assert past.spans.end == UNTIL - 3 * HOUR
     with pytest.raises(NothingToDo):
         read_recent(Databases((folder,)), BOOK, lookback_seconds=HOUR, now=UNTIL - 100 * HOUR)
 
@@ -58,7 +58,7 @@ def test_the_last_hours_of_a_server() -> None:
     assert [(one.node, one.uuid, one.sku) for one in told.gpus] == [
         ("n1", "GPU-a", "H100-SXM5"), ("n1", "GPU-b", "H100-SXM5"),
     ]  # fmt: skip
-    assert np.nanmax(told.gpu.fine.values["util"]) == pytest.approx(0.5)
+    assert np.nanmax(told.gpu["util"]) == pytest.approx(0.5)
     assert [hold.basis for hold in told.holds] == []
 
 

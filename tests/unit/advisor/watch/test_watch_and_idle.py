@@ -6,30 +6,33 @@ from pathlib import Path
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.cli import idle, watch
-from skuwise.advisor.notify import dispatch
-from skuwise.advisor.state.incidents import IncidentStore
+from skuwise.advisor.notify import incidents
+from skuwise.advisor.state.file import State
+from skuwise.advisor.state.incidents import current
 from skuwise.advisor.watch import reading as watch_reading
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.watch_minutes import REST, TRAINING
 from skuwise.tests.support.watch_readings import END, MINUTES, Work, eight, reading
 
 # Loaded here: urllib3 binds a socket when it is first imported, which no unit test may.
-assert dispatch
+assert incidents
 STEM = ["--db", "nodes", "--until", "2026-09-21T00:00:00Z"]
+STOPPED = (MINUTES - 180, TRAINING), (180, REST)
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    works = [
-        Work("idle", eight("n1"), ((MINUTES - 180, TRAINING), (180, REST))),
-        Work("busy", eight("n2"), ((MINUTES, TRAINING),)),
-    ]  # fmt: skip
+    works = [Work("idle", eight("n1"), STOPPED), Work("busy", eight("n2"), ((MINUTES, TRAINING),))]
     for module in (watch, idle):
         monkeypatch.setattr(module, "watched_source", lambda options: None)
         monkeypatch.setattr(module.time, "time", lambda: END + 60.0)
     monkeypatch.setattr(watch_reading, "read_recent", lambda *_, **__: reading(works))
     return tmp_path
+
+
+def files(home: Path) -> list[Path]:
+    return sorted((home / "state/skuwise").glob("*.db"))
 
 
 def test_a_look_prints_what_is_open_and_a_second_one_opens_nothing_again(home: Path, capsys) -> None:
@@ -42,7 +45,25 @@ def test_a_look_prints_what_is_open_and_a_second_one_opens_nothing_again(home: P
     told = capsys.readouterr()
     assert "2 workloads on 2 nodes evaluated" in told.out and one["id"] in told.out
     assert "nothing was sent" not in told.err  # the dry run told it once
-    assert len(IncidentStore(home / "state/skuwise/incidents.db").current()) == 1
+    (path,) = files(home)
+    with State(path).reading() as db:
+        assert len(current(db)) == 1
+    with State(path).alone("Another", lock="watch"):
+        assert main(["watch", *STEM]) == 1
+    assert "Another skuwise watch already uses" in capsys.readouterr().err
+
+
+def test_two_fleets_at_one_address_have_a_file_each(home: Path, monkeypatch, capsys) -> None:
+    assert main(["watch", *STEM, "--once"]) == 0
+    monkeypatch.setattr(watch_reading, "read_recent", lambda *_, **__: reading([Work("w", eight("m1"), STOPPED)]))
+    assert main(["watch", *STEM, "--once"]) == 0
+    assert len(files(home)) == 2 and capsys.readouterr().out
+    assert main(["incidents", "list", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)["incidents"]
+    assert sorted((one["fleet"], one["title"].partition(":")[0]) for one in found) == [("m1", "w"), ("n1, n2", "idle")]
+    assert main(["incidents", "acknowledge", "w"]) == 0
+    named = files(home)[0]
+    assert main(["watch", *STEM, "--once", "--state", str(named)]) == (2 if "n1" in named.name else 0)
 
 
 def test_a_pass_that_fails_is_said_and_the_watch_goes_on(home: Path, monkeypatch, capsys) -> None:
@@ -68,7 +89,7 @@ def test_a_pass_that_fails_is_said_and_the_watch_goes_on(home: Path, monkeypatch
     assert main(["watch", *STEM, "--every", "1m"]) == 0
     said = capsys.readouterr().err
     assert "this pass failed, and is repeated in 1 min: No source." in said and "opened: " in said
-    assert said.rstrip().endswith("stopping")
+    assert said.rstrip().endswith("stopping") and str(files(home)[0]) in said
 
 
 @pytest.mark.parametrize(

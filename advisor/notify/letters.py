@@ -1,0 +1,164 @@
+"""The one builder of letters: a page as a mail (HTML, plain text, files) and as the JSON of a webhook."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import quopri
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ...agent.base.safe_text import clean_text
+from ...rules.base.sanitize import clean
+from ..core.timestamps import day
+from ..render import FORMATS, render
+from ..render.csv import csv_text
+from ..render.html import mail_html
+from ..render.text import mail_text
+from ..views.document.dashboard import NO_DASHBOARD, Dashboard
+from ..views.document.incident_document import incident_document, incident_lines
+from ..views.document.incident_words import Item
+from ..views.document.model import Document
+from ..views.document.reader_commands import NO_COMMANDS, ReaderCommands
+from ..views.document.report_document import NO_LINKS, ReaderLinks, report_document
+from ..views.document.report_story import Story
+from ..watch.settings import WatchSettings
+
+SUBJECT_MAX = 150
+# Bytes: Gmail shows no more than 102 kB of a mail. Only names of thousands of signs come near.
+HTML_MAX = 98_000
+# Bytes of a whole message; quoted-printable and Base64 add a tenth and a third.
+MAIL_MAX, _HEADERS = 250_000, 6_000
+_ROWS = 8  # of each list of a report; teams: four times as many
+_PLAIN_MAX = 64 * 1024
+# Slack cuts a message at 40,000 characters and folds it long before; the mail has the whole letter.
+WEBHOOK_MAX = 3000
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file beside the text. `media_type` as in ``text/csv``."""
+
+    name: str
+    media_type: str
+    data: bytes
+
+    @property
+    def sent_bytes(self) -> int:
+        """Its size within a message: text is quoted, the rest is Base64."""
+        quoted = self.media_type.startswith("text/")
+        return len(quopri.encodestring(self.data)) if quoted else len(base64.encodebytes(self.data))
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One mail's contents, before anybody is addressed. `subject` is one line without control characters; `text` alone
+    is a full report too; `lines`: the short text of a webhook, where it is not `text`."""
+
+    subject: str
+    html: str
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """What the texts on incidents depend on beside them. `dashboard`: its window is that of the message."""
+
+    settings: WatchSettings
+    commands: ReaderCommands = NO_COMMANDS
+    dashboard: Dashboard = NO_DASHBOARD
+
+
+def incident_letter(items: Sequence[Item], team: str, now: float, writing: Writing) -> Letter:
+    """One incident, or a digest of several. `team` empty: the administrators; `now`: Unix seconds."""
+    start = min(item.incident.since for item in items)
+    dashboard = replace(writing.dashboard, team=team, start=min(start, now), end=now)
+    page = incident_document(items, now, writing.settings, writing.commands, dashboard)
+    return _letter(page, lines=incident_lines(items, writing.commands))
+
+
+def report_letter(story: Story, links: ReaderLinks = NO_LINKS) -> Letter:
+    """The mail of a week, with the whole page and the lists as far as a mail has room for them."""
+    rows, files = _ROWS, _files(story)
+    names = [file.name for file in files]
+    letter = _letter(report_document(story, rows, names, links))
+    while len(letter.html.encode()) > HTML_MAX and rows:
+        rows //= 2
+        letter = _letter(report_document(story, rows, names, links))
+    texts = (letter.html, letter.text)
+    room = MAIL_MAX - _HEADERS - sum(len(quopri.encodestring(one.encode("utf-8", "backslashreplace"))) for one in texts)
+    kept: list[Attachment] = []
+    for file in files:
+        if file.sent_bytes <= room:
+            kept.append(file)
+            room -= file.sent_bytes
+    if len(kept) < len(files):
+        letter = _letter(report_document(story, rows, [file.name for file in kept], links))
+    return replace(letter, attachments=tuple(kept))
+
+
+def _letter(page: Document, lines: tuple[str, ...] = ()) -> Letter:
+    return Letter(clean_text(page.title, SUBJECT_MAX), mail_html(page), mail_text(page), lines=lines)
+
+
+def webhook_json(letter: Letter) -> bytes:
+    """A letter for Slack and what understands its JSON, in `WEBHOOK_MAX` characters at most: the subject and the
+    beginning of its text. Nothing in it is a mention, a link or markup."""
+    subject = _escaped(letter.subject).replace("*", "")
+    shown: list[str] = []
+    room = WEBHOOK_MAX - len(subject) - len("**\n```\n...\n```")
+    for line in map(clean, letter.lines or letter.text.splitlines()):
+        escaped = _escaped(line).replace("```", "'''")
+        room -= len(escaped) + 1
+        if room < 0:
+            shown.append("...")
+            break
+        shown.append(escaped)
+    body = "\n".join(shown)
+    return json.dumps({"text": f"*{subject}*\n```\n{body}\n```"}).encode("ascii")
+
+
+def _escaped(text: str) -> str:
+    """The three characters by which Slack begins what is no text (https://docs.slack.dev: formatting text)."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _files(story: Story) -> tuple[Attachment, ...]:
+    """The whole page, the table of teams and the lists, what a reader misses most first."""
+    if story.empty:
+        return ()
+    name, files = f"skuwise-{day(story.advice.start)}", []
+
+    def add(ending: str, form: str, text: str) -> None:
+        data = text.encode("utf-8", "backslashreplace")
+        if len(data) <= _PLAIN_MAX or form == "html":
+            files.append(Attachment(f"{name}{ending}", FORMATS[form][0], data))
+        else:
+            files.append(Attachment(f"{name}{ending}.gz", "application/gzip", gzip.compress(data, mtime=0)))
+
+    add(".html", "html", render(story.advice, "html", team=story.team))
+    if story.teams:
+        rows: list[dict[str, str | float | int | None]] = [
+            {
+                "team": clean(row.team) if row.team is not None else None, "workloads": row.workloads,
+                "moves": row.moves, "gpu_hours": row.gpu_hours.now, "gpu_hours_before": row.gpu_hours.before,
+                "cost_usd": row.cost_usd.now, "cost_usd_before": row.cost_usd.before, "wasted_usd": row.wasted_usd,
+                "slowed_usd": row.slowed_usd, "recoverable_usd_per_month": row.recoverable_usd_per_month,
+            }
+            for row in story.teams
+        ]  # fmt: skip
+        add("-teams.csv", "csv", csv_text(tuple(rows[0]), rows))
+        add("-teams.json", "json", json.dumps({"teams": rows}, indent=2, allow_nan=False) + "\n")
+    for form in ("csv", "json"):
+        add(FORMATS[form][1], form, render(story.advice, form))
+    return tuple(files)
+
+
+def preview_index(teams: Sequence[str], names: Sequence[str]) -> str:
+    """Each team with its mail and its page, as CSV: a file's name does not say whose it is. `names`: of the files,
+    without their endings; the fleet's report has the team ""."""
+    rows = [{"team": t, "mail": f"{n}.eml", "page": f"{n}.html"} for t, n in zip(teams, names, strict=True)]
+    return csv_text(("team", "mail", "page"), rows)

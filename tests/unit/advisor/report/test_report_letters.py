@@ -1,0 +1,160 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportCallIssue=false, reportOptionalOperand=false
+"""The letter of a week: what it tells, and that names from outside are text and nothing else."""
+
+import base64
+import io
+import re
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import matplotlib.image
+import pytest
+from skuwise.advisor.core.advice_types import Decision, Reconciliation
+from skuwise.advisor.core.worth import marked
+from skuwise.advisor.notify.by_team import split_by_team
+from skuwise.advisor.notify.letters import HTML_MAX, MAIL_MAX, SUBJECT_MAX, report_letter
+from skuwise.advisor.notify.mime import NOBODY, Envelope, compose
+from skuwise.advisor.views.aggregates import DRAINED, NO_WORKLOAD, NOT_OBSERVED, holdings, hours_by_kind
+from skuwise.advisor.views.document.reader_commands import ReaderCommands
+from skuwise.advisor.views.document.report_document import ReaderLinks
+from skuwise.advisor.views.document.report_story import story_of
+from skuwise.tests.support.golden_files import golden
+from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet, outcome, unpriced
+
+LINKS = ReaderLinks(ReaderCommands("skuwise", state="--state /s.db"))
+HOSTILE = (
+    "<script>alert(1)</script>", "\" onload=\"x", "a\r\nBcc: all@example.org", "=cmd|' /C calc'!A0", "\u202egnp.exe",
+    "\x1b[31mred\x1b[0m", "{{ 7 * 7 }}", "{% raw %}", "&amp;&#x3c;", "'; --", "\ud800", "$x^2$", "-- \nsignature",
+    "</td></tr></table>", "<!--[if mso]>", "x" * 10_000, "\U0001f600" * 5000, '"&<>' * 2500,
+)  # fmt: skip
+
+
+def letter(advice=None, before=None, **changes):
+    return report_letter(story_of(fleet() if advice is None else advice, before, **changes), LINKS)
+
+
+def sent(made):
+    return compose(made, Envelope(NOBODY, ("a@example.org",)), message_id="<1@example.org>", date=END)
+
+
+class Tags(HTMLParser):
+    """Every tag with its attributes, but for what keeps a figure whole."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags = []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags += [(tag, dict(attrs))] if tag != "span" else []
+
+
+def test_the_mail_of_a_week_reads_as_it_did_and_html_has_the_same_order():
+    freed = outcome(
+        "r-3", predicted_saving_usd_per_month=None, predicted_freed_gpu_hours_per_month=700.0,
+        realised_saving_usd_per_month=None, realised_freed_gpu_hours_per_month=650.0, realised_time_ratio=1.05,
+    )  # fmt: skip
+    waits = outcome("r-2", realised_saving_usd_per_month=None, reason_missing="not done yet")
+    back = outcome("r-4", "chat-9", state="regressed", why="It holds 16 GPUs again.")
+    told = {"before": fleet(end=END - WEEK, scale=0.5), "outcomes": (outcome(), waits, freed, back)}
+    made = letter(teams=split_by_team(fleet(), by_namespace), told=frozenset({"r-w-1-1"}), **told)
+    text = f"{made.subject}\n\n{made.text}"
+    assert text == golden("letters/week.txt", text)
+    lines, order = text.splitlines(), re.findall(r"<h2[^>]*>([^<]*)</h2>", made.html)
+    assert len(order) == 5 and [one for one, under in pairwise(lines) if under and not under.strip("-")][:5] == order
+
+
+def test_ten_recommendations_with_their_commands_and_the_rest_counted():
+    advice = fleet(8, 2)
+    taken = replace(advice.recommendations[0], decision=Decision("accepted", END, "ann"))
+    advice = marked(replace(advice, recommendations=(taken, *advice.recommendations[1:])))
+    story = story_of(advice, told=frozenset({"r-w-1-1"}))
+    made = report_letter(story, LINKS)
+    commands = re.findall(r"skuwise ledger accept (\S+) --state /s.db", made.text)
+    listed = [row.recommendation for row in story.listed[:10]]
+    assert commands == [r.id for r in listed if r.decision is None] and len(commands) >= 9
+    assert set(story.proposed) == set(commands) - {"r-w-1-1"} and made.text.count("in an earlier report") == 1
+    assert "Not shown: 6 more" in " ".join(made.text.split())
+
+
+def test_a_mail_has_the_whole_page_and_lists_as_far_as_there_is_room():
+    made = letter(teams=split_by_team(fleet(), by_namespace))
+    name = "skuwise-2026-11-09"
+    ends = (".html", "-teams.csv", "-teams.json", ".csv", ".json")
+    assert [file.name for file in made.attachments] == [f"{name}{end}" for end in ends]
+    assert (
+        b"Method and reconciliation" in made.attachments[0].data and "Method and" not in made.text.partition("Evid")[0]
+    )
+    large = letter(fleet(60, 4), teams=split_by_team(fleet(60, 4), by_namespace))
+    names = [file.name for file in large.attachments]
+    assert f"{name}.html" not in names and f"{name}.csv.gz" in names and names[0] in " ".join(large.text.split())
+    assert all(len(sent(one)) <= MAIL_MAX and len(one.html) < HTML_MAX for one in (made, large))
+
+
+def test_without_prices_hours_are_told_and_no_dollar_is():
+    made = letter(unpriced(fleet()), unpriced(fleet(end=END - WEEK)))
+    assert "$" not in made.subject + made.text + made.html and "5,840 GPU-hours/month" in made.text
+
+
+def test_a_team_is_told_of_its_own_only():
+    made = letter(split_by_team(fleet(3, 3), by_namespace)["team-001"], team="team-001")
+    told = made.html + made.text + "".join(a.data.decode() for a in made.attachments)
+    assert "chat-1-0" in told and not re.search(r"chat-[02]-|team-00[02]|node-[02]-", told)
+    assert "the hours that the team's workloads held alone" in made.attachments[0].data.decode().replace("&#39;", "'")
+    assert not any("teams" in a.name for a in made.attachments)
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text)[:20])
+def test_hostile_names_are_text_and_nothing_else(text):
+    calm, odd = (letter(fleet(2, 2, name=lambda n, t=t: t + n), team=t) for t in ("calm", text))
+    # Long ones leave no room for some files, and their sentences are away: nothing is there beside.
+    assert not Counter(tag for tag, _ in Tags(odd.html).tags) - Counter(tag for tag, _ in Tags(calm.html).tags)
+    for _, attributes in Tags(odd.html).tags:
+        assert not any(name.startswith("on") for name in attributes)
+        assert "src" not in attributes
+    assert odd.subject.isprintable() and len(odd.subject) <= SUBJECT_MAX
+    for line in odd.text.splitlines():
+        assert line.isprintable() and len(line) <= 72
+    assert len(odd.html.encode()) <= HTML_MAX and len(odd.text) < 20_000 and len(sent(odd)) <= MAIL_MAX
+
+
+def test_charts_are_pictures_of_the_page_with_their_figures_in_words():
+    html = letter().attachments[0].data.decode()
+    images = [attributes for tag, attributes in Tags(html).tags if tag == "img"]
+    assert [one["alt"].partition(":")[0] for one in images] == ["GPU-hours by kind", "Fabric cost", "Cost breakdown"]
+    for one in images:
+        pixels = matplotlib.image.imread(io.BytesIO(base64.b64decode(one["src"].partition(",")[2])))
+        assert re.search(r"\d", one["alt"])
+        assert (pixels[..., 3].min(), pixels[..., 3].max()) == (0.0, 1.0)  # a ground that shows through
+
+
+def test_the_week_is_held_against_the_one_before():
+    story = story_of(fleet(2, 2), fleet(2, 2, end=END - WEEK, scale=0.5))
+    assert story.gpu_hours.words == "+100 % on last week"
+    assert story_of(fleet(2, 2), None).gpu_hours.words == ""
+
+
+def test_hours_of_no_workload_are_those_of_the_accounting_however_gpus_are_shared():
+    advice = fleet(1, 2)
+    held = advice.summary.gpu_hours
+    uses = Reconciliation(held, 0.0, 0.0, 500.0, 40.0, 0.0, held + 540.0)
+    roomy = replace(advice, summary=replace(advice.summary, gpu_hours=held + 540.0, gpu_hours_by_use=uses))
+    shared = replace(roomy, workloads=tuple(replace(w, shared=True) for w in roomy.workloads))
+    for one in (roomy, shared):
+        told = hours_by_kind(one)
+        assert (told[NO_WORKLOAD], told[DRAINED]) == (pytest.approx(500.0), pytest.approx(40.0))
+        assert NOT_OBSERVED not in told
+    assert NO_WORKLOAD not in hours_by_kind(advice)
+
+
+def test_idle_gpus_are_summed_by_owner_and_unpriced_ones_are_not_free():
+    advice = fleet(2, 2)
+    bare = replace(advice.findings[1], id="f-bare", rule="idle", workload=None, nodes=("n9",), cost_usd=None)
+    held = [replace(f, workload=advice.workloads[1].id) for f in advice.findings if f.rule == "held-idle"]
+    told = {h.owner: h for h in holdings(replace(advice, findings=(bare, *held)))}
+    assert told[None].names == ("n9",) and told[None].cost_usd is None
+    owner = told["user ann, namespace team-000"]
+    assert owner.gpu_hours == pytest.approx(2 * 8 * 168)
+    assert owner.cost_usd == pytest.approx(sum(f.cost_usd for f in held))
