@@ -54,18 +54,17 @@ def incidents() -> None:
 @_state
 def list_(every: bool, form: str, state: Path | None) -> int:
     """List open incidents, the most severe and expensive first."""
-    now, values, texts, known = time.time(), [], [], _listed(state)
-    for one, found in known:
-        shown = [each for each in found if every or each.resolved_at is None]
-        values += [(each, {"fleet": one.fleet, **as_dict(each, now)}) for each in shown]
-        heading = f"{clean(one.fleet or str(one.state.path))}\n" if len(known) > 1 else ""
-        texts.append(heading + as_table(shown, len(found) - len(shown), now))
+    known, now = _listed(state), time.time()
+    wanted = {one.id: (file, one) for file, found in known for one in found if every or one.resolved_at is None}
     if form == "json":
-        of = {id(each): value for each, value in values}
-        ordered = [of[id(each)] for each in by_urgency(each for each, _ in values)]
-        write_json({"schema": "skuwise.incidents/1", "incidents": ordered})
-    else:
-        write_stdout("\n".join(texts))
+        shown = by_urgency(one for _, one in wanted.values())
+        values = [{"fleet": wanted[one.id][0].fleet, **as_dict(one, now)} for one in shown]
+        write_json({"schema": "skuwise.incidents/1", "incidents": values})
+        return EXIT_DONE
+    for file, found in known:
+        shown = [one for one in found if one.id in wanted]
+        heading = f"{clean(file.fleet or str(file.state.path))}\n" if len(known) > 1 else ""
+        write_stdout(f"{heading}{as_table(shown, len(found) - len(shown), now)}")
     return EXIT_DONE
 
 
@@ -104,11 +103,7 @@ def acknowledge(incident: str, by: str | None, state: Path | None) -> int:
     return EXIT_DONE
 
 
-@_command(
-    epilog=examples(
-        "skuwise incidents snooze i-5603c79e --until 8h", "skuwise incidents snooze i-5603c79e --until 2027-01-15"
-    )
-)
+@_command(epilog=examples("skuwise incidents snooze i-5603c79e --until 8h"))
 @click.option("--until", required=True, metavar="WHEN", help=f"end of the snooze: {UNTIL_HINT}")
 def snooze(incident: str, until: str, state: Path | None) -> int:
     """Stop the reminders of an incident until a date."""

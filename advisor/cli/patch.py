@@ -12,8 +12,8 @@ from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.files import read_bounded
 from ...rules.base.output import say, write_stdout, write_whole
 from ...rules.base.sanitize import clean
-from ...rules.base.typed_again import program, typed_with
-from .ledger.entries import add_id, find_entry, open_ledgers
+from ...rules.base.typed_again import program
+from .ledger.entries import add_id, find_entry
 
 if TYPE_CHECKING:
     from ..state.ledger import LedgerEntry
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     from ..patches.build import patch_for, with_heads  # noqa: PLC0415
     from ..patches.change import GivenFile  # noqa: PLC0415
 
-    _, entry = find_entry(open_ledgers(options), options.id, typed_with(options, options.id))
+    _, entry = find_entry(options)
     _check_state(entry, options, time.time())
     typed = {name: getattr(options, name) for name in _VALUES}
     if options.manifest is not None:

@@ -76,7 +76,12 @@ def state_for(options: argparse.Namespace, fleet: Fleet) -> State:
     """The state file of a fleet, which may not be there yet: the named one, else the fleet's own. Raises UsageError
     where there is no home for one, StoreError."""
     named = named_state(options)
-    return State(named) if named is not None else _own(fleet)
+    if named is not None:
+        return State(named)
+    state, warnings = state_of(_home(), fleet)
+    for sentence in warnings:
+        say(sentence)
+    return state
 
 
 def known_states(options: argparse.Namespace) -> list[KnownState]:
@@ -85,26 +90,27 @@ def known_states(options: argparse.Namespace) -> list[KnownState]:
     Among several, what cannot be read is said and left out. Raises NothingToDo where there is none, UsageError where
     there is no home for one, StoreError.
     """
-    named = named_state(options)
-    if named is not None:
-        paths = [named] if named.exists() else []
-    elif options.db or options.prometheus:
-        named = _of_source(options)
-        paths = [named]
-    else:
-        paths = state_files(_home())
+    path, has_source = named_state(options), bool(options.db or options.prometheus)
+    if path is None and has_source:
+        from ...rules.catalog.loader import load_catalog  # noqa: PLC0415 - read where it is needed
+        from ..core.fleet_identity import fleet_of  # noqa: PLC0415
+
+        source = source_of(options, lambda _: None, 1)
+        frame = source.read(load_catalog(), since=IDENTITY_SECONDS, until=None, now=time.time())
+        path = state_for(options, fleet_of(frame)).path
+    paths = state_files(_home()) if path is None else [path] if path.exists() else []
     found: list[KnownState] = []
-    for path in paths:
+    for state in map(State, paths):
         try:
-            with State(path).reading() as db:
-                found.append(KnownState(State(path), names_of(fleets_in(db)) or None))
+            with state.reading() as db:
+                found.append(KnownState(state, names_of(fleets_in(db)) or None))
         except StoreError as error:
             if len(paths) == 1:
                 raise
             say(f"left out: {clean(str(error))}")
     if not found:
-        where = clean(str(named or _home()))
-        raise NothingToDo(f"No state file at {where} yet.", f"Run '{program()} advise' to create one.")
+        advise = f"{program()} advise {source_arguments(options) if has_source else ''}".rstrip()
+        raise NothingToDo(f"No state file at {clean(str(path or _home()))} yet.", f"Run '{advise}' to create one.")
     return found
 
 
@@ -113,23 +119,3 @@ def _home() -> Path:
     if home is None:
         raise UsageError("No home folder for a state file.", "Set --state PATH.")
     return home
-
-
-def _own(fleet: Fleet) -> State:
-    state, warnings = state_of(_home(), fleet)
-    for sentence in warnings:
-        say(sentence)
-    return state
-
-
-def _of_source(options: argparse.Namespace) -> Path:
-    from ...rules.catalog.loader import load_catalog  # noqa: PLC0415 - read where it is needed
-    from ..core.fleet_identity import fleet_of  # noqa: PLC0415
-
-    source = source_of(options, lambda _: None, 1)
-    frame = source.read(load_catalog(), since=IDENTITY_SECONDS, until=None, now=time.time())
-    path = _own(fleet_of(frame)).path
-    if not path.exists():
-        again = f"Run '{program()} advise {source_arguments(options)}' to begin it."
-        raise NothingToDo("This fleet has no state file yet.", again)
-    return path

@@ -154,14 +154,16 @@ class _Watcher:
 
     def _notify(self, state: State) -> bool:
         """Tell people what is new; whether something failed, which was said."""
-        from ..notify.incidents import notify, notify_run  # noqa: PLC0415
+        from ..notify.incidents import NotifyRun, notify  # noqa: PLC0415
+        from ..notify.routes import routes_of  # noqa: PLC0415
         from ..notify.sending import Clocks  # noqa: PLC0415
 
-        commands = reader_commands(self._options, load_mail_settings(os.environ), socket.gethostname())
+        report = load_mail_settings(os.environ)
+        commands = reader_commands(self._options, report, socket.gethostname())
         told = notify(
-            notify_run(
-                os.environ, self._settings, state, Clocks(SystemClock().now, time.sleep), say,
-                teams=self._options.teams, commands=commands,
+            NotifyRun(
+                routes_of(report, self._options.teams), report, self._settings, state,
+                Clocks(SystemClock().now, time.sleep), say, os.environ, commands,
             )
         )  # fmt: skip
         for line in (*map(str, told.faults), *(f"refused for good: {one}" for one in told.refused)):

@@ -14,7 +14,6 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 
 from sqlite_utils import Database
 
@@ -29,13 +28,13 @@ from ..views.document.dashboard import Dashboard
 from ..views.document.incident_words import Item, ItemKind
 from ..views.document.reader_commands import NO_COMMANDS, ReaderCommands
 from ..watch.settings import WatchSettings
-from .alertmanager import check_alertmanager, post_alerts
+from .alertmanager import post_alerts
 from .alerts import alerts_of
 from .letters import Letter, Writing, incident_letter
 from .messages import message_to
-from .routes import Recipient, Routes, routes_of
+from .routes import Recipient, Routes
 from .sending import Clocks, Tally, carriers_of, send_due
-from .settings import ReportSettings, load_mail_settings
+from .settings import ReportSettings
 
 BATCH = "watch-"  # how the batches of the watch begin
 # What the administrators are told of, whichever team it concerns: only they can fix it.
@@ -48,8 +47,8 @@ Events = Sequence[tuple[IncidentEvent, Incident]]
 
 @dataclass(frozen=True)
 class NotifyRun:
-    """What a pass works with. `report`: servers and addresses; `watch`: what is sent, and when; `say`: prints a line of
-    progress; `commands`: how readers run skuwise on the telemetry that is watched."""
+    """What a pass works with. `routes`: of `routes_of`; `report`: servers; `watch`: what is sent, and when; `say`: prints a
+    line of progress; `commands`: how readers run skuwise on the telemetry that is watched."""
 
     routes: Routes
     report: ReportSettings
@@ -74,24 +73,6 @@ class NotifyRun:
         platform = name is None or incident.sighting.kind in _PLATFORM
         teams = [team for team in self.routes.teams if team.name == name] + [self.routes.fleet] * platform
         return tuple(recipient for team in teams for recipient in team.recipients)
-
-
-def notify_run(
-    environ: Mapping[str, str],
-    watch: WatchSettings,
-    state: State,
-    clocks: Clocks,
-    say: Callable[[str], None],
-    *,
-    teams: Path | None = None,
-    commands: ReaderCommands = NO_COMMANDS,
-) -> NotifyRun:
-    """What the settings configure. `teams`: a routes file in place of ``report.teams``. Raises UsageError for settings,
-    routes or an address of an Alertmanager that cannot be used."""
-    report = load_mail_settings(environ)
-    if watch.alertmanager_url:
-        check_alertmanager(watch.alertmanager_url)
-    return NotifyRun(routes_of(report, teams), report, watch, state, clocks, say, environ, commands)
 
 
 @dataclass(frozen=True, slots=True)

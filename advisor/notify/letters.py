@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from ...agent.base.safe_text import clean_text
 from ...rules.base.sanitize import clean
 from ..core.timestamps import day
+from ..core.worth import selected
 from ..render import FORMATS, render
 from ..render.csv import csv_text
 from ..render.html import mail_html
@@ -22,7 +23,7 @@ from ..views.document.incident_words import Item
 from ..views.document.model import Document
 from ..views.document.reader_commands import NO_COMMANDS, ReaderCommands
 from ..views.document.report_document import NO_LINKS, ReaderLinks, report_document
-from ..views.document.report_story import Story
+from ..views.document.report_story import Story, TeamRow
 from ..watch.settings import WatchSettings
 
 SUBJECT_MAX = 150
@@ -141,20 +142,23 @@ def _files(story: Story) -> tuple[Attachment, ...]:
 
     add(".html", "html", render(story.advice, "html", team=story.team))
     if story.teams:
-        rows: list[dict[str, str | float | int | None]] = [
-            {
-                "team": clean(row.team) if row.team is not None else None, "workloads": row.workloads,
-                "moves": row.moves, "gpu_hours": row.gpu_hours.now, "gpu_hours_before": row.gpu_hours.before,
-                "cost_usd": row.cost_usd.now, "cost_usd_before": row.cost_usd.before, "wasted_usd": row.wasted_usd,
-                "slowed_usd": row.slowed_usd, "recoverable_usd_per_month": row.recoverable_usd_per_month,
-            }
-            for row in story.teams
-        ]  # fmt: skip
+        rows = [_team_values(row) for row in story.teams]
         add("-teams.csv", "csv", csv_text(tuple(rows[0]), rows))
         add("-teams.json", "json", json.dumps({"teams": rows}, indent=2, allow_nan=False) + "\n")
     for form in ("csv", "json"):
         add(FORMATS[form][1], form, render(story.advice, form))
     return tuple(files)
+
+
+def _team_values(row: TeamRow) -> dict[str, str | float | int | None]:
+    s, was = row.part.summary, row.before.summary if row.before is not None else None
+    return {
+        "team": clean(row.team) if row.team is not None else None, "workloads": len(row.part.workloads),
+        "moves": len(selected(row.part).shown), "gpu_hours": s.gpu_hours,
+        "gpu_hours_before": was.gpu_hours if was else None, "cost_usd": s.cost_usd,
+        "cost_usd_before": was.cost_usd if was else None, "wasted_usd": s.wasted_usd, "slowed_usd": s.slowed_usd,
+        "recoverable_usd_per_month": s.recoverable_usd_per_month,
+    }  # fmt: skip
 
 
 def preview_index(teams: Sequence[str], names: Sequence[str]) -> str:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 
 from sqlite_utils import Database
@@ -25,24 +24,9 @@ _RENAMED_SHARE = 0.5
 _LABEL = re.compile(r"\s*([a-zA-Z_][a-zA-Z0-9_]*)")
 
 
-@dataclass(frozen=True, slots=True)
-class KnownFleet:
-    """A fleet that a state file was written for; the fields are those of `Fleet`. `last_seen`: end of the newest
-    telemetry (Unix seconds)."""
-
-    name: str
-    simulated: bool
-    match: tuple[str, ...]
-    clusters: frozenset[str]
-    members: Mapping[str, str]
-    server: str
-    labels: Mapping[str, str]
-    last_seen: float
-
-
-def is_same(fleet: Fleet, known: KnownFleet) -> bool:
+def is_same(fleet: Fleet, known: Fleet) -> bool:
     """Whether a source shows the fleet that is recorded, whatever part of it was asked for."""
-    common = _shared_gpus(fleet, known)
+    common = len(fleet.members.keys() & known.members.keys())
     if fleet.simulated != known.simulated:
         return False
     if fleet.simulated:
@@ -54,7 +38,7 @@ def is_same(fleet: Fleet, known: KnownFleet) -> bool:
     if common:
         return True
     # A server that names itself keeps its name when all nodes are replaced. Within one window both would be seen.
-    return bool(fleet.labels) and fleet.labels == known.labels and known.last_seen < fleet.start
+    return bool(fleet.labels) and fleet.labels == known.labels and known.end < fleet.start
 
 
 def refuse_others(db: Database, fleet: Fleet, path: Path) -> None:
@@ -76,26 +60,29 @@ def refuse_others(db: Database, fleet: Fleet, path: Path) -> None:
         )
 
 
-def names_of(fleets: Iterable[KnownFleet]) -> str:
+def names_of(fleets: Iterable[Fleet]) -> str:
     """The names of fleets for people, each with what of it was asked for."""
     return clean("; ".join(f.name + (f" ({', '.join(f.match)})" if f.match else "") for f in fleets))
 
 
-def fleets_in(db: Database) -> tuple[KnownFleet, ...]:
-    """The fleets that the file was written for; empty: none was noted yet."""
+def fleets_in(db: Database) -> tuple[Fleet, ...]:
+    """The fleets that the file was written for, as they were seen so far; empty: none was noted yet."""
     members: dict[str, dict[str, str]] = {}
     for row in rows(db, "SELECT fleet, member, node FROM fleet_members"):
         members.setdefault(row["fleet"], {})[row["member"]] = row["node"]
     return tuple(
-        KnownFleet(
+        Fleet(
             name=row["name"],
             simulated=bool(row["simulated"]),
             match=from_json(tuple[str, ...], row["match"]),
             clusters=from_json(frozenset[str], row["clusters"]),
             members=members.get(row["id"], {}),
+            nodes=frozenset(members.get(row["id"], {}).values()),
+            sources=frozenset(),
             server=row["server"],
             labels=from_json(dict[str, str], row["labels"]),
-            last_seen=row["last_seen"],
+            start=row["first_seen"],
+            end=row["last_seen"],
         )
         for row in rows(db, "SELECT * FROM fleets ORDER BY id")
     )
@@ -158,7 +145,7 @@ def state_of(folder: Path, fleet: Fleet) -> tuple[State, tuple[str, ...]]:
             taken.remove(path)  # another process is beginning it, or was killed when it did
         for known in fleets:
             if known.match == fleet.match and is_same(fleet, known):
-                candidates.append((_shared_gpus(fleet, known), known.last_seen, path))
+                candidates.append((len(fleet.members.keys() & known.members.keys()), known.end, path))
     if candidates:
         return State(max(candidates)[2]), tuple(warnings)
     if unreadable is not None:
@@ -177,10 +164,6 @@ def file_stem(fleet: Fleet) -> str:
     readable = re.sub(r"[^a-z0-9]+", "-", " ".join((fleet.name, *fleet.match)).lower()).strip("-")[:40].rstrip("-")
     identity = sorted(fleet.clusters) if fleet.clusters and not fleet.simulated else sorted(fleet.members)
     return f"{readable or 'fleet'}-{_digest([fleet.simulated, fleet.match, identity], 8)}"
-
-
-def _shared_gpus(fleet: Fleet, known: KnownFleet) -> int:
-    return len(fleet.members.keys() & known.members.keys())
 
 
 def _digest(value: object, length: int) -> str:

@@ -43,7 +43,6 @@ class MoveOutcome:
 
     id: str
     about: str
-    action: str
     from_config: str
     to_config: str
     state: DecisionState
@@ -53,7 +52,6 @@ class MoveOutcome:
     realised_saving_usd_per_month: float | None
     predicted_time_ratio: Interval | None
     realised_time_ratio: float | None
-    realisation: str
     why: str
     reason_missing: str | None
     predicted_freed_gpu_hours_per_month: float = 0.0
@@ -82,7 +80,6 @@ def move_outcomes(entries: Iterable[LedgerEntry], now: float) -> tuple[MoveOutco
             MoveOutcome(
                 id=r.id,
                 about=entry.about,
-                action=r.action,
                 from_config=configuration_words(r.source),
                 to_config=configuration_words(r.target),
                 state=state,
@@ -92,7 +89,6 @@ def move_outcomes(entries: Iterable[LedgerEntry], now: float) -> tuple[MoveOutco
                 realised_saving_usd_per_month=measured.saving_usd_per_month if measured else None,
                 predicted_time_ratio=snapshot.time_ratio if snapshot else None,
                 realised_time_ratio=measured.time_ratio if measured else None,
-                realisation=r.realisation,
                 why=last.why or "",
                 reason_missing=missing,
                 predicted_freed_gpu_hours_per_month=r.freed_gpu_hours_per_month,

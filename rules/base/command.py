@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
 from typing import NamedTuple
 
 
@@ -21,11 +19,3 @@ class Command(NamedTuple):
     extra: str = ""
     runs_long: bool = False
     is_click: bool = False
-
-
-class Subcommand(NamedTuple):
-    """One of several commands of a module, with what the module of a single command has."""
-
-    configure: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
-    EXAMPLES: tuple[str, ...] = ()

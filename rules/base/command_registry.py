@@ -135,8 +135,8 @@ def configure_command(parser: argparse.ArgumentParser, command: Command) -> None
     Raises TypeError for a module that is no command.
     """
     path, _, name = command.module.partition(":")
-    module = importlib.import_module(path)
-    module = getattr(module, name) if name else module
+    module: Any = importlib.import_module(path)
+    module = getattr(module, name, module)
     group = getattr(module, "COMMANDS", None)
     examples = examples_text(getattr(module, "EXAMPLES", ()))
     if group is not None:

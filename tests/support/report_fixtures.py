@@ -110,10 +110,10 @@ def way(saving: float | tuple[float, float, float] | None = None, freed: float =
 def outcome(id_: str = "r-1", about: str = "chat-0-0", **changes: Any) -> MoveOutcome:
     """What came of a move that was done."""
     values: dict[str, Any] = {
-        "id": id_, "about": about, "action": "move-sku", "from_config": "8 x a", "to_config": "8 x b", "state": "done",
+        "id": id_, "about": about, "from_config": "8 x a", "to_config": "8 x b", "state": "done",
         "accepted_at": END - WEEK, "done_at": END, "predicted_saving_usd_per_month": Interval(900.0, 1000.0, 1100.0),
         "realised_saving_usd_per_month": 950.0, "predicted_time_ratio": None, "realised_time_ratio": None,
-        "realisation": "cash-now", "why": "seen", "reason_missing": None,
+        "why": "seen", "reason_missing": None,
     }  # fmt: skip
     return MoveOutcome(**{**values, **changes})
 

@@ -7,17 +7,17 @@ import getpass
 import os
 import time
 from functools import partial
+from types import SimpleNamespace
 
-from ....rules.base.command import Subcommand
 from ....rules.base.errors import EXIT_DONE, UsageError
 from ....rules.base.output import say
 from ....rules.base.sanitize import clean
-from ....rules.base.typed_again import program, typed_with
+from ....rules.base.typed_again import program
 from ...core.timestamps import minute, parse_moment
 from ...state import ledger
 from ...state.file import sqlite_text
 from ...state.ledger import Act, LedgerEvent
-from .entries import add_id, find_entry, open_ledgers, place_arguments
+from .entries import add_id, find_entry, place_arguments
 
 _TYPED_MAX = 2000
 
@@ -35,7 +35,7 @@ def _decide(options: argparse.Namespace, act: Act) -> int:
     knows the clock and the user. Raises UsageError for one that is taken back where there is none."""
     now, until = time.time(), parse_moment(options.until) if act == "snoozed" else None
     event = decision_event(act, now, options.by, until, options.why)
-    state, entry = find_entry(open_ledgers(options), options.id, typed_with(options, options.id))
+    state, entry = find_entry(options)
     r, standing = entry.recommendation, entry.decision(now).state
     if act == "reopened" and standing not in ("accepted", "dismissed", "snoozed"):
         raise UsageError(
@@ -78,8 +78,8 @@ def typed_text(text: str | None) -> str | None:
     return sqlite_text((text or "").strip()[:_TYPED_MAX]) or None
 
 
-def _command(act: Act, example: str) -> Subcommand:
-    return Subcommand(partial(_configure, act=act), partial(_decide, act=act), (example,))
+def _command(act: Act, example: str) -> SimpleNamespace:
+    return SimpleNamespace(configure=partial(_configure, act=act), run=partial(_decide, act=act), EXAMPLES=(example,))
 
 
 accept = _command("accepted", "skuwise ledger accept r-5603c79e --by ann")

@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import shlex
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 
-from ....rules.base.command import Subcommand
 from ....rules.base.errors import EXIT_DONE, NothingToDo, UsageError
 from ....rules.base.output import write_json, write_stdout
 from ....rules.base.sanitize import clean
@@ -22,19 +20,10 @@ from ...state.ledger import LedgerEntry
 from ...views.document.ledger_words import STATES, as_dict, as_text, entry_text
 from ..output import terminal_width
 from ..source_options import add_source_choice, source_arguments
-from ..state_options import add_state, known_states
+from ..state_options import KnownState, add_state, known_states
 
 SCHEMA = "skuwise.ledger/1"
 _SHOW_WIDTH_MAX = 120
-
-
-@dataclass(frozen=True, slots=True)
-class FleetLedger:
-    """The ledger of one state file. `fleet`: its name for people; None: none was noted."""
-
-    state: State
-    fleet: str | None
-    entries: tuple[LedgerEntry, ...]
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
@@ -57,22 +46,20 @@ def place_arguments(options: argparse.Namespace) -> str:
     return source_arguments(options) if options.db or options.prometheus else ""
 
 
-def open_ledgers(options: argparse.Namespace) -> list[FleetLedger]:
-    """The ledger that was asked for, or those of all fleets. Raises as `known_states`."""
-    found: list[FleetLedger] = []
+def open_ledgers(options: argparse.Namespace) -> list[tuple[KnownState, tuple[LedgerEntry, ...]]]:
+    """The ledger that was asked for, or those of all fleets, with its state file. Raises as `known_states`."""
+    found: list[tuple[KnownState, tuple[LedgerEntry, ...]]] = []
     for known in known_states(options):
         with known.state.reading() as db:
-            found.append(FleetLedger(known.state, known.fleet, ledger.entries(db)))
+            found.append((known, ledger.entries(db)))
     return found
 
 
-def find_entry(ledgers: Sequence[FleetLedger], asked: str, command: Callable[[str], str]) -> tuple[State, LedgerEntry]:
-    """The entry of an id or its beginning, of a workload's or node's name, or of ``name@node``; and its state file.
-
-    `command` gives the command line for an id, for the list of candidates. Raises AmbiguousError for several,
-    UsageError for none, NothingToDo where the ledger is empty.
-    """
-    entries = [(one.state, entry) for one in ledgers for entry in one.entries]
+def find_entry(options: argparse.Namespace) -> tuple[State, LedgerEntry]:
+    """The entry of an id or its beginning, of a workload's or node's name, or of ``name@node``, as `add_id`'s options
+    ask; and its state file. Raises AmbiguousError for several, UsageError for none, NothingToDo where the ledger is
+    empty."""
+    asked, entries = options.id, [(known.state, entry) for known, own in open_ledgers(options) for entry in own]
     if not entries:
         raise NothingToDo("The ledger is empty.", f"Run '{program()} advise' to record recommendations.")
     names: dict[str, Named] = {}
@@ -86,7 +73,7 @@ def find_entry(ledgers: Sequence[FleetLedger], asked: str, command: Callable[[st
     if not found:
         raise unknown(asked, candidates, "in the ledger", f"'{program()} ledger list --all' lists every ID.")
     if len(found) > 1:
-        raise AmbiguousError(asked, found, command)
+        raise AmbiguousError(asked, found, typed_with(options, asked))
     same = [pair for pair in entries if pair[1].recommendation.id == found[0].id]
     if len(same) > 1:
         raise UsageError(
@@ -119,12 +106,12 @@ def _list(options: argparse.Namespace) -> int:
 
     now, width = time.time(), terminal_width()
     ledgers, texts, values = open_ledgers(options), [], []
-    for one in ledgers:
-        shown = [entry for entry in one.entries if is_listed(entry)]
-        values += [as_dict(entry, now) | {"fleet": one.fleet} for entry in shown]
-        path = clean(str(one.state.path))
-        heading = f"Fleet {one.fleet or 'unknown'} ({path})\n" if len(ledgers) > 1 else ""
-        texts.append(heading + as_text(shown, len(one.entries) - len(shown), now, width))
+    for known, entries in ledgers:
+        shown = [entry for entry in entries if is_listed(entry)]
+        values += [as_dict(entry, now) | {"fleet": known.fleet} for entry in shown]
+        path = clean(str(known.state.path))
+        heading = f"Fleet {known.fleet or 'unknown'} ({path})\n" if len(ledgers) > 1 else ""
+        texts.append(heading + as_text(shown, len(entries) - len(shown), now, width))
     if options.format == "json":
         write_json({"schema": SCHEMA, "recommendations": values})
     else:
@@ -133,12 +120,13 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    _, entry = find_entry(open_ledgers(options), options.id, typed_with(options, options.id))
+    _, entry = find_entry(options)
     write_stdout(entry_text(entry, time.time(), terminal_width(_SHOW_WIDTH_MAX)))
     return EXIT_DONE
 
 
-list_command = Subcommand(
-    _configure_list, _list, ("skuwise ledger list", "skuwise ledger list --status accepted --format json")
-)
-show_command = Subcommand(add_id, _show, ("skuwise ledger show r-5603c79e",))
+list_command = SimpleNamespace(
+    configure=_configure_list, run=_list,
+    EXAMPLES=("skuwise ledger list", "skuwise ledger list --status accepted --format json"),
+)  # fmt: skip
+show_command = SimpleNamespace(configure=add_id, run=_show, EXAMPLES=("skuwise ledger show r-5603c79e",))

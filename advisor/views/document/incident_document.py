@@ -10,29 +10,9 @@ from ...core.formatting import NONE, counted, evidence_words, hours, usd
 from ...core.incident_types import Incident
 from ...core.timestamps import minute, span
 from ...watch.settings import WatchSettings
+from . import incident_words as say
 from .dashboard import NO_DASHBOARD, Dashboard
-from .incident_words import (
-    BRAND,
-    PREFIXES,
-    SUBJECT_MAX,
-    Item,
-    ItemKind,
-    amount_words,
-    cost_words,
-    details,
-    dollars,
-    end_words,
-    gpus_words,
-    lasted_words,
-    line_words,
-    owner_name,
-    phrase_words,
-    short,
-    summary_words,
-    urgency,
-    where_words,
-    who_words,
-)  # fmt: skip
+from .incident_words import Item, ItemKind, short
 from .model import AsideBlock, Document, Figures, Link, Section, Table, Tile, section
 from .reader_commands import ReaderCommands
 
@@ -71,11 +51,15 @@ def incident_lines(items: Sequence[Item], commands: ReaderCommands) -> tuple[str
         if rest:
             lines.insert(1, f"{len(rest):,} more are counted in the mail.")
         for kind in _ORDER:
-            of_kind = [f"- {line_words(one)} [{one.incident.id}]" for one in named if one.kind == kind]
+            of_kind = [f"- {say.line_words(one)} [{one.incident.id}]" for one in named if one.kind == kind]
             lines += [f"{_TITLES[kind]}:", *of_kind] if of_kind else []
         return tuple(lines)
     item, one = items[0], items[0].incident
-    lines = [summary_words(item), f"Since: {minute(one.since)}", f"Cost: {hours(one.gpu_hours)}, {cost_words(one)}"]
+    lines = [
+        say.summary_words(item),
+        f"Since: {minute(one.since)}",
+        f"Cost: {hours(one.gpu_hours)}, {say.cost_words(one)}",
+    ]
     lines += [short(evidence_words(e), _VALUE_MAX) for e in one.sighting.evidence[:_EVIDENCE_SHOWN]]
     if not item.ended:
         lines += [f"Next: {short(one.sighting.do_next.text, 600)}", f"Details: {_more(one, commands)}"]
@@ -85,12 +69,12 @@ def incident_lines(items: Sequence[Item], commands: ReaderCommands) -> tuple[str
 
 def _one(item: Item, now: float, settings: WatchSettings, commands: ReaderCommands, dashboard: Dashboard) -> Document:
     one, subject = item.incident, item.incident.sighting.subject
-    line = f"{PREFIXES[item.kind]}{line_words(item)}"
+    line = f"{say.PREFIXES[item.kind]}{say.line_words(item)}"
     link = dashboard.of(subject.workload_id or "", subject.nodes[0] if subject.nodes else "") or dashboard.page
     # What stands elsewhere on the page is left out.
     elsewhere = ("incident", "finding", "do next", "more", "since", "GPU-hours", "cost")
     shown, label = [], ""
-    for name, text in details(one, now):
+    for name, text in say.details(one, now):
         label = name or label
         if label not in elsewhere:
             shown.append((name, short(text, _VALUE_MAX)))
@@ -112,10 +96,10 @@ def _one(item: Item, now: float, settings: WatchSettings, commands: ReaderComman
         ),
     )  # fmt: skip
     return Document(
-        title=short(f"{BRAND} {line}", SUBJECT_MAX),
-        heading=short(line, SUBJECT_MAX),
+        title=short(f"{say.BRAND} {line}", say.SUBJECT_MAX),
+        heading=short(line, say.SUBJECT_MAX),
         window=f"since {minute(one.since)}, last confirmed {minute(one.last_seen_at)}",
-        summary=summary_words(item),
+        summary=say.summary_words(item),
         tiles=_tiles(item),
         link=Link("Dashboard", link) if link else None,
         sections=(*still, facts, *control),
@@ -130,15 +114,15 @@ def _more(one: Incident, commands: ReaderCommands) -> str:
 
 def _tiles(item: Item) -> tuple[Tile, ...]:
     one, subject = item.incident, item.incident.sighting.subject
-    lasted = Tile("Lasted" if item.ended else "Duration", lasted_words(one), f"since {minute(one.since)}")
+    lasted = Tile("Lasted" if item.ended else "Duration", say.lasted_words(one), f"since {minute(one.since)}")
     if subject.gpu_count <= 0:
-        return (lasted, Tile("Where", where_words(subject) or short(subject.name)))
+        return (lasted, Tile("Where", say.where_words(subject) or short(subject.name)))
     suffix = "" if item.ended else " so far"
-    cost, _, basis = cost_words(one).partition(", " if one.cost_usd is not None else ": ")
+    cost, _, basis = say.cost_words(one).partition(", " if one.cost_usd is not None else ": ")
     return (
-        lasted, Tile("GPUs", gpus_words(subject), where_words(subject)),
+        lasted, Tile("GPUs", say.gpus_words(subject), say.where_words(subject)),
         Tile(f"GPU-hours{suffix}", hours(one.gpu_hours, "").rstrip()),
-        Tile(f"Cost{suffix}", amount_words(one) if one.cost_usd is not None else cost, short(basis, _VALUE_MAX)),
+        Tile(f"Cost{suffix}", say.amount_words(one) if one.cost_usd is not None else cost, short(basis, _VALUE_MAX)),
     )  # fmt: skip
 
 
@@ -162,11 +146,11 @@ def _digest(items: Sequence[Item], now: float, commands: ReaderCommands, dashboa
     counts = ", ".join(f"{count:,} {_COUNTS[kind]}" for kind, count in kinds if count)
     known = [one.incident.cost_usd for one in items if one.incident.cost_usd is not None]
     gpu_hours = hours(sum(one.incident.gpu_hours for one in items))
-    total = f"{dollars(sum(known))}, {gpu_hours}" if known else gpu_hours
+    total = f"{say.dollars(sum(known))}, {gpu_hours}" if known else gpu_hours
     title = f"{len(items):,} incidents ({counts}): {total} so far"
     still = [one.incident for one in named if not one.ended][:1]
     return Document(
-        title=f"{BRAND} {title}",
+        title=f"{say.BRAND} {title}",
         heading=title,
         window=minute(now),
         summary=_worst(items),
@@ -188,12 +172,12 @@ def _digest(items: Sequence[Item], now: float, commands: ReaderCommands, dashboa
 
 
 def _cut(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
-    ordered = sorted(items, key=lambda item: urgency(item.incident))
+    ordered = sorted(items, key=lambda item: say.urgency(item.incident))
     return ordered[:NAMED], ordered[NAMED:]
 
 
 def _worst(items: Sequence[Item]) -> str:
-    return f"Worst: {line_words(min(items, key=lambda item: urgency(item.incident)))}."
+    return f"Worst: {say.line_words(min(items, key=lambda item: say.urgency(item.incident)))}."
 
 
 def _digest_tiles(items: Sequence[Item]) -> tuple[Tile, ...]:
@@ -214,9 +198,11 @@ def _named(kind: ItemKind, named: Sequence[Item], total: int) -> Section:
     rows = []
     for item in named:
         one, subject = item.incident, item.incident.sighting.subject
-        where, who = where_words(subject), who_words(subject)
-        what = f"{phrase_words(one)} for {lasted_words(one)}{end_words(item)}{f' on {where}' if where else ''}"
-        rows.append((what + (f" ({who})" if who else ""), amount_words(one) or NONE, one.id))
+        where, who = say.where_words(subject), say.who_words(subject)
+        what = (
+            f"{say.phrase_words(one)} for {say.lasted_words(one)}{say.end_words(item)}{f' on {where}' if where else ''}"
+        )
+        rows.append((what + (f" ({who})" if who else ""), say.amount_words(one) or NONE, one.id))
     more = f"{total - len(rows):,} more are counted below." if total > len(rows) else ""
     cost = "total cost" if kind in ("resolved", "over") else "cost so far"
     table = Table(("incident", cost, "id"), tuple(rows), right=(1,), more=more)
@@ -227,13 +213,13 @@ def _rest(rest: Sequence[Item]) -> Section:
     groups: dict[tuple[str, str], list[Incident]] = defaultdict(list)
     for item in rest:
         sighting = item.incident.sighting
-        groups[sighting.kind, owner_name(sighting.subject) or NONE].append(item.incident)
+        groups[sighting.kind, say.owner_name(sighting.subject) or NONE].append(item.incident)
     ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
     rows = []
     for (kind, owner), each in ordered[:_COUNTED]:
         known = [one.cost_usd for one in each if one.cost_usd is not None]
         held = hours(sum(one.gpu_hours for one in each), "").rstrip()
-        rows.append((kind, owner, f"{len(each):,}", held, dollars(sum(known)) if known else NONE))
+        rows.append((kind, owner, f"{len(each):,}", held, say.dollars(sum(known)) if known else NONE))
     left = ordered[_COUNTED:]
     more = f"{sum(len(each) for _, each in left):,} more of {counted(len(left), 'other owner')}." if left else ""
     heads = ("kind", "owner", "incidents", "GPU-hours", "cost so far")
@@ -241,7 +227,7 @@ def _rest(rest: Sequence[Item]) -> Section:
 
 
 def _prices(named: Sequence[Item], most: int = 3) -> str:
-    """Where the dollars of the named incidents are from."""
+    """Where the say.dollars of the named incidents are from."""
     sources = sorted({short(one, 120) for item in named if (one := item.incident.sighting.price_source) is not None})
     more = f" and {len(sources) - most} more" if len(sources) > most else ""
     return f"Prices: {'; '.join(sources[:most])}{more}." if sources else ""

@@ -6,7 +6,6 @@ import dataclasses
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import get_args
 
 from ....rules.base.sanitize import clean
 from ....rules.base.text_table import columns
@@ -19,7 +18,6 @@ from ...state.ledger import LedgerEntry, LedgerEvent, configuration_words
 STATES: tuple[DecisionState, ...] = (
     "regressed", "proposed", "accepted", "done", "snoozed", "dismissed", "expired",
 )  # fmt: skip
-assert set(STATES) == set(get_args(DecisionState))
 _LABEL_WIDTH = 12
 
 
@@ -62,10 +60,8 @@ def as_text(entries: Sequence[LedgerEntry], left_out: int, now: float, width: in
     if not entries:
         return more or "No recommendations in the ledger yet.\n"
     rows, history = [], []
-    for entry in sorted(
-        entries,
-        key=lambda e: (STATES.index(e.decision(now).state), -(_saving(e) or 0.0), e.recommendation.id),
-    ):
+    order = {e.recommendation.id: (STATES.index(e.decision(now).state), -(_saving(e) or 0.0)) for e in entries}
+    for entry in sorted(entries, key=lambda e: (*order[e.recommendation.id], e.recommendation.id)):
         r, saving = entry.recommendation, _saving(entry)
         measured = entry.realised.saving_usd_per_month if entry.realised is not None else None
         rows.append(
@@ -112,13 +108,11 @@ def _measured_lines(entry: LedgerEntry) -> list[str]:
     measured = entry.realised
     if measured is None:
         return ["not done yet"]
+    saving = f"saving unknown: {measured.saving_missing}"
     if measured.saving_usd_per_month is not None:
         cost = f"{words.usd(measured.usd_per_month_before)} to {words.usd(measured.usd_per_month_after)} a month"
-        over = f"measured over {measured.hours:,.0f} h until {minute(measured.until)}"
-        done = f"done on {minute(measured.since)}"
-        saving = f"{words.usd(measured.saving_usd_per_month)}/month saved ({cost}), {over}; {done}"
-    else:
-        saving = f"saving unknown: {measured.saving_missing}"
+        over = f"measured over {measured.hours:,.0f} h until {minute(measured.until)}; done on {minute(measured.since)}"
+        saving = f"{words.usd(measured.saving_usd_per_month)}/month saved ({cost}), {over}"
     before, after = measured.gpu_hours_per_month_before, measured.gpu_hours_per_month_after
     ratio, load = measured.time_ratio, measured.load_ratio
     return [

@@ -18,7 +18,7 @@ from .dashboard import NO_DASHBOARD, Dashboard
 from .model import AsideBlock, Document, Link, Section, Table, section
 from .reader_commands import NO_COMMANDS, ReaderCommands
 from .report_story import LISTED_MAX, Story, TeamRow
-from .truncate import Brevity
+from .truncate import Brevity, brief
 
 _CHANGES_MAX = 5  # new, resolved and done, each
 # A new sentence, not the dot of a figure or an abbreviation within one.
@@ -48,7 +48,7 @@ def report_document(story: Story, rows: int, attached: Sequence[str] = (), links
     parts = (
         _recommendations(story, brevity, commands, dashboard),
         _changes(story, brevity, min(rows, _CHANGES_MAX)),
-        _teams(story, brevity, 4 * rows) if len(story.teams) > 1 else None,
+        _teams(story, 4 * rows) if len(story.teams) > 1 else None,
         _accepted(story.outcomes, brevity, rows, commands) if story.outcomes else None,
         section(
             "Evidence, energy, prices and method",
@@ -107,7 +107,7 @@ def _recommendations(story: Story, brevity: Brevity, commands: ReaderCommands, d
             f"{number}. {brevity.sentence(row.title, 120)}: {row.gain}",
             brevity.sentence(evidence, 240) if r.id in new else "",
             AsideBlock(
-                f"{brevity.name(row.id)}: {brevity.sentence(row.terms, 240)}{told}",
+                f"{brief(row.id)}: {brevity.sentence(row.terms, 240)}{told}",
                 "" if row.accepted else commands.accept(r.id),
             ),
             Link("Dashboard", url) if url else None,
@@ -146,19 +146,16 @@ def _changes(story: Story, brevity: Brevity, shown: int) -> Section:
     return section(title, Table(("change", "what"), tuple(rows)), AsideBlock(smaller))
 
 
-def _teams(story: Story, brevity: Brevity, shown: int) -> Section:
+def _teams(story: Story, shown: int) -> Section:
     """What each team spends, wastes and can recover, all a month; GPU-hours where no price is known."""
 
-    def usd(value: float | None, row: TeamRow) -> str:
-        return words.usd(monthly(value, story.advice)) if value is not None or row.judged else "not judged"
-
     def row(r: TeamRow) -> tuple[str, ...]:
-        name = "(no team)" if r.team is None else brevity.name(r.team, 32)
+        s, name = r.part.summary, "(no team)" if r.team is None else brief(r.team, 32)
         if not priced:
-            return name, words.bare_hours(monthly(r.gpu_hours.now, story.advice))
-        recoverable = r.recoverable_usd_per_month
-        saved = words.usd(recoverable) if recoverable is not None or r.judged else "not judged"
-        return name, usd(r.cost_usd.now, r), usd(r.wasted_usd, r), usd(r.slowed_usd, r), saved
+            return name, words.bare_hours(monthly(s.gpu_hours, story.advice))
+        sums = (monthly(usd, story.advice) for usd in (s.cost_usd, s.wasted_usd, s.slowed_usd))
+        told = (*sums, s.recoverable_usd_per_month)
+        return name, *("not judged" if usd is None and s.nothing_judged else words.usd(usd) for usd in told)
 
     priced = words.has_prices(story.advice.summary)
     heads = ("team", "spend", "wasted", "slowed", "recoverable") if priced else ("team", "GPU-hours")
@@ -180,9 +177,9 @@ def _accepted(outcomes: Sequence[MoveOutcome], brevity: Brevity, shown: int, com
             saving.p50 if saving else None, o.predicted_freed_gpu_hours_per_month or None, ratio.p50 if ratio else None
         )
         real = _figures(o.realised_saving_usd_per_month, o.realised_freed_gpu_hours_per_month, o.realised_time_ratio)
-        to = "nothing held" if o.to_config == words.NONE else brevity.name(o.to_config, 80)
-        state = f"{o.state}{f' {day(when)}' if when is not None else ''}, {brevity.name(o.id)}"
-        change = f"{brevity.sentence(o.about, 80)}: {brevity.name(o.from_config, 80)} to {to} ({state})"
+        to = "nothing held" if o.to_config == words.NONE else brief(o.to_config, 80)
+        state = f"{o.state}{f' {day(when)}' if when is not None else ''}, {brief(o.id)}"
+        change = f"{brevity.sentence(o.about, 80)}: {brief(o.from_config, 80)} to {to} ({state})"
         return (
             f"{change}. {brevity.sentence(o.why, 160)}" if o.why else change, predicted or words.NONE,
             real or brevity.sentence(o.reason_missing or words.NONE, 160),

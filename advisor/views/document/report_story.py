@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...core.advice_types import Advice, Finding
-from ...core.worth import USD_PER_GPU_HOUR, Worth, selected
+from ...core.worth import USD_PER_GPU_HOUR, Worth
 from ..titles import Row, Titles, finding_title, monthly, recommendation_rows
 
 if TYPE_CHECKING:
@@ -39,18 +39,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class TeamRow:
-    """One team in the fleet's table; sums are of the week, US dollars. `team` None: workloads and nodes that are
-    nobody's. `judged`: whether any of its GPUs was observed long enough to judge waste."""
+    """One team in the fleet's table. `team` None: workloads and nodes that are nobody's; `before` None: there is no
+    such part of the week before."""
 
     team: str | None
-    gpu_hours: Change
-    cost_usd: Change
-    wasted_usd: float | None
-    slowed_usd: float | None
-    recoverable_usd_per_month: float | None
-    workloads: int
-    moves: int
-    judged: bool = True
+    part: Advice
+    before: Advice | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +65,7 @@ class Story:
     """One report. `team` None: the whole fleet.
 
     `rows`: every recommendation, as lists have them; `told`: ids of those that the reader was told within the cooldown.
-    `teams`: empty where the fleet is not divided.
+    `teams`: what wasted most first; empty where the fleet is not divided.
     """
 
     team: str | None
@@ -133,34 +127,19 @@ def story_of(
         rows=recommendation_rows(advice),
         told=told,
         outcomes=tuple(outcomes),
-        teams=_team_rows(teams or {}, teams_before or {}),
+        teams=tuple(
+            sorted(
+                (TeamRow(name, part, (teams_before or {}).get(name)) for name, part in (teams or {}).items()),
+                key=_wasted_most,
+            )
+        ),
         changes=_week_changes(advice, before, outcomes),
     )
 
 
-def _team_rows(teams: Mapping[str | None, Advice], before: Mapping[str | None, Advice]) -> tuple[TeamRow, ...]:
-    """What wasted most first."""
-    rows = []
-    for team, part in teams.items():
-        now, was = part.summary, before[team].summary if team in before else None
-        rows.append(
-            TeamRow(
-                team=team,
-                gpu_hours=Change(now.gpu_hours, was.gpu_hours if was is not None else None),
-                cost_usd=Change(now.cost_usd, was.cost_usd if was is not None else None),
-                wasted_usd=now.wasted_usd,
-                slowed_usd=now.slowed_usd,
-                recoverable_usd_per_month=now.recoverable_usd_per_month,
-                workloads=len(part.workloads),
-                moves=len(selected(part).shown),
-                judged=not now.nothing_judged,
-            )
-        )
-    return tuple(
-        sorted(
-            rows, key=lambda r: (-(r.wasted_usd or 0), -(r.cost_usd.now or 0), -(r.gpu_hours.now or 0), r.team or "")
-        )
-    )
+def _wasted_most(row: TeamRow) -> tuple[float, float, float, str]:
+    s = row.part.summary
+    return (-(s.wasted_usd or 0.0), -(s.cost_usd or 0.0), -s.gpu_hours, row.team or "")
 
 
 def _week_changes(advice: Advice, before: Advice | None, outcomes: Sequence[MoveOutcome]) -> WeekChanges:

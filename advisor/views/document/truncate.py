@@ -14,7 +14,6 @@ from .model import Bullets
 NAME_MAX = 48
 SENTENCE_MAX = 480
 CUT = "…"
-_KEY = NAME_MAX + 1  # no name that is cut is shorter
 
 
 def brief(text: object, limit: int = NAME_MAX) -> str:
@@ -29,27 +28,14 @@ class Brevity:
     """Makes texts short. In sentences, long names are cut first, so that the rest of a sentence survives them."""
 
     def __init__(self, names: Iterable[str | None]) -> None:
-        self._long = {name for name in names if name is not None and len(name) > NAME_MAX}
-        # A fleet has thousands, and many begin alike: a text is looked through once, not once for each of them.
-        self._lengths: dict[str, list[int]] = {}
-        for start, length in sorted({(name[:_KEY], -len(name)) for name in self._long}):
-            self._lengths.setdefault(start, []).append(-length)
-
-    def name(self, text: object, limit: int = NAME_MAX) -> str:
-        return brief(text, limit)
+        long = {name for name in names if name is not None and len(name) > NAME_MAX}
+        self._long = sorted(long, key=len, reverse=True)  # one may be within another
 
     def sentence(self, text: object, limit: int = SENTENCE_MAX) -> str:
         text = str(text)
-        parts, done, at = [], 0, 0
-        while self._long and at <= len(text) - _KEY:
-            lengths = self._lengths.get(text[at : at + _KEY], ())
-            length = next((n for n in lengths if text[at : at + n] in self._long), None)
-            if length is None:
-                at += 1
-                continue
-            parts += [text[done:at], text[at : at + NAME_MAX - 1] + CUT]
-            done = at = at + length
-        return brief("".join((*parts, text[done:])), limit)
+        for name in self._long:
+            text = text.replace(name, name[: NAME_MAX - 1] + CUT)
+        return brief(text, limit)
 
 
 @dataclass(frozen=True, slots=True)

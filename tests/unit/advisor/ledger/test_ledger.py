@@ -20,7 +20,7 @@ from skuwise.advisor.render import render
 from skuwise.advisor.state import ledger
 from skuwise.advisor.state.beside import StateBeside
 from skuwise.advisor.state.file import State
-from skuwise.advisor.state.fleets import KnownFleet, file_stem, fleets_in, is_same, note_fleet, state_of
+from skuwise.advisor.state.fleets import file_stem, fleets_in, is_same, note_fleet, state_of
 from skuwise.advisor.state.ledger import EXPIRES_AFTER_SECONDS, LedgerEvent, decision_from
 from skuwise.advisor.views.document.page_options import PageOptions
 from skuwise.advisor.views.titles import recommendation_rows
@@ -308,12 +308,10 @@ US = replace(EU, clusters=frozenset({"us"}), members={f"GPU-us-{n}": "n0" for n 
     ],
 )
 def test_a_fleet_is_recognized_by_its_cluster_or_its_gpus(fleet: Fleet, recorded: Fleet, same: bool) -> None:
-    r = recorded
-    known = KnownFleet(r.name, r.simulated, r.match, r.clusters, r.members, r.server, r.labels, r.end)
-    assert is_same(fleet, known) == same
+    assert is_same(fleet, recorded) == same
 
 
-def note(path: Path, fleet: Fleet) -> KnownFleet:
+def note(path: Path, fleet: Fleet) -> Fleet:
     with State(path).writing() as db:
         note_fleet(db, fleet)
         (known,) = fleets_in(db)
@@ -325,7 +323,7 @@ def test_what_is_known_of_a_fleet_only_grows(tmp_path: Path) -> None:
     known = note(tmp_path / "state.db", hostile)
     assert known.members == EU.members and known.match == hostile.match and known.clusters == {"eu"}
     known = note(tmp_path / "state.db", replace(hostile, members={"GPU-new": "n9"}, end=NOW - DAY))
-    assert known.members == {**EU.members, "GPU-new": "n9"} and known.last_seen == NOW
+    assert known.members == {**EU.members, "GPU-new": "n9"} and (known.start, known.end) == (NOW, NOW)
 
 
 def test_of_several_that_share_gpus_the_one_with_most_is_taken(tmp_path: Path) -> None:

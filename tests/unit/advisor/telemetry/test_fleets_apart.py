@@ -20,7 +20,7 @@ from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.demo import simulate
 from skuwise.advisor.state.beside import StateBeside
 from skuwise.advisor.state.file import State
-from skuwise.advisor.state.fleets import KnownFleet, fleets_in, note_fleet
+from skuwise.advisor.state.fleets import fleets_in, note_fleet
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Ask, Log
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, Labels, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.node_identity import NodeIdentity
@@ -75,7 +75,7 @@ def files(tmp_path: Path) -> list[Path]:
     return sorted((tmp_path / "state/skuwise").glob("*.db"))
 
 
-def known(path: Path) -> KnownFleet:
+def known(path: Path) -> Fleet:
     with State(path).reading() as db:
         return fleets_in(db)[0]
 
