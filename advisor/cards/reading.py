@@ -19,7 +19,8 @@ from ..core.fleet_identity import fleet_of
 from ..core.frame import Frame, Window
 from ..rulebook import Rulebook
 from ..telemetry.source import Databases, PrometheusServer, Source
-from ..telemetry.sqlite.database import database_files, open_database, span_of
+from ..telemetry.sqlite.database import database_files, open_database
+from ..telemetry.sqlite.reader import file_spans
 from .build import Earlier, card_of, course_level, earlier_in, judge_window
 from .runs import Run, find_runs, named_run, newest_data, runs_in
 
@@ -77,11 +78,8 @@ class CardReading:
         run, others = named_run(asked, found, self.command, lambda: find_runs(files, None, self.say))
         places = tuple(Path(place) for place in run.places)
         earlier = earlier_runs(run, files if len(files) <= _FILES_SEARCHED else places)
-        begins = []
-        for path in places:
-            with open_database(path) as reader:
-                begins.append(span_of(reader))
-        span = life_window(run, self.now, min((one[0] for one in begins if one is not None), default=None))
+        spans, _, _ = file_spans(places)
+        span = life_window(run, self.now, min((start for start, _ in spans.values()), default=None))
         frame = self._frame(replace(source, paths=places), span.seconds, span.end)
         card = self._card(frame, run, earlier, fine_course(run))
         return CardsRead((card,), _whole_fleet(frame, files), others)
