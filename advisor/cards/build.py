@@ -1,6 +1,4 @@
-"""The card of a workload, from a judged window that holds its life.
-
-The one thing to do next about a job: from what it is recommended, from a finding, else from facts of its own life.
+"""The card of a workload, from a judged window that holds its life, and the one thing to do next about it.
 
 Verdicts on waste need 30 hours of a series; what is said here of a shorter job are facts of that job alone.
 """
@@ -13,6 +11,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 
 from ..classify.features.rest import rested_since
 from ..classify.judge import judge
@@ -34,18 +34,19 @@ from .runs import RUNNING_SECONDS, Run
 
 Earlier = Sequence[tuple[float, float | None]]  # GPU-hours and SM activity of earlier runs of a series
 # Less than this much of a job's life, or of its data, tells nothing of the rest: one rollup of a minute is no evidence.
-ENOUGH_SECONDS = 300.0
-ENOUGH_OBSERVED = 0.5
+ENOUGH_SECONDS, ENOUGH_OBSERVED = 300.0, 0.5
 # Idle for so long at its end: a checkpoint, a download or an evaluation lasts less (rules/watch.yaml, limits of jobs).
 _RESTS_SECONDS = 1800.0
 # A bottleneck that takes half of the time is what to change first.
 _MAIN_SHARE = 0.5
 _UNUSED_SECONDS = 900.0
 # Below these it fits on a fraction of its GPU, with room: the peak of its memory and its mean activity.
-_SMALL_MEMORY, _SMALL_SM = 0.2, 0.15
-_SMALL_SECONDS = 3600.0
+_SMALL_MEMORY, _SMALL_SM, _SMALL_SECONDS = 0.2, 0.15, 3600.0
+_HOUR = 3600.0
 # Telemetry that is older than this says nothing of what runs now.
-_FRESH_SECONDS = 3600.0
+_FRESH_SECONDS = _HOUR
+# One seed for all runs: the same data give the same intervals.
+_SEED = 20
 _NOT_REPORTED = "not reported by this source"
 # Data that begin later than the job by more than a rollup were lost.
 _CUT_SECONDS = 300.0
@@ -140,37 +141,34 @@ class JudgedWindow:
     def workload(self, run: Run) -> WorkloadVerdict | None:
         """The workload of a run: by its id, else the run of the same Slurm job that began nearest: a job table gives
         its runs ids of their own."""
-        for w in self.workloads:
-            if w.id == run.id:
-                return w
-        runs = [w for w in self.workloads if w.scheduled.name == "slurm" and run.shown_job in _numbers(w)]
-        return min(runs, key=lambda w: abs(w.start - run.start), default=None)
+        found = [w for w in self.workloads if w.id == run.id]
+        found = found or [w for w in self.workloads if w.scheduled.name == "slurm" and run.shown_job in _numbers(w)]
+        return min(found, key=lambda w: abs(w.start - run.start), default=None)
 
 
-def judge_window(
-    frame: Frame, book: Rulebook, now: float, *, seed: int, with_moves: bool | None = None
-) -> JudgedWindow:
+def judge_window(frame: Frame, book: Rulebook, now: float, *, with_moves: bool | None = None) -> JudgedWindow:
     """Judge what was read. `with_moves`: whether recommendations are made; None: where some workload has the data for
-    them. `seed`: of their intervals."""
+    them."""
     verdicts = judge(frame, book)
     prices = PriceBook(book.catalog, tuple(book.own.prices), book.power, book.hourly)
-    wanted = any(verdicts.waste_ready.values()) if with_moves is None else with_moves
-    if wanted:
+    if any(verdicts.waste_ready.values()) if with_moves is None else with_moves:
         from ..pipeline import AdviseOptions, advise_on  # noqa: PLC0415 - of a card most jobs do without
 
-        advice = advise_on(verdicts, book, AdviseOptions(now), np.random.default_rng(seed), source=frame.source)
+        advice = advise_on(verdicts, book, AdviseOptions(now), np.random.default_rng(_SEED), source=frame.source)
         return JudgedWindow(frame, verdicts, advice.workloads, prices, advice, now)
     energy = energy_accounts(verdicts, with_costs(verdicts, prices), prices, book.energy)
     return JudgedWindow(frame, verdicts, energy.workloads, prices, None, now)
 
 
 def card_of(
-    window: JudgedWindow, w: WorkloadVerdict, *, seen_until: float | None = None, start: float | None = None,
-    earlier: Earlier = (), course: Course | None = None,
+    window: JudgedWindow, w: WorkloadVerdict, *, seen_until: float | None = None, begun: float | None = None,
+    earlier: Earlier | None = None, course: Course | None = None,
 ) -> Card:  # fmt: skip
-    """The card of one workload. `seen_until`: the newest data of its nodes (None: the window's end). `start`: when it
-    began, where the window holds only a part of it. `course`: finer than the window tells."""
-    start = w.start if start is None else start
+    """The card of one workload. `seen_until`: the newest data of its nodes (None: the window's end). `begun`: when it
+    began, as was told: the window may hold only a part of it. `earlier`: None: those of the window. `course`: finer
+    than the window tells."""
+    is_cut = begun is not None and begun < w.start <= window.frame.window.start + _HOUR
+    start = begun if begun is not None and is_cut else w.start
     newest = window.frame.window.end if seen_until is None else seen_until
     scheduled, numbers = w.scheduled, _numbers(w)
     state: CardState = "running" if abs(window.now - newest) <= _FRESH_SECONDS else "unknown"
@@ -186,7 +184,11 @@ def card_of(
         {key: value for key, value in w.bottleneck.time_shares.items() if value > 0},
     )  # fmt: skip
     nodes = [n for name in w.nodes if (n := window.verdicts.node(name)) is not None]
-    price = next((price for node in nodes if (price := _price_of(window.prices, node)) is not None), None)
+    prices = [(window.prices.of(node), window.prices.per_gpu_hour(node)) for node in nodes]
+    price = next((
+        CardPrice(one.id, rate, one.basis, one.source, one.as_of, price_words(one))
+        for one, rate in prices if one is not None and rate is not None
+    ), None)  # fmt: skip
     cost, idle = w.cost_usd, use.idle_gpu_hours
     per_hour = cost / w.gpu_hours if cost is not None and w.gpu_hours > 0 else None
     return Card(
@@ -199,18 +201,11 @@ def card_of(
         course=course or _course_of(window.verdicts, w), kwh=w.energy.kwh if w.energy else None,
         energy_basis=w.energy.basis if w.energy else None, cost_usd=cost,
         idle_usd=None if per_hour is None or idle is None else per_hour * idle, price=price,
-        compared=_compared(earlier, per_hour),
+        compared=_compared(earlier_in(window, w) if earlier is None else earlier, per_hour),
         next_step=next_step(w, judged, use, state, window.advice),
         missing=_missing(w, use, nodes, has_price=price is not None),
         data_since=w.start if w.start - start > _CUT_SECONDS else None,
     )  # fmt: skip
-
-
-def _price_of(prices: PriceBook, node: NodeFacts) -> CardPrice | None:
-    price, rate = prices.of(node), prices.per_gpu_hour(node)
-    if price is None or rate is None:
-        return None
-    return CardPrice(price.id, rate, price.basis, price.source, price.as_of, price_words(price))
 
 
 def _compared(earlier: Earlier, usd_per_gpu_hour: float | None) -> Compared | None:
@@ -274,34 +269,30 @@ def _asked(frame: Frame, w: WorkloadVerdict, pod: str | None) -> Asked:
 
 def _missing(w: WorkloadVerdict, use: Use, nodes: Sequence[NodeFacts], *, has_price: bool) -> Mapping[str, str]:
     """Name of each figure that is missing -> why."""
-    told = w.coverage.missing
-    no_port = "no fabric port is reported" if nodes and all(n.fabric is None for n in nodes) else ""
-    unreadable = next((n.fabric.reason for n in nodes if n.fabric is not None and n.fabric.reason), None)
+    reasons, shared = w.coverage.missing, "its GPUs are shared"
+    fabric = next((n.fabric.reason for n in nodes if n.fabric and n.fabric.reason), "no counters of a compute fabric")
+    if nodes and all(n.fabric is None for n in nodes):
+        fabric = "no fabric port is reported"
+    nvlink = reasons.get("nvlink_tx_bytes_per_second", "no NVLink counters")
+    if nodes and all(n.without_nvlink for n in nodes):
+        nvlink = "this GPU has no NVLink"
     is_faulty = w.features.get("fault_share", 0.0) > 0.0
-    nvlink = told.get("nvlink_tx_bytes_per_second", "no NVLink counters")
+    idle = "the signals contradict one another" if is_faulty else "GPU activity is not measured"
     why = {
-        "sm_active": (use.sm_active, told.get("sm_active", _NOT_REPORTED)),
-        "tensor_active": (use.tensor_active, told.get("tensor_active", _NOT_REPORTED)),
-        "mem_peak_bytes": (use.mem_peak_bytes, told.get("mem_used_bytes", _NOT_REPORTED)),
-        "fabric": (use.fabric, unreadable or no_port or "no counters of a compute fabric"),
-        "nvlink": (
-            use.nvlink,
-            "this GPU has no NVLink" if nodes and all(n.without_nvlink for n in nodes) else nvlink,
-        ),
+        "sm_active": (use.sm_active, reasons.get("sm_active", _NOT_REPORTED)),
+        "tensor_active": (use.tensor_active, reasons.get("tensor_active", _NOT_REPORTED)),
+        "mem_peak_bytes": (use.mem_peak_bytes, reasons.get("mem_used_bytes", _NOT_REPORTED)),
+        "fabric": (use.fabric, fabric),
+        "nvlink": (use.nvlink, nvlink),
         "cpu": (use.cpu, "no host metrics in this source"),
         "disk": (use.disk_read_bytes_per_second, "no disk metrics in this source"),
-        "idle_gpu_hours": (
-            use.idle_gpu_hours,
-            "the signals contradict one another" if is_faulty else "GPU activity is not measured",
-        ),
+        "idle_gpu_hours": (use.idle_gpu_hours, idle),
         "kwh": (
-            w.energy.kwh if w.energy else None,
-            "its GPUs are shared" if w.shared else "no energy counter and no power reading is available",
+            w.energy and w.energy.kwh,
+            shared if w.shared else "no energy counter and no power reading is available",
         ),
-        "cost_usd": (
-            w.cost_usd, "its GPUs are shared" if w.shared and has_price else "no price for its nodes is known"
-        ),
-    }  # fmt: skip
+        "cost_usd": (w.cost_usd, shared if w.shared and has_price else "no price for its nodes is known"),
+    }
     return {name: reason for name, (value, reason) in why.items() if value is None}
 
 
@@ -317,21 +308,25 @@ def _use_of(frame: Frame, verdicts: Verdicts, w: WorkloadVerdict) -> Use:
     top = share("mem_max")
     if top is None:
         top = known(verdicts.usage_of([w.id], "mem_used_ratio")["mem_used_ratio"].max())
-    disk: list[float | None] = [None, None]
+    read = written = None
     if len(host := frame.host):
         # Bytes per second of each of its nodes while it ran.
         during = (host["ts"] > w.start) & (host["ts"] - host["interval_seconds"] < w.end) & host["node"].isin(w.nodes)
         seconds = host.loc[during, "observed_seconds"].to_numpy(float)
-        for at, name in enumerate(("disk_read_bytes_per_second_mean", "disk_write_bytes_per_second_mean")):
-            values = host.loc[during, name].to_numpy(float)
-            told = np.isfinite(values) & (seconds > 0)
-            disk[at] = float(np.average(values[told], weights=seconds[told])) if told.any() else None
+        read, written = (
+            _mean(host.loc[during, f"disk_{one}_bytes_per_second_mean"], seconds) for one in ("read", "write")
+        )
     return Use(
         min(1.0, max(0.0, w.coverage.fraction)), share("sm_active"), share("tensor_utilization"),
         share("engine_active"), None if top is None or total is None else min(top, 1.0) * total, total,
-        share("fabric_utilization"), share("nvlink_utilization"), share("cpu"), share("io_wait"), *disk,
+        share("fabric_utilization"), share("nvlink_utilization"), share("cpu"), share("io_wait"), read, written,
         *rests_of(verdicts, w),
     )  # fmt: skip
+
+
+def _mean(values: pd.Series, seconds: npt.NDArray[np.float64]) -> float | None:
+    told = values.notna().to_numpy() & (seconds > 0)
+    return float(np.average(values[told], weights=seconds[told])) if told.any() else None
 
 
 def rests_of(verdicts: Verdicts, w: WorkloadVerdict) -> tuple[float | None, float | None, int | None]:

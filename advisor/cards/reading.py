@@ -17,10 +17,10 @@ from ..core.advice_types import Fleet
 from ..core.card_types import COURSE_SPANS, Card, Course
 from ..core.fleet_identity import fleet_of
 from ..core.frame import Frame, Window
-from ..core.verdict_types import WorkloadVerdict
 from ..rulebook import Rulebook
 from ..telemetry.source import Databases, PrometheusServer, Source
-from ..telemetry.sqlite.database import database_files, open_database, span_of
+from ..telemetry.sqlite.database import database_files, open_database
+from ..telemetry.sqlite.reader import file_spans
 from .build import Earlier, card_of, course_level, earlier_in, judge_window
 from .runs import Run, find_runs, named_run, newest_data, runs_in
 
@@ -30,8 +30,6 @@ _BY_MINUTES_SECONDS = 2 * 86400.0
 _HOUR = 3600.0
 # Earlier runs of a series are looked up in so many files; of a larger fleet on the nodes of the job alone.
 _FILES_SEARCHED = 32
-# One seed for all runs: the same data give the same intervals.
-_SEED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +64,12 @@ class CardReading:
     def cards(self, wanted: Callable[[Card], bool]) -> CardsRead:
         """The cards of all workloads of the window that are `wanted`."""
         frame = self._frame(self.source, self.since, self.until)
-        window = judge_window(frame, self.book, self.now, seed=_SEED)
-        newest, runs = newest_data(frame), {run.id: run for run in runs_in(frame)}
+        window = judge_window(frame, self.book, self.now)
+        newest, begun = newest_data(frame), {run.id: run.start for run in runs_in(frame)}
         cards = []
         for w in window.workloads:
-            start = runs[w.id].start if w.id in runs else w.start
             seen = max((newest[node] for node in w.nodes if node in newest), default=None)
-            earlier = earlier_in(window, w)
-            cards.append(card_of(window, w, seen_until=seen, start=_start(w, start, frame), earlier=earlier))
+            cards.append(card_of(window, w, seen_until=seen, begun=begun.get(w.id)))
         return CardsRead(tuple(filter(wanted, cards)), fleet_of(frame))
 
     def _from_databases(self, source: Databases, asked: str) -> CardsRead:
@@ -82,11 +78,8 @@ class CardReading:
         run, others = named_run(asked, found, self.command, lambda: find_runs(files, None, self.say))
         places = tuple(Path(place) for place in run.places)
         earlier = earlier_runs(run, files if len(files) <= _FILES_SEARCHED else places)
-        begins = []
-        for path in places:
-            with open_database(path) as reader:
-                begins.append(span_of(reader))
-        span = life_window(run, self.now, min((one[0] for one in begins if one is not None), default=None))
+        spans, _, _ = file_spans(places)
+        span = life_window(run, self.now, min((start for start, _ in spans.values()), default=None))
         frame = self._frame(replace(source, paths=places), span.seconds, span.end)
         card = self._card(frame, run, earlier, fine_course(run))
         return CardsRead((card,), _whole_fleet(frame, files), others)
@@ -95,35 +88,28 @@ class CardReading:
         """Found in the window that was asked for; judged by its own life, at the resolution that this has."""
         frame = self._frame(source, self.since, self.until)
         run, others = named_run(asked, runs_in(frame), self.command)
-        span = life_window(run, self.now)
+        span, earlier, life = life_window(run, self.now), None, frame
         begin = max(span.start, frame.window.start)
-        if span.end - begin >= frame.window.seconds / 2:
-            return CardsRead((self._card(frame, run, None, None),), fleet_of(frame), others)
-        window = judge_window(frame, self.book, self.now, seed=_SEED, with_moves=False)
-        whole = window.workload(run)
-        earlier = earlier_in(window, whole) if whole is not None else None
-        life = self._frame(source, span.end - begin, span.end)
-        return CardsRead((self._card(life, run, earlier, None),), fleet_of(frame), others)
+        if span.end - begin < frame.window.seconds / 2:
+            window = judge_window(frame, self.book, self.now, with_moves=False)
+            whole = window.workload(run)
+            earlier = earlier_in(window, whole) if whole is not None else None
+            life = self._frame(source, span.end - begin, span.end)
+        return CardsRead((self._card(life, run, earlier),), fleet_of(frame), others)
 
     def _frame(self, source: Source, since: float, until: float | None) -> Frame:
         return source.read(self.book.catalog, since=since, until=until, now=self.now)
 
-    def _card(self, frame: Frame, run: Run, earlier: Earlier | None, course: Course | None) -> Card:
-        window = judge_window(frame, self.book, self.now, seed=_SEED)
+    def _card(self, frame: Frame, run: Run, earlier: Earlier | None, course: Course | None = None) -> Card:
+        window = judge_window(frame, self.book, self.now)
         w = window.workload(run)
         if w is None:
             raise NothingToDo(
                 f"No GPU data of {run.name or run.id}: nothing was observed while it ran.",
                 "Check that the agent ran on its nodes.",
             )
-        earlier = earlier_in(window, w) if earlier is None else earlier
-        start = _start(w, run.start, frame)
-        return card_of(window, w, seen_until=run.seen_until or None, start=start, earlier=earlier, course=course)
-
-
-def _start(w: WorkloadVerdict, told: float, frame: Frame) -> float:
-    """When a workload began: as it was told, where its verdict is cut by the window."""
-    return told if told < w.start <= frame.window.start + _HOUR else w.start
+        seen = run.seen_until or None
+        return card_of(window, w, seen_until=seen, begun=run.start, earlier=earlier, course=course)
 
 
 def life_window(run: Run, now: float, begin: float | None = None) -> Window:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -89,30 +89,28 @@ def find_runs(files: Sequence[Path], asked: str | None, say: Callable[[str], Non
         " ORDER BY last_seen DESC LIMIT :most) w LEFT JOIN workload_gpus u ON u.workload_id = w.workload_id"
         " LEFT JOIN nodes n ON n.node = u.node"
     )
-    found: list[Run | None] = []
+    found: list[tuple[Any, ...]] = []
     problems: list[SkuwiseError] = []
     for path in files:
         try:
             with open_database(path) as reader:
-                for *cells, node, cluster, newest in reader.fetch(sql, parameters):
-                    row = dict(zip(_COLUMNS, cells, strict=True))
-                    found.append(_run_of(row, text(node), text(cluster), newest, (str(path),)))
+                found += [(*row, str(path)) for row in reader.fetch(sql, parameters)]
         except SkuwiseError as error:
             problems.append(error)
             say(f"Ignored: {error}")
     if problems and len(problems) == len(files):
         raise problems[0]
-    return _joined(found)
+    return _runs_of(found)
 
 
 def runs_in(frame: Frame) -> list[Run]:
     """The runs of a frame, as they are listed before one is chosen."""
     newest, held = newest_data(frame), frame.uses.groupby("workload_id", sort=False)["node"].unique()
-    clusters = {row["node"]: text(row["cluster"]) for row in records(frame.nodes)}
-    return _joined(
-        _run_of(row, node, clusters.get(node), newest.get(node, frame.window.end))
+    clusters = {row["node"]: row["cluster"] for row in records(frame.nodes)}
+    return _runs_of(
+        (*(row[name] for name in _COLUMNS), node, clusters.get(node), newest.get(node, frame.window.end), None)
         for row in records(frame.workloads)
-        for node in (*held.get(row["workload_id"], ()),) or (None,)
+        for node in (*held.get(row["workload_id"], ()),) or ("",)
     )
 
 
@@ -122,32 +120,24 @@ def newest_data(frame: Frame) -> dict[str, float]:
     return {node: min(end, frame.window.end) for node, end in ends.items() if end is not None}
 
 
-def _run_of(
-    row: Mapping[str, Any], node: str | None, cluster: str | None, seen_until: Any, places: tuple[str, ...] = ()  # noqa: ANN401
-) -> Run | None:  # fmt: skip
-    """The part of a run of the view ``workloads`` that is on one node; None: without its times."""
-    start, end = row["first_seen"], row["last_seen"]
-    if not all(isinstance(one, int | float) and math.isfinite(one) for one in (start, end)):
-        return None
-    return Run(
-        str(row["workload_id"]), str(row["series_id"]), text(row["name"]) or "", float(start),
-        max(float(start), float(end)), text(row["scheduler"]) or "", tuple(job_names(row)), text(row["array_job_id"]),
-        cluster, text(row["namespace"]), text(row["pod"]), (node,) if node else (), float(seen_until or 0.0), places,
-    )  # fmt: skip
-
-
-def _joined(parts: Iterable[Run | None]) -> list[Run]:
-    """Parts of the same runs, each from one node, as whole runs."""
+def _runs_of(parts: Iterable[tuple[Any, ...]]) -> list[Run]:
+    """Whole runs of their parts on single nodes: `_COLUMNS`, node, its cluster, its newest data, the file."""
     found: dict[str, Run] = {}
-    for part in parts:
-        if part is None:
+    for *cells, node, cluster, newest, place in parts:
+        row: dict[str, Any] = dict(zip(_COLUMNS, cells, strict=True))
+        start, end = row["first_seen"], row["last_seen"]
+        if not all(isinstance(one, int | float) and math.isfinite(one) for one in (start, end)):
             continue
+        part = Run(
+            row["workload_id"], row["series_id"], text(row["name"]) or "", start, end, text(row["scheduler"]) or "",
+            tuple(job_names(row)), text(row["array_job_id"]), text(cluster), text(row["namespace"]), text(row["pod"]),
+        )  # fmt: skip
         run = found.get(part.id, part)
         found[part.id] = replace(
             run,
-            start=min(run.start, part.start), end=max(run.end, part.end), cluster=run.cluster or part.cluster,
-            seen_until=max(run.seen_until, part.seen_until), nodes=tuple(sorted({*run.nodes, *part.nodes})),
-            places=tuple(dict.fromkeys((*run.places, *part.places))),
+            start=min(run.start, start), end=max(run.end, start, end), cluster=run.cluster or part.cluster,
+            seen_until=max(run.seen_until, newest or 0.0), nodes=tuple(sorted({*run.nodes, *filter(None, [node])})),
+            places=tuple(dict.fromkeys((*run.places, *filter(None, [place])))),
         )  # fmt: skip
     return list(found.values())
 

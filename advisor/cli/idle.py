@@ -5,18 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 
 from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
 from ...rules.base.output import write_stdout
-from ..core.naming import AmbiguousError, matching, unknown
+from ..core.naming import AmbiguousError, Named, matching, unknown
 from ..core.timestamps import minute, rfc3339
 from .options import duration
 from .price_options import rulebook_of
 from .watch_options import MARGIN_SECONDS, PAST_SECONDS, add_watched, watched_source
 
-EXIT_BUSY = 4
-EXIT_UNKNOWN = 5
-_EXITS = {"idle": EXIT_DONE, "busy": EXIT_BUSY, "unknown": EXIT_UNKNOWN}
+_EXITS = {"idle": EXIT_DONE, "busy": 4, "unknown": 5}
 _WORDS = {"idle": "idle", "busy": "busy", "unknown": "not known"}
 _MOST_SECONDS = 3 * 86400.0
 _LEAST_SECONDS = 300.0
@@ -56,33 +55,20 @@ def run(options: argparse.Namespace) -> int:
     now = time.time()
     book = rulebook_of(options, now)
     recent = read_recent(
-        watched_source(options),
-        book,
-        lookback_seconds=options.longer_than + MARGIN_SECONDS,
-        now=now,
-        until=options.until,
-        past_seconds=PAST_SECONDS,
-    )
+        watched_source(options), book, lookback_seconds=options.longer_than + MARGIN_SECONDS, now=now,
+        until=options.until, past_seconds=PAST_SECONDS,
+    )  # fmt: skip
     every = targets(recent)
-    chosen = every[None]
-    if options.target is not None:
-        names = [name for name in every if name is not None]
-        found = matching(options.target, names)
-        found = [one for one in found if one.what == "node"] or found
-        if not found:
-            error = unknown(options.target, names, "in this source", "Run 'skuwise advise' to see names.")
-            raise NothingToDo(error.message, error.remedy)  # nothing to work on, and no wrong usage
-        if len(found) > 1:
-            raise AmbiguousError(options.target, found, lambda one: f"skuwise idle {one} ...")
-        chosen = every[found[0]]
+    names = [name for name in every if name is not None]
+    found = _named(options.target, names) if options.target is not None else None
     criteria = Criteria(WatchSettings().limit_seconds, load_watch_rules(options.rules), book)
-    answer = idle_answer(recent, chosen, options.longer_than, criteria)
+    answer = idle_answer(recent, every[found], options.longer_than, criteria)
+    since, last = (rfc3339(ts) if ts is not None else None for ts in (answer.idle_since, answer.last_work))
     if options.format == "json":
         told = {
             "schema": "skuwise.idle/1", "target": options.target, "state": answer.state, "what": answer.what,
             "gpus": answer.gpu_count, "longer_than_seconds": options.longer_than,
-            "idle_since": _moment(answer.idle_since), "last_work": _moment(answer.last_work),
-            "data_end": rfc3339(answer.data_end),
+            "idle_since": since, "last_work": last, "data_end": rfc3339(answer.data_end),
             "reason": {"code": answer.reason.code, "text": answer.reason.text, "fields": dict(answer.reason.fields)},
         }  # fmt: skip
         write_stdout(json.dumps(told, allow_nan=False) + "\n")
@@ -92,5 +78,13 @@ def run(options: argparse.Namespace) -> int:
     return _EXITS[answer.state]
 
 
-def _moment(ts: float | None) -> str | None:
-    return rfc3339(ts) if ts is not None else None
+def _named(asked: str, every: Sequence[Named]) -> Named:
+    """What a name stands for; a node before its GPUs. Raises NothingToDo, AmbiguousError."""
+    found = matching(asked, every)
+    found = [one for one in found if one.what == "node"] or found
+    if not found:
+        error = unknown(asked, every, "in this source", "Run 'skuwise advise' to see names.")
+        raise NothingToDo(error.message, error.remedy)  # nothing to work on, and no wrong usage
+    if len(found) > 1:
+        raise AmbiguousError(asked, found, lambda one: f"skuwise idle {one} ...")
+    return found[0]

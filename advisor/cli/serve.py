@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -244,9 +244,13 @@ def run(options: argparse.Namespace) -> int:  # noqa: ARG001 - it has none
         for job in jobs:
             say(f"{job.name}: {' '.join(job.arguments)}")
             schedule.add(job)
-        server = serve_page(settings.listen, page) if settings.listen is not None else None
-        scheduler.start()
+        server = None
+        if settings.listen is not None:
+            with suppress(OSError):  # advise says why it cannot write there
+                advice.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            server = serve_page(settings.listen, page)
         offset = clock_offset()
+        scheduler.start()
         while not stop.wait(_LOOK_SECONDS):
             before, offset = offset, clock_offset()
             # What was planned by another clock may be a year away.

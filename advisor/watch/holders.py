@@ -22,6 +22,7 @@ _HOLDER: Mapping[str, HolderKind] = {
     "interactive": "notebook", "online-inference": "service", "training": "job", "fine-tuning": "job",
     "batch-inference": "job",
 }  # fmt: skip
+_TEXTS = ("team", "user", "account", "namespace", "job_id", "pod", "name", "series_id", "scheduler")
 # What names and owners say must weigh so much more for one kind of holder than for the next (natural logarithm; twice
 # as likely).
 _LEAD_MIN = 0.7
@@ -35,39 +36,33 @@ def current_holds(
     (what begins at `start` began at an unknown time before)."""
     frames = [*frames]
     workloads = pd.concat([frame.workloads for frame in frames]).drop_duplicates("workload_id")
-    about = {str(row["workload_id"]): row for row in records(workloads)}
     engines = {str(id_) for frame in frames for id_ in frame.tokens.get("workload_id", ())}
     places = {(gpu.node, gpu.uuid): n for n, gpu in enumerate(gpus)}
     last_seen = {node.node: node.last_seen or end for node in nodes}
-    held: dict[str, set[int]] = {}
-    bases: dict[str, set[str]] = {}
+    held: dict[str, dict[int, set[str]]] = {}  # of each workload its GPUs, and by what each is known
     spans: dict[str, list[tuple[float, float]]] = {}
     for row in records(pd.concat([frame.uses for frame in frames])):
-        key, node, first, last = str(row["workload_id"]), str(row["node"]), float(row["ts_start"]), float(row["ts_end"])
-        spans.setdefault(key, []).append((first, last))
+        key, node, last = str(row["workload_id"]), str(row["node"]), float(row["ts_end"])
+        spans.setdefault(key, []).append((float(row["ts_start"]), last))
         place = places.get((node, str(row["gpu_uuid"])))
-        if key in about and place is not None and last >= last_seen.get(node, end) - _HELD_SECONDS:
-            held.setdefault(key, set()).add(place)
-            bases.setdefault(key, set()).add(str(row["basis"]))
+        if place is not None and last >= last_seen.get(node, end) - _HELD_SECONDS:
+            held.setdefault(key, {}).setdefault(place, set()).add(str(row["basis"]))
     sharers = Counter(place for own in held.values() for place in own)
     found = []
-    for key, own in sorted(held.items()):
-        row, since = about[key], _since(about[key], spans[key], start)
-        found.append(
-            Hold(
-                workload_id=key, series_id=text(row["series_id"]) or key, name=text(row["name"]) or key,
-                holder=_holder_of(row, priors, has_engine=key in engines, hours=(end - since) / 3600.0),
-                owner=Owner(
-                    team=text(row.get("team")), user=text(row["user"]), account=text(row["account"]),
-                    namespace=text(row["namespace"]),
-                ),
-                gpus=tuple(sorted(own)), since=since,
-                basis=next((basis for basis in ("allocation", "process") if basis in bases[key]), "activity"),
-                shared=any(sharers[place] > 1 for place in own),
-                engine=key in engines, scheduler=text(row["scheduler"]) or "process", job_id=text(row["job_id"]),
-                pod=text(row["pod"]),
-            )
-        )  # fmt: skip
+    for row in records(workloads.sort_values("workload_id")):
+        key, own, has_engine = str(row["workload_id"]), held.get(str(row["workload_id"])), row["workload_id"] in engines
+        if own is None:
+            continue
+        bases, since = set[str]().union(*own.values()), _since(row, spans[key], start)
+        team, user, account, namespace, job_id, pod, name, series, scheduler = (text(row.get(of)) for of in _TEXTS)
+        found.append(Hold(
+            workload_id=key, series_id=series or key, name=name or key,
+            holder=_holder_of(row, priors, has_engine=has_engine, hours=(end - since) / 3600.0),
+            owner=Owner(team=team, user=user, account=account, namespace=namespace), gpus=tuple(sorted(own)),
+            since=since, basis=next((basis for basis in ("allocation", "process") if basis in bases), "activity"),
+            shared=any(sharers[place] > 1 for place in own), engine=has_engine, scheduler=scheduler or "process",
+            job_id=job_id, pod=pod,
+        ))  # fmt: skip
     return tuple(found)
 
 

@@ -124,11 +124,12 @@ class Rule:
     ) -> Sighting:  # fmt: skip
         """A sighting with its hours and dollars. `wasted_seconds`: for which each of `gpus` did nothing. Costs are None
         where one of them has no price."""
-        parts = {n: scene.recent.gpus[n].part / max(scene.sharers[n], 1) for n in gpus}
-        homes = {n: scene.nodes[scene.recent.gpus[n].node] for n in gpus}
-        rates = [usd * parts[n] for n in gpus if (usd := homes[n].usd_per_gpu_hour) is not None]
+        parts = [scene.recent.gpus[n].part / max(scene.sharers[n], 1) for n in gpus]
+        homes = [scene.nodes[scene.recent.gpus[n].node] for n in gpus]
+        rates = [
+            part * usd for part, node in zip(parts, homes, strict=True) if (usd := node.usd_per_gpu_hour) is not None
+        ]
         rate = sum(rates) if gpus and len(rates) == len(gpus) else None
-        sources = sorted({homes[n].price_source or "" for n in gpus} - {""})
         facts = {
             "who": who(subject), "gpus": gpus_of(subject), "name": named(subject.name), "since": minute(since),
             "node": named(subject.nodes[0]) if subject.nodes else "its node", "lasted": span(scene.end - since),
@@ -136,9 +137,10 @@ class Rule:
         }  # fmt: skip
         return Sighting(
             id=stable_id("s", self.kind, subject.key), kind=self.kind, code=code, severity=severity, subject=subject,
-            since=since, last_work=last_work, gpu_hours=sum(parts.values()) * wasted_seconds / HOUR, usd_per_hour=rate,
+            since=since, last_work=last_work, gpu_hours=sum(parts) * wasted_seconds / HOUR, usd_per_hour=rate,
             cost_usd=rate * wasted_seconds / HOUR if rate is not None else None,
-            price_source="; ".join(sources) or None if rate is not None else None, evidence=evidence,
+            price_source="; ".join(sorted({node.price_source or "" for node in homes})) if rate is not None else None,
+            evidence=evidence,
             text=coded(code, self.texts[code], **facts), do_next=coded(step, self.steps[step], **facts),
         )  # fmt: skip
 

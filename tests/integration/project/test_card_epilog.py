@@ -1,4 +1,4 @@
-"""deploy/slurm/epilog-slurmctld.sh, with stand-ins for squeue, scontrol and skuwise: hostile values, exit 0."""
+"""deploy/slurm/epilog-slurmctld.sh and deploy/recipes, with stand-ins for the programs they call: hostile values."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ import pytest
 DEPLOY = Path(__file__).parents[3] / "deploy"
 CARD = "SKW1:w=1"
 HOSTILE = "$(touch pwned);`touch pwned`;\"'\n\x1b[2J --existing=x"
+SETTINGS = "SOURCE=/db\nDELAY_SECONDS=0\nTIMEOUT_SECONDS=2\n"
+SOURCE = ("--prometheus", "http://127.0.0.1:9090")
+IDLE = "idle: job 4711. 8 GPUs not used for 3.0 h."
+BUSY = "busy: job 4711. GPU activity at 2026-11-24 09:00 UTC."
+UNKNOWN = "not known: job 4711. No fresh data from one of its nodes."
+# What skuwise answers, with its status, and how a script of ours ends then; the last two are no answers.
+ANSWERS = [(0, IDLE, 0), (4, BUSY, 4), (5, UNKNOWN, 5), (3, "", 5), (1, "", 1), (0, "", 1), (0, BUSY, 1)]
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 
@@ -23,7 +30,7 @@ class Bench:
         self.bin.mkdir()
         self.calls.touch()
 
-    def program(self, name: str, body: str) -> None:
+    def program(self, name: str, body: str = "exit 0") -> None:
         file = self.bin / name
         file.write_text(f'#!/bin/sh\necho "{name} $*" >>"{self.calls}"\n{body}\n')
         file.chmod(0o755)
@@ -33,16 +40,13 @@ class Bench:
         cases = "\n".join(f"{target}) echo '{text}'; exit {status} ;;" for target, (status, text) in answers.items())
         self.program(name, f"cat >/dev/null\ncase ${word} in\n{cases}\nesac\nexit 3")
 
-    def run(self, script: str, *arguments: str, shell: str = "sh", **environ: str) -> subprocess.CompletedProcess[str]:
-        own = {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": str(self.folder), **environ}
+    def run(self, script: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        path = f"{self.bin}:/usr/bin:/bin"
+        own = {"PATH": path, "HOME": str(self.folder), "SKUWISE_EPILOG_PATH": path, **environ}
         return subprocess.run(
-            [shell, str(DEPLOY / script), *arguments], env=own, cwd=self.folder, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, check=False, timeout=60,
+            ["bash" if environ else "sh", str(DEPLOY / script), *arguments], env=own, cwd=self.folder,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
         )  # fmt: skip
-
-    def epilog(self, job: str = "4711") -> int:
-        own = {"SKUWISE_EPILOG_PATH": f"{self.bin}:/usr/bin:/bin", "SKUWISE_EPILOG_CONFIG": str(self.conf)}
-        return self.run("slurm/epilog-slurmctld.sh", "--now", shell="bash", SLURM_JOB_ID=job, **own).returncode
 
     def called(self, name: str) -> list[str]:
         return [line for line in self.calls.read_text().splitlines() if line.split()[0] == name]
@@ -53,60 +57,42 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-@pytest.fixture
-def controller(bench: Bench) -> Bench:
-    bench.conf.write_text("SOURCE=/var/lib/skuwise\nDELAY_SECONDS=0\nTIMEOUT_SECONDS=5\n")
-    for name, then in {"squeue": "echo", "skuwise": f"echo '{CARD}'", "scontrol": ":"}.items():
-        bench.program(name, then)
-    return bench
+@pytest.mark.parametrize(
+    ("job", "conf", "then", "acts"),
+    [
+        ("4711", SETTINGS, f"echo '{CARD}'", True),
+        *((job, SETTINGS, f"echo '{CARD}'", False) for job in (HOSTILE, "", "4711 --all")),
+        *(("4711", SETTINGS, then, False) for then in ("exit 3", "echo 'no card'", "printf 'SKW1:a\\nSKW1:b\\n'")),
+        ("4711", SETTINGS, "sleep 9", False),
+        *(("4711", conf, f"echo '{CARD}'", False) for conf in ("", "SOURCE=/db\nSOURCE_FLAG=--rules\n")),
+    ],
+)
+def test_the_epilog_writes_the_card_of_a_job_or_nothing(
+    bench: Bench, job: str, conf: str, then: str, acts: bool
+) -> None:
+    bench.conf.write_text(conf)
+    for name, body in {"squeue": "echo", "skuwise": then, "scontrol": ":"}.items():
+        bench.program(name, body)
+    own = {"SKUWISE_EPILOG_CONFIG": str(bench.conf), "SLURM_JOB_ID": job}
+    assert bench.run("slurm/epilog-slurmctld.sh", "--now", **own).returncode == 0
+    asks = job == "4711" and conf == SETTINGS
+    assert bool(bench.calls.read_text()) == asks
+    assert bench.called("skuwise") == ["skuwise job 4711 --db /db --format admin-comment --existing="] * asks
+    assert bench.called("scontrol") == ([f"scontrol update JobId=4711 AdminComment={CARD}"] if acts else [])
 
 
-def test_the_card_is_written_for_the_job(controller: Bench) -> None:
-    assert controller.epilog() == 0
-    assert controller.called("skuwise") == ["skuwise job 4711 --db /var/lib/skuwise --format admin-comment --existing="]
-    assert controller.called("scontrol") == [f"scontrol update JobId=4711 AdminComment={CARD}"]
-
-
-@pytest.mark.parametrize("job", [HOSTILE, "", "4711 --all"])
-def test_what_is_no_job_id_is_no_job(controller: Bench, job: str) -> None:
-    assert controller.epilog(job) == 0 and controller.calls.read_text() == ""
-
-
-@pytest.mark.parametrize("then", ["exit 3", "echo 'no card'", "printf 'SKW1:a\\nSKW1:b\\n'", "sleep 9"])
-def test_without_a_card_nothing_is_changed(controller: Bench, then: str) -> None:
-    controller.conf.write_text("SOURCE=/db\nDELAY_SECONDS=0\nTIMEOUT_SECONDS=1\n")
-    controller.program("skuwise", then)
-    assert controller.epilog() == 0 and controller.called("scontrol") == []
-
-
-@pytest.mark.parametrize("conf", ["", "SOURCE=/db\nSOURCE_FLAG=--rules\n"])
-def test_without_settings_it_does_nothing(controller: Bench, conf: str) -> None:
-    controller.conf.write_text(conf)
-    assert controller.epilog() == 0 and controller.called("skuwise") == []
-
-
-SOURCE = ("--prometheus", "http://127.0.0.1:9090")
-IDLE = "idle: job 4711. 8 GPUs not used for 3.0 h."
-BUSY = "busy: job 4711. GPU activity at 2026-11-24 09:00 UTC."
-UNKNOWN = "not known: job 4711. No fresh data from one of its nodes."
-# What skuwise answers, with its status; the last two are no answers.
-NOT_IDLE = [(4, BUSY), (5, UNKNOWN), (3, ""), (1, ""), (0, ""), (0, BUSY)]
-
-
-@pytest.mark.parametrize(("status", "text"), [(0, IDLE), *NOT_IDLE])
-def test_a_command_is_run_on_an_idle_answer_alone(bench: Bench, status: int, text: str) -> None:
+@pytest.mark.parametrize(("status", "text", "ends"), ANSWERS)
+def test_a_command_is_run_on_an_idle_answer_alone(bench: Bench, status: int, text: str, ends: int) -> None:
     bench.answers({"4711": (status, text)})
-    bench.program("scancel", "exit 0")
+    bench.program("scancel")
     done = bench.run("recipes/when-idle.sh", "4711", "2h", *SOURCE, "--", "scancel", "-v", "a b")
     assert bench.called("skuwise") == [f"skuwise idle 4711 --longer-than 2h {' '.join(SOURCE)}"]
-    acts = (status, text) == (0, IDLE)
-    assert bench.called("scancel") == (["scancel -v a b"] if acts else [])
-    assert done.returncode == (0 if acts else {4: 4, 5: 5, 3: 5}.get(status, 1))
+    assert bench.called("scancel") == ([] if ends else ["scancel -v a b"]) and done.returncode == ends
 
 
 def test_the_report_of_slurm_lists_idle_jobs_and_cancels_nothing(bench: Bench) -> None:
     bench.program("squeue", "printf '%s\\n' '1 ann\n2 bob\n3 cy\n4 dee\n; reboot\n5 eve'")
-    bench.program("scancel", "exit 0")
+    bench.program("scancel")
     bench.answers({"1": (0, IDLE), "2": (4, BUSY), "3": (5, UNKNOWN), "5": (0, IDLE)})
     done = bench.run("recipes/slurm-idle-report.sh", "2h", *SOURCE)
     assert (done.returncode, done.stdout) == (0, f"1\tann\t{IDLE}\n5\teve\t{IDLE}\n")
@@ -127,11 +113,9 @@ def test_idle_notebooks_are_stopped_where_that_is_asked_for(bench: Bench, stop: 
     assert [line.split()[2] for line in bench.called("skuwise")] == ["nb-0", "idle-one-0", "gone-0"]
 
 
-@pytest.mark.parametrize(("status", "text"), [(0, IDLE), *NOT_IDLE, (255, "")])
-def test_a_cluster_is_stopped_where_every_host_is_idle(bench: Bench, status: int, text: str) -> None:
+@pytest.mark.parametrize(("status", "text", "ends"), [*ANSWERS, (255, "", 1)])
+def test_a_cluster_is_stopped_where_every_host_is_idle(bench: Bench, status: int, text: str, ends: int) -> None:
     bench.answers({"train": (0, IDLE), "train-worker1": (status, text)}, "ssh", 3)
-    bench.program("sky", "exit 0")
+    bench.program("sky")
     done = bench.run("recipes/sky-autostop.sh", "--stop", "train", "1h", "train", "train-worker1")
-    acts = (status, text) == (0, IDLE)
-    assert bench.called("sky") == (["sky stop --yes train"] if acts else [])
-    assert done.returncode == (0 if acts else {4: 4, 5: 5, 3: 5}.get(status, 1))
+    assert bench.called("sky") == ([] if ends else ["sky stop --yes train"]) and done.returncode == ends

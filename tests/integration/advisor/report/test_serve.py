@@ -51,20 +51,22 @@ def test_a_stop_ends_what_runs_and_starts_nothing_more(tmp_path: Path) -> None:
     assert not ran.exists()
 
 
-def test_it_runs_the_watch_where_a_source_is_configured_until_it_is_asked_to_stop(tmp_path: Path) -> None:
+def test_it_runs_watch_and_advice_where_a_source_is_configured_until_it_is_asked_to_stop(tmp_path: Path) -> None:
     simulate("idle", tmp_path / "fleet", days=1, until=time.time() // 3600 * 3600, minutes_seconds=86400)
     config = tmp_path / "skuwise/skuwise.toml"
     config.parent.mkdir()
-    config.write_text(f"[report]\ndb = ['{tmp_path / 'fleet'}']\n[serve]\nreport = false\n")
+    source, listen = f"[report]\ndb = ['{tmp_path / 'fleet'}']\n", 'listen = "127.0.0.1:0"\n'
+    config.write_text(f"{source}[serve]\nreport = false\n{listen}")
     environ = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
     folder = tmp_path / "state/skuwise"
     with subprocess.Popen([sys.executable, "-m", "skuwise", "serve"], env=environ, stderr=subprocess.PIPE) as process:
         ends = time.monotonic() + 120
-        while not list(folder.glob("*.db")) and time.monotonic() < ends:
+        while not (list(folder.glob("*.db")) and (folder / "serve-advice.json").exists()) and time.monotonic() < ends:
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
         _, told = process.communicate(timeout=60)
     (state,) = folder.glob("*.db")
     assert process.returncode == 0, told
-    assert b"watch: watch --once\n" in told and told.endswith(b"stopping\n") and b"Traceback" not in told
+    assert b"watch: watch --once\n" in told and b"metrics at" in told and (folder / "serve-advice.json").exists(), told
+    assert told.endswith(b"stopping\n") and b"Traceback" not in told
     assert state.stat().st_mode & 0o777 == 0o600
