@@ -42,9 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--teams", type=Path, metavar="FILE", help="routes file: teams, their workloads and addresses")
     parser.add_argument("--only", metavar="TEAM", help="report for this team only")
     parser.add_argument(
-        "--week",
-        metavar="DATE",
-        help="week that contains this day, Monday to Monday, UTC (default: the last full week)",
+        "--week", metavar="DATE", help="week of this day, Monday to Monday, UTC (default: the last full week)"
     )
     parser.add_argument(
         "--rules", type=Path, metavar="DIR", help="folder of site rules, which override the built-in ones"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..core.advice_types import Advice, NotJudged, Reconciliation, Unobserved
 from ..core.energy_sums import figures_of, joules_a_token, owners_of, phases_together
@@ -54,27 +54,24 @@ def split_by_team(
         return team_by_workload.get(workload) if workload is not None else _only(others)
 
     team_by_finding = {f.id: owner(f.workload, map(team_of_node, f.nodes)) for f in advice.findings}
-    workloads = _grouped(advice.workloads, lambda w: team_by_workload[w.id])
-    findings = _grouped(advice.findings, lambda f: team_by_finding[f.id])
-    recommendations = _grouped(
-        advice.recommendations, lambda r: owner(r.workload, map(team_by_finding.get, r.findings))
-    )
-    fabrics = _grouped(advice.fabrics, lambda use: _only(on_node.get(use.node) or {team_of_node(use.node)}))
+    groups: dict[str, dict[Team, Any]] = {
+        "workloads": _grouped(advice.workloads, lambda w: team_by_workload[w.id]),
+        "findings": _grouped(advice.findings, lambda f: team_by_finding[f.id]),
+        "recommendations": _grouped(
+            advice.recommendations, lambda r: owner(r.workload, map(team_by_finding.get, r.findings))
+        ),
+        "fabrics": _grouped(advice.fabrics, lambda use: _only(on_node.get(use.node) or {team_of_node(use.node)})),
+    }
     unobserved: dict[Team, list[Unobserved]] = {}
     for one in advice.summary.unobserved:
         for team in ({*on_node.get(one.node, ()), team_of_node(one.node)} - {None}) or {None}:
             unobserved.setdefault(team, []).append(one)
-    every = dict.fromkeys((*teams, *workloads, *findings, *recommendations, *fabrics, *unobserved))
-    return {
-        team: _part(
-            replace(
-                advice, workloads=workloads.get(team, ()), findings=findings.get(team, ()),
-                recommendations=recommendations.get(team, ()), fabrics=fabrics.get(team, ()),
-            ),
-            tuple(unobserved.get(team, ())),
-        )
-        for team in every
-    }  # fmt: skip
+    parts: dict[Team, Advice] = {}
+    for team in (*teams, *(team for group in groups.values() for team in group), *unobserved):
+        if team not in parts:
+            part = replace(advice, **{name: group.get(team, ()) for name, group in groups.items()})
+            parts[team] = _part(part, tuple(unobserved.get(team, ())))
+    return parts
 
 
 def outcomes_by_team(

@@ -47,8 +47,8 @@ Events = Sequence[tuple[IncidentEvent, Incident]]
 
 @dataclass(frozen=True)
 class NotifyRun:
-    """What a pass works with. `routes`: of `routes_of`; `report`: servers; `watch`: what is sent, and when; `say`: prints a
-    line of progress; `commands`: how readers run skuwise on the telemetry that is watched."""
+    """What a pass works with. `routes`: of `routes_of`; `report`: servers; `watch`: what is sent, and when; `say` prints
+    progress; `commands`: how readers run skuwise on the telemetry that is watched."""
 
     routes: Routes
     report: ReportSettings

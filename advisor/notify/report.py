@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from .letters import Letter, preview_index, report_letter
 from .messages import message_to
 from .mime import NOBODY, Envelope, compose, file_names, message_id
 from .routes import Routes, TeamRoute
-from .sending import Clocks, Tally, carriers_of, send_due
+from .sending import Clocks, carriers_of, send_due
 from .settings import ReportSettings
 
 BATCH = "report-"  # and the week: the batch of its messages
@@ -122,8 +123,8 @@ def team_letters(
     job.beside.check()
     advice = _read(job, job.week, job.beside)
     if job.week.end > job.now:
-        job.say(f"the week is not over: this report ends at {minute(job.now)}")
         text = f"The week is not over: this report ends at {minute(job.now)}."
+        job.say(text)
         advice = replace(advice, notes=(CodedText("week-not-over", text, {"until_ts": job.now}), *advice.notes))
     job.say("reading the week before ...")
     own = replace(job.beside, say=lambda _: None).of(advice.fleet)  # what it says was said when the week was read
@@ -168,15 +169,12 @@ def _read(job: ReportJob, week: Week, beside: StateBeside) -> Advice:
 
 def _read_before(job: ReportJob, own: StateBeside) -> Advice | None:
     """The week before; None where nothing of it is known, or its beginning is not: that compares with no week."""
-    try:
+    with suppress(NothingToDo):
         before = _read(job, Week(job.week.start - WEEK_SECONDS), own)
-    except NothingToDo:
-        job.say("no data of the week before: nothing to compare with")
-        return None
-    if any(note.code in WINDOW_NOTES for note in before.notes):
-        job.say("the data of the week before is incomplete: nothing to compare with")
-        return None
-    return before
+        if not any(note.code in WINDOW_NOTES for note in before.notes):
+            return before
+    job.say("no complete data of the week before: nothing to compare with")
+    return None
 
 
 def _told_key(team: TeamRoute) -> str:
@@ -210,11 +208,7 @@ def send(job: ReportJob, state: State, environ: Mapping[str, str], clocks: Clock
             state, carriers, clocks, mails_per_minute=job.settings.mails_per_minute, say=job.say,
             only_team=job.only, batch_prefix=BATCH,
         )  # fmt: skip
-    return _finish(tally, job.say)
-
-
-def _finish(tally: Tally, say: Callable[[str], None]) -> int:
-    say(f"sent to {tally.sent}; {tally.waiting} waiting; {len(tally.refused)} refused")
+    job.say(f"sent to {tally.sent}; {tally.waiting} waiting; {len(tally.refused)} refused")
     faults = [str(error) for error in tally.down]
     if tally.refused:
         faults.append(f"Refused for good: {'; '.join(clean(one) for one in tally.refused)}.")

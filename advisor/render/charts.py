@@ -24,7 +24,6 @@ from ..views.document.model import Chart
 from ..views.document.sections import FABRIC, KINDS, MONEY, kinds_words, ordered_kinds
 
 _STRENGTHS = 64  # of the ink, the full one among them; index 0 of the palette is the ground
-_MOST_WORDS = 2000  # kept: some 2 kB each
 _BASELINE = 5.0  # CSS px from the middle of a word of nine points down to its baseline
 
 
@@ -40,8 +39,8 @@ class _Word:
 
 
 class Words:
-    """Words in one size, each drawn once: the mails of a fleet have most of theirs in common. `points`: the size;
-    `density`: device pixels to a CSS pixel."""
+    """Words in one size, each drawn once: a page's charts have some in common. `points`: the size; `density`: device
+    pixels to a CSS pixel."""
 
     def __init__(self, points: int = 9, density: int = 2) -> None:
         self.density = density
@@ -53,8 +52,6 @@ class Words:
     def word(self, text: str) -> _Word:
         known = self._drawn.get(text)
         if known is None:
-            if len(self._drawn) >= _MOST_WORDS:
-                self._drawn.clear()
             known = self._drawn[text] = self._draw(text)
         return known
 
@@ -133,10 +130,10 @@ _KINDS_MAX = 8
 _LEGEND = 3  # entries in a line
 
 
-def charts_of(advice: Advice, team: str | None, lettering: Words) -> dict[str, Chart]:
-    """The charts that say something about an advice, by name. A team's other figures are few, and stand in sentences.
-    `lettering`: kept from one page to the next, for most words are in all of them."""
-    whole = team is None
+def charts_of(advice: Advice, team: str | None) -> dict[str, Chart]:
+    """The charts that say something about an advice, by name. A team's other figures are few, and stand in
+    sentences."""
+    whole, lettering = team is None, Words()
     spend = [(part, value, _PARTS[part]) for part, value in words.money_parts(advice.summary.reconciliation)]
     drawn = {
         KINDS: _kinds_chart(ordered_kinds(advice), lettering),

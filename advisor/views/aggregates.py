@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..core.advice_types import Advice
+from ..core.advice_types import Advice, FabricUse
 from ..core.formatting import owner_words
 from ..core.totals import sum_if_all
 from .titles import waste_of
@@ -113,33 +113,31 @@ def holdings(advice: Advice) -> tuple[IdleGpus, ...]:
 
 def fabric_sums(advice: Advice) -> tuple[FabricSum, ...]:
     """The fabrics by node SKU, what costs most first."""
-    silent = {node: f for f in advice.findings if waste_of(f.rule) == "fabric" for node in f.nodes}
+    silent = {node for f in advice.findings if waste_of(f.rule) == "fabric" for node in f.nodes}
     floor = advice.summary.floor_hours or 0.0
-    by_sku: dict[
-        tuple[str | None, str | None], list[tuple[float | None, float | None, bool, bool, str | None, bool]]
-    ] = {}
+    by_sku: dict[tuple[str | None, str | None], list[FabricUse]] = {}
     for use in advice.fabrics:
-        quiet = use.node in silent
-        judged = quiet or (use.util_p995 is not None and use.hours >= floor)
-        row = (use.cost_usd, use.util_p995, quiet, judged, use.unseen, use.assumed)
-        by_sku.setdefault((use.node_sku, use.kind), []).append(row)
-    sums = [
-        FabricSum(
-            node_sku=sku,
-            kind=kind,
-            nodes=len(rows),
-            cost_usd=sum_if_all(cost for cost, *_ in rows),
-            util_p995=max((util for _, util, *_ in rows if util is not None), default=None),
-            silent=sum(quiet for _, _, quiet, *_ in rows),
-            silent_usd=sum_if_all(cost for cost, _, quiet, *_ in rows if quiet),
-            unseen=sum(util is None for _, util, *_ in rows),
-            unseen_usd=sum_if_all(cost for cost, util, *_ in rows if util is None),
-            reasons=tuple(dict.fromkeys(why for *_, why, _ in rows if why is not None)),
-            assumed=any(assumed for *_, assumed in rows),
-            judged=sum(judged for _, _, _, judged, _, _ in rows),
+        by_sku.setdefault((use.node_sku, use.kind), []).append(use)
+    sums = []
+    for (sku, kind), uses in by_sku.items():
+        quiet, unseen = [u for u in uses if u.node in silent], [u for u in uses if u.util_p995 is None]
+        utils = [u.util_p995 for u in uses if u.util_p995 is not None]
+        sums.append(
+            FabricSum(
+                node_sku=sku,
+                kind=kind,
+                nodes=len(uses),
+                cost_usd=sum_if_all(u.cost_usd for u in uses),
+                util_p995=max(utils, default=None),
+                silent=len(quiet),
+                silent_usd=sum_if_all(u.cost_usd for u in quiet),
+                unseen=len(unseen),
+                unseen_usd=sum_if_all(u.cost_usd for u in unseen),
+                reasons=tuple(dict.fromkeys(u.unseen for u in uses if u.unseen is not None)),
+                assumed=any(u.assumed for u in uses),
+                judged=sum(u.node in silent or (u.util_p995 is not None and u.hours >= floor) for u in uses),
+            )
         )
-        for (sku, kind), rows in by_sku.items()
-    ]
     return tuple(sorted(sums, key=lambda s: (-(s.cost_usd or 0.0), -s.nodes, s.node_sku or "")))
 
 

@@ -33,16 +33,16 @@ def evaluate(recent: Recent, criteria: Criteria) -> WatchPass:
     once = {one.id: one for one in found if not (one.kind == "held-idle" and one.subject.key in over)}
     dearest = sorted(once.values(), key=lambda one: (-(one.cost_usd or 0.0), -one.gpu_hours, one.id))
     # What cannot be judged: its newest spans are missing or contradict.
-    is_known = (gpus.work | gpus.rest | gpus.spin)[:, newest].any(axis=1)
-    dark = keys(~(holds.work | holds.rest | holds.stall)[:, newest].any(axis=1)) | {
+    is_dark = np.logical_not((gpus.work | gpus.rest | gpus.spin)[:, newest].any(axis=1))
+    dark = keys(np.logical_not((holds.work | holds.rest | holds.stall)[:, newest].any(axis=1))) | {
         f"gpu:{gpu.node}/{gpu.uuid}"
         for n, gpu in enumerate(recent.gpus)
-        if not is_known[n] and gpu.node in scene.fresh and gpu.last_seen is not None
+        if is_dark[n] and gpu.node in scene.fresh and gpu.last_seen is not None
     }
     # Nor can what shows no progress: after a gap in the data an idle time is counted again, and what was open before it
     # neither goes on nor ends until work is shown or the limit is reached again.
     newest = scene.spans.since(scene.end - scene.rules.stall_minutes * MINUTE)
-    undecided = keys(~holds.progress[:, newest].any(axis=1))
+    undecided = keys(np.logical_not(holds.progress[:, newest].any(axis=1)))
     return WatchPass(
         recent.now, scene.end, tuple(dearest), dark | undecided, scene.fresh, len(recent.holds), recent.notes, every,
         len(dark),

@@ -36,7 +36,7 @@ class FabricSilent(Rule):
             if len(nodes) < 2 or hold.holder not in ("job", "process") or not scene.is_fresh(hold):
                 continue
             share, progress = scene.holds.fabric[n], scene.holds.progress[n]
-            at = np.flatnonzero(progress & (share > rules.fabric_silent_max))
+            at = np.flatnonzero((share > rules.fabric_silent_max) & spans.since(hold.since))
             is_silent = (progress & (share <= rules.fabric_silent_max))[newest].all()
             usual = float(np.median(share[at])) if len(at) >= _USED_SPANS_MIN else 0.0
             if not is_silent or usual < rules.fabric_used_min:

@@ -88,7 +88,7 @@ def idle_answer(recent: Recent, target: Target, longer_than_seconds: float, crit
 
     def newest(mask: Mask) -> float | None:
         """The end of the last span that is true for any of the holds."""
-        end = float(last_true(mask[holds].any(axis=0, keepdims=True), scene.spans)[0])
+        end = float(last_true(np.logical_or.reduce(mask[holds], keepdims=True), scene.spans)[0])
         return end if math.isfinite(end) else None
 
     def answer(state: IdleState, code: str, text: str, **fields: str) -> IdleAnswer:
@@ -122,11 +122,11 @@ def _why_unknown(scene: Scene, missing: Sequence[Hold], begin: float) -> tuple[s
     """Why holds that showed no work since a moment are not called idle: a code and a sentence."""
     if not all(map(scene.is_fresh, missing)):
         return "idle-node-silent", "No fresh data from one of its nodes."
-    at = np.ix_(sorted({gpu for hold in missing for gpu in hold.gpus}), scene.spans.since(begin))
-    signs, gpu = scene.gpus, scene.recent.gpu
-    blind = ~(signs.rest | signs.work | signs.spin | signs.contradicted)[at]
-    is_told = np.isfinite(np.fmax.reduce([gpu[name][at] for name in ("util", "sm", "dram")]))
-    if (blind & signs.held[at]).mean() > _MOSTLY:
+    gpus, newest = sorted({gpu for hold in missing for gpu in hold.gpus}), scene.spans.since(begin)
+    signs, measures = scene.gpus, scene.recent.gpu
+    blind = np.logical_not(signs.rest | signs.work | signs.spin | signs.contradicted)[gpus][:, newest]
+    is_told = np.isfinite(np.fmax.reduce([measures[name] for name in ("util", "sm", "dram")]))[gpus][:, newest]
+    if (blind & signs.held[gpus][:, newest]).mean() > _MOSTLY:
         if not (is_told & blind).any():
             return "held-without-activity", "Memory is held, and no activity metric is available: not judged."
         why = "neither power nor profiling metrics confirm it"

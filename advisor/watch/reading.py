@@ -31,8 +31,6 @@ _MINUTES_SECONDS, _MINUTES_SECONDS_OF_SERVER = 2 * _HOUR, _HOUR
 # GPUs that work in all of the newest minutes raise no question that the hours before could answer.
 _NEWEST_SECONDS, _NEWEST_ROWS_MIN = 600.0, 5
 _BUSY, _WAITS = 0.1, 0.02
-# Less traffic than this on a port of a compute fabric is silence, bytes a second.
-_SILENT_BYTES = 50e6
 # Frames by the seconds of their rows, the newest first.
 Frames = Mapping[float, Frame]
 
@@ -42,8 +40,8 @@ def read_recent(
     past_seconds: float = 0.0,
 ) -> Recent:  # fmt: skip
     """The last `lookback_seconds` of a source before its newest whole minute (`until`: before that moment, as of which
-    it is then read), with the prices of its nodes. Of a server the hours before the rows of a minute are read where
-    some GPU rests, waits or shows nothing. `past_seconds`: for how long before that databases are read by the hour
+    it is then read), with the prices of its nodes. Of a server the hours before the rows of a minute are read of the
+    GPUs that rest, wait or show nothing. `past_seconds`: for how long before that databases are read by the hour
     where some GPU rested throughout; a server would take too long.
 
     Raises NothingToDo where there is no GPU data, SkuwiseError where the source cannot be read.
@@ -66,10 +64,8 @@ def read_recent(
     else:
         begin, end = math.ceil(fine.window.start / _FIVE_MINUTES) * _FIVE_MINUTES, fine.window.end
         since = round((begin - end + lookback_seconds) / _FIVE_MINUTES) * _FIVE_MINUTES
-        quiet = _quiet_gpus(fine)
-        if since > 0 and (quiet or not is_server or _has_silence(fine)):
-            with suppress(NothingToDo):
-                frames[_FIVE_MINUTES] = read(since, begin, _FIVE_MINUTES, quiet)
+        with suppress(NothingToDo):
+            frames[_FIVE_MINUTES] = read(max(since, _FIVE_MINUTES), begin, _FIVE_MINUTES, _quiet_gpus(fine))
     newest, oldest = next(iter(frames.values())), [*frames.values()][-1]
     # Where rows of five minutes reach beyond the first row of a minute, that counts.
     start = oldest.window.start if _FIVE_MINUTES in frames else begin
@@ -91,27 +87,20 @@ def read_recent(
 
 
 def _quiet_gpus(frame: Frame) -> frozenset[str]:
-    """Ids of GPUs that in some of the newest minutes rest, wait or show nothing."""
+    """Ids of GPUs that in some of the newest minutes rest, wait or show nothing; of one GPU where there is none such,
+    for what nodes did is read with them."""
     newest = frame.gpu[frame.gpu["ts"] > frame.window.end - _NEWEST_SECONDS]
     waits = (newest["tensor_active_mean"] < _WAITS) & (newest["dram_active_mean"] < _BUSY)
     works = (np.fmax(newest["gpu_util_mean"], newest["sm_active_mean"]) > _BUSY) & ~waits
-    by_gpu = works.groupby(newest["gpu_uuid"]).agg(["all", "size"])
+    by_gpu = newest.assign(works=works).groupby("gpu_uuid")["works"].agg(["all", "size"])
     busy = by_gpu.index[by_gpu["all"] & (by_gpu["size"] >= _NEWEST_ROWS_MIN)]
-    return frozenset(frame.gpus.loc[frame.gpus["valid_to"].isna(), "gpu_uuid"].astype(str)) - frozenset(busy)
-
-
-def _has_silence(frame: Frame) -> bool:
-    """Whether a port of a compute fabric is silent, and a workload runs on several nodes."""
-    ports = frame.fabric[frame.fabric["role"] == "compute"]
-    ports = ports[ports["ts"] > frame.window.end - _NEWEST_SECONDS]
-    traffic = ports["tx_bytes_per_second_mean"] + ports["rx_bytes_per_second_mean"]
-    nodes = frame.uses.groupby("workload_id")["node"].nunique()
-    return bool((traffic < _SILENT_BYTES).any() and (nodes > 1).any())
+    every = frame.gpus.loc[frame.gpus["valid_to"].isna(), "gpu_uuid"].astype(str)
+    return frozenset(every) - frozenset(busy) or frozenset(every[:1])
 
 
 def _spans(*parts: tuple[float, float, float]) -> Spans:
     """Spans from a moment to another, each of so many seconds."""
-    ends = [np.arange(start + seconds, end + 1.0, seconds) for start, end, seconds in parts]
+    ends = [np.arange(start + seconds, end + 1.0, seconds, dtype=np.float64) for start, end, seconds in parts]
     lengths = [np.full(len(own), seconds) for own, (_, _, seconds) in zip(ends, parts, strict=True)]
     return Spans(np.concatenate(ends), np.concatenate(lengths))
 

@@ -43,19 +43,18 @@ class GpuSigns:
 
 def gpu_signs(recent: Recent, book: Rulebook, rules: WatchRules) -> GpuSigns:
     """The signs of all GPUs of a reading."""
-    count, spans, flat = len(recent.gpus), len(recent.spans.ends), {n: v.ravel() for n, v in recent.gpu.items()}
+    count, spans = len(recent.gpus), len(recent.spans.ends)
     limit, sku = [gpu.power_limit_watts or np.nan for gpu in recent.gpus], [gpu.sku or "" for gpu in recent.gpus]
     missing = np.full(count * spans, np.nan)
-    names = ("util", "engine_max", "engine_p95", "sm", "dram")
+    flat = {name: values.ravel().astype(np.float64) for name, values in recent.gpu.items()}
     rest = judge_rest(
         Activity(
-            gpu=np.repeat(np.arange(count), spans), observed=np.nan_to_num(flat["observed"]) >= _OBSERVED_HALF,
-            sm_p95=missing, pipes=flat["tensor"].astype(np.float64), power=flat["power_watts"].astype(np.float64),
-            power_p95=missing, memory=flat["mem_used_ratio"].astype(np.float64),
-            sku=pd.Series(np.repeat(np.array(sku, dtype=object), spans)),
+            gpu=np.repeat(np.arange(count), spans), observed=flat["observed"] >= _OBSERVED_HALF, util=flat["util"],
+            engine_max=flat["engine_max"], engine_p95=flat["engine_p95"], sm=flat["sm"], sm_p95=missing,
+            pipes=flat["tensor"], dram=flat["dram"], power=flat["power_watts"], power_p95=missing,
+            memory=flat["mem_used_ratio"], sku=pd.Series(np.repeat(np.array(sku, dtype=object), spans)),
             limit=np.repeat(np.array(limit, dtype=np.float64), spans),
             instance=np.repeat(np.array([gpu.part < 1.0 for gpu in recent.gpus], dtype=np.bool_), spans),
-            **{name: flat[name].astype(np.float64) for name in names},
         ),
         book,
     )  # fmt: skip
@@ -117,7 +116,7 @@ def hold_signs(recent: Recent, gpus: GpuSigns, rules: WatchRules) -> HoldSigns:
     """The signs of all holds of a reading."""
     working, spin, held = (of_holds(recent, mask, np.any) for mask in (gpus.work, gpus.spin, gpus.held))
     # By the engine's own metrics; NaN, where it has none, is no request.
-    queue = np.any([values > 0 for values in recent.service.values()], axis=0)
+    queue: Mask = np.logical_or.reduce([values > 0 for values in recent.service.values()])
     inside = recent.spans.ends > np.array([[hold.since] for hold in recent.holds]).reshape(-1, 1) + 1e-6
     host, host_known, fabric = _hosts(recent, working | spin, rules)
     return HoldSigns(
@@ -130,8 +129,10 @@ def hold_signs(recent: Recent, gpus: GpuSigns, rules: WatchRules) -> HoldSigns:
 
 def of_holds(recent: Recent, mask: Mask, judge: Callable[..., Mask]) -> Mask:
     """Of each hold, whether any, or all, of its GPUs are in a mask of GPUs; of one without GPUs, no."""
-    found = [bool(hold.gpus) & judge(mask[list(hold.gpus)], axis=0) for hold in recent.holds]
-    return np.array(found, dtype=np.bool_).reshape(len(recent.holds), mask.shape[1])
+    out = np.zeros((len(recent.holds), mask.shape[1]), dtype=np.bool_)
+    for n, hold in enumerate(recent.holds):
+        out[n] = judge(mask[list(hold.gpus)], axis=0) if hold.gpus else False
+    return out
 
 
 def _hosts(recent: Recent, working: Mask, rules: WatchRules) -> tuple[Mask, Mask, Values]:
@@ -142,7 +143,8 @@ def _hosts(recent: Recent, working: Mask, rules: WatchRules) -> tuple[Mask, Mask
     busy = cpu >= base_cpu + rules.host_cpu_rise_min
     for values, base in zip((disk, network), bases, strict=True):
         busy |= values >= np.maximum(rules.host_bytes_per_second_min, rules.host_times * base)
-    measured = np.isfinite(cpu).any(axis=1) & (np.isfinite(disk) | np.isfinite(network)).any(axis=1)
+    io = np.isfinite(disk) | np.isfinite(network)
+    measured: Mask = np.logical_and(np.isfinite(cpu).any(axis=1), io.any(axis=1))
     with np.errstate(divide="ignore", invalid="ignore"):
         # Both ways over what one way can carry twice.
         share = recent.node["fabric_bytes_per_second"] / (2 * recent.node["fabric_line_bytes_per_second"])

@@ -77,7 +77,7 @@ class SilentTelemetry(Rule):
 
     def _silent(  # noqa: PLR0917
         self, scene: Scene, code: str, subject: Subject, last: float, severity: Severity, gpus: tuple[int, ...] = (),
-        **fields: str,
+        count: str = "", held: str = "",
     ) -> Sighting:  # fmt: skip
         """Something that has reported nothing since `last`."""
         age = (scene.recent.now if scene.is_stale else scene.end) - last
@@ -85,5 +85,5 @@ class SilentTelemetry(Rule):
             scene, code, subject, step=f"{code}-check", severity=severity, since=last, gpus=gpus, evidence=(
                 Evidence("last_data", rfc3339(last), None, "time (UTC)"),
                 Evidence("silent_for", age / MINUTE, scene.rules.fresh_minutes, "minutes"),
-            ), age=span(age), **fields,
+            ), age=span(age), count=count, held=held,
         )  # fmt: skip

@@ -37,7 +37,7 @@ def laid(course: Course, names: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 SPANS = Spans(
-    END - 60.0 * np.concatenate([np.arange(MINUTES - 5, 115, -5), np.arange(119, -1, -1)]),
+    np.array([END - 60.0 * minute for minute in (*range(MINUTES - 5, 115, -5), *range(119, -1, -1))]),
     np.repeat([300.0, 60.0], [(MINUTES - 120) // 5, 120]),
 )
 

@@ -164,7 +164,7 @@ def _digest(items: Sequence[Item], now: float, commands: ReaderCommands, dashboa
                 AsideBlock(f"All incidents{commands.where}:", commands.incidents()),
                 *(AsideBlock("Acknowledge one, no reminders:", commands.acknowledge(one.id)) for one in still),
                 *(AsideBlock("Pause reminders for a day:", commands.snooze(one.id)) for one in still),
-                _prices(named),
+                say.price_words(item.incident for item in named),
             ),
         ),
         footer=(_FOOTER,),
@@ -183,14 +183,12 @@ def _worst(items: Sequence[Item]) -> str:
 def _digest_tiles(items: Sequence[Item]) -> tuple[Tile, ...]:
     still = [one.incident.sighting for one in items if not one.ended]
     known = [one.usd_per_hour for one in still if one.usd_per_hour is not None]
-    gpus = sum(one.subject.gpu_count for one in still)
-    unpriced = len(still) - len(known)
+    gpus, unpriced = sum(one.subject.gpu_count for one in still), len(still) - len(known)
+    note = f"{counted(unpriced, 'incident')} without a price" if unpriced else ""
     return (
-        Tile("Open", f"{len(still):,}"), Tile("Ended", f"{len(items) - len(still):,}"),
         Tile("GPUs affected now", f"{gpus:,.3g}" if gpus < 1000 else f"{gpus:,.0f}"),
-        Tile("Cost rate now", usd(sum(known), "/hour") if known else "unknown",
-             f"{counted(unpriced, 'incident')} without a price" if unpriced else ""),
-    )  # fmt: skip
+        Tile("Cost rate now", usd(sum(known), "/hour") if known else "unknown", note),
+    )
 
 
 def _named(kind: ItemKind, named: Sequence[Item], total: int) -> Section:
@@ -224,10 +222,3 @@ def _rest(rest: Sequence[Item]) -> Section:
     more = f"{sum(len(each) for _, each in left):,} more of {counted(len(left), 'other owner')}." if left else ""
     heads = ("kind", "owner", "incidents", "GPU-hours", "cost so far")
     return section(f"{len(rest):,} more", Table(heads, tuple(rows), right=(2, 3, 4), more=more))
-
-
-def _prices(named: Sequence[Item], most: int = 3) -> str:
-    """Where the say.dollars of the named incidents are from."""
-    sources = sorted({short(one, 120) for item in named if (one := item.incident.sighting.price_source) is not None})
-    more = f" and {len(sources) - most} more" if len(sources) > most else ""
-    return f"Prices: {'; '.join(sources[:most])}{more}." if sources else ""

@@ -223,19 +223,17 @@ def details(one: Incident, now: float) -> list[tuple[str, str]]:
         ("GPU-hours", f"{words.hours(one.gpu_hours)} observed so far"), ("cost", cost_words(one)),
         ("more", command_of(one)), ("id", one.id),
     ]  # fmt: skip
-    history = [f"opened {minute(one.opened_at)}"]
-    if one.silent_since is not None:
-        history.append(f"no data since {minute(one.silent_since)}; it counts no hours")
-    if one.reminders:
-        history.append(f"{words.counted(one.reminders, 'reminder')} created")
-    if one.reopenings:
-        history.append(f"back after it was resolved: {words.counted(one.reopenings, 'time')}")
-    if one.acknowledged_at is not None:
-        by = f" by {one.acknowledged_by}" if one.acknowledged_by else ""
-        history.append(f"acknowledged{by} {minute(one.acknowledged_at)}")
-    if one.resolved_at is not None:
-        history.append(f"{state_words(one, now)}, {minute(one.resolved_at)}")
-    lines += [("history", line) for line in history]
+    by = f" by {one.acknowledged_by}" if one.acknowledged_by else ""
+    silent, taken, over = one.silent_since, one.acknowledged_at, one.resolved_at
+    history = (
+        f"opened {minute(one.opened_at)}",
+        f"no data since {minute(silent)}; it counts no hours" if silent is not None else "",
+        f"{words.counted(one.reminders, 'reminder')} created" if one.reminders else "",
+        f"back after it was resolved: {words.counted(one.reopenings, 'time')}" if one.reopenings else "",
+        f"acknowledged{by} {minute(taken)}" if taken is not None else "",
+        f"{state_words(one, now)}, {minute(over)}" if over is not None else "",
+    )
+    lines += [("history", text) for text in history if text]
     return [("" if n and lines[n - 1][0] == label else label, text) for n, (label, text) in enumerate(lines)]
 
 
@@ -260,9 +258,17 @@ def as_table(incidents: Sequence[Incident], resolved: int, now: float) -> str:
         for one in by_urgency(incidents)
     ]  # fmt: skip
     heads = ("ID", "severity", "state", "incident", "owner", "since", "GPU-hours", "cost")
-    prices = sorted({one.sighting.price_source or "" for one in incidents if one.cost_usd is not None} - {""})
-    based = f"Cost: {'; '.join(clean(price) for price in prices)}.\n" if prices else ""
+    prices = price_words(incidents)
+    based = f"{clean(prices)}\n" if prices else ""
     return f"{columns(heads, rows, right=(6, 7))}\n\n{based}{more}".rstrip("\n") + "\n"
+
+
+def price_words(incidents: Iterable[Incident], most: int = 3) -> str:
+    """What the dollars of several rest on; empty where none has any."""
+    known = {one.sighting.price_source for one in incidents if one.cost_usd is not None}
+    sources = [short(source, 120) for source in sorted(filter(None, known))]
+    more = f" and {len(sources) - most} more" if len(sources) > most else ""
+    return f"Cost: {'; '.join(sources[:most])}{more}." if sources else ""
 
 
 def as_dict(one: Incident, now: float) -> dict[str, object]:

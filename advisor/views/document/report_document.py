@@ -130,7 +130,7 @@ def _changes(story: Story, brevity: Brevity, shown: int) -> Section:
     if not c.compared and not c.done:
         return section(title, "No complete data of the week before: nothing to compare with.")
     done = [
-        f"{brevity.sentence(o.about, 80)}: {o.action}"
+        _what(o, brevity)
         + (f" (saves {words.usd(o.realised_saving_usd_per_month)}/month, measured)"
            if o.realised_saving_usd_per_month is not None else "")
         for o in c.done
@@ -177,9 +177,8 @@ def _accepted(outcomes: Sequence[MoveOutcome], brevity: Brevity, shown: int, com
             saving.p50 if saving else None, o.predicted_freed_gpu_hours_per_month or None, ratio.p50 if ratio else None
         )
         real = _figures(o.realised_saving_usd_per_month, o.realised_freed_gpu_hours_per_month, o.realised_time_ratio)
-        to = "nothing held" if o.to_config == words.NONE else brief(o.to_config, 80)
         state = f"{o.state}{f' {day(when)}' if when is not None else ''}, {brief(o.id)}"
-        change = f"{brevity.sentence(o.about, 80)}: {brief(o.from_config, 80)} to {to} ({state})"
+        change = f"{_what(o, brevity)} ({state})"
         return (
             f"{change}. {brevity.sentence(o.why, 160)}" if o.why else change, predicted or words.NONE,
             real or brevity.sentence(o.reason_missing or words.NONE, 160),
@@ -202,6 +201,12 @@ def _accepted(outcomes: Sequence[MoveOutcome], brevity: Brevity, shown: int, com
 
 def _more(every: Sequence[object], shown: int) -> str:
     return f"and {len(every) - shown} more: see the whole advice." if len(every) > shown else ""
+
+
+def _what(o: MoveOutcome, brevity: Brevity) -> str:
+    """``chat-7: 8 x H100-SXM5 to 4 x H100-SXM5``."""
+    to = "nothing held" if o.to_config == words.NONE else brief(o.to_config, 80)
+    return f"{brevity.sentence(o.about, 80)}: {brief(o.from_config, 80)} to {to}"
 
 
 def _figures(usd: float | None, freed: float | None, ratio: float | None) -> str:

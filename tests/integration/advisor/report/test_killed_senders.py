@@ -81,7 +81,8 @@ def test_a_killed_command_loses_nothing_and_sends_nothing_a_third_time(
                         killed += 1
                 said = process.communicate()[1]
                 status = process.returncode
-                assert status in (0, -9), said
+                # A mail that was in hand at two kills is told to have failed; whether it arrived is seen below.
+                assert status in (0, -9) or b"may have arrived" in said, said
                 longest_seconds = time.monotonic() - began if status == 0 else longest_seconds
     arrived = Counter((one.to[0], str(one.message["Message-ID"])) for one in server.received)
     sys.stderr.write(f"{killed} kills of {command}; {rounds} rounds; arrived {Counter(arrived.values())}\n")

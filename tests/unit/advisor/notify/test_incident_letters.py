@@ -76,7 +76,7 @@ def test_a_digest_names_the_worst_and_counts_the_rest() -> None:
     text = " ".join(letter.text.split())
     assert "14 more" in text and "Resolved (1)" in text and "held-idle u1" in text
     assert letter.lines[0].startswith("Worst: 8 H100s") and "14 more are counted in the mail." in letter.lines
-    assert "Prices: at list price, 2026-09-19 (azure.com)." in text
+    assert "Cost: at list price, 2026-09-19 (azure.com)." in text
 
 
 def hostile(number: int = 1) -> Incident:

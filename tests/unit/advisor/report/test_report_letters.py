@@ -58,7 +58,7 @@ def test_the_mail_of_a_week_reads_as_it_did_and_html_has_the_same_order():
     )  # fmt: skip
     waits = outcome("r-2", realised_saving_usd_per_month=None, reason_missing="not done yet")
     back = outcome("r-4", "chat-9", state="regressed", why="It holds 16 GPUs again.")
-    told = {"before": fleet(end=END - WEEK, scale=0.5), "outcomes": (outcome(), waits, freed, back)}
+    told = {"before": fleet(end=END - WEEK, scale=0.5), "outcomes": (outcome(done_at=END - 3600.0), waits, freed, back)}
     made = letter(teams=split_by_team(fleet(), by_namespace), told=frozenset({"r-w-1-1"}), **told)
     text = f"{made.subject}\n\n{made.text}"
     assert text == golden("letters/week.txt", text)

@@ -1,4 +1,4 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportCallIssue=false, reportOptionalOperand=false
 """`skuwise report` in process, on weeks made by hand and with carriers in memory; advice split by team."""
 
 import csv
@@ -52,8 +52,7 @@ def source() -> SimpleNamespace:
 def site(
     tmp_path: Path, carrier: FakeCarrier, source: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., None]:
-    """Writes the administrator's settings."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    """Sets the administrator's settings."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(command, "watched_source", lambda _: source)
     monkeypatch.setattr(command, "fleet_of", lambda _: IDENTITY)
@@ -64,12 +63,9 @@ def site(
     )
     (tmp_path / "teams.toml").write_text(TEAMS)
 
-    def write(**settings: object) -> None:
-        given = {"teams": str(tmp_path / "teams.toml"), **settings}
-        file = tmp_path / "config/skuwise/skuwise.toml"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        lines = [f"{key} = {str(one).lower() if isinstance(one, bool) else repr(one)}" for key, one in given.items()]
-        file.write_text("\n".join(["[report]", *lines, ""]))
+    def write(**settings: str) -> None:
+        for key, value in {"teams": str(tmp_path / "teams.toml"), **settings}.items():
+            monkeypatch.setenv(f"SKUWISE_REPORT_{key.upper()}", value)
 
     write()
     return write
@@ -118,7 +114,7 @@ def test_nothing_is_sent_before_the_administrator_says_so(tmp_path: Path, carrie
 def test_every_recipient_has_one_mail_however_often_the_report_is_run(
     tmp_path: Path, carrier: FakeCarrier, site, capsys
 ) -> None:
-    site(send=True)
+    site(send="yes")
     carrier.answer = lambda to: Reply("refused", "550 no such user") if to == LEAD else None
     assert report("--send", "--no-ledger") == 1
     said = capsys.readouterr().err
@@ -136,7 +132,7 @@ def test_every_recipient_has_one_mail_however_often_the_report_is_run(
 
 
 def test_a_recommendation_is_told_at_length_once_within_the_cooldown(tmp_path: Path, site, monkeypatch) -> None:
-    site(send=True, cooldown="14d")
+    site(send="yes", cooldown="14d")
     assert report("--send") == 0
     (state,) = (tmp_path / "state/skuwise").glob("*.db")
     noted = rows(state, "SELECT DISTINCT recommendation FROM told WHERE recipient = 'team first'")
@@ -153,7 +149,7 @@ def test_a_recommendation_is_told_at_length_once_within_the_cooldown(tmp_path: P
 def test_a_week_that_telemetry_has_not_reached_waits_and_the_one_before_is_sent(
     carrier: FakeCarrier, site, source: SimpleNamespace, capsys
 ) -> None:
-    site(send=True)
+    site(send="yes")
     source.newest_at = END - 2 * 86400.0
     assert main(["report", "--send"]) == 1
     assert "The telemetry of the week of 2026-11-09 is incomplete" in capsys.readouterr().err
@@ -171,7 +167,7 @@ def test_a_week_that_telemetry_has_not_reached_waits_and_the_one_before_is_sent(
     ],
 )  # fmt: skip
 def test_what_cannot_be_reported_is_refused(site, capsys, arguments: list[str], said: str) -> None:
-    site(send=True)
+    site(send="yes")
     assert main(["report", "--send", *arguments]) == 2
     assert said in capsys.readouterr().err
 

@@ -6,7 +6,6 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,10 @@ import pandas as pd
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Fleet
-from skuwise.advisor.core.fleet_identity import fleet_of
 from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.demo import simulate
-from skuwise.advisor.state.beside import StateBeside
 from skuwise.advisor.state.file import State
-from skuwise.advisor.state.fleets import fleets_in, note_fleet
+from skuwise.advisor.state.fleets import fleets_in
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Ask, Log
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, Labels, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.node_identity import NodeIdentity
@@ -29,7 +26,6 @@ from skuwise.advisor.telemetry.prometheus.rows.fabric import PortRows
 from skuwise.advisor.telemetry.prometheus.rows.gpus import About, GpuRows
 from skuwise.advisor.telemetry.prometheus.rows.nodes import node_table
 from skuwise.advisor.telemetry.prometheus.rows.series_to_rows import Cells
-from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.rules.catalog.loader import load_catalog
 
 UNTIL = parse_moment("2026-03-09")
@@ -129,35 +125,6 @@ def test_a_ledger_that_was_named_is_its_fleets(run, simulated: Path, tmp_path: P
     empty.touch()
     run("advise", "--db", other, "--ledger", empty)
     assert known(empty).members
-
-
-def test_a_fleet_stays_itself_while_nodes_come_and_go(run, simulated: Path, tmp_path: Path) -> None:
-    real = as_if_real(simulated, tmp_path / "real.db")
-    run("advise", "--db", real)
-    (own,) = files(tmp_path)
-    smaller = as_if_real(simulated, tmp_path / "r" / "real-of-today.db")
-    with closing(sqlite3.connect(smaller)) as db, db:  # half of the nodes were replaced
-        db.execute("UPDATE gpu SET gpu_uuid = 'GPU-new' || gpu_uuid WHERE node_id % 2")
-        db.execute("UPDATE node SET node = 'new-' || node WHERE id % 2")
-    run("advise", "--db", smaller)
-    assert files(tmp_path) == [own] and any("new" in member for member in known(own).members)
-
-
-def test_a_moved_node_does_not_make_one_fleet_of_two(simulated: Path, tmp_path: Path) -> None:
-    home = tmp_path / "skuwise"
-    first = fleet_of(read_frame([as_if_real(simulated, tmp_path / "a.db", "eu")]))
-    second = fleet_of(read_frame([as_if_real(simulated, tmp_path / "b.db", "us")]))
-
-    def own(fleet: Fleet) -> State:
-        state = StateBeside(print, folder=home).of(fleet).state
-        with state.writing() as db:
-            note_fleet(db, fleet)
-        return state
-
-    one = own(first)
-    gpu, node = next(iter(first.members.items()))
-    moved = replace(second, members={**second.members, gpu: node})
-    assert own(moved) != one == own(first)
 
 
 HOUR = 3600.0

@@ -105,7 +105,7 @@ def test_a_rest_that_began_before_the_view_is_followed_by_the_hours():
     hours = {name: np.full((8, 240), REST.get(name, np.nan), dtype=np.float32) for name in names}
 
     def found_with(start: float):
-        spans = Spans(start + 3600.0 * np.arange(1, 241), np.full(240, 3600.0))
+        spans = Spans(np.array([start + 3600.0 * (n + 1) for n in range(240)]), np.full(240, 3600.0))
         (one,) = HeldIdle().find(Scene.of(replace(recent, past=(spans, hours)), CRITERIA))
         return one
 
