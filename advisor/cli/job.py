@@ -198,26 +198,30 @@ def _keep(options: argparse.Namespace, fleet: Fleet, cards: Sequence[Card], now:
 
 def _content(options: argparse.Namespace, cards: Sequence[Card]) -> str:
     """The cards in the format that was asked for."""
-    from ..render.cards import html, text  # noqa: PLC0415
-    from ..render.cards.admin_comment import admin_comment  # noqa: PLC0415
+    from ..render.cards import text  # noqa: PLC0415
     from ..views.card_rows import card_list  # noqa: PLC0415
     from .output import terminal_width  # noqa: PLC0415
 
-    if options.format == "csv":
-        return text.list_csv(cards)
-    if options.id is None:
-        if options.format == "json":
-            return text.list_json(cards)
-        table = card_list(cards)
-        formats = {"markdown": text.list_markdown, "html": html.list_html}
-        return formats[options.format](table) if options.format in formats else text.list_text(table, terminal_width())
-    (card,) = cards
-    if options.format == "admin-comment":
-        return f"{admin_comment(card, options.existing)}\n"
-    formats = {"json": text.card_json, "markdown": text.card_markdown, "html": html.card_html}
-    if options.format in formats:
-        return formats[options.format](card)
-    encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
-    no_blocks = not encoding.startswith("utf") or os.environ.get("TERM") in ("dumb", "linux")
-    ascii_only = options.output is None and (no_blocks or plain(os.environ))
-    return text.card_text(card, width=terminal_width(), ascii_only=ascii_only)
+    card = cards[0] if options.id is not None else None
+    match options.format:
+        case "json":
+            return text.list_json(cards) if card is None else text.card_json(card)
+        case "csv":
+            return text.list_csv(cards)
+        case "markdown":
+            return text.list_markdown(card_list(cards)) if card is None else text.card_markdown(card)
+        case "html":
+            from ..render.cards.html import card_html, list_html  # noqa: PLC0415 - what makes pages
+
+            return list_html(card_list(cards)) if card is None else card_html(card)
+        case "admin-comment":
+            from ..render.cards.admin_comment import admin_comment  # noqa: PLC0415
+
+            return f"{admin_comment(cards[0], options.existing)}\n"
+        case _ if card is None:
+            return text.list_text(card_list(cards), terminal_width())
+        case _:
+            encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
+            no_blocks = not encoding.startswith("utf") or os.environ.get("TERM") in ("dumb", "linux")
+            ascii_only = options.output is None and (no_blocks or plain(os.environ))
+            return text.card_text(card, width=terminal_width(), ascii_only=ascii_only)
