@@ -14,8 +14,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
-
-from sqlite_utils import Database
+from typing import TYPE_CHECKING
 
 from ...rules.base.errors import SkuwiseError, UsageError
 from ...rules.base.sanitize import clean
@@ -35,6 +34,9 @@ from .messages import message_to
 from .routes import Recipient, Routes
 from .sending import Clocks, Tally, carriers_of, send_due
 from .settings import ReportSettings
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
 
 BATCH = "watch-"  # how the batches of the watch begin
 # What the administrators are told of, whichever team it concerns: only they can fix it.

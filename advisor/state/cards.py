@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-
-from sqlite_utils import Database
+from typing import TYPE_CHECKING
 
 from ..core.card_types import Card
 from ..core.naming import PREFIX_MIN
 from .file import from_json, rows, sqlite_text, to_json
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
 
 _LISTED = 5000
 _OF_SERIES = 20

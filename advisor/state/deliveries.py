@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-from sqlite_utils import Database
 
 from ...agent.base.safe_text import clean_text
 from .file import rows, sqlite_text
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
 
 Channel = Literal["mail", "webhook"]
 Result = Literal["accepted", "later", "refused", "unsure"]

@@ -15,15 +15,17 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
-from sqlite_utils import Database
 
 from ...agent.config import load_section
 from ...rules.base.errors import SkuwiseError, StoreError
 from ...rules.base.sanitize import clean
 from ..core.scalars import numpy_hook
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
 
 T = TypeVar("T")
 APPLICATION_ID = 0x736B7573  # "skus"
@@ -227,6 +229,8 @@ class State:
 
 
 def _database(connection: sqlite3.Connection) -> Database:
+    from sqlite_utils import Database  # noqa: PLC0415 - it loads pandas, a quarter of a second for a --help
+
     connection.row_factory = None
     return Database(connection, recursive_triggers=False, execute_plugins=False)
 

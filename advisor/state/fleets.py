@@ -11,13 +11,15 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
-
-from sqlite_utils import Database
+from typing import TYPE_CHECKING
 
 from ...rules.base.errors import StoreError, UsageError
 from ...rules.base.sanitize import clean
 from ..core.advice_types import Fleet
 from .file import DamagedStateError, State, from_json, rows, sqlite_text
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
 
 # Fleets of different clusters that share less than half of their GPUs are two: single nodes are moved, not fleets.
 _RENAMED_SHARE = 0.5

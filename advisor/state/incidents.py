@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from typing import Any
-
-from sqlite_utils import Database
+from typing import TYPE_CHECKING, Any
 
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import quoted
 from ..core.incident_types import Advance, Incident, IncidentEvent, Sighting
 from ..core.timestamps import minute
 from .file import from_json, rows, sqlite_text, to_json
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
 
 _DAY = 86400.0
 # What ended within a day may go on. The newest pass is dated a day ahead where the clock was; hence a day more.

@@ -8,9 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
-
-from sqlite_utils import Database
+from typing import TYPE_CHECKING, Literal
 
 from ...rules.base.quantities import Moment
 from ..core.advice_types import Advice, Configuration, Decision, Interval, Recommendation
@@ -27,6 +25,9 @@ from ..recommend.progress import (
     source_words,
 )
 from .file import from_json, rows, sqlite_text, to_json
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
 
 
 @dataclass(frozen=True, slots=True)
