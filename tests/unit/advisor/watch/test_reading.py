@@ -52,7 +52,8 @@ def test_the_last_hours_of_databases_are_told_by_gpu_and_holder(recent: Recent) 
         ({"controller_kind": "StatefulSet"}, False, "service"), ({"controller_kind": "ReplicaSet"}, False, "service"),
         ({"controller_kind": "StatefulSet", "image": "jupyter/base-notebook:1"}, False, "notebook"),
         ({"controller_kind": "Job"}, True, "job"), ({"controller_kind": "Pod"}, True, "service"),
-        ({}, False, "process"), ({"scheduler": "slurm", "name": "train"}, False, "job"), ({"scheduler": "slurm"}, True, "service"),
+        ({}, False, "process"),
+        ({"scheduler": "slurm", "name": "train"}, False, "job"), ({"scheduler": "slurm"}, True, "service"),
     ],
 )  # fmt: skip
 def test_what_holds_a_gpu_is_known_by_owner_names_and_engine(about: dict, has_engine: bool, holder: str) -> None:
