@@ -2,14 +2,12 @@
 
 Subjects (GPUs, nodes, workloads) are rows of an array, spans of time its columns. NaN is missing, never zero. Measures:
 
-- of a GPU or MIG instance: ``observed``, the share of the span that was observed (0..1); ``engine``, the mean share of
-  time in which any kernel ran, by the best of GR_ENGINE_ACTIVE, SM_ACTIVE and GPU utilization, ``engine_max``, its
-  highest sample, and ``engine_p95``, its 95th percentile; ``util``, the driver's utilization alone, the second opinion;
-  ``sm``, ``tensor``, ``dram``, ``power_watts``, ``mem_used_ratio``; of minutes alone ``sm_clock_hertz``,
-  ``links_bytes_per_second`` (PCIe and NVLink, both ways) and ``throttled``, the share of the span with a fault's
-  throttle reason (hardware slowdown, thermal, power brake);
+- of a GPU or MIG instance: ``observed``, the share of the span that was observed; ``engine``, the mean share of time in
+  which any kernel ran, by SM_ACTIVE or GPU utilization, with ``engine_max`` and ``engine_p95``; ``util``, the driver's
+  utilization alone; ``sm``, ``tensor``, ``dram``, ``power_watts``, ``mem_used_ratio``; of minutes alone
+  ``sm_clock_hertz``, ``links_bytes_per_second`` (PCIe and NVLink, both ways), ``throttled`` (share of the span);
 - of a node: ``cpu_util``, ``disk_bytes_per_second``; ``fabric_bytes_per_second``, all compute ports, both ways;
-  ``fabric_line_bytes_per_second``, what they could carry one way; ``fabric_up``, the share of them that are active;
+  ``fabric_line_bytes_per_second``, one way; ``fabric_up``, the share of them that are active;
   ``network_bytes_per_second``, all other ports, both ways;
 - of a workload, by its inference engine: ``requests_running``, ``requests_waiting``, ``tokens_per_second``.
 """
@@ -88,8 +86,8 @@ class RecentNode:
 @dataclass(frozen=True, slots=True)
 class Hold:
     """A workload and the GPUs that it holds at the end of the reading. `gpus`: places in `Recent.gpus`. `since`: when
-    it began (may lie before the spans). `shared`: others hold the same GPUs. `engine`: an inference engine's own
-    metrics are read, so that an empty queue is known. `basis`: allocation, process or activity."""
+    it began. `basis`: allocation, process or activity. `shared`: others hold the same GPUs. `engine`: its metrics are
+    read, so that an empty queue is known."""
 
     workload_id: str
     series_id: str

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 
 from ...rules.policy.kind_priors import KindPriors
-from ..classify.kinds.clues import image_name
+from ..classify.kinds.clues import DEPLOYMENT_LIKE, image_name
 from ..core.frame import Frame
 from ..core.recent import Hold, HolderKind, RecentGpu, RecentNode
 from ..core.scalars import Record, known, records, text
@@ -57,7 +57,7 @@ def current_holds(
         team, user, account, namespace, job_id, pod, name, series, scheduler = (text(row.get(of)) for of in _TEXTS)
         found.append(Hold(
             workload_id=key, series_id=series or key, name=name or key,
-            holder=_holder_of(row, priors, has_engine=has_engine, hours=(end - since) / 3600.0),
+            holder=holder_of(row, priors, has_engine=has_engine),
             owner=Owner(team=team, user=user, account=account, namespace=namespace), gpus=tuple(sorted(own)),
             since=since, basis=next((basis for basis in ("allocation", "process") if basis in bases), "activity"),
             shared=any(sharers[place] > 1 for place in own), engine=has_engine, scheduler=scheduler or "process",
@@ -76,19 +76,25 @@ def _since(workload: Record, spans: Sequence[tuple[float, float]], start: float)
     return min(known(workload["first_seen"]) or begin, begin) if begin <= start + _APART_SECONDS else begin
 
 
-def _holder_of(workload: Record, priors: KindPriors, *, has_engine: bool, hours: float) -> HolderKind:
+def holder_of(workload: Record, priors: KindPriors, *, has_engine: bool) -> HolderKind:
     """The kind of holder: by what names, images, commands and owners say together, by its inference engine, by its
-    scheduler. `workload`: a row of the frame's table `workloads`; `hours`: for how long it has run."""
-    is_slurm, name = workload["scheduler"] == "slurm", text(workload["name"])
+    scheduler. `workload`: a row of the frame's table `workloads`."""
+    is_slurm, name, owner = (
+        workload["scheduler"] == "slurm",
+        text(workload["name"]),
+        text(workload.get("controller_kind")),
+    )
     program = " ".join(part for part in (text(workload["command"]), name) if part)
     about = {
         "framework": text(workload["framework"]), "image": image_name(text(workload.get("image"))), "program": program,
-        "task": program, "owner": text(workload.get("controller_kind")), "partition": text(workload.get("partition")),
-        "namespace": text(workload["namespace"]), "job-name": name if is_slurm else None,
+        "task": program, "owner": DEPLOYMENT_LIKE if owner == "ReplicaSet" else owner,
+        "partition": text(workload.get("partition")), "namespace": text(workload["namespace"]),
+        "job-name": name if is_slurm else None,
     }  # fmt: skip
     weights: dict[HolderKind, float] = {"job": 0.0, "notebook": 0.0, "service": 0.0}
     for of, words in about.items():
-        line = priors.first(of, words, hours)
+        # What Kubernetes keeps for a purpose is for that from its first minute on.
+        line = priors.first(of, words, math.inf if of == "owner" else 0.0)
         best: dict[HolderKind, float] = {}
         for kind, value in line[0].log_odds.items() if line is not None else ():
             best[_HOLDER[kind]] = max(value, best.get(_HOLDER[kind], value))
@@ -96,7 +102,7 @@ def _holder_of(workload: Record, priors: KindPriors, *, has_engine: bool, hours:
             weights[holder] += value
     ranked: list[tuple[float, HolderKind]] = sorted(((w, holder) for holder, w in weights.items()), reverse=True)
     (most, first), (next_most, _), _ = ranked
-    named = first if most > 0 and most - next_most >= _LEAD_MIN else None
+    named = first if most > 0 and most - next_most > _LEAD_MIN else None
     if named == "notebook":
         return named
     if has_engine and named != "job":

@@ -32,15 +32,11 @@ def test_a_workload_its_node_and_the_source_are_idle_together(name):
     assert answer.last_work == pytest.approx(END - 150 * 60, abs=300)
 
 
-def test_work_within_the_time_is_busy_and_says_when():
+def test_work_within_the_time_is_busy_and_one_gpu_may_be_idle_while_its_node_is_not():
     assert state(reading([idle_for(60)]), "4711") == ("busy", "gpu-activity")
     assert state(reading([idle_for(60)]), "4711", 1800.0) == ("idle", "idle")
-
-
-def test_one_gpu_of_a_node_may_be_idle_while_the_node_is_not():
     recent = reading([idle_for(180, ("n1", 0)), Work("2", [("n1", 1)], ((MINUTES, TRAINING),))])
-    assert state(recent, "GPU-n1-0") == ("idle", "idle")
-    assert state(recent, "node:n1") == ("busy", "gpu-activity")
+    assert state(recent, "GPU-n1-0") == ("idle", "idle") and state(recent, "node:n1") == ("busy", "gpu-activity")
 
 
 def test_requests_and_preparation_are_work():
@@ -52,16 +48,18 @@ def test_requests_and_preparation_are_work():
     assert state(reading([idle_for(180)], hosts={"n1": busy}), "4711") == ("busy", "host-activity")
 
 
-def test_what_was_not_observed_is_not_known():
-    dark = Work("4711", eight(), ((MINUTES - 200, TRAINING), (100, REST), (60, MISSING), (40, REST)))
-    assert state(reading([dark]), "4711") == ("unknown", "too-little-observed")
-    silent = Work("4711", eight(), ((MINUTES - 200, TRAINING), (170, REST), (30, MISSING)))
-    assert state(reading([silent, Work("2", eight("n2"), ((MINUTES, TRAINING),))]), "4711") == (
-        "unknown", "idle-node-silent",
-    )  # fmt: skip
-    assert state(reading([idle_for(180)], now=END + 7200), "4711") == ("unknown", "data-stale")
-    young = Work("4711", eight(), ((30, REST),), started=30)
-    assert state(reading([young]), "4711") == ("unknown", "too-young")
+@pytest.mark.parametrize(
+    ("course", "more", "code"),
+    [
+        (((MINUTES - 200, TRAINING), (100, REST), (60, MISSING), (40, REST)), {}, "too-little-observed"),
+        (((MINUTES - 200, TRAINING), (170, REST), (30, MISSING)), {}, "idle-node-silent"),
+        (((30, REST),), {"started": 30}, "too-young"),
+    ],
+)
+def test_what_was_not_observed_is_not_known(course, more, code):
+    works = [Work("4711", eight(), course, **more), Work("2", eight("n2"), ((MINUTES, TRAINING),))]
+    assert state(reading(works), "4711") == ("unknown", code)
+    assert state(reading(works, now=END + 7200), "4711") == ("unknown", "data-stale")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +72,8 @@ def test_held_memory_that_nothing_else_explains_is_not_judged(known, code):
     assert answer.reason.text.endswith("not judged.")
 
 
-def test_an_empty_node_is_idle_and_a_node_without_gpus_is_not_known():
-    recent = reading([], free=eight("n3"))
-    assert state(recent, "n3") == ("idle", "idle")
+def test_an_empty_node_is_idle_for_at_least_the_view_and_no_gpus_are_not_known():
+    answer = ask(reading([], free=eight("n3")), "n3")
+    assert answer.state == "idle" and "at least 13.5 h" in answer.reason.text
+    assert "at least" not in ask(reading([idle_for(150)]), "4711").reason.text
     assert state(reading([]), None) == ("unknown", "no-gpus")

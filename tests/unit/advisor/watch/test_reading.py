@@ -9,6 +9,7 @@ import pytest
 from skuwise.advisor.core.recent import Recent
 from skuwise.advisor.demo import simulate
 from skuwise.advisor.telemetry.source import Databases, PrometheusServer
+from skuwise.advisor.watch.holders import holder_of
 from skuwise.advisor.watch.reading import read_recent
 from skuwise.rules.base.errors import NothingToDo
 from skuwise.tests.support.fake_prometheus import GPU, DcgmServer, FakePrometheus
@@ -40,8 +41,24 @@ def test_the_last_hours_of_databases_are_told_by_gpu_and_holder(recent: Recent) 
     engine = recent.gpu["engine"]
     assert engine.shape == (16, len(recent.spans.ends)) and np.nanmax(engine) <= 1.0
     assert (recent.gpu["observed"] > 0.9).all()
-    fabric = recent.node
-    assert (fabric["fabric_bytes_per_second"] < 0.01 * fabric["fabric_line_bytes_per_second"]).all()
+    carried, line = (recent.node[f"fabric_{name}bytes_per_second"] for name in ("", "line_"))
+    assert (carried < 0.01 * line).all()
+
+
+@pytest.mark.parametrize(
+    ("about", "has_engine", "holder"),
+    [
+        ({"controller_kind": "Notebook"}, False, "notebook"), ({"controller_kind": "PyTorchJob"}, False, "job"),
+        ({"controller_kind": "StatefulSet"}, False, "service"), ({"controller_kind": "ReplicaSet"}, False, "service"),
+        ({"controller_kind": "StatefulSet", "image": "jupyter/base-notebook:1"}, False, "notebook"),
+        ({"controller_kind": "Job"}, True, "job"), ({"controller_kind": "Pod"}, True, "service"),
+        ({}, False, "process"),
+        ({"scheduler": "slurm", "name": "train"}, False, "job"), ({"scheduler": "slurm"}, True, "service"),
+    ],
+)  # fmt: skip
+def test_what_holds_a_gpu_is_known_by_owner_names_and_engine(about: dict, has_engine: bool, holder: str) -> None:
+    workload = {"scheduler": "kubernetes", "name": "x", "command": None, "framework": None, "namespace": None, **about}
+    assert holder_of(workload, BOOK.kind_priors, has_engine=has_engine) == holder
 
 
 def test_a_moment_of_the_past_is_read_and_files_without_one_are_nothing_to_do(folder: Path) -> None:
@@ -70,4 +87,3 @@ def test_minutes_are_folded_by_five(folder: Path) -> None:
     assert set(five["interval_seconds"]) == {300.0} and len(one) == 5 * len(five) == 16 * 120
     assert five["observed_seconds"].sum() == one["observed_seconds"].sum()
     assert five["gpu_util_mean"].mean() == pytest.approx(one["gpu_util_mean"].mean())
-    assert five["gpu_util_max"].max() == one["gpu_util_max"].max()

@@ -64,10 +64,9 @@ def test_a_spin_shows_in_links_and_power_where_the_rest_is_missing(work, spin, c
     assert of("stopped", reading([Work("1", eight(), course)])) == codes
 
 
-def test_a_job_that_stopped_is_not_told_again_as_held_idle():
+def test_a_job_that_stopped_is_held_idle_only_once_its_work_has_left_the_view():
     recent = reading([trained((150, REST))])
     assert of("stopped", recent) == ["pattern-ended"] and of("held-idle", recent) == []
-    # Where its work has left the view it is held idle.
     assert of("held-idle", reading([trained((MINUTES, REST))])) == ["no-work-in-view"]
 
 
@@ -81,39 +80,27 @@ def test_hosts_that_work_make_it_a_pause(host):
     assert of("stopped", reading([trained((14, SPIN))], hosts={"n1": busy})) == []
 
 
-def test_a_node_that_fell_silent_is_named_with_its_workload_and_nothing_else_is_said_of_it():
+def test_what_fell_silent_is_named_with_its_workload_and_nothing_else_is_said_of_it():
     silent = Work("9", eight("n2"), ((MINUTES - 30, TRAINING), (30, MISSING)))
     told = watch(reading([trained(), silent]))
-    assert [(s.code, s.subject.key) for s in told.sightings] == [("node-silent", "node:n2")]
-    assert "job 9 (ann)" in told.sightings[0].text.text and told.sightings[0].since == END - 30 * 60
+    (one,) = told.sightings
+    assert (one.code, one.subject.key, one.since) == ("node-silent", "node:n2", END - 30 * 60)
+    assert "job 9 (ann)" in one.text.text
     assert "workload:w-9" in told.unknown and told.live_nodes == {"n1"}
-
-
-def test_a_gpu_that_vanished_from_a_node_that_reports():
     gone = trained(courses={5: ((MINUTES - 40, TRAINING), (40, MISSING))})
     assert found(reading([gone])) == [("telemetry-dead", "gpu-missing", "GPU 5 of n1")]
-
-
-def test_a_source_whose_newest_data_are_old_allows_one_statement_only():
     told = watch(reading([trained((200, REST))], now=END + 3 * 3600))
     assert [s.code for s in told.sightings] == ["source-stale"]
     assert told.unknown == {"workload:w-1"} and not told.live_nodes
 
 
-def test_a_busy_gpu_at_a_fraction_of_its_peers_clock():
+def test_a_busy_gpu_at_a_fraction_of_its_peers_clock_unless_it_was_set_for_all():
     slow = {**TRAINING, "sm_clock_hertz": 345e6, "power_watts": 200.0}
-    work = trained(courses={2: ((MINUTES - 60, TRAINING), (60, slow))})
-    (one,) = watch(reading([work])).sightings
+    (one,) = watch(reading([trained(courses={2: ((MINUTES - 60, TRAINING), (60, slow))})])).sightings
     assert (one.kind, one.code, one.subject.name) == ("fault-clock", "clock-stuck-low", "GPU 2 of n1")
     assert one.subject.workload_id == "w-1" and "345 MHz" in one.text.text and "1755 MHz" in one.text.text
-    braked = {**slow, "throttled": 1.0}
-    every = Work("1", eight(), ((MINUTES - 60, TRAINING), (60, braked)))
-    assert of("fault-clock", reading([every])) == ["slowdown-throttle"] * 8
-
-
-def test_a_clock_that_was_set_for_all_is_no_fault():
-    capped = {**TRAINING, "sm_clock_hertz": 900e6}
-    assert found(reading([Work("1", eight(), ((MINUTES - 60, TRAINING), (60, capped)))])) == []
+    assert of("fault-clock", reading([trained((60, {**slow, "throttled": 1.0}))])) == ["slowdown-throttle"] * 8
+    assert found(reading([trained((60, {**TRAINING, "sm_clock_hertz": 900e6}))])) == []
 
 
 USED = {**QUIET_HOST, "fabric_bytes_per_second": 8e10}
