@@ -7,8 +7,7 @@ from collections import Counter
 from typing import Any
 
 from ..core.advice_json import plain
-from ..core.formatting import NONE, counted, listed, percent, price_note, usd
-from ..core.formatting import hours as hour_words
+from ..core.formatting import NONE, bare_hours, counted, listed, percent, price_note, usd
 from ..core.timestamps import minute, rfc3339
 from ..render.csv import csv_text
 from ..views.document.model import Bullets, Document, Table, section
@@ -91,12 +90,12 @@ def showback_document(showback: Showback, by: By) -> Document:
     def line(name: str, sums: Sum, *, owned: bool = True) -> tuple[str, ...]:
         of = sums.cost_usd_by_category if priced else sums.gpu_hours_by_category
         amount, all_of_it = (sums.cost_usd, whole.cost_usd) if priced else (sums.gpu_hours, whole.gpu_hours)
-        words = usd if priced else _hours
+        words = usd if priced else bare_hours
         cells = [words(of[category]) if owned and category in of else NONE for category in parts]
         cells += [NONE if amount is None else words(amount), _share(amount, all_of_it)]
         if priced:
             rate = sums.usd_per_million_tokens
-            cells += [_hours(sums.gpu_hours), NONE if rate is None else f"{rate:,.3g}"]
+            cells += [bare_hours(sums.gpu_hours), NONE if rate is None else f"{rate:,.3g}"]
         return (name, *cells)
 
     # Series of one name are told apart by their ids.
@@ -138,10 +137,6 @@ def _about_names(groups: tuple[GroupSum, ...], by: By) -> tuple[str, ...]:
     others = " or ".join(f"--by {one}" for one in BY if one not in (by, "workload"))
     remedy = f"Name the teams in a file (--teams FILE), or use {others}." if by == "team" else f"Use {others}."
     return (f"No workload has a known {by}. {remedy}",)
-
-
-def _hours(value: float) -> str:
-    return hour_words(value, "").rstrip()
 
 
 def _share(part: float | None, whole: float | None) -> str:
