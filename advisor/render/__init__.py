@@ -52,12 +52,10 @@ def render(
 
             return document_markdown(whole_page(advice, WHOLE, again=page.again))
         case "html":
-            from .charts import Words, charts_of
+            from .charts import charts_of
             from .html import page_html
 
-            return page_html(
-                whole_page(advice, WHOLE, lambda part, whose: charts_of(part, whose, Words()), page.again, team)
-            )
+            return page_html(whole_page(advice, WHOLE, charts_of, page.again, team))
     from .text import document_text
 
     while True:  # lists are cut until the short page fits two screens of this width
