@@ -31,7 +31,7 @@ _LEGEND = 3  # entries in a line
 
 
 def charts_of(advice: Advice, team: str | None) -> dict[str, Chart]:
-    """The charts that say something about an advice, by name. Of a team's, other figures are few: sentences tell them."""
+    """The charts that say something about an advice, by name. Other figures of a team are few: sentences tell them."""
     whole = team is None
     spend = [(part, value, _PARTS[part]) for part, value in words.money_parts(advice.summary.reconciliation)]
     drawn = {
