@@ -35,7 +35,9 @@ class BillLine:
     and `committed` is of `effective` what these hours cost.
 
     `listed_hours`: the hours whose list price was told. `resources`: what was charged, by name. `ends`: the first day
-    on which one of its commitments ends; None: not told.
+    on which one of its commitments ends; None: not told. Against the nodes that were observed over the same time:
+    `observed_hours` of its kind, `explained` dollars of it by these at its own price, `nodes` of its kind, and `named`,
+    those of them that the export names.
     """
 
     sku: str
@@ -49,6 +51,10 @@ class BillLine:
     spot_hours: float = 0.0
     resources: set[str] = field(default_factory=set)
     ends: str | None = None
+    observed_hours: float = 0.0
+    explained: float = 0.0
+    nodes: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -171,21 +177,6 @@ class InstanceTypes:
 
 
 @dataclass(frozen=True, slots=True)
-class LineComparison:
-    """A line against the nodes that were observed over the same time. Hours are node-hours.
-
-    `explained`: US dollars of it that observed hours explain, at its own price; `nodes`: observed ones of its kind,
-    `named`: those of them that the export names.
-    """
-
-    line: BillLine
-    observed_hours: float
-    explained: float
-    nodes: tuple[str, ...]
-    named: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ObservedNode:
     """A node as telemetry shows it over the export's time. `hours`: for which it was there."""
 
@@ -195,18 +186,17 @@ class ObservedNode:
     hours: float
 
 
-def compare_bill(bill: Bill, observed: Sequence[ObservedNode]) -> tuple[list[LineComparison], list[ObservedNode]]:
-    """Each line against the observed nodes of its SKU and region, the dearest first, and the nodes without a charge."""
-    compared = []
-    for line in sorted(bill.lines.values(), key=lambda one: (-one.effective, one.sku, one.region)):
+def compare_bill(bill: Bill, observed: Sequence[ObservedNode]) -> tuple[list[BillLine], list[ObservedNode]]:
+    """Each line with the observed nodes of its SKU and region, the dearest first, and the nodes without a charge."""
+    lines = sorted(bill.lines.values(), key=lambda one: (-one.effective, one.sku, one.region))
+    for line in lines:
         nodes = [n for n in observed if n.node_sku == line.sku and line.region in (n.region, ANY_REGION)]
-        hours, charged = sum(n.hours for n in nodes), {_host(resource) for resource in line.resources}
-        explained = line.effective * min(hours / line.hours, 1.0) if line.hours > 0 else 0.0
-        names = tuple(n.node for n in nodes)
-        named = tuple(name for name in names if _host(name) in charged)
-        compared.append(LineComparison(line, hours, explained, names, named))
-    charged = {name for one in compared for name in one.nodes}
-    return compared, [n for n in observed if n.node not in charged]
+        line.observed_hours, charged = sum(n.hours for n in nodes), {_host(resource) for resource in line.resources}
+        line.explained = line.effective * min(line.observed_hours / line.hours, 1.0) if line.hours > 0 else 0.0
+        line.nodes = tuple(n.node for n in nodes)
+        line.named = tuple(name for name in line.nodes if _host(name) in charged)
+    charged = {name for line in lines for name in line.nodes}
+    return lines, [n for n in observed if n.node not in charged]
 
 
 def _host(name: str) -> str:

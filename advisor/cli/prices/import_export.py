@@ -14,7 +14,7 @@ from ....rules.base.sanitize import clean
 from ....rules.base.text_table import columns
 from ....rules.catalog.loader import Catalog, load_catalog
 from ...billing.billing_exports import Export
-from ...billing.cost_summary import Bill, LineComparison, ObservedNode, compare_bill, sum_up
+from ...billing.cost_summary import Bill, BillLine, ObservedNode, compare_bill, sum_up
 from ...core import formatting as words
 from ...core.advice_json import plain
 from ...core.scalars import records, text
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         observed = _observed(options, bill, catalog)
     found, without = compare_bill(bill, observed or ())
     source = f"{export.dialect.partition(' ')[2]} {options.export.name}, {day(bill.start)} to {day(bill.end - 1)}"
-    prices = [p for one in found if (p := bill.price(one.line, source)) is not None]
+    prices = [p for one in found if (p := bill.price(one, source)) is not None]
     tell = _document if options.format == "json" else _text
     tell(export, bill, found, without, observed is not None)
     if options.output is not None:
@@ -79,13 +79,12 @@ def _observed(options: argparse.Namespace, bill: Bill, catalog: Catalog) -> list
 
 
 def _text(
-    export: Export, bill: Bill, found: Sequence[LineComparison], without: Sequence[ObservedNode], compared: bool
+    export: Export, bill: Bill, found: Sequence[BillLine], without: Sequence[ObservedNode], compared: bool
 ) -> None:
     heads = ["node", "region", "node-hours", "list", "effective", "committed", "basis", "cost"]
     heads += ["observed", "explained"] if compared else []
     rows = []
-    for one in found:
-        line = one.line
+    for line in found:
         basis = [line.basis]
         if 0 < line.committed_hours < line.hours:
             basis.append(f"{line.committed_hours / line.hours * 100:.0f} % of hours committed")
@@ -94,7 +93,7 @@ def _text(
         prices = (line.list_usd_per_hour, line.usd_per_hour, line.committed_usd_per_hour)
         rates = [words.NONE if price is None else words.usd(price, "/h") for price in prices]
         row = (line.sku, line.region, f"{line.hours:,.0f}", *rates, ", ".join(basis), words.usd(line.effective))
-        rows.append((*row, *((f"{one.observed_hours:,.0f}", words.usd(one.explained)) if compared else ())))
+        rows.append((*row, *((f"{line.observed_hours:,.0f}", words.usd(line.explained)) if compared else ())))
     lines = [
         f"{clean(str(export.path))}, {export.dialect}, {day(bill.start)} to {day(bill.end - 1)} UTC, {export.rows:,} "
         f"rows: {words.usd(bill.effective)} effective, {words.usd(bill.billed)} billed",
@@ -116,14 +115,12 @@ def _text(
     write_lines("\n".join(lines))
 
 
-def remainder(bill: Bill, found: Sequence[LineComparison], compared: bool) -> list[tuple[str, float]]:
+def remainder(bill: Bill, found: Sequence[BillLine], compared: bool) -> list[tuple[str, float]]:
     """What the export charges beside what is explained, by reason, US dollars. With it, the parts sum to its effective
     cost; where nothing was observed, every GPU node counts as explained."""
-    over = [(one, one.line.effective - one.explained) for one in found] if compared else []
+    over = [(one, one.effective - one.explained) for one in found] if compared else []
     parts = [
-        (f"{one.line.sku} in {one.line.region}: more hours than were observed", usd)
-        for one, usd in over
-        if abs(usd) > 0.005
+        (f"{one.sku} in {one.region}: more hours than were observed", usd) for one, usd in over if abs(usd) > 0.005
     ]
     parts += [("commitments that nothing used", bill.unused)]
     parts += [("GPU nodes that are not charged by the hour", bill.uncounted)]
@@ -134,7 +131,7 @@ def remainder(bill: Bill, found: Sequence[LineComparison], compared: bool) -> li
 
 
 def _document(
-    export: Export, bill: Bill, found: Sequence[LineComparison], without: Sequence[ObservedNode], compared: bool
+    export: Export, bill: Bill, found: Sequence[BillLine], without: Sequence[ObservedNode], compared: bool
 ) -> None:
     nodes = [
         {
@@ -142,10 +139,10 @@ def _document(
             "list_usd_per_hour": line.list_usd_per_hour, "effective_usd_per_hour": line.usd_per_hour,
             "committed_usd_per_hour": line.committed_usd_per_hour, "basis": line.basis,
             "committed_hours": line.committed_hours, "spot_hours": line.spot_hours, "effective_usd": line.effective,
-            "observed_node_hours": one.observed_hours if compared else None,
-            "explained_usd": one.explained if compared else None, "observed": one.nodes, "named": one.named,
+            "observed_node_hours": line.observed_hours if compared else None,
+            "explained_usd": line.explained if compared else None, "observed": line.nodes, "named": line.named,
         }
-        for one in found if (line := one.line)
+        for line in found
     ]  # fmt: skip
     kind = {"file": str(export.path), "kind": export.dialect, "rows": export.rows, "unreadable": export.skipped}
     write_json(plain({
