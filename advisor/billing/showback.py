@@ -214,31 +214,27 @@ def _notes(
     verdicts: Verdicts, book: PriceBook, nodes: Sequence[ShowbackNode], rows: pd.DataFrame
 ) -> tuple[CodedText, ...]:
     """What the dollars rest on, and which nodes have none."""
-
-    def about(names: list[str], code: str, text: str) -> list[CodedText]:
-        told = text.format(nodes=counted(len(names), "node"), names=listed(names))
-        return [CodedText(code, told, {"nodes": ", ".join(names)})] if names else []
-
-    known = verdicts.inventory.nodes
-    without = [n.node for n in nodes if n.price is None]
-    left = [n.node for n in nodes if known[n.node].end is not None and known[n.node].moved_to is None]
-    premium = (rows["category"] == "fabric-premium").any()
-    return (
-        *(note for note in price_notes(verdicts.nodes, book) if note.code != "price-not-used"),
-        *about(
-            without, "showback-without-price",
+    known, premium = verdicts.inventory.nodes, (rows["category"] == "fabric-premium").any()
+    cases = {
+        "showback-without-price": (
+            [n.node for n in nodes if n.price is None],
             "No cost for {nodes} without a price ({names}): the rows have GPU-hours and an empty cost.",
         ),
-        *about(
-            left, "nodes-that-left",
+        "nodes-that-left": (
+            [n.node for n in nodes if known[n.node].end is not None and known[n.node].moved_to is None],
             "{nodes} ({names}) stopped sending data before the end of the window: counted until the last data.",
         ),
-        *about(
-            [n.node for n in nodes if n.fabric_assumed and premium], "fabric-premium-assumed",
+        "fabric-premium-assumed": (
+            [n.node for n in nodes if n.fabric_assumed and premium],
             "Assumed fabric premium for {nodes} ({names}): the catalog has no price of the same node without the "
             "fabric, so the share is that of node pairs at other providers.",
         ),
+    }  # fmt: skip
+    told = (
+        CodedText(code, text.format(nodes=counted(len(n), "node"), names=listed(n)), {"nodes": ", ".join(n)})
+        for code, (n, text) in cases.items() if n
     )  # fmt: skip
+    return *(note for note in price_notes(verdicts.nodes, book) if note.code != "price-not-used"), *told
 
 
 Floats = npt.NDArray[np.float64]
