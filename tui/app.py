@@ -260,16 +260,14 @@ class SkuwiseApp(PagesApp):
         look = self.state.look
         if look is None:
             return
-        from ..advisor.render.explain import render_explained  # noqa: PLC0415 - it needs numpy: not at the start
+        from ..advisor.render.text import sections_text  # noqa: PLC0415 - it needs rich: not at the start
+        from ..advisor.views.document.explain_document import explain_sections  # noqa: PLC0415 - and this numpy
 
         advice = look.advice
         found = next((one for one in (*advice.findings, *advice.recommendations) if one.id == message.id), None)
         if found is not None:
-            self.push_screen(
-                TextViewer(
-                    "Details", lambda width: plain_text(render_explained(advice, found, None, width=width))(width)
-                )
-            )
+            told = explain_sections(advice, found)
+            self.push_screen(TextViewer("Details", lambda width: plain_text(sections_text(told, width))(width)))
 
     def _open_wanted(self, loaded: Loaded) -> None:
         """The workload that the command line named, once."""

@@ -15,7 +15,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -23,7 +23,7 @@ from typing import Literal
 from ...agent.base.safe_text import clean_text
 from ...rules.base.errors import UsageError
 from ...rules.base.files import open_stream
-from ..core.timestamps import parse_moment
+from ..core.timestamps import rfc3339
 
 # Rows that cannot be read are counted; where there are more than one in a hundred, the file is something else.
 UNREADABLE_MAX = 0.01
@@ -81,34 +81,18 @@ class Export:
             with open_stream(self.path) as raw:
                 plain = gzip.GzipFile(fileobj=raw) if self.path.name.endswith(".gz") else raw
                 with io.TextIOWrapper(plain, encoding="utf-8-sig", errors="replace", newline="") as file:  # type: ignore[type-var]
-                    yield from self._charges(csv.reader(file))
+                    rows = csv.reader(file)
+                    names = [plain_name(cell) for cell in next(rows, [])]
+                    self.dialect, read = _dialect(self.path, set(names))
+                    for number, row in enumerate(rows, start=2):
+                        if row:
+                            yield from self._charge(number, dict(zip(names, row, strict=False)), read)
         except OSError as error:
             raise UsageError(
                 f"{self.path} cannot be read: {error.strerror or error}.", "Use an export as CSV, plain or gzip."
             ) from error
         except (EOFError, csv.Error, zlib.error) as error:
             raise UsageError(f"{self.path} is damaged: {error}.", "Export it again.") from error
-
-    def _charges(self, rows: Iterator[list[str]]) -> Iterator[Charge]:
-        names = [_key(cell) for cell in next(rows, [])]
-        self.dialect, read = _dialect(self.path, set(names))
-        for number, row in enumerate(rows, start=2):
-            if not row:
-                continue
-            self.rows += 1
-            cells = dict(zip(names, row, strict=False))
-            currency = (cells.get("billingcurrency") or cells.get("lineitemcurrencycode") or "USD").strip().upper()
-            if currency != "USD":
-                raise UsageError(
-                    f"{self.path}, row {number}: unsupported currency {currency[:8]!r}.", "Export it in USD."
-                )
-            try:
-                charge = read(cells)
-            except (ValueError, KeyError):  # a short row lacks its last cells
-                self.skipped += 1
-                self.first_skipped = self.first_skipped or number
-            else:
-                yield charge
         if self.skipped > max(UNREADABLE_MAX * self.rows, 1):
             raise UsageError(
                 f"{self.path}: {self.skipped} of {self.rows} rows cannot be read, starting with row "
@@ -116,15 +100,27 @@ class Export:
                 "Use RFC 3339 times, and a point as decimal separator.",
             )
 
+    def _charge(self, number: int, cells: Row, read: Callable[[Row], Charge]) -> Iterator[Charge]:
+        self.rows += 1
+        currency = (cells.get("billingcurrency") or cells.get("lineitemcurrencycode") or "USD").strip().upper()
+        if currency != "USD":
+            raise UsageError(f"{self.path}, row {number}: unsupported currency {currency[:8]!r}.", "Export it in USD.")
+        try:
+            yield read(cells)
+        except (ValueError, KeyError):  # a short row lacks its last cells
+            self.skipped += 1
+            self.first_skipped = self.first_skipped or number
 
-def _key(name: str) -> str:
+
+def plain_name(name: str) -> str:
+    """Its letters and digits, in lower case."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def _dialect(path: Path, names: set[str]) -> tuple[str, Callable[[Row], Charge]]:
     """Which of the exports a header is of, and what reads its rows. Raises UsageError, with the columns that are
     missing."""
-    lacking = {name: [c for c in needed if _key(c) not in names] for name, (needed, _) in _DIALECTS.items()}
+    lacking = {name: [c for c in needed if plain_name(c) not in names] for name, (needed, _) in _DIALECTS.items()}
     nearest = min(lacking, key=lambda name: len(lacking[name]) / len(_DIALECTS[name][0]))
     needed, read = _DIALECTS[nearest]
     missing = ", ".join(lacking[nearest][:6])
@@ -220,15 +216,10 @@ def _number(text: str) -> float:
 @lru_cache(maxsize=4096)  # a row has two, and all rows of a day the same
 def _moment(text: str) -> float:
     """Unix seconds. Exports write ``2026-10-01T00:00Z`` and ``2026-10-01 00:00:00``, in UTC."""
-    plain = text.strip().replace(" ", "T", 1).removesuffix("UTC").strip()
-    if re.fullmatch(r"[\d-]{10}T\d{2}:\d{2}Z", plain):
-        plain = f"{plain[:-1]}:00Z"
-    elif re.fullmatch(r"[\d-]{10}T\d{2}:\d{2}:\d{2}(\.\d+)?", plain):
-        plain += "Z"
-    try:
-        return parse_moment(plain)
-    except UsageError as error:
-        raise ValueError(text) from error
+    moment = datetime.fromisoformat(text.strip().removesuffix("UTC").strip())
+    ts = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    rfc3339(ts)  # an offset may carry it out of the years that can be written
+    return ts
 
 
 def _day(text: str) -> str | None:

@@ -11,7 +11,7 @@ from ...rules.catalog.loader import Catalog
 from ...rules.catalog.node_files import ANY_REGION
 from ...rules.catalog.types import NodeSku, Price
 from ..core.timestamps import day
-from .billing_exports import Charge
+from .billing_exports import Charge, plain_name
 
 # Below an hour in all, a price per hour is one row's rounding.
 HOURS_MIN = 1.0
@@ -35,7 +35,9 @@ class BillLine:
     and `committed` is of `effective` what these hours cost.
 
     `listed_hours`: the hours whose list price was told. `resources`: what was charged, by name. `ends`: the first day
-    on which one of its commitments ends; None: not told.
+    on which one of its commitments ends; None: not told. Against the nodes that were observed over the same time:
+    `observed_hours` of its kind, `explained` dollars of it by these at its own price, `nodes` of its kind, and `named`,
+    those of them that the export names.
     """
 
     sku: str
@@ -49,6 +51,10 @@ class BillLine:
     spot_hours: float = 0.0
     resources: set[str] = field(default_factory=set)
     ends: str | None = None
+    observed_hours: float = 0.0
+    explained: float = 0.0
+    nodes: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -98,15 +104,11 @@ class Bill:
 
     def price(self, line: BillLine, source: str) -> Price | None:
         """A line as a price of a team's price file; None where it gives none."""
-        usd = round(line.usd_per_hour or 0.0, 4)
+        usd, basis = round(line.usd_per_hour or 0.0, 4), line.basis
         if usd <= 0:  # a price file takes none that is nothing
             return None
-        basis = line.basis
-        return Price(
-            id=f"{line.sku}@{line.region}:{basis}", sku=line.sku, region=line.region, usd_per_hour=usd,
-            basis=basis, source=source, as_of=day(self.end - 1),
-            committed_until=line.ends if basis == "committed" else None,
-        )  # fmt: skip
+        name, until = f"{line.sku}@{line.region}:{basis}", line.ends if basis == "committed" else None
+        return Price(name, line.sku, line.region, usd, basis, source, day(self.end - 1), until)
 
 
 def sum_up(charges: Iterable[Charge], catalog: Catalog) -> Bill:
@@ -153,10 +155,10 @@ class InstanceTypes:
     def __init__(self, catalog: Catalog) -> None:
         self._by_key: dict[str, list[NodeSku]] = {}
         for node in catalog.nodes.values():
-            for key in {_plain(node.instance_type), _plain(node.instance_type.removeprefix("Standard_"))}:
+            for key in {plain_name(node.instance_type), plain_name(node.instance_type.removeprefix("Standard_"))}:
                 self._by_key.setdefault(key, []).append(node)
         names = {node.provider for node in catalog.nodes.values()}
-        self._providers = {_plain(said): name for name in names for said in (name, *_PROVIDERS.get(name, ()))}
+        self._providers = {plain_name(said): name for name in names for said in (name, *_PROVIDERS.get(name, ()))}
         # A type called like a GPU (a bare H100) is told by a cell of its own alone: as a word it may be any GPU.
         self._whole = {key for key in self._by_key if len(key) < WORD_MIN or catalog.gpu_asked(key) is not None}
         # Nearly all rows of an export repeat the cells of others.
@@ -164,37 +166,14 @@ class InstanceTypes:
 
     def _named(self, telling: tuple[str, ...], provider: str = "") -> NodeSku | None:
         """The first node that a cell names, whole or as one of its words. `provider`: as exports say it."""
-        seller = self._providers.get(_plain(provider), "")
+        seller = self._providers.get(plain_name(provider), "")
         for cell in telling:
-            words = [word for word in _TOKEN.findall(cell) if _plain(word) not in self._whole]
+            words = [word for word in _TOKEN.findall(cell) if plain_name(word) not in self._whole]
             for word in (cell, *words):
-                sold = [n for n in self._by_key.get(_plain(word), []) if seller in ("", n.provider)]
+                sold = [n for n in self._by_key.get(plain_name(word), []) if seller in ("", n.provider)]
                 if len(sold) == 1:
                     return sold[0]
         return None
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
-@dataclass(frozen=True, slots=True)
-class LineComparison:
-    """A line against the nodes that were observed over the same time. Hours are node-hours.
-
-    `explained`: US dollars of it that observed hours explain, at its own price; `nodes`: observed ones of its kind,
-    `named`: those of them that the export names.
-    """
-
-    line: BillLine
-    observed_hours: float
-    nodes: tuple[str, ...]
-    named: tuple[str, ...]
-
-    @property
-    def explained(self) -> float:
-        hours = self.line.hours
-        return self.line.effective * min(self.observed_hours / hours, 1.0) if hours > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,14 +186,18 @@ class ObservedNode:
     hours: float
 
 
-def compare_bill(bill: Bill, observed: Sequence[ObservedNode]) -> tuple[list[LineComparison], list[ObservedNode]]:
-    """Each line against the observed nodes of its SKU and region, the dearest first, and the nodes without a charge."""
-    compared = []
-    for line in sorted(bill.lines.values(), key=lambda one: (-one.effective, one.sku, one.region)):
+def compare_bill(bill: Bill, observed: Sequence[ObservedNode]) -> tuple[list[BillLine], list[ObservedNode]]:
+    """Each line with the observed nodes of its SKU and region, the dearest first, and the nodes without a charge."""
+    lines = sorted(bill.lines.values(), key=lambda one: (-one.effective, one.sku, one.region))
+    for line in lines:
         nodes = [n for n in observed if n.node_sku == line.sku and line.region in (n.region, ANY_REGION)]
-        charged = {resource.partition(".")[0].lower() for resource in line.resources}
-        names = tuple(n.node for n in nodes)
-        named = tuple(name for name in names if name.partition(".")[0].lower() in charged)
-        compared.append(LineComparison(line, sum(n.hours for n in nodes), names, named))
-    charged = {name for one in compared for name in one.nodes}
-    return compared, [n for n in observed if n.node not in charged]
+        line.observed_hours, charged = sum(n.hours for n in nodes), {_host(resource) for resource in line.resources}
+        line.explained = line.effective * min(line.observed_hours / line.hours, 1.0) if line.hours > 0 else 0.0
+        line.nodes = tuple(n.node for n in nodes)
+        line.named = tuple(name for name in line.nodes if _host(name) in charged)
+    charged = {name for line in lines for name in line.nodes}
+    return lines, [n for n in observed if n.node not in charged]
+
+
+def _host(name: str) -> str:
+    return name.partition(".")[0].lower()

@@ -8,15 +8,15 @@ taken out of the used hours as a category of its own; all other hours keep their
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ...rules.base.quantities import Moment
 from ...rules.catalog.types import Price
 from ..classify.accounting.energy import placed_by_nodes, summed, token_hours
 from ..classify.judge import judge_rows, measured_rows
@@ -27,7 +27,6 @@ from ..core.coded_text import CodedText
 from ..core.energy_sums import owner_name
 from ..core.formatting import counted, listed
 from ..core.frame import Frame, Window
-from ..core.scalars import records
 from ..core.verdict_types import WorkloadVerdict
 from ..recommend.pricing import PriceBook, fabric_uses, price_notes
 from ..recommend.rules.idle_fabric import IdleFabric
@@ -44,6 +43,8 @@ _CATEGORY: Mapping[str, Category] = {
     "drained": "drained", "unobserved": "unobserved",
 }  # fmt: skip
 DIGITS = 6  # of a dollar, and of an hour
+ROWS = ("start", "end", "node", "category", "workload", "gpu_hours", "node_hours", "usd", "tokens", "token_usd")
+HIDDEN = {"json": None}  # what the JSON of a node tells in other words, or not
 # The team of a workload; None: not known.
 Whose = Callable[[WorkloadVerdict], str | None]
 
@@ -59,17 +60,17 @@ class ShowbackNode:
     """
 
     node: str
-    cluster: str
-    provider: str | None
-    region: str | None
+    cluster: str | None
+    provider: str | None = field(metadata=HIDDEN)
+    region: str | None = field(metadata=HIDDEN)
     node_sku: str | None
     gpu_sku: str | None
     gpu_count: int
-    start: float
-    end: float
+    start: Moment
+    end: Moment
     hours: float
-    price: Price | None
-    list_usd_per_hour: float | None
+    price: Price | None = field(metadata=HIDDEN)
+    list_usd_per_hour: float | None = field(metadata=HIDDEN)
     fabric_usd_per_hour: float | None
     fabric_assumed: bool
     fabric_used: bool | None
@@ -96,31 +97,15 @@ class ShowbackWorkload:
     reports_tokens: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ShowbackRow:
-    """A node's hours of one day in one category. `start`, `end`: Unix seconds.
-
-    `gpu_hours`: 0 of a fabric's premium, whose hours stand in the row of use. `node_hours`: the part of the node's
-    hours that the row pays for; times the node's price they are `usd` (None: no price). `tokens`, `token_usd`:
-    generated in hours in which the workload's engines told them, and what its GPUs on this node cost in these hours;
-    None: not told.
-    """
-
-    start: float
-    end: float
-    node: str
-    category: Category
-    workload: str | None
-    gpu_hours: float
-    node_hours: float
-    usd: float | None
-    tokens: float | None = None
-    token_usd: float | None = None
-
-
 @dataclass(frozen=True)
 class Showback:
-    """`start`, `end`: of the window, Unix seconds. `rows`: by node, day, category and workload."""
+    """`start`, `end`: of the window, Unix seconds. `rows`: `ROWS`, a node's hours of one day in one category, by node,
+    day, category and workload (None: nobody's). What is not known is NaN.
+
+    `gpu_hours`: 0 of a fabric's premium, whose hours stand in the row of use. `node_hours`: the part of the node's
+    hours that the row pays for; times the node's price they are `usd`. `tokens`, `token_usd`: generated in hours in
+    which the workload's engines told them, and what its GPUs on this node cost in these hours.
+    """
 
     generated_at: float
     start: float
@@ -128,7 +113,7 @@ class Showback:
     source: Mapping[str, object]
     nodes: tuple[ShowbackNode, ...]
     workloads: Mapping[str, ShowbackWorkload]
-    rows: tuple[ShowbackRow, ...]
+    rows: pd.DataFrame
     notes: tuple[CodedText, ...]
 
 
@@ -141,7 +126,7 @@ def showback_of(frame: Frame, rulebook: Rulebook, *, now: float, whose: Whose) -
     occupancy = verdicts.occupancy
     hours = daily_hours(measured.frame, inventory, attribution, measured.rows["idle"], parts, occupancy)
     nodes = _nodes(verdicts, book, node_spans(inventory, frame.window), rulebook)
-    tokens = _tokens(token_hours(measured.frame, attribution, parts), nodes)
+    rows = _rows(hours, nodes, token_hours(measured.frame, attribution, parts))
     reporting = set() if measured.frame.tokens.empty else set(measured.frame.tokens["workload_id"].astype(str))
     workloads = {}
     for w in verdicts.workloads:
@@ -150,22 +135,19 @@ def showback_of(frame: Frame, rulebook: Rulebook, *, now: float, whose: Whose) -
             w.id, w.series_id, w.name, w.kind.label, team, team or owner_name(w.owner), w.owner.namespace or None,
             w.owner.account or None, w.id in reporting,
         )  # fmt: skip
-    by_node = dict(iter(hours.groupby("node")))
-    rows = tuple(row for name, node in nodes.items() if name in by_node for row in _rows(node, by_node[name], tokens))
     return Showback(
         generated_at=now, start=verdicts.window.start, end=verdicts.window.end, source=dict(frame.source),
-        nodes=tuple(nodes.values()), workloads=workloads, rows=rows,
-        notes=(*_notes(verdicts, book, tuple(nodes.values()), rows), *verdicts.notes),
+        nodes=nodes, workloads=workloads, rows=rows, notes=(*_notes(verdicts, book, nodes, rows), *verdicts.notes),
     )  # fmt: skip
 
 
 def _nodes(
     verdicts: Verdicts, book: PriceBook, spans: Mapping[str, tuple[float, float]], rulebook: Rulebook
-) -> dict[str, ShowbackNode]:
-    """Those that are accounted for, by name, in their order."""
+) -> tuple[ShowbackNode, ...]:
+    """Those that are accounted for, by name."""
     silent = rulebook.rules[IdleFabric.id].value("util_p995_max")
     fabrics = {use.node: use for use in fabric_uses(verdicts.nodes, book)}
-    out = {}
+    out = []
     for node in sorted((n for n in verdicts.nodes if n.node in spans), key=lambda n: n.node):
         price = book.of(node) if node.gpu_count > 0 else None
         list_price = price if price is not None and price.basis == "list" else None
@@ -174,105 +156,85 @@ def _nodes(
         use = fabrics.get(node.node)
         premium = use.cost_usd / node.span_hours if price and use and use.cost_usd is not None else None
         start, end = spans[node.node]
-        out[node.node] = ShowbackNode(
-            node=node.node, cluster=node.cluster, provider=node.provider, region=node.region, node_sku=node.node_sku,
-            gpu_sku=node.gpu_sku, gpu_count=node.gpu_count, start=start, end=end, hours=node.span_hours, price=price,
+        out.append(ShowbackNode(
+            node=node.node, cluster=node.cluster or None, provider=node.provider, region=node.region,
+            node_sku=node.node_sku, gpu_sku=node.gpu_sku, gpu_count=node.gpu_count, start=start, end=end,
+            hours=node.span_hours, price=price,
             list_usd_per_hour=list_price.usd_per_hour if list_price is not None else None,
             fabric_usd_per_hour=premium, fabric_assumed=premium is not None and use is not None and use.assumed,
             fabric_used=use.util_p995 > silent if use is not None and use.util_p995 is not None else None,
-        )  # fmt: skip
-    return out
+        ))  # fmt: skip
+    return tuple(out)
 
 
-# (workload, node, day) -> tokens (None: its engine is on another node) and dollars (None: no price).
-_Tokens = dict[tuple[str, str, float], tuple[float | None, float | None]]
-
-
-def _tokens(made: pd.DataFrame, nodes: Mapping[str, ShowbackNode]) -> _Tokens:
-    """Where one of a workload's nodes has no price, its tokens of the day have no cost: half a cost is none."""
-    out: _Tokens = {}
-    unpriced: set[tuple[str, float]] = set()
-    for row in records(made):
-        workload, day, node = str(row["workload_id"]), float(row["day"]), nodes.get(str(row["node"]))
-        if node is None:
-            continue
-        usd = None
-        if node.price is None:
-            unpriced.add((workload, day))
-        else:
-            usd = round(node.price.usd_per_hour / node.gpu_count * float(row["gpu_hours"]), DIGITS)
-        out[workload, node.node, day] = float(row["generated_tokens"]) or None, usd
-    return {key: (made, None if (key[0], key[2]) in unpriced else usd) for key, (made, usd) in out.items()}
-
-
-def _rows(node: ShowbackNode, hours: pd.DataFrame, tokens: _Tokens) -> Iterator[ShowbackRow]:
-    """Rows of a node from its `DAILY` hours, rounded so that they sum to its price x hours to the last digit.
-
-    The tokens of a workload's day are taken out of `tokens` with the first of its rows, so that sums count none twice.
-    """
-    price = node.price.usd_per_hour if node.price is not None else None
-    share = min((node.fabric_usd_per_hour or 0.0) / price, 1.0) if price else 0.0
-    pieces: list[tuple[float, Category, str, float, float]] = []
-    for row in records(hours):
-        day, category, workload = float(row["day"]), _CATEGORY[row["class"]], str(row["workload_id"])
-        gpu_hours = float(row["gpu_hours"])
-        node_hours = gpu_hours / node.gpu_count if node.gpu_count else 0.0
-        premium = share if category == "used" else 0.0
-        pieces.append((day, category, workload, gpu_hours, node_hours * (1.0 - premium)))
-        if premium > 0:
-            pieces.append((day, "fabric-premium", workload, 0.0, node_hours * premium))
+def _rows(hours: pd.DataFrame, nodes: Iterable[ShowbackNode], made: pd.DataFrame) -> pd.DataFrame:
+    """`ROWS` from `DAILY` hours and from `made` (`TOKENS` by day), rounded so that a node's sum to its price x hours to
+    the last digit."""
+    about = pd.DataFrame(
+        [(n.node, n.gpu_count, n.price and n.price.usd_per_hour, n.fabric_usd_per_hour, n.start, n.end) for n in nodes],
+        columns=["node", "count", "price", "fabric", "from", "to"],
+    ).astype(dict.fromkeys(["count", "price", "fabric", "from", "to"], float))
+    rows = hours.rename(columns={"workload_id": "workload"}).merge(about, on="node")
+    rows["category"] = rows["class"].map(_CATEGORY)
+    rows["node_hours"] = (rows["gpu_hours"] / rows["count"]).where(rows["count"] > 0, 0.0)
+    share = (rows["fabric"] / rows["price"]).where(rows["category"] == "used").clip(upper=1.0).fillna(0.0)
+    premium = rows.assign(category="fabric-premium", gpu_hours=0.0, node_hours=rows["node_hours"] * share)
+    rows = pd.concat([rows.assign(node_hours=rows["node_hours"] * (1.0 - share)), premium[share > 0]])
     # The premium follows the used hours of its workload.
     order = {category: at for at, category in enumerate(CATEGORIES)} | {"fabric-premium": 0}
-    pieces.sort(key=lambda piece: (piece[0], order[piece[1]], piece[2]))
-    gpu = _rounded(piece[3] for piece in pieces)
-    paid = _rounded(piece[4] for piece in pieces)
-    usd = [None] * len(pieces) if price is None else _rounded(piece[4] * price for piece in pieces)
-    for (day, category, workload, *_), hours_held, hours_paid, cost in zip(pieces, gpu, paid, usd, strict=True):
-        made = None, None
-        if category in ("used", "held-idle"):
-            made = tokens.pop((workload, node.node, day), made)
-        if hours_held or hours_paid or cost:
-            yield ShowbackRow(
-                max(day, node.start), min(day + DAY, node.end), node.node, category, workload or None, hours_held,
-                hours_paid, cost, *made,
-            )  # fmt: skip
+    rows = rows.assign(order=rows["category"].map(order), usd=rows["node_hours"] * rows["price"])
+    rows = rows.sort_values(["node", "day", "order", "workload"], kind="stable", ignore_index=True)
+    for column in ("gpu_hours", "node_hours", "usd"):
+        # Every sum from the first row on is the rounded sum: no error grows with the rows.
+        sums = rows.groupby("node")[column].cumsum().round(DIGITS)
+        rows[column] = (sums - sums.groupby(rows["node"]).shift(fill_value=0.0)).round(DIGITS)
+    rows = rows.merge(_tokens(made, about), how="left", on=["workload", "node", "day"])
+    # The tokens of a workload's day stand in the first of its rows, so that sums count none twice.
+    rows["works"] = rows["category"].isin(["used", "held-idle"])
+    again = rows.duplicated(["works", "workload", "node", "day"])
+    rows.loc[~rows["works"] | again, ["tokens", "token_usd"]] = None
+    rows["start"], rows["end"] = np.fmax(rows["day"], rows["from"]), np.fmin(rows["day"] + DAY, rows["to"])
+    rows["workload"] = rows["workload"].where(rows["workload"] != "", None)
+    rows["category"] = pd.Categorical(rows["category"], CATEGORIES)
+    held = rows[["gpu_hours", "node_hours", "usd"]].fillna(0.0).any(axis=1)
+    return rows.loc[held, list(ROWS)].reset_index(drop=True)
 
 
-def _rounded(values: Iterable[float]) -> list[float]:
-    """Each value rounded so that every sum from the first on is the rounded sum: no error grows with the rows."""
-    sums = [0.0, *(round(total, DIGITS) for total in accumulate(values))]
-    return [round(after - before, DIGITS) for before, after in pairwise(sums)]
+def _tokens(made: pd.DataFrame, about: pd.DataFrame) -> pd.DataFrame:
+    """Tokens (NaN: its engine is on another node) and dollars by workload, node and day. Where one of a workload's
+    nodes has no price, its tokens of the day have no cost: half a cost is none."""
+    made = made.rename(columns={"workload_id": "workload"}).merge(about, on="node")
+    usd = (made["price"] / made["count"] * made["gpu_hours"]).round(DIGITS)
+    priced = usd.notna().groupby([made["workload"], made["day"]]).transform("all")
+    tokens = made["generated_tokens"].where(made["generated_tokens"] > 0)
+    return made[["workload", "node", "day"]].assign(tokens=tokens, token_usd=usd.where(priced))
 
 
 def _notes(
-    verdicts: Verdicts, book: PriceBook, nodes: Sequence[ShowbackNode], rows: Sequence[ShowbackRow]
+    verdicts: Verdicts, book: PriceBook, nodes: Sequence[ShowbackNode], rows: pd.DataFrame
 ) -> tuple[CodedText, ...]:
     """What the dollars rest on, and which nodes have none."""
-
-    def about(names: list[str], code: str, text: str) -> list[CodedText]:
-        told = text.format(nodes=counted(len(names), "node"), names=listed(names))
-        return [CodedText(code, told, {"nodes": ", ".join(names)})] if names else []
-
-    known = verdicts.inventory.nodes
-    without = [n.node for n in nodes if n.price is None]
-    left = [n.node for n in nodes if known[n.node].end is not None and known[n.node].moved_to is None]
-    premium = any(row.category == "fabric-premium" for row in rows)
-    return (
-        *(note for note in price_notes(verdicts.nodes, book) if note.code != "price-not-used"),
-        *about(
-            without, "showback-without-price",
+    known, premium = verdicts.inventory.nodes, (rows["category"] == "fabric-premium").any()
+    cases = {
+        "showback-without-price": (
+            [n.node for n in nodes if n.price is None],
             "No cost for {nodes} without a price ({names}): the rows have GPU-hours and an empty cost.",
         ),
-        *about(
-            left, "nodes-that-left",
+        "nodes-that-left": (
+            [n.node for n in nodes if known[n.node].end is not None and known[n.node].moved_to is None],
             "{nodes} ({names}) stopped sending data before the end of the window: counted until the last data.",
         ),
-        *about(
-            [n.node for n in nodes if n.fabric_assumed and premium], "fabric-premium-assumed",
+        "fabric-premium-assumed": (
+            [n.node for n in nodes if n.fabric_assumed and premium],
             "Assumed fabric premium for {nodes} ({names}): the catalog has no price of the same node without the "
             "fabric, so the share is that of node pairs at other providers.",
         ),
+    }  # fmt: skip
+    told = (
+        CodedText(code, text.format(nodes=counted(len(n), "node"), names=listed(n)), {"nodes": ", ".join(n)})
+        for code, (n, text) in cases.items() if n
     )  # fmt: skip
+    return *(note for note in price_notes(verdicts.nodes, book) if note.code != "price-not-used"), *told
 
 
 Floats = npt.NDArray[np.float64]
@@ -305,19 +267,19 @@ def daily_hours(  # noqa: PLR0917
     observed = summed(tables, list(DAILY[:4]), ["gpu_hours"])
     seen = observed.groupby(use)["gpu_hours"].transform("sum")
     observed["gpu_hours"] *= totals.reindex(pd.MultiIndex.from_frame(observed[use])).to_numpy(float) / seen
-    by_day = observed.groupby(["node", "day"])["gpu_hours"].sum().to_dict()
-    rest: list[tuple[str, str, str, float, float]] = []
+    by_day = observed.groupby(["node", "day"])["gpu_hours"].sum()
+    rest = []
     for (node, kind, workload), hours in totals.items():  # type: ignore[misc]
         if kind == "unobserved" and node in spans:
-            days = _days(*spans[node])
-            held = (
-                np.array([max(min(spans[node][1], day + DAY) - max(spans[node][0], day), 0.0) for day in days]) / 3600
-            )
-            there = np.array([by_day.get((node, day), 0.0) for day in days])
+            days, (start, end) = _days(*spans[node]), spans[node]
+            held = np.clip(np.minimum(end, days + DAY) - np.maximum(start, days), 0.0, None) / 3600
+            there = by_day.reindex([(node, day) for day in days]).fillna(0.0).to_numpy()
             lacking = np.maximum(inventory.nodes[node].gpu_count * held - there, 0.0)
             weights = lacking if lacking.sum() > 0 else held
-            parts_of = hours * weights / weights.sum()
-            rest += [(node, kind, workload, *one) for one in zip(days.tolist(), parts_of.tolist(), strict=True)]
+            rest += [
+                (node, kind, workload, day, part)
+                for day, part in zip(days, hours * weights / weights.sum(), strict=True)
+            ]
     filled = [table for table in (observed, pd.DataFrame(rest, columns=list(DAILY))) if not table.empty]
     whole = pd.concat(filled, ignore_index=True) if filled else observed
     return whole[whole["gpu_hours"] > 0].sort_values(list(DAILY[:4]), ignore_index=True)

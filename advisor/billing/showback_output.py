@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
-from ..core.coded_text import CodedText
-from ..core.formatting import NONE, counted, listed, percent, price_note, usd
-from ..core.formatting import hours as hour_words
+from ..core.advice_json import plain
+from ..core.formatting import NONE, bare_hours, counted, listed, percent, price_note, usd
 from ..core.timestamps import minute, rfc3339
 from ..render.csv import csv_text
 from ..views.document.model import Bullets, Document, Table, section
-from .focus_rows import VERSION, focus_rows
-from .showback import DIGITS, OWNED, Category, Showback
+from .focus_rows import VERSION, focus_rows, price_cells
+from .showback import OWNED, Showback
 from .showback_sums import BY, By, GroupSum, NodeCheck, Sum, groups_of, node_checks, sum_rows, unowned_of, whole_check
 
 SCHEMA = "skuwise.showback/1"
@@ -37,28 +35,6 @@ def showback_json(showback: Showback, by: By, billing_account: str | None) -> di
     """Showback as plain values: sums by `by`, the nodes it was checked against, and every row. RFC 3339 UTC, US
     dollars, null for what is unknown."""
     checks = node_checks(showback)
-    nodes = []
-    for node in showback.nodes:
-        about = {
-            name: getattr(node.price, name, None)
-            for name in ("id", "usd_per_hour", "basis", "source", "as_of", "region_assumed")
-        }
-        nodes.append({
-            "node": node.node, "cluster": node.cluster or None, "node_sku": node.node_sku, "gpu_sku": node.gpu_sku,
-            "gpu_count": node.gpu_count, "start": rfc3339(node.start), "end": rfc3339(node.end),
-            "hours": _rounded(node.hours), "price": about["id"], "usd_per_hour": about["usd_per_hour"],
-            "price_basis": about["basis"], "price_source": about["source"], "price_as_of": about["as_of"],
-            "price_region_assumed": about["region_assumed"],
-            "fabric_usd_per_hour": _rounded(node.fabric_usd_per_hour), "fabric_assumed": node.fabric_assumed,
-            "fabric_used": node.fabric_used, **_check(checks[node.node]),
-        })  # fmt: skip
-    groups = [
-        {
-            "name": group.name, "series_id": group.series_id, "workloads": group.workloads, **_sums(group.sums),
-            "tokens_unknown": _coded(group.tokens_unknown) if group.tokens_unknown is not None else None,
-        }
-        for group in groups_of(showback, by)
-    ]  # fmt: skip
     return {
         "schema": SCHEMA,
         "focus_version": VERSION,
@@ -66,16 +42,16 @@ def showback_json(showback: Showback, by: By, billing_account: str | None) -> di
         "window": {"start": rfc3339(showback.start), "end": rfc3339(showback.end)},
         "source": dict(showback.source),
         "by": by,
-        "groups": groups,
-        "unowned": {category.replace("-", "_"): _sums(sums) for category, sums in unowned_of(showback).items()},
+        "groups": [{**plain(group), **_sums(group.sums)} for group in groups_of(showback, by)],
+        "unowned": {_json_name(category): _sums(sums) for category, sums in unowned_of(showback).items()},
         "total": _sums(sum_rows(showback.rows)),
         "reconciliation": {
             **_check(whole_check(checks.values())),
             "unpriced_nodes": [node.node for node in showback.nodes if node.price is None],
         },
-        "nodes": nodes,
-        "rows": [dict(row) for row in focus_rows(showback, billing_account)],
-        "notes": [_coded(note) for note in showback.notes],
+        "nodes": [{**plain(n), **price_cells(n.price), **_check(checks[n.node])} for n in showback.nodes],
+        "rows": list(focus_rows(showback, billing_account)),
+        "notes": plain(showback.notes),
     }
 
 
@@ -84,38 +60,24 @@ def showback_json_text(showback: Showback, by: By, billing_account: str | None) 
 
 
 def _sums(sums: Sum) -> dict[str, Any]:
-    def by(values: Mapping[Category, float]) -> dict[str, float | None]:
-        return {category.replace("-", "_"): _rounded(value) for category, value in values.items()}
+    by = {"cost_usd_by_category": sums.cost_usd_by_category, "gpu_hours_by_category": sums.gpu_hours_by_category}
+    named = {key: {_json_name(name): value for name, value in of.items()} for key, of in by.items()}
+    return plain({**plain(sums), **named})
 
-    return {
-        "cost_usd": _rounded(sums.total_usd), "gpu_hours": _rounded(sums.total_gpu_hours),
-        "unpriced_gpu_hours": _rounded(sums.unpriced_gpu_hours), "cost_usd_by_category": by(sums.usd),
-        "gpu_hours_by_category": by(sums.gpu_hours), "tokens": _rounded(sums.tokens),
-        "token_cost_usd": _rounded(sums.token_usd), "usd_per_million_tokens": _rounded(sums.usd_per_million_tokens),
-    }  # fmt: skip
+
+def _json_name(category: str) -> str:
+    return category.replace("-", "_")
 
 
 def _check(check: NodeCheck) -> dict[str, Any]:
-    return {
-        "rows_usd": _rounded(check.rows_usd), "node_price_times_hours_usd": _rounded(check.node_usd),
-        "difference_usd": _rounded(check.difference_usd),
-    }  # fmt: skip
-
-
-def _coded(one: CodedText) -> dict[str, Any]:
-    return {"code": one.code, "text": one.text, "fields": dict(one.fields)}
-
-
-def _rounded(value: float | None) -> float | None:
-    # Of a difference of sums -0.0 may be left.
-    return None if value is None else round(value, DIGITS) + 0.0
+    return {**plain(check), "difference_usd": check.difference_usd}
 
 
 def showback_document(showback: Showback, by: By) -> Document:
     """A line for each group of `by`, one for all that is nobody's, and the check. Without any price the columns are
     GPU-hours."""
     groups, whole = groups_of(showback, by), sum_rows(showback.rows)
-    priced = whole.total_usd is not None
+    priced = whole.cost_usd is not None
     prices = [node.price for node in showback.nodes if node.price is not None]
     title = f"GPU cost by {by}"
     basis = f", {price_note(prices)}" if prices else ""
@@ -126,16 +88,14 @@ def showback_document(showback: Showback, by: By) -> Document:
     heads += ["GPU-hours", "$/M tokens"] if priced else []
 
     def line(name: str, sums: Sum, *, owned: bool = True) -> tuple[str, ...]:
-        of = sums.usd if priced else sums.gpu_hours
-        amount, all_of_it = (
-            (sums.total_usd, whole.total_usd) if priced else (sums.total_gpu_hours, whole.total_gpu_hours)
-        )
-        words = usd if priced else _hours
+        of = sums.cost_usd_by_category if priced else sums.gpu_hours_by_category
+        amount, all_of_it = (sums.cost_usd, whole.cost_usd) if priced else (sums.gpu_hours, whole.gpu_hours)
+        words = usd if priced else bare_hours
         cells = [words(of[category]) if owned and category in of else NONE for category in parts]
         cells += [NONE if amount is None else words(amount), _share(amount, all_of_it)]
         if priced:
             rate = sums.usd_per_million_tokens
-            cells += [_hours(sums.total_gpu_hours), NONE if rate is None else f"{rate:,.3g}"]
+            cells += [bare_hours(sums.gpu_hours), NONE if rate is None else f"{rate:,.3g}"]
         return (name, *cells)
 
     # Series of one name are told apart by their ids.
@@ -179,10 +139,6 @@ def _about_names(groups: tuple[GroupSum, ...], by: By) -> tuple[str, ...]:
     return (f"No workload has a known {by}. {remedy}",)
 
 
-def _hours(value: float) -> str:
-    return hour_words(value, "").rstrip()
-
-
 def _share(part: float | None, whole: float | None) -> str:
     if part is None or not whole:
         return NONE
@@ -193,8 +149,8 @@ def _check_words(check: NodeCheck, showback: Showback) -> str:
     """How the rows compare with the nodes' price x hours."""
     without = sum(node.price is None for node in showback.nodes)
     left_out = f" {counted(without, 'node')} without a price not included." if without else ""
-    if check.node_usd is None or check.rows_usd is None:
+    if check.node_price_times_hours_usd is None or check.rows_usd is None:
         return "No node has a price, so there is no cost to reconcile."
     difference = abs(check.difference_usd or 0.0)
     told = "difference below $0.01" if difference < 0.01 else f"difference {usd(difference)}"
-    return f"Rows {usd(check.rows_usd)}, node price x hours {usd(check.node_usd)}: {told}.{left_out}"
+    return f"Rows {usd(check.rows_usd)}, node price x hours {usd(check.node_price_times_hours_usd)}: {told}.{left_out}"

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 from ...rules.base.errors import EXIT_DONE, NothingToDo
-from ...rules.base.output import say, write_stdout
+from ...rules.base.output import say, write_json, write_stdout
 from .options import add_source
 from .output import EVALUATING, cores, reading_telemetry, terminal_width, wants_color
 from .price_options import rulebook_of
@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     of it."""
     from ..advise import read_and_reason  # noqa: PLC0415
     from ..doctor.diagnose import diagnose  # noqa: PLC0415
-    from ..doctor.json import render_diagnosis_json  # noqa: PLC0415
+    from ..doctor.json import diagnosis_dict  # noqa: PLC0415
     from ..doctor.text import render_diagnosis_text  # noqa: PLC0415
 
     now = time.time()
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         )  # fmt: skip
     found = diagnose(frame, reasoned, book.catalog)
     if options.format == "json":
-        write_stdout(render_diagnosis_json(found))
+        write_json(diagnosis_dict(found))
     else:
         write_stdout(render_diagnosis_text(found, width=terminal_width(), color=wants_color()))
     if not found.observed:

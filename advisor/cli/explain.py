@@ -43,7 +43,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Advise on the source, and print all evidence of one part of it."""
-    from ..render.explain import render_explained  # noqa: PLC0415
+    from ..render.text import sections_text  # noqa: PLC0415
+    from ..views.document.explain_document import explain_sections  # noqa: PLC0415
     from ..views.roofline import roofline  # noqa: PLC0415
 
     now, source = time.time(), source_of(options, say, cores())
@@ -73,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     owner = workload.owner if workload is not None else Owner()
     rules = {name: rule.of(owner) for name, rule in book.rules.items()}
     rules |= {own.rule.id: own.rule for own in book.custom.of(owner)}
-    write_stdout(render_explained(advice, subject, drawn, width=columns, catalog=catalog, rules=rules))
+    write_stdout(sections_text(explain_sections(advice, subject, catalog, rules, drawn), columns))
     return EXIT_DONE
 
 

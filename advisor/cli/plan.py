@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,9 @@ from .output import EVALUATING, cores, reading_telemetry, terminal_width, wants_
 from .state_options import add_state, beside
 
 if TYPE_CHECKING:
+    from ..core.advice_types import Advice
     from ..plan.problem import FleetChange, PlanRequest
+    from ..plan.result import Plan
 
 _GOALS = ("cash", "nodes", "capacity", "energy")
 _RISKS = ("very-low", "low", "medium", "high")
@@ -111,8 +114,8 @@ def _seconds(text: str) -> float:
 
 def request_of(options: argparse.Namespace) -> tuple[PlanRequest, FleetChange]:
     """What the options ask for. Raises UsageError for what cannot be."""
-    from ..plan.problem import FleetChange, PlanRequest  # noqa: PLC0415
-    from ..plan.whatif import parse_add, parse_demand  # noqa: PLC0415
+    from ..plan.problem import FleetChange, PlanRequest
+    from ..plan.whatif import parse_add, parse_demand
 
     both = sorted(set(options.only) & set(options.exclude))
     if both:
@@ -142,11 +145,10 @@ def request_of(options: argparse.Namespace) -> tuple[PlanRequest, FleetChange]:
 
 def run(options: argparse.Namespace) -> int:
     """Read, judge, plan, print."""
-    from ..advise import read_and_reason  # noqa: PLC0415
-    from ..plan.planner import Planner  # noqa: PLC0415
-    from ..render.plan import render_plan  # noqa: PLC0415
-    from .price_options import rulebook_of  # noqa: PLC0415
-    from .source_options import source_of  # noqa: PLC0415
+    from ..advise import read_and_reason
+    from ..plan.planner import Planner
+    from .price_options import rulebook_of
+    from .source_options import source_of
 
     request, change = request_of(options)
     source = source_of(options, say, cores())
@@ -162,10 +164,27 @@ def run(options: argparse.Namespace) -> int:
             raise NothingToDo("No node with GPUs in this window.", "Choose another window or source.")
         reading.stage("planning")
         plan = Planner(found, frame, options.seconds, time.monotonic).plan(request, change)
-    text = render_plan(
-        plan, found.advice, options.format, again=again_of(options), rows=None if options.all else _ROWS,
-        width=terminal_width(), color=options.output is None and wants_color(),
-    )  # fmt: skip
-    write_output(text, options.output)
+    write_output(_rendered(plan, found.advice, options), options.output)
     ledger.note(found.advice, now)
     return EXIT_DONE
+
+
+def _rendered(plan: Plan, advice: Advice, options: argparse.Namespace) -> str:
+    # ruff: noqa: PLC0415 - what a format needs is loaded for it
+    from ..views.document.plan_document import plan_document
+
+    if options.format == "json":
+        from ..core.advice_json import document
+        from ..plan.result import SCHEMA
+
+        return json.dumps(document(SCHEMA, plan), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+    if options.format == "table":
+        from ..render.text import document_text
+
+        page = plan_document(plan, advice, again_of(options), None if options.all else _ROWS)
+        return document_text(page, width=terminal_width(), color=options.output is None and wants_color())
+    from ..render.html import page_html
+    from ..render.markdown import document_markdown
+
+    render = page_html if options.format == "html" else document_markdown
+    return render(plan_document(plan, advice, again_of(options)))

@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         frame = telling.read(book.catalog, since=options.since, until=options.until, now=now)
         reading.stage(EVALUATING)
         showback = showback_of(frame, book, now=now, whose=whose)
-    if not showback.rows:
+    if showback.rows.empty:
         raise NothingToDo("No GPU-hours in this window.", "Choose a window with data, or run 'skuwise doctor'.")
     wrong = [name for name, check in showback_sums.node_checks(showback).items() if not check.closes]
     # Rows that do not sum to the nodes' price x hours replace no good file; JSON is what to report them with.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
@@ -11,10 +10,6 @@ from ..views.coverage import judged_nodes
 from .types import Diagnosis, NodeState
 
 SCHEMA = "skuwise.doctor/1"
-
-
-def render_diagnosis_json(found: Diagnosis) -> str:
-    return json.dumps(diagnosis_dict(found), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
 def diagnosis_dict(found: Diagnosis) -> dict[str, Any]:
@@ -59,7 +54,7 @@ def diagnosis_dict(found: Diagnosis) -> dict[str, Any]:
         "workload_labels": {name: _rounded(value) for name, value in asdict(found.labels).items()},
         "kubernetes_workloads": asdict(found.kubernetes),
         "slurm_jobs": asdict(found.slurm),
-        "gaps": [{**asdict(one), "nodes": list(one.nodes)} for one in found.gaps],
+        "gaps": [asdict(one) for one in found.gaps],
         "notes": [asdict(note) for note in found.notes],
     }  # fmt: skip
 

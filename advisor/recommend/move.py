@@ -33,7 +33,7 @@ WEEK_HOURS = 7 * 24.0
 class Move(ABC):
     """One kind of recommendation, for one or more labels of `advice_types.Action`.
 
-    `subject`: of "... is not recommended"; `brief`: in a few words. Done after `done_hours` at its target, where nobody
+    `subject`: of "... is not recommended". Done after `done_hours` at its target, where nobody
     asked for it after `unasked_hours` (None: never). `by_absence`: seen by what is not there any more, so the whole
     fleet must be in sight. `frees`: its series holds less after it. `calibrates`: its measured time tells of the model
     here. `of_another`: its predicted time is another series'.
@@ -41,7 +41,6 @@ class Move(ABC):
 
     actions: ClassVar[tuple[Action, ...]]
     subject: ClassVar[str]
-    brief: ClassVar[str]
     done_hours: ClassVar[float] = DONE_HOURS
     unasked_hours: ClassVar[float | None] = DONE_HOURS
     by_absence: ClassVar[bool] = False
@@ -61,10 +60,6 @@ class Move(ABC):
     def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
         """One as an action with its object. `of`: workload or nodes; `at`: `` on gpu-009``, or empty; `told`: its
         changes."""
-
-    def words(self, r: Recommendation) -> str:  # noqa: ARG002
-        """One in a few words, for a narrow column."""
-        return self.brief
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:  # noqa: ARG002
         """Where it stands by what was seen; None: that does not tell. `proposed`: it is recommended there again."""

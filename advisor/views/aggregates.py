@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..core.advice_types import Advice, FabricUse
+from ..core.advice_types import Advice, FabricUse, Finding
 from ..core.formatting import owner_words
 from ..core.totals import sum_if_all
 from .titles import waste_of
@@ -90,24 +91,19 @@ def hours_without_workload(advice: Advice) -> dict[str, float]:
 def holdings(advice: Advice) -> tuple[IdleGpus, ...]:
     """What stood idle, by owner, the dearest first."""
     workloads = {w.id: w for w in advice.workloads}
-    found: dict[str | None, list[tuple[str, int, float, float | None]]] = {}
+    found: dict[str | None, list[tuple[str, Finding]]] = {}
     for f in advice.findings:
-        if waste_of(f.rule) != "unused":
-            continue
-        w = workloads.get(f.workload or "")
-        owner = (owner_words(w.owner) or "owner unknown") if w is not None else None
-        name = w.name if w is not None else ", ".join(f.nodes)
-        found.setdefault(owner, []).append((name, len(f.gpus), f.gpu_hours, f.cost_usd))
+        if waste_of(f.rule) == "unused":
+            w = workloads.get(f.workload or "")
+            owner = (owner_words(w.owner) or "owner unknown") if w is not None else None
+            found.setdefault(owner, []).append((w.name if w is not None else ", ".join(f.nodes), f))
     rows = [
         IdleGpus(
-            owner=owner,
-            names=tuple(dict.fromkeys(name for name, *_ in rows)),
-            gpus=sum(gpus for _, gpus, _, _ in rows),
-            gpu_hours=sum(hours for _, _, hours, _ in rows),
-            cost_usd=sum_if_all(cost for *_, cost in rows),
+            owner, tuple(dict.fromkeys(name for name, _ in own)), sum(len(f.gpus) for _, f in own),
+            sum(f.gpu_hours for _, f in own), sum_if_all(f.cost_usd for _, f in own),
         )
-        for owner, rows in found.items()
-    ]
+        for owner, own in found.items()
+    ]  # fmt: skip
     return tuple(sorted(rows, key=lambda h: (-(h.cost_usd or 0.0), -h.gpu_hours, h.owner or "")))
 
 
@@ -120,24 +116,19 @@ def fabric_sums(advice: Advice) -> tuple[FabricSum, ...]:
         by_sku.setdefault((use.node_sku, use.kind), []).append(use)
     sums = []
     for (sku, kind), uses in by_sku.items():
-        quiet, unseen = [u for u in uses if u.node in silent], [u for u in uses if u.util_p995 is None]
-        utils = [u.util_p995 for u in uses if u.util_p995 is not None]
+        quiet, dark = [use for use in uses if use.node in silent], [use for use in uses if use.util_p995 is None]
+        seen = [(use, use.util_p995) for use in uses if use.util_p995 is not None]
+        judged = len(quiet) + sum(use.hours >= floor and use.node not in silent for use, _ in seen)
         sums.append(
             FabricSum(
-                node_sku=sku,
-                kind=kind,
-                nodes=len(uses),
-                cost_usd=sum_if_all(u.cost_usd for u in uses),
-                util_p995=max(utils, default=None),
-                silent=len(quiet),
-                silent_usd=sum_if_all(u.cost_usd for u in quiet),
-                unseen=len(unseen),
-                unseen_usd=sum_if_all(u.cost_usd for u in unseen),
-                reasons=tuple(dict.fromkeys(u.unseen for u in uses if u.unseen is not None)),
-                assumed=any(u.assumed for u in uses),
-                judged=sum(u.node in silent or (u.util_p995 is not None and u.hours >= floor) for u in uses),
+                node_sku=sku, kind=kind, nodes=len(uses), cost_usd=sum_if_all(use.cost_usd for use in uses),
+                util_p995=max((util for _, util in seen), default=None), silent=len(quiet),
+                silent_usd=sum_if_all(use.cost_usd for use in quiet), unseen=len(dark),
+                unseen_usd=sum_if_all(use.cost_usd for use in dark),
+                reasons=tuple(dict.fromkeys(use.unseen for use in uses if use.unseen is not None)),
+                assumed=any(use.assumed for use in uses), judged=judged,
             )
-        )
+        )  # fmt: skip
     return tuple(sorted(sums, key=lambda s: (-(s.cost_usd or 0.0), -s.nodes, s.node_sku or "")))
 
 
@@ -151,11 +142,6 @@ def observed_share(advice: Advice) -> float | None:
 
 def blind_spots(advice: Advice) -> tuple[MissingMetric, ...]:
     """What the workloads' telemetry lacks, what concerns most of them first."""
-    counts: dict[tuple[str, str], int] = {}
-    for w in advice.workloads:
-        for metric, reason in w.coverage.missing.items():
-            counts[metric, reason] = counts.get((metric, reason), 0) + 1
-    return tuple(
-        MissingMetric(what, why, count)
-        for (what, why), count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    )
+    counts = Counter(missing for w in advice.workloads for missing in w.coverage.missing.items())
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(MissingMetric(what, why, count) for (what, why), count in ordered)

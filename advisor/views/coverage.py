@@ -50,10 +50,11 @@ def sentences(advice: Advice) -> str:
 def size_words(summary: Summary) -> str:
     """``70 GPUs, 62 observed, 8 not observed; 23,520 GPU-hours, 48 % observed``; ``all 16 GPUs, 5,376 GPU-hours`` where
     nothing is missing."""
-    gpus, hours = gpus_words(summary), hours_words(summary)
-    if not summary.unobserved and "observed" not in hours:
-        return f"{gpus.removesuffix(' observed')}, {hours}"
-    return f"{gpus}; {hours}"
+    gpus, hours, seen = gpus_words(summary), words.hours(summary.gpu_hours), summary.observed_gpu_hours
+    if seen is not None and summary.gpu_hours > 0 and seen < 0.995 * summary.gpu_hours:
+        share = seen / summary.gpu_hours
+        return f"{gpus}; {hours}, {'under 1' if 0 < share < 0.01 else math.floor(share * 100)} % observed"
+    return f"{gpus}; {hours}" if summary.unobserved else f"{gpus.removesuffix(' observed')}, {hours}"
 
 
 def gpus_words(summary: Summary) -> str:
@@ -65,16 +66,6 @@ def gpus_words(summary: Summary) -> str:
     if not dark:
         return f"all {gpus} observed" if count > 1 else f"{gpus} observed"
     return f"{gpus}, {max(count - dark, 0):,} observed, {dark:,} not observed"
-
-
-def hours_words(summary: Summary) -> str:
-    """``5,376 GPU-hours, 48 % observed``; the share only where some are missing."""
-    told = words.hours(summary.gpu_hours)
-    seen = summary.observed_gpu_hours
-    if seen is None or summary.gpu_hours <= 0 or seen >= 0.995 * summary.gpu_hours:
-        return told
-    share = seen / summary.gpu_hours
-    return f"{told}, {'under 1' if 0 < share < 0.01 else math.floor(share * 100)} % observed"
 
 
 def short_words(advice: Advice) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -190,30 +190,6 @@ def in_frame(frame: Frame, node: str) -> NodeSeries:
 
 
 HOST = DeviceAbout("host", "", {})
-
-
-def with_newer(before: NodeSeries, after: NodeSeries) -> NodeSeries:
-    """`before` with the moments of `after`, which are all later; the oldest go. A GPU that `after` does not know is
-    gone."""
-    if not after.ends:
-        return before
-    ends = (*before.ends, *after.ends)[-MOMENTS:]
-    cut = len(before.ends) + len(after.ends) - len(ends)
-    old = {(device.scope, device.key): device for device in before.devices}
-    new = {(device.scope, device.key): device for device in after.devices}
-    nothing = {"old": (None,) * len(before.ends), "new": (None,) * len(after.ends)}
-    told = []
-    for key in dict.fromkeys((*new, *(key for key in old if key[0] != "gpu"))):
-        last = new.get(key) or old[key]
-        was = {gauge.name: gauge.values for gauge in old[key].gauges} if key in old else {}
-        is_ = {gauge.name: gauge.values for gauge in new[key].gauges} if key in new else {}
-        gauges = tuple(
-            replace(g, values=(*was.get(g.name, nothing["old"]), *is_.get(g.name, nothing["new"]))[cut:])
-            for g in last.gauges
-        )
-        told.append(replace(last, gauges=gauges))
-    return replace(after, ends=ends, interval_seconds=after.interval_seconds or before.interval_seconds,
-                   devices=tuple(told))  # fmt: skip
 
 
 def _rows(rows: pd.DataFrame, key: str, gauges: Mapping[str, object]) -> Iterable[tuple[object, ...]]:

@@ -9,11 +9,7 @@ from ..core import formatting as words
 from ..core.energy_types import Energy, FleetEnergy, NodeEnergy, PhaseEnergy, StatedFigure, WorkloadEnergy
 
 # A site that wants dollars and carbon is told so once, in one sentence.
-NO_FIGURES = (
-    "Cost and CO2 of energy: not configured. Set usd_per_kwh and co2_grams_per_kwh in [energy] of skuwise.toml."
-)
-NO_PRICE = "Cost of energy: not configured. Set usd_per_kwh in [energy] of skuwise.toml."
-NO_CARBON = "CO2 of energy: not configured. Set co2_grams_per_kwh in [energy] of skuwise.toml."
+_NOT_SET = "{}: not configured. Set {} in [energy] of skuwise.toml."
 APART = "The cost of power is not included in any other sum: the price of a rented node includes its power."
 PHASE_WORDS = {"inference": "inference, phase unknown", "not-told": "phase unknown"}
 _UNITS = {"usd_per_kwh": "per kWh", "co2_grams_per_kwh": "g of CO2 per kWh"}
@@ -21,11 +17,14 @@ _UNITS = {"usd_per_kwh": "per kWh", "co2_grams_per_kwh": "g of CO2 per kWh"}
 
 def kwh(value: float | None, unit: str = " kWh") -> str:
     """``1,234 kWh``; what is not measured is no zero."""
-    return _number(value, unit)
+    if value is None or not math.isfinite(value):
+        return "unknown"
+    digits = 0 if abs(value) >= 100 or value == 0 else 1 if abs(value) >= 1 else 2
+    return f"{value:,.{digits}f}{unit}"
 
 
 def kg(value: float | None, unit: str = " kg") -> str:
-    return _number(value, unit)
+    return kwh(value, unit)
 
 
 def watts(value: float | None, unit: str = " W") -> str:
@@ -37,25 +36,14 @@ def small(value: float | None) -> str:
     return words.NONE if value is None else f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def _number(value: float | None, unit: str) -> str:
-    if value is None or not math.isfinite(value):
-        return "unknown"
-    digits = 0 if abs(value) >= 100 or value == 0 else 1 if abs(value) >= 1 else 2
-    return f"{value:,.{digits}f}{unit}"
-
-
 def basis_words(e: Energy) -> str:
     """How it was measured."""
-    match e.basis:
-        case "counter":
-            return "by the GPUs' energy counters"
-        case "power":
-            return "power times time (no energy counter available)"
-        case "both":
-            share = (e.counted_kwh or 0.0) / (e.kwh or 1.0)
-            return f"{share * 100:.0f} % by the GPUs' energy counters, the rest power times time"
-        case _:
-            return "not measured"
+    share = (e.counted_kwh or 0.0) / (e.kwh or 1.0) * 100
+    return {
+        "counter": "by the GPUs' energy counters",
+        "power": "power times time (no energy counter available)",
+        "both": f"{share:.0f} % by the GPUs' energy counters, the rest power times time",
+    }.get(e.basis or "", "not measured")
 
 
 def coverage_words(e: Energy) -> str:
@@ -103,19 +91,18 @@ def money_words(e: FleetEnergy) -> tuple[str, ...]:
     if e.kwh is None:
         return ()
     named = {one.name for one in e.figures}
-    if not named & {"usd_per_kwh", "co2_grams_per_kwh"}:
-        return (NO_FIGURES,)
-    parts = []
-    if e.usd is not None:
-        parts.append(f"{words.usd(e.usd)} of power")
-    if e.co2_kg is not None:
-        parts.append(f"{kg(e.co2_kg)} of CO2")
-    told = f"{' and '.join(parts)}, by the site's figures: {'; '.join(map(figure_words, e.figures))}." if parts else ""
-    without = "" if "pue" in named else "No PUE is set: cooling and losses are not included."
-    missing = (
-        NO_PRICE if "usd_per_kwh" not in named else "", NO_CARBON if "co2_grams_per_kwh" not in named else "",
-    )  # fmt: skip
-    return tuple(one for one in (told, without, *missing, APART if e.usd is not None else "") if one)
+    if not named & _UNITS.keys():
+        return (_NOT_SET.format("Cost and CO2 of energy", "usd_per_kwh and co2_grams_per_kwh"),)
+    parts = [f"{words.usd(e.usd)} of power"] if e.usd is not None else []
+    parts += [f"{kg(e.co2_kg)} of CO2"] if e.co2_kg is not None else []
+    told = (
+        f"{' and '.join(parts)}, by the site's figures: {'; '.join(map(figure_words, e.figures))}." if parts else "",
+        "" if "pue" in named else "No PUE is set: cooling and losses are not included.",
+        "" if "usd_per_kwh" in named else _NOT_SET.format("Cost of energy", "usd_per_kwh"),
+        "" if "co2_grams_per_kwh" in named else _NOT_SET.format("CO2 of energy", "co2_grams_per_kwh"),
+        APART if e.usd is not None else "",
+    )
+    return tuple(filter(None, told))
 
 
 def figure_words(f: StatedFigure) -> str:
@@ -134,21 +121,16 @@ def workload_words(e: WorkloadEnergy) -> str:
     """One line of a workload's card."""
     if e.kwh is None:
         return "Energy: not measured."
-    parts = [f"Energy: {kwh(e.kwh)}, {basis_words(e)}"]
-    if covered := coverage_words(e):
-        parts.append(covered)
-    if e.idle_kwh:
-        parts.append(f"{kwh(e.idle_kwh)} at rest")
+    parts = [f"Energy: {kwh(e.kwh)}, {basis_words(e)}", coverage_words(e)]
+    parts.append(f"{kwh(e.idle_kwh)} at rest" if e.idle_kwh else "")
     if e.joules_per_token is not None and e.tokens_per_second_per_watt is not None:
         parts.append(f"{small(e.joules_per_token)} J per generated token")
         parts.append(f"{small(e.tokens_per_second_per_watt)} tokens per second per watt")
     elif e.kwh_per_busy_gpu_hour is not None:
         parts.append(f"{small(e.kwh_per_busy_gpu_hour)} kWh per busy GPU-hour")
-    if e.usd is not None:
-        parts.append(f"{words.usd(e.usd)} of power")
-    if e.co2_kg is not None:
-        parts.append(f"{kg(e.co2_kg)} of CO2")
-    return f"{'; '.join(parts)}."
+    parts.append(f"{words.usd(e.usd)} of power" if e.usd is not None else "")
+    parts.append(f"{kg(e.co2_kg)} of CO2" if e.co2_kg is not None else "")
+    return f"{'; '.join(filter(None, parts))}."
 
 
 def node_words(e: NodeEnergy) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-import numpy as np
 import pandas as pd
 
 from ..core.advice_types import Unobserved
@@ -99,22 +98,12 @@ def nodes_with_gpus(frame: Frame, unobserved: Iterable[Unobserved] = ()) -> tupl
 
 def _means(rows: pd.DataFrame) -> dict[tuple[str, str], dict[str, float]]:
     """(node, uuid) -> measure -> mean, each row by the seconds that were observed in it."""
-    if rows.empty:
-        return {}
-    names = ["node", "gpu_uuid"]
-    numbers = rows.groupby(names, sort=False).ngroup().to_numpy()  # in the order in which they first stand
-    keys = [(str(node), str(uuid)) for node, uuid in rows[names].drop_duplicates().itertuples(index=False)]
-    seconds = rows["observed_seconds"].fillna(0.0).to_numpy(dtype=float)
-    told: dict[tuple[str, str], dict[str, float]] = {key: {} for key in keys}
-    for measure, column in _COLUMNS.items():
-        values = rows[column].to_numpy(dtype=float)
-        weights = np.where(np.isnan(values), 0.0, seconds)
-        sums = np.bincount(numbers, weights=np.nan_to_num(values) * weights, minlength=len(keys))
-        whole = np.bincount(numbers, weights=weights, minlength=len(keys))
-        for key, total, weight in zip(keys, sums, whole, strict=True):
-            if weight > 0:
-                told[key][measure] = float(total / weight)
-    return told
+    values = rows[list(_COLUMNS.values())].astype(float).set_axis(list(_COLUMNS), axis=1)
+    weights = values.notna().mul(rows["observed_seconds"].fillna(0.0), axis=0)
+    keys = [rows["node"].astype(str), rows["gpu_uuid"].astype(str)]
+    sums, whole = (table.groupby(keys).sum() for table in (values.fillna(0.0) * weights, weights))
+    means = (sums / whole.where(whole > 0)).to_dict("index")
+    return {key: {name: value for name, value in own.items() if value == value} for key, own in means.items()}  # type: ignore[misc] # noqa: PLR0124
 
 
 def _holders(frame: Frame) -> dict[tuple[str, str], str]:
@@ -125,10 +114,8 @@ def _holders(frame: Frame) -> dict[tuple[str, str], str]:
     held = uses["ts_end"].clip(upper=frame.window.end) - uses["ts_start"].clip(lower=frame.window.start)
     sums = uses.assign(held=held).groupby(["node", "gpu_uuid", "workload_id"])["held"].sum().reset_index()
     longest = sums.sort_values(by=["held", "workload_id"]).drop_duplicates(["node", "gpu_uuid"], keep="last")
-    return {
-        (str(node), str(uuid)): str(workload)
-        for node, uuid, workload in zip(longest["node"], longest["gpu_uuid"], longest["workload_id"], strict=True)
-    }
+    held_by = longest.set_index(["node", "gpu_uuid"])["workload_id"].astype(str)
+    return held_by.to_dict()  # type: ignore[return-value]
 
 
 def _ports(fabric: pd.DataFrame) -> tuple[dict[str, str], dict[str, float]]:
@@ -138,14 +125,10 @@ def _ports(fabric: pd.DataFrame) -> tuple[dict[str, str], dict[str, float]]:
         return {}, {}
     one_each = ports.drop_duplicates(["node", "device", "port"], keep="last")
     words = {str(node): _port_words(own) for node, own in one_each.groupby("node")}
-    weight = ports["observed_seconds"].where(ports["util_mean"].notna(), 0.0).fillna(0.0)
-    sums = (
-        pd.DataFrame({"node": ports["node"], "w": weight, "v": ports["util_mean"].fillna(0.0) * weight})
-        .groupby("node")
-        .sum()
-    )
-    known = sums[sums["w"] > 0]
-    return words, {str(node): float(v / w) for node, v, w in zip(known.index, known["v"], known["w"], strict=True)}
+    weight = ports["observed_seconds"].where(ports["util_mean"].notna()).fillna(0.0)
+    sums = pd.DataFrame({"node": ports["node"], "w": weight, "v": ports["util_mean"].fillna(0.0) * weight})
+    sums = sums.groupby("node").sum().query("w > 0")
+    return words, {str(node): float(mean) for node, mean in (sums["v"] / sums["w"]).items()}
 
 
 def _port_words(ports: pd.DataFrame) -> str:

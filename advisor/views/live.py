@@ -23,7 +23,6 @@ from .device_series import (
     gpu_name,
     gpu_tops,
     port_known,
-    with_newer,
 )
 
 # The agent writes once a second (`Writer`). What is shown is so much older than now that the next seconds are there
@@ -64,28 +63,25 @@ def holding(paths: Iterable[str | Path], node: str) -> Path | None:
     return newest[1] if newest is not None else None
 
 
-def read_live(path: Path, node: str, now: float, before: NodeSeries | None = None) -> NodeSeries:
+def read_live(path: Path, node: str, now: float) -> NodeSeries:
     """The newest `MOMENTS` seconds of a node; of one that is live, up to `BEHIND_SECONDS` before `now`.
 
-    `before`: what the last look gave, so that only what is new is read. Without any sample left in that
-    time there are no moments. Raises SkuwiseError where the file cannot be read or does not know the node.
+    Without any sample left in that time there are no moments. Raises SkuwiseError where the file cannot be read or does
+    not know the node.
     """
     with open_database(path) as reader:
         seen = _last_seen(reader, node)
         if seen is None:
             raise StoreError(f"No node {node} in {path}.", "Press r to read the source again.")
         end = min(seen, now - BEHIND_SECONDS) if now - seen < LIVE_SECONDS else seen
-        if before is not None and not (before.ends and before.ends[-1] <= seen):
-            before = None  # another file stands there
-        start = max(end - MOMENTS, before.ends[-1] if before is not None else 0.0)
-        span = {"node": node, "start": start, "end": end}
+        span = {"node": node, "start": end - MOMENTS, "end": end}
         gpu = reader.fetch(_newest("gpu_samples", "gpu_uuid", GPU_GAUGES), span)
         port = reader.fetch(_newest("fabric_samples", "device || '/' || port", [*PORT_GAUGES, *_ABOUT_PORTS]), span)
         host = reader.fetch(_newest("host_samples", "''", HOST_GAUGES), span)
         gpus = reader.fetch(_DEVICES, {"node": node})
         held = reader.fetch(_WORK, {"node": node, "start": end - _HELD_SECONDS})
     ends = sorted({row[1] for rows in (gpu, port, host) for row in rows if isinstance(row[1], float)})
-    newest = NodeSeries(
+    return NodeSeries(
         node, tuple(ends), ends[-1] - ends[-2] if len(ends) > 1 else 0.0,
         (
             *devices_of("gpu", gpu, _gpus(gpus, held), list(GPU_GAUGES), ends),
@@ -93,7 +89,6 @@ def read_live(path: Path, node: str, now: float, before: NodeSeries | None = Non
             *devices_of("host", host, {"": HOST}, list(HOST_GAUGES), ends),
         ),
     )  # fmt: skip
-    return with_newer(before, newest) if before is not None else newest
 
 
 def _last_seen(reader: DatabaseReader, node: str) -> float | None:

@@ -1,4 +1,4 @@
-"""Where a workload stands against what its GPU can do: a roofline, for its own SKU and for others.
+"""Where a workload stands against what its GPU can do: a roofline, for its own SKU and for others, and its sentences.
 
 Everything is per GPU and for the time its engine was active. Use is measured as shares of the peaks, so FLOP/s and
 bytes/s follow from the catalog: the tensor pipe's share times the dense rate, DRAM's share times the bandwidth. Which
@@ -12,13 +12,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...rules.base.sanitize import clean
 from ...rules.catalog.types import GpuSku
+from ..core.formatting import percent
 from ..core.verdict_types import WorkloadVerdict
 
 # 16-bit tensor rates in the order in which they are taken: T4 and V100 have no BF16.
 PRECISIONS = ("bf16", "fp16")
 # Where the vector pipes may have done this share of the tensor pipe's work, it is said that they are not counted.
 VECTOR_SHARE_MIN = 0.2
+ROOFS = 4  # of its own GPU and of others: as many as can be told apart
+_UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +38,7 @@ class Roof:
     sustained_flop_per_second: float | None
     peak_bytes_per_second: float
     sustained_bytes_per_second: float | None
-    missing: tuple[str, ...] = ()
-
-    @property
-    def ridge_flop_per_byte(self) -> float:
-        """The intensity at which the printed peaks meet: below it memory is the roof, above it compute."""
-        return self.peak_flop_per_second / self.peak_bytes_per_second
-
-    @property
-    def sustained_ridge_flop_per_byte(self) -> float | None:
-        """The same of the sustained roofs; None where one of them is not known."""
-        if self.sustained_flop_per_second is None or self.sustained_bytes_per_second is None:
-            return None
-        return self.sustained_flop_per_second / self.sustained_bytes_per_second
+    missing: tuple[str, ...]
 
     def peak_at(self, intensity_flop_per_byte: float) -> float:
         """FLOP/s under the printed roofs at an intensity."""
@@ -57,6 +49,13 @@ class Roof:
         if self.sustained_flop_per_second is None or self.sustained_bytes_per_second is None:
             return None
         return min(self.sustained_flop_per_second, intensity_flop_per_byte * self.sustained_bytes_per_second)
+
+    def words(self) -> str:
+        """What a GPU sustains, and what is printed of it."""
+        flops = amount(self.sustained_flop_per_second, "FLOP/s")
+        moved = amount(self.sustained_bytes_per_second, "B/s")
+        printed = f"{amount(self.peak_flop_per_second, 'FLOP/s')} and {amount(self.peak_bytes_per_second, 'B/s')}"
+        return f"{clean(self.sku)} sustains {flops} ({self.precision.upper()}) and {moved}; printed {printed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +78,16 @@ class Roofline:
     `place` or `source` None: it cannot be drawn, and `missing` says why. `limits`: what the drawing does not show.
     """
 
-    workload: str
-    name: str
-    kind: str
-    bottleneck: str
     place: RooflinePoint | None
     source: Roof | None
     targets: tuple[Roof, ...]
     missing: tuple[str, ...]
-    limits: tuple[str, ...] = ()
+    limits: tuple[str, ...]
+
+    @property
+    def roofs(self) -> tuple[Roof, ...]:
+        """Those that are drawn, its own first."""
+        return (*([self.source] if self.source else []), *self.targets)[:ROOFS]
 
     @property
     def use_of_sustained(self) -> float | None:
@@ -106,30 +106,47 @@ class Roofline:
         there = target.sustained_at(self.place.intensity_flop_per_byte)
         return None if here is None or there is None else there / here
 
+    def place_sentences(self) -> list[str]:
+        """The place in sentences: the first for its own SKU, then one for each target."""
+        place, source = self.place, self.source
+        if place is None or source is None:
+            return ["It has no place under these roofs." if source else "No roofline can be drawn."]
+        intensity, share = place.intensity_flop_per_byte, self.use_of_sustained
+        when = "while its engine was active" if place.busy else "over all its time"
+        told = (
+            f"{amount(place.flop_per_second, 'FLOP/s')} at {amount(place.bytes_per_second, 'B/s')} per GPU {when}: "
+            f"{intensity:.3g} FLOP per byte"
+        )
+        if share is None:
+            told += f", {percent(place.flop_per_second / source.peak_at(intensity))} of the printed roof there."
+        else:
+            side = "compute" if source.sustained_at(intensity) == source.sustained_flop_per_second else "memory"
+            told += f", {percent(share)} of the {side} roof that {source.sku} sustains."
+        bounds = [(target.sku, self.bound_on(target)) for target in self.roofs[1:]]
+        words = "On {} the roof at this intensity is x{:.2f}: a bound, no prediction of time."
+        return [told, *(words.format(sku, bound) for sku, bound in bounds if bound is not None)]
+
+    def sentences(self) -> list[str]:
+        """The figures with their units, what the workload reaches of them, and what is not known."""
+        roofs = (roof.words() for roof in self.roofs)
+        return [clean(one) for one in (*roofs, *self.place_sentences(), *self.limits, *self.missing)]
+
 
 def roof_of(sku: GpuSku) -> Roof | None:
     """The roofs of a catalog entry; None where it has no 16-bit tensor rate."""
-    precision = next((name for name in PRECISIONS if _positive(sku.dense_flops.get(name))), None)
-    if precision is None or not _positive(sku.mem_bandwidth_bytes_per_second):
+    precision = next((name for name in PRECISIONS if sku.dense_flops.get(name)), None)
+    if precision is None:
         return None
-    peak = sku.dense_flops[precision]
-    eta_compute, eta_memory = sku.achieved.bf16_gemm, sku.achieved.mem
-    missing = [
+    peak, moved = sku.dense_flops[precision], sku.mem_bandwidth_bytes_per_second
+    compute, memory = sku.achieved.bf16_gemm, sku.achieved.mem
+    missing = tuple(
         f"No published {what} that {sku.name} sustains: only its specified peak is drawn."
-        for what, eta in (("matrix rate", eta_compute), ("memory bandwidth", eta_memory))
-        if eta is None
-    ]
-    return Roof(
-        sku=sku.name,
-        precision=precision,
-        peak_flop_per_second=peak,
-        sustained_flop_per_second=peak * eta_compute if eta_compute is not None else None,
-        peak_bytes_per_second=sku.mem_bandwidth_bytes_per_second,
-        sustained_bytes_per_second=(
-            sku.mem_bandwidth_bytes_per_second * eta_memory if eta_memory is not None else None
-        ),
-        missing=tuple(missing),
+        for what, share in (("matrix rate", compute), ("memory bandwidth", memory))
+        if share is None
     )
+    sustained = (None if share is None else whole * share for whole, share in ((peak, compute), (moved, memory)))
+    flops, bytes_ = sustained
+    return Roof(sku.name, precision, peak, flops, moved, bytes_, missing)
 
 
 def roofline(workload: WorkloadVerdict, sku: GpuSku | None, targets: Sequence[GpuSku] = ()) -> Roofline:
@@ -144,72 +161,50 @@ def roofline(workload: WorkloadVerdict, sku: GpuSku | None, targets: Sequence[Gp
     elif source is None:
         missing.append(f"The catalog has no 16-bit tensor rate for {sku.name}, so there is no roof to draw.")
     place = _place(workload, source, missing) if source is not None else None
-    found = [roof_of(target) for target in targets]
-    missing += [
-        f"The catalog has no 16-bit tensor rate for {target.name}, so it is not drawn."
-        for target, roof in zip(targets, found, strict=True)
-        if roof is None
-    ]
-    drawn = {roof.sku: roof for roof in found if roof is not None and (source is None or roof.sku != source.sku)}
-    for roof in (*([source] if source else []), *drawn.values()):
+    found = {target.name: roof_of(target) for target in targets}
+    dark = [name for name, roof in found.items() if roof is None]
+    missing += [f"The catalog has no 16-bit tensor rate for {name}, so it is not drawn." for name in dark]
+    drawn = tuple(roof for name, roof in found.items() if roof and (source is None or name != source.sku))
+    for roof in (*([source] if source else []), *drawn):
         missing += roof.missing
-    return Roofline(
-        workload=workload.id,
-        name=workload.name,
-        kind=workload.kind.label,
-        bottleneck=workload.bottleneck.label,
-        place=place,
-        source=source,
-        targets=tuple(drawn.values()),
-        missing=tuple(missing),
-        limits=_limits(workload, sku, place),
-    )
+    limits = _limits(workload, sku, place) if place is not None and sku is not None else ()
+    return Roofline(place, source, drawn, tuple(missing), limits)
 
 
 def _place(workload: WorkloadVerdict, source: Roof, missing: list[str]) -> RooflinePoint | None:
-    compute, busy_compute = _share(workload, "tensor")
-    memory, busy_memory = _share(workload, "hbm")
-    for what, share, metric in (
-        ("Tensor activity", compute, "tensor_active"),
-        ("DRAM activity", memory, "dram_active"),
-    ):
-        if share is None:
-            reason = workload.coverage.missing.get(metric, "nothing of it was measured.")
-            missing.append(f"{what} is unknown: {reason}")
-        elif share <= 0:
+    """Shares of the peaks while the engine was active; over all time where one of them is known so alone."""
+
+    def share(name: str) -> float | None:
+        value = workload.features.get(name, math.nan)
+        return min(max(value, 0.0), 1.0) if math.isfinite(value) else None
+
+    names = ("tensor", "hbm")
+    busy = [share(f"{name}_per_engine") for name in names]
+    always = [share(f"{name}_utilization") for name in names]
+    known = [own if own is not None else every for own, every in zip(busy, always, strict=True)]
+    told = (("Tensor activity", "tensor_active"), ("DRAM activity", "dram_active"))
+    for (what, metric), value in zip(told, known, strict=True):
+        if value is None:
+            missing.append(f"{what} is unknown: {workload.coverage.missing.get(metric, 'nothing of it was measured.')}")
+        elif value <= 0:
             missing.append(f"{what} is zero, so it has no place between two logarithmic axes.")
-    if compute is None or memory is None or compute <= 0 or memory <= 0:
+    if not all(known):
         return None
-    if busy_compute != busy_memory:  # one over busy time, the other over all: their ratio would be no intensity
-        compute, memory = (workload.features.get(f"{name}_utilization", math.nan) for name in ("tensor", "hbm"))
-        if not (_positive(compute) and _positive(memory)):
-            missing.append("Compute and memory are unknown over the same time.")
-            return None
-    return RooflinePoint(
-        flop_per_second=compute * source.peak_flop_per_second,
-        bytes_per_second=memory * source.peak_bytes_per_second,
-        busy=busy_compute and busy_memory,
-    )
+    # One over busy time, the other over all: their ratio would be no intensity.
+    compute, memory = busy if None not in busy else always
+    if not compute or not memory:
+        missing.append("Compute and memory are unknown over the same time.")
+        return None
+    flops, moved = compute * source.peak_flop_per_second, memory * source.peak_bytes_per_second
+    return RooflinePoint(flops, moved, None not in busy)
 
 
-def _share(workload: WorkloadVerdict, name: str) -> tuple[float | None, bool]:
-    """Share of the peak while the engine was active, and True; where that is not known over all time, and False."""
-    for key, busy in ((f"{name}_per_engine", True), (f"{name}_utilization", False)):
-        value = workload.features.get(key)
-        if value is not None and math.isfinite(value):
-            return min(max(value, 0.0), 1.0), busy
-    return None, False
-
-
-def _limits(workload: WorkloadVerdict, sku: GpuSku | None, place: RooflinePoint | None) -> tuple[str, ...]:
-    if place is None or sku is None:
-        return ()
+def _limits(workload: WorkloadVerdict, sku: GpuSku, place: RooflinePoint) -> tuple[str, ...]:
     found = []
     # Means over all time on both sides. The pipe's share is of instructions: a multiply-add each is the most it may be.
     vector = workload.features.get("vector_utilization", 0.0) * sku.dense_flops.get("fp32", 0.0)
-    tensor = workload.features.get("tensor_utilization", 0.0) * next(
-        sku.dense_flops[p] for p in PRECISIONS if p in sku.dense_flops
-    )
+    rate = next(sku.dense_flops[precision] for precision in PRECISIONS if precision in sku.dense_flops)
+    tensor = workload.features.get("tensor_utilization", 0.0) * rate
     if vector >= VECTOR_SHARE_MIN * tensor:
         found.append(
             f"Its vector pipes did up to {vector / tensor:.2g} times the work of its tensor pipe, not counted here: "
@@ -222,5 +217,9 @@ def _limits(workload: WorkloadVerdict, sku: GpuSku | None, place: RooflinePoint 
     return tuple(found)
 
 
-def _positive(value: float | None) -> bool:
-    return value is not None and math.isfinite(value) and value > 0
+def amount(value: float | None, unit: str) -> str:
+    """A rate with its unit, to three digits."""
+    if value is None:
+        return f"unknown {unit}"
+    factor, prefix = next(((f, p) for f, p in _UNITS if value >= f), (1.0, ""))
+    return f"{value / factor:.3g} {prefix}{unit}"

@@ -12,20 +12,6 @@ from ..core.ids import short_ids
 from ..core.worth import HOURS_PER_MONTH, compatible, selected
 
 
-def action_words(r: Recommendation) -> str:
-    """What a recommendation does, in a few words; of one that another version made, its action."""
-    from ..recommend import moves  # noqa: PLC0415
-
-    return moves.action_words(r)
-
-
-def recommendation_action(r: Recommendation, workload: str | None, nodes: tuple[str, ...]) -> str:
-    """A recommendation as an action with its object: what to do, to which workload or nodes."""
-    from ..recommend import moves  # noqa: PLC0415
-
-    return moves.title(r, workload, nodes)
-
-
 def fact_of(rule_id: str) -> str:
     """What findings of a rule say of their resource, in a few words."""
     from ..recommend import waste  # noqa: PLC0415
@@ -55,14 +41,20 @@ class Titles:
     """The titles of one advice, its names looked up once: for lists of many."""
 
     def __init__(self, advice: Advice) -> None:
-        self._names = {w.id: _short(w.name) for w in advice.workloads}
+        # Cut in the middle, so that beginnings and ends stay.
+        head, tail = _NAME_MAX // 2, _NAME_MAX - _NAME_MAX // 2 - 1
+        names = ((w.id, w.name) for w in advice.workloads)
+        self._names = {id_: n if len(n) <= _NAME_MAX else f"{n[:head]}…{n[-tail:]}" for id_, n in names}
         self._nodes = {w.id: w.nodes for w in advice.workloads}
         self._found = {f.id: f.nodes or ((f.node,) if f.node else ()) for f in advice.findings}
 
     def of(self, r: Recommendation) -> str:
+        """An action with its object: what to do, to which workload or nodes."""
+        from ..recommend import moves  # noqa: PLC0415
+
         nodes = tuple(sorted({n for f in r.findings for n in self._found.get(f, ())}))
         workload = r.workload or ""
-        return recommendation_action(r, self._names.get(workload), nodes or self._nodes.get(workload, ()))
+        return moves.title(r, self._names.get(workload), nodes or self._nodes.get(workload, ()))
 
     def resource(self, f: Finding) -> str:
         """The workload's name, else the nodes."""
@@ -187,17 +179,12 @@ def titled(r: Recommendation, advice: Advice) -> str:
 
 
 def finding_title(f: Finding, advice: Advice) -> str:
-    """``gpu-009: idle GPUs ($23.9k/month)``: the resource, the fact, and what it costs at this rate."""
-    return f"{Titles(advice).resource(f)}: {fact_of(f.rule)} ({finding_cost(f, advice)})"
-
-
-def finding_cost(f: Finding, advice: Advice) -> str:
-    """``$23,922/month``, or GPU-hours where no price is known."""
-    cost = monthly(f.cost_usd, advice)
-    if cost is not None:
-        return usd_per_month(cost)
-    hours = monthly(f.gpu_hours, advice)
-    return f"{words.hours(hours)}/month" if hours is not None else words.hours(f.gpu_hours)
+    """``gpu-009: idle GPUs ($23.9k/month)``: the resource, the fact, and what it costs at this rate, or GPU-hours where
+    no price is known."""
+    usd, hours = monthly(f.cost_usd, advice), monthly(f.gpu_hours, advice)
+    cost = words.hours(f.gpu_hours) if hours is None else f"{words.hours(hours)}/month"
+    cost = cost if usd is None else usd_per_month(usd)
+    return f"{Titles(advice).resource(f)}: {fact_of(f.rule)} ({cost})"
 
 
 def monthly(value: float | None, advice: Advice) -> float | None:
@@ -237,11 +224,3 @@ def _rounded(value: float, interval: Interval) -> float:
         return value
     digits = 2 - len(f"{abs(value):.0f}")
     return round(value, min(digits, 0))
-
-
-def _short(name: str) -> str:
-    """A name cut in the middle, so that beginnings and ends stay."""
-    if len(name) <= _NAME_MAX:
-        return name
-    head = _NAME_MAX // 2
-    return f"{name[:head]}…{name[-(_NAME_MAX - head - 1) :]}"

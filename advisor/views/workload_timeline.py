@@ -16,10 +16,9 @@ from ..core.frame import Frame
 from ..core.verdict_types import WorkloadVerdict
 from ..recommend.rules import RULES
 from .minutes import by_minute
-from .roofline import Roofline, roof_of, roofline
+from .roofline import ROOFS, Roofline, roof_of, roofline
 from .subjects import recommended
 
-ROOFS = 4  # of its own GPU and of others: as many as can be told apart
 # column of the frame -> (name, unit, factor to the unit)
 _GPU = {
     "sm_active_mean": ("SM active", "%", 100.0),

@@ -130,14 +130,14 @@ class NodePage(Page):
         if file is None or self._looking or not self.is_current:
             self._tell()
             return
-        before, now = self._series if self._live else None, self._clock()
+        now = self._clock()
         self._looking = True
 
         def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001
             from ...advisor.views.live import read_live  # noqa: PLC0415
 
             try:
-                series = read_live(file, node, now, before)
+                series = read_live(file, node, now)
             except SkuwiseError as error:
                 return partial(self._seen, None, clean(error))
             return partial(self._seen, series, "")

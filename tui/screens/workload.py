@@ -133,12 +133,10 @@ class WorkloadPage(Page):
         """Draw what the workload did over time, and its roofline; plots of what was never read are not shown."""
         if not self.is_attached:  # it was left before the course was there
             return
-        from ...advisor.render.roofline import place_sentences  # noqa: PLC0415
-
         history, drawn = told.history, told.roofline
         self.query_one(RooflinePlot).display = drawn.source is not None
         self.query_one(RooflinePlot).set_data(drawn)
-        self._say("#roof", lines(*(line(one) for one in (*place_sentences(drawn), *drawn.limits, *drawn.missing))))
+        self._say("#roof", lines(*(line(one) for one in (*drawn.place_sentences(), *drawn.limits, *drawn.missing))))
         self.query_one("#short").display = len(history.ends) == 1
         course = history.lines if len(history.ends) > 1 else ()
         for name, _, wanted, _ in _PLOTS:

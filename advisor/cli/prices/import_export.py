@@ -9,13 +9,14 @@ from pathlib import Path
 import yaml
 
 from ....rules.base.errors import EXIT_DONE, NothingToDo
-from ....rules.base.output import say, write_json, write_stdout, write_whole
+from ....rules.base.output import say, write_json, write_lines, write_whole
 from ....rules.base.sanitize import clean
 from ....rules.base.text_table import columns
 from ....rules.catalog.loader import Catalog, load_catalog
 from ...billing.billing_exports import Export
-from ...billing.cost_summary import Bill, LineComparison, ObservedNode, compare_bill, sum_up
+from ...billing.cost_summary import Bill, BillLine, ObservedNode, compare_bill, sum_up
 from ...core import formatting as words
+from ...core.advice_json import plain
 from ...core.scalars import records, text
 from ...core.timestamps import day, rfc3339
 from ..output import cores
@@ -53,19 +54,13 @@ def run(options: argparse.Namespace) -> int:
         observed = _observed(options, bill, catalog)
     found, without = compare_bill(bill, observed or ())
     source = f"{export.dialect.partition(' ')[2]} {options.export.name}, {day(bill.start)} to {day(bill.end - 1)}"
-    prices = [p for one in found if (p := bill.price(one.line, source)) is not None]
-    if options.format == "json":
-        write_json(_document(export, bill, found, without, observed is not None))
-    else:
-        write_stdout(_text(export, bill, found, without, observed is not None))
+    prices = [p for one in found if (p := bill.price(one, source)) is not None]
+    tell = _document if options.format == "json" else _text
+    tell(export, bill, found, without, observed is not None)
     if options.output is not None:
-        entries = []
-        for p in prices:
-            until = {"committed_until": p.committed_until} if p.committed_until else {}
-            entries.append(
-                {"sku": p.sku, "region": p.region, "usd_per_hour": p.usd_per_hour, "basis": p.basis, **until,
-                 "source": clean(p.source), "as_of": p.as_of}
-            )  # fmt: skip
+        kept = ("sku", "region", "usd_per_hour", "basis", "committed_until", "source", "as_of")
+        told = [{name: getattr(price, name) for name in kept} | {"source": clean(price.source)} for price in prices]
+        entries = [{name: value for name, value in one.items() if value is not None} for one in told]
         write_whole(options.output, yaml.safe_dump({"prices": entries}, sort_keys=False, allow_unicode=True))
         say(f"{words.counted(len(prices), 'price')} written to {options.output}")
     return EXIT_DONE
@@ -84,25 +79,21 @@ def _observed(options: argparse.Namespace, bill: Bill, catalog: Catalog) -> list
 
 
 def _text(
-    export: Export, bill: Bill, found: Sequence[LineComparison], without: Sequence[ObservedNode], compared: bool
-) -> str:
+    export: Export, bill: Bill, found: Sequence[BillLine], without: Sequence[ObservedNode], compared: bool
+) -> None:
     heads = ["node", "region", "node-hours", "list", "effective", "committed", "basis", "cost"]
     heads += ["observed", "explained"] if compared else []
     rows = []
-    for one in found:
-        line = one.line
-        rates = (line.list_usd_per_hour, line.usd_per_hour, line.committed_usd_per_hour)
+    for line in found:
         basis = [line.basis]
         if 0 < line.committed_hours < line.hours:
             basis.append(f"{line.committed_hours / line.hours * 100:.0f} % of hours committed")
         if line.spot_hours > 0:
             basis.append(f"{line.spot_hours / line.hours * 100:.0f} % spot")
-        row = [
-            line.sku, line.region, f"{line.hours:,.0f}",
-            *(words.NONE if rate is None else f"{words.usd(rate)}/h" for rate in rates), ", ".join(basis),
-            words.usd(line.effective),
-        ]  # fmt: skip
-        rows.append((*row, *((f"{one.observed_hours:,.0f}", words.usd(one.explained)) if compared else ())))
+        prices = (line.list_usd_per_hour, line.usd_per_hour, line.committed_usd_per_hour)
+        rates = [words.NONE if price is None else words.usd(price, "/h") for price in prices]
+        row = (line.sku, line.region, f"{line.hours:,.0f}", *rates, ", ".join(basis), words.usd(line.effective))
+        rows.append((*row, *((f"{line.observed_hours:,.0f}", words.usd(line.explained)) if compared else ())))
     lines = [
         f"{clean(str(export.path))}, {export.dialect}, {day(bill.start)} to {day(bill.end - 1)} UTC, {export.rows:,} "
         f"rows: {words.usd(bill.effective)} effective, {words.usd(bill.billed)} billed",
@@ -121,20 +112,18 @@ def _text(
         lines.append(f"{named} of {sum(len(one.nodes) for one in found)} observed nodes are in it by name.")
     if export.skipped:
         lines.append(f"{export.skipped} rows could not be read, the first is row {export.first_skipped}.")
-    return "\n".join(lines) + "\n"
+    write_lines("\n".join(lines))
 
 
-def remainder(bill: Bill, found: Sequence[LineComparison], compared: bool) -> list[tuple[str, float]]:
+def remainder(bill: Bill, found: Sequence[BillLine], compared: bool) -> list[tuple[str, float]]:
     """What the export charges beside what is explained, by reason, US dollars. With it, the parts sum to its effective
     cost; where nothing was observed, every GPU node counts as explained."""
-    over = [(one, one.line.effective - one.explained) for one in found] if compared else []
+    over = [(one, one.effective - one.explained) for one in found] if compared else []
     parts = [
-        (f"{one.line.sku} in {one.line.region}: more hours than were observed", usd)
-        for one, usd in over
-        if abs(usd) > 0.005
+        (f"{one.sku} in {one.region}: more hours than were observed", usd) for one, usd in over if abs(usd) > 0.005
     ]
-    parts.append(("commitments that nothing used", bill.unused))
-    parts.append(("GPU nodes that are not charged by the hour", bill.uncounted))
+    parts += [("commitments that nothing used", bill.unused)]
+    parts += [("GPU nodes that are not charged by the hour", bill.uncounted)]
     named = sorted(bill.other.items(), key=lambda item: (-abs(item[1]), item[0]))
     parts += named[:_SERVICES]
     parts.append((f"{max(len(named) - _SERVICES, 0)} other services", sum(usd for _, usd in named[_SERVICES:])))
@@ -142,32 +131,23 @@ def remainder(bill: Bill, found: Sequence[LineComparison], compared: bool) -> li
 
 
 def _document(
-    export: Export, bill: Bill, found: Sequence[LineComparison], without: Sequence[ObservedNode], compared: bool
-) -> dict[str, object]:
-    return {
-        "schema": SCHEMA,
-        "export": {"file": str(export.path), "kind": export.dialect, "rows": export.rows, "unreadable": export.skipped},
-        "window": {"start": rfc3339(bill.start), "end": rfc3339(bill.end)},
-        "billed_usd": round(bill.billed, 6),
-        "effective_usd": round(bill.effective, 6),
-        "nodes": [
-            {
-                "sku": one.line.sku, "region": one.line.region, "node_hours": round(one.line.hours, 6),
-                "list_usd_per_hour": _rounded(one.line.list_usd_per_hour),
-                "effective_usd_per_hour": _rounded(one.line.usd_per_hour),
-                "committed_usd_per_hour": _rounded(one.line.committed_usd_per_hour), "basis": one.line.basis,
-                "committed_hours": round(one.line.committed_hours, 6), "spot_hours": round(one.line.spot_hours, 6),
-                "effective_usd": round(one.line.effective, 6),
-                "observed_node_hours": round(one.observed_hours, 6) if compared else None,
-                "explained_usd": round(one.explained, 6) if compared else None,
-                "observed": list(one.nodes), "named": list(one.named),
-            }
-            for one in found
-        ],
-        "unexplained": [{"what": what, "usd": round(usd, 6)} for what, usd in remainder(bill, found, compared) if usd],
+    export: Export, bill: Bill, found: Sequence[BillLine], without: Sequence[ObservedNode], compared: bool
+) -> None:
+    nodes = [
+        {
+            "sku": line.sku, "region": line.region, "node_hours": line.hours,
+            "list_usd_per_hour": line.list_usd_per_hour, "effective_usd_per_hour": line.usd_per_hour,
+            "committed_usd_per_hour": line.committed_usd_per_hour, "basis": line.basis,
+            "committed_hours": line.committed_hours, "spot_hours": line.spot_hours, "effective_usd": line.effective,
+            "observed_node_hours": line.observed_hours if compared else None,
+            "explained_usd": line.explained if compared else None, "observed": line.nodes, "named": line.named,
+        }
+        for line in found
+    ]  # fmt: skip
+    kind = {"file": str(export.path), "kind": export.dialect, "rows": export.rows, "unreadable": export.skipped}
+    write_json(plain({
+        "schema": SCHEMA, "export": kind, "window": {"start": rfc3339(bill.start), "end": rfc3339(bill.end)},
+        "billed_usd": bill.billed, "effective_usd": bill.effective, "nodes": nodes,
+        "unexplained": [{"what": what, "usd": usd} for what, usd in remainder(bill, found, compared) if usd],
         "observed_without_charge": [n.node for n in without],
-    }  # fmt: skip
-
-
-def _rounded(value: float | None) -> float | None:
-    return round(value, 6) if value is not None else None
+    }))  # fmt: skip

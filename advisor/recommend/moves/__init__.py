@@ -34,9 +34,3 @@ def title(r: Recommendation, workload: str | None, nodes: Sequence[str]) -> str:
     of, at = workload or listed(nodes) or "the fleet", f" on {listed(nodes)}" if nodes else ""
     move, told = BY_ACTION.get(r.action), {name: value for one in r.changes for name, value in one.fields.items()}
     return move.title(r, of, at, told) if move is not None else f"{of}: {r.action}"
-
-
-def action_words(r: Recommendation) -> str:
-    """What a recommendation does, in a few words; of one that another version made, its action."""
-    move = BY_ACTION.get(r.action)
-    return move.words(r) if move is not None else r.action

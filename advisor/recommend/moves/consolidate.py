@@ -24,7 +24,6 @@ CPU_MAX = 0.6
 class Consolidate(Move):
     actions = ("consolidate",)
     subject = "Packing this work onto fewer nodes"
-    brief = "pack onto fewer nodes"
     unasked_hours = WEEK_HOURS
     by_absence = True
 

@@ -27,7 +27,6 @@ _TELEMETRY = "restart DCGM and its exporter (needed after an XID error), then ch
 class FixFirst(Move):
     actions = ("fix-first",)
     subject = "The fix"
-    brief = "fix first"
     done_hours = 0.0
     unasked_hours = None  # a fault that disappears by itself is not a move
     by_absence = True

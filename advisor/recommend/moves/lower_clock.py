@@ -58,9 +58,6 @@ class LowerClock(Move):
             return f"Lower the power limit of {of}" + (f" to {told['watts']:.0f} W per GPU" if "watts" in told else "")
         return f"Lower the SM clock of {of}" + (f" to {told['share'] * 100:.0f} %" if "share" in told else "")
 
-    def words(self, r: Recommendation) -> str:
-        return "lower SM clock" if r.action == "lower-clock" else "lower power limit"
-
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         before, share = snapshot.before and snapshot.before.clock_ratio, snapshot.yardstick.clock_share
         target = None if before is None or share is None else before * share

@@ -25,7 +25,6 @@ from ..progress import MoveState, Observation, Place, PredictionSnapshot, by_run
 class MigSlice(Move):
     actions = ("mig-slice",)
     subject = "MIG instances instead of whole GPUs"
-    brief = "use MIG instances"
     frees = True
 
     def of(self, series: Series) -> Iterator[Recommendation]:

@@ -75,9 +75,6 @@ class MoveSku(Move):
         why = f" ({', '.join(differs)}){''.join(reasons)}"
         return f"Move {of} from {here.node_sku or here.gpu_sku or 'its nodes'} to {there.node_sku}{why}"
 
-    def words(self, r: Recommendation) -> str:
-        return "move to other nodes" if r.target.gpu_sku == r.source.gpu_sku else "move to other GPUs"
-
 
 def _differences(source: NodeSku | None, gpu: str | None, target: NodeSku) -> tuple[CodedText, ...]:
     """What changes at `target`, the GPU first, then the fabric. `source` None: the present node's SKU is unknown."""

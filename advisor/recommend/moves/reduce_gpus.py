@@ -24,7 +24,6 @@ from ..progress import MoveState, Observation, PredictionSnapshot, hours, stands
 class ReduceGpus(Move):
     actions = ("reduce-gpus",)
     subject = "Fewer GPUs for the same work"
-    brief = "reduce GPUs"
     unasked_hours = WEEK_HOURS
     frees = True
 

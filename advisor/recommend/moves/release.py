@@ -24,7 +24,6 @@ WHOLE = 0.999
 class Release(Move):
     actions = ("release",)
     subject = "Releasing these GPUs"
-    brief = "release"
     unasked_hours = WEEK_HOURS
     by_absence = True
     frees = True

@@ -42,7 +42,6 @@ _BASES = ("the same GPUs", "free GPUs of its node", "free GPUs of the same model
 class RestClocks(Move):
     actions = ("rest-clocks",)
     subject = "Lowering the idle clocks"
-    brief = "lower idle clocks"
     unasked_hours = WEEK_HOURS
 
     def build(self, fleet: Fleet) -> Iterator[Recommendation]:

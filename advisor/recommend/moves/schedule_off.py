@@ -28,7 +28,6 @@ DAY_SECONDS = 86400.0
 class ScheduleOff(Move):
     actions = ("schedule-off",)
     subject = "Shutting the nodes down in quiet hours"
-    brief = "switch off at night"
     unasked_hours = WEEK_HOURS
     frees = True
 

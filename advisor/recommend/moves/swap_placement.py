@@ -25,7 +25,6 @@ _WAITS = ("network", "pcie")
 class SwapPlacement(Move):
     actions = ("swap-placement",)
     subject = "A swap of nodes"
-    brief = "swap with training"
     of_another = True  # the time is the training's
 
     def build(self, fleet: Fleet) -> Iterator[Recommendation]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...core import formatting as words
 from ...core.advice_types import Advice
@@ -54,55 +54,46 @@ def _uses(e: FleetEnergy) -> Table | None:
         ("unallocated", u.unallocated), ("drained", u.drained),
     )  # fmt: skip
     rows = [(name, told.kwh(value, ""), words.percent(value / u.total)) for name, value in parts if value]
-    lost = words.hours(u.unobserved_gpu_hours) if u.unobserved_gpu_hours > 0 else ""
-    return Table(
-        ("energy breakdown", "kWh", "share"),
-        (*rows, ("total", told.kwh(u.total, ""), ""), *((("not observed", "unknown", lost),) if lost else ())),
-        (1, 2),
-    )  # fmt: skip
+    rows.append(("total", told.kwh(u.total, ""), ""))
+    if u.unobserved_gpu_hours > 0:
+        rows.append(("not observed", "unknown", words.hours(u.unobserved_gpu_hours)))
+    return Table(("energy breakdown", "kWh", "share"), tuple(rows), (1, 2))
 
 
 def _phases(e: FleetEnergy) -> Table | None:
-    heads = ("phase", "GPU-hours", "kWh", "spend", "power cost", "kg CO2")
-    rows = [
-        (told.phase_name(p), words.hours(p.gpu_hours, "").rstrip(), told.kwh(p.kwh, ""), words.usd(p.cost_usd),
-         words.usd(p.usd), told.kg(p.co2_kg, ""))
+    spent = any(p.cost_usd is not None for p in e.phases)
+    return _table([
+        {
+            "phase": told.phase_name(p), "GPU-hours": words.bare_hours(p.gpu_hours), "kWh": told.kwh(p.kwh, ""),
+            **({"spend": words.usd(p.cost_usd)} if spent else {}),
+            **({"power cost": words.usd(p.usd)} if e.usd is not None else {}),
+            **({"kg CO2": told.kg(p.co2_kg, "")} if e.co2_kg is not None else {}),
+        }
         for p in e.phases
-    ]  # fmt: skip
-    priced = [any(p.cost_usd is not None for p in e.phases), e.usd is not None, e.co2_kg is not None]
-    return _table(heads, rows, (True, True, True, *priced))
+    ])  # fmt: skip
 
 
 def _owners(e: FleetEnergy, lengths: Lengths) -> Table | None:
-    heads = ("owner", "GPU-hours", *_HEADS[:2], "kWh per GPU-hour", *_HEADS[3:])
     if not any(one.owner for one in e.owners):
         return None
     rows = []
     for one in e.owners[: _most(lengths)]:
         hours = one.measured_gpu_hours
         each = one.kwh / hours if one.kwh is not None and hours > 0 else None
-        rows.append((
-            one.owner or "unknown owner", words.hours(hours, "").rstrip(), *_figures(one, each, one.joules_per_token),
-        ))  # fmt: skip
-    shown = (True, True, *_shown(e))
-    return _table(heads, rows, shown, lengths.more(e.owners, _most(lengths)))
+        figures = _figures(e, one, "kWh per GPU-hour", each, one.joules_per_token)
+        rows.append({"owner": one.owner or "unknown owner", "GPU-hours": words.bare_hours(hours), **figures})
+    return _table(rows, lengths.more(e.owners, _most(lengths)))
 
 
-# Of all tables of who drew what.
-_HEADS = ("kWh", "at rest", "kWh per busy GPU-hour", "J per token", "tokens/s per W", "power cost", "kg CO2")
-
-
-def _figures(e: Energy, an_hour: float | None, joules: float | None) -> tuple[str, ...]:
-    return (
-        told.kwh(e.kwh, ""), told.kwh(e.idle_kwh, ""), told.small(an_hour), told.small(joules),
-        told.small(1 / joules if joules else None), words.usd(e.usd), told.kg(e.co2_kg, ""),
-    )  # fmt: skip
-
-
-def _shown(e: FleetEnergy) -> tuple[bool, ...]:
-    """Which of `_HEADS` hold anything at all."""
-    tokens = e.joules_per_token is not None
-    return (True, True, True, tokens, tokens, e.usd is not None, e.co2_kg is not None)
+def _figures(whole: FleetEnergy, e: Energy, per: str, an_hour: float | None, joules: float | None) -> dict[str, str]:
+    """What one of a fleet drew, by the heads of all tables; what the fleet has nothing of has no column."""
+    tokens = {"J per token": told.small(joules), "tokens/s per W": told.small(1 / joules if joules else None)}
+    return {
+        "kWh": told.kwh(e.kwh, ""), "at rest": told.kwh(e.idle_kwh, ""), per: told.small(an_hour),
+        **(tokens if whole.joules_per_token is not None else {}),
+        **({"power cost": words.usd(e.usd)} if whole.usd is not None else {}),
+        **({"kg CO2": told.kg(e.co2_kg, "")} if whole.co2_kg is not None else {}),
+    }  # fmt: skip
 
 
 def _workloads(advice: Advice, lengths: Lengths) -> Table | None:
@@ -112,44 +103,39 @@ def _workloads(advice: Advice, lengths: Lengths) -> Table | None:
     for w in advice.workloads:
         if w.energy is not None:
             runs.setdefault((w.series_id, w.name), []).append(w.energy)
-    if e is None or not runs:
+    if e is None:
         return None
     by_size = sorted(runs.items(), key=lambda one: (-(total(p.kwh for p in one[1]) or 0.0), one[0][1]))
     rows = []
     for (_, name), parts in by_size[: _most(lengths)]:
         busy = sum((p.kwh_per_busy_gpu_hour or 0.0) * p.busy_gpu_hours for p in parts)
         hours = sum(p.busy_gpu_hours for p in parts)
-        sums = Energy(**figures_of(parts))
-        called = f"{name} ({len(parts)} runs)" if len(parts) > 1 else name
-        an_hour = busy / hours if hours > 0 else None
-        rows.append((called, *_figures(sums, an_hour, joules_a_token(parts)[1])))
-    return _table(
-        ("workload", *_HEADS), rows, (True, *_shown(e)), lengths.more(by_size, _most(lengths))
-    )  # fmt: skip
+        an_hour, sums = busy / hours if hours > 0 else None, Energy(**figures_of(parts))
+        figures = _figures(e, sums, "kWh per busy GPU-hour", an_hour, joules_a_token(parts)[1])
+        rows.append({"workload": f"{name} ({len(parts)} runs)" if len(parts) > 1 else name, **figures})
+    return _table(rows, lengths.more(by_size, _most(lengths)))
 
 
 def _nodes(advice: Advice, lengths: Lengths) -> Table | None:
     most = _most(lengths)
     by_load = sorted(advice.node_energy, key=lambda n: (-(told.load_of(n) or 0.0), n.node))
     rows = [
-        (n.node, told.kwh(n.kwh, ""), told.kwh(n.idle_kwh, ""), told.watts(n.mean_watts, ""),
-         told.watts(n.p95_watts, ""), told.watts(n.rated_watts, ""), words.percent(told.load_of(n)))
+        {
+            "node": n.node, "kWh": told.kwh(n.kwh, ""), "at rest": told.kwh(n.idle_kwh, ""),
+            "mean W": told.watts(n.mean_watts, ""), "95th percentile W": told.watts(n.p95_watts, ""),
+            "limits W": told.watts(n.rated_watts, ""), "of the limits": words.percent(told.load_of(n)),
+        }
         for n in by_load[:most]
     ]  # fmt: skip
-    heads = ("node", "kWh", "at rest", "mean W", "95th percentile W", "limits W", "of the limits")
-    return _table(heads, rows, (True,) * len(heads), lengths.more(by_load, most))
+    return _table(rows, lengths.more(by_load, most))
 
 
 def _most(lengths: Lengths) -> int:
     return lengths.rows if lengths.whole else min(lengths.rows, _ROWS)
 
 
-def _table(
-    heads: Sequence[str], rows: Sequence[tuple[str, ...]], shown: Sequence[bool], more: str = ""
-) -> Table | None:
-    """The columns that hold something; None without rows."""
+def _table(rows: Sequence[Mapping[str, str]], more: str = "") -> Table | None:
+    """Rows that have the same columns; None without rows."""
     if not rows:
         return None
-    kept = [n for n, one in enumerate(shown) if one]
-    cut = tuple(tuple(row[n] for n in kept) for row in rows)
-    return Table(tuple(heads[n] for n in kept), cut, tuple(range(1, len(kept))), more)
+    return Table(tuple(rows[0]), tuple(tuple(row.values()) for row in rows), tuple(range(1, len(rows[0]))), more)

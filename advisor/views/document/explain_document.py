@@ -17,6 +17,7 @@ from ...core.verdict_types import INFERRED, WorkloadVerdict
 from ...core.worth import HOURS_PER_MONTH
 from ..energy import workload_words
 from ..phases import phase_reasons, phase_rows
+from ..roofline import Roofline
 from ..subjects import Subject, workload_of
 from ..titles import finding_title, recommendation_title, titled
 from .model import Bullets, Section, Table, section
@@ -31,12 +32,12 @@ SHOWN_PHASES = 14  # of a workload that turns often, the newest
 def explain_sections(
     advice: Advice,
     subject: Subject,
-    *,
     catalog: Catalog | None = None,
     rules: Mapping[str, WasteRule] = MappingProxyType({}),
+    drawn: Roofline | None = None,
 ) -> tuple[Section, ...]:
     """Everything about `subject`. `rules`: as they hold for its owner, for the reasons of thresholds; `catalog`: for
-    the arithmetic of its dollars."""
+    the arithmetic of its dollars; `drawn`: the roofline of the workload that it is about."""
     if isinstance(subject, WorkloadVerdict):
         told = [
             *_workload(subject),
@@ -64,6 +65,7 @@ def explain_sections(
             _findings(advice, [f for f in advice.findings if f.id in subject.findings]),
             *_workload(workload_of(advice, subject.workload)),
         ]
+    told.append(_listed("Roofline", drawn.sentences() if drawn is not None else ()))
     return tuple(one for one in told if one.blocks)
 
 

@@ -103,9 +103,9 @@ def test_a_file_that_vanished_was_replaced_or_is_locked_is_told_and_a_new_one_be
     for beside in tmp_path.iterdir():
         beside.unlink()
     with pytest.raises(UsageError, match="does not exist"):
-        read_live(path, "n1", END + 2, series)
+        read_live(path, "n1", END + 2)
     begun(path, count=50, uuids=("GPU-9",))[0].close()
-    told = read_live(path, "n1", T0 + 51, series)
+    told = read_live(path, "n1", T0 + 51)
     assert [device.key for device in told.of("gpu")] == ["GPU-9"] and told.ends[-1] < series.ends[-1]
     with pytest.raises(StoreError, match="No node n7"):
         read_live(path, "n7", T0 + 51)

@@ -21,11 +21,13 @@ DAY = 86400.0
 
 def test_a_node_with_known_hours_is_split_by_them() -> None:
     whole = sum_rows(split(known().frame(), price(usd=80.0)).rows)
-    share = 1 - whole.usd["fabric-premium"] / (whole.usd["used"] + whole.usd["fabric-premium"])
-    assert whole.usd["used"] == pytest.approx(4 * 48 * 10 * share, abs=1e-5) and 0.5 < share < 1
-    assert whole.usd["held-idle"] == whole.usd["unallocated"] == pytest.approx(960.0)
-    assert whole.gpu_hours == {"used": 192.0, "held-idle": 96.0, "unallocated": 96.0}
-    assert whole.total_usd == pytest.approx(80 * 48)
+    share = 1 - whole.cost_usd_by_category["fabric-premium"] / (
+        whole.cost_usd_by_category["used"] + whole.cost_usd_by_category["fabric-premium"]
+    )
+    assert whole.cost_usd_by_category["used"] == pytest.approx(4 * 48 * 10 * share, abs=1e-5) and 0.5 < share < 1
+    assert whole.cost_usd_by_category["held-idle"] == whole.cost_usd_by_category["unallocated"] == pytest.approx(960.0)
+    assert whole.gpu_hours_by_category == {"used": 192.0, "held-idle": 96.0, "unallocated": 96.0}
+    assert whole.cost_usd == pytest.approx(80 * 48)
 
 
 def test_nodes_that_were_there_for_hours_cost_these_hours_and_are_named() -> None:
@@ -39,9 +41,9 @@ def test_nodes_that_were_there_for_hours_cost_these_hours_and_are_named() -> Non
     showback = split(b.frame())
     names = {node.node for node in showback.nodes if node.hours == 8.0 and node.end == node.start + 8 * HOUR}
     assert names == {f"spot-{day}" for day in range(14)}
-    rows = [row for row in showback.rows if row.node in names]
-    assert "unobserved" not in {row.category for row in rows}
-    assert sum(row.usd or 0 for row in rows) == pytest.approx(14 * 8 * RATE)
+    rows = showback.rows[showback.rows["node"].isin(names)]
+    assert "unobserved" not in set(rows["category"])
+    assert rows["usd"].sum() == pytest.approx(14 * 8 * RATE)
     (note,) = [n for n in showback.notes if n.code == "nodes-that-left"]
     assert set(str(note.fields["nodes"]).split(", ")) == names
 
@@ -53,17 +55,15 @@ def test_whatever_the_fleet_the_parts_sum_to_price_times_hours(number, seed_of) 
     checks = node_checks(showback)
     assert all(check.closes for check in checks.values()) and whole_check(checks.values()).closes
     for node in showback.nodes:
-        rows = [row for row in showback.rows if row.node == node.node]
-        assert sum(row.gpu_hours for row in rows) == pytest.approx(node.gpu_count * node.hours, abs=2e-6)
-        costs = [row.usd for row in rows if row.usd is not None]
-        assert len(costs) == (len(rows) if node.price is not None else 0)
-        if node.price is not None:
-            assert sum(costs) == pytest.approx(node.price.usd_per_hour * node.hours, abs=2e-6)
-        for row in rows:
-            assert row.gpu_hours >= 0 and row.node_hours >= 0 and (row.usd or 0) >= 0
-            assert node.start <= row.start < row.end <= node.end and row.start // DAY == (row.end - 1e-3) // DAY
-            of_day = sum(other.gpu_hours for other in rows if other.start == row.start)
-            assert of_day == pytest.approx(node.gpu_count * (row.end - row.start) / 3600, rel=1e-3, abs=1e-5)
+        rows = showback.rows[showback.rows["node"] == node.node]
+        start, end = rows["start"], rows["end"]
+        assert rows["gpu_hours"].sum() == pytest.approx(node.gpu_count * node.hours, abs=2e-6)
+        assert rows["usd"].notna().sum() == (len(rows) if node.price is not None else 0)
+        assert rows["usd"].sum() == pytest.approx(node.usd or 0.0, abs=2e-6)
+        assert (rows[["gpu_hours", "node_hours", "usd"]].fillna(0.0) >= 0).all(axis=None)
+        assert ((node.start <= start) & (start < end) & (end <= node.end) & (start // DAY == (end - 1e-3) // DAY)).all()
+        of_day = rows.groupby("start")["gpu_hours"].transform("sum").to_numpy()
+        assert of_day == pytest.approx((node.gpu_count * (end - start) / 3600).to_numpy(), rel=1e-3, abs=1e-5)
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -74,9 +74,9 @@ def test_whatever_the_fleet_it_agrees_with_the_reconciliation_of_the_advice(numb
     told = reconcile(verdicts, PriceBook(book.catalog, tuple(book.own.prices), book.power, book.hourly))
     hours = hours_by_use(verdicts.occupancy)
     whole = sum_rows(split(frame, *prices).rows)
-    assert (told.total is None) == (whole.total_usd is None)
-    usd: dict[str, float] = {**whole.usd}
-    gpu_hours: dict[str, float] = {**whole.gpu_hours}
+    assert (told.total is None) == (whole.cost_usd is None)
+    usd: dict[str, float] = {**whole.cost_usd_by_category}
+    gpu_hours: dict[str, float] = {**whole.gpu_hours_by_category}
     if usd:
         usd["used"] = usd.get("used", 0.0) + usd.get("fabric-premium", 0.0)
     for category, name in (
@@ -95,10 +95,10 @@ def test_a_fabric_premium_says_whether_the_fabric_was_used(util, used) -> None:
     (node,) = showback.nodes
     assert node.fabric_used is used
     assert node.fabric_usd_per_hour is not None and 0 < node.fabric_usd_per_hour < RATE
-    premium = [row for row in showback.rows if row.category == "fabric-premium"]
+    premium = showback.rows[showback.rows["category"] == "fabric-premium"]
     # Half of the node's GPU-hours are used, and the premium is taken out of those alone.
-    assert sum(row.usd or 0 for row in premium) == pytest.approx(node.fabric_usd_per_hour * 48 / 2, abs=1e-4)
-    assert {row.workload for row in premium} == {"w-train"}
+    assert premium["usd"].sum() == pytest.approx(node.fabric_usd_per_hour * 48 / 2, abs=1e-4)
+    assert set(premium["workload"]) == {"w-train"}
 
 
 def test_without_a_price_there_are_hours_and_no_cost() -> None:
@@ -106,7 +106,7 @@ def test_without_a_price_there_are_hours_and_no_cost() -> None:
     builder.use(FREE, "lone", *builder.node("lone"))
     showback = split(builder.frame())
     whole = sum_rows(showback.rows)
-    assert whole.total_usd is None and whole.total_gpu_hours == whole.unpriced_gpu_hours == 30
+    assert whole.cost_usd is None and whole.gpu_hours == whole.unpriced_gpu_hours == 30
     notes = {note.code: note for note in showback.notes}
     assert "lone" in notes["showback-without-price"].text and "prices-missing" in notes
     assert whole_check(node_checks(showback).values()).closes
@@ -134,9 +134,9 @@ def test_groups_are_by_what_is_asked_and_the_unnamed_come_last() -> None:
     named = {by: [g.name for g in groups_of(showback, by)] for by in ("namespace", "account", "workload")}
     assert named == {"namespace": ["lab", None], "account": ["acc", None], "workload": ["train", "held"]}
     assert set(unowned_of(showback)) == {"unallocated"}
-    whole = sum_rows(showback.rows).total_usd or 0.0
-    parts = [g.sums.total_usd or 0.0 for g in groups_of(showback, "team")]
-    assert sum(parts) + sum(s.total_usd or 0.0 for s in unowned_of(showback).values()) == pytest.approx(whole)
+    whole = sum_rows(showback.rows).cost_usd or 0.0
+    parts = [g.sums.cost_usd or 0.0 for g in groups_of(showback, "team")]
+    assert sum(parts) + sum(s.cost_usd or 0.0 for s in unowned_of(showback).values()) == pytest.approx(whole)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_work_without_a_team_is_its_owners_as_in_the_advice(owner, team, name) -
     builder.workloads[0] |= owner
     showback = split(builder.frame(), whose=lambda w: team if w.name == "train" else "other")
     groups = {g.name: g for g in groups_of(showback, "team")}
-    assert set(groups) == {name, "other"} and groups[name].sums.total_usd == pytest.approx(4 * 48 * RATE / 8)
+    assert set(groups) == {name, "other"} and groups[name].sums.cost_usd == pytest.approx(4 * 48 * RATE / 8)
     assert {w.team for w in showback.workloads.values()} == {team or None, "other"}
 
 

@@ -11,7 +11,8 @@ import pytest
 from skuwise.advisor.core.advice_types import Decision
 from skuwise.advisor.plan.problem import FleetChange, PlanRequest
 from skuwise.advisor.plan.result import Plan
-from skuwise.advisor.render.plan import render_plan
+from skuwise.advisor.render.text import document_text
+from skuwise.advisor.views.document.plan_document import plan_document
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.moves_builders import (
     END,
@@ -153,7 +154,7 @@ def test_plan_and_reserve_and_the_rest_are_what_advise_counts(solver, monkeypatc
     total += sum(n.advise_usd_per_month or 0.0 for n in plan.not_in_plan)
     assert total == pytest.approx(plan.advise_usd_per_month, abs=0.01) and plan.plan_usd_per_month > 0
     assert ("plan-greedy" in {n.code for n in plan.notes}) is not solver
-    text = render_plan(plan, planner(given).found.advice, "table")
+    text = document_text(plan_document(plan, planner(given).found.advice))
     assert f"Kept in reserve: n9 (${PLAIN_HOUR * MONTH:,.0f}/month)" in text and "recoverable in advise" in text
 
 

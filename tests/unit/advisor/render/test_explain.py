@@ -13,7 +13,8 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.naming import AmbiguousError
 from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, Coverage, KindVerdict, Owner, Phase
 from skuwise.advisor.provenance import SERIES, numbers_of_finding, promql_text, render_queries, sql_text
-from skuwise.advisor.render.explain import render_explained
+from skuwise.advisor.render.text import sections_text
+from skuwise.advisor.views.document.explain_document import explain_sections
 from skuwise.advisor.views.roofline import roofline
 from skuwise.advisor.views.subjects import find, recommended
 from skuwise.agent.store.reader import open_reader
@@ -107,7 +108,7 @@ def test_what_is_explained_reads_as_it_did(name, made, chosen) -> None:
     advice = made()
     one = chosen(advice)
     drawn = roofline(one, catalog().gpu("H100-SXM5")) if name == "workload" else None
-    text = render_explained(advice, one, drawn, width=100, catalog=catalog(), rules=load_waste_rules())
+    text = sections_text(explain_sections(advice, one, catalog(), load_waste_rules(), drawn), 100)
     assert text == golden(f"explain/{name}.txt", text) and max(map(len, text.splitlines())) <= 100
 
 
@@ -118,7 +119,7 @@ def test_outside_text_cannot_reach_the_terminal() -> None:
     odd = replace(odd, name=HOSTILE, owner=Owner(user=HOSTILE), coverage=Coverage(1.0, 1.0, {HOSTILE: HOSTILE}),
                   features={HOSTILE: 1.0})  # fmt: skip
     advice = replace(advice_of(founding()), workloads=(odd,), findings=(), recommendations=())
-    text = render_explained(advice, odd, roofline(odd, None))
+    text = sections_text(explain_sections(advice, odd, drawn=roofline(odd, None)), 100)
     assert not {"\x1b", "\u202e", "\ud800"} & set(text)
     text.encode()
 

@@ -203,7 +203,7 @@ NODES = [ObservedNode("n1", IB, "eastus", 24.0), ObservedNode("p1", "aws/p5.48xl
 def test_explained_and_unexplained_sum_to_what_was_charged(charges, compared) -> None:
     bill = sum_up(charges, catalog())
     found, without = compare_bill(bill, NODES if compared else ())
-    explained = sum(one.explained if compared else one.line.effective for one in found)
+    explained = sum(one.explained if compared else one.effective for one in found)
     rest = sum(usd for _, usd in remainder(bill, found, compared))
     assert explained + rest == pytest.approx(sum(c.effective for c in charges), abs=0.01 * (len(found) + 1))
     assert {n.node for n in without} <= {"n1", "p1"}

@@ -6,16 +6,12 @@ import string
 import unicodedata
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
-from PIL import Image
 from skuwise.advisor.core.formatting import scheduled_words, whose_words
 from skuwise.advisor.core.verdict_types import INFERRED, Owner, Scheduled
-from skuwise.advisor.render.charts import Ink, Words
 from skuwise.advisor.render.csv import cell
 from skuwise.tests.support.moves_builders import workload
 
@@ -48,25 +44,6 @@ def test_work_without_a_name_says_whom_to_ask() -> None:
 )
 def test_what_a_scheduler_told_in_one_line(scheduled: Scheduled, told: str) -> None:
     assert scheduled_words(scheduled) == told
-
-
-GREY, BLUE, RED = "#7b7b7b", "#0072b2", "#d55e00"
-
-
-def pixels(ink: Ink) -> NDArray[np.uint8]:
-    """Red, green, blue and strength of each pixel."""
-    return np.asarray(Image.open(io.BytesIO(ink.png())).convert("RGBA"))
-
-
-def test_boxes_have_their_colours_and_edges_on_whole_pixels() -> None:
-    ink = Ink(20, 10, GREY, Words())
-    ink.box(1, 2, 3.2, 4, BLUE)
-    ink.box(10, 0, 30, 1, RED)
-    ink.box(5, 5, 0, 3, RED)
-    seen = pixels(ink)
-    assert seen.shape == (20, 40, 4)
-    assert [tuple(one) for one in np.unique(seen[4:12, 2:8].reshape(-1, 4), axis=0)] == [(0, 0x72, 0xB2, 255)]
-    assert tuple(seen[1, 39]) == (0xD5, 0x5E, 0, 255) and int((seen[..., 3] > 0).sum()) == 8 * 6 + 2 * 20
 
 
 DELIMITERS = (",", ";", "\t", "|")
