@@ -1,7 +1,5 @@
 """What the hardware tests share: the GPU or the reason there is none, one watched run per workload."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator

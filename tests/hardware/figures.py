@@ -1,7 +1,5 @@
 """The arithmetic between what an agent saw and what the work did. Pure: no GPU, no files."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from skuwise.agent.model import Tick

@@ -1,7 +1,5 @@
 """NVML asked directly, past skuwise: what the hardware tests hold the agent's figures against."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

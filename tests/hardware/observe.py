@@ -1,7 +1,5 @@
 """Run the agent while labelled work runs: the experiment behind tests."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sqlite3

@@ -1,7 +1,5 @@
 """The agent's figures against what the work did. Needs a GPU and PyTorch (tests/hardware)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """The parts of the hardware tests that need no GPU: truth, arithmetic, and what is said where something is missing."""
 
-from __future__ import annotations
-
 import math
 import sqlite3
 import sys

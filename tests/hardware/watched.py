@@ -1,7 +1,5 @@
 """One workload as the agent saw it: run while the agent samples, then read from the agent's database."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing

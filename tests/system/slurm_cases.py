@@ -1,7 +1,5 @@
 """The cases of the Slurm test: jobs of every kind on one machine, and what each side says of them afterwards."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

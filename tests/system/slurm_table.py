@@ -1,7 +1,5 @@
 """The table of the Slurm test: each run of a job, what skuwise says of it, and where Slurm's own record differs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

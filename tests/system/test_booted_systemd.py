@@ -3,8 +3,6 @@
 Skipped, with the reason, where `machine` says what it lacks.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

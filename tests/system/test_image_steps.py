@@ -7,8 +7,6 @@ What it cannot show: the NVIDIA runtime (the stub is the driver), seccomp, and a
 Needs root, an overlay file system, unshare, nsenter, setpriv, and an index for pip. Skipped, with the reason, without.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

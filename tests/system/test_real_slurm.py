@@ -4,8 +4,6 @@ Three ways to list GPUs in gres.conf, each on a machine of its own; they run at 
 what our code says: GPUs are those that the kernel let the job's own processes open, all else is Slurm's accounting.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The agent's own child processes."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """Series that are short, full of gaps or change what they do, as files of a user: a verdict is right or there is none,
 and nothing is said of time that nobody saw."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 

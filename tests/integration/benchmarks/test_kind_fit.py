@@ -1,7 +1,5 @@
 """What fits the weights of kinds: signs are kept whatever examples say, and only what may be fitted on is."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from skuwise.advisor.classify.kinds.shapes import SHAPES as SHIPPED

@@ -1,7 +1,5 @@
 """Evaluating `--labelled` folders: series read strictly, judged as an agent's own and behind a Prometheus."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The figures that docs/method.md states of real series, computed anew from the table that ships."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

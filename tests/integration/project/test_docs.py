@@ -1,7 +1,5 @@
 """The documentation speaks of what is there."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """The walls of the house: what the agent may import, what a wheel holds, where errors come out."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tomllib

@@ -1,7 +1,5 @@
 """Streams, limits and surroundings that fail a command: a sentence, a status, and no second error at the end."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The bill of materials of what the project's own lock installs."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

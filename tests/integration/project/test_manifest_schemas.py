@@ -1,7 +1,5 @@
 """The manifests against Kubernetes' own schemas, of its oldest and newest version at hand."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

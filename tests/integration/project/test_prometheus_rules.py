@@ -1,7 +1,5 @@
 """The rules, alerts and dashboards of deploy/, asked of promtool."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The pages of docs/reference are those of the code; `make golden` writes them."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections import Counter
 from contextlib import closing

@@ -3,8 +3,6 @@
 Its child processes are itself (`self_command`): the rollups', retention's and the kubelet's are each seen at work.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

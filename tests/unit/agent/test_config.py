@@ -1,7 +1,5 @@
 """Settings: every layer, and what each refuses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

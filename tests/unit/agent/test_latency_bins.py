@@ -1,7 +1,5 @@
 """Histograms of latency in fixed bins: what two pages counted, added up, and percentiles of it."""
 
-from __future__ import annotations
-
 from math import inf, nan
 
 import pytest

@@ -1,8 +1,6 @@
 """sacct's output read as it is: `tests/data/sacct` is what sacct of Slurm 22.05.8 printed of real jobs (one is named
 ``na|me`` and a line break); lines made up here are in the form that sacct(1) documents."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from dataclasses import replace

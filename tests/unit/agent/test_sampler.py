@@ -1,7 +1,5 @@
 """The loop: a fixed grid, isolation of failures, honest intervals."""
 
-from __future__ import annotations
-
 import random
 import signal
 import threading

@@ -1,7 +1,5 @@
 """What the evaluation counts and prints, leave one owner out, and points."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What spoiled input found once, kept small: each ended in a hang, a traceback, or a sentence of 70,000 letters."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What watching costs: the statistics behind benchmarks/performance/agent/impact.py."""
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -1,7 +1,5 @@
 """What is installed from an index is pinned by its files' hashes; the locks fit the project and one another."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

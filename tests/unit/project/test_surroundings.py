@@ -1,7 +1,5 @@
 """Addresses, windows and failures that nobody foresaw: each a sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

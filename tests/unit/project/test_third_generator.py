@@ -1,7 +1,5 @@
 """The third generator: a seed gives the same fleet, every kind is there, and series are as exporters give them."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from pathlib import Path

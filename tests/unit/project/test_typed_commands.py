@@ -1,7 +1,5 @@
 """The command line: what is mistyped is named in one sentence, with what was probably meant."""
 
-from __future__ import annotations
-
 import pytest
 from skuwise.__main__ import COMMANDS, main
 from skuwise.tests.support.command_parsers import every_parser

@@ -1,7 +1,5 @@
 """The helper that reads variables of processes where the agent may not."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

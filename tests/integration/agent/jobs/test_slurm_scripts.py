@@ -1,8 +1,6 @@
 """Slurm's prolog and epilog: they end with 0 whatever happens (a prolog that fails drains the node), and leave whole
 files or none. tests/system breaks a real node around them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

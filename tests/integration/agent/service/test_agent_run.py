@@ -1,7 +1,5 @@
 """The agent as a person runs it, on a node whose every value is known: the views say what the scenario says."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import sqlite3

@@ -1,7 +1,5 @@
 """The metrics page as clients reach it: good ones, slow ones, hostile ones, and a real Prometheus."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import shutil

@@ -1,7 +1,5 @@
 """The units as systemd reads and rates them, and the scripts that install writes."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex

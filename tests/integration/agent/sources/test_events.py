@@ -1,7 +1,5 @@
 """XID, ECC and MIG events: from the stub's driver through their own thread, and out."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What the NVML sources do when driver, GPU or counter misbehave: a reason for each, and nothing invented."""
 
-from __future__ import annotations
-
 import pytest
 from skuwise.tests.integration.agent.sources.test_nvml_truth import UNITS, A, B, _absent, read_at
 from skuwise.tests.nvmlstub import drive, read_calls

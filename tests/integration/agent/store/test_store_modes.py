@@ -1,7 +1,5 @@
 """A database seen by another user, bound by the modes of files and folders, and after its writer was killed."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 import sys

@@ -2,8 +2,6 @@
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
 """Lower precisions as levers: what fits fewer or smaller GPUs, from what is known of a service, and in no sum."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false
 """A site's own rules, its teams' thresholds and its exceptions, in the advice that they lead to."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

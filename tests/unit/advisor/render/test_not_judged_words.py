@@ -1,8 +1,6 @@
 # pyright: reportArgumentType=false
 """No waste is said to be found only where all was judged: else what was not, and what settles it, in every format."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

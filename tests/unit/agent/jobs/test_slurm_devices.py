@@ -1,7 +1,5 @@
 """Which GPU a Slurm job holds by the order of gres.conf, and what becomes of settings that do not decide it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs of Slurm's jobs as workloads: which GPU in which layout, from when to when, and what disagrees."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

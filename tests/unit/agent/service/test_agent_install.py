@@ -1,7 +1,5 @@
 """The units: what install writes, what it refuses, and what systemd thinks of them."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

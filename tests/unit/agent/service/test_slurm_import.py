@@ -1,8 +1,6 @@
 """`skuwise slurm import` of files that a real sacct wrote, into a node's database while its agent writes, and into a
 file that `--jobs` takes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

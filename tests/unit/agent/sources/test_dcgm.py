@@ -1,7 +1,5 @@
 """The dcgm source on pages of old and new exporters, with their blanks, copies and faults."""
 
-from __future__ import annotations
-
 import pytest
 from skuwise.agent.model import Absence, Instant, Reading
 from skuwise.agent.sampler import Sampler

@@ -1,7 +1,5 @@
 """The pure parts of the NVML sources: the table, the union of a field value, lists of processes."""
 
-from __future__ import annotations
-
 import ctypes
 import struct
 

@@ -1,7 +1,5 @@
 """Metrics pages: their text format, and what inference servers tell on theirs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

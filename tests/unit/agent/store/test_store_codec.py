@@ -1,7 +1,5 @@
 """The metric catalogue, the codec and the SQL say the same."""
 
-from __future__ import annotations
-
 import json
 import math
 import sqlite3

@@ -1,7 +1,5 @@
 """What is too old or too much goes, in short steps; what was seen stays true; a reader cannot fill the disk."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 from pathlib import Path
