@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from skuwise.tests.system.machine import skip_without
 from skuwise.tests.system.slurm_cases import Runner, Seen, ask_doctor, collect, meet_faults
-from skuwise.tests.system.slurm_machine import CGROUP, USERS, Layout, booted, slurm_root
+from skuwise.tests.system.slurm_machine import USERS, Layout, booted, slurm_root
 from skuwise.tests.system.slurm_table import COLUMNS, RECORDED, both, lines_of, table
 
 pytestmark = [pytest.mark.system]
@@ -104,8 +104,3 @@ def test_a_job_whose_prolog_and_epilog_meet_a_fault_completes_and_drains_no_node
 
 def test_doctor_finds_nothing_wrong_with_slurm(came: Came) -> None:
     assert "absent  slurm" not in came.doctor and "7 is GPU 7" in came.doctor, came.doctor
-
-
-def test_a_container_that_is_gone_leaves_no_cgroup_behind(came: Came) -> None:
-    assert came
-    assert not list(Path("/sys/fs/cgroup").rglob(f"{CGROUP}*"))

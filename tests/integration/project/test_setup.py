@@ -140,17 +140,6 @@ def test_an_environment_that_works_is_back_when_its_renewal_fails(bare: Bare) ->
     assert not (bare.checkout / ".venv-tool/kept").exists()
 
 
-def test_a_run_that_was_killed_leaves_what_was_there_before(bare: Bare) -> None:
-    assert bare.has_python().sets_up().returncode == 0
-    place = bare.checkout / ".venv-tool"
-    (place / "kept").touch()
-    place.rename(bare.checkout / ".venv-tool.before")
-    place.mkdir()
-    (place / ".unfinished").touch()
-    assert bare.sets_up().returncode == 0
-    assert (place / "kept").exists() and bare.left() == [".venv-tool"]
-
-
 def test_a_folder_that_make_did_not_make_is_not_touched(bare: Bare, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()

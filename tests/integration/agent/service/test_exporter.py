@@ -87,13 +87,6 @@ def test_only_get_of_two_paths_is_answered(served: PageServer, request_line: str
     assert ask(served, f"{request_line}\r\n\r\n")[0] == status
 
 
-def test_what_is_no_request_is_refused(served: PageServer) -> None:
-    for line in ("nonsense of words here", "GET /metrics HTTP/9.9", "\x16\x03\x01\x02"):
-        with socket.create_connection((served.address.host, served.address.port), timeout=60) as sock:
-            sock.sendall(f"{line}\r\n\r\n".encode())
-            assert b"Error code: 4" in (answer := sock.recv(65536)) or b"Error code: 505" in answer
-
-
 def test_who_dawdles_makes_room_and_who_is_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skuwise.agent.service.page_server.REQUEST_SECONDS", 2.0)
     with serving() as exporter, contextlib.ExitStack() as stack:

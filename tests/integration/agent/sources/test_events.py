@@ -148,13 +148,3 @@ def test_a_burst_finds_the_step_while_ticks_go_on_and_a_pause_ends_it(tmp_path: 
     calls = read_calls(tmp_path)
     assert calls["gpm.live_samples"] == 0
     assert calls["gpm.smallest_gap_seconds"] >= 0.1
-
-
-def test_a_hung_driver_ends_a_burst_and_without_gpm_there_is_none(tmp_path: Path) -> None:
-    (step,), ticks = taken(tmp_path / "hung", STEPS + "delay_ms.nvmlGpmMetricsGet = 0 0.6:2500\n", ["burst", 3.0])
-    assert step["bursts"] == [] and step["again"] == 0  # it is not asked again
-    assert step["seconds"] < 3
-    assert ["driver-hung"] in [reasons for _, _, reasons in ticks]
-    (step,), _ = taken(tmp_path / "none", STEPS + "gpm = no\n", ["burst", 0.3])
-    assert step["bursts"] == []
-    assert step["absences"] == [[uuid, "burst", "no-gpm"] for uuid in [A, B]]

@@ -9,10 +9,9 @@ from skuwise.advisor.core.advice_types import Advice, Recommendation
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.histogram_array import BinsArray
 from skuwise.advisor.pipeline import AdviseOptions, advise
-from skuwise.advisor.telemetry.prometheus.client.range_planner import Ask, Log
+from skuwise.advisor.telemetry.prometheus.client.range_planner import Log
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
-from skuwise.advisor.telemetry.prometheus.promql.promql import DcgmQueries
-from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows, leave_out_impossible
+from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows
 from skuwise.advisor.telemetry.prometheus.rows.gpus import GpuRows
 from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
@@ -31,50 +30,6 @@ def answer(*series: Told) -> SeriesAnswer:
 def rows_of(counts: Sequence[Told], **measures: Sequence[Told]) -> GpuRows:
     readings = {name: answer(*series) for name, series in measures.items()}
     return dcgm_rows(GRID, answer(*counts), readings, Log(), node=lambda _: "n1")[0]
-
-
-def test_a_row_with_an_impossible_sample_is_asked_again_without_it_and_others_stay() -> None:
-    asked: list[Ask] = []
-
-    def ask(asks: Sequence[Ask]) -> dict[str, SeriesAnswer]:
-        asked.extend(asks)
-        counts = {one.name: [2] * 4 if one.name == "impossible" else [7] * 4 for one in asks}
-        return {name: answer((A, values), (B, values)) for name, values in counts.items()}
-
-    answers = {
-        "gpu_util_mean": answer((A, [5, 22, 5, 9e9]), (B, [50] * 4)),
-        "gpu_util_max": answer((A, [9, 905, 9, 2**32]), (B, [60] * 4)),
-        "power_watts_mean": answer((A, [70] * 4), (B, [500] * 4)),
-        "beyond": answer(
-            ({**A, "measure": "gpu_util"}, [nan, 905, nan, 2**32]),
-            ({**B, "measure": "power_watts"}, [nan, nan, 65535, nan]),
-        ),
-    }
-    log = Log()
-    made = DcgmQueries({"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE"}, (), HOUR, scrape_seconds=30.0)
-    leave_out_impossible(ask, made, answers, lambda labels: labels["Hostname"], log)
-    assert answers["gpu_util_mean"].values.tolist() == [[5, 7, 5, 7], [50] * 4]
-    assert answers["gpu_util_max"].values.tolist() == [[9, 7, 9, 7], [60] * 4]
-    assert answers["power_watts_mean"].values.tolist() == [[70] * 4, [500, 500, 7, 500]]
-    gpus = {"DCGM_FI_DEV_GPU_UTIL": "a", "DCGM_FI_DEV_POWER_USAGE": "b"}
-    assert all(
-        f'{name}{{UUID=~"GPU-{gpus[name]}"}}' in one.query for one in asked for name in gpus if name in one.query
-    )
-    assert all(":30s]" in one.query for one in asked) and {note.code for note in log.notes} == {"impossible-readings"}
-    assert [(note.fields["metric"], note.fields["gpus"], note.fields["samples"]) for note in log.notes] == [
-        ("DCGM_FI_DEV_GPU_UTIL", 1, 4.0), ("DCGM_FI_DEV_POWER_USAGE", 1, 2.0)
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("value", [9223372036854775794.0, 2**47])
-def test_a_gpu_that_never_has_a_value_is_no_fault_of_single_samples(value: float) -> None:
-    beyond = answer(({**A, "measure": "gpu_util"}, [value] * 4))
-    answers, log = {"gpu_util_mean": answer((A, [value] * 4)), "beyond": beyond}, Log()
-    made = DcgmQueries({"DCGM_FI_DEV_GPU_UTIL"}, (), HOUR)
-    leave_out_impossible(
-        lambda asks: {one.name: SeriesAnswer.nothing(4) for one in asks}, made, answers, lambda _: "n1", log
-    )
-    assert np.isnan(answers["gpu_util_mean"].values).all() and not log.notes
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The parts of the road through Prometheus: pieces of a window, names, rows, spans of work, and what is asked."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Log
@@ -13,10 +11,8 @@ from skuwise.advisor.telemetry.prometheus.rows.gpus import About, GpuRows
 from skuwise.advisor.telemetry.prometheus.rows.nodes import node_table
 from skuwise.advisor.telemetry.prometheus.rows.series_to_rows import Cells, from_bins
 from skuwise.advisor.telemetry.prometheus.rows.workloads import agent_work, dcgm_uses, held_spans, work_of
-from skuwise.advisor.telemetry.prometheus.settings import load_prometheus_settings
 from skuwise.agent.jobs.ids import series_id, workload_id
 from skuwise.agent.metrics import BIN_EDGES
-from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.loader import load_catalog
 
 HOUR = 3600.0
@@ -161,25 +157,6 @@ def test_renamed_fields_are_asked_under_both_names_and_rules_stand_in_for_means_
     assert asks["gpu_util_max"] == f"max_over_time(skuwise:gpu_util:max5m{chosen})"
     assert asks["gpu_util_p95"] == f"quantile_over_time(0.95, DCGM_FI_DEV_GPU_UTIL{chosen})"
     assert "tensor_active_mean" not in asks
-
-
-def test_settings_lie_in_layers_and_unknown_ones_are_errors(tmp_path: Path) -> None:
-    system, home = tmp_path / "s.toml", tmp_path / "home"
-    (home / "skuwise").mkdir(parents=True)
-    system.write_text('interval = "1s"\n[prometheus]\ntenant = "a"\ntimeout = 20\n')
-    (home / "skuwise" / "skuwise.toml").write_text('[prometheus]\ntenant = "b"\n')
-    environ = {"SKUWISE_PROMETHEUS_CONCURRENCY": "2"}
-    settings = load_prometheus_settings(environ, system_file=system, config_home=home)
-    assert (settings.tenant, settings.timeout_seconds, settings.concurrency) == ("b", 20.0, 2)
-    for wrong in (
-        "tenat = 'x'",
-        "concurrency = '²'",
-        "headers = 'x'",
-        "headers = {'a b' = 'c'}",
-    ):
-        system.write_text(f"[prometheus]\n{wrong}\n")
-        with pytest.raises(UsageError):
-            load_prometheus_settings({}, system_file=system, config_home=home)
 
 
 def test_the_engines_activity_is_asked_of_all_only_where_no_utilization_is() -> None:

@@ -192,11 +192,6 @@ def test_where_no_agent_runs_its_commands_say_so(agent: Run, monkeypatch: pytest
         assert status == 1 and "No agent listens" in err
 
 
-def test_an_unknown_option_is_wrong_usage(agent: Run) -> None:
-    status, _, err = agent("once", "--fromat", "json", reads=False)
-    assert status == 2 and "--format" in err
-
-
 def test_bursts_come_once_a_window_spread_over_a_fleet_and_as_before_after_a_restart() -> None:
     starts = [next_start("gpu-017", 1.8e9, 300.0)]
     for _ in range(500):
