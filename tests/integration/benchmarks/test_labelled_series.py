@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from skuwise.benchmarks.evaluation import evaluate
-from skuwise.benchmarks.evaluation.judged_series import judge_series, read_folder
+from skuwise.benchmarks.evaluation.judged_series import read_folder
 from skuwise.rules.base.errors import UsageError
-from skuwise.tests.support.prometheus_engines import needed
 
 EXAMPLE = Path(__file__).parents[3] / "tests/data/labelled"
 LABELS = "file,kind,bottleneck,start,end,gpu\n"
@@ -44,35 +42,3 @@ def test_what_is_wrong_with_a_folder_is_said(tmp_path: Path, labels: str | None,
     with pytest.raises(UsageError) as refused:
         read_folder(tmp_path)
     assert str(refused.value).startswith(said)
-
-
-def _write_folder(folder: Path, minutes: int) -> None:
-    (folder / "series").mkdir()
-    (folder / "labels.csv").write_text(
-        "file,group,kind,kind_accept,bottleneck,gpu,steady,hours\n"
-        "a.csv,someone/project,fine-tuning,training|fine-tuning,,NVIDIA GeForce GTX 1080 Ti,yes,0.5\n"
-    )
-    rng, rows, ports = np.random.default_rng(4), [], []
-    for n in range(2 * minutes):
-        ts = 1_730_000_000 + 30 * n
-        use = 0.9 + 0.08 * rng.random()
-        for gpu in (0, 1):
-            rows.append(
-                f"{ts},{gpu},{use - 0.01 * gpu:.4f},0.4,{5.5e9 + 1e6 * (n % 7):.0f},11811160064,{180 + 40 * use:.1f}"
-            )
-        ports.append(f"{ts + 0.5},mlx5_0,50000000000,2.5e8,2.4e8")
-    header = "ts_seconds,gpu,gpu_util,mem_util,mem_used_bytes,mem_total_bytes,power_watts\n"
-    (folder / "series/a.csv").write_text(header + "\n".join(rows) + "\n")
-    header = "ts_seconds,device,line_rate_bytes_per_second,tx_bytes_per_second,rx_bytes_per_second\n"
-    (folder / "series/a.fabric.csv").write_text(header + "\n".join(ports) + "\n")
-
-
-def test_a_database_and_a_prometheus_give_the_same_features(tmp_path: Path) -> None:
-    needed("prometheus", "promtool")
-    _write_folder(tmp_path, 45)
-    series = read_folder(tmp_path)
-    (stored,), (served,) = (list(judge_series(series, behind_prometheus=b)) for b in (False, True))
-    assert stored.verdict is not None and served.verdict is not None
-    assert stored.kind.verdict == served.kind.verdict
-    for name in ("engine_active", "mem_level", "power_watts", "elapsed_hours", "hours", "gpus"):
-        assert served.verdict.features[name] == pytest.approx(stored.verdict.features[name], rel=0.12), name

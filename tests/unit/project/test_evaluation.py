@@ -1,13 +1,10 @@
 """What the evaluation counts and prints, leave one owner out, and points."""
 
-import json
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.core.verdict_types import KindVerdict
-from skuwise.benchmarks.evaluation import left_out, report
+from skuwise.benchmarks.evaluation import report
 from skuwise.benchmarks.evaluation.points import judge_points, tell
-from skuwise.benchmarks.fit.real_series import Row, read_rows, write_rows
 from skuwise.benchmarks.scoring import Answer, calibration, calibration_error, f1_by_label, macro_f1
 from skuwise.rules.base.errors import UsageError
 
@@ -34,35 +31,6 @@ def test_accepted_kinds_are_right_and_abstentions_neither_right_nor_wrong() -> N
 def test_errors_that_matter_are_rates_of_what_they_can_happen_to() -> None:
     rates = {name: (rate.count, rate.total) for name, rate in report.errors_that_matter(ANSWERS).items()}
     assert list(rates.values()) == [(8, 9), (1, 9), (1, 1), (0, 1), (0, 1), (1, 1)]
-
-
-def test_each_owner_is_judged_by_what_was_fitted_on_the_others(tmp_path: Path) -> None:
-    rows = [
-        Row(f"{owner}-{n}.csv", "whole", "real", owner, "", "MIT", kind, (kind,), {"engine_active": use, "gpus": 1.0})
-        for owner, kind, use in (("a", "training", 0.95), ("b", "idle", 0.0), ("c", "training", 0.5))
-        for n in range(2)
-    ]
-    write_rows(rows, tmp_path / "rows.csv")
-    assert read_rows(tmp_path / "rows.csv") == rows
-    fitted: list[set[str]] = []
-
-    def fit(rows: object) -> float:
-        fitted.append({row.owner for row in rows})  # type: ignore[attr-defined]
-        return 0.4
-
-    judged = list(
-        left_out.leave_owners_out(
-            rows, fit, lambda f, least: KindVerdict("training" if f["engine_active"] > least else "idle", 0.9)
-        )
-    )
-    assert fitted == [{"b", "c"}, {"a", "c"}, {"a", "b"}]
-    assert [answer.is_right for _, answer in judged] == [True] * 6
-    assert [answer.baseline for _, answer in judged] == ["training"] * 2 + ["idle"] * 2 + ["online-inference"] * 2
-    found = left_out.figures([answer for _, answer in judged])
-    assert json.loads(json.dumps(found)) == {
-        "right": 1.0, "wrong": 0.0, "sure_right": 1.0, "training_called_service": 0.0, "idle_found": 1.0,
-        "calibration_error_max": 0.0,
-    }  # fmt: skip
 
 
 HEAD = (

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from skuwise.advisor.classify.accounting.energy import PLACE, hours_by_use, occupancy, placed_by_nodes, summed
 from skuwise.advisor.classify.judge import judge
-from skuwise.advisor.classify.workloads.attribution import attribute, overlaps
+from skuwise.advisor.classify.workloads.attribution import attribute
 from skuwise.advisor.classify.workloads.inventory import Inventory, inventory_of
 from skuwise.advisor.classify.workloads.sku_lookup import index_gpus, row_parts
 from skuwise.advisor.core.frame import Frame
@@ -27,15 +27,6 @@ def _occupied(builder: FrameBuilder) -> dict[str, float]:
     table = occupancy(summed(places, PLACE, ["gpu_hours"]), frame, inventory)
     assert table.loc[table["class"] == "shared", "workload_id"].isna().all()
     return {name: hours for name, hours in asdict(hours_by_use(table)).items() if hours}
-
-
-def test_overlaps_give_each_pair_once_with_its_share() -> None:
-    stop = np.array([10.0, 20.0, 30.0])
-    row, span, seconds, whole = overlaps(
-        stop - 10, stop, np.full(3, 8.0), np.array([5.0, 30.0]), np.array([25.0, 40.0])
-    )
-    assert row.tolist() == [0, 1, 2] and span.tolist() == [0, 0, 0]
-    assert seconds.tolist() == pytest.approx([4.0, 8.0, 4.0]) and whole.tolist() == [False, True, False]
 
 
 def test_rows_that_a_use_cuts_are_shared_out_but_are_not_its_shape() -> None:

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from skuwise.advisor.classify.accounting.energy import PLACE, placed_by_nodes, summed
 from skuwise.advisor.classify.accounting.nodes import node_facts
 from skuwise.advisor.classify.judge import judge, judge_groups, measured_rows
 from skuwise.advisor.classify.pieces import JudgementInputs, judge_pieces, pieces_of
@@ -47,25 +46,6 @@ def test_verdicts_on_many_are_those_on_each_alone_by_whatever_batches() -> None:
     assert judge_pieces([], inputs) == []
     for rows in (1, 100, 300):
         assert judge_pieces(pieces, inputs, batch_rows=rows) == together
-
-
-def test_hours_are_the_same_by_whatever_nodes_at_a_time() -> None:
-    b = FrameBuilder(hours=30)
-    for name in ("n2", "n1", "n3"):
-        rests, works = b.node(name, gpus=2)
-        b.use(HELD, node=name, uuid=rests)
-        b.use(TRAINING, node=name, uuid=works)
-        if name != "n3":  # nobody's
-            b.work(f"works-{name}", [(name, works)], start=5.0, end=20.0)
-    measured = measured_rows(b.frame(), rulebook())
-    given = (measured.frame, measured.attribution, measured.rows["idle"], measured.parts)
-    tables = list(placed_by_nodes(*given, block_rows=1))
-    assert [table["node"].unique().tolist() for table in tables] == [["n2"], ["n1"], ["n3"]]
-    (whole,) = placed_by_nodes(*given)
-    wanted = summed([whole], PLACE, ["gpu_hours"])
-    assert len(wanted) == 8  # two GPUs of three nodes, and two of them worked for a while
-    pd.testing.assert_frame_equal(summed(tables, PLACE, ["gpu_hours"]), wanted)
-    assert summed([], PLACE, ["gpu_hours"]).empty
 
 
 NOTE = CodedText("some-note", "A note on the whole source.", {})

@@ -89,17 +89,6 @@ def test_fabric_and_host_columns_are_those_of_the_store(period):
     assert_same(host, 0, roll_host(samples(t, {**seen.host, **total}), period))
 
 
-def test_a_window_stands_for_its_hour():
-    idle = np.zeros((1, 240))
-    broken = idle.copy()
-    broken[0, 100] = 1.0
-    observed = np.array([3600.0])
-    assert rollup.statistics("x", idle, observed)["x_n"][0] == 3600
-    assert rollup.bins(idle, observed).sum() == pytest.approx(3600)
-    assert rollup.longest_run(idle < 0.05, observed)[0] == 3600
-    assert rollup.longest_run(broken < 0.05, observed)[0] == 139  # what was not seen is not counted
-
-
 UNTIL = END
 VIEWS = (
     "nodes", "gpus", "workloads", "workload_gpus", "gpu_hours", "gpu_minutes", "fabric_hours", "fabric_minutes",

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.plan.problem import FleetChange
-from skuwise.advisor.plan.whatif import parse_add, parse_demand
 from skuwise.advisor.plan.worth import MONTH_SECONDS
 from skuwise.rules.base.errors import NothingToDo, UsageError
 from skuwise.tests.support.moves_builders import END, PLAIN, verdicts
@@ -91,25 +90,6 @@ def test_what_cannot_be_is_refused_in_a_sentence():
             plan_of(halves(3, "one"), change=change)
     with pytest.raises(NothingToDo, match="All nodes"):
         plan_of(halves(1, "one"), change=FleetChange(remove=frozenset({"n1"})))
-
-
-@pytest.mark.parametrize("text", ["4", "-1xH100", "0xH100", "9999999xH100"])
-def test_nodes_to_add_are_a_count_and_a_sku(text):
-    with pytest.raises(UsageError, match="Invalid nodes to add"):
-        parse_add(text)
-    assert parse_add("4xaws/p5.48xlarge") == ("aws/p5.48xlarge", 4)
-
-
-@pytest.mark.parametrize("text", ["", "team=a", "team= x2", "owner=a x2", "team=a x0", "team=a xnan"])
-def test_demand_says_whose_and_by_how_much(text):
-    with pytest.raises(UsageError, match="Invalid demand"):
-        parse_demand(text)
-
-
-def test_demand_as_it_is_typed():
-    assert parse_demand("team=search x1.5") == (("team", "search"), 1.5)
-    assert parse_demand("workload=max x2x2") == (("workload", "max x2"), 2.0)
-    assert parse_demand("all x1.2") == (("all", "all"), 1.2)
 
 
 PAYLOAD = "\x1b[2J\u202e[red]x[/red]<script>alert(1)</script>|=cmd|' /C calc'!A0[a](javascript:b)`x`"
