@@ -17,70 +17,42 @@ from skuwise.rules.base.errors import NothingToDo, SourceError
 WORKLOADS = Path(__file__).with_name("workloads.py")
 _START_SECONDS = 30.0
 _EXIT_NOTHING = 3
-# What work tells of itself: known without asking the GPU's counters. Absent: the work has no such figure.
-TRUTH: Mapping[str, str] = {
-    "seconds": "time the counted work took, monotonic",
-    "started_at": "Unix time at which the counted work began",
-    "ended_at": "Unix time at which the counted work ended",
-    "iterations": "how often the work's step ran",
-    "flops": "floating-point operations of all matrix products, counted from the shapes; a multiply-add is two",
-    "tensor_flops": "the part of flops that runs on the tensor pipe",
-    "bytes_read": "bytes that every step must read from device memory, summed",
-    "bytes_written": "bytes that every step must write to device memory, summed",
-    "host_to_device_bytes": "bytes copied from the host",
-    "device_to_device_bytes": "bytes copied to another GPU",
-    "held_bytes": "bytes of device memory allocated and left alone",
-    "gpu_busy_seconds": "time between CUDA events around the GPU's part of every step, summed",
-}
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What a workload printed: its label, its figures (keys of `TRUTH`) and where it ran."""
+    """What a workload printed. `figures`: known without asking the GPU's counters, absent where the work has no such
+    figure; `gpu_uuid`: the GPU that worked, None where none did or PyTorch does not say."""
 
-    workload: str
-    label: Mapping[str, str]
     figures: Mapping[str, float]
-    parameters: Mapping[str, object]
-    device: Mapping[str, object]
-    versions: Mapping[str, str]
-
-    @property
-    def gpu_uuid(self) -> str | None:
-        """The GPU that worked; None where the work used none or PyTorch does not say."""
-        uuid = self.device.get("gpu_uuid")
-        return uuid if isinstance(uuid, str) else None
+    gpu_uuid: str | None
 
     def per_second(self, *names: str) -> float:
         """The sum of the named figures over the time the work took."""
         return sum(self.figures[name] for name in names) / self.figures["seconds"]
 
 
-def run_work(name: str, seconds: float, *, python: str, device: str = "cuda:0", tiny: bool = False) -> Truth:
+def run_work(name: str, seconds: float, python: str) -> Truth:
     """Run one workload to its end. Raises NothingToDo where it cannot run here, SourceError where it fails."""
-    command = [python, str(WORKLOADS), name, "--seconds", str(seconds), "--device", device]
-    done = subprocess.run(
-        [*command, "--tiny"] if tiny else command, capture_output=True, text=True, timeout=seconds + 300, check=False
-    )
+    command = [python, str(WORKLOADS), name, "--seconds", str(seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 300, check=False)
     if done.returncode not in (0, _EXIT_NOTHING):
         last = done.stderr.strip().splitlines()[-1:] or ["no output"]
         raise SourceError(f"The workload {name} failed: {last[0][:300]}.", f"Try it alone: {' '.join(command)}")
     line: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     if "skipped" in line:
         raise NothingToDo(f"The workload {name} cannot run here: {line['skipped']}.", "Name another Python: --python")
-    return Truth(line["workload"], line["label"], line["truth"], line["parameters"], line["device"], line["versions"])
+    return Truth(line["truth"], line["gpu_uuid"])
 
 
 @contextmanager
-def agent(database: Path, interval_seconds: float, environment: Mapping[str, str] | None = None) -> Iterator[None]:
+def agent(database: Path, interval_seconds: float) -> Iterator[None]:
     """An agent that samples into `database`, from its first stored tick until the block ends."""
     command = [sys.executable, "-m", "skuwise", "agent", "run", "--db", str(database)]
     command += ["--interval", f"{interval_seconds * 1000:g}ms"]
     log = database.with_suffix(".log")
     with log.open("w") as stderr:
-        process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=stderr, env=None if environment is None else dict(environment)
-        )
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr)
     try:
         _wait_for_ticks(database, process, log)
         yield

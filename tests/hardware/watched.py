@@ -37,7 +37,7 @@ def watch_work(name: str, interval_seconds: float, seconds: float, python: str, 
     """Run the agent over one workload. Raises NothingToDo where the work cannot run here."""
     database = folder / "node.db"
     with agent(database, interval_seconds), nvml_device.power_log() as power:
-        truth = run_work(name, seconds, python=python)
+        truth = run_work(name, seconds, python)
     with nvml_device.device(truth.gpu_uuid) as handle:
         uuid = str(pynvml.nvmlDeviceGetUUID(handle))
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
