@@ -77,24 +77,6 @@ def _some(minors: set[int]) -> str:
 
 
 def table(lines: Sequence[Line]) -> str:
-    """As people read it; what is wrong has behind it what Slurm says."""
-    texts: list[tuple[str, ...]] = [("gres.conf", "case", "job", *COLUMNS)]
-    for line in lines:
-        cells = [f"{line.cells.get(c, '')}{f' [{line.wrong[c]}]' if c in line.wrong else ''}" for c in COLUMNS]
-        texts.append((line.layout, line.case, line.job, *cells[:-1], cells[-1] + line.wrong.get("run", "")))
-    widths = [max(len(row[at]) for row in texts) for at in range(len(texts[0]))]
-    rows = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in texts)
-    return "\n".join(row.rstrip() for row in rows)
-
-
-def both(recorded: Sequence[Line], imported: Sequence[Line]) -> list[Line]:
-    """What the agent recorded by itself, the times too, and of the import what only that can know."""
-    late = {(line.case, line.job, at): line for at, line in enumerate(imported)}
-    found: list[Line] = []
-    for at, line in enumerate(recorded):
-        other = late.get((line.case, line.job, at))
-        cells, wrong = (other.cells, other.wrong) if other is not None else ({}, {})
-        asked = {column: cell for column, cell in cells.items() if column not in RECORDED}
-        unlike = {column: right for column, right in wrong.items() if column not in RECORDED}
-        found.append(Line(line.layout, line.case, line.job, {**line.cells, **asked}, {**line.wrong, **unlike}))
-    return found
+    """What is wrong, as people read it: behind what skuwise says what Slurm says."""
+    told = [(line, column, right) for line in lines for column, right in line.wrong.items()]
+    return "\n".join(f"{x.layout}, {x.case}, job {x.job}: {c} {x.cells.get(c, '')} [{right}]" for x, c, right in told)

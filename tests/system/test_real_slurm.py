@@ -15,7 +15,7 @@ import pytest
 from skuwise.tests.system.machine import skip_without
 from skuwise.tests.system.slurm_cases import Runner, Seen, ask_doctor, collect, meet_faults
 from skuwise.tests.system.slurm_machine import USERS, Layout, booted, slurm_root
-from skuwise.tests.system.slurm_table import COLUMNS, RECORDED, both, lines_of, table
+from skuwise.tests.system.slurm_table import COLUMNS, RECORDED, lines_of, table
 
 pytestmark = [pytest.mark.system]
 
@@ -81,14 +81,10 @@ def came(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Came]:
 
 
 @pytest.mark.parametrize("name", [layout.name for layout in (*LAYOUTS, LINUXPROC)])
-def test_every_case_has_the_right_gpus_job_owner_and_times(
-    came: Came, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_case_has_the_right_gpus_job_owner_and_times(came: Came, name: str) -> None:
     seen = came.seen[name]
     recorded = lines_of(seen, seen.recorded, RECORDED)
     imported = lines_of(seen, seen.imported, COLUMNS)
-    with capsys.disabled():
-        print(f"\n{table(both(recorded, imported))}")  # noqa: T201
     assert {job.user for job in seen.accounted} == set(USERS)
     assert not [line for line in recorded if line.wrong], f"before the import:\n{table(recorded)}"
     assert not [line for line in imported if line.wrong], f"after the import:\n{table(imported)}"

@@ -88,14 +88,6 @@ def test_it_holds_the_agent_and_nothing_of_the_advisor(program: Path) -> None:
     assert "held-idle" in run(program, "rules", "list")
 
 
-def test_once_and_doctor_read_this_node(program: Path, tmp_path: Path) -> None:
-    env = stub_env(tmp_path, GPUS, base={})
-    seen = json.loads(run(program, "agent", "once", "--format", "json", env=env))
-    assert "H100-SXM5" in json.dumps(seen)  # the catalog is in the bundle
-    lines = json.loads(run(program, "agent", "doctor", "--format", "json", env=env))
-    assert {line["source"] for line in lines} >= {"nvml", "gpm", "host"}
-
-
 def test_it_samples_and_its_children_roll_up_and_ask_the_kubelet(program: Path, tmp_path: Path) -> None:
     kubelet = KubeletServer(tmp_path / "kubelet.sock")
     env = stub_env(tmp_path, GPUS, base={}) | {"SKUWISE_POD_RESOURCES": str(kubelet.path)}

@@ -12,7 +12,7 @@ from skuwise.agent.base.clock import Signals, SystemClock
 from skuwise.agent.model import AgentStats, Instant, Probe, Reading
 from skuwise.agent.sampler import Sampled, Sampler, run_loop
 from skuwise.agent.sources.base import NOTHING_READ
-from skuwise.agent.statistics.burst_stats import Burst, BurstReading, burst_of, even_grid
+from skuwise.agent.statistics.burst_stats import Burst, BurstReading, burst_of
 from skuwise.tests.support.stepped_clock import SteppedClock
 
 
@@ -188,10 +188,3 @@ def test_noise_has_no_period_and_what_was_not_read_is_not_told() -> None:
     assert burst(lambda: {"sm_active": 0.0}) == idle
     assert burst(dict) == Burst("GPU-1", 1.8e9, seconds, 100)  # type: ignore[arg-type]
     assert burst_of("GPU-1", 1.8e9, readings(0.8)[:19]) is None
-
-
-def test_a_hole_stays_a_hole_and_shifts_nothing() -> None:
-    ends = [0.1, 0.2, 0.3, 0.7, 0.8]
-    grid, step = even_grid([1.0, 2.0, 3.0, 7.0, 8.0], ends, [0.1] * 5)
-    assert step == pytest.approx(0.1)
-    assert grid == [1.0, 2.0, 3.0, None, None, None, 7.0, 8.0]

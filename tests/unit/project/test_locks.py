@@ -75,12 +75,6 @@ def test_a_version_is_the_same_in_every_lock(name: str) -> None:
             assert (one.version, one.sha256) == (dev[package].version, dev[package].sha256), package
 
 
-def test_wheels_of_other_platforms_and_pythons_are_accepted() -> None:
-    """A compiled package has a file for each of several Pythons and architectures, and the source."""
-    for name in ("psutil", "pyyaml", "grpcio"):
-        assert len(lock("agent")[name].sha256) >= 8, name
-
-
 def test_no_lock_is_installed_without_its_hashes() -> None:
     script = (ROOT / "deploy/setup/install.sh").read_text()
     assert 'HASHED="--require-hashes --only-binary=:all:"' in script
