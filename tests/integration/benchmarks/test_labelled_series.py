@@ -1,10 +1,13 @@
-"""Evaluating `--labelled` folders: series read strictly, judged as an agent's own and behind a Prometheus."""
+"""The figures that docs/method.md states, computed anew, and the evaluation of `--labelled` folders."""
 
+import json
 from pathlib import Path
 
 import pytest
-from skuwise.benchmarks.evaluation import evaluate
+from skuwise.benchmarks.evaluation import evaluate, left_out
 from skuwise.benchmarks.evaluation.judged_series import read_folder
+from skuwise.benchmarks.fit.real_series import read_rows
+from skuwise.benchmarks.fit.train_kinds import fit_rows
 from skuwise.rules.base.errors import UsageError
 
 EXAMPLE = Path(__file__).parents[3] / "tests/data/labelled"
@@ -42,3 +45,15 @@ def test_what_is_wrong_with_a_folder_is_said(tmp_path: Path, labels: str | None,
     with pytest.raises(UsageError) as refused:
         read_folder(tmp_path)
     assert str(refused.value).startswith(said)
+
+
+TOLERANCE = 0.01  # of each share: two series of 191
+
+
+def test_kinds_of_owners_left_out_are_right_as_often_as_stated() -> None:
+    judged = list(left_out.leave_owners_out(read_rows(), fit_rows, left_out.judge_features))
+    stated = json.loads(left_out.FIGURES.read_text())
+    found = left_out.figures_by_window(judged)
+    assert found.keys() == stated.keys()
+    for window, figures in stated.items():
+        assert found[window] == pytest.approx(figures, abs=TOLERANCE), window

@@ -1,12 +1,23 @@
-"""Fleets before they are written: layouts, truth, and the seconds that are made."""
+"""Simulated fleets: layouts, truth, rollups as the store makes them, and files."""
 
+import argparse
 import itertools
+import math
 
+import numpy as np
 import pytest
 from skuwise.advisor import demo
+from skuwise.advisor.cli.simulate import configure, run
 from skuwise.advisor.core.fleet_identity import is_simulated
+from skuwise.advisor.demo import SCENARIOS, rollup, simulate
+from skuwise.advisor.demo.seeded_rng import stream
+from skuwise.advisor.demo.writer import demand
+from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_fabric, roll_gpu, roll_host
+from skuwise.benchmarks.generators.first import plan_fleet
+from skuwise.benchmarks.generators.first.nodes import observe
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.loader import load_catalog
+from skuwise.tests.support.stored_rows import rows
 
 END = 1_763_683_200.0
 DAY = 86400.0
@@ -73,3 +84,143 @@ def test_a_seed_gives_one_fleet_and_another_seed_another():
     assert one == same != other
     with pytest.raises(UsageError, match="founding"):
         demo.plan_fleet("nonsense", seed=0, **WINDOW)
+
+
+START = END - 2 * 86400
+
+
+def counters(scenario, seconds, seed=3):
+    """One node of the scenario, `seconds` before the end of its first workload's first run (or of the window)."""
+    fleet = plan_fleet(scenario, seed=seed, start=START, end=END)
+    sim = fleet.nodes[0].sim
+    placed = fleet.on(sim.node.node)
+    until = placed[0].runs[0][1] if placed else END
+    t = until - seconds + np.arange(1, seconds + 1)
+    return sim, t, observe(demand(sim, placed, t), sim, stream(seed, scenario), seconds)
+
+
+def same(ours, theirs, where):
+    if theirs is None:
+        assert math.isnan(ours), where
+    elif isinstance(theirs, list):
+        assert list(ours) == pytest.approx(theirs), where
+    else:
+        assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-5), where
+
+
+def assert_same(columns, row, expected):
+    """Every column of ours against the store's; where the store leaves one out, ours is missing too."""
+    for name in set(columns) | set(expected):
+        ours = columns[name][row] if name in columns else math.nan
+        same(ours, expected.get(name), name)
+
+
+def samples(t, values):
+    return Samples(list(t), [1.0] * len(t), {name: [float(v) for v in series] for name, series in values.items()})
+
+
+@pytest.mark.parametrize("scenario", ["training", "fine-tuning", "decode", "idle"])
+@pytest.mark.parametrize("period", ["minute", "hour"])
+def test_gpu_columns_are_those_of_the_store(scenario, period):
+    sim, t, seen = counters(scenario, 60 if period == "minute" else 3600)
+    gpu = 5
+    limits = GpuLimits(sim.gpu.sku.mem_bytes, sim.gpu.sku.tdp_watts, sim.gpu.nvlink or None)
+    ports, fabric = list(sim.compute_ports), None
+    if ports:
+        tx, rx = seen.fabric["tx_bytes_per_second"], seen.fabric["rx_bytes_per_second"]
+        fabric = np.maximum(tx, rx)[ports].sum(axis=0)
+    ours = rollup.gpu_columns(
+        {name: values[gpu : gpu + 1] for name, values in seen.gpus.items()}, np.array([float(len(t))]), period,
+        mem_total_bytes=sim.gpu.sku.mem_bytes, power_limit_watts=sim.gpu.sku.tdp_watts,
+        nvlink_bytes_per_second=sim.gpu.nvlink, fabric=None if fabric is None else fabric[None, :],
+    )  # fmt: skip
+    theirs = roll_gpu(
+        samples(t, {name: values[gpu] for name, values in seen.gpus.items()}),
+        limits,
+        period,
+        None if fabric is None else [float(v) for v in fabric],
+    )
+    assert_same(ours, 0, theirs)
+
+
+@pytest.mark.parametrize("period", ["minute", "hour"])
+def test_fabric_and_host_columns_are_those_of_the_store(period):
+    sim, t, seen = counters("training", 60 if period == "minute" else 3600)
+    rates = np.array([port.line_rate_bytes_per_second for port in sim.ports])
+    observed = np.full(len(sim.ports), float(len(t)))
+    ours = rollup.fabric_columns(seen.fabric, observed, period, rates)
+    for number, port in enumerate(sim.ports):
+        values = {name: series[number] for name, series in seen.fabric.items()}
+        values["active"] = np.ones(len(t))
+        theirs = roll_fabric(samples(t, values), port.line_rate_bytes_per_second, period)
+        assert_same(ours, number, theirs)
+    host = rollup.host_columns({k: v[None, :] for k, v in seen.host.items()}, observed[:1], period, 2.0**40)
+    total = {"mem_total_bytes": np.full(len(t), 2.0**40)}
+    assert_same(host, 0, roll_host(samples(t, {**seen.host, **total}), period))
+
+
+VIEWS = (
+    "nodes", "gpus", "workloads", "workload_gpus", "gpu_hours", "gpu_minutes", "fabric_hours", "fabric_minutes",
+    "host_hours", "host_minutes",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def founding(tmp_path_factory):
+    path = tmp_path_factory.mktemp("simulated") / "founding.db"
+    lines = []
+    report = simulate("founding", path, days=1, seed=1, until=END + 1234, minutes_seconds=3600, progress=lines.append)
+    return path, report, lines
+
+
+def test_every_view_is_filled_and_hours_account_for_the_time(founding):
+    path, report, lines = founding
+    assert [view for view in VIEWS if not rows(path, f"SELECT count(*) FROM {view}")[0][0]] == []
+    assert len(lines) == len(report.fleet.nodes)
+    hours = rows(path, "SELECT gpu_uuid, max(ts), sum(observed_seconds) FROM gpu_hours GROUP BY gpu_uuid")
+    assert len(hours) == sum(len(node.sim.gpus) for node in report.fleet.nodes)
+    for _, newest, seconds in hours:
+        assert newest == report.end == END and 22 * 3600 < seconds <= 24 * 3600
+    sql = "SELECT energy_joules_mean * energy_joules_n, power_watts_mean * observed_seconds, duty FROM gpu_hours"
+    for energy, power, duty in rows(path, sql):
+        assert energy == pytest.approx(power, rel=0.01) and duty is not None
+
+
+def test_truth_stands_beside_the_workloads(founding):
+    path, report, _ = founding
+    truth = rows(path, "SELECT workload_id, kind, bottleneck, waste FROM truth ORDER BY 1")
+    assert [row[:1] for row in truth] == rows(path, "SELECT workload_id FROM workloads ORDER BY 1")
+    assert {row[1:] for row in truth} == {("online-inference", "hbm-bandwidth", "idle-fabric")}
+    assert len(report.truths) == len(truth)
+
+
+def test_nothing_is_overwritten(tmp_path):
+    (tmp_path / "folder").mkdir()
+    for path, file in ((tmp_path / "kept.db", "kept.db"), (tmp_path / "folder", "folder/serve-01.db")):
+        (tmp_path / file).write_bytes(b"mine")
+        with pytest.raises(UsageError, match="already exists"):
+            simulate("founding", path, days=1, until=END)
+        assert (tmp_path / file).read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(("given", "says"), [({"days": 0}, "days"), ({"seed": -1}, "negative")])
+def test_wrong_numbers_are_refused(tmp_path, given, says):
+    with pytest.raises(UsageError, match=says):
+        simulate("founding", tmp_path / "x.db", until=END, **given)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_makes_a_fleet_and_says_what(tmp_path, capsys):
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    assert list(SCENARIOS) == ["founding", "small", "fleet"]
+    assert all(f"  {name} " in str(parser.epilog) for name in SCENARIOS)
+    path = tmp_path / "d.db"
+    options = parser.parse_args(
+        ["founding", "--db", str(path), "--days", "0.25", "--until", "2025-11-21T00:30:00Z", "--minutes", "1h"]
+    )
+    assert run(options) == 0
+    said = capsys.readouterr()
+    assert "4 nodes, 32 GPUs" in said.out and "2025-11-21T00:00:00Z" in said.out
+    assert said.err == "simulating founding ...\n"
+    assert rows(path, "SELECT count(*) FROM gpu_hours") == [(6 * 32,)]
