@@ -110,28 +110,3 @@ def test_nine_tenths_of_gaps_leave_a_right_verdict_or_none(tmp_path: Path, kind:
     assert verdict.kind.confidence <= 0.95  # below a day of samples
     share = verdict.bottleneck.time_shares
     assert sum(share.values()) == pytest.approx(1.0, abs=0.01) or not share
-
-
-def _with_pipes(rows: Rows, tensor: float, dram: float) -> Rows:
-    engine = rows["gpu_util"]
-    pipes = {"sm_active": engine * 0.85, "tensor_active": engine * tensor, "dram_active": engine * dram}
-    return {**rows, **pipes, "power_watts": 100 + 450 * engine}
-
-
-def _after_another(first: Rows, second: Rows) -> Rows:
-    return {name: np.concatenate([first[name], second[name]]) for name in first}
-
-
-@pytest.mark.parametrize(("trains_hours", "serves_hours"), [(24, 48), (48, 24)])
-def test_work_that_turns_to_other_work_is_told_by_phases(tmp_path: Path, trains_hours: int, serves_hours: int) -> None:
-    rng, step = np.random.default_rng(35), 300
-    trains = _with_pipes(training(rng, trains_hours, step), 0.6, 0.3)
-    serves = _with_pipes(service(rng, serves_hours, step), 0.05, 0.75)
-    verdict = judged(tmp_path, _after_another(trains, serves), step)
-    most = "training" if trains_hours > serves_hours else "online-inference"
-    assert is_right_or_abstains(verdict, most)
-    told = [(phase.kind, round((phase.end - phase.start) / 3600)) for phase in verdict.phases]
-    # Hours that are busy for less than `busy_share_min` have no limit by which to tell them from those before.
-    assert [hours for _, hours in told] == pytest.approx([trains_hours, serves_hours], abs=6)
-    for (kind, _), true in zip(told, ("training", "online-inference"), strict=True):
-        assert kind in (true, "unknown")

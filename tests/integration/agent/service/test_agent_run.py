@@ -73,6 +73,8 @@ def test_the_views_say_what_the_scenario_says(tmp_path: Path) -> None:
     calls = read_calls(tmp_path)
     assert "nvmlDeviceGetPcieThroughput" not in calls
     assert calls["gpm.live_samples"] == 0
+    copied = skuwise("agent", "snapshot", str(tmp_path / "copy.db"), "--db", str(db), env=env, cwd=tmp_path)
+    assert copied.returncode == 0 and rows(tmp_path / "copy.db", "SELECT node FROM nodes") == [{"node": seen["node"]}]
 
 
 @pytest.mark.parametrize("seconds", ["1" + "0" * 400, "NaN", "-1", '"x"'])

@@ -106,23 +106,6 @@ def ask_or_nothing(exporter: PageServer) -> int:
         return 0
 
 
-def test_a_page_is_made_once_a_tick_however_often_it_is_asked_for() -> None:
-    made: list[int] = []
-
-    def counting(ended: Mapping[str, int]) -> Page:
-        made.append(1)
-        return page(ended)
-
-    version = [1]
-    server = PageServer(ANY, counting, version=lambda: version[0], is_healthy=lambda: True)
-    answers = {server.answer(compressed=False) for _ in range(9)}
-    assert len(answers) == len(made) == 1
-    assert gzip.decompress(server.answer(compressed=True)) == answers.pop() and len(made) == 1
-    version[0] += 1
-    server.answer(compressed=False)
-    assert len(made) == 2
-
-
 def test_a_server_that_is_stopped_at_once_ends() -> None:
     for _ in range(20):
         with serving() as exporter:

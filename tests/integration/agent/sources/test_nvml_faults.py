@@ -206,15 +206,3 @@ def test_what_failed_at_the_start_is_asked_again(tmp_path, function):
     assert last["gpm"]["gpus"][A]["nvlink_tx_bytes_per_second"] == pytest.approx(5e9)
     assert probe["nvml"]["gpus"][0]["nvlink_links"] == 4
     assert last["nvml"]["absences"] == []
-
-
-def test_a_description_that_failed_is_asked_again_and_no_interval_is_lost_by_that(tmp_path):
-    scenario = "[gpu 0]\nsm_active = 0.5\nfault.nvmlDeviceGetEnforcedPowerLimit = !999 50:ok\n"
-    steps = [["open", 0], ["probe"]]
-    for seconds in (25, 29, 35, 59, 61, 69, 91):
-        steps += [["read", seconds], ["wants"], ["probe"]]
-    answers = drive(tmp_path, scenario, steps)
-    assert answers[3::3] == [False, False, True, False, False, True, False]
-    limits = [probe["nvml"]["gpus"][0]["power_limit_watts"] for probe in answers[1::3]]
-    assert limits == [None] * 4 + [700.0] * 4
-    assert A in answers[5]["gpm"]["gpus"] and A in answers[17]["gpm"]["gpus"]

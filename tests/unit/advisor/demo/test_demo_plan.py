@@ -2,19 +2,12 @@
 
 import argparse
 import itertools
-import math
 
-import numpy as np
 import pytest
 from skuwise.advisor import demo
 from skuwise.advisor.cli.simulate import configure, run
 from skuwise.advisor.core.fleet_identity import is_simulated
-from skuwise.advisor.demo import SCENARIOS, rollup, simulate
-from skuwise.advisor.demo.seeded_rng import stream
-from skuwise.advisor.demo.writer import demand
-from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_fabric, roll_gpu, roll_host
-from skuwise.benchmarks.generators.first import plan_fleet
-from skuwise.benchmarks.generators.first.nodes import observe
+from skuwise.advisor.demo import SCENARIOS, simulate
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.stored_rows import rows
@@ -87,76 +80,6 @@ def test_a_seed_gives_one_fleet_and_another_seed_another():
 
 
 START = END - 2 * 86400
-
-
-def counters(scenario, seconds, seed=3):
-    """One node of the scenario, `seconds` before the end of its first workload's first run (or of the window)."""
-    fleet = plan_fleet(scenario, seed=seed, start=START, end=END)
-    sim = fleet.nodes[0].sim
-    placed = fleet.on(sim.node.node)
-    until = placed[0].runs[0][1] if placed else END
-    t = until - seconds + np.arange(1, seconds + 1)
-    return sim, t, observe(demand(sim, placed, t), sim, stream(seed, scenario), seconds)
-
-
-def same(ours, theirs, where):
-    if theirs is None:
-        assert math.isnan(ours), where
-    elif isinstance(theirs, list):
-        assert list(ours) == pytest.approx(theirs), where
-    else:
-        assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-5), where
-
-
-def assert_same(columns, row, expected):
-    """Every column of ours against the store's; where the store leaves one out, ours is missing too."""
-    for name in set(columns) | set(expected):
-        ours = columns[name][row] if name in columns else math.nan
-        same(ours, expected.get(name), name)
-
-
-def samples(t, values):
-    return Samples(list(t), [1.0] * len(t), {name: [float(v) for v in series] for name, series in values.items()})
-
-
-@pytest.mark.parametrize("scenario", ["training", "fine-tuning", "decode", "idle"])
-@pytest.mark.parametrize("period", ["minute", "hour"])
-def test_gpu_columns_are_those_of_the_store(scenario, period):
-    sim, t, seen = counters(scenario, 60 if period == "minute" else 3600)
-    gpu = 5
-    limits = GpuLimits(sim.gpu.sku.mem_bytes, sim.gpu.sku.tdp_watts, sim.gpu.nvlink or None)
-    ports, fabric = list(sim.compute_ports), None
-    if ports:
-        tx, rx = seen.fabric["tx_bytes_per_second"], seen.fabric["rx_bytes_per_second"]
-        fabric = np.maximum(tx, rx)[ports].sum(axis=0)
-    ours = rollup.gpu_columns(
-        {name: values[gpu : gpu + 1] for name, values in seen.gpus.items()}, np.array([float(len(t))]), period,
-        mem_total_bytes=sim.gpu.sku.mem_bytes, power_limit_watts=sim.gpu.sku.tdp_watts,
-        nvlink_bytes_per_second=sim.gpu.nvlink, fabric=None if fabric is None else fabric[None, :],
-    )  # fmt: skip
-    theirs = roll_gpu(
-        samples(t, {name: values[gpu] for name, values in seen.gpus.items()}),
-        limits,
-        period,
-        None if fabric is None else [float(v) for v in fabric],
-    )
-    assert_same(ours, 0, theirs)
-
-
-@pytest.mark.parametrize("period", ["minute", "hour"])
-def test_fabric_and_host_columns_are_those_of_the_store(period):
-    sim, t, seen = counters("training", 60 if period == "minute" else 3600)
-    rates = np.array([port.line_rate_bytes_per_second for port in sim.ports])
-    observed = np.full(len(sim.ports), float(len(t)))
-    ours = rollup.fabric_columns(seen.fabric, observed, period, rates)
-    for number, port in enumerate(sim.ports):
-        values = {name: series[number] for name, series in seen.fabric.items()}
-        values["active"] = np.ones(len(t))
-        theirs = roll_fabric(samples(t, values), port.line_rate_bytes_per_second, period)
-        assert_same(ours, number, theirs)
-    host = rollup.host_columns({k: v[None, :] for k, v in seen.host.items()}, observed[:1], period, 2.0**40)
-    total = {"mem_total_bytes": np.full(len(t), 2.0**40)}
-    assert_same(host, 0, roll_host(samples(t, {**seen.host, **total}), period))
 
 
 VIEWS = (

@@ -300,28 +300,3 @@ def test_no_more_is_said_to_be_held_than_rested(days_at_rest: int, held: bool) -
     assert ("held-idle" in made.fired(advice)) is held
     against = [n.fields["evidence"] for n in advice.notes if n.code == "finding-contradicted"]
     assert against == ([] if held else ["worked-meanwhile"])
-
-
-USED = made.fabric(util_p995=0.2, util_max=0.4)  # so that no waste of it is found
-OCI, L40S = "oci/BM.GPU.H100.8", "oci/BM.GPU.L40S.4"
-
-
-@pytest.mark.parametrize("nvlink", [0.3, 0.0])
-def test_work_over_nvlink_does_not_move_to_pcie_however_cheap(nvlink):
-    parallel = workload("chat", ("n1",), node_sku=OCI, features={"mem_flat": 0.0, "cpu": 0.02})
-    use = usage(parallel, u_c=0.10, u_m=0.05, u_n=nvlink, g=0.95, memory=0.3)
-    here = node("n1", OCI, provider="oci", region="global", fabric=USED)
-    advice = advice_of(verdicts([here], [parallel], uses=[use]), prices=(made.price_of(L40S, 1.0, region="global"),))
-    why = [j.reason.text for r in advice.recommendations for j in r.rejected if "L40S" in j.sku]
-    # Without traffic it is weighed like any other.
-    assert any("only by PCIe" in reason for reason in why) == (nvlink > 0)
-    open_ = [r for r in advice.recommendations if r.target.gpu_sku == "L40S" and not r.blocked_by]
-    assert not (nvlink and open_)
-
-
-def test_training_across_nodes_keeps_its_fabric_however_cheap_the_node_without():
-    both = workload("pretrain", ("n1", "n2"), kind="training", features={"mem_flat": 0.0, "cpu": 0.02})
-    use = usage(both, u_c=0.7, u_m=0.4, u_n=0.3, u_i=0.3, g=0.97, label="compute")
-    nodes = [node(name, fabric=USED) for name in ("n1", "n2")]
-    advice = advice_of(verdicts(nodes, [both], uses=[use]), prices=(made.price_of(PLAIN, 1.0),))
-    assert not [r for r in made.ways(advice, "move-sku") if r.target.node_sku == PLAIN and not r.blocked_by]

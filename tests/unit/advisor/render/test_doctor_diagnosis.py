@@ -23,7 +23,6 @@ from skuwise.advisor.views.document.page_options import PageOptions
 from skuwise.rules.base.sanitize import INVISIBLE
 from skuwise.rules.catalog.hour_prices import HourPrices
 from skuwise.tests.support.doctor_fleets import ALL_COLUMNS, Fleet, diagnosed, diagnosed_frame
-from skuwise.tests.support.frame_builder import FREE, FrameBuilder
 from skuwise.tests.support.partly_observed import advice, dark
 from skuwise.tests.support.rulebooks import rulebook
 from skuwise.tests.support.schemas import validate
@@ -114,21 +113,6 @@ def test_gaps_name_the_cause_and_the_nodes(partly: Diagnosis) -> None:
     assert ("too-little-data", ("n3",)) in by_code
     assert measure(partly, "power").having == 22 and measure(partly, "power").of == 32
     assert ("no-power", ("n2",)) not in by_code
-
-
-def test_nobody_asks_for_links_that_a_gpu_cannot_have() -> None:
-    b = FrameBuilder()
-    (uuid,) = b.node("n1", 1)
-    b.gpus += [
-        b.gpus[0] | {"gpu_uuid": f"MIG-{n}", "kind": "mig", "parent_uuid": uuid, "mig_profile": "3g.40gb"}
-        for n in (1, 2)
-    ]
-    for n in (1, 2):
-        b.use({name: value for name, value in FREE.items() if "_bytes_per_second" not in name}, "n1", f"MIG-{n}")
-    found = diagnosed_frame(b.frame(), BOOK)
-    assert (measure(found, "nvlink").of, measure(found, "pcie").of, measure(found, "sm_active").having) == (0, 0, 1)
-    assert not {"no-nvlink", "no-pcie"} & {gap.code for gap in found.gaps}
-    assert found.mig_instances == 2 and "MIG: 2 instances on 1 of 1 node." in render_diagnosis_text(found)
 
 
 def test_notes_of_the_reader_are_shown_but_for_those_that_a_gap_says() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from skuwise.agent.jobs.attribution import NodeAttribution
 from skuwise.agent.jobs.scheduler_claims import Devices
-from skuwise.agent.jobs.slurm_conf import Gres, Resolution, SlurmConfReader, read_gres, resolve, without_contradiction
+from skuwise.agent.jobs.slurm_conf import Gres, Resolution, SlurmConfReader, read_gres, resolve
 from skuwise.agent.model import Gpu, GpuProcess, Workload, WorkloadUse
 from skuwise.tests.support.sysfs_trees import Procfs, put
 from skuwise.tests.unit.agent.jobs.test_attribution import attribution
@@ -240,16 +240,6 @@ def test_what_a_job_was_given(given: Sequence[str], settings: Gres, gpus: Sequen
         assert found == Resolution(tuple(f"GPU-{index}" for index in uuids))
     else:
         assert found.gpu_uuids == () and found.unknown and any(one in found.why for one in uuids.split("|"))
-
-
-def test_a_job_that_works_on_what_it_was_not_given_is_a_contradiction() -> None:
-    devices = Devices(GPUS)
-    found = resolve(("0", "1"), gres(4, 5, 6, 7), devices, NOWHERE)
-    assert without_contradiction(found, devices, {"GPU-5"}) == found
-    against = without_contradiction(found, devices, {"GPU-0", "GPU-4"})
-    assert against == Resolution(contradiction="GPU 4, 5 by Slurm's settings, but it works on GPU 0")
-    whole = Resolution(("GPU-0",))
-    assert without_contradiction(whole, Devices(MIG), {"MIG-a"}) == whole
 
 
 def test_instances_are_named_by_their_capabilities(tmp_path: Path) -> None:

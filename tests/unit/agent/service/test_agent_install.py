@@ -5,7 +5,6 @@ import json
 import os
 import re
 import socket
-import sqlite3
 import sys
 from collections.abc import Callable
 from itertools import pairwise
@@ -162,24 +161,6 @@ def test_doctor_names_each_cause_with_its_remedy(agent: Run) -> None:
     assert all(line["detail"] and line["remedy"] for line in lines if line["status"] == "absent")
     assert any(line["source"] == "infiniband" and line["status"] == "read" for line in lines)
     assert "Remedy:" in agent("doctor")[1]
-
-
-def test_run_stores_what_can_be_read(agent: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> NoReturn:
-        raise SkuwiseError("No socket here.", "None.")
-
-    monkeypatch.setattr("skuwise.agent.service.daemon.ControlServer", refuse)
-    monkeypatch.setattr("skuwise.agent.service.daemon.roll_last", lambda *_: None)
-    status, _, err = agent("run", "--interval", "0.1s", "--duration", "0.5s")
-    assert status == 0 and "no GPU can be read" in err and "stopped after 5 ticks" in err
-    with sqlite3.connect(tmp_path / "node.db") as connection:
-        assert connection.execute("SELECT count(*) FROM host_samples").fetchone() == (5,)
-        assert connection.execute("SELECT node FROM nodes").fetchone() == ("gpu-node-17",)
-        ports = connection.execute("SELECT DISTINCT device FROM fabric_samples").fetchall()
-        reasons = {reason for (reason,) in connection.execute("SELECT reason FROM absences")}
-    assert ("mlx5_0",) in ports and "no-driver" in reasons
-    status, _, err = agent("snapshot", str(tmp_path / "copy.db"), reads=False)
-    assert status == 0 and (tmp_path / "copy.db").exists(), err
 
 
 def test_where_no_agent_runs_its_commands_say_so(agent: Run, monkeypatch: pytest.MonkeyPatch) -> None:

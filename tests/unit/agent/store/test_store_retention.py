@@ -81,18 +81,6 @@ def test_samples_that_are_not_rolled_up_wait_but_not_for_ever(path: Path) -> Non
     writer.close()
 
 
-def test_a_clock_far_ahead_is_believed_after_six_hours_of_data(path: Path) -> None:
-    writer, node = begin(path)
-    node.put_ticks(tick(T0 + 600 * i, seconds=600.0) for i in range(1, 100))
-    for hours, kept in ((3, 16), (8, 0)):
-        node.put_ticks(tick(T0 + 400 * DAY + 600 * i, seconds=600.0) for i in range(1, 6 * hours + 1))
-        now = T0 + 400 * DAY + 3600 * hours + 1000
-        RollupJob(path).run(now)
-        job(path).run(now)
-        assert rows(path, "SELECT count(*) FROM gpu_minutes WHERE ts <= ?", (T0 + 10_000,)) == [(kept,)]
-    writer.close()
-
-
 def test_the_size_holds_and_says_what_it_cost(path: Path) -> None:
     limits = Limits(max_bytes=900_000)
     writer, node = begin(path)
