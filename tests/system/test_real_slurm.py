@@ -13,9 +13,18 @@ from pathlib import Path
 
 import pytest
 from skuwise.tests.system.machine import skip_without
-from skuwise.tests.system.slurm_cases import Runner, Seen, ask_doctor, collect, meet_faults
+from skuwise.tests.system.slurm_cases import (
+    COLUMNS,
+    RECORDED,
+    Runner,
+    Seen,
+    ask_doctor,
+    collect,
+    lines_of,
+    meet_faults,
+    table,
+)
 from skuwise.tests.system.slurm_machine import USERS, Layout, booted, slurm_root
-from skuwise.tests.system.slurm_table import COLUMNS, RECORDED, lines_of, table
 
 pytestmark = [pytest.mark.system]
 

@@ -112,16 +112,6 @@ def test_where_the_number_is_unknown_it_counts_alone_and_long_times_are_minutes(
     assert shown(stream)[1:3] == ["reading: 40 measures", "reading: 1 of 11 measures, 9 %, 10 min left"]
 
 
-def test_a_closed_stream_does_not_stop_the_work() -> None:
-    stream = Terminal()
-    with Progress("reading", "nodes", stream=stream, live=True, clock=Clock()) as progress:
-        stream.close()
-        progress.step(1, 1)
-        progress.stage("evaluating")
-        reached = True
-    assert reached
-
-
 def test_the_line_is_removed_where_the_work_fails_and_a_name_from_outside_has_no_effect() -> None:
     stream = Terminal()
     hostile = Progress("reading \x1b[31mred\n", "nodes", stream=stream, live=True, clock=Clock())

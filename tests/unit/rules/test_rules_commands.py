@@ -11,7 +11,7 @@ import pytest
 from skuwise.__main__ import COMMANDS, main
 from skuwise.rules.base.command_registry import configure_command
 from skuwise.rules.base.errors import UsageError
-from skuwise.rules.base.own_command import command_words, install_command, origin, wanted_by
+from skuwise.rules.base.own_command import command_words, install_command
 from skuwise.rules.catalog.fabric_premium import twins_without_fabric
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.rulebooks import rules_folder
@@ -138,16 +138,6 @@ def test_what_the_catalog_lacks_is_said_with_a_remedy(capsys, arguments, part):
         skus(capsys, *arguments)
 
 
-REQUIRES = [
-    "psutil>=6",
-    'numpy>=1.26; extra == "advisor"',
-    'pandas>=2.2; extra == "advisor"',
-    'skuwise[advisor]; extra == "tui"',
-    'textual>=8; extra == "tui"',
-    'skuwise[advisor,tui]; extra == "all"',
-]
-
-
 def installed(folder: Path) -> Path:
     program = folder / "bin/skuwise"
     program.parent.mkdir(parents=True)
@@ -174,23 +164,3 @@ def test_an_extra_comes_from_the_checkout_that_was_installed() -> None:
     assert Path(words[0]).resolve() == Path(sys.executable).resolve() and words[1:4] == ["-m", "pip", "install"]
     folder, _, extra = words[-1].partition("[")
     assert (Path(folder) / "pyproject.toml").is_file() and extra == "tui]"
-
-
-@pytest.mark.parametrize(
-    "record", [None, "", "no JSON", "[]", '{"url": 3}', '{"url": "file:///nowhere", "dir_info": {}}', '{"dir_info": 0}']
-)
-def test_a_record_of_a_checkout_that_is_gone_or_of_none(record: str | None) -> None:
-    assert origin(record) == (None, False)
-
-
-@pytest.mark.parametrize(
-    ("extra", "packages"),
-    [
-        ("advisor", ["numpy>=1.26", "pandas>=2.2"]),
-        ("tui", ["numpy>=1.26", "pandas>=2.2", "textual>=8"]),
-        ("all", ["numpy>=1.26", "pandas>=2.2", "textual>=8"]),
-        ("kubernetes", []),
-    ],
-)
-def test_the_packages_of_an_extra(extra: str, packages: list[str]) -> None:
-    assert wanted_by(extra, REQUIRES) == packages

@@ -128,22 +128,6 @@ def test_a_tick_allocates_nothing_and_asks_nothing_that_blocks(tmp_path):
     assert calls["nvmlDeviceGetComputeRunningProcesses_v3"] == 8 * (1 + 4)  # the probe, and seconds 2, 12, 22, 32
 
 
-def test_the_gpus_can_be_let_go_and_taken_up_again(tmp_path):
-    scenario = "[gpu 0]\nsm_active = 0.5\n[gpu 1]\ngpm = no"
-    steps = [["open", 0], ["probe"], ["read", 1], ["read", 2], ["close"], ["close"], ["live"], ["read", 3]]
-    steps += [["open", 4], ["probe"], ["read", 5], ["read", 6], ["live"]]
-    answers = drive(tmp_path, scenario, steps)
-    assert answers[6] == 0
-    assert answers[7]["gpm"] == {"gpus": {}, "processes": None, "absences": [["source", "gpm", "*", "released"]]}
-    assert answers[8] is None
-    assert set(_absent(answers[10]["gpm"], A).values()) == {"first-reading", "no-nvlink"}
-    assert _absent(answers[10]["nvml"], A) == {"energy_joules": "first-reading"}
-    assert _absent(answers[10]["nvlink"], B)["pcie_tx_bytes_per_second"] == "first-reading"
-    assert answers[11]["gpm"]["gpus"][A]["sm_active"] == pytest.approx(0.5)
-    assert answers[12] == 2
-    assert read_calls(tmp_path)["nvmlShutdown"] == 1
-
-
 @pytest.mark.parametrize(("entry_bytes", "count"), [(24, 3), (24, 62), (32, 1), (32, 3), (32, 62), (32, 200)])
 def test_every_process_is_listed_whatever_the_size_of_the_drivers_entries(tmp_path, entry_bytes, count):
     processes = "".join(f"process = {100 + n} {n}000000\n" for n in range(count - 1)) + "process = 99 -\n"

@@ -1,16 +1,23 @@
-"""The model of kinds and its shapes: read strictly, made reproducibly, clear where so; what an abstention names."""
+"""Kinds: the model and its shapes, what names, owners and engines say, and what bad or thin data do to a verdict."""
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.advisor.classify.kinds.clues import Clue
+from skuwise.advisor.classify.judge import judge
+from skuwise.advisor.classify.kinds.clues import Clue, metadata_clues
 from skuwise.advisor.classify.kinds.kinds import judge_kind, settled_by
 from skuwise.advisor.classify.kinds.shapes import PROBE, SHAPES, Shape, fingerprint, levels
+from skuwise.advisor.classify.workloads.engine_facts import EngineFacts, engine_facts
+from skuwise.advisor.classify.workloads.session import Session
 from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.core.verdict_types import Scheduled, WorkloadVerdict
 from skuwise.benchmarks.fit import train_kinds as trainer
 from skuwise.benchmarks.fit.real_series import read_rows
 from skuwise.rules.base.errors import RulesError
@@ -18,6 +25,8 @@ from skuwise.rules.base.yaml_loader import packaged_rules
 from skuwise.rules.models.kind_model import FILE, KindModel, load_kind_model
 from skuwise.rules.policy.labels import WORKING_KINDS
 from skuwise.rules.policy.thresholds import load_kind_thresholds
+from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, TRAINING, FrameBuilder
+from skuwise.tests.support.judged_alone import alone
 from skuwise.tests.support.rulebooks import rulebook
 
 NAMES = [shape.name for shape in SHAPES]
@@ -168,3 +177,241 @@ def test_an_abstention_says_what_would_settle_it_and_a_verdict_does_not() -> Non
     strong = (Clue({"training": 6.0}, CodedText("owner-kind", "Its owner trains.", {})),)
     sure = judge_kind(strong, features, load_kind_thresholds(), model(periodic=2.0))
     assert sure.label == "training" and not [one for one in sure.evidence if one.code.startswith("settled-by")]
+
+
+BUSY = EngineFacts(("vllm",), 20.0, 400.0, 120.0, 3.0, 0.5, 0.42, has_counted=True)
+PRIORS = rulebook().kind_priors
+
+
+def session(name: str = "acme", *, hours: float = 48.0, **told: object) -> Session:
+    """A workload of which nothing is said but this; fields of `Scheduled` go there."""
+    own = {one: told.pop(one) for one in list(told) if one in Scheduled.__dataclass_fields__}
+    base = Session(
+        "w", "s", name, "kubernetes", None, None, None, None, None, None, (("n", "g"),), ("n",), 0.0, 1.0, 0.0, 1.0,
+        "allocation", False, 1.0, hours, scheduled=Scheduled(**own),  # type: ignore[arg-type]
+    )  # fmt: skip
+    return replace(base, **told)  # type: ignore[arg-type]
+
+
+def clues(one: Session, features: Mapping[str, float] = {}, engine: EngineFacts | None = None) -> list[Clue]:
+    return list(metadata_clues(one, features, engine, PRIORS))
+
+
+def scores(found: list[Clue]) -> dict[str, float]:
+    out: dict[str, float] = {}
+    for clue in found:
+        for kind, weight in clue.weights.items():
+            out[kind] = out.get(kind, 0.0) + weight
+    return out
+
+
+def lead(found: list[Clue], kind: str, other: str) -> float:
+    return scores(found).get(kind, 0.0) - scores(found).get(other, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "label", "other"),
+    [
+        *((kind, "online-inference", "interactive") for kind in (
+            "Deployment", "Rollout", "LeaderWorkerSet", "InferenceService", "RayService", "Revision", "NIMService",
+            "SeldonDeployment", "DynamoGraphDeployment",
+        )),
+        *((kind, "training", "online-inference") for kind in (
+            "PyTorchJob", "TrainJob", "MPIJob", "JobSet", "Job", "RayJob",
+        )),
+        ("Notebook", "interactive", "online-inference"),
+        ("Workspace", "interactive", "online-inference"),
+        ("CronJob", "batch-inference", "interactive"),
+        ("SparkApplication", "batch-inference", "interactive"),
+    ],
+)  # fmt: skip
+def test_what_owns_the_pods_says_what_they_are_for(kind: str, label: str, other: str) -> None:
+    assert lead(clues(session(controller_kind=kind)), label, other) >= 1.5
+
+
+@pytest.mark.parametrize("kind", ["RayCluster", "DaemonSet", "<b>\x1b[31m", "../Deployment"])
+def test_what_runs_anything_says_nothing(kind: str) -> None:
+    assert clues(session(controller_kind=kind)) == []
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        session(controller_kind="Deployment", image="quay.io/jupyter/pytorch-notebook:1"),
+        session("jupyter-ann", controller_kind="StatefulSet"),
+        session("jupyter-ann", controller_kind="Pod"),
+        session(controller_kind="StatefulSet", image="acme/kubeflow-notebook-pytorch"),
+        session("sys/dashboard/sys/jupyter", scheduler="slurm", partition="gpu"),
+        session("interactive", scheduler="slurm", partition="debug"),
+        session("bash", scheduler="slurm", partition="batch"),
+    ],
+)
+def test_what_people_sit_in_front_of_is_interactive(one: Session) -> None:
+    found = clues(one)
+    assert all(lead(found, "interactive", kind) >= 1.2 for kind in ("online-inference", "training", "batch-inference"))
+
+
+def test_partitions_qos_and_namespaces_speak_a_little() -> None:
+    serves = clues(session("acme", scheduler="slurm", partition="inference-a100"))
+    assert lead(serves, "online-inference", "interactive") >= 1
+    assert scores(clues(session("acme", scheduler="slurm", qos="scavenger")))["online-inference"] < 0
+    assert scores(clues(session(namespace="jupyterhub")))["interactive"] == 1.0
+
+
+def test_framework_image_and_name_tell_of_one_program_once() -> None:
+    every = session("vllm-chat", framework="vllm", image="vllm/vllm-openai:v1", command="vllm x")
+    assert [clue.reason.code for clue in clues(every)] == ["framework"]
+    assert [clue.reason.code for clue in clues(replace(every, framework=None))] == ["image"]
+
+
+def test_images_with_hostile_names_say_nothing_harmful() -> None:
+    hostile = "\x1b]0;vllm\x07\u202e<script>{x}/vllm"
+    (clue,) = clues(session(image=hostile))
+    assert clue.reason.code == "image" and clue.reason.text.isprintable() and "\x1b" not in str(clue.reason.fields)
+    assert clues(session(image="acme/app:vllm-openai")) == [] and clues(session(image="/" * 5000 + "@" * 5000)) == []
+
+
+def test_a_server_that_counted_requests_serves_whoever_owns_it() -> None:
+    found = clues(session(controller_kind="Job"), {}, BUSY)
+    assert found[0].reason.code == "engine-serves"
+    assert all(lead(found, "online-inference", kind) >= 1.5 for kind in ("training", "batch-inference", "interactive"))
+    assert "120.0 tokens/s generated" in found[0].reason.text and "0.5 waiting" in found[0].reason.text
+    assert "KV cache 42 % full" in found[0].reason.text
+
+
+STEPS = {"period_share": 0.8, "nvlink_utilization": 0.3, "nodes": 4.0, "fabric_utilization": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("owner", "features", "code"),
+    [
+        ("PyTorchJob", {}, "engine-within-training"),
+        ("RayCluster", STEPS, "engine-within-training"),
+        (None, STEPS, "engine-within-training"),
+        (None, {"period_share": 0.8}, "engine-serves"),
+        (None, {"period_share": 0.8, "fabric_utilization": 0.2}, "engine-serves"),
+        ("Deployment", STEPS, "engine-serves"),
+        ("InferenceService", STEPS, "engine-serves"),
+    ],
+)
+def test_an_engine_inside_a_trainer_decides_nothing(owner: str | None, features: dict[str, float], code: str) -> None:
+    found = clues(session(controller_kind=owner), features, BUSY)
+    assert found[0].reason.code == code and any(found[0].weights.values()) == (code == "engine-serves")
+
+
+def _told(**columns: object) -> pd.DataFrame:
+    row = {
+        "node": "n1", "workload_id": "w", "engine": "vllm", "kv_percent": 40.0, "samples": 10.0, "preemptions": 0.0,
+        "seconds": 3600.0, "generated_tokens": 7200.0,
+    }  # fmt: skip
+    return pd.DataFrame([{**row, **columns}])
+
+
+def test_facts_of_engines_are_summed_and_what_is_missing_is_not_zero() -> None:
+    one = engine_facts(_told())["w"]
+    assert (one.generated_tokens_per_second, one.prompt_tokens_per_second, one.running) == (2.0, None, None)
+    assert one.has_counted is True and engine_facts(_told(generated_tokens=None))["w"].has_counted is None
+    assert engine_facts(_told(generated_tokens=0.0, running_max=0.0))["w"].has_counted is False
+    assert engine_facts(_told(kv_percent=400.0))["w"].kv_cache is None and engine_facts(_told(seconds=0.0)) == {}
+    assert engine_facts(pd.DataFrame()) == {}
+
+
+def _judged(shape: Mapping[str, float], serving: pd.DataFrame | None = None, **work: object) -> WorkloadVerdict:
+    builder = FrameBuilder(hours=60)
+    uuids = builder.node("n1", gpus=8)
+    for uuid in uuids:
+        builder.use(shape, "n1", uuid)
+    builder.work("w", [("n1", uuid) for uuid in uuids])
+    builder.workloads[0] |= work
+    frame: Frame = builder.frame()
+    if serving is not None:
+        frame = replace(frame, serving=serving)
+    return judge(frame, rulebook()).workloads[0]
+
+
+def test_light_serving_with_an_engines_series_is_serving_though_it_rests() -> None:
+    rest = {**DECODE, "gpu_util": 0.01, "sm_active": 0.01, "dram_active": 0.01, "tensor_active": 0.0, "duty": 0.01,
+            "power_watts": 110.0, "mem_used_bytes": 73.6 * GIB}  # fmt: skip
+    assert _judged(rest, controller_kind="Job").kind.label == "idle"
+    told = _judged(rest, _told(running_max=2.0), controller_kind="Job")
+    assert told.kind.label == "online-inference" and told.kind.confidence >= 0.8
+
+
+_PROFILED = ("sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp64_active", "fp32_active")
+_LINKS = ("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second")
+_FAST = ("duty", "period_seconds", "period_strength", "sm_active_cv")
+
+
+def _confident(verdict: WorkloadVerdict, label: str) -> float:
+    """Confidence in a label, whether it was given or is an alternative."""
+    if verdict.kind.label == label:
+        return verdict.kind.confidence
+    return next((a.confidence for a in verdict.kind.alternatives if a.label == label), 0.0)
+
+
+@pytest.mark.parametrize("lost", [("sm_active", "sm_occupancy"), _LINKS, (*_PROFILED, *_LINKS, *_FAST)])
+@pytest.mark.parametrize(("values", "label"), [(TRAINING, "training"), (DECODE, "online-inference")])
+def test_missing_metrics_never_make_another_kind(
+    values: Mapping[str, float], label: str, lost: tuple[str, ...]
+) -> None:
+    verdict = alone({name: value for name, value in values.items() if name not in lost}, gpus=2, hours=72)
+    # By use, memory and power alone, two GPUs that work all the time are a training more often than not.
+    assert verdict.kind.label in (label, "unknown") or (lost[0] in _PROFILED and verdict.kind.confidence < 0.7)
+    assert _confident(verdict, label) > 0.1
+
+
+def test_nothing_measured_and_nothing_said_is_unknown() -> None:
+    verdict = alone({"mem_used_bytes": 40 * GIB}, gpus=1)
+    assert (verdict.kind.label, verdict.kind.confidence) == ("unknown", 0.0)
+    assert verdict.kind.evidence[0].code == "activity-not-measured"
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.3])
+def test_serving_that_is_lightly_loaded_is_not_idle(share: float) -> None:
+    light = {name: value * share for name, value in DECODE.items()} | {
+        "mem_used_bytes": 73.6 * GIB, "power_watts": 110.0, "sm_clock_hertz": 1.98e9, "duty": share,
+    }  # fmt: skip
+    verdict = alone(light, hours=96, gpus=1, gpu_util_p95=0.9, gpu_util_max=1.0)
+    assert verdict.kind.label != "idle" and _confident(verdict, "idle") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("share", "engine", "idle"),
+    [(0.0, 0.006, True), (0.2, 0.006, True), (0.3, 0.006, False), (0.6, 0.006, False), (1.0, 0.006, False),
+     (1.0, 0.004, True)],  # a replica on standby that answers probes
+)  # fmt: skip
+def test_light_use_in_many_hours_is_not_idle(share: float, engine: float, idle: bool) -> None:
+    """A mean and a percentile of an hour hide a moment's work; that it comes in many hours shows that it is used."""
+    features = {
+        "engine_active": engine, "hbm_utilization": 0.002, "idle_share": 0.99, "active_share": share, "hours": 72.0,
+        "elapsed_hours": 72.0, "gpus": 1.0, "nodes": 1.0, "resolution_seconds": 60.0, "mem_level": 0.5,
+    }  # fmt: skip
+    book = rulebook()
+    verdict = judge_kind((), features, book.kinds, book.kind_model)
+    assert (verdict.label == "idle") is idle
+    if not idle:
+        assert all(other.label != "idle" for other in verdict.alternatives)
+
+
+def test_what_stood_idle_is_idle_whatever_its_name_and_the_name_is_kept() -> None:
+    held = {**FREE, "mem_used_bytes": 73.6 * GIB, "power_watts": 110.0, "duty": 0.0}
+    verdict = alone(held, gpus=1, work={"framework": "vllm", "command": "vllm serve m"})
+    assert verdict.kind.label == "idle" and verdict.kind.evidence[0].code == "stood-idle-and-held"
+    assert any("serving engine" in sentence.text for sentence in verdict.kind.evidence) or verdict.kind.alternatives
+
+
+@pytest.mark.parametrize(
+    ("command", "label"),
+    [
+        ("torchrun --nproc-per-node=8 pretrain.py", "training"),
+        ("accelerate launch lora_finetune.py", "fine-tuning"),
+        ("python3 -m sglang.launch_server", "online-inference"),
+        ("python3 -m vllm.entrypoints.openai.run_batch -i in.jsonl", "batch-inference"),
+        ("python embed_offline.py", "batch-inference"),
+        ("jupyter-lab --no-browser", "interactive"),
+    ],
+)
+def test_a_name_decides_where_the_shape_says_little(command: str, label: str) -> None:
+    plain = {"gpu_util": 0.6, "power_watts": 300.0}
+    said, unsaid = (alone(plain, hours=5, gpus=1, work={"command": c}) for c in (command, "python main.py"))
+    assert _confident(said, label) > _confident(unsaid, label) and said.kind.label in (label, "unknown")
