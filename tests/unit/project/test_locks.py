@@ -57,12 +57,6 @@ def test_what_the_project_asks_for_is_locked_at_a_version_that_it_takes(name: st
     assert found.keys() <= known | {"skuwise"} | {one for one, package in found.items() if package.wanted_by}
 
 
-def test_the_build_backend_is_locked_wherever_a_wheel_is_made() -> None:
-    (backend,) = map(Requirement, PROJECT["build-system"]["requires"])
-    for name in ("build", "dev", "standalone"):
-        assert backend.specifier.contains(lock(name)[backend.name].version), name
-
-
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "dev"])
 def test_a_version_is_the_same_in_every_lock(name: str) -> None:
     dev = lock("dev")

@@ -162,12 +162,6 @@ def test_the_observed_fabric_premium_lies_in_its_prior():
     assert premiums["fabric-added"].low <= dear.usd_per_hour / plain.usd_per_hour - 1 <= premiums["fabric-added"].high
 
 
-def test_a_premium_out_of_order_is_refused(tmp_path):
-    text = "premiums:\n  fabric-added: {low: 0.2, likely: 0.1, high: 0.3, basis: assumed, text: t, as_of: 2026-01-01}\n"
-    with pytest.raises(RulesError, match="out of order"):
-        load_premiums(rules_folder(tmp_path, {"premiums.yaml": text}))
-
-
 LIBRARY = load_gpus()
 
 ENTRY = """

@@ -105,20 +105,11 @@ def fleet() -> Cluster:
     # Gangs on four nodes.
     for n in range(4):
         own.pod(f"llama-worker-{n}", f"u-py-{n}", ("PyTorchJob", "llama"), start=2, end=9)
-        own.owner("Job", f"bench-workers-{n}", ("JobSet", "bench"), end=8)
-        own.pod(f"bench-workers-{n}-0-{'bcdf'[n]}xkzq", f"u-js-{n}", ("Job", f"bench-workers-{n}"), start=1, end=6)
         own.pod(f"sim-{n}-{'bcdf'[n]}7klm", f"u-ix-{n}", ("Job", "sim"), start=3, end=5)
-        ray = "tune-raycluster-x4k2b"
-        own.pod(f"{ray}-worker-gpu-{'bcdf'[n]}4z9t", f"u-ray-{n}", ("RayCluster", ray), start=4)
     own.owner("Job", "sim", None, end=6)
     # The same PyTorchJob again, on the same names.
     for n in range(4):
         own.pod(f"llama-worker-{n}", f"u-py2-{n}", ("PyTorchJob", "llama"), start=9 + (n + 1) / 60, end=12)
-    # Two groups of a LeaderWorkerSet: the leaders' StatefulSet, and one of workers for each group.
-    for group in range(2):
-        own.pod(f"big-{group}", f"u-lws-{group}-0", ("StatefulSet", "big"))
-        for worker in (1, 2):
-            own.pod(f"big-{group}-{worker}", f"u-lws-{group}-{worker}", ("StatefulSet", f"big-{group}"))
     # A StatefulSet's pod that was made anew on the same GPU.
     own.pod("store-0", "u-store-a", ("StatefulSet", "store"), end=13.25, gpu="GPU-store")
     own.pod("store-0", "u-store-b", ("StatefulSet", "store"), start=13.25, gpu="GPU-store")
@@ -170,9 +161,7 @@ def test_a_rolling_update_is_one_series_of_replicas(frame: Frame) -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "gang", "oldest", "nodes"),
     [
-        ("bench", "JobSet", "bench", "u-js-0", 4),
         ("sim", "Job", "sim", "u-ix-0", 4),
-        ("tune", "RayCluster", "tune-raycluster-x4k2b", "u-ray-0", 4),
         ("solve", None, "solve", "u-kueue-0", 2),  # a pod group of Kueue
     ],
 )
@@ -217,4 +206,4 @@ def test_doctor_counts_the_workloads_whose_owner_is_known(frame: Frame) -> None:
 
 def test_no_use_is_lost_and_none_counts_twice(frame: Frame) -> None:
     hours = (frame.uses["ts_end"] - frame.uses["ts_start"]).sum() / 3600
-    assert hours == pytest.approx(6 * 12 + 4 * (7 + 5 + 2 + 20 + 3) - 10 / 60 + 11 * 24, rel=0.01)
+    assert hours == pytest.approx(6 * 12 + 4 * (7 + 2 + 3) - 10 / 60 + 5 * 24, rel=0.01)
