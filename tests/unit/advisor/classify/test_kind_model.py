@@ -366,15 +366,6 @@ def test_nothing_measured_and_nothing_said_is_unknown() -> None:
     assert verdict.kind.evidence[0].code == "activity-not-measured"
 
 
-@pytest.mark.parametrize("share", [0.02, 0.1, 0.3])
-def test_serving_that_is_lightly_loaded_is_not_idle(share: float) -> None:
-    light = {name: value * share for name, value in DECODE.items()} | {
-        "mem_used_bytes": 73.6 * GIB, "power_watts": 110.0, "sm_clock_hertz": 1.98e9, "duty": share,
-    }  # fmt: skip
-    verdict = alone(light, hours=96, gpus=1, gpu_util_p95=0.9, gpu_util_max=1.0)
-    assert verdict.kind.label != "idle" and _confident(verdict, "idle") == 0.0
-
-
 @pytest.mark.parametrize(
     ("share", "engine", "idle"),
     [(0.0, 0.006, True), (0.2, 0.006, True), (0.3, 0.006, False), (0.6, 0.006, False), (1.0, 0.006, False),

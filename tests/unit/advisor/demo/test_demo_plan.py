@@ -9,7 +9,6 @@ from skuwise.advisor.cli.simulate import configure, run
 from skuwise.advisor.core.fleet_identity import is_simulated
 from skuwise.advisor.demo import SCENARIOS, simulate
 from skuwise.rules.base.errors import UsageError
-from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.stored_rows import rows
 
 END = 1_763_683_200.0
@@ -59,17 +58,6 @@ def test_the_small_fleet_holds_the_commonest_kinds_and_a_partner_for_a_swap():
     silent = {places[n] for p in fleet.placed if "idle-fabric" in p.truth.waste for n in p.nodes}
     starved = {places[n] for p in fleet.placed if p.truth.bottleneck == "network" and p.truth.waste for n in p.nodes}
     assert starved & silent == {("azure", "eastus")}
-
-
-def test_the_fleet_has_sixty_nodes_of_all_sorts_from_the_catalog():
-    catalog, fleet = load_catalog(), demo.plan_fleet("fleet", seed=0, **WINDOW)
-    assert len({n.sim.node.node for n in fleet.nodes}) == len(fleet.nodes) == 60
-    assert len({n.sim.sku.name for n in fleet.nodes}) == 16
-    for node in fleet.nodes:
-        sku, gpu = node.sim.sku, node.sim.gpus[0]
-        assert len(node.sim.gpus) == sku.gpu_count and gpu.mem_total_bytes == catalog.gpus[sku.gpu].mem_bytes
-        assert catalog.gpu(gpu.name) == catalog.gpus[sku.gpu]  # the driver's name leads to the same SKU
-    assert {p.truth.kind for p in fleet.placed} == {"training", "fine-tuning", "online-inference", "idle"}
 
 
 def test_a_seed_gives_one_fleet_and_another_seed_another():
