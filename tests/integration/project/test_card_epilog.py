@@ -1,5 +1,7 @@
 """deploy/slurm/epilog-slurmctld.sh, with stand-ins for squeue, scontrol and skuwise: hostile values, exit 0."""
 
+from __future__ import annotations
+
 import shutil
 import subprocess
 from pathlib import Path
