@@ -1,7 +1,5 @@
 """What holds for every test: nobody's own files count, and `make test` always draws the same cases."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What the hardware tests share: the GPU or the reason there is none, one watched run per workload."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -11,8 +9,7 @@ from skuwise.agent.model import Gpu
 from skuwise.rules.base.errors import NothingToDo
 from skuwise.rules.catalog.gpu_files import load_gpus
 from skuwise.rules.catalog.types import GpuSku
-from skuwise.tests.hardware import nvml_device
-from skuwise.tests.hardware.watched import Watch, Watched, watch_work
+from skuwise.tests.hardware.watched import Watch, Watched, no_gpu_reason, watch_work
 
 # Variables of the test run, not of skuwise, whose own prefix they must not carry.
 PYTHON, SECONDS = "HARDWARE_PYTHON", "HARDWARE_SECONDS"
@@ -20,7 +17,7 @@ PYTHON, SECONDS = "HARDWARE_PYTHON", "HARDWARE_SECONDS"
 
 @pytest.fixture(scope="session")
 def no_gpu() -> str | None:
-    return nvml_device.no_gpu_reason()
+    return no_gpu_reason()
 
 
 @pytest.fixture(autouse=True)

@@ -1,19 +1,183 @@
-"""One workload as the agent saw it: run while the agent samples, then read from the agent's database."""
+"""The experiment behind the tests: work runs while the agent samples, and NVML is asked directly beside it."""
 
-from __future__ import annotations
-
+import itertools
+import json
+import math
+import os
+import signal
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pynvml
 from skuwise.agent.metrics import GPU_METRICS
 from skuwise.agent.model import Gpu, Tick
-from skuwise.rules.base.errors import SourceError
-from skuwise.tests.hardware import nvml_device
-from skuwise.tests.hardware.observe import Truth, agent, run_work
+from skuwise.rules.base.errors import NothingToDo, SourceError
+
+
+def no_gpu_reason() -> str | None:
+    """Why there is no real GPU to test on, or None. The NVML test double is not one."""
+    if os.environ.get("SKUWISE_NVML_SCENARIO"):
+        return "the NVML test double is loaded (SKUWISE_NVML_SCENARIO is set)"
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return f"there is no NVIDIA driver to talk to (nvmlInit: {error})"
+    try:
+        return None if pynvml.nvmlDeviceGetCount() else "the NVIDIA driver sees no GPU"
+    finally:
+        pynvml.nvmlShutdown()
+
+
+@contextmanager
+def device(uuid: str | None = None) -> Iterator[Any]:
+    """A handle of the GPU with `uuid`, else of the first, between nvmlInit and nvmlShutdown."""
+    pynvml.nvmlInit()
+    try:
+        yield pynvml.nvmlDeviceGetHandleByUUID(uuid) if uuid else pynvml.nvmlDeviceGetHandleByIndex(0)
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def energy_joules(handle: Any) -> float:
+    """Energy since the driver was loaded (Volta and newer)."""
+    return pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3
+
+
+@dataclass(frozen=True)
+class PowerLog:
+    """What NVML itself said of power, polled beside the agent: GPU UUID -> (Unix time, joules so far, watts now)."""
+
+    readings: Mapping[str, Sequence[tuple[float, float, float]]]
+
+    def joules_between(self, uuid: str, start: float, end: float) -> float:
+        """Energy drawn, interpolated between the readings next to each end. NaN where they do not reach so far."""
+        return self._joules_at(uuid, end) - self._joules_at(uuid, start)
+
+    def mean_watts(self, uuid: str, start: float, end: float) -> float:
+        """Mean of the power readings. NaN where there are none."""
+        watts = [w for ts, _, w in self.readings.get(uuid, ()) if start <= ts <= end]
+        return sum(watts) / len(watts) if watts else math.nan
+
+    def _joules_at(self, uuid: str, ts: float) -> float:
+        for (t0, j0, _), (t1, j1, _) in itertools.pairwise(self.readings.get(uuid, ())):
+            if t0 <= ts <= t1:
+                return j0 + (j1 - j0) * (ts - t0) / (t1 - t0) if t1 > t0 else j0
+        return math.nan
+
+
+@contextmanager
+def power_log(every_seconds: float = 0.1) -> Iterator[PowerLog]:
+    """Poll every GPU's energy and power while the block runs."""
+    readings: dict[str, list[tuple[float, float, float]]] = {}
+    stop = threading.Event()
+
+    def poll(handles: Mapping[str, Any]) -> None:
+        while not stop.wait(every_seconds):
+            for uuid, handle in handles.items():
+                joules, watts = energy_joules(handle), pynvml.nvmlDeviceGetPowerUsage(handle) / 1e3
+                readings[uuid].append((time.time(), joules, watts))
+
+    pynvml.nvmlInit()
+    try:
+        found = [pynvml.nvmlDeviceGetHandleByIndex(n) for n in range(pynvml.nvmlDeviceGetCount())]
+        handles = {str(pynvml.nvmlDeviceGetUUID(handle)): handle for handle in found}
+        readings.update({uuid: [] for uuid in handles})
+        thread = threading.Thread(target=poll, args=(handles,), daemon=True)
+        thread.start()
+        try:
+            yield PowerLog(readings)
+        finally:
+            stop.set()
+            thread.join()
+    finally:
+        pynvml.nvmlShutdown()
+
+
+WORKLOADS = Path(__file__).with_name("workloads.py")
+_START_SECONDS = 30.0
+_EXIT_NOTHING = 3
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What a workload printed. `figures`: known without asking the GPU's counters, absent where the work has no such
+    figure; `gpu_uuid`: the GPU that worked, None where none did or PyTorch does not say."""
+
+    figures: Mapping[str, float]
+    gpu_uuid: str | None
+
+    def per_second(self, *names: str) -> float:
+        """The sum of the named figures over the time the work took."""
+        return sum(self.figures[name] for name in names) / self.figures["seconds"]
+
+
+def run_work(name: str, seconds: float, python: str) -> Truth:
+    """Run one workload to its end. Raises NothingToDo where it cannot run here, SourceError where it fails."""
+    command = [python, str(WORKLOADS), name, "--seconds", str(seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 300, check=False)
+    if done.returncode not in (0, _EXIT_NOTHING):
+        last = done.stderr.strip().splitlines()[-1:] or ["no output"]
+        raise SourceError(f"The workload {name} failed: {last[0][:300]}.", f"Try it alone: {' '.join(command)}")
+    line: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    if "skipped" in line:
+        raise NothingToDo(f"The workload {name} cannot run here: {line['skipped']}.", "Name another Python: --python")
+    return Truth(line["truth"], line["gpu_uuid"])
+
+
+@contextmanager
+def agent(database: Path, interval_seconds: float) -> Iterator[None]:
+    """An agent that samples into `database`, from its first stored tick until the block ends."""
+    command = [sys.executable, "-m", "skuwise", "agent", "run", "--db", str(database)]
+    command += ["--interval", f"{interval_seconds * 1000:g}ms"]
+    log = database.with_suffix(".log")
+    with log.open("w") as stderr:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr)
+    try:
+        _wait_for_ticks(database, process, log)
+        yield
+        time.sleep(2 * interval_seconds)  # the tick that ends after the work's last moment
+        if process.poll() is not None:
+            raise SourceError(f"The agent ended while it was needed: {_tail(log)}", f"Read {log}.")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_for_ticks(database: Path, process: subprocess.Popen[bytes], log: Path) -> None:
+    give_up = time.monotonic() + _START_SECONDS
+    while time.monotonic() < give_up:
+        if process.poll() is not None:
+            raise SourceError(f"The agent did not start: {_tail(log)}", f"Read {log}.")
+        if _has_ticks(database):
+            return
+        time.sleep(0.1)
+    raise SourceError(f"The agent stored nothing in {_START_SECONDS:g} s: {_tail(log)}", f"Read {log}.")
+
+
+def _has_ticks(database: Path) -> bool:
+    if not database.exists():
+        return False
+    try:
+        with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+            return bool(connection.execute("SELECT EXISTS (SELECT 1 FROM host_samples)").fetchone()[0])
+    except sqlite3.Error:
+        return False  # no tables yet
+
+
+def _tail(log: Path) -> str:
+    return (log.read_text(errors="replace").strip().splitlines() or ["no output"])[-1][:300]
 
 
 @dataclass(frozen=True)
@@ -25,7 +189,7 @@ class Watched:
     gpu: Gpu
     ticks: list[Tick]
     absences: frozenset[tuple[str, str]]
-    power: nvml_device.PowerLog
+    power: PowerLog
 
     @property
     def uuid(self) -> str:
@@ -38,9 +202,9 @@ Watch = Callable[[str, float], Watched]  # (workload, interval in seconds)
 def watch_work(name: str, interval_seconds: float, seconds: float, python: str, folder: Path) -> Watched:
     """Run the agent over one workload. Raises NothingToDo where the work cannot run here."""
     database = folder / "node.db"
-    with agent(database, interval_seconds), nvml_device.power_log() as power:
-        truth = run_work(name, seconds, python=python)
-    with nvml_device.device(truth.gpu_uuid) as handle:
+    with agent(database, interval_seconds), power_log() as power:
+        truth = run_work(name, seconds, python)
+    with device(truth.gpu_uuid) as handle:
         uuid = str(pynvml.nvmlDeviceGetUUID(handle))
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         gpu, ticks = read_ticks(connection, uuid, truth.figures["started_at"], truth.figures["ended_at"])

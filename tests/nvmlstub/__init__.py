@@ -1,7 +1,5 @@
 """The NVML stub for tests: a process started with `stub_env` finds a driver that answers from a scenario."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ Needs a C compiler and nothing else, this project included: ``python build.py [-
 folder to put into LD_LIBRARY_PATH.
 """
 
-from __future__ import annotations
-
 import argparse
 import fnmatch
 import hashlib

@@ -7,8 +7,6 @@ At ``t`` seconds of the scenario the sources' monotonic clock stands at 1000 + t
 ``late`` seconds later.
 """
 
-from __future__ import annotations
-
 import ctypes
 import dataclasses
 import json

@@ -3,8 +3,6 @@
 It holds integrals: each row's total is spread evenly over it, so that any server gives the row's own figures back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
 

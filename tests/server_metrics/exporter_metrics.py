@@ -3,8 +3,6 @@
 They are sampled once a minute: their gauges are the minute's mean.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

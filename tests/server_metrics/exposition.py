@@ -1,7 +1,5 @@
 """Series as exporters give them, of GPUs in constant use: a node, its GPUs, its ports and who holds them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import numpy as np

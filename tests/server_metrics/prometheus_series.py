@@ -1,7 +1,5 @@
 """Series as a server of Prometheus' kind holds them, and the two texts by which one is filled."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace

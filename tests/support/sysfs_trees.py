@@ -116,24 +116,6 @@ def dgx_like(root: Path) -> tuple[Sysfs, list[str]]:
     return tree, bus_ids
 
 
-def azure_like(root: Path) -> tuple[Sysfs, list[str]]:
-    """8 GPUs and 8 InfiniBand NICs, each on a PCI root of its own; an Ethernet NIC also shows as an RDMA device."""
-    tree = Sysfs(root)
-    bus_ids = []
-    for i in range(8):
-        tree.pci("VMBUS:00", f"guid-{i}", f"pci{i + 1:04x}:00", f"{i + 1:04x}:00:00.0")
-        bus_ids.append(f"{i + 1:08X}:00:00.0")
-        tree.nic(f"mlx5_{i + 1}", ["VMBUS:00", f"guid-n{i}", f"pci{i + 0x101:04x}:00", f"{i + 0x101:04x}:00:00.0"])
-    ethernet = Port(link_layer="Ethernet", rate="100 Gb/sec (4X EDR)")
-    tree.nic("mlx5_0", ["VMBUS:00", "guid-eth", "pcif123:00", "f123:00:02.0"], ethernet)
-    tree.dmi(
-        sys_vendor="Microsoft Corporation",
-        product_name="Virtual Machine",
-        chassis_asset_tag="7783-7084-3265-9085-8269-3286-77",
-    )
-    return tree, bus_ids
-
-
 EFA_COUNTERS: Mapping[str, int] = dict.fromkeys(
     ("tx_bytes", "rx_bytes", "send_bytes", "recv_bytes", "rdma_read_bytes", "rdma_read_resp_bytes",
      "rdma_write_bytes", "rdma_write_recv_bytes", "rx_drops"), 0,

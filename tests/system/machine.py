@@ -4,8 +4,6 @@ Needs root, debootstrap and systemd-nspawn, a package mirror (or a minimal Debia
 ``DEBIAN_ROOT`` names; it is copied), and an index for pip. Skipped, with the reason, where one is missing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

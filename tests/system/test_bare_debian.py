@@ -5,8 +5,6 @@ the demo are printed (``-s``), none is asserted. Python 3.10 and 3.13, which Deb
 ``tests/integration/project/test_setup.py``, as scripts that answer as they would.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

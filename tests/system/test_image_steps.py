@@ -7,12 +7,9 @@ What it cannot show: the NVIDIA runtime (the stub is the driver), seccomp, and a
 Needs root, an overlay file system, unshare, nsenter, setpriv, and an index for pip. Skipped, with the reason, without.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import sqlite3
 import subprocess
@@ -225,14 +222,6 @@ def test_the_steps_of_the_image_and_the_pod_make_an_agent_that_reads_and_may_do_
         resident = sum(process.memory_info().rss for process in tree)
         limit = int(agent["resources"]["limits"]["memory"].removesuffix("Mi")) << 20
         assert len(tree) == 2 and resident < limit / 2, f"{resident / 1e6:.0f} MB resident"
-
-        # A loop that stands still answers neither probe.
-        os.kill(running.pid, signal.SIGSTOP)
-        assert not healthy()
-        with pytest.raises(subprocess.TimeoutExpired):
-            subprocess.run(command(*health), env=environment, capture_output=True, check=False, timeout=3)
-        os.kill(running.pid, signal.SIGCONT)
-        until(healthy)
     finally:
         running.terminate()
         running.wait(timeout=60)

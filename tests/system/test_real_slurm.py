@@ -4,8 +4,6 @@ Three ways to list GPUs in gres.conf, each on a machine of its own; they run at 
 what our code says: GPUs are those that the kernel let the job's own processes open, all else is Slurm's accounting.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,9 +13,18 @@ from pathlib import Path
 
 import pytest
 from skuwise.tests.system.machine import skip_without
-from skuwise.tests.system.slurm_cases import Runner, Seen, ask_doctor, collect, meet_faults
-from skuwise.tests.system.slurm_machine import CGROUP, USERS, Layout, booted, slurm_root
-from skuwise.tests.system.slurm_table import COLUMNS, RECORDED, both, lines_of, table
+from skuwise.tests.system.slurm_cases import (
+    COLUMNS,
+    RECORDED,
+    Runner,
+    Seen,
+    ask_doctor,
+    collect,
+    lines_of,
+    meet_faults,
+    table,
+)
+from skuwise.tests.system.slurm_machine import USERS, Layout, booted, slurm_root
 
 pytestmark = [pytest.mark.system]
 
@@ -83,14 +90,10 @@ def came(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Came]:
 
 
 @pytest.mark.parametrize("name", [layout.name for layout in (*LAYOUTS, LINUXPROC)])
-def test_every_case_has_the_right_gpus_job_owner_and_times(
-    came: Came, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_case_has_the_right_gpus_job_owner_and_times(came: Came, name: str) -> None:
     seen = came.seen[name]
     recorded = lines_of(seen, seen.recorded, RECORDED)
     imported = lines_of(seen, seen.imported, COLUMNS)
-    with capsys.disabled():
-        print(f"\n{table(both(recorded, imported))}")  # noqa: T201
     assert {job.user for job in seen.accounted} == set(USERS)
     assert not [line for line in recorded if line.wrong], f"before the import:\n{table(recorded)}"
     assert not [line for line in imported if line.wrong], f"after the import:\n{table(imported)}"
@@ -106,8 +109,3 @@ def test_a_job_whose_prolog_and_epilog_meet_a_fault_completes_and_drains_no_node
 
 def test_doctor_finds_nothing_wrong_with_slurm(came: Came) -> None:
     assert "absent  slurm" not in came.doctor and "7 is GPU 7" in came.doctor, came.doctor
-
-
-def test_a_container_that_is_gone_leaves_no_cgroup_behind(came: Came) -> None:
-    assert came
-    assert not list(Path("/sys/fs/cgroup").rglob(f"{CGROUP}*"))

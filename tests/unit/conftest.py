@@ -1,7 +1,5 @@
 """What holds for unit tests: no process, no server, no network. Tests that need one are integration tests."""
 
-from __future__ import annotations
-
 import multiprocessing.process
 import os
 import socket

@@ -1,8 +1,6 @@
-"""Series that are short, full of gaps or change what they do, as files of a user: a verdict is right or there is none,
-and nothing is said of time that nobody saw."""
+"""Series as files of a user: a verdict is right or there is none; and the figures that docs/method.md states."""
 
-from __future__ import annotations
-
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -10,7 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
+from skuwise.benchmarks.evaluation import evaluate, left_out
 from skuwise.benchmarks.evaluation.judged_series import judge_series, read_folder
+from skuwise.benchmarks.fit.real_series import read_rows
+from skuwise.benchmarks.fit.train_kinds import fit_rows
+from skuwise.rules.base.errors import UsageError
 from skuwise.rules.policy.thresholds import load_kind_thresholds
 
 Floats = npt.NDArray[np.float64]
@@ -114,26 +116,50 @@ def test_nine_tenths_of_gaps_leave_a_right_verdict_or_none(tmp_path: Path, kind:
     assert sum(share.values()) == pytest.approx(1.0, abs=0.01) or not share
 
 
-def _with_pipes(rows: Rows, tensor: float, dram: float) -> Rows:
-    engine = rows["gpu_util"]
-    pipes = {"sm_active": engine * 0.85, "tensor_active": engine * tensor, "dram_active": engine * dram}
-    return {**rows, **pipes, "power_watts": 100 + 450 * engine}
+EXAMPLE = Path(__file__).parents[3] / "tests/data/labelled"
+LABELS = "file,kind,bottleneck,start,end,gpu\n"
+LABEL = "s.csv,training,compute,,,\n"
+HEADER = "ts,node,gpu_index,dram_active\n"
 
 
-def _after_another(first: Rows, second: Rows) -> Rows:
-    return {name: np.concatenate([first[name], second[name]]) for name in first}
+def test_series_are_judged_beside_the_baseline_and_mistakes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluate.main(["--labelled", str(EXAMPLE), "--wrong"]) == 0
+    told = capsys.readouterr().out
+    assert "2 series of 1 owners" in told
+    assert "bottleneck: right 100.0% of 2, abstained 0.0%" in told
 
 
-@pytest.mark.parametrize(("trains_hours", "serves_hours"), [(24, 48), (48, 24)])
-def test_work_that_turns_to_other_work_is_told_by_phases(tmp_path: Path, trains_hours: int, serves_hours: int) -> None:
-    rng, step = np.random.default_rng(35), 300
-    trains = _with_pipes(training(rng, trains_hours, step), 0.6, 0.3)
-    serves = _with_pipes(service(rng, serves_hours, step), 0.05, 0.75)
-    verdict = judged(tmp_path, _after_another(trains, serves), step)
-    most = "training" if trains_hours > serves_hours else "online-inference"
-    assert is_right_or_abstains(verdict, most)
-    told = [(phase.kind, round((phase.end - phase.start) / 3600)) for phase in verdict.phases]
-    # Hours that are busy for less than `busy_share_min` have no limit by which to tell them from those before.
-    assert [hours for _, hours in told] == pytest.approx([trains_hours, serves_hours], abs=6)
-    for (kind, _), true in zip(told, ("training", "online-inference"), strict=True):
-        assert kind in (true, "unknown")
+@pytest.mark.parametrize(
+    ("labels", "series", "said"),
+    [
+        (None, None, "No labels.csv in"),
+        ("kind\n", None, "labels.csv:1: column 'file' is missing"),
+        ("file,kind,kind_accept\ns.csv,training,training|tuning\n", None, "labels.csv:2: kind_accept is 'tuning'"),
+        (LABELS + "../s.csv,training,,,,\n", None, "labels.csv:2: '../s.csv' is no CSV file"),
+        (LABELS + "s.csv,training,,2030-01-01,,\n", None, "labels.csv:2: no data in s.csv for that time span"),
+        (LABELS + LABEL, HEADER + "1790000060,n,0,full\n", "s.csv:2: dram_active is 'full'"),
+        (LABELS + LABEL, HEADER + "1790000060,n,,0.5\n", "s.csv:2: neither gpu_uuid nor gpu_index"),
+        (LABELS + LABEL, HEADER + "1790000060,n,0,0.5\n" * 2, "s.csv:3: ts of a GPU does not increase"),
+        (LABELS + LABEL, "ts,node,\xff\n", "s.csv cannot be read"),
+    ],
+)
+def test_what_is_wrong_with_a_folder_is_said(tmp_path: Path, labels: str | None, series: str | None, said: str) -> None:
+    if labels is not None:
+        (tmp_path / "labels.csv").write_text(labels)
+    text = series if series is not None else HEADER + "1790000060,n,0,0.5\n1790000120,n,0,0.5\n"
+    (tmp_path / "s.csv").write_bytes(text.encode("latin-1"))
+    with pytest.raises(UsageError) as refused:
+        read_folder(tmp_path)
+    assert str(refused.value).startswith(said)
+
+
+TOLERANCE = 0.01  # of each share: two series of 191
+
+
+def test_kinds_of_owners_left_out_are_right_as_often_as_stated() -> None:
+    judged = list(left_out.leave_owners_out(read_rows(), fit_rows, left_out.judge_features))
+    stated = json.loads(left_out.FIGURES.read_text())
+    found = left_out.figures_by_window(judged)
+    assert found.keys() == stated.keys()
+    for window, figures in stated.items():
+        assert found[window] == pytest.approx(figures, abs=TOLERANCE), window

@@ -1,6 +1,4 @@
-"""The rules, alerts and dashboards of deploy/, asked of promtool."""
-
-from __future__ import annotations
+"""What is deployed beside the agent, by the programs that take it: promtool, Kubernetes' schemas."""
 
 import json
 import re
@@ -10,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from skuwise.tests.support.prometheus_engines import needed
+from skuwise.tests.support.shared_artifacts import locked_environment
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 FOLDER = DEPLOY / "prometheus"
@@ -76,3 +75,34 @@ def test_panels_show_nodes_of_older_and_newer_dcgm_exporters(tmp_path: Path, ser
     given = {f'{series}{{{label}="{node}", gpu="0"}}': f"{value}x5" for label, node in nodes.items()}
     expected = {f'{{node="{node}"}}': 0.5 for node in nodes.values()}
     run_case(tmp_path, "recording-rules.yaml", given, 5, {asked: expected})
+
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="session")
+def validator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program that validates."""
+    made = locked_environment(tmp_path_factory.mktemp("schemas"), ROOT / "requirements/schemas.lock")
+    return made / "kubernetes-validate"
+
+
+def validate(validator: Path, version: str, *files: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(validator), "--strict", "-k", version, *map(str, files)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+MANIFESTS = [
+    ROOT / "deploy/kubernetes" / name for name in ("namespace.yaml", "daemonset.yaml", "metrics.yaml", "watch.yaml")
+]
+
+
+def test_every_manifest_is_what_kubernetes_takes(tmp_path: Path, validator: Path) -> None:
+    for version in ("1.25", "1.37"):
+        done = validate(validator, version, *MANIFESTS)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert (done.stdout + done.stderr).count("passed for resource") == 8
+    wrong = tmp_path / "daemonset.yaml"
+    wrong.write_text(MANIFESTS[1].read_text().replace("hostPID:", "hostPid:"))
+    done = validate(validator, "1.37", wrong)
+    assert done.returncode != 0 and "hostPid" in done.stdout + done.stderr

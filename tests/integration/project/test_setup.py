@@ -128,29 +128,6 @@ def test_what_fails_half_way_leaves_nothing_and_the_next_run_starts_anew(bare: B
     assert (bare.checkout / ".venv-tool/.installed").exists()
 
 
-def test_an_environment_that_works_is_back_when_its_renewal_fails(bare: Bare) -> None:
-    assert bare.has_python().sets_up().returncode == 0
-    (bare.checkout / ".venv-tool/kept").touch()
-    with (bare.checkout / "requirements/run.lock").open("a") as lock:
-        lock.write("# changed\n")
-    bare.has_program("python3", PYTHON.format(version="3.11", venv=0, pip=NO_NETWORK, status=1))
-    assert "cannot reach" in sentence(bare.sets_up())
-    assert bare.left() == [".venv-tool"] and (bare.checkout / ".venv-tool/kept").exists()
-    assert bare.has_python().sets_up().returncode == 0
-    assert not (bare.checkout / ".venv-tool/kept").exists()
-
-
-def test_a_run_that_was_killed_leaves_what_was_there_before(bare: Bare) -> None:
-    assert bare.has_python().sets_up().returncode == 0
-    place = bare.checkout / ".venv-tool"
-    (place / "kept").touch()
-    place.rename(bare.checkout / ".venv-tool.before")
-    place.mkdir()
-    (place / ".unfinished").touch()
-    assert bare.sets_up().returncode == 0
-    assert (place / "kept").exists() and bare.left() == [".venv-tool"]
-
-
 def test_a_folder_that_make_did_not_make_is_not_touched(bare: Bare, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()

@@ -1,7 +1,5 @@
 """The tutorials, carried out: every shell block of both pages, in order, as a new user."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

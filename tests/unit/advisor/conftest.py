@@ -1,7 +1,5 @@
 """The founding case as a node database of three days: made once in a run, and only read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

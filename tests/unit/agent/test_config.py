@@ -1,17 +1,14 @@
 """Settings: every layer, and what each refuses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pytest
-from skuwise.advisor.cli.serve import ServeSettings
 from skuwise.advisor.core.timestamps import day, minute, parse_moment, rfc3339
 from skuwise.agent.base.address import Address
 from skuwise.agent.base.durations import parse_duration
 from skuwise.agent.base.retention_limits import Limits
-from skuwise.agent.config import load_config, load_section
+from skuwise.agent.config import load_config
 from skuwise.agent.slurm_jobs.settings import load_slurm_settings
 from skuwise.rules.base.errors import UsageError
 
@@ -103,13 +100,6 @@ def test_a_variable_of_the_agent_is_none_of_a_section_that_begins_alike(tmp_path
     )
     found = load_slurm_settings(environ, system_file=tmp_path / "none", config_home=tmp_path)
     assert found.sacct == "/opt/slurm/bin/sacct"
-
-
-def test_where_serve_listens_is_read_as_the_agents_own(tmp_path: Path) -> None:
-    for text, address in (("9500", Address("127.0.0.1", 9500)), ("[::]:1", Address("::", 1)), ("", None)):
-        environ = {"SKUWISE_SERVE_LISTEN": text}
-        found = load_section(ServeSettings, "serve", environ, system_file=tmp_path / "none", config_home=tmp_path)
-        assert found.listen == address
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Each folder keeps to its number of lines of Python. Raising one is a decision that the commit message explains."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The image and the manifests speak of what there is: files, flags, settings, paths, ports and labels."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,18 +1,18 @@
-"""What spoiled input found once, kept small: each ended in a hang, a traceback, or a sentence of 70,000 letters."""
-
-from __future__ import annotations
+"""What spoiled input found once, what nobody foresaw, and what is mistyped: each a short sentence."""
 
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
 import pytest
+from skuwise.__main__ import COMMANDS, main
 from skuwise.advisor.billing.billing_exports import _name
 from skuwise.advisor.billing.cost_summary import BillLine
 from skuwise.advisor.cli.price_options import _said
 from skuwise.advisor.cli.serve import load_serve_settings
 from skuwise.advisor.notify.routes import load_routes
 from skuwise.advisor.notify.settings import load_mail_settings
+from skuwise.agent.base.address import parse_listen
 from skuwise.agent.config import load_config
 from skuwise.agent.jobs.kubernetes_files import slice_devices
 from skuwise.agent.jobs.scheduler_claims import SliceDevice
@@ -21,10 +21,12 @@ from skuwise.agent.model import Instant
 from skuwise.agent.slurm_jobs.read_jobs import expand_node_list
 from skuwise.agent.sources.host import HostSource
 from skuwise.rules.base.errors import UsageError
+from skuwise.rules.base.last_resort import explained
 from skuwise.rules.base.yaml_loader import parse_table
 from skuwise.rules.catalog.hour_prices import StatedPrices, resolve_prices
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.policy.thresholds import load_bottleneck_thresholds, load_waste_rules
+from skuwise.tests.support.command_parsers import every_parser
 
 LONG = "A" * 70_000
 WORD = "A" * 1000  # YAML takes no longer key
@@ -126,3 +128,117 @@ def test_numbers_that_no_kernel_writes_are_none(tmp_path: Path) -> None:
         (tmp_path / "stat").write_text(f"cpu  {second}{digits} 2 3 4 5 6 7 8 0 0\n")
         assert source.read(Instant(1.79e9 + second, float(second))).host == {}
     source.close()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        ":9500", "a b:9500", "..:9500", f"{'a' * 64}:9500", f"{'a.' * 200}a:9500", "\udcff:9500", "a\0b:9500", "x:-1",
+        "x:65536", "x:" + "9" * 5000, "x:٣", "[::1%a b]:9500", "[1.2.3.4]:9500", "[host]:9500", "::1:9500",
+        "300.1.1.1:9500", "1.2.3.4.5:9500", "", "-a:1", "a..b:1", "a/b:1", "0655350", "65536", "0" * 5000 + "1", "٦٥",
+    ],
+    ids=ascii,
+)  # fmt: skip
+def test_what_can_never_be_listened_on_is_wrong_usage(address: str) -> None:
+    with pytest.raises(UsageError):
+        parse_listen(address)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("9500", "127.0.0.1:9500"), ("0.0.0.0:9500",) * 2, ("node-1:0",) * 2, ("[::1]:9500",) * 2],
+)
+def test_what_can_be_listened_on_is_an_address(text: str, address: str) -> None:
+    assert str(parse_listen(text)) == str(parse_listen(address)) == address
+
+
+def boom() -> None:
+    boom()
+
+
+def missing() -> None:
+    Path("/nonexistent/x").read_bytes()
+
+
+def short() -> None:
+    raise MemoryError
+
+
+def undecodable() -> None:
+    b"\xff".decode()
+
+
+@pytest.mark.parametrize("fail", [boom, missing, short, undecodable], ids=lambda fail: fail.__name__)
+def test_what_nobody_foresaw_is_a_sentence_with_a_remedy(fail: Callable[[], None]) -> None:
+    with pytest.raises(Exception) as failed:
+        fail()
+    told = explained(failed.value)
+    assert told is not None and told.message.endswith(".") and told.remedy.endswith((".", "?"))
+
+
+def test_a_mistake_of_ours_is_not_explained_away() -> None:
+    assert explained(KeyError("x")) is None and explained(TypeError("x")) is None
+    assert explained(SystemError("bad argument to internal function")) is None
+    without_reason = explained(SystemError("error return without exception set"))
+    assert without_reason is not None and "memory" in without_reason.message
+
+
+EVERY = {" ".join(one.words): one for one in every_parser(COMMANDS)}
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What a wrong command line prints on stderr: one line, with exit status 2 and nothing on stdout."""
+    try:
+        status = main(arguments, COMMANDS)
+    except SystemExit as ended:
+        status = ended.code
+    shown = capsys.readouterr()
+    assert (status, shown.out) == (2, "")
+    assert shown.err.count("\n") == 1 and shown.err.startswith("skuwise: ")
+    return shown.err.removeprefix("skuwise: ").rstrip("\n")
+
+
+# What is typed, what is said of it, and the command whose usage would help (None: none is named).
+@pytest.mark.parametrize(
+    ("line", "said", "of"),
+    [
+        ("advize", "Unknown command 'advize'. Did you mean advise?", None),
+        ("zzz", "Unknown command 'zzz'. Run 'skuwise --help' for a list of commands.", None),
+        ("--halp", "Unknown option '--halp'. Did you mean --help?", None),
+        ("agent onec", "Unknown command 'skuwise agent onec'. Did you mean once?", "agent"),
+        ("advise --formt json", "Unknown option '--formt'. Did you mean --format?", "advise"),
+        ("advise --db x --formt=json", "Unknown option '--formt'. Did you mean --format?", "advise"),
+        ("agent once --zzz", "Unknown option '--zzz'.", "agent once"),
+        ("advise --db x --format tabel", "Invalid value 'tabel' for --format. Did you mean table?", "advise"),
+        ("rules list --format zzz", "Invalid value 'zzz' for --format. Use table or json.", "rules list"),
+        ("simulate foundin --db x", "Invalid value 'foundin' for SCENARIO. Did you mean founding?", "simulate"),
+        ("simulate founding --db x --days abc", "Invalid value 'abc' for --days: expected a number.", "simulate"),
+        ("advise --db", "--db needs a value: PATH.", "advise"),
+        ("man", "Unknown command 'man'. Did you mean plan?", None),
+        ("skus list extra", "Unexpected argument 'extra'.", "skus list"),
+    ],
+)
+def test_what_is_mistyped_is_one_sentence_and_a_remedy(
+    line: str, said: str, of: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refused(line.split(), capsys) == said + (f" Run 'skuwise {of} --help' for usage." if of else "")
+
+
+def test_what_a_terminal_would_act_on_is_shown_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "\x1b" not in refused(["advise", "--\x1b[31mred"], capsys)
+    assert "\x1b" not in refused(["\x1b[31m"], capsys)
+
+
+@pytest.mark.parametrize("words", EVERY)
+def test_every_option_of_every_command_has_a_help_text(words: str) -> None:
+    missing = [one.names or one.value for one in EVERY[words].options if one.names and not one.help]
+    assert missing == []
+
+
+@pytest.mark.parametrize("words", EVERY)
+def test_every_command_shows_an_example_of_its_own(words: str) -> None:
+    shown = EVERY[words].help
+    if "COMMAND ..." in shown:
+        assert f"Run 'skuwise {words} COMMAND --help' for details." in shown
+    else:
+        assert f"\n  skuwise {words}" in shown

@@ -7,7 +7,6 @@ import pytest
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.agent.config import load_config
 from skuwise.rules.base.errors import RulesError, UsageError
-from skuwise.rules.base.toml import TomlTable, line_of, read_toml
 from skuwise.rules.policy.custom import load_custom_rules
 from skuwise.rules.policy.exceptions import load_exceptions
 from skuwise.rules.policy.thresholds import load_kind_thresholds, load_waste_rules
@@ -186,56 +185,6 @@ def test_what_cannot_be_meant_is_refused_with_file_and_line(tmp_path, load, file
     with pytest.raises(RulesError, match=re.escape(part.replace("{root}", str(tmp_path)))) as caught:
         load(rules_folder(tmp_path, files))
     assert caught.value.remedy or load is load_custom_rules
-
-
-TEXT = '''# node = "in a comment"
-node = "a"  # and one behind it
-"db" = """
-cluster = "in a text of several lines"
-[report]
-"""
-cluster = '"#' # =
-a.b . 'c d' = 1
-names = [
-  "x = 1",
-  ["report"],
-  ["teams"]
-]
-
-[teams] # a table
-"\\u0061nn" = 1
-inline = { to = 1 }
-[ teams . "s.q" ]
-to = []
-[[lists]]
-to = 1
-[[lists]]
-to = 2
-[report]
-to = 3
-'''
-
-
-def read(tmp_path: Path, text: str) -> TomlTable:
-    (tmp_path / "a.toml").write_text(text)
-    return read_toml(tmp_path / "a.toml", "it")
-
-
-@pytest.mark.parametrize(
-    ("path", "line"),
-    [
-        (("node",), 2), (("db",), 3), (("cluster",), 7), (("a",), 8), (("a", "b"), 8), (("a", "b", "c d"), 8),
-        (("names",), 9), (("teams",), 15), (("teams", "ann"), 16), (("teams", "inline"), 17),
-        (("teams", "inline", "to"), None), (("teams", "s.q"), 18), (("teams", "s.q", "to"), 19), (("lists",), 20),
-        (("report",), 24), (("report", "to"), 25), (("nothing",), None),
-    ],
-)  # fmt: skip
-def test_each_key_has_its_line(tmp_path: Path, path: tuple[str, ...], line: int | None) -> None:
-    table: object = read(tmp_path, TEXT)
-    for part in path[:-1]:
-        assert isinstance(table, dict)
-        table = table[part]
-    assert line_of(table, path[-1]) == (f":{line}" if line else "") and line_of({"a": 1}, "a") == line_of(3, "a") == ""
 
 
 @pytest.mark.parametrize(

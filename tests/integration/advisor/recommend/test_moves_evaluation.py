@@ -1,7 +1,5 @@
 """The tables of measured pairs, the calibration made from them, and errors of what was left out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -8,24 +8,17 @@ import contextlib
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Cache
 from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frames
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
-from skuwise.advisor.telemetry.source import JobTable, PrometheusServer
-from skuwise.agent.base.slurm_job import SlurmJob
 from skuwise.agent.jobs.ids import gang_id, series_id, workload_id
-from skuwise.agent.slurm_jobs.table_file import write_job_table
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.tests.server_metrics.exposition import gpu, host, moments
 from skuwise.tests.server_metrics.prometheus_series import Series, merged
 from skuwise.tests.support.doctor_fleets import diagnosed_frame
 from skuwise.tests.support.prometheus_engines import ENGINES
@@ -112,20 +105,11 @@ def fleet() -> Cluster:
     # Gangs on four nodes.
     for n in range(4):
         own.pod(f"llama-worker-{n}", f"u-py-{n}", ("PyTorchJob", "llama"), start=2, end=9)
-        own.owner("Job", f"bench-workers-{n}", ("JobSet", "bench"), end=8)
-        own.pod(f"bench-workers-{n}-0-{'bcdf'[n]}xkzq", f"u-js-{n}", ("Job", f"bench-workers-{n}"), start=1, end=6)
         own.pod(f"sim-{n}-{'bcdf'[n]}7klm", f"u-ix-{n}", ("Job", "sim"), start=3, end=5)
-        ray = "tune-raycluster-x4k2b"
-        own.pod(f"{ray}-worker-gpu-{'bcdf'[n]}4z9t", f"u-ray-{n}", ("RayCluster", ray), start=4)
     own.owner("Job", "sim", None, end=6)
     # The same PyTorchJob again, on the same names.
     for n in range(4):
         own.pod(f"llama-worker-{n}", f"u-py2-{n}", ("PyTorchJob", "llama"), start=9 + (n + 1) / 60, end=12)
-    # Two groups of a LeaderWorkerSet: the leaders' StatefulSet, and one of workers for each group.
-    for group in range(2):
-        own.pod(f"big-{group}", f"u-lws-{group}-0", ("StatefulSet", "big"))
-        for worker in (1, 2):
-            own.pod(f"big-{group}-{worker}", f"u-lws-{group}-{worker}", ("StatefulSet", f"big-{group}"))
     # A StatefulSet's pod that was made anew on the same GPU.
     own.pod("store-0", "u-store-a", ("StatefulSet", "store"), end=13.25, gpu="GPU-store")
     own.pod("store-0", "u-store-b", ("StatefulSet", "store"), start=13.25, gpu="GPU-store")
@@ -177,9 +161,7 @@ def test_a_rolling_update_is_one_series_of_replicas(frame: Frame) -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "gang", "oldest", "nodes"),
     [
-        ("bench", "JobSet", "bench", "u-js-0", 4),
         ("sim", "Job", "sim", "u-ix-0", 4),
-        ("tune", "RayCluster", "tune-raycluster-x4k2b", "u-ray-0", 4),
         ("solve", None, "solve", "u-kueue-0", 2),  # a pod group of Kueue
     ],
 )
@@ -224,67 +206,4 @@ def test_doctor_counts_the_workloads_whose_owner_is_known(frame: Frame) -> None:
 
 def test_no_use_is_lost_and_none_counts_twice(frame: Frame) -> None:
     hours = (frame.uses["ts_end"] - frame.uses["ts_start"]).sum() / 3600
-    assert hours == pytest.approx(6 * 12 + 4 * (7 + 5 + 2 + 20 + 3) - 10 / 60 + 11 * 24, rel=0.01)
-
-
-HOUR = 3600.0
-END_ENGINES = 1_790_000_000.0 // HOUR * HOUR
-# Two nodes of job 31, one of job 32, one of job 33 that no table knows.
-NODES = {"a-01": "31", "a-02": "31", "b-01": "32", "c-01": "33"}
-
-
-@pytest.fixture(scope="module", params=ENGINES)
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    ts = moments(END_ENGINES - 12 * HOUR, END_ENGINES)
-    series = [
-        one
-        for node, job in NODES.items()
-        for one in (*host(node, ts), *gpu(node, f"GPU-{node}", ts, hpc_job=job))
-    ]  # fmt: skip
-    with ENGINES[request.param](tmp_path_factory.mktemp("engine"), merged(series)) as url:
-        yield url
-
-
-@pytest.mark.parametrize("days", [0.5, 3.0])
-def test_runs_names_owners_and_exact_times_come_from_the_table(server: str, tmp_path: Path, days: float) -> None:
-    bare = PrometheusServer(server, cached=False).read(CATALOG, since=days * 86400, until=END_ENGINES, now=END_ENGINES)
-    held = bare.uses.groupby("workload_id")["ts_start"].min()
-    start = float(held.min())
-    end = float(bare.uses["ts_end"].max())
-    nodes = {
-        job: ",".join(sorted(set(of["node"])))
-        for job, of in bare.uses.merge(bare.workloads, on="workload_id").groupby("job_id")
-    }
-    about: dict[str, Any] = {"user": "ann", "account": "vision", "partition": "gpu", "qos": "high"}
-    table = tmp_path / "jobs.txt"
-    write_job_table(
-        table,
-        [
-            SlurmJob("31", start, start + 4 * HOUR, name="llm-1", state="REQUEUED", node_list=nodes["31"], **about),
-            SlurmJob("31", start + 4 * HOUR + 40, None, name="llm-1", state="RUNNING", node_list=nodes["31"], **about),
-            SlurmJob("31", start - 90 * 86400, start - 89 * 86400, name="last-year", state="COMPLETED", **about),
-            SlurmJob("32", start, end, name="llm-2", state="COMPLETED", node_list="elsewhere", **about),
-        ],
-    )
-    source = PrometheusServer(server, cached=False, jobs=JobTable(table))
-    frame = source.read(CATALOG, since=days * 86400, until=END_ENGINES, now=END_ENGINES)
-    told = sorted(judge(frame, rulebook(CATALOG)).workloads, key=lambda one: (one.name, one.start))
-    assert [(one.name, one.scheduled.job_id, one.scheduled.state, one.owner.user) for one in told] == [
-        ("job 32", "32", None, None), ("job 33", "33", None, None), ("llm-1", "31", "REQUEUED", "ann"),
-        ("llm-1", "31", "RUNNING", "ann"),
-    ]  # fmt: skip
-    first, second = told[2:]
-    assert first.series_id == second.series_id
-    assert [one.id for one in (first, second)] == [
-        workload_id("", "slurm", "31", str(int(at))) for at in (start, start + 4 * HOUR + 40)
-    ]
-    assert (first.start, first.end, second.start) == (
-        start,
-        pytest.approx(start + 4 * HOUR),
-        pytest.approx(start + 4 * HOUR + 40),
-    )
-    assert len(first.nodes) == 2 and "jobs-not-matched" in {note.code for note in frame.notes}
-    # What was attributed before is attributed still.
-    assert sum(one.gpu_hours for one in told) == pytest.approx(
-        sum(one.gpu_hours for one in judge(bare, rulebook(CATALOG)).workloads), rel=0.01
-    )
+    assert hours == pytest.approx(6 * 12 + 4 * (7 + 2 + 3) - 10 / 60 + 5 * 24, rel=0.01)

@@ -162,23 +162,6 @@ def test_the_server_is_named_and_no_answer_was_missing(frame: Frame) -> None:
     json.dumps(dict(frame.source))
 
 
-@pytest.mark.parametrize(
-    ("engine", "limit"),
-    [("prometheus", "--query.max-samples=1000"), ("victoria-metrics", "-search.maxPointsPerTimeseries=10")],
-)
-def test_a_server_with_tight_limits_is_asked_in_smaller_pieces(
-    folder: Path, tmp_path: Path, engine: str, limit: str
-) -> None:
-    first = sorted(folder.glob("*.db"))[0]
-    window = read_frame([first], since_seconds=DAYS * 86400).window
-    series = [s for s in exporter_series([first], window) if s.name.startswith("DCGM_FI_DEV")]
-    with ENGINES[engine](tmp_path, series, limit) as url:
-        frame, reading = read(url)
-    assert frame.gpu["gpu_util_mean"].notna().all() and len(frame.gpu) >= 8 * DAYS * 24 - 8
-    assert engine != "prometheus" or "measure-missing-for-a-time" not in {note.code for note in frame.notes}
-    assert reading.client.body_sizes
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_port_whose_counters_begin_anew_carried_no_more_than_it_did(engine: str, tmp_path: Path) -> None:
     ts = np.arange(NOW - 6 * 3600, NOW + 60, 60.0)

@@ -1,7 +1,5 @@
 """Pods and their GPUs through the child processes: from a real gRPC server on a Unix socket, and kubectl's files."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator

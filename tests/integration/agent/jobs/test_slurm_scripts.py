@@ -1,20 +1,23 @@
-"""Slurm's prolog and epilog: they end with 0 whatever happens (a prolog that fails drains the node), and leave whole
-files or none. tests/system breaks a real node around them."""
-
-from __future__ import annotations
+"""Slurm's prolog and epilog: they end with 0 whatever happens, and leave whole files or none; the environ helper."""
 
 import contextlib
 import os
 import resource
 import shutil
+import socket
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from skuwise.agent.jobs.environ_helper import HelperVariables, listen, serve
 from skuwise.agent.jobs.slurm import JobFile, read_job_files
+from skuwise.tests.support.sysfs_trees import Procfs
+from skuwise.tests.unit.agent.jobs.test_command_line import SLURM, proc
 
 SCRIPTS = Path(__file__).parents[4] / "systemd/slurm"
 TRUSTED = frozenset({0, os.getuid()})
@@ -140,3 +143,31 @@ def test_the_scripts_write_nowhere_that_a_link_leads_to(tmp_path: Path) -> None:
     assert not marker.is_symlink() and marker.read_text() == "bad DIMM\n"
     subprocess.run(["/bin/sh", str(SCRIPTS / "drained.sh"), "--clear"], env=drained, check=True, timeout=60)
     assert not marker.exists()
+
+
+@contextmanager
+def served(where: Path, procfs: Path, uids: frozenset[int]) -> Iterator[None]:
+    """A helper at `where` that answers processes of these users."""
+    with listen(where) as listener:
+        thread = threading.Thread(target=serve, args=(listener, procfs, uids))
+        thread.start()
+        yield
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_the_agent_asks_only_where_it_may_not_read_itself_and_another_user_is_told_nothing(
+    tmp_path: Path, proc: Procfs
+) -> None:
+    blind, path = Procfs(tmp_path / "blind"), tmp_path / "environ.sock"
+    blind.process(700, cgroup=SLURM)
+    with served(path, proc.root, frozenset({os.getuid()})):
+        variables = HelperVariables(blind.root, path)
+        assert variables(700) == {"SLURM_JOB_ID": "42", "SLURM_JOB_NAME": "a[31m b"}
+        assert variables(701) == {} and path.stat().st_mode & 0o777 == 0o600
+    with served(path, proc.root, frozenset({65533})):
+        assert HelperVariables(blind.root, path)(700) == {}
+
+
+__all__ = ["proc"]

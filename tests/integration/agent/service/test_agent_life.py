@@ -1,7 +1,5 @@
 """The agent's life from outside: a driver that hangs, pauses, reloads, events, MIG, a full disk, a kill."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The metrics page as clients reach it: good ones, slow ones, hostile ones, and a real Prometheus."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import shutil
@@ -89,13 +87,6 @@ def test_only_get_of_two_paths_is_answered(served: PageServer, request_line: str
     assert ask(served, f"{request_line}\r\n\r\n")[0] == status
 
 
-def test_what_is_no_request_is_refused(served: PageServer) -> None:
-    for line in ("nonsense of words here", "GET /metrics HTTP/9.9", "\x16\x03\x01\x02"):
-        with socket.create_connection((served.address.host, served.address.port), timeout=60) as sock:
-            sock.sendall(f"{line}\r\n\r\n".encode())
-            assert b"Error code: 4" in (answer := sock.recv(65536)) or b"Error code: 505" in answer
-
-
 def test_who_dawdles_makes_room_and_who_is_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skuwise.agent.service.page_server.REQUEST_SECONDS", 2.0)
     with serving() as exporter, contextlib.ExitStack() as stack:
@@ -113,23 +104,6 @@ def ask_or_nothing(exporter: PageServer) -> int:
         return ask(exporter, ALIVE)[0]
     except (OSError, IndexError):  # refused
         return 0
-
-
-def test_a_page_is_made_once_a_tick_however_often_it_is_asked_for() -> None:
-    made: list[int] = []
-
-    def counting(ended: Mapping[str, int]) -> Page:
-        made.append(1)
-        return page(ended)
-
-    version = [1]
-    server = PageServer(ANY, counting, version=lambda: version[0], is_healthy=lambda: True)
-    answers = {server.answer(compressed=False) for _ in range(9)}
-    assert len(answers) == len(made) == 1
-    assert gzip.decompress(server.answer(compressed=True)) == answers.pop() and len(made) == 1
-    version[0] += 1
-    server.answer(compressed=False)
-    assert len(made) == 2
 
 
 def test_a_server_that_is_stopped_at_once_ends() -> None:

@@ -1,7 +1,5 @@
 """A real Prometheus scrapes the agent's page: what the advisor asks of the agent is on the server."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

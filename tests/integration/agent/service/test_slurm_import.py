@@ -1,7 +1,5 @@
 """`skuwise slurm import` from a sacct and a slurmrestd made up here (doubles: they print what the real ones print)."""
 
-from __future__ import annotations
-
 import socketserver
 import sys
 import threading

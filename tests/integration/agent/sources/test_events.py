@@ -1,12 +1,9 @@
 """XID, ECC and MIG events: from the stub's driver through their own thread, and out."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from skuwise.tests.integration.agent.sources.test_nvml_truth import A, B
@@ -112,26 +109,14 @@ nvlink_rx_bytes_per_second = 0 0.5:190e9 every:0.8
 """
 
 
-def taken(folder: Path, scenario: str, *plan: list[object]) -> tuple[list[dict[str, Any]], list[Any]]:
-    """What each step told, and the ticks beside them."""
-    _, bus_ids = dgx_like(folder / "sys")
-    places = "".join(f"[gpu {i}]\nbus_id = {bus_id}\n" for i, bus_id in enumerate(bus_ids[:2]))
-    done = subprocess.run(
-        [sys.executable, "-m", "skuwise.tests.support.burst_fixtures", str(folder / "sys"), json.dumps(plan)],
-        env=stub_env(folder, scenario + places),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    *steps, end = [json.loads(line) for line in done.stdout.splitlines()]
-    return steps, end["ticks"]
-
-
 def test_a_burst_finds_the_step_while_ticks_go_on_and_a_pause_ends_it(tmp_path: Path) -> None:
-    (first, paused), ticks = taken(tmp_path, STEPS, ["burst", 3.0], ["pause", 0.5], ["resume"])
+    _, bus_ids = dgx_like(tmp_path / "sys")
+    places = "".join(f"[gpu {i}]\nbus_id = {bus_id}\n" for i, bus_id in enumerate(bus_ids[:2]))
+    command = [sys.executable, "-m", "skuwise.tests.support.burst_fixtures", str(tmp_path / "sys")]
+    env = stub_env(tmp_path, STEPS + places)
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    first, paused, end = map(json.loads, done.stdout.splitlines())
     assert [burst["gpu_uuid"] for burst in first["bursts"]] == [A, B]
     for burst in first["bursts"]:
         assert burst["period_seconds"] == pytest.approx(0.8, rel=0.05)
@@ -141,22 +126,12 @@ def test_a_burst_finds_the_step_while_ticks_go_on_and_a_pause_ends_it(tmp_path: 
         assert burst["tensor_nvlink_correlation"] < -0.9
         assert burst["tensor_fabric_correlation"] > 0.6
         assert burst["n"] >= 20
-    assert paused["bursts"] == [] and paused["absences"] == []
+    assert paused["bursts"] == [] and paused["absences"] == 0
     assert paused["seconds"] < 5  # not the whole burst
-    seen = [(gpus, reasons) for _, gpus, reasons in ticks]
+    seen = [(gpus, reasons) for _, gpus, reasons in end["ticks"]]
     assert sum(gpus == [A, B] for gpus, _ in seen) >= 15
     assert ["paused"] in [reasons for _, reasons in seen]
     assert seen[-1][0] == [A, B]
     calls = read_calls(tmp_path)
     assert calls["gpm.live_samples"] == 0
     assert calls["gpm.smallest_gap_seconds"] >= 0.1
-
-
-def test_a_hung_driver_ends_a_burst_and_without_gpm_there_is_none(tmp_path: Path) -> None:
-    (step,), ticks = taken(tmp_path / "hung", STEPS + "delay_ms.nvmlGpmMetricsGet = 0 0.6:2500\n", ["burst", 3.0])
-    assert step["bursts"] == [] and step["again"] == 0  # it is not asked again
-    assert step["seconds"] < 3
-    assert ["driver-hung"] in [reasons for _, _, reasons in ticks]
-    (step,), _ = taken(tmp_path / "none", STEPS + "gpm = no\n", ["burst", 0.3])
-    assert step["bursts"] == []
-    assert step["absences"] == [[uuid, "burst", "no-gpm"] for uuid in [A, B]]

@@ -1,7 +1,5 @@
 """What the NVML sources do when driver, GPU or counter misbehave: a reason for each, and nothing invented."""
 
-from __future__ import annotations
-
 import pytest
 from skuwise.tests.integration.agent.sources.test_nvml_truth import UNITS, A, B, _absent, read_at
 from skuwise.tests.nvmlstub import drive, read_calls
@@ -130,22 +128,6 @@ def test_a_tick_allocates_nothing_and_asks_nothing_that_blocks(tmp_path):
     assert calls["nvmlDeviceGetComputeRunningProcesses_v3"] == 8 * (1 + 4)  # the probe, and seconds 2, 12, 22, 32
 
 
-def test_the_gpus_can_be_let_go_and_taken_up_again(tmp_path):
-    scenario = "[gpu 0]\nsm_active = 0.5\n[gpu 1]\ngpm = no"
-    steps = [["open", 0], ["probe"], ["read", 1], ["read", 2], ["close"], ["close"], ["live"], ["read", 3]]
-    steps += [["open", 4], ["probe"], ["read", 5], ["read", 6], ["live"]]
-    answers = drive(tmp_path, scenario, steps)
-    assert answers[6] == 0
-    assert answers[7]["gpm"] == {"gpus": {}, "processes": None, "absences": [["source", "gpm", "*", "released"]]}
-    assert answers[8] is None
-    assert set(_absent(answers[10]["gpm"], A).values()) == {"first-reading", "no-nvlink"}
-    assert _absent(answers[10]["nvml"], A) == {"energy_joules": "first-reading"}
-    assert _absent(answers[10]["nvlink"], B)["pcie_tx_bytes_per_second"] == "first-reading"
-    assert answers[11]["gpm"]["gpus"][A]["sm_active"] == pytest.approx(0.5)
-    assert answers[12] == 2
-    assert read_calls(tmp_path)["nvmlShutdown"] == 1
-
-
 @pytest.mark.parametrize(("entry_bytes", "count"), [(24, 3), (24, 62), (32, 1), (32, 3), (32, 62), (32, 200)])
 def test_every_process_is_listed_whatever_the_size_of_the_drivers_entries(tmp_path, entry_bytes, count):
     processes = "".join(f"process = {100 + n} {n}000000\n" for n in range(count - 1)) + "process = 99 -\n"
@@ -208,15 +190,3 @@ def test_what_failed_at_the_start_is_asked_again(tmp_path, function):
     assert last["gpm"]["gpus"][A]["nvlink_tx_bytes_per_second"] == pytest.approx(5e9)
     assert probe["nvml"]["gpus"][0]["nvlink_links"] == 4
     assert last["nvml"]["absences"] == []
-
-
-def test_a_description_that_failed_is_asked_again_and_no_interval_is_lost_by_that(tmp_path):
-    scenario = "[gpu 0]\nsm_active = 0.5\nfault.nvmlDeviceGetEnforcedPowerLimit = !999 50:ok\n"
-    steps = [["open", 0], ["probe"]]
-    for seconds in (25, 29, 35, 59, 61, 69, 91):
-        steps += [["read", seconds], ["wants"], ["probe"]]
-    answers = drive(tmp_path, scenario, steps)
-    assert answers[3::3] == [False, False, True, False, False, True, False]
-    limits = [probe["nvml"]["gpus"][0]["power_limit_watts"] for probe in answers[1::3]]
-    assert limits == [None] * 4 + [700.0] * 4
-    assert A in answers[5]["gpm"]["gpus"] and A in answers[17]["gpm"]["gpus"]

@@ -1,7 +1,5 @@
 """What the NVML sources read through real pynvml, unit by unit, against what the scenario says."""
 
-from __future__ import annotations
-
 import pytest
 from skuwise.agent.metrics import GPU_METRICS
 from skuwise.tests.nvmlstub import drive

@@ -1,7 +1,5 @@
 """Reading a page over HTTP from servers that answer well, slowly, wrongly and without end."""
 
-from __future__ import annotations
-
 import gzip
 import http.server
 import socket

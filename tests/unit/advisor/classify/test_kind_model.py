@@ -1,24 +1,32 @@
-"""The model of kinds and its shapes: read strictly, made reproducibly, clear where so; what an abstention names."""
+"""Kinds: the model and its shapes, what names, owners and engines say, and what bad or thin data do to a verdict."""
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.advisor.classify.kinds.clues import Clue
+from skuwise.advisor.classify.judge import judge
+from skuwise.advisor.classify.kinds.clues import Clue, metadata_clues
 from skuwise.advisor.classify.kinds.kinds import judge_kind, settled_by
 from skuwise.advisor.classify.kinds.shapes import PROBE, SHAPES, Shape, fingerprint, levels
+from skuwise.advisor.classify.workloads.engine_facts import EngineFacts, engine_facts
+from skuwise.advisor.classify.workloads.session import Session
 from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.core.verdict_types import Scheduled, WorkloadVerdict
 from skuwise.benchmarks.fit import train_kinds as trainer
 from skuwise.benchmarks.fit.real_series import read_rows
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.base.yaml_loader import packaged_rules
 from skuwise.rules.models.kind_model import FILE, KindModel, load_kind_model
-from skuwise.rules.policy.features import FEATURES
 from skuwise.rules.policy.labels import WORKING_KINDS
 from skuwise.rules.policy.thresholds import load_kind_thresholds
+from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, TRAINING, FrameBuilder
+from skuwise.tests.support.judged_alone import alone
 from skuwise.tests.support.rulebooks import rulebook
 
 NAMES = [shape.name for shape in SHAPES]
@@ -63,81 +71,6 @@ def test_second_fine_shapes_are_silent_where_samples_are_coarse() -> None:
 
 Features = Mapping[str, float]
 BY_NAME = {shape.name: shape for shape in SHAPES}
-FINE: Features = {"resolution_seconds": 1.0}
-DAY: Features = {"elapsed_hours": 72.0}
-PAIR: Features = {"gpus": 2.0}
-TWO_NODES: Features = {"nodes": 2.0, "gpus": 16.0}
-PIPES: Features = {"hbm_utilization": 0.5, "tensor_utilization": 0.3}
-FULL: Features = {"active_fill": 0.95, "active_engine": 0.9}
-STEP: Features = {"period_strength": 0.9, "period_seconds": 8.0, "elapsed_hours": 10.0, **FINE}
-# Shape -> features in which it is clear, the feature that decides, and a value of that with which it is not so.
-CASES: dict[str, tuple[Features, str, float]] = {
-    "periodic": ({**STEP, "period_share": 0.95}, "period_share", 0.1),
-    "aperiodic": ({**STEP, "period_share": 0.0}, "period_share", 0.5),
-    "fabric-busy": ({**TWO_NODES, "fabric_utilization": 0.2}, "fabric_utilization", 0.001),
-    "fabric-silent": ({**TWO_NODES, "fabric_utilization": 0.0}, "fabric_utilization", 0.1),
-    "larger-than-a-node": ({"gpus": 16.0, "nodes": 1.0}, "gpus", 8.0),
-    "collectives": ({"nvlink_utilization": 0.3, "nvlink_symmetry": 0.99}, "nvlink_symmetry", 0.5),
-    "links-against-compute": ({**FINE, "tensor_nvlink_correlation": -0.8}, "tensor_nvlink_correlation", 0.0),
-    "bandwidth-bound": ({**PIPES, "memory_over_compute": 4.0}, "memory_over_compute", 0.5),
-    "compute-bound": ({**PIPES, "memory_over_compute": 0.25}, "memory_over_compute", 2.0),
-    "thin-seconds": ({"hbm_per_engine": 0.02, "tensor_per_engine": 0.01}, "hbm_per_engine", 0.6),
-    "write-bursts": ({"write_bursts": 0.5}, "write_bursts", 0.0),
-    "bus-busy": ({"pcie_utilization": 0.6}, "pcie_utilization", 0.01),
-    "always-busy": ({**FINE, "duty": 0.99}, "duty", 0.5),
-    "seldom-busy": ({**FINE, "duty": 0.05}, "duty", 0.6),
-    "pauses": ({**FINE, "idle_run_hours": 0.5}, "idle_run_hours", 0.0),
-    "never-rests": ({**DAY, "active_share": 1.0}, "active_share", 0.7),
-    "light-all-day": ({**DAY, "active_share": 0.95, "active_engine": 0.1}, "active_engine", 0.8),
-    "seldom-at-work": ({**DAY, "active_share": 0.1}, "active_share", 0.7),
-    "full-hours": ({"active_fill": 0.98, "active_engine": 0.95}, "active_fill", 0.4),
-    "bursts": ({"active_fill": 0.1}, "active_fill", 0.8),
-    "graded-hours": ({**DAY, "between_share": 0.8}, "between_share", 0.1),
-    "rests-at-night": ({**DAY, "rest_hours_max": 12.0, "active_share": 0.4}, "rest_hours_max", 2.0),
-    "often-interrupted": ({**DAY, "rests_per_day": 6.0}, "rests_per_day", 1.0),
-    "daily": ({"diurnal_share": 0.8, "diurnal_amplitude": 0.3}, "diurnal_share", 0.0),
-    "steady": ({**DAY, "swing": 0.0}, "swing", 0.5),
-    "same-hours": ({"day_before": 0.95}, "day_before", 0.0),
-    "working-hours": ({"working_hours_share": 1.0, "active_share": 0.3}, "working_hours_share", 0.5),
-    "memory-pool": ({"mem_flat": 1.0, "mem_level": 0.9}, "mem_flat", 0.0),
-    "memory-still": ({"mem_hourly_cv": 0.0}, "mem_hourly_cv", 0.2),
-    "memory-moves": ({"mem_hourly_cv": 0.5}, "mem_hourly_cv", 0.01),
-    "memory-much": ({**FULL, "mem_max": 0.8}, "mem_max", 0.2),
-    "memory-kept": ({"mem_kept_at_rest": 1.0, "active_share": 0.5}, "mem_kept_at_rest", 0.2),
-    "older-than-days": ({"chain_hours": 200.0}, "chain_hours", 20.0),
-    "came-and-went": ({"ended": 1.0, "chain_hours": 6.0}, "chain_hours", 50.0),
-    "begins-at-one-hour": (
-        {"series_start_spread_hours": 0.1, "series_run_hours": 5.0}, "series_start_spread_hours", 6.0
-    ),
-    "runs-recur": ({"series_runs": 6.0, "series_run_hours": 5.0}, "series_runs", 1.0),
-    "several-gpus": ({"gpus": 2.0, "nodes": 1.0}, "gpus", 1.0),
-    "in-lockstep": ({**PAIR, "sync": 0.9}, "sync", 0.1),
-    "low-in-lockstep": ({**PAIR, "sync": 0.9, "engine_active": 0.2}, "engine_active", 0.8),
-    "in-turns": ({**PAIR, "sync": -0.8}, "sync", 0.0),
-    "memory-little": ({**FULL, "mem_max": 0.05}, "mem_max", 0.6),
-    "short-and-full": ({**FULL, "mem_max": 0.7, "ended": 1.0, "chain_hours": 6.0}, "ended", 0.0),
-    "power-at-limit": ({"engine_active": 0.95, "power_of_limit": 1.0}, "power_of_limit", 0.7),
-    "busy-below-power-limit": ({"engine_active": 0.85, "power_of_limit": 0.8}, "power_of_limit", 0.4),
-    "small-kernels": ({"engine_active": 0.99, "power_of_limit": 0.2}, "power_of_limit", 0.9),
-    "steady-below-full": ({"active_fill": 0.9, "active_engine": 0.3}, "active_fill", 0.2),
-    "even-below-full": ({"active_engine": 0.8, "active_swing": 0.01}, "active_swing", 0.4),
-    "even-for-a-day": ({**DAY, "active_share": 1.0, "active_swing": 0.01, "active_engine": 0.5}, "active_swing", 0.3),
-}  # fmt: skip
-
-
-def test_every_shape_has_its_case_and_its_features_are_known() -> None:
-    assert set(CASES) == set(BY_NAME)
-    assert {name for features, decides, _ in CASES.values() for name in (*features, decides)} <= set(FEATURES)
-    assert len(BY_NAME) == len(SHAPES)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_a_shape_grows_with_what_decides_it_from_nothing_to_clear_and_never_turns_back(name: str) -> None:
-    features, decides, otherwise = CASES[name]
-    steps = [otherwise + (features[decides] - otherwise) * n / 40 for n in range(41)]
-    found = [BY_NAME[name].level({**features, decides: value}) for value in steps]
-    assert found == sorted(found) and (found[0], found[-1]) == (0.0, pytest.approx(1.0))
-    assert "{" not in BY_NAME[name].told(features).text
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=[shape.name for shape in SHAPES])
@@ -244,3 +177,232 @@ def test_an_abstention_says_what_would_settle_it_and_a_verdict_does_not() -> Non
     strong = (Clue({"training": 6.0}, CodedText("owner-kind", "Its owner trains.", {})),)
     sure = judge_kind(strong, features, load_kind_thresholds(), model(periodic=2.0))
     assert sure.label == "training" and not [one for one in sure.evidence if one.code.startswith("settled-by")]
+
+
+BUSY = EngineFacts(("vllm",), 20.0, 400.0, 120.0, 3.0, 0.5, 0.42, has_counted=True)
+PRIORS = rulebook().kind_priors
+
+
+def session(name: str = "acme", *, hours: float = 48.0, **told: object) -> Session:
+    """A workload of which nothing is said but this; fields of `Scheduled` go there."""
+    own = {one: told.pop(one) for one in list(told) if one in Scheduled.__dataclass_fields__}
+    base = Session(
+        "w", "s", name, "kubernetes", None, None, None, None, None, None, (("n", "g"),), ("n",), 0.0, 1.0, 0.0, 1.0,
+        "allocation", False, 1.0, hours, scheduled=Scheduled(**own),  # type: ignore[arg-type]
+    )  # fmt: skip
+    return replace(base, **told)  # type: ignore[arg-type]
+
+
+def clues(one: Session, features: Mapping[str, float] = {}, engine: EngineFacts | None = None) -> list[Clue]:
+    return list(metadata_clues(one, features, engine, PRIORS))
+
+
+def scores(found: list[Clue]) -> dict[str, float]:
+    out: dict[str, float] = {}
+    for clue in found:
+        for kind, weight in clue.weights.items():
+            out[kind] = out.get(kind, 0.0) + weight
+    return out
+
+
+def lead(found: list[Clue], kind: str, other: str) -> float:
+    return scores(found).get(kind, 0.0) - scores(found).get(other, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "label", "other"),
+    [
+        *((kind, "online-inference", "interactive") for kind in (
+            "Deployment", "Rollout", "LeaderWorkerSet", "InferenceService", "RayService", "Revision", "NIMService",
+            "SeldonDeployment", "DynamoGraphDeployment",
+        )),
+        *((kind, "training", "online-inference") for kind in (
+            "PyTorchJob", "TrainJob", "MPIJob", "JobSet", "Job", "RayJob",
+        )),
+        ("Notebook", "interactive", "online-inference"),
+        ("Workspace", "interactive", "online-inference"),
+        ("CronJob", "batch-inference", "interactive"),
+        ("SparkApplication", "batch-inference", "interactive"),
+    ],
+)  # fmt: skip
+def test_what_owns_the_pods_says_what_they_are_for(kind: str, label: str, other: str) -> None:
+    assert lead(clues(session(controller_kind=kind)), label, other) >= 1.5
+
+
+@pytest.mark.parametrize("kind", ["RayCluster", "DaemonSet", "<b>\x1b[31m", "../Deployment"])
+def test_what_runs_anything_says_nothing(kind: str) -> None:
+    assert clues(session(controller_kind=kind)) == []
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        session(controller_kind="Deployment", image="quay.io/jupyter/pytorch-notebook:1"),
+        session("jupyter-ann", controller_kind="StatefulSet"),
+        session("jupyter-ann", controller_kind="Pod"),
+        session(controller_kind="StatefulSet", image="acme/kubeflow-notebook-pytorch"),
+        session("sys/dashboard/sys/jupyter", scheduler="slurm", partition="gpu"),
+        session("interactive", scheduler="slurm", partition="debug"),
+        session("bash", scheduler="slurm", partition="batch"),
+    ],
+)
+def test_what_people_sit_in_front_of_is_interactive(one: Session) -> None:
+    found = clues(one)
+    assert all(lead(found, "interactive", kind) >= 1.2 for kind in ("online-inference", "training", "batch-inference"))
+
+
+def test_partitions_qos_and_namespaces_speak_a_little() -> None:
+    serves = clues(session("acme", scheduler="slurm", partition="inference-a100"))
+    assert lead(serves, "online-inference", "interactive") >= 1
+    assert scores(clues(session("acme", scheduler="slurm", qos="scavenger")))["online-inference"] < 0
+    assert scores(clues(session(namespace="jupyterhub")))["interactive"] == 1.0
+
+
+def test_framework_image_and_name_tell_of_one_program_once() -> None:
+    every = session("vllm-chat", framework="vllm", image="vllm/vllm-openai:v1", command="vllm x")
+    assert [clue.reason.code for clue in clues(every)] == ["framework"]
+    assert [clue.reason.code for clue in clues(replace(every, framework=None))] == ["image"]
+
+
+def test_images_with_hostile_names_say_nothing_harmful() -> None:
+    hostile = "\x1b]0;vllm\x07\u202e<script>{x}/vllm"
+    (clue,) = clues(session(image=hostile))
+    assert clue.reason.code == "image" and clue.reason.text.isprintable() and "\x1b" not in str(clue.reason.fields)
+    assert clues(session(image="acme/app:vllm-openai")) == [] and clues(session(image="/" * 5000 + "@" * 5000)) == []
+
+
+def test_a_server_that_counted_requests_serves_whoever_owns_it() -> None:
+    found = clues(session(controller_kind="Job"), {}, BUSY)
+    assert found[0].reason.code == "engine-serves"
+    assert all(lead(found, "online-inference", kind) >= 1.5 for kind in ("training", "batch-inference", "interactive"))
+    assert "120.0 tokens/s generated" in found[0].reason.text and "0.5 waiting" in found[0].reason.text
+    assert "KV cache 42 % full" in found[0].reason.text
+
+
+STEPS = {"period_share": 0.8, "nvlink_utilization": 0.3, "nodes": 4.0, "fabric_utilization": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("owner", "features", "code"),
+    [
+        ("PyTorchJob", {}, "engine-within-training"),
+        ("RayCluster", STEPS, "engine-within-training"),
+        (None, STEPS, "engine-within-training"),
+        (None, {"period_share": 0.8}, "engine-serves"),
+        (None, {"period_share": 0.8, "fabric_utilization": 0.2}, "engine-serves"),
+        ("Deployment", STEPS, "engine-serves"),
+        ("InferenceService", STEPS, "engine-serves"),
+    ],
+)
+def test_an_engine_inside_a_trainer_decides_nothing(owner: str | None, features: dict[str, float], code: str) -> None:
+    found = clues(session(controller_kind=owner), features, BUSY)
+    assert found[0].reason.code == code and any(found[0].weights.values()) == (code == "engine-serves")
+
+
+def _told(**columns: object) -> pd.DataFrame:
+    row = {
+        "node": "n1", "workload_id": "w", "engine": "vllm", "kv_percent": 40.0, "samples": 10.0, "preemptions": 0.0,
+        "seconds": 3600.0, "generated_tokens": 7200.0,
+    }  # fmt: skip
+    return pd.DataFrame([{**row, **columns}])
+
+
+def test_facts_of_engines_are_summed_and_what_is_missing_is_not_zero() -> None:
+    one = engine_facts(_told())["w"]
+    assert (one.generated_tokens_per_second, one.prompt_tokens_per_second, one.running) == (2.0, None, None)
+    assert one.has_counted is True and engine_facts(_told(generated_tokens=None))["w"].has_counted is None
+    assert engine_facts(_told(generated_tokens=0.0, running_max=0.0))["w"].has_counted is False
+    assert engine_facts(_told(kv_percent=400.0))["w"].kv_cache is None and engine_facts(_told(seconds=0.0)) == {}
+    assert engine_facts(pd.DataFrame()) == {}
+
+
+def _judged(shape: Mapping[str, float], serving: pd.DataFrame | None = None, **work: object) -> WorkloadVerdict:
+    builder = FrameBuilder(hours=60)
+    uuids = builder.node("n1", gpus=8)
+    for uuid in uuids:
+        builder.use(shape, "n1", uuid)
+    builder.work("w", [("n1", uuid) for uuid in uuids])
+    builder.workloads[0] |= work
+    frame: Frame = builder.frame()
+    if serving is not None:
+        frame = replace(frame, serving=serving)
+    return judge(frame, rulebook()).workloads[0]
+
+
+def test_light_serving_with_an_engines_series_is_serving_though_it_rests() -> None:
+    rest = {**DECODE, "gpu_util": 0.01, "sm_active": 0.01, "dram_active": 0.01, "tensor_active": 0.0, "duty": 0.01,
+            "power_watts": 110.0, "mem_used_bytes": 73.6 * GIB}  # fmt: skip
+    assert _judged(rest, controller_kind="Job").kind.label == "idle"
+    told = _judged(rest, _told(running_max=2.0), controller_kind="Job")
+    assert told.kind.label == "online-inference" and told.kind.confidence >= 0.8
+
+
+_PROFILED = ("sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp64_active", "fp32_active")
+_LINKS = ("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second")
+_FAST = ("duty", "period_seconds", "period_strength", "sm_active_cv")
+
+
+def _confident(verdict: WorkloadVerdict, label: str) -> float:
+    """Confidence in a label, whether it was given or is an alternative."""
+    if verdict.kind.label == label:
+        return verdict.kind.confidence
+    return next((a.confidence for a in verdict.kind.alternatives if a.label == label), 0.0)
+
+
+@pytest.mark.parametrize("lost", [("sm_active", "sm_occupancy"), _LINKS, (*_PROFILED, *_LINKS, *_FAST)])
+@pytest.mark.parametrize(("values", "label"), [(TRAINING, "training"), (DECODE, "online-inference")])
+def test_missing_metrics_never_make_another_kind(
+    values: Mapping[str, float], label: str, lost: tuple[str, ...]
+) -> None:
+    verdict = alone({name: value for name, value in values.items() if name not in lost}, gpus=2, hours=72)
+    # By use, memory and power alone, two GPUs that work all the time are a training more often than not.
+    assert verdict.kind.label in (label, "unknown") or (lost[0] in _PROFILED and verdict.kind.confidence < 0.7)
+    assert _confident(verdict, label) > 0.1
+
+
+def test_nothing_measured_and_nothing_said_is_unknown() -> None:
+    verdict = alone({"mem_used_bytes": 40 * GIB}, gpus=1)
+    assert (verdict.kind.label, verdict.kind.confidence) == ("unknown", 0.0)
+    assert verdict.kind.evidence[0].code == "activity-not-measured"
+
+
+@pytest.mark.parametrize(
+    ("share", "engine", "idle"),
+    [(0.0, 0.006, True), (0.2, 0.006, True), (0.3, 0.006, False), (0.6, 0.006, False), (1.0, 0.006, False),
+     (1.0, 0.004, True)],  # a replica on standby that answers probes
+)  # fmt: skip
+def test_light_use_in_many_hours_is_not_idle(share: float, engine: float, idle: bool) -> None:
+    """A mean and a percentile of an hour hide a moment's work; that it comes in many hours shows that it is used."""
+    features = {
+        "engine_active": engine, "hbm_utilization": 0.002, "idle_share": 0.99, "active_share": share, "hours": 72.0,
+        "elapsed_hours": 72.0, "gpus": 1.0, "nodes": 1.0, "resolution_seconds": 60.0, "mem_level": 0.5,
+    }  # fmt: skip
+    book = rulebook()
+    verdict = judge_kind((), features, book.kinds, book.kind_model)
+    assert (verdict.label == "idle") is idle
+    if not idle:
+        assert all(other.label != "idle" for other in verdict.alternatives)
+
+
+def test_what_stood_idle_is_idle_whatever_its_name_and_the_name_is_kept() -> None:
+    held = {**FREE, "mem_used_bytes": 73.6 * GIB, "power_watts": 110.0, "duty": 0.0}
+    verdict = alone(held, gpus=1, work={"framework": "vllm", "command": "vllm serve m"})
+    assert verdict.kind.label == "idle" and verdict.kind.evidence[0].code == "stood-idle-and-held"
+    assert any("serving engine" in sentence.text for sentence in verdict.kind.evidence) or verdict.kind.alternatives
+
+
+@pytest.mark.parametrize(
+    ("command", "label"),
+    [
+        ("torchrun --nproc-per-node=8 pretrain.py", "training"),
+        ("accelerate launch lora_finetune.py", "fine-tuning"),
+        ("python3 -m sglang.launch_server", "online-inference"),
+        ("python3 -m vllm.entrypoints.openai.run_batch -i in.jsonl", "batch-inference"),
+        ("python embed_offline.py", "batch-inference"),
+        ("jupyter-lab --no-browser", "interactive"),
+    ],
+)
+def test_a_name_decides_where_the_shape_says_little(command: str, label: str) -> None:
+    plain = {"gpu_util": 0.6, "power_watts": 300.0}
+    said, unsaid = (alone(plain, hours=5, gpus=1, work={"command": c}) for c in (command, "python main.py"))
+    assert _confident(said, label) > _confident(unsaid, label) and said.kind.label in (label, "unknown")

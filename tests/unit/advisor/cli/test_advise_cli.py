@@ -1,14 +1,30 @@
-"""`skuwise advise` as people run it, on simulated databases."""
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+"""Commands as people run them on simulated databases, and what an attacker may hand to them."""
 
+import contextlib
+import json
+import os
+import shlex
+import shutil
 import sqlite3
-from math import inf
+import threading
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.demo import simulate
-from skuwise.agent.statistics.latency_bins import encode, spread
-from skuwise.tests.support.schemas import advised
+from skuwise.advisor.core.credentials import secret
+from skuwise.advisor.notify.routes import load_routes
+from skuwise.agent.config import load_config
+from skuwise.agent.slurm_jobs.table_file import read_job_table
+from skuwise.rules.base.errors import RulesError, SkuwiseError, UsageError
+from skuwise.rules.base.files import open_stream, read_bounded
+from skuwise.rules.base.output import write_whole
+from skuwise.rules.base.toml import MAX_BYTES, read_toml
+from skuwise.rules.base.yaml_loader import read_table as read_rules
+from skuwise.rules.base.yaml_loader import rules_root
+from skuwise.tests.support.schemas import advised, validate
 
 
 def test_the_founding_case_is_found_priced_and_compared(founding, capsys):
@@ -42,22 +58,6 @@ def test_output_is_written_whole_or_not_at_all(founding, tmp_path, capsys):
     assert "Cannot write" in capsys.readouterr().err
 
 
-def test_own_prices_come_first(founding, tmp_path, capsys):
-    prices = tmp_path / "prices.yaml"
-    prices.write_text(
-        "prices:\n  - sku: azure/Standard_ND96isr_H100_v5\n    region: eastus\n    usd_per_hour: 40.0\n"
-        "    basis: owned\n    source: books\n    as_of: 2026-10-01\n"
-    )
-    advice = advised(capsys, "--db", str(founding), "--prices", str(prices))
-    assert any(p["basis"] == "owned" and p["usd_per_hour"] == 40.0 for p in advice["prices"])
-    assert advice["summary"]["recoverable_usd_per_month"] == 0
-
-
-def test_a_short_window_gives_no_waste_and_says_from_when(founding, capsys):
-    advice = advised(capsys, "--db", str(founding), "--since", "6h")
-    assert advice["findings"] == [] and any("verdict" in note["text"] for note in advice["notes"])
-
-
 def test_bad_databases_are_told_in_one_sentence(tmp_path, capsys):
     foreign = tmp_path / "foreign.db"
     with sqlite3.connect(foreign) as connection:
@@ -69,59 +69,6 @@ def test_bad_databases_are_told_in_one_sentence(tmp_path, capsys):
         assert "Traceback" not in said and "unexpected" not in said
 
 
-def test_prices_that_cannot_be_right_are_refused_with_their_line_before_anything_is_read(tmp_path, capsys):
-    path = tmp_path / "prices.yaml"
-    path.write_text("prices:\n  - {sku: azure/x, usd_per_hour: 0}\n")
-    assert main(["advise", "--db", str(tmp_path / "unread.db"), "--prices", str(path)]) == 2
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.startswith("skuwise: ") and "prices.yaml:2: " in said.err
-
-
-NOW = 1_790_000_000.0 // 3600 * 3600
-HOURS = 78
-# Of a thousand requests an hour and their tokens: shares up to each edge in seconds.
-FIRST = {0.04: 0.5, 0.06: 0.95, 0.5: 1.0}
-TIGHT = {0.025: 0.5, 0.04: 0.85, 0.05: 0.9005, 0.1: 1.0}
-
-
-@pytest.fixture
-def scraped(tmp_path: Path) -> Path:
-    """One node of the founding case, with what its engine's histograms counted, hour by hour."""
-    simulate("founding", tmp_path / "nodes", days=HOURS / 24, seed=0, until=NOW, nodes=("serve-01",))
-    (path,) = (tmp_path / "nodes").glob("*.db")
-
-    def bins(shares: dict[float, float], count: float) -> str:
-        counts = spread({**{edge: count * share for edge, share in shares.items()}, 20.0: count, inf: count})
-        assert counts is not None
-        return encode(counts)
-
-    with sqlite3.connect(path) as db:
-        db.execute("INSERT INTO server (id, node_id, engine, endpoint) VALUES (1, 1, 'vllm', 'http://x/metrics')")
-        held = db.execute("SELECT DISTINCT workload_ref, gpu_uuid FROM workload_use").fetchone()[0]
-        db.executemany(
-            "INSERT INTO serving_hour (server_id, workload_ref, ts, interval_ms, first_token_bins, output_token_bins)"
-            " VALUES (1, ?, ?, 3600000, ?, ?)",
-            [(held, NOW - 3600 * n, bins(FIRST, 1000.0), bins(TIGHT, 40_000.0)) for n in range(HOURS - 1)],
-        )
-    return path
-
-
-def test_a_clock_that_would_break_50_ms_a_token_is_blocked(scraped: Path, capsys) -> None:
-    told = advised(capsys, "--db", str(scraped), "--since", f"{HOURS}h")
-    (way,) = [r for r in told["recommendations"] if r["action"] in ("lower-clock", "power-cap")]
-    work = next(w for w in told["workloads"] if w["id"] == way["workload"])
-    assert (work["latency"]["class"], work["latency"]["basis"]) == ("interactive", "measured")
-    assert work["latency"]["output_token"]["p90"] == pytest.approx(0.0499, abs=2e-4)
-    (why,) = way["blocked_by"]
-    assert why["code"] == "latency-class-broken" and why["fields"]["measure"] == "output_token"
-    assert why["fields"]["predicted_seconds"] > why["fields"]["limit_seconds"] == 0.05
-    assert main(["explain", "--db", str(scraped), "--since", f"{HOURS}h", work["id"]]) == 0
-    shown = capsys.readouterr().out
-    assert "Latency class: interactive, measured from its engine" in " ".join(shown.split())
-    assert main(["advise", "--db", str(scraped), "--since", f"{HOURS}h", "--all", "--verbose"]) == 0
-    assert "latency class interactive" in " ".join(capsys.readouterr().out.split())
-
-
 def test_rules_list_names_the_services_of_a_site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "latency_classes.yaml").write_text(
         "classes:\n  quick: {first_token_p90_seconds: 0.05, reason: speech}\n"
@@ -129,3 +76,286 @@ def test_rules_list_names_the_services_of_a_site(tmp_path: Path, capsys: pytest.
     )
     assert main(["rules", "list", "--rules", str(tmp_path)]) == 0
     assert "services speech: quick, nobody waits" in capsys.readouterr().out
+
+
+# Command line, exit status, and a piece of its output. {db}: the founding case.
+RUNS = (
+    ("plan --db {db} --no-ledger", 0, "Plan: return 2 of 2 nodes"),
+    ("plan --db {db} --no-ledger --format json", 0, '"skuwise.fleet-plan/1"'),
+    ("plan --db {db} --no-ledger --goal nope", 2, ""), ("job --namespace nobody --db {db}", 3, ""),
+    ("job --user nobody --db {db}", 3, ""), ("doctor --db {db}", 0, "serve-01"),
+    ("doctor --db {db} --format json", 0, '"skuwise.doctor/1"'), ("showback --db {db}", 0, "serve"),
+    ("showback --db {db} --format csv", 0, "BilledCost"), ("watch --db {db} --once --state {state}", 0, ""),
+    ("idle serve-01 --db {db} --longer-than 2h", 5, ""),
+    ("skus compare H100-SXM5 H200-SXM --phase decode --params 70B --format json", 0, '"time_ratio"'),
+    ("skus plan --params 70B", 0, "H100"), ("rules list", 0, "idle-fabric"),
+    # What is refused, or nothing to work on.
+    ("plan --db {db} --max-moves -1", 2, "usage"), ("plan --db {db} --reserve x", 2, "usage"),
+    ("plan --db {db} --seconds 0", 2, "usage"), ("plan --db {db} --growth nan", 2, "usage"),
+    ("plan --db {db} --keep x", 2, "usage"), ("advise", 2, "usage"), ("advise --db x --since soon", 2, "usage"),
+    ("advise --db x --until later", 2, "usage"), ("advise --db x --format xml", 2, "usage"),
+    ("advise --db {db} --until 2001-01-01T00:00:00Z --since 1d", 3, "--since"),
+    ("explain --db {db} nothing-such", 2, "No match for 'nothing-such'"),
+    ("job nothing-such --db {db}", 3, "nothing-such"),
+    ("doctor --db {db} --until 2001-01-01T00:00:00Z --since 1d", 3, "--since"),
+    ("doctor --db {db} --match 'a=\"b\"'", 2, "--prometheus"),
+    ("showback --db {db} --format csv --output /nowhere/a.csv", 1, "Cannot write /nowhere/a.csv"),
+    ("showback --db {db} --teams /nowhere/teams.toml", 2, "/nowhere/teams.toml"),
+    ("showback --db {db} --prices /nowhere/prices.yaml", 2, "/nowhere/prices.yaml"),
+    ("showback --db {db} --until 2020-01-01T00:00:00Z --since 1d", 3, ""),
+    ("showback --db {db} --by color", 2, "color"), ("showback --db {db} --format parquet", 2, "parquet"),
+    ("rules check --gpu-hour-usd H100-SXM5=2.10", 0, "prices per GPU-hour: 1, valid"),
+    ("advise --db {db} --gpu-hour-usd H100-SXM5=two", 2, "Invalid price of H100-SXM5 in --gpu-hour-usd: 'two'."),
+    ("plan --db x --only ads --exclude ads", 2, "Team 'ads' is in --only and in --exclude."),
+    ("plan --db x --add H100", 2, "Invalid nodes to add 'H100'"),
+    ("plan --db x --demand chat", 2, "Invalid demand 'chat'"),
+    ("plan --db x --demand 'all x2' --demand 'all x3'", 2, "is given twice"),
+    ("plan --db x --commit-ends soon", 2, "soon"), ("advise --prometheus http://h --db x", 2, "not allowed with"),
+    ("advise --db x.db --match 'a=\"b\"'", 2, "requires --prometheus"),
+    ('advise --prometheus http://h --match \'a="b"}} or vector(1) or x{{c="d"\'', 2, "Invalid label matcher"),
+    ("advise --prometheus http://h --match a=b", 2, "Invalid label matcher"),
+    ("advise --prometheus http://me:secret@h", 2, "prometheus.username"), ("job", 2, ""), ("job 1 --user a", 2, ""),
+    ("job --user a --format admin-comment", 2, ""), ("job 1 --format csv", 2, ""), ("job --keep-finished", 2, ""),
+    ("job 1 --existing x", 2, ""), ("job --keep-finished --no-keep --db x", 2, ""), ("job 1 --format k8s-event", 2, ""),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "status", "said"), RUNS, ids=[run[0] for run in RUNS])
+def test_a_command_runs(
+    founding: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, status: int, said: str
+) -> None:
+    words = [word.format(db=founding, state=tmp_path / "incidents.db") for word in shlex.split(line)]
+    try:
+        ended: object = main(words)
+    except SystemExit as stopped:
+        ended = stopped.code
+    shown = capsys.readouterr()
+    assert ended == status, shown.err
+    assert said in (shown.out if status in (0, 5) else shown.err)
+    if status not in (0, 5):
+        told = shown.err.splitlines()[-1]
+        assert not shown.out and told.startswith("skuwise") and "secret" not in shown.err
+    assert "Traceback" not in shown.err
+
+
+def test_a_job_of_the_advice_has_a_card(founding: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    work = advised(capsys, "--db", str(founding))["recommendations"][0]["workload"]
+    for form in ("table", "json", "html"):
+        assert main(["job", work, "--db", str(founding), "--no-keep", "--format", form]) == 0
+        assert work in capsys.readouterr().out
+
+
+@pytest.fixture(autouse=True)
+def nobodys_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def hall(founding: Path, tmp_path: Path) -> Path:
+    """The founding case in somebody's own hall: no provider, no SKU, no region."""
+    path = tmp_path / "hall.db"
+    shutil.copy(founding, path)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE node SET provider = NULL, region = NULL, node_sku = NULL, instance_type = NULL")
+        db.commit()
+    return path
+
+
+def test_dollars_per_gpu_hour_from_the_flag_or_the_settings(hall, tmp_path, capsys) -> None:
+    before = advised(capsys, "--db", str(hall))
+    assert before["summary"]["cost_usd"] is None
+    (line,) = [n for n in before["notes"] if n["code"] == "prices-missing"]
+    assert "--gpu-hour-usd H100-SXM5=PRICE" in line["text"]
+    by_flag = advised(capsys, "--db", str(hall), "--gpu-hour-usd", "H100-SXM5=2.10")
+    assert by_flag["summary"]["cost_usd"] == pytest.approx(2.10 * by_flag["summary"]["gpu_hours"])
+    (price,) = by_flag["prices"]
+    assert (price["basis"], price["region_assumed"]) == ("owned", False)
+    assert price["source"] == "your setting, gpu_hour_usd"
+    assert by_flag["summary"]["recoverable_usd_per_month"] == 0
+    settings = tmp_path / "config" / "skuwise" / "skuwise.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('[prices]\ngpu_hour_usd = { "H100-SXM-80GB" = 2.10 }\n')
+    assert advised(capsys, "--db", str(hall))["prices"] == by_flag["prices"]
+    # The agent reads the same file, and passes over what is the advisor's.
+    assert main(["explain", "--db", str(hall), by_flag["findings"][0]["id"], "--no-ledger"]) == 0
+
+
+PAYLOAD = "\x1b[2J\u202e\x9b31m[red]x[/red]<script>|=cmd|' /C calc'!A0[a](javascript:b)`x`'; DROP TABLE node;--\r\n# h"
+
+
+@pytest.fixture
+def crafted(founding, tmp_path):
+    def make(*statements: tuple[str, object]) -> Path:
+        path = tmp_path / "crafted.db"
+        path.write_bytes(founding.read_bytes())
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("PRAGMA ignore_check_constraints = 1")
+            for statement, value in statements:
+                connection.execute(statement, (value,))
+        return path
+
+    return make
+
+
+def advise(path: Path, capsys, form: str = "json") -> tuple[int, str, str]:
+    status = main(["advise", "--db", str(path), "--format", form])
+    said = capsys.readouterr()
+    assert "unexpected" not in said.err and "Traceback" not in said.err, said.err
+    return status, said.out, said.err
+
+
+NUMBERS = [
+    ("gpu", "power_limit_watts"), ("gpu", "nvlink_links"), ("gpu", "mem_total_bytes"), ("port", "port"),
+    ("node", "gpu_count"), ("node", "first_seen"), ("workload", "last_seen"), ("workload_use", "ts_end"),
+    ("workload_use", "shared"), ("gpu_hour", "unobserved_seconds"), ("gpu_hour", "sm_active_mean"),
+    ("absence", "since"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [9e999, "12 pounds"], ids=["infinite", "text"])
+def test_a_database_without_a_number_in_many_places_is_still_read(crafted, capsys, value) -> None:
+    some = [name for name in NUMBERS if name[1] not in ("ts_end", "unobserved_seconds", "port", "first_seen")]
+    path = crafted(*((f"UPDATE OR IGNORE {table} SET {column} = ?", value) for table, column in some))
+    status, out, err = advise(path, capsys)
+    assert status == 0, err
+    validate(json.loads(out), "advice")
+
+
+@pytest.mark.parametrize(
+    ("form", "value"),
+    [
+        ("table", PAYLOAD), ("csv", PAYLOAD), ("markdown", PAYLOAD), ("json", b"\xff\xfe"), ("table", "n" * 100_000),
+    ],
+    ids=["table", "csv", "markdown", "bytes", "long"],
+)  # fmt: skip
+def test_names_have_no_effect_wherever_they_are_shown(crafted, capsys, form, value) -> None:
+    names = ("workload SET name", "workload SET user", "workload SET workload_id", "node SET cluster", "node SET node")
+    path = crafted(*((f"UPDATE OR IGNORE {name} = ?", value) for name in names))
+    status, out, err = advise(path, capsys, form)
+    assert status == 0, err
+    assert not [c for c in out + err if (ord(c) < 32 and c not in "\r\n") or c in "\x7f\x9b\u202e"]
+    assert len(out) < 1_000_000
+    if form == "markdown":
+        assert "<script" not in out
+
+
+def test_a_name_in_an_error_has_no_effect_on_the_terminal(tmp_path, capsys) -> None:
+    assert main(["advise", "--db", str(tmp_path / "\x1b[31mred\u202e.db")]) == 2
+    said = capsys.readouterr().err
+    assert "\x1b" not in said and "\u202e" not in said and "\\x1b[31mred" in said
+
+
+def test_rules_that_are_no_files_are_refused_at_once(tmp_path) -> None:
+    (tmp_path / "waste").mkdir()
+    os.mkfifo(tmp_path / "waste" / "idle.yaml")
+    with pytest.raises(RulesError, match="no ordinary file"):
+        rules_root(tmp_path)
+    (tmp_path / "waste" / "idle.yaml").unlink()
+    (tmp_path / "kinds.yaml").symlink_to("/dev/zero")
+    with pytest.raises(RulesError, match="no ordinary file"):
+        rules_root(tmp_path)
+
+
+def test_output_never_turns_a_pipe_or_a_device_into_a_file(tmp_path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    write_whole(pipe, "report")
+    reader.join(timeout=60)
+    assert read == ["report"] and pipe.is_fifo()
+    null = tmp_path / "null"
+    null.symlink_to("/dev/null")
+    write_whole(null, "report")
+    assert null.is_char_device()
+
+
+Read = Callable[[Path], object]
+
+
+def settings(path: Path) -> object:
+    return load_config({"config": path}, {})
+
+
+READERS: dict[str, Read] = {
+    "settings": settings, "routes": load_routes, "rules": read_rules, "secret": lambda path: secret(str(path), {}),
+    "toml": lambda path: read_toml(path, str(path)),
+}  # fmt: skip
+
+
+MAKERS: dict[str, Read] = {
+    "zero": lambda path: path.symlink_to("/dev/zero"), "folder": Path.mkdir,
+    "loop": lambda path: path.symlink_to(path.name),
+    "sparse": lambda path: (path.touch(0o600), os.truncate(path, 1 << 40)),
+    "binary": lambda path: (path.touch(0o600), path.write_bytes(b"a = 1\nb = \xff\xfe\x00")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("reader", READERS)
+def test_what_is_no_file_of_text_is_refused_in_a_sentence(tmp_path: Path, reader: str, kind: str) -> None:
+    path = tmp_path / kind
+    MAKERS[kind](path)
+    with pytest.raises(SkuwiseError) as refused:
+        READERS[reader](path)
+    assert str(path) in str(refused.value) and refused.value.remedy, refused.value
+
+
+def test_a_pipe_that_nobody_writes_is_left(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TimeoutError, match="its end was not written"):
+        read_bounded(tmp_path / "pipe", 100, 0.05)
+    with pytest.raises(TimeoutError, match="no data was written to it"):
+        open_stream(tmp_path / "pipe", 0.05)
+
+
+@pytest.mark.parametrize("way", ["path", "stdin"])
+def test_a_job_table_that_falls_silent_is_left(tmp_path: Path, way: str) -> None:
+    """Its writer has it open all the time: the end never comes."""
+    os.mkfifo(tmp_path / "pipe")
+    keeps = os.open(tmp_path / "pipe", os.O_RDWR)
+    reads = os.open(tmp_path / "pipe", os.O_RDONLY)
+    try:
+        os.write(keeps, b"JobID|State|Start|End\n1|COMPLETED|")
+        path = tmp_path / "pipe" if way == "path" else None
+        with pytest.raises(UsageError, match="no data was written to it for") as caught:
+            read_job_table(path, patience_seconds=0.05, stdin=reads)
+        assert "Let sacct write a file" in str(caught.value.remedy)
+        os.fstat(reads)  # stdin is not ours to close
+    finally:
+        os.close(keeps)
+        os.close(reads)
+
+
+def test_a_byte_order_mark_is_dropped_and_utf_16_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "skuwise.toml"
+    path.write_bytes('node = "gpu-001"\n'.encode("utf-8-sig"))
+    assert load_config({"config": path}, {}).node == "gpu-001"
+    path.write_bytes('node = "gpu-001"\n'.encode("utf-16"))
+    with pytest.raises(UsageError, match="UTF-16, not UTF-8"):
+        settings(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("a = " + "[" * 100_000, "nested too deeply"), ("[" + "a." * 30_000 + "a]", "line 1 has more than 64 dots"),
+        ("a = " + "9" * 5000, "number that is too long"), ("a = '\0'", "not valid TOML"),
+        ('"""\\' * 50_000, "not valid TOML"),
+        ("#" * (MAX_BYTES + 1), "larger than 1 MiB"),
+    ],
+    ids=range(6),
+)  # fmt: skip
+def test_settings_made_to_break_the_reader_are_refused(tmp_path: Path, text: str, fault: str) -> None:
+    path = tmp_path / "skuwise.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=fault):
+        settings(path)
+
+
+@pytest.mark.parametrize("target", ["/dev/zero", "/dev/full", "/dev/random"])
+def test_a_job_table_that_is_a_device_is_refused(target: str) -> None:
+    with pytest.raises(UsageError, match="device"):
+        read_job_table(Path(target))

@@ -3,13 +3,11 @@
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.advisor.core.frame import GpuKeys
 from skuwise.advisor.core.ids import short_ids
-from skuwise.advisor.core.segments import Segments, group_highest, group_means, grouped, runs
+from skuwise.advisor.core.segments import Segments, group_highest, group_means, grouped
 
 # Each draw has segments of no rows, of one, and of more than numpy sums in turn; and values that repeat or are missing.
 VALUES = st.one_of(st.just(math.nan), st.sampled_from([0.0, 0.25, 1.0]), st.floats(-1e6, 1e6, allow_subnormal=False))
@@ -84,34 +82,6 @@ def test_rows_of_one_owner_and_key_are_a_group_wherever_they_stand(rows) -> None
     of_pair = [[row[2] for row in rows if row[:2] == pair] for pair in pairs]
     assert group_means(values, groups.of_row, len(groups)) == pytest.approx(of_each(of_pair, np.mean), nan_ok=True)
     assert same(group_highest(values, groups.of_row, len(groups)), of_each(of_pair, np.max))
-
-
-def test_a_matrix_is_summed_by_column_and_an_empty_segment_is_nought() -> None:
-    matrix = np.arange(6, dtype=np.float32).reshape(3, 2)
-    assert Segments.of_lengths([2, 0, 1]).total(matrix).tolist() == [[2.0, 4.0], [0.0, 0.0], [4.0, 5.0]]
-    assert Segments.of_lengths([]).total(np.empty((0, 2))).shape == (0, 2)
-
-
-def test_correlation_is_that_of_each_segment() -> None:
-    ones, others = np.array([1.0, 2, 4, 1, 2, 5, 5]), np.array([2.0, 4, 8, 2, 1, 3, 9])
-    found = Segments.of_lengths([3, 2, 2, 0]).correlation(ones, others)
-    assert found[:2] == pytest.approx([1.0, -1.0])
-    assert np.isnan(found[2:]).all()  # what does not vary, and what is not there
-
-
-def test_a_run_begins_where_a_column_changes_or_there_is_a_break() -> None:
-    gpu, rests = np.array([0, 0, 0, 1, 1]), np.array([True, True, False, False, False])
-    assert runs(gpu, rests).tolist() == [True, False, True, True, False]
-    assert runs(gpu, breaks=np.array([True, False, False, True])).tolist() == [True, True, False, True, True]
-
-
-def test_gpus_are_numbered_as_they_come_by_node_and_uuid() -> None:
-    keys = GpuKeys.of(pd.DataFrame({"node": ["b", "a", "b", "b"], "gpu_uuid": ["1", "1", "2", "1"]}))
-    assert keys.keys == (("b", "1"), ("a", "1"), ("b", "2"))
-    assert {key: rows.tolist() for key, rows in keys.rows()} == {("b", "1"): [0, 3], ("a", "1"): [1], ("b", "2"): [2]}
-    assert keys.among([("b", "1"), ("c", "1")]).tolist() == [True, False, False, True]
-    none = GpuKeys.of(pd.DataFrame({"node": [], "gpu_uuid": []}))
-    assert (list(none.rows()), none.among([("b", "1")]).tolist()) == ([], [])
 
 
 def test_ids_that_begin_alike_keep_more_digits() -> None:

@@ -1,48 +1,19 @@
-"""Fleets before they are written: layouts, truth, and the seconds that are made."""
+"""Simulated fleets: layouts, truth, rollups as the store makes them, and files."""
 
-import functools
+import argparse
 import itertools
-from collections.abc import Iterator
-from typing import get_args
 
-import numpy as np
 import pytest
 from skuwise.advisor import demo
+from skuwise.advisor.cli.simulate import configure, run
 from skuwise.advisor.core.fleet_identity import is_simulated
-from skuwise.advisor.demo.builder import FleetPlan, Placed
-from skuwise.advisor.demo.hardware import SimNode
-from skuwise.advisor.demo.seeded_rng import stream
-from skuwise.advisor.demo.writer import Counters, demand
-from skuwise.benchmarks.generators import first
-from skuwise.benchmarks.generators.first import SCENARIOS, plan_fleet
-from skuwise.benchmarks.generators.first.nodes import observe
+from skuwise.advisor.demo import SCENARIOS, simulate
 from skuwise.rules.base.errors import UsageError
-from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
-from skuwise.rules.policy.thresholds import load_waste_rules
+from skuwise.tests.support.stored_rows import rows
 
 END = 1_763_683_200.0
 DAY = 86400.0
 WINDOW = {"start": END - 14 * DAY, "end": END}
-
-
-@pytest.mark.parametrize("scenario", sorted(set(first.SCENARIOS) - {"fleet"}))
-def test_truth_is_told_in_the_agreed_words(scenario, seed_of):
-    fleet = first.plan_fleet(scenario, seed=seed_of(2), **WINDOW)
-    truths = [*{p.truth for p in fleet.placed}, *fleet.bare]
-    assert len({t.workload_id for t in truths}) == len(truths) > 0
-    for truth in truths:
-        assert truth.kind in get_args(KindLabel) and truth.bottleneck in get_args(BottleneckLabel)
-        assert set(truth.waste) <= set(load_waste_rules())
-        assert truth.kind != "training" or "idle-fabric" not in truth.waste
-
-
-def test_no_two_jobs_have_one_number():
-    # Of this seed two jobs of one cluster drew the number 298985.
-    fleet = first.plan_fleet("varied", seed=4033536277, **WINDOW)
-    numbers = {p.workload.workload_id: (p.workload.name, p.workload.user) for p in fleet.placed}
-    assert len({p.truth for p in fleet.placed}) == len(numbers)
-    assert all(p.truth.workload_id == p.workload.workload_id for p in fleet.placed)
 
 
 @pytest.mark.parametrize(("scenario", "seed"), [("small", 0), ("small", 1), ("fleet", 0)])
@@ -89,17 +60,6 @@ def test_the_small_fleet_holds_the_commonest_kinds_and_a_partner_for_a_swap():
     assert starved & silent == {("azure", "eastus")}
 
 
-def test_the_fleet_has_sixty_nodes_of_all_sorts_from_the_catalog():
-    catalog, fleet = load_catalog(), demo.plan_fleet("fleet", seed=0, **WINDOW)
-    assert len({n.sim.node.node for n in fleet.nodes}) == len(fleet.nodes) == 60
-    assert len({n.sim.sku.name for n in fleet.nodes}) == 16
-    for node in fleet.nodes:
-        sku, gpu = node.sim.sku, node.sim.gpus[0]
-        assert len(node.sim.gpus) == sku.gpu_count and gpu.mem_total_bytes == catalog.gpus[sku.gpu].mem_bytes
-        assert catalog.gpu(gpu.name) == catalog.gpus[sku.gpu]  # the driver's name leads to the same SKU
-    assert {p.truth.kind for p in fleet.placed} == {"training", "fine-tuning", "online-inference", "idle"}
-
-
 def test_a_seed_gives_one_fleet_and_another_seed_another():
     one, same, other = (demo.plan_fleet("small", seed=seed, **WINDOW).placed for seed in (5, 5, 6))
     assert one == same != other
@@ -107,56 +67,71 @@ def test_a_seed_gives_one_fleet_and_another_seed_another():
         demo.plan_fleet("nonsense", seed=0, **WINDOW)
 
 
-START = END - 6 * DAY
-SECONDS = 600
-RATIOS = ("gpu_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp32_active")
+START = END - 2 * 86400
 
 
-@functools.cache
-def planned(scenario: str, seed: int = 1) -> FleetPlan:
-    return plan_fleet(scenario, seed=seed, start=START, end=END)
+VIEWS = (
+    "nodes", "gpus", "workloads", "workload_gpus", "gpu_hours", "gpu_minutes", "fabric_hours", "fabric_minutes",
+    "host_hours", "host_minutes",
+)  # fmt: skip
 
 
-def seen(scenario: str, seed: int = 1) -> Iterator[tuple[SimNode, Placed, list[int], Counters]]:
-    """The last workloads of every node, with their GPUs and the node's counters in ten minutes amid their longest."""
-    fleet = planned(scenario, seed)
-    for node in fleet.nodes:
-        sim = node.sim
-        last = fleet.on(sim.node.node)[-2:]
-        for placed in last:
-            begin, stop = max(placed.runs, key=lambda run: run[1] - max(run[0], START))
-            middle = np.floor((max(begin, START) + stop) / 2) + np.arange(1, SECONDS + 1)
-            counters = observe(demand(sim, last, middle), sim, stream(seed, "x"), SECONDS)
-            yield sim, placed, list(placed.nodes[sim.node.node]), counters
+@pytest.fixture(scope="module")
+def founding(tmp_path_factory):
+    path = tmp_path_factory.mktemp("simulated") / "founding.db"
+    lines = []
+    report = simulate("founding", path, days=1, seed=1, until=END + 1234, minutes_seconds=3600, progress=lines.append)
+    return path, report, lines
 
 
-def mean(counters: Counters, name: str, gpus: list[int]) -> float:
-    return float(np.nanmean(counters.gpus[name][gpus]))
+def test_every_view_is_filled_and_hours_account_for_the_time(founding):
+    path, report, lines = founding
+    assert [view for view in VIEWS if not rows(path, f"SELECT count(*) FROM {view}")[0][0]] == []
+    assert len(lines) == len(report.fleet.nodes)
+    hours = rows(path, "SELECT gpu_uuid, max(ts), sum(observed_seconds) FROM gpu_hours GROUP BY gpu_uuid")
+    assert len(hours) == sum(len(node.sim.gpus) for node in report.fleet.nodes)
+    for _, newest, seconds in hours:
+        assert newest == report.end == END and 22 * 3600 < seconds <= 24 * 3600
+    sql = "SELECT energy_joules_mean * energy_joules_n, power_watts_mean * observed_seconds, duty FROM gpu_hours"
+    for energy, power, duty in rows(path, sql):
+        assert energy == pytest.approx(power, rel=0.01) and duty is not None
 
 
-@pytest.mark.parametrize("scenario", sorted(set(SCENARIOS) - {"fleet"}))
-def test_no_counter_beats_its_sku_and_silent_fabrics_are_silent(scenario: str) -> None:
-    for sim, placed, _, counters in seen(scenario):
-        gpu, sku, seconds = sim.gpu, sim.gpu.sku, counters.gpus
-        for name in set(RATIOS) & seconds.keys():
-            assert 0 <= np.nanmin(seconds[name], initial=0) <= np.nanmax(seconds[name], initial=0) <= 1, name
-        if "tensor_active" in seconds:
-            reached = seconds["tensor_active"] * seconds["sm_clock_hertz"] / sku.tensor_reference_hertz
-            assert np.nanmax(reached, initial=0) <= gpu.eta_compute * 1.001
-        assert np.all(seconds["mem_used_bytes"] <= np.array([[float(g.mem_total_bytes or 0)] for g in sim.gpus]))
-        assert np.nanmax(seconds["power_watts"]) <= sku.tdp_watts * 1.0001
-        assert np.nanmin(seconds["power_watts"]) > 0.8 * gpu.idle_watts
-        assert np.nanmax(seconds["sm_clock_hertz"]) <= sku.boost_hertz + 15e6
-        assert np.nanmax(seconds["temperature_celsius"]) < 100
-        assert np.array_equal(seconds["energy_joules"], seconds["power_watts"], equal_nan=True)  # one second each
-        for way in ("tx", "rx"):
-            assert np.nanmax(seconds[f"pcie_{way}_bytes_per_second"]) <= sku.pcie_bytes_per_second
-            if gpu.nvlink:
-                assert np.nanmax(seconds[f"nvlink_{way}_bytes_per_second"]) <= gpu.nvlink
-            for traffic, port in zip(counters.fabric.get(f"{way}_bytes_per_second", ()), sim.ports, strict=False):
-                rate = port.line_rate_bytes_per_second or 0
-                assert 0 <= traffic.min() <= traffic.max() <= rate
-                if port.role == "compute" and "idle-fabric" in placed.truth.waste:
-                    assert traffic.max() < 0.001 * rate
-        for name in ("cpu_util", "io_wait"):
-            assert 0 <= counters.host[name].min() <= counters.host[name].max() <= 1
+def test_truth_stands_beside_the_workloads(founding):
+    path, report, _ = founding
+    truth = rows(path, "SELECT workload_id, kind, bottleneck, waste FROM truth ORDER BY 1")
+    assert [row[:1] for row in truth] == rows(path, "SELECT workload_id FROM workloads ORDER BY 1")
+    assert {row[1:] for row in truth} == {("online-inference", "hbm-bandwidth", "idle-fabric")}
+    assert len(report.truths) == len(truth)
+
+
+def test_nothing_is_overwritten(tmp_path):
+    (tmp_path / "folder").mkdir()
+    for path, file in ((tmp_path / "kept.db", "kept.db"), (tmp_path / "folder", "folder/serve-01.db")):
+        (tmp_path / file).write_bytes(b"mine")
+        with pytest.raises(UsageError, match="already exists"):
+            simulate("founding", path, days=1, until=END)
+        assert (tmp_path / file).read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(("given", "says"), [({"days": 0}, "days"), ({"seed": -1}, "negative")])
+def test_wrong_numbers_are_refused(tmp_path, given, says):
+    with pytest.raises(UsageError, match=says):
+        simulate("founding", tmp_path / "x.db", until=END, **given)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_makes_a_fleet_and_says_what(tmp_path, capsys):
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    assert list(SCENARIOS) == ["founding", "small", "fleet"]
+    assert all(f"  {name} " in str(parser.epilog) for name in SCENARIOS)
+    path = tmp_path / "d.db"
+    options = parser.parse_args(
+        ["founding", "--db", str(path), "--days", "0.25", "--until", "2025-11-21T00:30:00Z", "--minutes", "1h"]
+    )
+    assert run(options) == 0
+    said = capsys.readouterr()
+    assert "4 nodes, 32 GPUs" in said.out and "2025-11-21T00:00:00Z" in said.out
+    assert said.err == "simulating founding ...\n"
+    assert rows(path, "SELECT count(*) FROM gpu_hours") == [(6 * 32,)]

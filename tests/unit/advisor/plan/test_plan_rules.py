@@ -71,13 +71,6 @@ def test_demand_at_its_peak_keeps_a_node() -> None:
     assert len(planned(fleet([node("a"), node("b")], [*lower])).kept) == 1
 
 
-@pytest.mark.parametrize(("island", "size", "kept"), [(0, 3, 1), (4, 3, 1), (2, 2, 1), (2, 3, 2)])
-def test_a_linked_unit_needs_an_island_of_its_own(island: int, size: int, kept: int) -> None:
-    nodes = [node(name, island_gpus=island) for name in "ab"]
-    series = [service("s", {"a": size}, linked=True), service("t", {"b": size}, linked=True), service("u", {"a": 1})]
-    assert len(planned(fleet(nodes, series)).kept) == kept
-
-
 def test_the_reserve_is_where_the_largest_unit_could_start_again() -> None:
     nodes = [node(name) for name in "abc"]
     series = [service("s", {"a": 4}), service("t", {"b": 3}), service("u", {"c": 1})]
@@ -90,28 +83,12 @@ def test_the_reserve_is_where_the_largest_unit_could_start_again() -> None:
     assert layout.kept == {"a", "b", "c"}
 
 
-def test_tenants_do_not_share_a_node() -> None:
-    series = [service("s", {"a": 2}, tenant="x"), service("t", {"b": 2}, tenant="y")]
-    assert len(planned(fleet([node("a"), node("b")], series)).kept) == 1
-    assert len(planned(fleet([node("a"), node("b")], series, tenants_apart=True)).kept) == 2
-
-
 def test_what_does_not_move_keeps_its_node_and_may_end() -> None:
     fixed = CodedText("fixed", "it may not move")
     series = [service("s", {"a": 2}, fixed=fixed), service("t", {"b": 2}, fixed=fixed)]
     assert planned(fleet([node("a"), node("b")], series)).kept == {"a", "b"}
     release = PlanOption("r", "t", "release", None, 0, 0, "low", keeps_units=False)
     assert planned(fleet([node("a"), node("b")], series, release)).kept == {"a"}
-
-
-def test_options_that_exclude_one_another() -> None:
-    nodes = [node(name) for name in "abc"]
-    series = [service(name, {name: 8}) for name in "abc"]
-    ends = [PlanOption(f"r{name}", name, "release", None, 0, 0, "low", keeps_units=False) for name in "abc"]
-    assert planned(fleet(nodes, series, *ends)).kept == frozenset()
-    one = [ends[0], replace(ends[1], excludes=frozenset({"ra"})), ends[2]]
-    assert len(planned(fleet(nodes, series, *one)).kept) == 1
-    assert len(planned(fleet(nodes, series, *ends, max_moves=2)).kept) == 1
 
 
 def job(name: str, gpus: float, nodes: float, **more: Any) -> PlanSeries:

@@ -11,7 +11,7 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import KindVerdict
 from skuwise.advisor.recommend.predict.mig_model import fits, pack
 from skuwise.advisor.recommend.predict.sku_comparison import compare
-from skuwise.advisor.recommend.predict.typical_work import Question, parts_of
+from skuwise.advisor.recommend.predict.typical_work import Question
 from skuwise.advisor.recommend.prediction import percentiles
 from skuwise.advisor.recommend.pricing import PriceBook, cash_of, fabric_premium, price_notes, reconcile, with_costs
 from skuwise.advisor.recommend.recommender import best_together, recoverable_cash, without_losers
@@ -150,7 +150,6 @@ def test_recommendations_that_exclude_each_other_in_a_ring(usd, best):
 
 MODEL = load_move_model()
 REFERENCE = CATALOG.gpus[MODEL.profiles.reference]
-CHAT = {"params": 70e9, "gpus": 8, "input_tokens": 1024, "output_tokens": 1024}
 
 
 def asked(source, target, phase, precision="bf16", **more):
@@ -179,33 +178,6 @@ def speedup(*given, **more):
 )
 def test_published_medians_are_met_where_nothing_else_is_said(source, target, phase, precision, published):
     assert speedup(source, target, phase, precision) == pytest.approx(published, rel=0.18)
-
-
-@pytest.mark.parametrize(("target", "low", "high"), [("H200-SXM", 1.02, 1.27), ("B200-SXM", 1.28, 2.05)])
-@pytest.mark.parametrize("batch", [4, 16, 64, 128])
-def test_time_per_token_at_a_batch_lies_where_most_matched_configurations_did(target, low, high, batch):
-    assert low < speedup("H100", target, "decode", "fp8", batch=batch, **CHAT) < high
-
-
-@pytest.mark.parametrize(
-    ("gpu", "more", "milliseconds"),
-    [
-        # aiconfigurator's silicon samples: Llama-3.1-70B under vLLM, MiniMax-M2.5 and DeepSeek-V3 (benchmarks/fit).
-        ("H200-SXM", {"params": 70e9, "gpus": 4, "batch": 16, "input_tokens": 1024, "output_tokens": 1024}, 10.9),
-        ("B200-SXM", {"params": 70e9, "gpus": 2, "batch": 64, "input_tokens": 1024, "output_tokens": 1024}, 15.9),
-        ("H100-SXM5", {"params": 70e9, "gpus": 8, "batch": 4, "input_tokens": 8192, "output_tokens": 1024}, 10.2),
-        ("H200-SXM", {"params": 229e9, "active_params": 10e9, "gpus": 4, "batch": 16, "input_tokens": 1024,
-                      "output_tokens": 1024}, 15.7),
-        ("B200-SXM", {"params": 671e9, "active_params": 37e9, "gpus": 8, "batch": 32, "input_tokens": 1024,
-                      "output_tokens": 1024}, 16.9),
-    ],
-)  # fmt: skip
-def test_the_time_of_a_token_is_the_measured_one_within_a_third(gpu, more, milliseconds):
-    question = Question("decode", "fp8", **more)
-    parts = parts_of(question, CATALOG.gpus[gpu], REFERENCE, MODEL)
-    assert parts is not None
-    token = sum(parts.values()) * more["batch"] / question.generated
-    assert token * 1e3 == pytest.approx(milliseconds, rel=1 / 3)
 
 
 @pytest.mark.parametrize(
@@ -328,28 +300,3 @@ def test_no_more_is_said_to_be_held_than_rested(days_at_rest: int, held: bool) -
     assert ("held-idle" in made.fired(advice)) is held
     against = [n.fields["evidence"] for n in advice.notes if n.code == "finding-contradicted"]
     assert against == ([] if held else ["worked-meanwhile"])
-
-
-USED = made.fabric(util_p995=0.2, util_max=0.4)  # so that no waste of it is found
-OCI, L40S = "oci/BM.GPU.H100.8", "oci/BM.GPU.L40S.4"
-
-
-@pytest.mark.parametrize("nvlink", [0.3, 0.0])
-def test_work_over_nvlink_does_not_move_to_pcie_however_cheap(nvlink):
-    parallel = workload("chat", ("n1",), node_sku=OCI, features={"mem_flat": 0.0, "cpu": 0.02})
-    use = usage(parallel, u_c=0.10, u_m=0.05, u_n=nvlink, g=0.95, memory=0.3)
-    here = node("n1", OCI, provider="oci", region="global", fabric=USED)
-    advice = advice_of(verdicts([here], [parallel], uses=[use]), prices=(made.price_of(L40S, 1.0, region="global"),))
-    why = [j.reason.text for r in advice.recommendations for j in r.rejected if "L40S" in j.sku]
-    # Without traffic it is weighed like any other.
-    assert any("only by PCIe" in reason for reason in why) == (nvlink > 0)
-    open_ = [r for r in advice.recommendations if r.target.gpu_sku == "L40S" and not r.blocked_by]
-    assert not (nvlink and open_)
-
-
-def test_training_across_nodes_keeps_its_fabric_however_cheap_the_node_without():
-    both = workload("pretrain", ("n1", "n2"), kind="training", features={"mem_flat": 0.0, "cpu": 0.02})
-    use = usage(both, u_c=0.7, u_m=0.4, u_n=0.3, u_i=0.3, g=0.97, label="compute")
-    nodes = [node(name, fabric=USED) for name in ("n1", "n2")]
-    advice = advice_of(verdicts(nodes, [both], uses=[use]), prices=(made.price_of(PLAIN, 1.0),))
-    assert not [r for r in made.ways(advice, "move-sku") if r.target.node_sku == PLAIN and not r.blocked_by]

@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false, reportOptionalSubscript=false, reportOperatorIssue=false
 """What if: a chosen node, count, slice, clock and price, held against the ways out, and what is missing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,5 +1,6 @@
 # pyright: reportOptionalMemberAccess=false
-"""The page of ``skuwise advise``: two screens whatever the fleet, ranked by one key, with nothing below the minimum."""
+# pyright: reportArgumentType=false
+"""The page of `skuwise advise`: two screens whatever the fleet, and what was not judged in every format."""
 
 import random
 from dataclasses import replace
@@ -7,11 +8,14 @@ from dataclasses import replace
 import pytest
 from skuwise.advisor.core.advice_types import Advice, Configuration, Interval, Recommendation
 from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.verdict_types import Alternative, KindVerdict
 from skuwise.advisor.core.worth import Worth, marked, min_saving, selected
 from skuwise.advisor.render import LINES_MAX, render
+from skuwise.advisor.views.coverage import nothing_found_words, open_verdicts
 from skuwise.advisor.views.document.page_options import Again, PageOptions
 from skuwise.advisor.views.document.sections import note_groups
 from skuwise.advisor.views.titles import gain_text, rounded_usd
+from skuwise.tests.support.moves_builders import advice_of, fabric, node, usage, verdicts, workload
 from skuwise.tests.support.report_fixtures import fleet, way
 
 ACTIONS = (
@@ -148,3 +152,36 @@ def test_commands_are_whole_and_quoted_as_they_were_given() -> None:
 def test_the_page_has_no_escape_sequence_in_a_pipe_and_is_plain_ascii_but_for_names() -> None:
     text = render(fleet(), "table", page=PageOptions(again=AGAIN))
     assert "\x1b" not in text and "\x1b[" in render(fleet(), "table", color=True) and text.isascii()
+
+
+def served(training: float, **silent: object) -> Advice:
+    """A service that uses its GPUs, and may be training."""
+    kind = KindVerdict("online-inference", 0.99 - training, (), (Alternative("training", training),))
+    w = workload("chat", kind=kind)
+    return advice_of(verdicts([node(fabric=fabric(**silent))], [w], uses=[usage(w, u_c=0.6, u_n=0.4)]))
+
+
+@pytest.mark.parametrize("form", ["table", "markdown", "html"])
+def test_what_was_not_judged_stands_in_the_head_with_its_price_and_what_settles_it(form: str) -> None:
+    advice = served(0.4)
+    (told,) = open_verdicts(advice)
+    assert "$7,177/month at stake" in told and "names of its jobs" in told
+    page = " ".join(render(advice, form).split())
+    assert "Not judged" in page and "$7,177/month at stake" in page.replace("\\", "")
+    assert "No waste found" not in page and "No waste found" not in nothing_found_words(advice)
+
+
+def test_no_waste_is_found_where_all_was_judged() -> None:
+    advice = served(0.0, util_p995=0.2, util_max=0.4)
+    assert not advice.findings and not open_verdicts(advice)
+    assert nothing_found_words(advice) == "No waste found in this window."
+
+
+def test_the_most_at_stake_comes_first_and_the_rest_is_counted() -> None:
+    advice = served(0.4)
+    (one,) = [n for n in advice.not_judged if n.rule == "idle-fabric"]
+    others = (replace(one, rule="idle", usd_per_month=2.0), replace(one, rule="held-idle", usd_per_month=None))
+    told = open_verdicts(replace(advice, not_judged=(*others, one)), most=2)
+    assert [text.partition(":")[0] for text in told] == [
+        "network fabric unused", "idle GPUs", "1 more in the JSON (not_judged)",
+    ]  # fmt: skip

@@ -129,17 +129,6 @@ def test_work_before_and_after_a_named_job_is_apart() -> None:
     assert found(inferred(builder.frame())) == [((uuid,), 0, 9), ((uuid,), 21, HOURS)]
 
 
-def test_a_frame_in_which_nobody_is_missing_stays_as_it_is() -> None:
-    builder = FrameBuilder(hours=HOURS)
-    builder.node()
-    builder.use(FREE)
-    assert inferred(frame := builder.frame()) is frame
-    builder.gpu_rows.clear()
-    builder.use(TRAINING)
-    builder.work("w1", [("n1", "GPU-n1-0")])
-    assert inferred(frame := builder.frame()) is frame
-
-
 def test_a_gpu_that_is_divided_is_its_instances_each_by_itself() -> None:
     builder = FrameBuilder(hours=HOURS)
     (uuid,) = builder.node()

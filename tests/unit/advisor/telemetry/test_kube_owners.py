@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from skuwise.advisor.telemetry.prometheus.client.response import Grid, Labels, S
 from skuwise.advisor.telemetry.prometheus.owners.owners import SERIES, KubeOwners, owned, read_owners
 from skuwise.advisor.views.subjects import find, runs_of
 from skuwise.agent.base.slurm_job import SlurmJob
-from skuwise.agent.config import load_config
 from skuwise.agent.jobs.ids import gang_id, series_id, workload_id
 from skuwise.agent.jobs.pods import Pod, PodOwner
 from skuwise.rules.base.errors import UsageError
@@ -127,12 +125,6 @@ def hours(row: pd.Series) -> tuple[float, float]:
 STORE = PodOwner("StatefulSet", "store")
 
 
-def test_a_use_is_cut_where_the_next_pod_of_its_name_was_made() -> None:
-    found = became([use("store-0", 0, 24)], life("store-0", "a", -30, STORE), life("store-0", "b", 13, STORE))
-    assert [hours(row) for _, row in found.iterrows()] == [(0, 13), (13, 24)]
-    assert list(found["workload_id"]) == [workload_id("", "kubernetes", uid) for uid in "ab"]
-
-
 def test_what_had_a_name_before_is_kept_apart_where_only_the_last_is_told() -> None:
     found = became([use("store-0", 0, 24)], life("store-0", "b", 13, STORE))
     assert list(found["workload_id"]) == [
@@ -215,23 +207,6 @@ def test_an_image_is_that_of_the_container_that_holds_the_gpus(
     requests = {("ml", "a"): asking}
     found = read_owners(server, SERIES, (), held("a"), window=Window(END - DAY, END), requests=requests)
     assert [pod.image for pod in found.pods["", "ml", "a"]] == [image]
-
-
-def test_team_labels_are_a_setting(tmp_path: Path) -> None:
-    system = tmp_path / "skuwise.toml"
-
-    def loaded(text: str, environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
-        system.write_text(text)
-        return load_config({}, environ or {}, system_file=system, config_home=tmp_path).team_labels
-
-    assert loaded("") == ("team",)
-    told = '[kubernetes]\nteam_labels = ["app.kubernetes.io/part-of", "team"]\npods_file = "/p"\n'
-    assert loaded(told) == ("app.kubernetes.io/part-of", "team")
-    assert loaded(told, {"SKUWISE_KUBERNETES_TEAM_LABELS": "owner"}) == ("owner",)
-    assert loaded("[kubernetes]\nteam_labels = []\n") == ()
-    for wrong in ("[kubernetes]\nteam_label = 'x'\n", "[kubernetes]\nteam_labels = ['a b']\n"):
-        with pytest.raises(UsageError, match=r"team_label"):
-            loaded(wrong)
 
 
 GPU = ("n1", "GPU-n1-0")

@@ -212,19 +212,6 @@ def test_a_secret_that_expires_between_two_queries_is_read_again(
         assert not any("second" in str(dict(request.params)) for request in fake.requests)
 
 
-def test_a_token_that_expires_while_its_request_is_on_the_way_is_read_again(tmp_path: Path) -> None:
-    def answer(request: Request) -> Reply:
-        (tmp_path / "secret").write_text("second")
-        return vector(({}, 1)) if request.headers["authorization"] == "Bearer second" else error(401, "expired")
-
-    (tmp_path / "secret").write_text("first")
-    with FakePrometheus(answer).running() as fake:
-        settings = PrometheusSettings(bearer_token_file="secret", tenant="team-a", headers={"X-One": "1"})
-        client = Client(fake.url, settings, {"CREDENTIALS_DIRECTORY": str(tmp_path)})
-        assert client.scalar("up", 0.0) == 1
-    assert all({"x-scope-orgid": "team-a", "x-one": "1"}.items() <= one.headers.items() for one in fake.requests)
-
-
 @pytest.mark.parametrize("settings", [
     PrometheusSettings(bearer_token_file="secret"), PrometheusSettings(header_files={"X-One": "secret"}),
     PrometheusSettings(headers={"X-One": " gehe"}), PrometheusSettings(bearer_token_file="missing"),

@@ -169,35 +169,6 @@ def test_answers_are_kept_for_the_same_question_alone(tmp_path: Path) -> None:
     assert not list((tmp_path / "c").iterdir())
 
 
-@pytest.mark.parametrize(
-    "grid",
-    [
-        Grid(DAY + 2 * HOUR, 2 * DAY, HOUR), Grid(DAY + HOUR, 2 * DAY - HOUR, HOUR), Grid(DAY + HOUR, 3 * DAY, HOUR),
-        Grid(2 * HOUR, DAY + HOUR, HOUR),
-    ],
-)  # fmt: skip
-def test_only_whole_utc_days_are_kept(tmp_path: Path, grid: Grid) -> None:
-    Cache(tmp_path / "c", "s").put("q", grid, (), SeriesAnswer.nothing(grid.count))
-    assert not (tmp_path / "c").exists()
-
-
-def test_a_day_is_kept_under_what_the_server_held_at_its_ends(tmp_path: Path) -> None:
-    def marked(held: dict[float, str], labels: dict[str, str]) -> Cache:
-        cache = Cache(tmp_path / "c", "s")
-        cache.mark_days(held, labels)
-        return cache
-
-    marked({}, {}).put("q", GRID, ("a",), ANSWER)
-    assert not (tmp_path / "c").exists()
-    marked({DAY: "x", 2 * DAY: "y"}, {"cluster": "eu"}).put("q", GRID, ("a",), ANSWER)
-    found = [
-        marked(held, {"cluster": cluster}).get("q", GRID, ("a",)) is not None
-        for held in ({DAY: "x", 2 * DAY: "y", 3 * DAY: "z"}, {DAY: "x", 2 * DAY: "other"}, {DAY: "x"})
-        for cluster in ("eu", "us")
-    ]
-    assert found == [True, False, False, False, False, False]
-
-
 def test_a_file_that_does_not_read_back_is_asked_again(tmp_path: Path) -> None:
     cache = Cache(tmp_path, "s")
     cache.put("q", GRID, ("a",), ANSWER)

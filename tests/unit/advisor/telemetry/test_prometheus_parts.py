@@ -1,9 +1,14 @@
-"""The parts of the road through Prometheus: pieces of a window, names, rows, spans of work, and what is asked."""
+"""The parts of the road through Prometheus, and what exporters say that cannot be or is told several times."""
 
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from skuwise.advisor.core.advice_types import Advice, Recommendation
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.core.histogram_array import BinsArray
+from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Log
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.promql.promql import GAUGES, DcgmQueries, gpu_of
@@ -13,11 +18,11 @@ from skuwise.advisor.telemetry.prometheus.rows.gpus import About, GpuRows
 from skuwise.advisor.telemetry.prometheus.rows.nodes import node_table
 from skuwise.advisor.telemetry.prometheus.rows.series_to_rows import Cells, from_bins
 from skuwise.advisor.telemetry.prometheus.rows.workloads import agent_work, dcgm_uses, held_spans, work_of
-from skuwise.advisor.telemetry.prometheus.settings import load_prometheus_settings
 from skuwise.agent.jobs.ids import series_id, workload_id
 from skuwise.agent.metrics import BIN_EDGES
-from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.loader import load_catalog
+from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, TRAINING, FrameBuilder
+from skuwise.tests.support.rulebooks import rulebook
 
 HOUR = 3600.0
 GRID = Grid(HOUR, 4 * HOUR, HOUR)
@@ -163,25 +168,6 @@ def test_renamed_fields_are_asked_under_both_names_and_rules_stand_in_for_means_
     assert "tensor_active_mean" not in asks
 
 
-def test_settings_lie_in_layers_and_unknown_ones_are_errors(tmp_path: Path) -> None:
-    system, home = tmp_path / "s.toml", tmp_path / "home"
-    (home / "skuwise").mkdir(parents=True)
-    system.write_text('interval = "1s"\n[prometheus]\ntenant = "a"\ntimeout = 20\n')
-    (home / "skuwise" / "skuwise.toml").write_text('[prometheus]\ntenant = "b"\n')
-    environ = {"SKUWISE_PROMETHEUS_CONCURRENCY": "2"}
-    settings = load_prometheus_settings(environ, system_file=system, config_home=home)
-    assert (settings.tenant, settings.timeout_seconds, settings.concurrency) == ("b", 20.0, 2)
-    for wrong in (
-        "tenat = 'x'",
-        "concurrency = '²'",
-        "headers = 'x'",
-        "headers = {'a b' = 'c'}",
-    ):
-        system.write_text(f"[prometheus]\n{wrong}\n")
-        with pytest.raises(UsageError):
-            load_prometheus_settings({}, system_file=system, config_home=home)
-
-
 def test_the_engines_activity_is_asked_of_all_only_where_no_utilization_is() -> None:
     names = {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE"}
     both, alone = (DcgmQueries(one, (), HOUR).of_all() for one in (names, {"DCGM_FI_PROF_GR_ENGINE_ACTIVE"}))
@@ -228,3 +214,158 @@ def test_a_divided_gpu_holds_no_known_memory_where_that_of_one_instance_is_missi
     rows = GpuRows(cells, {**about, "GPU-a": About("n1", 0, "H100", uuid="GPU-a")})
     fold_instances(rows)
     np.testing.assert_array_equal(cells.column("mem_used_bytes_mean")[cells.rows["GPU-a"]], [3.0, nan, 1.0])
+
+
+A, B = ({"UUID": f"GPU-{one}", "Hostname": "n1", "instance": "n1:9400"} for one in "ab")
+Told = tuple[Mapping[str, str], Sequence[float]]
+
+
+def answer(*series: Told) -> SeriesAnswer:
+    return SeriesAnswer(tuple(one for one, _ in series), np.array([values for _, values in series], dtype=float))
+
+
+def rows_of(counts: Sequence[Told], **measures: Sequence[Told]) -> GpuRows:
+    readings = {name: answer(*series) for name, series in measures.items()}
+    return dcgm_rows(GRID, answer(*counts), readings, Log(), node=lambda _: "n1")[0]
+
+
+@pytest.mark.parametrize(
+    ("samples", "device", "pods", "expected"),
+    [
+        # The device's own value beside the share of each pod, as of dcgm-exporter 4.5.3 with virtual GPUs.
+        ([60, 60, 60, 0], [0.8, 0.8, 0.8, nan], [0.5, 0.3], [0.8, 0.8, 0.8, 0.4]),
+        # No series of the device's own: each pod has a copy of its value.
+        ([nan] * 4, [nan] * 4, [0.6, 0.6], [0.6] * 4),
+        # The pods left within the first hour.
+        ([30, 0, 0, 0], [0.1, nan, nan, nan], [0.6, 0.6], [0.35, 0.6, 0.6, 0.6]),
+    ],
+)
+def test_a_shared_gpu_has_the_devices_value_where_it_is_told(
+    samples: list[float], device: list[float], pods: list[float], expected: list[float]
+) -> None:
+    of_pods = [{**A, "exported_pod": name, "exported_namespace": "x"} for name in "pq"]
+    held = [15, 60, 60, 60] if samples[0] == 30 else [60] * 4
+    rows = rows_of(
+        [(A, samples), *((one, held) for one in of_pods)],
+        gpu_util_mean=[(A, device), *((one, [value] * 4) for one, value in zip(of_pods, pods, strict=True))],
+    )
+    assert rows.cells.column("gpu_util_mean")[0].tolist() == pytest.approx(expected)
+    shares = rows.pods.values[1:].tolist() if rows.pods else None
+    assert str(shares) == str([[0.5] * 3 + [nan], [0.3] * 3 + [nan]] if samples[0] == 60 else None)
+
+
+@pytest.mark.parametrize(("use", "codes"), [(0.8, set()), (0.05, {"exporters-contradict"})])
+def test_two_exporters_of_one_gpu_count_once_and_where_they_contradict_not_at_all(use: float, codes: set[str]) -> None:
+    held, other = {**A, "pod": "p", "namespace": "x"}, {**A, "job": "other"}
+    log = Log()
+    uses = {"gpu_util_mean": answer((held, [0.9] * 4), (other, [use] * 4))}
+    rows, _ = dcgm_rows(GRID, answer((held, [60] * 4), (other, [60] * 4)), uses, log, node=lambda _: "n1")
+    assert np.nansum(rows.cells.column("observed_seconds")) == (0 if codes else 4 * HOUR)
+    assert np.isnan(rows.cells.column("gpu_util_mean")).all() == bool(codes) and rows.pods is None
+    assert {note.code for note in log.notes} == {"gpus-reported-twice", *codes}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "use", "traffic", "is_known"),
+    [((A, B), 0.5, 0.0, False), ((A, B), 0.05, 0.0, True), ((A, B), 0.5, 20.0, True), ((A,), 0.9, 0.0, True)],
+    ids=["under load and never moved", "idle", "keeps the link alive", "alone and has nothing to send"],
+)
+def test_a_counter_that_stands_still_under_load_is_missing(
+    gpus: tuple[Mapping[str, str], ...], use: float, traffic: float, is_known: bool
+) -> None:
+    links = dict.fromkeys(f"nvlink_{way}_bytes_per_second_{one}" for way in ("tx", "rx") for one in ("mean", "p95"))
+    sent = {name: [(gpu, [0.0, 0.0, traffic, 0.0]) for gpu in gpus] for name in links}
+    rows = rows_of([(gpu, [60] * 4) for gpu in gpus], gpu_util_mean=[(gpu, [use] * 4) for gpu in gpus], **sent)
+    assert [np.isnan(rows.cells.column(name)).any() for name in links] == [not is_known] * 4
+    reasons = [(one["reason"], one["node"], one["metric"]) for one in rows.absences]
+    expected = [("counter-never-moved", "n1", f"nvlink_{way}_bytes_per_second") for way in ("tx", "rx")]
+    assert reasons == ([] if is_known else expected)
+
+
+RISKS = ("very-low", "low", "medium", "high")
+PLACE = {"provider": "azure", "region": "eastus", "node_sku": "azure/Standard_ND96isr_H100_v5"}
+SERVED = dict(DECODE) | {"tensor_active": 0.04, "dram_active": 0.3, "gpu_util": 0.5, "mem_used_bytes": 60e9}
+BOOK = rulebook()
+
+
+def told(frame: Frame) -> Advice:
+    return advise(frame, BOOK, AdviseOptions(frame.window.end), np.random.default_rng(20))
+
+
+@pytest.fixture(scope="module")
+def frame() -> Frame:
+    """A node that serves on a silent fabric, one that trains over its own, a free one and one held for nothing."""
+    builder = FrameBuilder(hours=40)
+    for name, load in {"serve": SERVED, "train": TRAINING, "spare": FREE, "held": HELD}.items():
+        uuids = builder.node(name, gpus=8)
+        builder.nodes[-1] |= PLACE
+        for uuid in uuids:
+            builder.use(load, name, uuid, wave="dram_active" if name == "serve" else "")
+        for port in range(2):
+            builder.port(0.3 if name == "train" else 0.0003, name, f"mlx5_{port}")
+        builder.host_rows += [
+            {"node": name, "ts": row["ts"], "interval_seconds": 3600.0, "observed_seconds": 3600.0,
+             "cpu_util_mean": 0.1, "io_wait_mean": 0.0, "disk_write_bytes_per_second_mean": 1e5}
+            for row in builder.gpu_rows if row["gpu_uuid"] == uuids[0]
+        ]  # fmt: skip
+        if name != "spare":
+            held, framework = [(name, uuid) for uuid in uuids], "vllm" if name == "serve" else None
+            builder.work(f"w-{name}", held, name=name, series=name, framework=framework)
+    return builder.frame()
+
+
+@pytest.fixture(scope="module")
+def whole(frame: Frame) -> Advice:
+    advice = told(frame)
+    assert {one.action for one in advice.recommendations if claims(one)} >= {"release", "move-sku"}
+    return advice
+
+
+def claims(one: Recommendation) -> bool:
+    saving = one.saving_usd_per_month
+    return (
+        one.realisation in {"cash-now", "cash-at"} and not one.blocked_by and saving is not None and saving.p50 > 0
+    )  # fmt: skip
+
+
+def idle_gpus(advice: Advice) -> set[str]:
+    found = {gpu for one in advice.findings if one.rule in {"idle", "held-idle"} for gpu in one.gpus}
+    return found | {gpu for one in advice.workloads if one.kind.label == "idle" for gpu in one.gpus}
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        ("gpu_util",), ("sm_active",), ("tensor_active",), ("dram_active",), ("mem_used_bytes",), ("mem_total_bytes",),
+        ("power_watts",), ("sm_clock_hertz",), ("gpu_util", "sm_active"), ("tensor_active", "dram_active"),
+        ("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second"),
+        ("pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second"), ("fabric",), ("bins",), ("names",),
+    ],
+    ids=",".join,
+)  # fmt: skip
+def test_hiding_a_metric_never_raises_a_claim(frame: Frame, whole: Advice, hidden: tuple[str, ...]) -> None:
+    part = told(without(frame, hidden))
+    claimed = {one.id for one in whole.recommendations if claims(one)}
+    assert not {one.id for one in part.recommendations if claims(one)} - claimed
+    assert (part.summary.recoverable_usd_per_month or 0) <= (whole.summary.recoverable_usd_per_month or 0) + 0.01
+    risks = {one.id: one.risk for one in whole.recommendations}
+    for one in part.recommendations:
+        assert RISKS.index(one.risk) >= RISKS.index(risks.get(one.id, "very-low")), one.text
+    working = {gpu for one in whole.workloads if one.kind.label not in {"idle", "unknown"} for gpu in one.gpus}
+    assert not (idle_gpus(part) - idle_gpus(whole)) & working
+
+
+def without(frame: Frame, hidden: tuple[str, ...]) -> Frame:
+    """The frame as if these were never measured."""
+    match hidden:
+        case ("fabric",):
+            return replace(frame, fabric=frame.fabric.iloc[:0])
+        case ("names",):
+            return replace(frame, uses=frame.uses.iloc[:0], workloads=frame.workloads.iloc[:0])
+        case ("bins",):
+            none = BinsArray.of([None] * len(frame.gpu))
+            return replace(
+                frame, gpu=frame.gpu.assign(**{one: none for one in map(str, frame.gpu) if one.endswith("_bins")})
+            )
+    columns = [f"{name}_{part}" for name in hidden for part in ("mean", "p95", "max")]
+    return replace(frame, gpu=frame.gpu.assign(**{one: np.nan for one in columns if one in frame.gpu}))

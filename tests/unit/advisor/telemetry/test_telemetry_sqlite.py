@@ -12,7 +12,7 @@ from skuwise.agent.metrics import BIN_EDGES
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick, Workload
 from skuwise.agent.store.node_writer import NodeWriter
 from skuwise.agent.store.writer import Writer
-from skuwise.rules.base.errors import NothingToDo, UsageError
+from skuwise.rules.base.errors import NothingToDo
 
 HOUR = 3600.0
 T0 = 1_790_000_000.0 // HOUR * HOUR
@@ -166,23 +166,3 @@ def test_an_empty_database_and_an_empty_window_say_what_there_is(tmp_path: Path)
         _hours(_node(writer), 5)
     with pytest.raises(NothingToDo, match="has data from 2026-09-21 14:00 UTC to 2026-09-21 19:00 UTC"):
         read_frame([path], Window(T0 - 100 * HOUR, T0 - 50 * HOUR))
-
-
-def test_nothing_named_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"No \*\.db file"):
-        read_frame([tmp_path])
-    with pytest.raises(UsageError, match="does not exist"):
-        read_frame([tmp_path / "missing.db"])
-    with pytest.raises(UsageError, match="No database"):
-        read_frame([])
-
-
-def test_a_node_whose_clock_is_ahead_does_not_move_the_window(tmp_path: Path) -> None:
-    path = tmp_path / "fleet.db"
-    with Writer.open(path) as writer:
-        _hours(_node(writer), 24)
-        _hours(_node(writer, "n2", machine="m2"), 24, "n2", start=T0 + 1000 * HOUR)
-    now = T0 + 24 * HOUR
-    frame = read_frame([path], now=now)
-    assert frame.window.end == now and set(frame.gpu["node"]) == {"n1"}
-    assert any(note.code == "clock-ahead" for note in frame.notes) and read_frame([path]).window.end > now

@@ -26,7 +26,6 @@ from skuwise.advisor.telemetry.sqlite.reader import read_file, read_frame
 from skuwise.advisor.telemetry.tables import to_table
 from skuwise.agent.model import Absence, FabricPort, Gpu, Node, ServingSample, Tick, Workload
 from skuwise.agent.store.node_writer import NodeWriter
-from skuwise.agent.store.rollups import RollupJob
 from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import StoreError
@@ -201,21 +200,6 @@ def test_work_on_several_nodes_is_one_with_what_any_file_knows(folder: Path) -> 
     told = frame.workloads.set_index("workload_id")
     assert len(told) == 3 and list(told.loc["w-n1", ["name", "user"]]) == ["renamed", "ann"]
     assert set(frame.uses.loc[frame.uses["workload_id"] == "w-n1", "node"]) == {"n1", "n9"}
-
-
-def test_of_an_hour_of_two_files_the_one_that_observed_more_is_taken(tmp_path: Path) -> None:
-    def ticks(path: Path, seconds: range, use: float) -> None:
-        with Writer.open(path) as writer:
-            node = writer.for_node(Node("n1", "c", machine_id="m", gpu_count=1), T0 + seconds.start)
-            node.set_gpus([Gpu("GPU-1", 0, "NVIDIA H100 80GB HBM3")], T0 + seconds.start)
-            for second in seconds:
-                node.add_tick(Tick(T0 + second, 1.0, {"GPU-1": {"sm_active": use}}))
-        RollupJob(path).run(T0 + seconds.stop, and_open=True)
-
-    ticks(tmp_path / "old.db", range(1, 1201), 0.9)
-    ticks(tmp_path / "new.db", range(1201, 3001), 0.1)
-    frame = read_frame([tmp_path])
-    assert not refused(frame) and float(frame.gpu["observed_seconds"].sum()) == pytest.approx(1800)
 
 
 def node_of(writer: Writer, name: str, ts: float = T0) -> NodeWriter:

@@ -1,7 +1,5 @@
 """Who was given which GPU: Slurm's files and extern steps, and what becomes of them as workloads."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from dataclasses import replace

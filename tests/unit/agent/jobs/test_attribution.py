@@ -1,7 +1,5 @@
 """From PIDs in a procfs tree to workloads."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from functools import partial

@@ -1,7 +1,5 @@
 """What of a command line is kept, and that no secret in it reaches the database or the metrics page."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Who this node is and what it is rented as, from trees."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Whose work a pod is, by its chain of owners; devices by the names of dynamic resource allocation."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace

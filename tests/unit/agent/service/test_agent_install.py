@@ -1,13 +1,9 @@
 """The units: what install writes, what it refuses, and what systemd thinks of them."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os
-import re
 import socket
-import sqlite3
 import sys
 from collections.abc import Callable
 from itertools import pairwise
@@ -116,13 +112,6 @@ def test_what_others_can_write_is_refused(tmp_path: Path) -> None:
         refuse_what_others_can_write(Path("/home/me/venv/bin/python"), prefix)
 
 
-def test_devices_are_named_by_number_and_in_both_ways_and_no_capability_is_kept() -> None:
-    unit = re.sub(r"^#.*\n", "", (UNITS / "skuwise-agent.service").read_text(), flags=re.MULTILINE)
-    devices = [f"DeviceAllow=char-{name} rw" for name in ("195", "nvidia", "nvidia-frontend")]
-    kept = {*devices, "PrivateDevices=no", "CapabilityBoundingSet=", "AmbientCapabilities="}
-    assert kept <= set(unit.splitlines()) and "ProcSubset=" not in unit
-
-
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -166,24 +155,6 @@ def test_doctor_names_each_cause_with_its_remedy(agent: Run) -> None:
     assert "Remedy:" in agent("doctor")[1]
 
 
-def test_run_stores_what_can_be_read(agent: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> NoReturn:
-        raise SkuwiseError("No socket here.", "None.")
-
-    monkeypatch.setattr("skuwise.agent.service.daemon.ControlServer", refuse)
-    monkeypatch.setattr("skuwise.agent.service.daemon.roll_last", lambda *_: None)
-    status, _, err = agent("run", "--interval", "0.1s", "--duration", "0.5s")
-    assert status == 0 and "no GPU can be read" in err and "stopped after 5 ticks" in err
-    with sqlite3.connect(tmp_path / "node.db") as connection:
-        assert connection.execute("SELECT count(*) FROM host_samples").fetchone() == (5,)
-        assert connection.execute("SELECT node FROM nodes").fetchone() == ("gpu-node-17",)
-        ports = connection.execute("SELECT DISTINCT device FROM fabric_samples").fetchall()
-        reasons = {reason for (reason,) in connection.execute("SELECT reason FROM absences")}
-    assert ("mlx5_0",) in ports and "no-driver" in reasons
-    status, _, err = agent("snapshot", str(tmp_path / "copy.db"), reads=False)
-    assert status == 0 and (tmp_path / "copy.db").exists(), err
-
-
 def test_where_no_agent_runs_its_commands_say_so(agent: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody(*_: object) -> NoReturn:
         raise FileNotFoundError
@@ -192,11 +163,6 @@ def test_where_no_agent_runs_its_commands_say_so(agent: Run, monkeypatch: pytest
     for command in ("status", "resume", "pause"):
         status, _, err = agent(command, reads=False)
         assert status == 1 and "No agent listens" in err
-
-
-def test_an_unknown_option_is_wrong_usage(agent: Run) -> None:
-    status, _, err = agent("once", "--fromat", "json", reads=False)
-    assert status == 2 and "--format" in err
 
 
 def test_bursts_come_once_a_window_spread_over_a_fleet_and_as_before_after_a_restart() -> None:

@@ -1,7 +1,5 @@
 """Doctor's lines: the exact reason of a refusal, what the settings do not ask for, and what Slurm lacks."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """The driver's thread and its deadlines, with a driver that hangs when it is told to."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from itertools import pairwise

@@ -1,26 +1,36 @@
-"""`skuwise slurm import` of files that a real sacct wrote, into a node's database while its agent writes, and into a
-file that `--jobs` takes."""
+"""`skuwise slurm import` of what a real sacct wrote (`tests/data/sacct`, Slurm 22.05.8), and how its output is read."""
 
-from __future__ import annotations
-
+import io
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from skuwise.__main__ import main
 from skuwise.agent.base.retention_limits import Limits
+from skuwise.agent.base.safe_text import NAME_LIMIT
 from skuwise.agent.base.slurm_job import SlurmJob
 from skuwise.agent.jobs.ids import workload_id
 from skuwise.agent.model import Gpu, Node, Tick, Workload
 from skuwise.agent.slurm_jobs.import_jobs import ask_slurmrestd
+from skuwise.agent.slurm_jobs.read_jobs import (
+    MAX_NODES,
+    ReadJobs,
+    expand_node_list,
+    parse_job_state,
+    parse_moment,
+    parse_tres,
+)
 from skuwise.agent.slurm_jobs.settings import SlurmImportSettings, load_slurm_settings
-from skuwise.agent.slurm_jobs.table_file import read_job_table
+from skuwise.agent.slurm_jobs.table_file import read_job_table, read_jobs, write_job_table
 from skuwise.agent.store.reader import open_reader
 from skuwise.agent.store.retention import RetentionJob
 from skuwise.agent.store.slurm_rows import write_jobs
 from skuwise.agent.store.writer import Writer
-from skuwise.rules.base.errors import UsageError
+from skuwise.rules.base.errors import NothingToDo, UsageError
 
 DATA = Path(__file__).parents[3] / "data" / "sacct"
 T0 = 1795373580.0  # half a minute before the first of the real jobs
@@ -150,3 +160,173 @@ def test_no_error_tells_a_secret_and_no_token_is_everybodys(tmp_path: Path) -> N
     with pytest.raises(UsageError, match="everybody") as told:
         ask_slurmrestd(SlurmImportSettings(slurmrestd="http://127.0.0.1:1", slurmrestd_token_file=token), 0.0)
     assert "s3cret" not in str(told.value)
+
+
+HEAD = "JobID|JobIDRaw|JobName|User|State|Start|End"
+T = 1_790_000_000
+
+
+def line(job: int, name: str = "train", user: str = "ann") -> str:
+    return f"{job}|{job}|{name}|{user}|COMPLETED|{T}|{T + 600}"
+
+
+def read(*lines: str, head: str = HEAD) -> ReadJobs:
+    return read_jobs(io.BytesIO("".join(f"{one}\n" for one in (head, *lines)).encode()), zone=UTC)
+
+
+def by_id(reading: ReadJobs) -> dict[str, SlurmJob]:
+    return {job.job_id: job for job in reading.jobs.values()}
+
+
+@pytest.mark.parametrize("name", ["requeued.txt", "steps.txt", "epoch.txt"])
+def test_real_jobs_are_read_with_steps_arrays_and_both_runs_of_a_requeued_one(name: str) -> None:
+    found = read_job_table(DATA / name, zone=UTC)
+    assert found.refused == 1  # the job with a delimiter and a line break in its name, and only that
+    assert {job.job_id for job in found.jobs.values()} == {*"12345789", "10"}
+    runs = sorted((job for job in found.jobs.values() if job.job_id == "9"), key=lambda job: job.started)
+    assert [(run.state, run.started, run.ended) for run in runs] == [
+        ("REQUEUED", 1795373613.0, 1795373616.0), ("COMPLETED", 1795373618.0, 1795373625.0),
+    ]  # fmt: skip
+    tasks = {job.job_id: (job.array_job_id, job.array_task_id) for job in found.jobs.values() if job.array_job_id}
+    assert tasks == {"3": ("1", "3"), "4": ("1", "4"), "1": ("1", "5")}
+    timeout = by_id(found)["10"]
+    assert (timeout.name, timeout.user, timeout.state, timeout.gpus) == ("timeout", "alice", "TIMEOUT", 1)
+
+
+def test_json_tells_the_same_as_text() -> None:
+    told, text = by_id(read_job_table(DATA / "jobs.json")), by_id(read_job_table(DATA / "requeued.txt", zone=UTC))
+    delimited = by_id(read_job_table(DATA / "delimiter.txt", zone=UTC))  # by one that no name holds
+    assert told["6"].name == delimited["6"].name == "na|me with newline"
+    assert {job_id: replace(told[job_id], restarts=None) for job_id in text} == text
+
+
+def test_json_of_later_versions_wraps_numbers_and_lists_states() -> None:
+    """Composed after the OpenAPI of v0.0.40: no server of that version was asked."""
+    document = """{"jobs": [{"job_id": 7, "name": "x", "state": {"current": ["RUNNING"]},
+      "array": {"job_id": 5, "task_id": {"set": true, "infinite": false, "number": 0}}, "restart_cnt": 2,
+      "time": {"start": 1790000000, "end": 0, "submission": {"set": true, "number": 1789999990}},
+      "tres": {"allocated": [{"type": "gres", "name": "gpu:h100", "count": 4}, {"type": "mem", "count": 1024}]}},
+      {"job_id": -1}, "no job", {"job_id": 8, "state": {"current": "PENDING"}, "time": {"start": 0}}]}"""
+    found = read_jobs(io.BytesIO(document.encode()))
+    assert list(found.jobs.values()) == [
+        SlurmJob("7", 1790000000.0, None, 1789999990.0, name="x", array_job_id="5", array_task_id="0", state="RUNNING",
+                 restarts=2, gpus=4, mem_bytes=1024.0**3)
+    ]  # fmt: skip
+    assert found.refused == 2
+
+
+def test_what_has_not_begun_is_no_run_and_an_end_that_is_not_told_is_none() -> None:
+    found = read(
+        "22_[1-10%2]|22|wait|ann|PENDING|Unknown|Unknown", "23|23|wait|ann|PENDING|Unknown|Unknown",
+        "24|24|gone|ann|CANCELLED by 1000|None|2026-09-21T12:00:00", f"25|25|on|ann|RUNNING|{T}|Unknown",
+        f"26+0|26|het|ann|COMPLETED|{T}|{T + 5}", f"26+1|27|het|ann|COMPLETED|{T}|{T + 5}",
+        f"28|28|odd|ann|FAILED|{T}|{T - 5}",
+    )  # fmt: skip
+    jobs = by_id(found)
+    assert (sorted(jobs), found.refused) == (["25", "26", "27"], 1)
+    assert (jobs["25"].ended, jobs["25"].state) == (None, "RUNNING")
+    # Columns may stand in any order and number; 600 is no moment.
+    found = read("x|600|21|Berlin", f"x|{T}|22|Berlin", head="JobName|Start|JobID|Nonsense")
+    assert (by_id(found), found.untimed) == ({"22": SlurmJob("22", float(T), name="x")}, 1)
+    found = read("x22|1|x|a|FAILED|1|1", "22; DROP|1|x|a|FAILED|1|1", f"22|x|x|a|FAILED|{T}|{T}")
+    assert found.jobs == {} and found.refused == 1
+    states = {
+        "CANCELLED by 1000": "CANCELLED",
+        "CANCELLED+": "CANCELLED",
+        "OUT_OF_MEMORY": "OUT_OF_MEMORY",
+        "done": None,
+    }
+    assert {state: parse_job_state(state) for state in states} == states
+
+
+def test_a_cut_file_and_names_with_delimiters_or_line_breaks_lose_that_job_alone() -> None:
+    whole = "".join(f"{one}\n" for one in (HEAD, line(1), line(2), line(3))).encode()
+    for cut in range(len(whole) - len(line(3)), len(whole)):
+        assert sorted(by_id(read_jobs(io.BytesIO(whole[:cut]), zone=UTC))) == ["1", "2"]
+    for name in ("a|b", "a|b|c|d|e|f|g|h", "|", "a\n|b", "a|b\nc", "a|\n\n|"):
+        found = read(line(21), line(22, name), line(23), line(24))
+        assert set(by_id(found)) == {"21", "23", "24"} and found.refused >= 1 and found.warnings()
+
+
+def test_names_are_one_printable_line_and_bounded() -> None:
+    hostile = "\x1b[31m<script>; DROP TABLE--\u202e" + "x" * 2000
+    name = by_id(read(line(22, hostile)))["22"].name or ""
+    assert name.isprintable() and 0 < len(name) <= NAME_LIMIT
+    latin = (HEAD + "\n" + line(22, "tr\xe4ning") + "\n").encode("latin-1")
+    assert by_id(read_jobs(io.BytesIO(latin), zone=UTC))["22"].name == "tr�ning"
+
+
+def test_what_is_no_job_table_is_refused_with_a_remedy() -> None:
+    json = (b"[1]", b'{"jobs": 1}', b'{"jobs": [', b"[" * 100_000)
+    for text in (
+        b"PK\x03\x04\x00\x00", b"<html><body>\n", b"a,b,c\n1,2,3\n", b"JobName|User\nx|y\n", b"JobID|JobName\n22|x\n",
+        'JobID|Start\n'.encode("utf-16"), b"sacct: error: Invalid field requested\n", b"\x00" * 1000, *json,
+    ):  # fmt: skip
+        with pytest.raises(UsageError) as raised:
+            read_jobs(io.BytesIO(text))
+        assert raised.value.remedy
+    for empty in (b"", b"\n\n", b"\xef\xbb\xbf"):
+        with pytest.raises(NothingToDo):
+            read_jobs(io.BytesIO(empty))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2026-07-01T12:00:00", 1782900000), ("2026-07-01T10:00:00Z", 1782900000), ("1782900000", 1782900000),
+        ("2026-07-01T12:00:00+0200", 1782900000), ("2026-10-25T02:30:00", 1792888200),  # shown twice: the first
+        *((text, None) for text in ("", "Unknown", "None", "N/A", "0", "-1", "2026-13-01T00:00:00", "99999999999")),
+    ],
+)  # fmt: skip
+def test_times_are_local_where_sacct_ran(text: str, seconds: int | None) -> None:
+    assert parse_moment(text, ZoneInfo("Europe/Berlin")) == seconds
+
+
+GIB = 1024.0**3
+
+
+@pytest.mark.parametrize(
+    ("texts", "resources"),
+    [
+        (("billing=8,cpu=8,gres/gpu=4,gres/gpu:h100=4,mem=32G,node=1",), (4, 8, 32 * GIB)),
+        (("cpu=8,gres/gpu:h100=2,gres/gpu:a100=1",), (3, 8, None)),
+        (("cpu=8,gres/gpu:1g.10gb=2,gres/gpu:3g.40gb=1",), (3, 8, None)),
+        (("cpu=8", "cpu=9,gres/gpu=2,mem=1024"), (2, 8, GIB)),
+        (("cpu=8,gres/gpu=0",), (0, 8, None)),
+        (("", ""), (None, None, None)),
+        (("cpu=-1,mem=lots,gres/gpu=1e9",), (None, None, None)),
+        (("gres/gpu=1," + "x" * 10_000,), (None, None, None)),
+    ],
+)
+def test_resources(texts: Sequence[str], resources: tuple[object, ...]) -> None:
+    assert parse_tres(*texts) == resources
+
+
+# As skypilot#10285 has it: 192 CPUs of a node with 8 GPUs, and AccountingStorageTRES without gres/gpu.
+UNTRACKED = (
+    f"501|train|COMPLETED|{T}|{T + 600}|gpu1|billing=192,cpu=192,mem=800G,node=1|billing=192,cpu=192,mem=800G,node=1"
+)
+
+
+def test_gpus_of_a_cluster_that_does_not_track_them_are_unknown(tmp_path: Path) -> None:
+    found = read(UNTRACKED, head="JobID|JobName|State|Start|End|NodeList|AllocTRES|ReqTRES")
+    job = by_id(found)["501"]
+    assert (job.gpus, job.cpus, job.mem_bytes) == (None, 192, 800 * GIB)
+    both = found.jobs | read_job_table(DATA / "jobs.json").jobs
+    write_job_table(tmp_path / "jobs", both.values())
+    assert read_job_table(tmp_path / "jobs").jobs == both  # what is written is read back
+    assert (tmp_path / "jobs").stat().st_mode & 0o007 == 0
+
+
+def test_node_lists_are_written_out_within_a_bound() -> None:
+    assert expand_node_list("gpu-[001-003,007],login1") == {"gpu-001", "gpu-002", "gpu-003", "gpu-007", "login1"}
+    assert expand_node_list("r[1-2]n[08-10]") == {f"r{r}n{n}" for r in (1, 2) for n in ("08", "09", "10")}
+    assert len(expand_node_list(f"n[1-{MAX_NODES}]") or ()) == MAX_NODES
+    for bad in (f"n[0-{MAX_NODES}]", "n[1-300]m[1-300]", "n[1-999999999]", "n[2-1]", "n[", "n]", "", "a b", "n[a-c]"):
+        assert expand_node_list(bad) is None, bad
+
+
+def test_a_run_of_two_users_is_nobodys() -> None:
+    for users in (("ann", "eve"), ("eve", "ann"), ("ann", "eve", "ann")):
+        found = read(*(line(22, user=user) for user in users), line(23))
+        assert set(by_id(found)) == {"23"} and any("several users" in one for one in found.warnings())

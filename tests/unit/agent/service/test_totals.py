@@ -1,7 +1,5 @@
 """Running totals: each tick once, missing is not zero, and a page made from them."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

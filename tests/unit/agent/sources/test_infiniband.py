@@ -1,7 +1,5 @@
 """The sources of ports against trees whose truth is known."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

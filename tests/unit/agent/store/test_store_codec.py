@@ -1,7 +1,5 @@
 """The metric catalogue, the codec and the SQL say the same."""
 
-from __future__ import annotations
-
 import json
 import math
 import sqlite3
@@ -14,7 +12,6 @@ import pytest
 from skuwise.advisor.classify.bottlenecks.evidence import tokens_of
 from skuwise.advisor.telemetry import queries
 from skuwise.advisor.telemetry.tables import to_table
-from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.model import PERIOD_SECONDS, Gpu, Node, ServingSample, Tick, Workload
 from skuwise.agent.statistics.burst_stats import Burst
 from skuwise.agent.statistics.latency_bins import decode
@@ -32,9 +29,7 @@ from skuwise.agent.store.codec import (
 )
 from skuwise.agent.store.database import schema_sql
 from skuwise.agent.store.reader import open_reader
-from skuwise.agent.store.retention import RetentionJob
-from skuwise.agent.store.rollups import RollupJob, merge_bursts
-from skuwise.agent.store.snapshot import take_snapshot
+from skuwise.agent.store.rollups import RollupJob
 from skuwise.agent.store.writer import Writer
 from skuwise.tests.support import stored_rows
 
@@ -195,20 +190,6 @@ def test_an_hour_tells_of_its_bursts(database_bursts: Path) -> None:
     duty = (0.6235 * 96 + 0.7 * 94) / 190
     assert one[3:] == pytest.approx((0.812, 0.9, duty, 1.25, 0.457, -0.87, 0.52), abs=0.006)
     assert other == (3600.0, "GPU-2", *[None] * 8)
-
-
-def test_retention_lets_them_go_with_the_minutes_and_keeps_the_hours(database_bursts: Path, tmp_path: Path) -> None:
-    copy = take_snapshot(database_bursts, tmp_path / "copy.db")
-    counts = "SELECT (SELECT count(*) FROM gpu_burst), (SELECT count(*) FROM gpu_burst_hour)"
-    for minutes, hours, expected in ((3400.0, 86400.0, [(1, 1)]), (10.0, 10.0, [(0, 0)])):
-        RetentionJob(copy, Limits(10.0, minutes, hours), sleep=lambda _: None).run(START + 7200)
-        assert stored_rows.rows(copy, counts) == expected
-
-
-def test_an_hours_values_are_of_the_bursts_that_have_them() -> None:
-    assert merge_bursts([[90, 9000, 10, 300, 800, 90, None, 50], [60, 4000, 250, 500, None, None, None, None]]) == [
-        150, 7000, 250, 300, 800, 90, None, 50,
-    ]  # fmt: skip
 
 
 T0 = 1_790_000_000.0

@@ -1,7 +1,5 @@
 """A database is born, one of another version is set aside, and nobody else's file is touched."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import stat

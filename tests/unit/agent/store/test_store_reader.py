@@ -1,7 +1,5 @@
 """Reading a live, a stopped and a copied database, and never writing."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

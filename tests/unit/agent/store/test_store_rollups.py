@@ -1,7 +1,5 @@
 """Minutes and hours are what the samples say, whenever the job runs and however often it is killed."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """What is handed to the writer comes back through the views, and survives a full disk."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import random
