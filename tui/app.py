@@ -15,7 +15,7 @@ from ..advisor.core.advice_types import Decision
 from ..advisor.core.verdict_types import WorkloadVerdict
 from ..rules.base.errors import SkuwiseError
 from ..rules.base.sanitize import clean
-from .app_pages import PagesApp
+from .app_base import HabitsApp
 from .data.background_jobs import JobDone, JobFailed, Jobs, JobTold, Tell, settle
 from .data.loaders import Loader
 from .data.preferences import Preferences, View
@@ -46,7 +46,7 @@ from .widgets.topbar import Header, TopBar
 _CLOCK_SECONDS = 5.0
 
 
-class SkuwiseApp(PagesApp):
+class SkuwiseApp(HabitsApp):
     """`loader` is asked for all data; `clock` gives Unix seconds. `workload`: opened when the data are there.
 
     `menu`: the pages, each with its number as its key. `monochrome`: begin without colours, whatever is remembered.
@@ -74,8 +74,7 @@ class SkuwiseApp(PagesApp):
     ) -> None:  # fmt: skip
         memory = memory or Preferences()
         self._header = Header(clean(loader.name), tuple((page.NAME, page.LABEL) for page in menu))
-        pages = [(page.NAME, partial(page, self._header)) for page in menu]
-        super().__init__(memory, loader.key, monochrome, pages)
+        super().__init__(memory, loader.key, monochrome)
         self._loader, self._clock, self._wanted = loader, clock, workload
         self._first = menu[0].NAME
         view = memory.views.get(loader.key, View())
@@ -88,6 +87,7 @@ class SkuwiseApp(PagesApp):
         known = memory.theme if memory.theme in {theme.name for theme in THEMES} else COLOURS.name
         self.theme = MONOCHROME.name if monochrome else known or COLOURS.name
         for number, page in enumerate(menu, 1):
+            self.add_mode(page.NAME, partial(page, self._header))
             self.bind(str(number % 10), f"page('{page.NAME}')", description=page.LABEL, show=False)
 
     def on_mount(self) -> None:
@@ -156,7 +156,6 @@ class SkuwiseApp(PagesApp):
         if message.slot == "reading":
             self._become(loaded=result, earlier=None, progress=None, error=None)
             self._open_wanted(result)
-            self.prepare()
             self.jobs.start("keeping", lambda tell: self._loader.keep(result))  # noqa: ARG005 - nobody waits for it
         elif message.slot == "recalling":
             if result is not None and self.state.loaded is None and result.window == self.state.window:
@@ -223,8 +222,7 @@ class SkuwiseApp(PagesApp):
         self.push_screen(TextViewer(title, plain_text(told)))
 
     def on_state_wanted(self, message: StateWanted) -> None:
-        if message.page in self.screen_stack:  # not one that is only being prepared
-            message.page.update_state(self.state)
+        message.page.update_state(self.state)
 
     # Getting about
 
@@ -251,10 +249,10 @@ class SkuwiseApp(PagesApp):
             self.switch_mode(self._first)
 
     def on_workload_wanted(self, message: WorkloadWanted) -> None:
-        self.push_screen(self.shaped(WorkloadPage(self._header, message.id)))
+        self.push_screen(WorkloadPage(self._header, message.id))
 
     def on_node_wanted(self, message: NodeWanted) -> None:
-        self.push_screen(self.shaped(NodePage(self._header, message.node, message.gpu, self._clock)))
+        self.push_screen(NodePage(self._header, message.node, message.gpu, self._clock))
 
     def on_text_wanted(self, message: TextWanted) -> None:
         look = self.state.look
@@ -311,7 +309,7 @@ class SkuwiseApp(PagesApp):
         self._read_over(message.title, message.text)
 
     def on_what_if_wanted(self, message: WhatIfWanted) -> None:
-        self.push_screen(self.shaped(WhatIf(self._header, message.workload, message.node)))
+        self.push_screen(WhatIf(self._header, message.workload, message.node))
 
     def on_decision_wanted(self, message: DecisionWanted) -> None:
         if self.state.loaded is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...advisor.core import formatting as words
@@ -84,41 +83,19 @@ class FleetMap:
         """Where the measure's scale ends."""
         if measure.top is not None or measure.of is None:
             return measure.top or 1.0
-        if measure.name not in self._tops:
-            values = (measure.of(gpu) for node in self.nodes for gpu in node.gpus)
-            self._tops[measure.name] = nice(max((value for value in values if value is not None), default=0.0))
-        return self._tops[measure.name]
+        values = (measure.of(gpu) for node in self.nodes for gpu in node.gpus)
+        return nice(max((value for value in values if value is not None), default=0.0))
 
-    @cached_property
-    def _tops(self) -> dict[str, float]:
-        return {}
-
-    @cached_property
+    @property
     def any_dark(self) -> bool:
         """Whether of some GPU nothing was observed."""
         return any(gpu.unobserved is not None for node in self.nodes for gpu in node.gpus)
 
-    @cached_property
-    def short_names(self) -> Mapping[str, str]:
-        """Of the nodes, as `shortened`."""
-        return shortened([node.node for node in self.nodes])
-
-    @cached_property
-    def _titles(self) -> dict[tuple[str, str], tuple[str, ...]]:
-        return {}
-
-    def titles(self, by: str, measure: MapMeasure) -> tuple[str, ...]:
-        """Of the groups, in their order: ``azure/ND96 · 12 nodes, 96 GPUs · mean 62 %``."""
-        known = self._titles.get((by, measure.name))
-        if known is None:
-            known = tuple(self._title(name, nodes, measure) for name, nodes in self.grouped(by))
-            self._titles[by, measure.name] = known
-        return known
-
-    def _title(self, name: str, nodes: Sequence[NodeUse], measure: MapMeasure) -> str:
-        count = sum(len(self.spots(node)) for node in nodes)
+    def title(self, name: str, nodes: Sequence[NodeUse], measure: MapMeasure) -> str:
+        """Of a group: ``azure/ND96 · 12 nodes, 96 GPUs · mean 62 %``."""
+        count = sum(len(spots(node)) for node in nodes)
         told = f"{name} · {_counted(len(nodes), 'node')}, {_counted(count, 'GPU')}"
-        dark = sum(gpu.unobserved is not None for node in nodes for gpu in node.gpus) if self.any_dark else 0
+        dark = sum(gpu.unobserved is not None for node in nodes for gpu in node.gpus)
         if dark:
             told += f", {dark:,} not observed"
         of = measure.of
@@ -128,31 +105,13 @@ class FleetMap:
                 told += f" · mean {value_words(sum(values) / len(values), measure)}"
         return told
 
-    @cached_property
-    def _spots(self) -> dict[int, tuple[Spot, ...]]:
-        """By node's identity: names may recur from one cluster to another."""
-        return {id(node): spots(node) for node in self.nodes}
-
-    def spots(self, node: NodeUse) -> tuple[Spot, ...]:
-        """As `spots`, made once for all drawings."""
-        return self._spots[id(node)]
-
-    @cached_property
-    def _groupings(self) -> dict[str, tuple[tuple[str, tuple[NodeUse, ...]], ...]]:
-        return {}
-
     def grouped(self, by: str) -> tuple[tuple[str, tuple[NodeUse, ...]], ...]:
         """Names of the groups with their nodes, the group with most GPUs first. A node whose GPUs belong to several
         teams stands with the one that holds most of them."""
-        if by not in self._groupings:
-            self._groupings[by] = self._grouped(by)
-        return self._groupings[by]
-
-    def _grouped(self, by: str) -> tuple[tuple[str, tuple[NodeUse, ...]], ...]:
         groups: dict[str, list[NodeUse]] = {}
         for node in self.nodes:
             groups.setdefault(self._group(node, by), []).append(node)
-        sizes = {name: sum(len(self.spots(node)) for node in nodes) for name, nodes in groups.items()}
+        sizes = {name: sum(len(spots(node)) for node in nodes) for name, nodes in groups.items()}
         return tuple((name, tuple(groups[name])) for name in sorted(groups, key=lambda name: (-sizes[name], name)))
 
     def _group(self, node: NodeUse, by: str) -> str:
@@ -161,7 +120,7 @@ class FleetMap:
         if by == "SKU":
             return node.node_sku or _gpu_skus(node) or "unknown SKU"
         counts: dict[str, int] = {}
-        for spot in self.spots(node):
+        for spot in spots(node):
             owner = self.owner(spot)
             counts[owner] = counts.get(owner, 0) + 1
         held = {owner: count for owner, count in counts.items() if owner not in (NO_WORKLOAD, NOT_OBSERVED)} or counts

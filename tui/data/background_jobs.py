@@ -9,6 +9,7 @@ import gc
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from textual.message import Message
@@ -33,38 +34,35 @@ class Cancelled(Exception):  # noqa: N818 - nothing went wrong
     """Raised within a job at the next step after it was called off."""
 
 
+@dataclass
 class JobMessage(Message):
     """Something about job number `number` of a slot."""
 
-    def __init__(self, slot: str, number: int) -> None:
-        super().__init__()
-        self.slot, self.number = slot, number
+    slot: str
+    number: int
 
 
+@dataclass
 class JobTold(JobMessage):
     """What a job is doing, in words."""
 
-    def __init__(self, slot: str, number: int, text: str) -> None:
-        super().__init__(slot, number)
-        self.text = text
+    text: str
 
     def can_replace(self, message: Message) -> bool:
         """Only the newest narration matters."""
         return isinstance(message, JobTold) and message.slot == self.slot
 
 
+@dataclass
 class JobDone(JobMessage):
-    def __init__(self, slot: str, number: int, result: Any) -> None:  # noqa: ANN401 - each slot knows its own
-        super().__init__(slot, number)
-        self.result = result
+    result: Any
 
 
+@dataclass
 class JobFailed(JobMessage):
     """`error`: one sentence with its remedy, plain text."""
 
-    def __init__(self, slot: str, number: int, error: str) -> None:
-        super().__init__(slot, number)
-        self.error = error
+    error: str
 
 
 class Jobs:

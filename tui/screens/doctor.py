@@ -27,7 +27,6 @@ NodeRow = tuple["NodeHealth", float]
 
 class Doctor(AdvicePage):
     NAME, LABEL = "doctor", "Doctor"
-    AHEAD = True
     ABOUT: ClassVar[str] = (
         "The data behind the figures: each node with the age of its newest data, and the metrics that were not "
         "available at the end of the window. The last panel shows why the selected metric is missing, how to fix "

@@ -13,8 +13,19 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ..cell_text import fit, line, lines
-from ..color_scale import KINDS, MISSING, Mark, ValueMarks, kind_mark, unobserved_mark, value_mark
-from ..content.fleet_measures import GROUPINGS, MEASURES, FleetMap, MapMeasure, Spot, fleet_map, unobserved, value_words
+from ..color_scale import KINDS, MISSING, Mark, kind_mark, unobserved_mark, value_mark
+from ..content.fleet_measures import (
+    GROUPINGS,
+    MEASURES,
+    FleetMap,
+    MapMeasure,
+    Spot,
+    fleet_map,
+    shortened,
+    spots,
+    unobserved,
+    value_words,
+)
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded
@@ -30,7 +41,6 @@ _ROOM_FOR_LEGEND = 14  # lines of the terminal
 
 class FleetPage(Page):
     NAME, LABEL = "fleet", "Fleet"
-    AHEAD = True
     ABOUT: ClassVar[str] = (
         "Every GPU as a cell, every node as a row of cells. Press m to select the metric, a mean over the window. "
         "Press v to group by SKU, by fabric (the compute ports observed) or by team. The arrows move by GPU, n and "
@@ -71,8 +81,6 @@ class FleetPage(Page):
 
             found = fleet_map(nodes_with_gpus(loaded.frame, loaded.shown.summary.unobserved), loaded.shown)
             tiles = tiles_of(found)
-            for by in GROUPINGS:  # what is made here is not made at a key
-                found.titles(by, MEASURES[0])
             return lambda: self.set_map(found, tiles)
 
         self.post_message(WorkWanted("fleet", work))
@@ -99,10 +107,7 @@ class FleetPage(Page):
 
     def action_measure(self, by: int) -> None:
         self._measure = (self._measure + by) % len(MEASURES)
-        if self._map is not None:
-            titles = self._map.titles(GROUPINGS[self._by], self.measure)
-            self.query_one(HeatMap).repaint(titles, self._paint(self._map))
-            self._tell()
+        self._draw()
 
     def action_group(self) -> None:
         self._by = (self._by + 1) % len(GROUPINGS)
@@ -130,36 +135,29 @@ class FleetPage(Page):
             return
         by = GROUPINGS[self._by]
         bands = [
-            MapBand(title, tuple(tile for node in nodes for tile in self._tiles[id(node)]))
-            for title, (_, nodes) in zip(found.titles(by, self.measure), found.grouped(by), strict=True)
+            MapBand(
+                found.title(name, nodes, self.measure), tuple(tile for node in nodes for tile in self._tiles[id(node)])
+            )
+            for name, nodes in found.grouped(by)
         ]
         self.query_one(HeatMap).set_data(bands, self._paint(found))
         self._tell()
 
     def _paint(self, found: FleetMap) -> Callable[[Spot, int], Mark]:
         measure, mono, top = self.measure, self._mono, found.top(self.measure)
-        if measure.of is None:
 
-            def kind(spot: Spot, width: int) -> Mark:
-                if unobserved(spot) is not None:
-                    return unobserved_mark(width, mono=mono)
+        def paint(spot: Spot, width: int) -> Mark:
+            if unobserved(spot) is not None:
+                return unobserved_mark(width, mono=mono)
+            if measure.of is None:
                 verdict = found.verdict(spot)
                 return kind_mark(verdict.kind.label if verdict is not None else None, width, mono=mono)
-
-            return kind
-
-        of, marks = measure.of, ValueMarks(top, mono=mono)
-
-        def value(spot: Spot, width: int) -> Mark:
-            gpu = spot.gpu
-            if gpu is None:
+            value = found.value(spot, measure)
+            if value is None:
                 return value_mark(None, "", width, mono=mono)
-            if gpu.unobserved is not None:
-                return unobserved_mark(width, mono=mono)
-            known = of(gpu)
-            return marks.of(known, width) if known is not None else value_mark(None, "", width, mono=mono)
+            return value_mark(value / top, f"{value:.0f}", width, mono=mono)
 
-        return value
+        return paint
 
     def _tell(self) -> None:
         """What stands around the map."""
@@ -219,7 +217,8 @@ class FleetPage(Page):
 
 def tiles_of(found: FleetMap) -> dict[int, list[MapTile]]:
     """The tiles of each node, by its identity: names may recur from one cluster to another."""
-    return {id(node): _tiles(found.short_names[node.node], found.spots(node)) for node in found.nodes}
+    names = shortened([node.node for node in found.nodes])
+    return {id(node): _tiles(names[node.node], spots(node)) for node in found.nodes}
 
 
 def _tiles(name: str, places: tuple[Spot, ...]) -> list[MapTile]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -33,7 +33,7 @@ from ..content.plan_text import (
     step_words,
 )
 from ..data.background_jobs import Cancelled, Tell
-from ..data.loaders import Loader, PlanMaker
+from ..data.loaders import Loader
 from ..state import Loaded
 from ..widgets.movement import Scroll
 from ..widgets.prose import put
@@ -44,6 +44,7 @@ from .dialogs.input_dialog import InputDialog
 from .recommendations import DecisionWanted
 
 if TYPE_CHECKING:
+    from ...advisor.plan.planner import Planner
     from ...advisor.plan.result import Plan
 
 _SLOT = "plan"
@@ -53,12 +54,12 @@ _FRAME = 3  # lines of a table beside its items: border and titles
 _LEAST, _MOST = 4, 9  # lines of a panel below another one
 
 
+@dataclass
 class FirstPlan(Message):
     """There is a first answer to a question; a better one is being searched for."""
 
-    def __init__(self, asked: object, plan: Plan) -> None:
-        super().__init__()
-        self.asked, self.plan = asked, plan
+    asked: object
+    plan: Plan
 
 
 class PlanPage(Page):
@@ -94,7 +95,7 @@ class PlanPage(Page):
         self._searching = False
         self._plans: dict[PlanQuestion, Plan] = {}
         self._basis = object()  # another one for another reading
-        self._planner: tuple[object, PlanMaker] | None = None  # with the basis that it is of
+        self._planner: tuple[object, Planner] | None = None  # with the basis that it is of
         self._asked = object()  # the newest question; what answers an older one is not shown
         self._timer: Timer | None = None
 
@@ -195,7 +196,7 @@ class PlanPage(Page):
 
         self.post_message(WorkWanted(_SLOT, work))
 
-    def _maker(self, basis: object, loader: Loader, loaded: Loaded, tell: Tell) -> PlanMaker:
+    def _maker(self, basis: object, loader: Loader, loaded: Loaded, tell: Tell) -> Planner:
         """The planner of a reading, made once."""
         known = self._planner
         if known is not None and known[0] is basis:

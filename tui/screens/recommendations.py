@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -30,18 +31,17 @@ _FRAME = 5  # lines of the list beside its items: border, titles, and what is fo
 _LEAST = 8
 
 
+@dataclass
 class DecisionWanted(Message):
     """Somebody decides on a recommendation. `what`: it in words."""
 
-    def __init__(self, act: Verb, id_: str, what: str) -> None:
-        super().__init__()
-        self.act: Verb = act
-        self.id, self.what = id_, what
+    act: Verb
+    id: str
+    what: str
 
 
 class Recommendations(AdvicePage):
     NAME, LABEL = "recommendations", "Recommendations"
-    AHEAD = True
     ABOUT: ClassVar[str] = (
         "What to change, in the order of 'skuwise advise': cash first. Freed GPU-hours are capacity, in no sum "
         "of dollars. Recommendations that are decided, blocked or below the minimum gain are counted; press u to show "

@@ -21,7 +21,6 @@ from .base_page import AdvicePage, WhatIfWanted, WorkloadWanted
 
 class Workloads(AdvicePage):
     NAME, LABEL = "workloads", "Workloads"
-    AHEAD = True
     ABOUT: ClassVar[str] = (
         "Every workload of the window: its kind, its bottleneck, its GPU-hours and its cost. Press / to search "
         "names, ids, owners, nodes, kinds and bottlenecks. Press s to sort by the next column, S to reverse the "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -35,12 +36,11 @@ _ENDS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 class Drawing(PlotextPlot):
     """A plot whose lines keep apart in both themes: by colour, or by a mark of their own. Posts `Drawn`."""
 
+    @dataclass
     class Drawn(Message):
         """It was drawn anew. `legend`: its lines with their marks."""
 
-        def __init__(self, legend: Content) -> None:
-            super().__init__()
-            self.legend = legend
+        legend: Content
 
     def on_mount(self) -> None:
         self.watch(self.app, "theme", self.draw, init=False)

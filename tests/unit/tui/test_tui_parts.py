@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from queue import Queue
-from typing import TypeVar
 
 import pytest
 from rich.cells import cell_len
@@ -18,7 +17,6 @@ from skuwise.advisor.views.workload_timeline import history_of
 from skuwise.rules.base.errors import StoreError, UsageError
 from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, fleet
 from skuwise.tests.support.frame_builder import DECODE, GIB, HOUR, START, TRAINING, FrameBuilder
-from skuwise.tui.app_pages import KeptStylesheet
 from skuwise.tui.cell_text import CUT, cost_cell, fit, fit_middle, line
 from skuwise.tui.content.fleet_measures import (
     MEASURES,
@@ -34,7 +32,6 @@ from skuwise.tui.data.background_jobs import Cancelled, JobDone, JobFailed, Jobs
 from skuwise.tui.data.time_window import next_window, parse_window
 from skuwise.tui.state import FINDINGS_WINDOW, STALE_SECONDS, WINDOWS, State, with_decision
 from skuwise.tui.widgets.topbar import standing_words
-from textual.css.stylesheet import Stylesheet
 
 
 @pytest.mark.parametrize("cut", [fit, fit_middle])
@@ -137,34 +134,6 @@ def test_a_cost_fits_its_column_with_its_unit() -> None:
     cells = [cost_cell(None, hours) for hours in (0.4, 999.0, 1000.0, 9940.0, 9960.0, 268_800.0)]
     assert cells == ["0 GPU-h", "999 GPU-h", "1.0k GPU-h", "9.9k GPU-h", "10k GPU-h", "269k GPU-h"]
     assert max(map(len, cells)) <= 10
-
-
-CSS = (("Static { color: $primary; }", "one"), ("Static.-wide { width: $wide; }", "two"))
-
-Sheet = TypeVar("Sheet", bound=Stylesheet)
-
-
-def filled(sheet: Sheet) -> Sheet:
-    for css, name in CSS:
-        sheet.add_source(css, (name, ""))
-    sheet.reparse()
-    return sheet
-
-
-def look(primary: str) -> dict[str, str]:
-    return {"primary": primary, "wide": "3"}
-
-
-def test_another_theme_and_the_first_again_are_what_textual_reads() -> None:
-    kept, own = filled(KeptStylesheet(variables=look("red"))), filled(Stylesheet(variables=look("red")))
-    first = kept.rules
-    for primary in ("red", "blue", "red"):
-        kept.set_variables(look(primary))
-        own.set_variables(look(primary))
-        kept.reparse()
-        own.reparse()
-        assert kept.css == own.css
-    assert kept.rules is first
 
 
 SM, FABRIC, MEMORY, POWER = (MEASURES[n] for n in (0, 4, 5, 6))
