@@ -303,7 +303,7 @@ class SkuwiseApp(HabitsApp):
     # What screens ask for
 
     def on_work_wanted(self, message: WorkWanted) -> None:
-        self.jobs.start(message.slot, lambda tell: message.work(self._loader, tell))
+        self.jobs.start(message.slot, lambda tell: partial(message.show, message.work(self._loader, tell)))
 
     def on_reading_wanted(self, message: ReadingWanted) -> None:
         self._read_over(message.title, message.text)

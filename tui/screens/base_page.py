@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -86,11 +86,12 @@ class WhatIfWanted(Message):
 
 @dataclass
 class WorkWanted(Message):
-    """A page wants work done off the event loop. `work` is given where data come from, and gives a function that hands
-    the result over on the loop; of works with one `slot` the newest counts."""
+    """A page wants work done off the event loop. `work` is given where data come from; `show` is given the result, on
+    the loop. By default the result is a function to call there. Of works with one `slot` the newest counts."""
 
     slot: str
-    work: Callable[[Loader, Tell], Callable[[], None]]
+    work: Callable[[Loader, Tell], Any]
+    show: Callable[[Any], None] = lambda then: then()
 
 
 @dataclass
@@ -108,14 +109,18 @@ class Back(Message):
 class Page(Screen[None]):
     """A screen over the advice. Subclasses give `compose_data`, `set_data` and `ABOUT`.
 
-    `NAME`: the page of the menu that it is, or belongs to; `LABEL`: what the menu calls it.
+    `NAME`: the page of the menu that it is, or belongs to; `LABEL`: what the menu calls it; `BEGIN`: the widget that
+    has the focus at first.
     """
 
     NAME: ClassVar[str] = ""
     LABEL: ClassVar[str] = ""
+    BEGIN: ClassVar[str] = ""
     ABOUT: ClassVar[str] = ""
     # Whether the page needs telemetry; without, it is shown at once.
     NEEDS_DATA: ClassVar[bool] = True
+    # Whether the advice is enough for it: then it shows what an earlier run saw until the source is read anew.
+    SHOWS_EARLIER: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", "Back", show=False)]
 
     def __init__(self, header: Header) -> None:
@@ -124,6 +129,7 @@ class Page(Screen[None]):
         self._css_update_count = self.app._css_update_count
         self._header = header
         self._loaded: Loaded | None = None
+        self._taken: Look | None = None
         self.set_class(self.NEEDS_DATA, "-empty", update=False)
 
     def compose(self) -> ComposeResult:
@@ -137,19 +143,20 @@ class Page(Screen[None]):
         """The widgets that show data."""
         raise NotImplementedError
 
-    def set_data(self, loaded: Loaded) -> None:
+    def set_data(self, loaded: Loaded, /) -> None:
         """Show what was read."""
         raise NotImplementedError
 
     def newest(self, state: State) -> Look | None:
         """What the page can show of a state; None: nothing yet."""
-        return state.loaded
+        return state.look if self.SHOWS_EARLIER else state.loaded
 
     def take(self, state: State) -> None:
         """Show what a state has, where it is not shown yet."""
-        if state.loaded is not None and state.loaded is not self._loaded:
-            self._loaded = state.loaded
-            self.set_data(state.loaded)
+        look, self._loaded = self.newest(state), state.loaded
+        if look is not None and look is not self._taken:
+            self._taken = look
+            self.set_data(look)  # type: ignore[arg-type] - without SHOWS_EARLIER it is a `Loaded`
 
     def begin_at(self, selector: str | type[Widget]) -> None:
         """Put the focus on a widget. A page that is built as the program ends may have none.
@@ -173,6 +180,10 @@ class Page(Screen[None]):
     def workload(self) -> str | None:
         """Id of the workload that the cursor is on, or that what it is on is about; None: there is none."""
         return None
+
+    def on_mount(self) -> None:
+        if self.BEGIN:
+            self.begin_at(self.BEGIN)
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:  # noqa: ARG002 - whatever came before
         self.post_message(StateWanted(self))
@@ -203,27 +214,3 @@ class Page(Screen[None]):
             if finder.forget():
                 return
         self.post_message(Back())
-
-
-class AdvicePage(Page):
-    """A page that the advice is enough for: it shows what an earlier run saw until the source is read anew.
-
-    Subclasses give `set_look` in place of `set_data`.
-    """
-
-    def __init__(self, header: Header) -> None:
-        super().__init__(header)
-        self._look: Look | None = None
-
-    def set_look(self, look: Look) -> None:
-        """Show what was read, now or by an earlier run (then it has no telemetry)."""
-        raise NotImplementedError
-
-    def newest(self, state: State) -> Look | None:
-        return state.look
-
-    def take(self, state: State) -> None:
-        self._loaded = state.loaded
-        if state.look is not None and state.look is not self._look:
-            self._look = state.look
-            self.set_look(state.look)

@@ -8,7 +8,6 @@ from typing import ClassVar
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
@@ -31,6 +30,7 @@ from ..data.loaders import Loader
 from ..state import Loaded
 from ..themes import MONOCHROME
 from ..widgets.heatmap import MOST_IN_A_TILE, HeatMap, MapBand, MapTile
+from ..widgets.panel import panel
 from ..widgets.prose import put
 from .base_page import Header, NodeWanted, Page, WorkloadWanted, WorkWanted
 
@@ -40,7 +40,7 @@ _ROOM_FOR_LEGEND = 14  # lines of the terminal
 
 
 class FleetPage(Page):
-    NAME, LABEL = "fleet", "Fleet"
+    NAME, LABEL, BEGIN = "fleet", "Fleet", "HeatMap"
     ABOUT: ClassVar[str] = (
         "Every GPU as a cell, every node as a row of cells. Press m to select the metric, a mean over the window. "
         "Press v to group by SKU, by fabric (the compute ports observed) or by team. The arrows move by GPU, n and "
@@ -63,27 +63,22 @@ class FleetPage(Page):
         self._window = ""
 
     def compose_data(self) -> ComposeResult:
-        with Vertical(classes="panel fills", id="map") as panel:
-            panel.border_title = "Fleet"
-            yield Static(classes="prose", id="legend")
-            yield HeatMap(_place, empty="Drawing the fleet ...")
-            yield Static(classes="prose", id="spot")
+        legend, spot = Static(classes="prose", id="legend"), Static(classes="prose", id="spot")
+        yield panel("Fleet", legend, HeatMap(_place, empty="Drawing the fleet ..."), spot, id="map", classes="fills")
 
     def on_mount(self) -> None:
-        self.begin_at(HeatMap)
         self.watch(self.app, "theme", self._draw, init=False)
 
     def set_data(self, loaded: Loaded) -> None:
         self._window = loaded.window.name
 
-        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
+        def work(loader: Loader, tell: Tell) -> tuple[FleetMap, Mapping[int, Sequence[MapTile]]]:  # noqa: ARG001
             from ...advisor.views.fleet_map import nodes_with_gpus  # noqa: PLC0415 - it needs pandas
 
             found = fleet_map(nodes_with_gpus(loaded.frame, loaded.shown.summary.unobserved), loaded.shown)
-            tiles = tiles_of(found)
-            return lambda: self.set_map(found, tiles)
+            return found, tiles_of(found)
 
-        self.post_message(WorkWanted("fleet", work))
+        self.post_message(WorkWanted("fleet", work, lambda told: self.set_map(*told)))
 
     def set_map(self, found: FleetMap, tiles: Mapping[int, Sequence[MapTile]]) -> None:
         """Show a fleet. `tiles`: as `tiles_of`."""
@@ -164,9 +159,9 @@ class FleetPage(Page):
         found = self._map
         if found is None or self.query_one(HeatMap).item is None:
             return
-        told, panel = Content(f"Fleet: {self.measure.name}, by {GROUPINGS[self._by]}"), self.query_one("#map")
-        if str(panel.border_title) != told.plain:  # each setting paints the whole panel
-            panel.border_title = told
+        told, frame = f"Fleet: {self.measure.name}, by {GROUPINGS[self._by]}", self.query_one("#map")
+        if frame.border_title != told:  # each setting paints the whole panel
+            frame.border_title = told
         put(self.query_one("#legend", Static), self._legend(found))
         self._tell_spot()
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
@@ -24,6 +23,7 @@ from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded
 from ..widgets.movement import Scroll
+from ..widgets.panel import panel
 from ..widgets.sparklines import Sparklines, SparklineSeries, short, top_of
 from ..widgets.table import Column, ItemTable
 from .base_page import Header, Page, WorkloadWanted, WorkWanted
@@ -37,7 +37,7 @@ _COURSES = ("SM active", "tensor active", "DRAM active", "NVLink sent", "memory 
 
 
 class NodePage(Page):
-    NAME = "fleet"
+    NAME, BEGIN = "fleet", "#gpus"
     ABOUT: ClassVar[str] = (
         "One node: GPUs, HCAs and the host with their newest values, and the history of the selected line. Press m "
         "to select the metric whose history the table of GPUs shows. With a node's own database, the values update "
@@ -58,7 +58,6 @@ class NodePage(Page):
         self._looking = False
         self._lost = ""
         self._course = 0
-        self._titles: dict[str, str] = {}
 
     def compose_data(self) -> ComposeResult:
         yield Static(id="node-name")
@@ -66,22 +65,17 @@ class NodePage(Page):
         yield Static(id="node-energy", classes="prose")
         with Scroll(id="devices"):
             with Scroll(classes="half"):
-                with Vertical(classes="panel", id="gpu-panel"):
-                    yield ItemTable(
-                        self._gpu_columns(), empty="No GPU of this node was observed.", identity=_key, id="gpus"
-                    )
-                with Vertical(classes="panel", id="port-panel") as panel:
-                    panel.border_title = "HCAs"
-                    yield ItemTable(_PORTS, empty="No port was observed.", identity=_key, id="ports")
+                gpus = ItemTable(
+                    self._gpu_columns(), empty="No GPU of this node was observed.", identity=_key, id="gpus"
+                )
+                yield panel("", gpus, id="gpu-panel")
+                ports = ItemTable(_PORTS, empty="No port was observed.", identity=_key, id="ports")
+                yield panel("HCAs", ports, id="port-panel")
             with Scroll(classes="half", id="course-panels"):
-                with Vertical(classes="panel", id="chosen") as panel:
-                    yield Sparklines(empty="No data.", id="courses")
-                with Vertical(classes="panel") as panel:
-                    panel.border_title = "Host"
-                    yield Sparklines(empty="No data.", id="host")
+                yield panel("", Sparklines(empty="No data.", id="courses"), id="chosen")
+                yield panel("Host", Sparklines(empty="No data.", id="host"))
 
     def on_mount(self) -> None:
-        self.begin_at("#gpus")
         self.set_interval(_LOOK_SECONDS, self._look)
 
     @property
@@ -204,9 +198,9 @@ class NodePage(Page):
 
     def _title(self, panel: str, told: str) -> None:
         """Only a title that changes is set: each setting paints the whole panel."""
-        if self._titles.get(panel) != told:
-            self._titles[panel] = told
-            self.query_one(panel).border_title = line(told)
+        frame, title = self.query_one(panel), clean(told)
+        if frame.border_title != title:
+            frame.border_title = title
 
     def _over(self) -> str:
         """How long the courses are."""

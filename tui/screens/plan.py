@@ -36,6 +36,7 @@ from ..data.background_jobs import Cancelled, Tell
 from ..data.loaders import Loader
 from ..state import Loaded
 from ..widgets.movement import Scroll
+from ..widgets.panel import panel
 from ..widgets.prose import put
 from ..widgets.table import ItemTable
 from .base_page import Header, NodeWanted, Page, ReadingWanted, WhatIfWanted, WorkloadWanted, WorkWanted
@@ -63,7 +64,7 @@ class FirstPlan(Message):
 
 
 class PlanPage(Page):
-    NAME, LABEL = "plan", "Plan"
+    NAME, LABEL, BEGIN = "plan", "Plan", "#pools"
     ABOUT: ClassVar[str] = (
         "The plan beside today: which nodes can be returned, when, and in which steps, as 'skuwise plan' computes "
         "it. A first answer appears at once; the search for a better one goes on in the background. Press g for the "
@@ -107,25 +108,15 @@ class PlanPage(Page):
             yield Static(id="plan-wrong", classes="prose")
         with Scroll(id="board"):
             with Vertical(classes="half", id="fleet-half"):
-                with Vertical(classes="panel", id="pools-panel") as panel:
-                    panel.border_title = "Today and after, by node type"
-                    yield ItemTable(POOLS, empty=_WAIT, identity=lambda p: p.pool, id="pools")
-                with Vertical(classes="panel", id="returned-panel") as panel:
-                    panel.border_title = "Nodes to return"
-                    yield ItemTable(RETURNED, empty=_WAIT, identity=lambda r: r.node, id="returned")
+                pools = ItemTable(POOLS, empty=_WAIT, identity=lambda p: p.pool, id="pools")
+                yield panel("Today and after, by node type", pools, id="pools-panel")
+                returned = ItemTable(RETURNED, empty=_WAIT, identity=lambda r: r.node, id="returned")
+                yield panel("Nodes to return", returned, id="returned-panel")
             with Vertical(classes="half", id="steps-half"):
-                with Vertical(classes="panel", id="steps-panel") as panel:
-                    panel.border_title = "Steps"
-                    yield ItemTable(STEPS, empty=_WAIT, identity=lambda row: str(row.step.number), id="steps")
-                with Scroll(classes="panel", id="step") as panel:
-                    panel.border_title = "Step"
-                    yield Static(classes="prose")
-                with Scroll(classes="panel", id="beside") as panel:
-                    panel.border_title = "Notes"
-                    yield Static(classes="prose")
-
-    def on_mount(self) -> None:
-        self.begin_at("#pools")
+                steps = ItemTable(STEPS, empty=_WAIT, identity=lambda row: str(row.step.number), id="steps")
+                yield panel("Steps", steps, id="steps-panel")
+                yield panel("Step", Static(classes="prose"), id="step", scrolls=True)
+                yield panel("Notes", Static(classes="prose"), id="beside", scrolls=True)
 
     @property
     def subject(self) -> str | None:

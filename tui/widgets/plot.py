@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import Static
 from textual_plotext import PlotextPlot
 
@@ -33,20 +31,23 @@ _LABEL = 5  # cells of the labels at the left, so that plots below one another s
 _ENDS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 
 
-class Drawing(PlotextPlot):
-    """A plot whose lines keep apart in both themes: by colour, or by a mark of their own. Posts `Drawn`."""
+class Drawing(Vertical):
+    """A plot below its legend, whose lines keep apart in both themes: by colour, or by a mark of their own."""
 
-    @dataclass
-    class Drawn(Message):
-        """It was drawn anew. `legend`: its lines with their marks."""
+    DEFAULT_CSS = """
+    Drawing { height: auto; }
+    Drawing > Static { height: auto; }
+    """
 
-        legend: Content
+    def compose(self) -> ComposeResult:
+        yield Static()
+        yield PlotextPlot()
 
     def on_mount(self) -> None:
         self.watch(self.app, "theme", self.draw, init=False)
 
     def draw(self) -> None:
-        """Draw what was put, and post `Drawn`."""
+        """Draw what was put, with its legend."""
         raise NotImplementedError
 
     @property
@@ -67,45 +68,17 @@ class Drawing(PlotextPlot):
         return Content.assemble(Content.styled("⠶ ", f"rgb({red},{green},{blue})"), line(name))
 
 
-class Legended(Vertical):
-    """A plot below its legend."""
-
-    DEFAULT_CSS = """
-    Legended { height: auto; }
-    Legended > Static { height: auto; }
-    """
-
-    def __init__(self, plot: Drawing) -> None:
-        super().__init__()
-        self._plot = plot
-
-    def compose(self) -> ComposeResult:
-        yield Static()
-        yield self._plot
-
-    def on_drawing_drawn(self, event: Drawing.Drawn) -> None:
-        event.stop()
-        self.query_one(Static).update(event.legend)
-
-
 class TimePlot(Drawing):
     """`set_data` gives it lines of one unit and what they are held against. `top`: the axis' upper end, None: what the
     values need.
     """
 
-    DEFAULT_CSS = "TimePlot { height: 9; }"
+    DEFAULT_CSS = "TimePlot > PlotextPlot { height: 9; }"
 
     def __init__(self, top: float | None = None, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._top = top
         self._drawn: tuple[Sequence[float], Sequence[MeasureLine], Sequence[Level]] = ((), (), ())
-
-    def _legend(self) -> Content:
-        """The lines' names and unit, then the levels with their values."""
-        _, lines, levels = self._drawn
-        parts = [self.sign(n, f"{one.name}, {one.unit}") for n, one in enumerate(lines)]
-        parts += [Content.styled(clean(f"{_LEVEL} {one.name}: {one.value:.4g}"), "$foreground-muted") for one in levels]
-        return Content("   ").join(parts)
 
     def set_data(self, ends: Sequence[float], lines: Sequence[MeasureLine], levels: Sequence[Level] = ()) -> None:
         """`ends`: Unix seconds. Gaps stay gaps. Of `levels` those of these lines are drawn."""
@@ -116,7 +89,8 @@ class TimePlot(Drawing):
 
     def draw(self) -> None:
         ends, lines, levels = self._drawn
-        plot = self.plt
+        drawing = self.query_one(PlotextPlot)
+        plot = drawing.plt
         plot.clear_figure()
         for level in levels if ends else ():
             plot.plot(
@@ -137,8 +111,11 @@ class TimePlot(Drawing):
         top = self._top or _end(max([*values, *(level.value for level in levels)], default=1.0))
         plot.ylim(0, top)
         plot.yticks([top * n / (_UP - 1) for n in range(_UP)], [_tick(top * n / (_UP - 1)) for n in range(_UP)])
-        self.refresh()
-        self.post_message(self.Drawn(self._legend()))
+        drawing.refresh()
+        # The lines' names and unit, then the levels with their values.
+        parts = [self.sign(n, f"{one.name}, {one.unit}") for n, one in enumerate(lines)]
+        parts += [Content.styled(clean(f"{_LEVEL} {one.name}: {one.value:.4g}"), "$foreground-muted") for one in levels]
+        self.query_one(Static).update(Content("   ").join(parts))
 
 
 def _end(value: float) -> float:

@@ -6,6 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from textual.content import Content
+from textual.widgets import Static
+from textual_plotext import PlotextPlot
 
 from ..cell_text import lines
 from .plot import Drawing
@@ -19,7 +21,7 @@ PLACE = "◆"
 class RooflinePlot(Drawing):
     """`set_data` gives it a roofline whose own GPU has roofs. Sustained roofs are drawn, else the printed ones."""
 
-    DEFAULT_CSS = "RooflinePlot { height: 16; }"
+    DEFAULT_CSS = "RooflinePlot > PlotextPlot { height: 16; }"
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -29,20 +31,11 @@ class RooflinePlot(Drawing):
         self._drawn = drawn
         self.draw()
 
-    def _legend(self) -> Content:
-        """What each GPU sustains, with its mark, one a line, and the workload's."""
-        from ...advisor.render.roofline import roof_words, roofs_of  # noqa: PLC0415 - it need not be there at the start
-
-        drawn = self._drawn
-        if drawn is None or drawn.source is None:
-            return Content("")
-        told = [self.sign(n, roof_words(roof)) for n, roof in enumerate(roofs_of(drawn))]
-        return lines(*told, *([Content(f"{PLACE} this workload")] if drawn.place is not None else []))
-
     def draw(self) -> None:
-        from ...advisor.render.roofline import Scale, amount, roofs_of  # noqa: PLC0415
+        from ...advisor.render.roofline import Scale, amount, roof_words, roofs_of  # noqa: PLC0415 - not at the start
 
-        drawn, plot = self._drawn, self.plt
+        drawn, drawing = self._drawn, self.query_one(PlotextPlot)
+        plot = drawing.plt
         plot.clear_figure()
         if drawn is None or drawn.source is None:
             return
@@ -64,5 +57,7 @@ class RooflinePlot(Drawing):
         plot.xticks(list(across), [f"{10.0**power:g}" for power in across])
         plot.yticks(list(up), [amount(10.0**power, "FLOP/s") for power in up])
         plot.xlabel("FLOP per byte of device memory")
-        self.refresh()
-        self.post_message(self.Drawn(self._legend()))
+        drawing.refresh()
+        told = [self.sign(n, roof_words(roof)) for n, roof in enumerate(roofs)]
+        place = [Content(f"{PLACE} this workload")] if drawn.place is not None else []
+        self.query_one(Static).update(lines(*told, *place))
