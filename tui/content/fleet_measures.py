@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Advice
 from ...advisor.core.verdict_types import WorkloadVerdict
-from ..cell_text import CUT
+from ..cell_text import CUT, nice
 
 if TYPE_CHECKING:
     from ...advisor.views.fleet_map import GpuUse, NodeUse
@@ -63,6 +62,11 @@ class Spot:
     node: NodeUse
     gpu: GpuUse | None
 
+    @property
+    def unobserved(self) -> str | None:
+        """Why nothing of the GPU was observed; None: something was."""
+        return self.gpu.unobserved if self.gpu is not None else None
+
 
 @dataclass(frozen=True)
 class FleetMap:
@@ -94,7 +98,7 @@ class FleetMap:
     def title(self, name: str, nodes: Sequence[NodeUse], measure: MapMeasure) -> str:
         """Of a group: ``azure/ND96 · 12 nodes, 96 GPUs · mean 62 %``."""
         count = sum(len(spots(node)) for node in nodes)
-        told = f"{name} · {_counted(len(nodes), 'node')}, {_counted(count, 'GPU')}"
+        told = f"{name} · {words.counted(len(nodes), 'node')}, {words.counted(count, 'GPU')}"
         dark = sum(gpu.unobserved is not None for node in nodes for gpu in node.gpus)
         if dark:
             told += f", {dark:,} not observed"
@@ -129,18 +133,13 @@ class FleetMap:
     def owner(self, spot: Spot) -> str:
         """Whose work it is, by the most that is known."""
         if spot.gpu is None or spot.gpu.workload is None:
-            return NO_WORKLOAD if unobserved(spot) is None else NOT_OBSERVED
+            return NO_WORKLOAD if spot.unobserved is None else NOT_OBSERVED
         verdict = self.verdict(spot)
         return owner_of(verdict) or NO_OWNER if verdict is not None else NO_OWNER
 
 
 def fleet_map(nodes: Sequence[NodeUse], advice: Advice) -> FleetMap:
     return FleetMap(tuple(nodes), {w.id: w for w in advice.workloads})
-
-
-def unobserved(spot: Spot) -> str | None:
-    """Why nothing of the place's GPU was observed; None: something was."""
-    return spot.gpu.unobserved if spot.gpu is not None else None
 
 
 def owner_of(w: WorkloadVerdict) -> str | None:
@@ -177,14 +176,6 @@ def _shared(names: Sequence[str]) -> str:
     return first[: next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
 
 
-def nice(value: float) -> float:
-    """The next 1, 2 or 5 times a power of ten; 1 where there is nothing to scale."""
-    if not value > 0:
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1.0, 2.0, 5.0, 10.0) if value <= step * power * (1 + 1e-9))
-
-
 def value_words(value: float | None, measure: MapMeasure) -> str:
     return "not measured" if value is None else f"{words.figure(_rounded(value))} {measure.unit}"
 
@@ -192,10 +183,6 @@ def value_words(value: float | None, measure: MapMeasure) -> str:
 def _rounded(value: float) -> float:
     """To what a person needs: whole numbers from 10 on."""
     return round(value) if value >= 10 else float(f"{value:.2g}")
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _gpu_skus(node: NodeUse) -> str:

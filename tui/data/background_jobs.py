@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TypeVar
 
 from textual.message import Message
 
@@ -18,6 +19,7 @@ from ...rules.base.last_resort import explained
 from ...rules.base.sanitize import clean
 
 Tell = Callable[[str], None]
+Result = TypeVar("Result")
 
 
 def settle() -> None:
@@ -55,7 +57,9 @@ class JobTold(JobMessage):
 
 @dataclass
 class JobDone(JobMessage):
-    result: Any
+    """`show`: hands over what came of it, on the event loop."""
+
+    show: Callable[[], None]
 
 
 @dataclass
@@ -65,6 +69,10 @@ class JobFailed(JobMessage):
     error: str
 
 
+def _nothing(result: object) -> None:
+    """Nobody waits for it."""
+
+
 class Jobs:
     """One job a slot: the newest wins, and what an older one still says is not current any more."""
 
@@ -72,11 +80,12 @@ class Jobs:
         self._post = post
         self._numbers: dict[str, int] = {}
 
-    def start(self, slot: str, work: Callable[[Tell], object]) -> None:
-        """Run `work` on a thread of its own. It is given a function that tells progress and raises `Cancelled`."""
+    def start(self, slot: str, work: Callable[[Tell], Result], show: Callable[[Result], None] = _nothing) -> None:
+        """Run `work` on a thread of its own. It is given a function that tells progress and raises `Cancelled`; `show`
+        is for its result."""
         self.cancel(slot)
         number = self._numbers[slot]
-        threading.Thread(target=self._run, args=(slot, number, work), name=f"skuwise {slot}", daemon=True).start()
+        threading.Thread(target=self._run, args=(slot, number, work, show), name=f"skuwise {slot}", daemon=True).start()
 
     def cancel(self, slot: str) -> None:
         """Let nothing of what runs in a slot arrive any more. It stops at its next step."""
@@ -85,14 +94,14 @@ class Jobs:
     def current(self, message: JobMessage) -> bool:
         return self._numbers.get(message.slot) == message.number
 
-    def _run(self, slot: str, number: int, work: Callable[[Tell], object]) -> None:
+    def _run(self, slot: str, number: int, work: Callable[[Tell], Result], show: Callable[[Result], None]) -> None:
         def tell(text: str) -> None:
             if self._numbers.get(slot) != number:
                 raise Cancelled
             self._send(JobTold(slot, number, text))
 
         try:
-            self._send(JobDone(slot, number, work(tell)))
+            self._send(JobDone(slot, number, partial(show, work(tell))))
         except Cancelled:
             pass
         except Exception as error:  # the screen stays, and says what happened

@@ -209,6 +209,10 @@ class Page(Screen[None]):
         else:
             self.take(state)
 
+    def action_workload(self) -> None:
+        if self.workload is not None:
+            self.post_message(WorkloadWanted(self.workload))
+
     def action_back(self) -> None:
         for finder in self.query(SearchTable):
             if finder.forget():

@@ -22,7 +22,6 @@ from ..content.fleet_measures import (
     fleet_map,
     shortened,
     spots,
-    unobserved,
     value_words,
 )
 from ..data.background_jobs import Tell
@@ -142,7 +141,7 @@ class FleetPage(Page):
         measure, mono, top = self.measure, self._mono, found.top(self.measure)
 
         def paint(spot: Spot, width: int) -> Mark:
-            if unobserved(spot) is not None:
+            if spot.unobserved is not None:
                 return unobserved_mark(width, mono=mono)
             if measure.of is None:
                 verdict = found.verdict(spot)

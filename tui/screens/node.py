@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.content import Content
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
@@ -24,7 +22,7 @@ from ..data.loaders import Loader
 from ..state import Loaded
 from ..widgets.movement import Scroll
 from ..widgets.panel import panel
-from ..widgets.sparklines import Sparklines, SparklineSeries, short, top_of
+from ..widgets.sparklines import Sparklines, short, top_of
 from ..widgets.table import Column, ItemTable
 from .base_page import Header, Page, WorkloadWanted, WorkWanted
 
@@ -91,24 +89,28 @@ class NodePage(Page):
         drawn.display = bool(told)
         drawn.update(lines(*(line(f"{loaded.window.name}: {node_words(one)}") for one in told)))
         dark = self.query_one("#node-dark", Static)
-        dark.display = any(one.node == self._node for one in loaded.shown.summary.unobserved)
-        dark.update(_dark(loaded, self._node))
+        unseen = [
+            f"{words.counted(len(one.gpus), 'GPU')} not observed ({words.listed(one.gpus)}): {one.reason}"
+            for one in loaded.shown.summary.unobserved
+            if one.node == self._node
+        ]
+        dark.display = bool(unseen)
+        dark.update(lines(*(line(one, "$warning") for one in unseen)))
         node, source, live = self._node, loaded.frame.source, self._live and not self._lost
         files = tuple(Path(str(path)) for path in source.get("databases", ()))  # type: ignore[attr-defined] - a list
 
-        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
+        def work(loader: Loader, tell: Tell) -> tuple[NodeSeries, Path | None]:  # noqa: ARG001 - it is soon done
             from ...advisor.telemetry.sqlite.join import believed_of  # noqa: PLC0415
             from ...advisor.views.device_series import in_frame  # noqa: PLC0415 - it needs pandas: not at the start
             from ...advisor.views.live import holding  # noqa: PLC0415
             from ...advisor.views.minutes import by_minute  # noqa: PLC0415
 
             own = [path for path, nodes in believed_of(source, files).items() if nodes is None or node in nodes]
-            series, file = in_frame(by_minute(loaded.frame, (node,)), node), holding(own, node)
-            return lambda: self._begin(series, file, live)
+            return in_frame(by_minute(loaded.frame, (node,)), node), holding(own, node)
 
-        self.post_message(WorkWanted("node", work))
+        self.post_message(WorkWanted("node", work, lambda told: self._begin(*told, live=live)))
 
-    def _begin(self, series: NodeSeries, file: Path | None, live: bool) -> None:
+    def _begin(self, series: NodeSeries, file: Path | None, *, live: bool) -> None:
         """Show the newest rows that were read, until a look at the file tells more."""
         if not self.is_attached:
             return
@@ -127,16 +129,15 @@ class NodePage(Page):
         before, now = self._series if self._live else None, self._clock()
         self._looking = True
 
-        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001
+        def work(loader: Loader, tell: Tell) -> tuple[NodeSeries | None, str]:  # noqa: ARG001
             from ...advisor.views.live import read_live  # noqa: PLC0415
 
             try:
-                series = read_live(file, node, now, before)
+                return read_live(file, node, now, before), ""
             except SkuwiseError as error:
-                return partial(self._seen, None, clean(error))
-            return partial(self._seen, series, "")
+                return None, clean(error)
 
-        self.post_message(WorkWanted("live", work))
+        self.post_message(WorkWanted("live", work, lambda told: self._seen(*told)))
 
     def _seen(self, series: NodeSeries | None, lost: str) -> None:
         self._looking, self._lost = False, lost
@@ -158,7 +159,7 @@ class NodePage(Page):
                 table.styles.height = height
         if first and self._first is not None:
             gpus.stand_on(self._first)
-        self.query_one("#host", Sparklines).set_data([_course(g) for d in series.of("host") for g in _measured(d)])
+        self.query_one("#host", Sparklines).set_data([g for d in series.of("host") for g in _measured(d)])
         self._chosen()
 
     def on_item_table_moved(self) -> None:
@@ -183,9 +184,7 @@ class NodePage(Page):
         device: Device | None = table.item
         about = " ".join(part for part in (device.name, device.about) if part) if device else "GPU"
         self._title("#chosen", f"{about}{self._over()}")
-        self.query_one("#courses", Sparklines).set_data(
-            [_course(gauge) for gauge in _measured(device)] if device else []
-        )
+        self.query_one("#courses", Sparklines).set_data(_measured(device) if device else ())
 
     def _tell(self) -> None:
         self._title("#gpu-panel", f"GPUs: {_COURSES[self._course]}{self._over()}")
@@ -231,15 +230,6 @@ class NodePage(Page):
         return (Column("GPU", 16, _gpu_words, middle=True), course, *(_gauge_column(*one) for one in _GPU_COLUMNS))
 
 
-def _dark(loaded: Loaded, node: str) -> Content:
-    """The node's GPUs of which nothing was observed in the window, by reason; nothing where there are none."""
-    own = [one for one in loaded.shown.summary.unobserved if one.node == node]
-    return lines(*(
-        line(f"{words.counted(len(one.gpus), 'GPU')} not observed ({words.listed(one.gpus)}): {one.reason}", "$warning")
-        for one in own
-    ))  # fmt: skip
-
-
 @dataclass(frozen=True)
 class _CourseColumn(Column):
     """Draws what `gauge` gives of a device over as many moments as it is wide."""
@@ -261,10 +251,6 @@ def _gpu_words(device: Device) -> str:
 
 def _measured(device: Device) -> tuple[DeviceGauge, ...]:
     return tuple(gauge for gauge in device.gauges if any(value is not None for value in gauge.values))
-
-
-def _course(gauge: DeviceGauge) -> SparklineSeries:
-    return SparklineSeries(gauge.name, gauge.unit, gauge.values, gauge.top)
 
 
 def _gauge_column(name: str, title: str, width: int) -> Column:

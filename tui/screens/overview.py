@@ -25,7 +25,7 @@ from ..content.waste_history import WasteHistory, waste_history
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import FINDINGS_WINDOW, Loaded, Look
-from ..widgets.bars import Bars, hours_short, quantities
+from ..widgets.bars import Bars, hours_short
 from ..widgets.columns import Column
 from ..widgets.movement import Scroll
 from ..widgets.panel import panel
@@ -75,9 +75,9 @@ class Overview(Page):
     def set_data(self, look: Look) -> None:
         shown = look.shown
         self.query_one("#cost", Static).update(_cost(look))
-        self.query_one("#money", Bars).set_data(quantities(words.money_parts(shown.summary.reconciliation)))
-        self.query_one("#kinds", Bars).set_data(quantities(hours_by_kind(shown).items()))
-        self.query_one("#bottlenecks", Bars).set_data(quantities(hours_by_bottleneck(shown).items()))
+        self.query_one("#money", Bars).set_data(words.money_parts(shown.summary.reconciliation))
+        self.query_one("#kinds", Bars).set_data(hours_by_kind(shown).items())
+        self.query_one("#bottlenecks", Bars).set_data(hours_by_bottleneck(shown).items())
         self.query_one("#coverage", Static).update(_coverage(look))
         self.query_one(ItemTable).set_data(_rows(look.advice), coverage.nothing_found_short(look.advice))
         self.call_after_refresh(self._share)

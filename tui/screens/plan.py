@@ -39,7 +39,7 @@ from ..widgets.movement import Scroll
 from ..widgets.panel import panel
 from ..widgets.prose import put
 from ..widgets.table import ItemTable
-from .base_page import Header, NodeWanted, Page, ReadingWanted, WhatIfWanted, WorkloadWanted, WorkWanted
+from .base_page import Header, NodeWanted, Page, ReadingWanted, WhatIfWanted, WorkWanted
 from .dialogs.decision_dialog import Verb
 from .dialogs.input_dialog import InputDialog
 from .recommendations import DecisionWanted
@@ -95,8 +95,7 @@ class PlanPage(Page):
         self._plan: Plan | None = None
         self._searching = False
         self._plans: dict[PlanQuestion, Plan] = {}
-        self._basis = object()  # another one for another reading
-        self._planner: tuple[object, Planner] | None = None  # with the basis that it is of
+        self._made: list[Planner] = []  # the planner of a reading, once one was needed; another list for another one
         self._asked = object()  # the newest question; what answers an older one is not shown
         self._timer: Timer | None = None
 
@@ -142,7 +141,7 @@ class PlanPage(Page):
         ):
             self._draw()
             return
-        self._basis, self._planner = object(), None
+        self._made = []
         self._plans.clear()
         if self._question is None:
             self._question = PlanQuestion() if words.has_prices(loaded.advice.summary) else PlanQuestion(goal="nodes")
@@ -162,7 +161,7 @@ class PlanPage(Page):
         self._timer = self.set_timer(_PAUSE_SECONDS, self._search)
 
     def _search(self) -> None:
-        loaded, question, asked, basis = self._loaded, self._question, self._asked, self._basis
+        loaded, question, asked, made = self._loaded, self._question, self._asked, self._made
         if loaded is None or question is None:
             return
 
@@ -172,9 +171,10 @@ class PlanPage(Page):
                 self.post_message(FirstPlan(asked, plan))
 
             try:
-                planner = self._maker(basis, loader, loaded, tell)
+                if not made:
+                    made.append(loader.planner(loaded, tell))
                 tell("planning")
-                plan = planner.plan(question.request, question.change, first)
+                plan = made[0].plan(question.request, question.change, first)
             except Cancelled:
                 raise
             except SkuwiseError as error:
@@ -186,16 +186,6 @@ class PlanPage(Page):
             return lambda: self._take(asked, plan)
 
         self.post_message(WorkWanted(_SLOT, work))
-
-    def _maker(self, basis: object, loader: Loader, loaded: Loaded, tell: Tell) -> Planner:
-        """The planner of a reading, made once."""
-        known = self._planner
-        if known is not None and known[0] is basis:
-            return known[1]
-        made = loader.planner(loaded, tell)
-        if self._basis is basis:
-            self._planner = (basis, made)
-        return made
 
     def narrate(self, slot: str, text: str) -> None:
         """What is read before anything can be planned."""
@@ -213,7 +203,7 @@ class PlanPage(Page):
         self._answered, self._plan, self._searching = self._question, plan, searching
         if not searching:
             self._plans[self._question] = plan
-            self._close()
+            self._asked = object()  # the first answer comes another way, and may come after the last
         self._tell_wrong("")
         self._draw()
 
@@ -221,17 +211,13 @@ class PlanPage(Page):
         """Say why there is no such plan, and go back to the question before."""
         if asked is not self._asked or not self.is_attached:
             return
-        self._close()
+        self._asked = object()
         before = self._answered
         if before is not None and before != self._question:
             self._ask(before)
         else:
             self._tell_quality("", "")
         self._tell_wrong(why)
-
-    def _close(self) -> None:
-        """Take no more answers to the newest question: its first one comes another way, and may come after the last."""
-        self._asked = object()
 
     # Drawing
 
@@ -340,10 +326,6 @@ class PlanPage(Page):
         elif row is not None:
             what = {"rent": "rents nodes", "give-up": "returns empty nodes"}.get(row.step.kind, "moves replicas")
             self.notify(f"This step only {what}. There is no recommendation to decide on.")
-
-    def action_workload(self) -> None:
-        if self.workload is not None:
-            self.post_message(WorkloadWanted(self.workload))
 
     def action_what_if(self) -> None:
         loaded, id_ = self._loaded, self.subject

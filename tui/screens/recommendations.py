@@ -17,14 +17,14 @@ from ...advisor.core.advice_types import Advice, Configuration, Recommendation
 from ...advisor.views import coverage
 from ...advisor.views.titles import Row, left_out_words, recommendation_rows
 from ..cell_text import line, lines
-from ..content.whatif_text import NOTICED
+from ..content.whatif_text import time_pairs
 from ..state import Look
 from ..widgets.columns import Column
 from ..widgets.panel import panel
 from ..widgets.prose import put
 from ..widgets.side_by_side import Pair, SideBySide
 from ..widgets.table import ItemTable
-from .base_page import Header, Page, TextWanted, WhatIfWanted, WorkloadWanted
+from .base_page import Header, Page, TextWanted, WhatIfWanted
 from .dialogs.decision_dialog import Verb
 
 _FRAME = 5  # lines of the list beside its items: border, titles, and what is folded
@@ -124,10 +124,6 @@ class Recommendations(Page):
         if self._taken is not None:
             self._list(self._taken)
 
-    def action_workload(self) -> None:
-        if self.workload is not None:
-            self.post_message(WorkloadWanted(self.workload))
-
     def action_what_if(self) -> None:
         row = self._chosen
         if row is not None and row.recommendation.workload:
@@ -168,15 +164,14 @@ def recommendation_pairs(advice: Advice, r: Recommendation) -> tuple[Pair, ...]:
     def node(c: Configuration) -> str:
         return (c.node_sku or "").rpartition("/")[2] or words.NONE
 
-    ratio, saving = r.time_ratio, r.saving_usd_per_month
+    saving = r.saving_usd_per_month
     pairs = [
         Pair("node", node(r.source), node(r.target)),
         Pair("GPUs", gpus(r.source), gpus(r.target)),
         Pair("price/node-hour", price(r.source), price(r.target)),
     ]
-    if ratio is not None:
-        pairs.append(Pair("time", "x1.00", f"x{ratio.p50:.2f}", "$warning" if ratio.p50 > NOTICED else ""))
-        pairs.append(Pair("p10 to p90", "", f"x{ratio.p10:.2f} to x{ratio.p90:.2f}"))
+    if r.time_ratio is not None:
+        pairs += time_pairs(r.time_ratio)
     if saving is not None:
         when = f" from {r.available_from}" if r.available_from else ""
         pairs.append(Pair("saves/month", "", f"{words.usd(saving.p50)}{when}", "$success" if saving.p50 > 0 else ""))

@@ -24,11 +24,10 @@ from ..cell_text import line, lines
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded
-from ..widgets.bars import Bars, Quantity, hours_short
+from ..widgets.bars import Bars, hours_short
 from ..widgets.movement import Scroll
 from ..widgets.panel import panel
-from ..widgets.plot import TimePlot
-from ..widgets.roofline_plot import RooflinePlot
+from ..widgets.plot import RooflinePlot, TimePlot
 from .base_page import Header, Page, WhatIfWanted, WorkWanted
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ class WorkloadPage(Page):
         self._say("#kind", _kind(w))
         self._say("#held", _held(w))
         shares = sorted(w.bottleneck.time_shares.items(), key=lambda item: -item[1])
-        self.query_one("#shares", Bars).set_data([Quantity(label, share * w.gpu_hours) for label, share in shares])
+        self.query_one("#shares", Bars).set_data([(label, share * w.gpu_hours) for label, share in shares])
         self._say("#found-here", _found(loaded.advice, findings))
         self._say("#out", _out(loaded.advice, ways))
         self._say("#cover", _cover(w))

@@ -54,11 +54,6 @@ class Workloads(Page):
         self.post_message(WorkloadWanted(event.item.id))
 
 
-def owner_cell(w: WorkloadVerdict) -> str:
-    """The owner, as exactly as is known."""
-    return owner_of(w) or "unknown"
-
-
 def _search(w: WorkloadVerdict) -> str:
     own = (w.owner.team, w.owner.user, w.owner.account, w.owner.namespace)
     s = w.scheduled
@@ -81,7 +76,7 @@ _COLUMNS = (
            falling=True),
     Column("GPU", 12, lambda w: w.gpu_sku or "unknown"),
     Column("id", 10, lambda w: short_id(w.id)),
-    Column("owner", 14, owner_cell, middle=True),
+    Column("owner", 14, lambda w: owner_of(w) or "unknown", middle=True),
     Column("nodes", 16, lambda w: words.listed(w.nodes)),
     Column("observed", 8, lambda w: words.percent(w.coverage.fraction), lambda w: w.coverage.fraction, right=True,
            falling=True),

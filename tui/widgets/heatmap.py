@@ -89,7 +89,6 @@ class HeatMap(ScrollView, can_focus=True):
         self._lines: list[_Line] = []
         self._line_of: list[int] = []  # of each cell
         self._wide, self._named, self._slots, self._per_line = 2, _NAME_LEAST, 1, 1
-        self._longest = 0  # cells of the longest name
         self._paint: Callable[[Any, int], Mark] = lambda _, width: Mark(" " * width, Style.null())
         self.cursor = 0
 
@@ -102,13 +101,13 @@ class HeatMap(ScrollView, can_focus=True):
         kept = self._identity(self.item) if self._items else None
         self._bands, self._paint = tuple(bands), paint
         self._items = [item for band in bands for tile in band.tiles for item in tile.items]
-        self._longest = max((cell_len(clean(tile.name)) for band in bands for tile in band.tiles), default=0)
         self.cursor = next((n for n, item in enumerate(self._items) if self._identity(item) == kept), 0)
         self._arrange()
 
     def _arrange(self) -> None:
         """Lay the tiles out for the width there is."""
-        longest, across = self._longest, self._room
+        across = self._room
+        longest = max((cell_len(clean(tile.name)) for band in self._bands for tile in band.tiles), default=0)
         self._slots = max((len(tile.items) for band in self._bands for tile in band.tiles), default=1)
         for wide in _WIDTHS:
             self._wide = wide

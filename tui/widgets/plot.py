@@ -1,4 +1,4 @@
-"""Measures over time, in braille on one time axis; without colours each line has a mark of its own."""
+"""Plots in braille: measures over time, and rooflines. Without colours each line has a mark of its own."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from textual_plotext import PlotextPlot
 
 from ...advisor.core.timestamps import minute
 from ...rules.base.sanitize import clean
-from ..cell_text import line
+from ..cell_text import line, lines, nice
 from ..themes import LINE_COLOURS, MONOCHROME
 
 if TYPE_CHECKING:
+    from ...advisor.views.roofline import Roofline
     from ...advisor.views.workload_timeline import Level, MeasureLine
 
 MARKS = ("dot", "x", "+", "o")
@@ -29,6 +30,7 @@ _TICKS = 4
 _UP = 3
 _LABEL = 5  # cells of the labels at the left, so that plots below one another share their time axis
 _ENDS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+PLACE = "◆"
 
 
 class Drawing(Vertical):
@@ -88,7 +90,7 @@ class TimePlot(Drawing):
         self.draw()
 
     def draw(self) -> None:
-        ends, lines, levels = self._drawn
+        ends, measures, levels = self._drawn
         drawing = self.query_one(PlotextPlot)
         plot = drawing.plt
         plot.clear_figure()
@@ -96,7 +98,7 @@ class TimePlot(Drawing):
             plot.plot(
                 [ends[0], ends[-1]], [level.value, level.value], marker=_LEVEL, color="default" if self.mono else _MUTED
             )
-        for n, one in enumerate(lines):
+        for n, one in enumerate(measures):
             known = [(x, y) for x, y in zip(ends, one.values, strict=True)]
             marker, colour = self.look(n)
             for told, run in groupby(known, key=lambda point: point[1] is not None):
@@ -107,24 +109,59 @@ class TimePlot(Drawing):
             first, last = ends[0], ends[-1]
             ticks = [first + (last - first) * n / (_TICKS - 1) for n in range(_TICKS)]
             plot.xticks(ticks, [minute(x)[5:16] for x in ticks])
-        values = [y for one in lines for y in one.values if y is not None]
-        top = self._top or _end(max([*values, *(level.value for level in levels)], default=1.0))
+        values = [y for one in measures for y in one.values if y is not None]
+        top = self._top or nice(max([*values, *(level.value for level in levels)], default=1.0), _ENDS)
         plot.ylim(0, top)
-        plot.yticks([top * n / (_UP - 1) for n in range(_UP)], [_tick(top * n / (_UP - 1)) for n in range(_UP)])
+        up = [top * n / (_UP - 1) for n in range(_UP)]
+        plot.yticks(up, [f"{y:.3g}".rjust(_LABEL) for y in up])
         drawing.refresh()
         # The lines' names and unit, then the levels with their values.
-        parts = [self.sign(n, f"{one.name}, {one.unit}") for n, one in enumerate(lines)]
+        parts = [self.sign(n, f"{one.name}, {one.unit}") for n, one in enumerate(measures)]
         parts += [Content.styled(clean(f"{_LEVEL} {one.name}: {one.value:.4g}"), "$foreground-muted") for one in levels]
         self.query_one(Static).update(Content("   ").join(parts))
 
 
-def _end(value: float) -> float:
-    """The round number from which an axis holds a value."""
-    if value <= 0:
-        return 1.0
-    unit = 10.0 ** math.floor(math.log10(value))
-    return next((unit * step for step in _ENDS if value <= unit * step), 10 * unit)
+class RooflinePlot(Drawing):
+    """A workload's place under the roofs of its GPU and of others, on logarithmic axes: the sustained roofs, else the
+    printed ones. `set_data` gives it a roofline whose own GPU has roofs."""
 
+    DEFAULT_CSS = "RooflinePlot > PlotextPlot { height: 16; }"
 
-def _tick(value: float) -> str:
-    return f"{value:.3g}".rjust(_LABEL)
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._drawn: Roofline | None = None
+
+    def set_data(self, drawn: Roofline) -> None:
+        self._drawn = drawn
+        self.draw()
+
+    def draw(self) -> None:
+        from ...advisor.render.roofline import Scale, amount, roof_words, roofs_of  # noqa: PLC0415 - not at the start
+
+        drawn, drawing = self._drawn, self.query_one(PlotextPlot)
+        plot = drawing.plt
+        plot.clear_figure()
+        if drawn is None or drawn.source is None:
+            return
+        roofs = roofs_of(drawn)
+        scale = Scale(drawn.place, roofs, (0, 0, 1, 1))
+        for n, roof in reversed(list(enumerate(roofs))):  # its own comes last and stands above the others
+            flops = roof.sustained_flop_per_second or roof.peak_flop_per_second
+            moved = roof.sustained_bytes_per_second or roof.peak_bytes_per_second
+            corners = scale.roof(flops, moved)
+            marker, colour = self.look(n)
+            xs, ys = zip(*((math.log10(x), math.log10(y)) for x, y in corners), strict=True)
+            plot.plot(xs, ys, marker=marker, color=colour)
+        if drawn.place is not None:
+            x, y = math.log10(drawn.place.intensity_flop_per_byte), math.log10(drawn.place.flop_per_second)
+            plot.scatter([x], [y], marker=PLACE, color="default")
+        across, up = scale.decades(scale.x0, scale.x1), scale.decades(scale.y0, scale.y1)
+        plot.xlim(scale.x0, scale.x1)
+        plot.ylim(scale.y0, scale.y1)
+        plot.xticks(list(across), [f"{10.0**power:g}" for power in across])
+        plot.yticks(list(up), [amount(10.0**power, "FLOP/s") for power in up])
+        plot.xlabel("FLOP per byte of device memory")
+        drawing.refresh()
+        told = [self.sign(n, roof_words(roof)) for n, roof in enumerate(roofs)]
+        place = [Content(f"{PLACE} this workload")] if drawn.place is not None else []
+        self.query_one(Static).update(lines(*told, *place))

@@ -144,7 +144,7 @@ class ItemTable(ScrollView, can_focus=True):
     @property
     def arrangement(self) -> Arrangement:
         """The columns shown and the order, to be restored at another time."""
-        by = None if self._sorted_by is None else self._columns[self._sorted_by].title
+        by = self.order[0] if self.order is not None else None
         return Arrangement(tuple(self._columns[n].title for n in self._chosen), by, self._turned)
 
     @property
@@ -234,7 +234,7 @@ class ItemTable(ScrollView, can_focus=True):
 
     def action_mark(self) -> None:
         """Mark the item, or take its mark away."""
-        if self.item is None or not self._marks:
+        if self.item is None:
             return
         name = self._identity(self.item)
         without = [one for one in self._marked if one != name]
@@ -266,10 +266,9 @@ class ItemTable(ScrollView, can_focus=True):
 
     def _go(self, to: int) -> None:
         to = min(max(to, 0), max(len(self._shown) - 1, 0))
-        if to == self.cursor:
-            return
-        self.cursor = to
-        self._tell()
+        if to != self.cursor:
+            self.cursor = to
+            self._tell()
 
     def _tell(self) -> None:
         if self.item is not None:

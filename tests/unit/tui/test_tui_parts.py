@@ -17,14 +17,13 @@ from skuwise.advisor.views.workload_timeline import history_of
 from skuwise.rules.base.errors import StoreError, UsageError
 from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, fleet
 from skuwise.tests.support.frame_builder import DECODE, GIB, HOUR, START, TRAINING, FrameBuilder
-from skuwise.tui.cell_text import CUT, cost_cell, fit, fit_middle, line
+from skuwise.tui.cell_text import CUT, cost_cell, fit, fit_middle, line, nice
 from skuwise.tui.content.fleet_measures import (
     MEASURES,
     NO_OWNER,
     NO_WORKLOAD,
     Spot,
     fleet_map,
-    nice,
     spots,
     value_words,
 )
