@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar
@@ -15,7 +15,7 @@ from ..advisor.core.advice_types import Decision
 from ..advisor.core.verdict_types import WorkloadVerdict
 from ..rules.base.errors import SkuwiseError
 from ..rules.base.sanitize import clean
-from .app_pages import PagesApp
+from .app_base import HabitsApp
 from .data.background_jobs import JobDone, JobFailed, Jobs, JobTold, Tell, settle
 from .data.loaders import Loader
 from .data.preferences import Preferences, View
@@ -39,17 +39,17 @@ from .screens.node import NodePage
 from .screens.recommendations import DecisionWanted
 from .screens.whatif import WhatIf
 from .screens.workload import WorkloadPage
-from .state import WINDOWS, Loaded, State, WindowChoice, with_decision
+from .state import WINDOWS, Loaded, Look, State, WindowChoice, with_decision
 from .themes import COLOURS, MONOCHROME, THEMES
 from .widgets.topbar import Header, TopBar
 
 _CLOCK_SECONDS = 5.0
 
 
-class SkuwiseApp(PagesApp):
+class SkuwiseApp(HabitsApp):
     """`loader` is asked for all data; `clock` gives Unix seconds. `workload`: opened when the data are there.
 
-    `menu`: the pages, each with its number as its key. `monochrome`: begin without colours, whatever is remembered.
+    `monochrome`: begin without colours, whatever is remembered.
     `memory`: what an earlier run chose; `told`: a sentence about it.
     """
 
@@ -70,14 +70,13 @@ class SkuwiseApp(PagesApp):
 
     def __init__(
         self, loader: Loader, *, clock: Callable[[], float], monochrome: bool = False, workload: str | None = None,
-        memory: Preferences | None = None, told: str | None = None, menu: Sequence[type[Page]] = MENU,
+        memory: Preferences | None = None, told: str | None = None,
     ) -> None:  # fmt: skip
         memory = memory or Preferences()
-        self._header = Header(clean(loader.name), tuple((page.NAME, page.LABEL) for page in menu))
-        pages = [(page.NAME, partial(page, self._header)) for page in menu]
-        super().__init__(memory, loader.key, monochrome, pages)
+        self._header = Header(clean(loader.name), tuple((page.NAME, page.LABEL) for page in MENU))
+        super().__init__(memory, loader.key, monochrome)
         self._loader, self._clock, self._wanted = loader, clock, workload
-        self._first = menu[0].NAME
+        self._first = MENU[0].NAME
         view = memory.views.get(loader.key, View())
         self._begin, self._told = view.page if view.page in dict(self._header.tabs) else self._first, told
         self.source = self._header.source
@@ -87,7 +86,8 @@ class SkuwiseApp(PagesApp):
             self.register_theme(theme)
         known = memory.theme if memory.theme in {theme.name for theme in THEMES} else COLOURS.name
         self.theme = MONOCHROME.name if monochrome else known or COLOURS.name
-        for number, page in enumerate(menu, 1):
+        for number, page in enumerate(MENU, 1):
+            self.add_mode(page.NAME, partial(page, self._header))
             self.bind(str(number % 10), f"page('{page.NAME}')", description=page.LABEL, show=False)
 
     def on_mount(self) -> None:
@@ -117,7 +117,7 @@ class SkuwiseApp(PagesApp):
     def _begin_reading(self) -> None:
         """Read, and show what an earlier run saw until that is done."""
         window = self.state.window
-        self.jobs.start("recalling", lambda tell: self._loader.recall(window))  # noqa: ARG005 - it is soon done
+        self.jobs.start("recalling", lambda _tell: self._loader.recall(window), self._show_earlier)
         self._load(None)
 
     def _load(self, kept: Loaded | None) -> None:
@@ -129,7 +129,16 @@ class SkuwiseApp(PagesApp):
             settle()
             return loaded
 
-        self.jobs.start("reading", work)
+        self.jobs.start("reading", work, self._show)
+
+    def _show(self, loaded: Loaded) -> None:
+        self._become(loaded=loaded, earlier=None, progress=None, error=None)
+        self._open_wanted(loaded)
+        self.jobs.start("keeping", lambda _tell: self._loader.keep(loaded))
+
+    def _show_earlier(self, look: Look | None) -> None:
+        if look is not None and self.state.loaded is None and look.window == self.state.window:
+            self._become(earlier=look)
 
     def _become(self, **changes: object) -> None:
         """Another state, told to the page on the screen; the others ask when they come up."""
@@ -150,21 +159,8 @@ class SkuwiseApp(PagesApp):
             self.screen.narrate(message.slot, clean(message.text))
 
     def on_job_done(self, message: JobDone) -> None:
-        if not self.is_running or not self.jobs.current(message):  # as it ends, pages lose their widgets
-            return
-        result = message.result
-        if message.slot == "reading":
-            self._become(loaded=result, earlier=None, progress=None, error=None)
-            self._open_wanted(result)
-            self.prepare()
-            self.jobs.start("keeping", lambda tell: self._loader.keep(result))  # noqa: ARG005 - nobody waits for it
-        elif message.slot == "recalling":
-            if result is not None and self.state.loaded is None and result.window == self.state.window:
-                self._become(earlier=result)
-        elif message.slot == "deciding":
-            self._decided(*result)
-        elif message.slot != "keeping":  # what a screen asked for: a function that hands it over
-            result()
+        if self.is_running and self.jobs.current(message):  # as it ends, pages lose their widgets
+            message.show()
 
     def on_job_failed(self, message: JobFailed) -> None:
         if not self.jobs.current(message):
@@ -203,7 +199,7 @@ class SkuwiseApp(PagesApp):
 
     def action_why(self) -> None:
         if self.state.error is not None:
-            self.push_screen(TextViewer("Why reading failed", plain_text(self.state.error)))
+            self._read_over("Why reading failed", self.state.error)
 
     def action_query(self) -> None:
         """The queries behind the numbers of what is chosen."""
@@ -213,18 +209,14 @@ class SkuwiseApp(PagesApp):
             self.notify("Select a finding, a recommendation or a workload first.")
             return
 
-        def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
-            told = self._loader.queries(look, subject)
-            return lambda: self._read_over("Queries behind the numbers", told)
-
-        self.jobs.start("query", work)
+        show = partial(self._read_over, "Queries behind the numbers")
+        self.jobs.start("query", lambda _tell: self._loader.queries(look, subject), show)
 
     def _read_over(self, title: str, told: str) -> None:
         self.push_screen(TextViewer(title, plain_text(told)))
 
     def on_state_wanted(self, message: StateWanted) -> None:
-        if message.page in self.screen_stack:  # not one that is only being prepared
-            message.page.update_state(self.state)
+        message.page.update_state(self.state)
 
     # Getting about
 
@@ -251,10 +243,10 @@ class SkuwiseApp(PagesApp):
             self.switch_mode(self._first)
 
     def on_workload_wanted(self, message: WorkloadWanted) -> None:
-        self.push_screen(self.shaped(WorkloadPage(self._header, message.id)))
+        self.push_screen(WorkloadPage(self._header, message.id))
 
     def on_node_wanted(self, message: NodeWanted) -> None:
-        self.push_screen(self.shaped(NodePage(self._header, message.node, message.gpu, self._clock)))
+        self.push_screen(NodePage(self._header, message.node, message.gpu, self._clock))
 
     def on_text_wanted(self, message: TextWanted) -> None:
         look = self.state.look
@@ -303,13 +295,13 @@ class SkuwiseApp(PagesApp):
     # What screens ask for
 
     def on_work_wanted(self, message: WorkWanted) -> None:
-        self.jobs.start(message.slot, lambda tell: message.work(self._loader, tell))
+        self.jobs.start(message.slot, lambda tell: message.work(self._loader, tell), message.show)
 
     def on_reading_wanted(self, message: ReadingWanted) -> None:
         self._read_over(message.title, message.text)
 
     def on_what_if_wanted(self, message: WhatIfWanted) -> None:
-        self.push_screen(self.shaped(WhatIf(self._header, message.workload, message.node)))
+        self.push_screen(WhatIf(self._header, message.workload, message.node))
 
     def on_decision_wanted(self, message: DecisionWanted) -> None:
         if self.state.loaded is None:
@@ -321,11 +313,11 @@ class SkuwiseApp(PagesApp):
             if answer is None or loaded is None:
                 return
             a, id_ = answer, message.id
-
-            def work(tell: Tell) -> tuple[str, Decision]:  # noqa: ARG001
-                return id_, self._loader.decide(loaded.advice, id_, a.act, a.until, a.why)
-
-            self.jobs.start("deciding", work)
+            self.jobs.start(
+                "deciding",
+                lambda _tell: self._loader.decide(loaded.advice, id_, a.act, a.until, a.why),
+                partial(self._decided, id_),
+            )
 
         self.push_screen(DecisionDialog(message.act, message.what, self._clock()), decide)
 

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -21,7 +21,7 @@ from textual.widgets import Static
 from ..advisor.core.timestamps import rfc3339
 from ..rules.base.errors import UsageError
 from ..rules.base.sanitize import clean
-from .data.background_jobs import Jobs
+from .data.background_jobs import Jobs, Tell
 from .data.preferences import Preferences, View
 from .screens.base_page import Page
 from .screens.dialogs.input_dialog import InputDialog
@@ -209,14 +209,13 @@ class HabitsApp(App[None]):
             if path is None:
                 return
 
-            def work(tell: Callable[[str], None]) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
+            def work(tell: Tell) -> None:  # noqa: ARG001 - it is soon done
                 from ..rules.base.output import write_whole  # noqa: PLC0415
 
                 kind = path.suffix.casefold()
                 write_whole(path, svg if kind == ".svg" else render_export(kind, sheets, about, focused))
-                return lambda: self.notify(f"Wrote {clean(path)}.", markup=False)
 
-            self.jobs.start("exporting", work)
+            self.jobs.start("exporting", work, lambda _: self.notify(f"Wrote {clean(path)}.", markup=False))
 
         hint = f"a file that ends in {', '.join(KINDS)}; CSV contains the focused table"
         self.push_screen(InputDialog("Export this page", hint, path_of, f"skuwise-{page.NAME}.csv"), named)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rich.cells import cell_len, set_cell_size
@@ -59,6 +60,14 @@ def spark(values: Sequence[float | None], top: float, width: int, rows: int = 1)
         "".join(_HEIGHTS[min(max(height - 8 * below, 0), 8)] for height in heights).rjust(max(width, 0))
         for below in range(rows - 1, -1, -1)
     ]
+
+
+def nice(value: float, steps: Sequence[float] = (1.0, 2.0, 5.0, 10.0)) -> float:
+    """The next of these steps times a power of ten, for the end of a scale; 1 where there is nothing to scale."""
+    if not value > 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in steps if value <= step * power * (1 + 1e-9))
 
 
 def bar(share: float, width: int) -> str:

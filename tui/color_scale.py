@@ -48,28 +48,11 @@ def value_mark(share: float | None, told: str, width: int, *, mono: bool) -> Mar
         return Mark(MISSING.center(width), Style.null())
     share = min(max(share, 0.0), 1.0)
     label = told if len(told) + 2 <= width else ""
-    if mono:
-        shade = shade_of(share)
+    if mono:  # the lowest shade is what is next to nothing, as against a gap for what is missing
+        shade = _SHADES[min(int(share * (len(_SHADES) - 1) + 0.95), len(_SHADES) - 1)]
         return Mark(f"{label} ".rjust(width, shade) if label else shade * width, Style.null())
     step = round(share * (len(_CIVIDIS) - 1))
-    return Mark(label.center(width), _step_style(step))
-
-
-class ValueMarks:
-    """The marks of one measure on one scale, each made once: thousands of cells have some hundred between them. `top`:
-    where the scale ends."""
-
-    def __init__(self, top: float, *, mono: bool) -> None:
-        self._top, self._mono = top, mono
-        self._made: dict[tuple[str, int, int], Mark] = {}
-
-    def of(self, value: float, width: int) -> Mark:
-        share, told = min(max(value / self._top, 0.0), 1.0), f"{value:.0f}"
-        key = (told, _shade_number(share) if self._mono else round(share * (len(_CIVIDIS) - 1)), width)
-        known = self._made.get(key)
-        if known is None:
-            known = self._made[key] = value_mark(share, told, width, mono=self._mono)
-        return known
+    return Mark(label.center(width), _style(_CIVIDIS[step], dark=step >= _INK_FROM))
 
 
 def unobserved_mark(width: int, *, mono: bool) -> Mark:
@@ -89,20 +72,7 @@ def kind_mark(kind: str | None, width: int, *, mono: bool) -> Mark:
     return Mark(letter.center(width), _style(colour, dark=sum(colour) > 330))
 
 
-def _step_style(step: int) -> Style:
-    return _style(_CIVIDIS[step], dark=step >= _INK_FROM)
-
-
 @cache
 def _style(colour: tuple[int, int, int], *, dark: bool) -> Style:
     """Letters on a colour; made once, not for every cell."""
     return Style(color=_DARK if dark else _LIGHT, bgcolor=Color.from_rgb(*colour))
-
-
-def shade_of(share: float) -> str:
-    """Five shades; the lowest is what is next to nothing, as against a gap for what is missing."""
-    return _SHADES[_shade_number(share)]
-
-
-def _shade_number(share: float) -> int:
-    return min(int(share * (len(_SHADES) - 1) + 0.95), len(_SHADES) - 1)

@@ -85,10 +85,10 @@ def _app(options: argparse.Namespace, source: Source, mono: bool, memory: Prefer
     from ..advisor.core.cache_folder import cache_folder  # noqa: PLC0415
     from ..advisor.state.file import state_folder  # noqa: PLC0415
     from .app import SkuwiseApp  # noqa: PLC0415
-    from .data.loaders import SourceLoader  # noqa: PLC0415
+    from .data.loaders import Loader  # noqa: PLC0415
 
     named = None if options.no_ledger else named_state(options)
-    loader = SourceLoader(
+    loader = Loader(
         source, state=named, states=None if named or options.no_ledger else state_folder(os.environ),
         rules_dir=options.rules, prices=options.prices, hourly=said_prices(options, os.environ),
         looks=None if options.no_cache else cache_folder(None, os.environ, "looks"),

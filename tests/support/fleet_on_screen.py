@@ -19,7 +19,7 @@ from skuwise.advisor.views.whatif_session import Workbench, workbench
 from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.support.frame_builder import DECODE, HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
-from skuwise.tui.data.loaders import PlanMaker
+from skuwise.tui.data.loaders import Loader
 from skuwise.tui.state import FINDINGS_WINDOW, Loaded, Look, WindowChoice, with_decision
 
 HOURS = 48
@@ -86,7 +86,7 @@ def wide(loaded: Loaded, nodes: int) -> Loaded:
 
 
 @dataclass
-class HandLoader:
+class HandLoader(Loader):
     """Gives what it holds, or raises it. `gate`: reading waits for it. `plans`: what plans; None: the real planner.
     `earlier`: what an earlier run saw. It keeps what it was asked for."""
 
@@ -95,7 +95,7 @@ class HandLoader:
     name: str = "fleet.db"
     key: str = "fleet"
     state_file: State | None = None
-    plans: PlanMaker | None = None
+    plans: Planner | None = None
     earlier: Look | None = None
     windows: list[str] = field(default_factory=list)
     decided: list[tuple[str, str, float | None, str | None]] = field(default_factory=list)
@@ -123,7 +123,7 @@ class HandLoader:
 
     def decide(self, advice: Advice, id_: str, act, until: float | None, why: str | None) -> Decision:
         self.decided.append((id_, act, until, why))
-        return Decision(act, NOW, "ann", until, why)
+        return Decision(act, NOW, "ann", until, why)  # type: ignore[arg-type]
 
     def queries(self, look: Look, id_: str) -> str:
         advice = replace(look.advice, source={"kind": "sqlite", "databases": ["fleet.db"]})
@@ -132,7 +132,7 @@ class HandLoader:
     def bench(self, loaded: Loaded, workload: str, tell: Callable[[str], None]) -> Workbench | None:
         return workbench(loaded.frame, loaded.advice.workloads, workload, self.rulebook(), NOW)
 
-    def planner(self, loaded: Loaded, tell: Callable[[str], None]) -> PlanMaker:
+    def planner(self, loaded: Loaded, tell: Callable[[str], None]) -> Planner:
         return self.plans if self.plans is not None else planner(loaded)
 
     def rulebook(self) -> Rulebook:

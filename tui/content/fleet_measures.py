@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Advice
 from ...advisor.core.verdict_types import WorkloadVerdict
-from ..cell_text import CUT
+from ..cell_text import CUT, nice
 
 if TYPE_CHECKING:
     from ...advisor.views.fleet_map import GpuUse, NodeUse
@@ -64,6 +62,11 @@ class Spot:
     node: NodeUse
     gpu: GpuUse | None
 
+    @property
+    def unobserved(self) -> str | None:
+        """Why nothing of the GPU was observed; None: something was."""
+        return self.gpu.unobserved if self.gpu is not None else None
+
 
 @dataclass(frozen=True)
 class FleetMap:
@@ -84,41 +87,19 @@ class FleetMap:
         """Where the measure's scale ends."""
         if measure.top is not None or measure.of is None:
             return measure.top or 1.0
-        if measure.name not in self._tops:
-            values = (measure.of(gpu) for node in self.nodes for gpu in node.gpus)
-            self._tops[measure.name] = nice(max((value for value in values if value is not None), default=0.0))
-        return self._tops[measure.name]
+        values = (measure.of(gpu) for node in self.nodes for gpu in node.gpus)
+        return nice(max((value for value in values if value is not None), default=0.0))
 
-    @cached_property
-    def _tops(self) -> dict[str, float]:
-        return {}
-
-    @cached_property
+    @property
     def any_dark(self) -> bool:
         """Whether of some GPU nothing was observed."""
         return any(gpu.unobserved is not None for node in self.nodes for gpu in node.gpus)
 
-    @cached_property
-    def short_names(self) -> Mapping[str, str]:
-        """Of the nodes, as `shortened`."""
-        return shortened([node.node for node in self.nodes])
-
-    @cached_property
-    def _titles(self) -> dict[tuple[str, str], tuple[str, ...]]:
-        return {}
-
-    def titles(self, by: str, measure: MapMeasure) -> tuple[str, ...]:
-        """Of the groups, in their order: ``azure/ND96 · 12 nodes, 96 GPUs · mean 62 %``."""
-        known = self._titles.get((by, measure.name))
-        if known is None:
-            known = tuple(self._title(name, nodes, measure) for name, nodes in self.grouped(by))
-            self._titles[by, measure.name] = known
-        return known
-
-    def _title(self, name: str, nodes: Sequence[NodeUse], measure: MapMeasure) -> str:
-        count = sum(len(self.spots(node)) for node in nodes)
-        told = f"{name} · {_counted(len(nodes), 'node')}, {_counted(count, 'GPU')}"
-        dark = sum(gpu.unobserved is not None for node in nodes for gpu in node.gpus) if self.any_dark else 0
+    def title(self, name: str, nodes: Sequence[NodeUse], measure: MapMeasure) -> str:
+        """Of a group: ``azure/ND96 · 12 nodes, 96 GPUs · mean 62 %``."""
+        count = sum(len(spots(node)) for node in nodes)
+        told = f"{name} · {words.counted(len(nodes), 'node')}, {words.counted(count, 'GPU')}"
+        dark = sum(gpu.unobserved is not None for node in nodes for gpu in node.gpus)
         if dark:
             told += f", {dark:,} not observed"
         of = measure.of
@@ -128,31 +109,13 @@ class FleetMap:
                 told += f" · mean {value_words(sum(values) / len(values), measure)}"
         return told
 
-    @cached_property
-    def _spots(self) -> dict[int, tuple[Spot, ...]]:
-        """By node's identity: names may recur from one cluster to another."""
-        return {id(node): spots(node) for node in self.nodes}
-
-    def spots(self, node: NodeUse) -> tuple[Spot, ...]:
-        """As `spots`, made once for all drawings."""
-        return self._spots[id(node)]
-
-    @cached_property
-    def _groupings(self) -> dict[str, tuple[tuple[str, tuple[NodeUse, ...]], ...]]:
-        return {}
-
     def grouped(self, by: str) -> tuple[tuple[str, tuple[NodeUse, ...]], ...]:
         """Names of the groups with their nodes, the group with most GPUs first. A node whose GPUs belong to several
         teams stands with the one that holds most of them."""
-        if by not in self._groupings:
-            self._groupings[by] = self._grouped(by)
-        return self._groupings[by]
-
-    def _grouped(self, by: str) -> tuple[tuple[str, tuple[NodeUse, ...]], ...]:
         groups: dict[str, list[NodeUse]] = {}
         for node in self.nodes:
             groups.setdefault(self._group(node, by), []).append(node)
-        sizes = {name: sum(len(self.spots(node)) for node in nodes) for name, nodes in groups.items()}
+        sizes = {name: sum(len(spots(node)) for node in nodes) for name, nodes in groups.items()}
         return tuple((name, tuple(groups[name])) for name in sorted(groups, key=lambda name: (-sizes[name], name)))
 
     def _group(self, node: NodeUse, by: str) -> str:
@@ -161,7 +124,7 @@ class FleetMap:
         if by == "SKU":
             return node.node_sku or _gpu_skus(node) or "unknown SKU"
         counts: dict[str, int] = {}
-        for spot in self.spots(node):
+        for spot in spots(node):
             owner = self.owner(spot)
             counts[owner] = counts.get(owner, 0) + 1
         held = {owner: count for owner, count in counts.items() if owner not in (NO_WORKLOAD, NOT_OBSERVED)} or counts
@@ -170,18 +133,13 @@ class FleetMap:
     def owner(self, spot: Spot) -> str:
         """Whose work it is, by the most that is known."""
         if spot.gpu is None or spot.gpu.workload is None:
-            return NO_WORKLOAD if unobserved(spot) is None else NOT_OBSERVED
+            return NO_WORKLOAD if spot.unobserved is None else NOT_OBSERVED
         verdict = self.verdict(spot)
         return owner_of(verdict) or NO_OWNER if verdict is not None else NO_OWNER
 
 
 def fleet_map(nodes: Sequence[NodeUse], advice: Advice) -> FleetMap:
     return FleetMap(tuple(nodes), {w.id: w for w in advice.workloads})
-
-
-def unobserved(spot: Spot) -> str | None:
-    """Why nothing of the place's GPU was observed; None: something was."""
-    return spot.gpu.unobserved if spot.gpu is not None else None
 
 
 def owner_of(w: WorkloadVerdict) -> str | None:
@@ -218,14 +176,6 @@ def _shared(names: Sequence[str]) -> str:
     return first[: next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
 
 
-def nice(value: float) -> float:
-    """The next 1, 2 or 5 times a power of ten; 1 where there is nothing to scale."""
-    if not value > 0:
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1.0, 2.0, 5.0, 10.0) if value <= step * power * (1 + 1e-9))
-
-
 def value_words(value: float | None, measure: MapMeasure) -> str:
     return "not measured" if value is None else f"{words.figure(_rounded(value))} {measure.unit}"
 
@@ -233,10 +183,6 @@ def value_words(value: float | None, measure: MapMeasure) -> str:
 def _rounded(value: float) -> float:
     """To what a person needs: whole numbers from 10 on."""
     return round(value) if value >= 10 else float(f"{value:.2g}")
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _gpu_skus(node: NodeUse) -> str:

@@ -11,6 +11,15 @@ from textual.content import Content
 
 from ...advisor.core import formatting as words
 from ...advisor.core.timestamps import minute
+from ...advisor.views.document.plan_document import (
+    heading,
+    node_type,
+    quality,
+    reconciled,
+    step_title,
+    tiles,
+    when_words,
+)
 from ...advisor.views.titles import Titles, gain_text
 from ..cell_text import line, lines
 from ..widgets.columns import Column
@@ -36,8 +45,6 @@ class StepRow:
 
 def step_rows(plan: Plan, advice: Advice) -> list[StepRow]:
     """The steps in their order, as actions."""
-    from ...advisor.views.document.plan_document import step_title  # noqa: PLC0415 - it needs numpy: not at the start
-
     titles = Titles(advice)
     wanted = {s.recommendation for s in plan.steps}
     named = {r.id: titles.of(r) for r in advice.recommendations if r.id in wanted}
@@ -59,8 +66,6 @@ def question_words(asked: PlanQuestion) -> Content:
 
 def quality_words(plan: Plan, *, searching: bool) -> Content:
     """How good the plan is, as far as that is known yet."""
-    from ...advisor.views.document.plan_document import quality  # noqa: PLC0415
-
     if searching:
         return line("First answer; searching for a better plan ...", "$warning")
     return line(quality(plan), "$foreground-muted")
@@ -68,8 +73,6 @@ def quality_words(plan: Plan, *, searching: bool) -> Content:
 
 def head_words(plan: Plan) -> Content:
     """The plan in a sentence, then its figures."""
-    from ...advisor.views.document.plan_document import heading, tiles  # noqa: PLC0415
-
     told = []
     for tile in tiles(plan):
         if tile.label != "Goal":
@@ -126,12 +129,13 @@ def _commands(r: Recommendation, w: WorkloadVerdict | None) -> list[str]:
 def pool_words(pool: PoolPlan, plan: Plan) -> str:
     """A node type in full, line by line."""
     back = [r.node for r in plan.returned if r.pool == pool.pool]
+    nodes = _change(pool.nodes_today, pool.nodes_after)
     gpus = f"{pool.gpus_today:,} today, {pool.gpus_after:,} after the plan"
     peak = f"{pool.gpus_needed_today:,.0f} today, {pool.gpus_needed:,.0f} after the plan"
     at = f" (at {minute(pool.peak_at)})" if pool.peak_at is not None else ""
     told = [
         f"Node type: {pool.node_sku or pool.pool}, {pool.gpu_sku or 'unknown GPU'}, {pool.region or 'unknown region'}",
-        f"Nodes: {_change(pool)}{f', {pool.rented} of them rented' if pool.rented else ''}",
+        f"Nodes: {nodes}{f', {pool.rented} of them rented' if pool.rented else ''}",
         f"GPUs: {gpus}",
         f"GPUs needed at the peak: {peak}{at}",
         f"GPUs in reserve for failures: {pool.reserve_gpus} of {pool.reserve_wanted_gpus}",
@@ -144,12 +148,10 @@ def pool_words(pool: PoolPlan, plan: Plan) -> str:
 
 def beside_words(plan: Plan) -> Content:
     """What was asked beside today, what is missing or rented, and what the plan leaves alone."""
-    from ...advisor.views.document.plan_document import reconciled  # noqa: PLC0415
-
     told = [line(f"What if: {one.text}", "bold") for one in plan.changes]
     told += [line(f"Missing: {one}", "$error") for one in _new_nodes(plan.missing)]
     told += [
-        line(f"{node_name(p)}: {words.counted(p.short_gpus, 'GPU')} missing at the peak", "$error")
+        line(f"{node_type(p.node_sku, p.pool)}: {words.counted(p.short_gpus, 'GPU')} missing at the peak", "$error")
         for p in plan.pools
         if p.short_gpus
     ]
@@ -186,33 +188,8 @@ def _named(names: Sequence[str]) -> str:
     return f"{shown} and {len(names) - _NAMES} more" if len(names) > _NAMES else shown
 
 
-def node_name(pool: PoolPlan) -> str:
-    """A node type without its provider."""
-    from ...advisor.views.document.plan_document import node_type  # noqa: PLC0415
-
-    return node_type(pool.node_sku, pool.pool)
-
-
-def returned_name(r: ReturnedNode) -> str:
-    """The node type of a node to return."""
-    from ...advisor.views.document.plan_document import node_type  # noqa: PLC0415
-
-    return node_type(r.node_sku, r.pool)
-
-
-def _change(p: PoolPlan) -> str:
-    return f"{p.nodes_today:,}" if p.nodes_today == p.nodes_after else f"{p.nodes_today:,} to {p.nodes_after:,}"
-
-
-def _peak(p: PoolPlan) -> str:
-    before, after = round(p.gpus_needed_today), round(p.gpus_needed)
+def _change(before: int, after: int) -> str:
     return f"{before:,}" if before == after else f"{before:,} to {after:,}"
-
-
-def _when(r: ReturnedNode) -> str:
-    from ...advisor.views.document.plan_document import when_words  # noqa: PLC0415
-
-    return when_words(r)
 
 
 def _emptied(r: ReturnedNode) -> str:
@@ -228,9 +205,10 @@ def by_date(returned: Sequence[ReturnedNode]) -> list[ReturnedNode]:
 
 
 POOLS = (
-    Column("node type", 14, node_name, grows=True, middle=True),
-    Column("nodes", 7, _change, lambda p: p.nodes_today, falling=True),
-    Column("peak GPUs", 9, _peak, lambda p: p.gpus_needed_today, falling=True),
+    Column("node type", 14, lambda p: node_type(p.node_sku, p.pool), grows=True, middle=True),
+    Column("nodes", 7, lambda p: _change(p.nodes_today, p.nodes_after), lambda p: p.nodes_today, falling=True),
+    Column("peak GPUs", 9, lambda p: _change(round(p.gpus_needed_today), round(p.gpus_needed)),
+           lambda p: p.gpus_needed_today, falling=True),
     Column("carries", 7, lambda p: words.NONE if p.carries is None else f"x{p.carries:.2f}", lambda p: p.carries,
            falling=True),
     Column("reserve", 7, lambda p: f"{p.reserve_gpus} of {p.reserve_wanted_gpus}", lambda p: p.reserve_gpus),
@@ -241,11 +219,11 @@ POOLS = (
 )  # fmt: skip
 RETURNED = (
     Column("node", 14, lambda r: r.node, grows=True, middle=True),
-    Column("when", 17, _when, lambda r: r.available_from or ""),
+    Column("when", 17, when_words, lambda r: r.available_from or ""),
     Column("cost/month", 10, lambda r: words.usd(r.usd_per_month), lambda r: r.usd_per_month, right=True, falling=True),
     Column("after step", 9, _emptied, lambda r: r.step or 0),
     Column("GPUs", 12, lambda r: words.gpus(r.gpus, r.gpu_sku), lambda r: r.gpus, falling=True),
-    Column("node type", 14, returned_name, middle=True),
+    Column("node type", 14, lambda r: node_type(r.node_sku, r.pool), middle=True),
 )  # fmt: skip
 STEPS = (
     Column("step", 4, lambda row: str(row.step.number), lambda row: row.step.number, right=True),

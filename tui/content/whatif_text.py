@@ -11,7 +11,7 @@ from ..cell_text import line, lines
 from ..widgets.side_by_side import Pair
 
 if TYPE_CHECKING:
-    from ...advisor.core.advice_types import Recommendation
+    from ...advisor.core.advice_types import Interval, Recommendation
     from ...advisor.recommend.whatif import Side, WhatIfResult
     from ...advisor.views.whatif_session import Workbench
     from ...rules.catalog.types import Price
@@ -41,11 +41,9 @@ def whatif_pairs(bench: Workbench, o: WhatIfResult) -> tuple[Pair, ...]:
         Pair("cost/month", words.usd(today.usd_per_month), words.usd(then.usd_per_month)),
     ]
     if o.time_ratio is not None:
-        ratio = o.time_ratio
-        worse = ratio.p50 > NOTICED
-        told = "slower" if worse else "faster" if ratio.p50 < 1 / NOTICED else "the same"
-        pairs.append(Pair("time", "x1.00", f"x{ratio.p50:.2f} {told}", "$warning" if worse else ""))
-        pairs.append(Pair("p10 to p90", "", f"x{ratio.p10:.2f} to x{ratio.p90:.2f}"))
+        median = o.time_ratio.p50
+        told = "slower" if median > NOTICED else "faster" if median < 1 / NOTICED else "the same"
+        pairs += time_pairs(o.time_ratio, f" {told}")
     if today.load is not None:
         most = f"load, max {words.percent(bench.base.headroom)}"
         pairs.append(Pair(most, words.percent(today.load), words.percent(then.load)))
@@ -53,6 +51,15 @@ def whatif_pairs(bench: Workbench, o: WhatIfResult) -> tuple[Pair, ...]:
         there = "unknown" if then.watts is None else f"{then.watts:.0f} W"
         pairs.append(Pair("W per busy GPU", f"{today.watts:.0f} W", there))
     return tuple(pairs)
+
+
+def time_pairs(ratio: Interval, told: str = "") -> list[Pair]:
+    """The time beside today's, and its interval."""
+    style = "$warning" if ratio.p50 > NOTICED else ""
+    return [
+        Pair("time", "x1.00", f"x{ratio.p50:.2f}{told}", style),
+        Pair("p10 to p90", "", f"x{ratio.p10:.2f} to x{ratio.p90:.2f}"),
+    ]
 
 
 def knob_words(bench: Workbench, o: WhatIfResult) -> Content:

@@ -9,7 +9,9 @@ import gc
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from textual.message import Message
 
@@ -17,6 +19,7 @@ from ...rules.base.last_resort import explained
 from ...rules.base.sanitize import clean
 
 Tell = Callable[[str], None]
+Result = TypeVar("Result")
 
 
 def settle() -> None:
@@ -33,38 +36,41 @@ class Cancelled(Exception):  # noqa: N818 - nothing went wrong
     """Raised within a job at the next step after it was called off."""
 
 
+@dataclass
 class JobMessage(Message):
     """Something about job number `number` of a slot."""
 
-    def __init__(self, slot: str, number: int) -> None:
-        super().__init__()
-        self.slot, self.number = slot, number
+    slot: str
+    number: int
 
 
+@dataclass
 class JobTold(JobMessage):
     """What a job is doing, in words."""
 
-    def __init__(self, slot: str, number: int, text: str) -> None:
-        super().__init__(slot, number)
-        self.text = text
+    text: str
 
     def can_replace(self, message: Message) -> bool:
         """Only the newest narration matters."""
         return isinstance(message, JobTold) and message.slot == self.slot
 
 
+@dataclass
 class JobDone(JobMessage):
-    def __init__(self, slot: str, number: int, result: Any) -> None:  # noqa: ANN401 - each slot knows its own
-        super().__init__(slot, number)
-        self.result = result
+    """`show`: hands over what came of it, on the event loop."""
+
+    show: Callable[[], None]
 
 
+@dataclass
 class JobFailed(JobMessage):
     """`error`: one sentence with its remedy, plain text."""
 
-    def __init__(self, slot: str, number: int, error: str) -> None:
-        super().__init__(slot, number)
-        self.error = error
+    error: str
+
+
+def _nothing(result: object) -> None:
+    """Nobody waits for it."""
 
 
 class Jobs:
@@ -74,11 +80,12 @@ class Jobs:
         self._post = post
         self._numbers: dict[str, int] = {}
 
-    def start(self, slot: str, work: Callable[[Tell], object]) -> None:
-        """Run `work` on a thread of its own. It is given a function that tells progress and raises `Cancelled`."""
+    def start(self, slot: str, work: Callable[[Tell], Result], show: Callable[[Result], None] = _nothing) -> None:
+        """Run `work` on a thread of its own. It is given a function that tells progress and raises `Cancelled`; `show`
+        is for its result."""
         self.cancel(slot)
         number = self._numbers[slot]
-        threading.Thread(target=self._run, args=(slot, number, work), name=f"skuwise {slot}", daemon=True).start()
+        threading.Thread(target=self._run, args=(slot, number, work, show), name=f"skuwise {slot}", daemon=True).start()
 
     def cancel(self, slot: str) -> None:
         """Let nothing of what runs in a slot arrive any more. It stops at its next step."""
@@ -87,14 +94,14 @@ class Jobs:
     def current(self, message: JobMessage) -> bool:
         return self._numbers.get(message.slot) == message.number
 
-    def _run(self, slot: str, number: int, work: Callable[[Tell], object]) -> None:
+    def _run(self, slot: str, number: int, work: Callable[[Tell], Result], show: Callable[[Result], None]) -> None:
         def tell(text: str) -> None:
             if self._numbers.get(slot) != number:
                 raise Cancelled
             self._send(JobTold(slot, number, text))
 
         try:
-            self._send(JobDone(slot, number, work(tell)))
+            self._send(JobDone(slot, number, partial(show, work(tell))))
         except Cancelled:
             pass
         except Exception as error:  # the screen stays, and says what happened

@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from ...advisor.core.advice_types import Advice, Decision
 from ...rules.base.errors import NothingToDo, SkuwiseError, UsageError
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from ...advisor.core.advice_types import Fleet
     from ...advisor.core.frame import Frame
     from ...advisor.pipeline import Reasoned
-    from ...advisor.plan.problem import FleetChange, PlanRequest
-    from ...advisor.plan.result import Plan
+    from ...advisor.plan.planner import Planner
     from ...advisor.rulebook import Rulebook
     from ...advisor.state.beside import StateBeside
     from ...advisor.state.file import State
@@ -37,65 +35,13 @@ DEMO_SCENARIO = "small"
 _QUERY_WIDTH = 96
 
 
-class PlanMaker(Protocol):
-    """Answers what the nodes of one look at a fleet could do. Calls take as long as the search for a plan."""
+class Loader:
+    """Loads from databases or a server, with the state file beside it. Calls are made on threads and may take long.
 
-    def plan(
-        self,
-        request: PlanRequest,
-        change: FleetChange = ...,
-        on_first: Callable[[Plan], None] | None = None,
-    ) -> Plan:
-        """See `advisor.plan.planner.Planner`. What `on_first` raises ends the search. Raises SkuwiseError."""
-        ...
-
-
-class Loader(Protocol):
-    """`name`: what is read, for people. Calls are made on threads and may take long."""
-
-    name: str
-    key: str  # the same in every run over the same source
-
-    def state(self) -> State | None:
-        """The state file of the fleet that was read last; None: nothing was read yet, or none is used."""
-        ...
-
-    def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
-        """Read. `kept`: findings that still hold, where only the window was changed. Raises SkuwiseError."""
-        ...
-
-    def recall(self, window: WindowChoice) -> Look | None:
-        """What an earlier run saw of a window, until it is read; None: nothing that can be used."""
-        ...
-
-    def keep(self, loaded: Loaded) -> None:
-        """Keep what was read for `recall`."""
-        ...
-
-    def decide(self, advice: Advice, id_: str, act: Act, until: float | None, why: str | None) -> Decision:
-        """Keep a decision on a recommendation of `advice`. `until`: Unix seconds. Raises SkuwiseError."""
-        ...
-
-    def rulebook(self) -> Rulebook:
-        """What everything is judged by, read anew. Raises RulesError."""
-        ...
-
-    def queries(self, look: Look, id_: str) -> str:
-        """The queries behind the numbers of a finding, a recommendation or a workload. Raises SkuwiseError."""
-        ...
-
-    def bench(self, loaded: Loaded, workload: str, tell: Tell) -> Workbench | None:
-        """A workload of the findings' window laid out for questions; None: it is not in it. Raises SkuwiseError."""
-        ...
-
-    def planner(self, loaded: Loaded, tell: Tell) -> PlanMaker:
-        """What plans the fleet of the findings' window. Raises SkuwiseError."""
-        ...
-
-
-class SourceLoader:
-    """Loads from databases or a server, with the state file beside it. `state`: the named file; None: the fleet's own
-    in the folder `states`, or none. `looks`: the folder in which looks are kept for the next run, None: nowhere."""
+    `state`: the named file; None: the fleet's own in the folder `states`, or none. `looks`: the folder in which looks
+    are kept for the next run, None: nowhere. `name`: what is read, for people; `key`: the same in every
+    run over a source.
+    """
 
     def __init__(
         self,
@@ -111,27 +57,29 @@ class SourceLoader:
     ) -> None:
         self._source, self._state, self._states = source, state, states
         self._rules_dir, self._prices, self._hourly = rules_dir, prices, hourly
-        self.name, self.key = _name(source), _key(source)
+        self.name, self.key = _named(source)
         self._clock, self._looks = clock, looks
         self._fleet: Fleet | None = None
 
     def state(self) -> State | None:
+        """The state file of the fleet that was read last; None: nothing was read yet, or none is used."""
         return self._beside().of(self._fleet).state
 
     def recall(self, window: WindowChoice) -> Look | None:
-        """What was kept, if the source still tells of one of its GPUs: another fleet may be at its place by now."""
+        """What an earlier run saw of a window, if the source still tells of one of its GPUs: another fleet may be at
+        its place by now. None: nothing that can be used."""
         try:
             look = self._kept_looks().get(window)
             fleet = look.advice.fleet if look is not None else None
             if look is None or fleet is None or not self._source.knows(fleet.members.keys(), look.advice.end):
                 return None
-            self._fleet = fleet
         except SkuwiseError:  # reading tells it
             return None
         self._fleet = fleet
         return look
 
     def keep(self, loaded: Loaded) -> None:
+        """Keep what was read for `recall`."""
         self._kept_looks().put(loaded)
 
     def _kept_looks(self) -> KeptLooks:
@@ -141,7 +89,8 @@ class SourceLoader:
         return KeptLooks(self._looks, basis_of(self.key, *options, self._source.jobs))
 
     def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
-        """Read and judge the findings' window, unless `kept` tells it, and the chosen one where it is another."""
+        """Read and judge the findings' window, unless `kept` tells it, and the chosen one where it is another. Raises
+        SkuwiseError."""
         from ...advisor.views.health import health_of  # noqa: PLC0415
 
         now = self._clock()
@@ -173,7 +122,8 @@ class SourceLoader:
         return read
 
     def decide(self, advice: Advice, id_: str, act: Act, until: float | None, why: str | None) -> Decision:
-        """Note what the advice proposes, as ``skuwise advise`` does, and then the decision."""
+        """Note what the advice proposes, as ``skuwise advise`` does, and then the decision on one recommendation.
+        `until`: Unix seconds. Raises SkuwiseError."""
         from ...advisor.cli.ledger.decisions import decision_event  # noqa: PLC0415
         from ...advisor.state import ledger  # noqa: PLC0415
         from ...advisor.state.fleets import note_fleet  # noqa: PLC0415
@@ -191,18 +141,21 @@ class SourceLoader:
         return ledger.decision_from((event,), now, now)
 
     def rulebook(self) -> Rulebook:
+        """What everything is judged by, read anew. Raises RulesError."""
         from ...advisor.advise import load_rulebook  # noqa: PLC0415
 
         return load_rulebook(self._rules_dir, self._prices, self._clock(), self._hourly)
 
     def queries(self, look: Look, id_: str) -> str:
+        """The queries behind the numbers of a finding, a recommendation or a workload. Raises SkuwiseError."""
         from ...advisor.cli.explain import queries_of  # noqa: PLC0415
         from ...advisor.views.subjects import find  # noqa: PLC0415
 
         return queries_of(look.advice, find(look.advice, id_), width=_QUERY_WIDTH)
 
     def bench(self, loaded: Loaded, workload: str, tell: Tell) -> Workbench | None:
-        """Judge the nodes of the workload's series; their telemetry is read again where another window is shown."""
+        """A workload of the findings' window laid out for questions; None: it is not in it. The nodes of its series are
+        judged, and their telemetry is read again where another window is shown. Raises SkuwiseError."""
         from ...advisor.views.whatif_session import workbench  # noqa: PLC0415
 
         book = self.rulebook()
@@ -214,8 +167,9 @@ class SourceLoader:
         own = self._beside().of(loaded.advice.fleet)
         return workbench(frame, loaded.advice.workloads, workload, book, at, site=own.site(at))
 
-    def planner(self, loaded: Loaded, tell: Tell) -> PlanMaker:
-        """Plan from what was judged; telemetry is read and judged again where another window is shown."""
+    def planner(self, loaded: Loaded, tell: Tell) -> Planner:
+        """What plans from what was judged; telemetry is read and judged again where another window is shown. Raises
+        SkuwiseError."""
         from ...advisor.plan.planner import Planner  # noqa: PLC0415 - it needs the solver
 
         frame, found = loaded.frame, loaded.found
@@ -232,59 +186,28 @@ class SourceLoader:
         return StateBeside(lambda _: None, State(self._state) if self._state else None, self._states)
 
 
-class DemoLoader:
+class DemoLoader(Loader):
     """Simulates a small fleet into a temporary folder, once, and loads from there. Leaving it removes the folder."""
 
-    name = f"demo: the simulated fleet '{DEMO_SCENARIO}'"
-    key = source_key(("demo",))
-
     def __init__(self, scenario: str = DEMO_SCENARIO, days: float = 14) -> None:
+        from ...advisor.telemetry.source import Databases  # noqa: PLC0415
+
+        super().__init__(Databases(()), clock=lambda: DEMO_NOW)
+        self.name, self.key = f"demo: the simulated fleet '{DEMO_SCENARIO}'", source_key(("demo",))
         self._folder = tempfile.TemporaryDirectory(prefix="skuwise-tui-", ignore_cleanup_errors=True)
         self._scenario, self._days = scenario, days
-        self._inner: SourceLoader | None = None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *about: object) -> None:
         self._folder.cleanup()
 
     def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
-        return self._source(tell).load(window, kept, tell)
-
-    def state(self) -> State | None:
-        return self._inner.state() if self._inner is not None else None
-
-    def recall(self, window: WindowChoice) -> Look | None:  # noqa: ARG002 - each run simulates its own
-        return None
-
-    def keep(self, loaded: Loaded) -> None:
-        pass
-
-    def decide(self, advice: Advice, id_: str, act: Act, until: float | None, why: str | None) -> Decision:
-        return self._source(lambda _: None).decide(advice, id_, act, until, why)
-
-    def rulebook(self) -> Rulebook:
-        from ...advisor.advise import load_rulebook  # noqa: PLC0415
-
-        return load_rulebook(None, None, DEMO_NOW)
-
-    def queries(self, look: Look, id_: str) -> str:
-        return self._source(lambda _: None).queries(look, id_)
-
-    def bench(self, loaded: Loaded, workload: str, tell: Tell) -> Workbench | None:
-        return self._source(tell).bench(loaded, workload, tell)
-
-    def planner(self, loaded: Loaded, tell: Tell) -> PlanMaker:
-        return self._source(tell).planner(loaded, tell)
-
-    def _source(self, tell: Tell) -> SourceLoader:
         from ...advisor.demo.simulator import simulate  # noqa: PLC0415
         from ...advisor.telemetry.source import Databases  # noqa: PLC0415
 
-        if self._inner is None:
+        if self._state is None:
             # A folder of its own each time: a reading that was called off may have left half a fleet.
             folder = Path(tempfile.mkdtemp(dir=self._folder.name))
             fleet = folder / "fleet.db"
@@ -292,8 +215,8 @@ class DemoLoader:
                 self._scenario, fleet, days=self._days, seed=0, until=DEMO_NOW,
                 progress=lambda text: tell(f"simulating {text}"),
             )  # fmt: skip
-            self._inner = SourceLoader(Databases((fleet,)), state=folder / "state.db", clock=lambda: DEMO_NOW)
-        return self._inner
+            self._source, self._state = Databases((fleet,)), folder / "state.db"
+        return super().load(window, kept, tell)
 
 
 def _telling(source: Source, tell: Tell) -> Source:
@@ -308,16 +231,12 @@ def _telling(source: Source, tell: Tell) -> Source:
     return replace(source, steps=step)
 
 
-def _name(source: Source) -> str:
+def _named(source: Source) -> tuple[str, str]:
+    """What is read, for people, and its key."""
     from ...advisor.core.formatting import listed  # noqa: PLC0415
-    from ...advisor.telemetry.source import Databases  # noqa: PLC0415
+    from ...advisor.telemetry.source import PrometheusServer  # noqa: PLC0415
 
-    return listed([str(path) for path in source.paths]) if isinstance(source, Databases) else source.url
-
-
-def _key(source: Source) -> str:
-    from ...advisor.telemetry.source import Databases  # noqa: PLC0415
-
-    if isinstance(source, Databases):
-        return source_key(sorted(str(path.resolve()) for path in source.paths))
-    return source_key((source.url, *source.matches))
+    if isinstance(source, PrometheusServer):
+        return source.url, source_key((source.url, *source.matches))
+    names = [str(path) for path in source.paths]
+    return listed(names), source_key(sorted(str(path.resolve()) for path in source.paths))

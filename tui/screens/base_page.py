@@ -6,14 +6,13 @@ A page never knows the program that shows it: it is given a `State` and posts wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
-from textual.content import Content
-from textual.geometry import Size
 from textual.message import Message
 from textual.screen import Screen
 from textual.widget import Widget
@@ -36,75 +35,71 @@ class Notice(Static):
     """
 
     def set_data(self, state: State) -> None:
-        self.update(notice(state))
-
-
-def notice(state: State) -> Content:
-    if state.error is not None:
-        return lines(line("No data", "$error bold"), Content(""), line(state.error), Content(""), line("r reads again"))
-    if state.progress is not None:
-        return lines(line(f"{state.progress} ..."), Content(""), line("escape stops it", "$foreground-muted"))
-    return lines(line("Reading stopped."), Content(""), line("r reads"))
+        if state.error is not None:
+            told = (line("No data", "$error bold"), line(""), line(state.error), line(""), line("r reads again"))
+        elif state.progress is not None:
+            told = (line(f"{state.progress} ..."), line(""), line("escape stops it", "$foreground-muted"))
+        else:
+            told = (line("Reading stopped."), line(""), line("r reads"))
+        self.update(lines(*told))
 
 
 _VAST = 200  # columns of a terminal in which a list and its details are side by side
 
 
+@dataclass
 class StateWanted(Message):
     """A page has come up and wants what is known."""
 
-    def __init__(self, page: Page) -> None:
-        super().__init__()
-        self.page = page
+    page: Page
 
 
+@dataclass
 class WorkloadWanted(Message):
     """Somebody wants to see a workload. `id`: as the advice has it."""
 
-    def __init__(self, id_: str) -> None:
-        super().__init__()
-        self.id = id_
+    id: str
 
 
+@dataclass
 class TextWanted(Message):
     """Somebody wants to read about a finding or a recommendation. `id`: as the advice has it."""
 
-    def __init__(self, id_: str) -> None:
-        super().__init__()
-        self.id = id_
+    id: str
 
 
+@dataclass
 class NodeWanted(Message):
     """Somebody wants to see a node; `gpu`: the uuid of the GPU to begin with, None: the first."""
 
-    def __init__(self, node: str, gpu: str | None = None) -> None:
-        super().__init__()
-        self.node, self.gpu = node, gpu
+    node: str
+    gpu: str | None = None
 
 
+@dataclass
 class WhatIfWanted(Message):
     """Somebody wants to ask what if about a workload. `node`: the node SKU to begin with, None: today's."""
 
-    def __init__(self, workload: str, node: str | None = None) -> None:
-        super().__init__()
-        self.workload, self.node = workload, node
+    workload: str
+    node: str | None = None
 
 
+@dataclass
 class WorkWanted(Message):
-    """A page wants work done off the event loop. `work` is given where data come from, and gives a function that hands
-    the result over on the loop; of works with one `slot` the newest counts."""
+    """A page wants work done off the event loop. `work` is given where data come from; `show` is given the result, on
+    the loop. By default the result is a function to call there. Of works with one `slot` the newest counts."""
 
-    def __init__(self, slot: str, work: Callable[[Loader, Tell], Callable[[], None]]) -> None:
-        super().__init__()
-        self.slot, self.work = slot, work
+    slot: str
+    work: Callable[[Loader, Tell], Any]
+    show: Callable[[Any], None] = lambda then: then()
 
 
+@dataclass
 class ReadingWanted(Message):
     """Somebody wants to read a text over the page. `text`: it may hold what came from outside."""
 
-    def __init__(self, title: str, text: str) -> None:
-        super().__init__()
-        self.title, self.text = title, text
+    title: str
+    text: str
 
 
 class Back(Message):
@@ -114,23 +109,27 @@ class Back(Message):
 class Page(Screen[None]):
     """A screen over the advice. Subclasses give `compose_data`, `set_data` and `ABOUT`.
 
-    `NAME`: the page of the menu that it is, or belongs to; `LABEL`: what the menu calls it.
+    `NAME`: the page of the menu that it is, or belongs to; `LABEL`: what the menu calls it; `BEGIN`: the widget that
+    has the focus at first.
     """
 
     NAME: ClassVar[str] = ""
     LABEL: ClassVar[str] = ""
+    BEGIN: ClassVar[str] = ""
     ABOUT: ClassVar[str] = ""
     # Whether the page needs telemetry; without, it is shown at once.
     NEEDS_DATA: ClassVar[bool] = True
-    # Whether data may be put into it before anybody comes: where that asks for no search, and for no work that another
-    # page could want at the same time.
-    AHEAD: ClassVar[bool] = False
+    # Whether the advice is enough for it: then it shows what an earlier run saw until the source is read anew.
+    SHOWS_EARLIER: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", "Back", show=False)]
 
     def __init__(self, header: Header) -> None:
         super().__init__()
+        # Textual would read all styles anew for each new page: half of what a first visit takes.
+        self._css_update_count = self.app._css_update_count
         self._header = header
         self._loaded: Loaded | None = None
+        self._taken: Look | None = None
         self.set_class(self.NEEDS_DATA, "-empty", update=False)
 
     def compose(self) -> ComposeResult:
@@ -144,19 +143,20 @@ class Page(Screen[None]):
         """The widgets that show data."""
         raise NotImplementedError
 
-    def set_data(self, loaded: Loaded) -> None:
+    def set_data(self, loaded: Loaded, /) -> None:
         """Show what was read."""
         raise NotImplementedError
 
     def newest(self, state: State) -> Look | None:
         """What the page can show of a state; None: nothing yet."""
-        return state.loaded
+        return state.look if self.SHOWS_EARLIER else state.loaded
 
     def take(self, state: State) -> None:
         """Show what a state has, where it is not shown yet."""
-        if state.loaded is not None and state.loaded is not self._loaded:
-            self._loaded = state.loaded
-            self.set_data(state.loaded)
+        look, self._loaded = self.newest(state), state.loaded
+        if look is not None and look is not self._taken:
+            self._taken = look
+            self.set_data(look)  # type: ignore[arg-type] - without SHOWS_EARLIER it is a `Loaded`
 
     def begin_at(self, selector: str | type[Widget]) -> None:
         """Put the focus on a widget. A page that is built as the program ends may have none.
@@ -181,42 +181,11 @@ class Page(Screen[None]):
         """Id of the workload that the cursor is on, or that what it is on is about; None: there is none."""
         return None
 
-    def shape(self, size: Size, *, empty: bool) -> None:
-        """Take the classes that belong to a terminal of this size, before there are widgets that would be styled anew
-        for each of them. `empty`: nothing was read yet."""
-        across = self.app.HORIZONTAL_BREAKPOINTS or []
-        wide = self._get_breakpoint_classes(size.width, across)
-        named = {name: name in wide for _, name in across}
-        self.update_classes({**named, "-vast": size.width >= _VAST, "-empty": empty and self.NEEDS_DATA}, update=False)
+    def on_mount(self) -> None:
+        if self.BEGIN:
+            self.begin_at(self.BEGIN)
 
-    @property
-    def stands(self) -> bool:
-        """Whether all its widgets are there."""
-        return self.is_mounted and all(one.is_mounted for one in self.walk_children(Widget))
-
-    @property
-    def laid_out(self) -> bool:
-        """Whether it can be painted as it is."""
-        return self.stands and bool(self.size)
-
-    def renew(self, state: State) -> bool:
-        """Take data before anybody comes; False: it has them, or must not yet."""
-        if not self.AHEAD or state.loaded is None or state.loaded is self._loaded:
-            return False
-        self.update_state(state)
-        return True
-
-    def lay_out(self, size: Size) -> bool:
-        """Lay the widgets out before anybody comes; False: they are."""
-        if self.size == size and not self._layout_required:
-            return False
-        self._refresh_layout(size)
-        self._layout_required = False
-        return True
-
-    def on_screen_resume(self, event: events.ScreenResume) -> None:
-        # Nothing outdates styles while a page is away: another theme is noticed when it comes back.
-        event.refresh_styles = False
+    def on_screen_resume(self, event: events.ScreenResume) -> None:  # noqa: ARG002 - whatever came before
         self.post_message(StateWanted(self))
 
     def on_resize(self) -> None:
@@ -240,32 +209,12 @@ class Page(Screen[None]):
         else:
             self.take(state)
 
+    def action_workload(self) -> None:
+        if self.workload is not None:
+            self.post_message(WorkloadWanted(self.workload))
+
     def action_back(self) -> None:
         for finder in self.query(SearchTable):
             if finder.forget():
                 return
         self.post_message(Back())
-
-
-class AdvicePage(Page):
-    """A page that the advice is enough for: it shows what an earlier run saw until the source is read anew.
-
-    Subclasses give `set_look` in place of `set_data`.
-    """
-
-    def __init__(self, header: Header) -> None:
-        super().__init__(header)
-        self._look: Look | None = None
-
-    def set_look(self, look: Look) -> None:
-        """Show what was read, now or by an earlier run (then it has no telemetry)."""
-        raise NotImplementedError
-
-    def newest(self, state: State) -> Look | None:
-        return state.look
-
-    def take(self, state: State) -> None:
-        self._loaded = state.loaded
-        if state.look is not None and state.look is not self._look:
-            self._look = state.look
-            self.set_look(state.look)

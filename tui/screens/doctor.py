@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
@@ -14,10 +13,10 @@ from ...advisor.core.timestamps import minute, span
 from ..cell_text import line, lines
 from ..state import Look
 from ..widgets.columns import Column
-from ..widgets.movement import Scroll
+from ..widgets.panel import panel
 from ..widgets.prose import put
 from ..widgets.table import ItemTable
-from .base_page import AdvicePage, Header
+from .base_page import Header, Page
 
 if TYPE_CHECKING:
     from ...advisor.views.health import Lack, NodeHealth
@@ -25,9 +24,9 @@ if TYPE_CHECKING:
 NodeRow = tuple["NodeHealth", float]
 
 
-class Doctor(AdvicePage):
-    NAME, LABEL = "doctor", "Doctor"
-    AHEAD = True
+class Doctor(Page):
+    NAME, LABEL, BEGIN = "doctor", "Doctor", "#lacks"
+    SHOWS_EARLIER = True
     ABOUT: ClassVar[str] = (
         "The data behind the figures: each node with the age of its newest data, and the metrics that were not "
         "available at the end of the window. The last panel shows why the selected metric is missing, how to fix "
@@ -39,20 +38,13 @@ class Doctor(AdvicePage):
         self._notes: tuple[CodedText, ...] = ()
 
     def compose_data(self) -> ComposeResult:
-        with Vertical(classes="panel fills") as panel:
-            panel.border_title = "Nodes"
-            yield ItemTable(_NODES, empty="No nodes.", identity=lambda row: row[0].node, id="nodes")
-        with Vertical(classes="panel fills") as panel:
-            panel.border_title = "Metrics not available"
-            yield ItemTable(_LACKS, empty="Nothing is missing.", identity=_identity, id="lacks")
-        with Scroll(classes="panel fills", id="notes") as panel:
-            panel.border_title = "Reason, remedy and notes"
-            yield Static(classes="prose")
+        nodes = ItemTable(_NODES, empty="No nodes.", identity=lambda row: row[0].node, id="nodes")
+        yield panel("Nodes", nodes, classes="fills")
+        lacks = ItemTable(_LACKS, empty="Nothing is missing.", identity=_identity, id="lacks")
+        yield panel("Metrics not available", lacks, classes="fills")
+        yield panel("Reason, remedy and notes", Static(classes="prose"), id="notes", classes="fills", scrolls=True)
 
-    def on_mount(self) -> None:
-        self.begin_at("#lacks")
-
-    def set_look(self, look: Look) -> None:
+    def set_data(self, look: Look) -> None:
         self._notes = look.shown.notes
         self.query_one("#nodes", ItemTable).set_data([(node, look.at) for node in look.health.nodes])
         self.query_one("#lacks", ItemTable).set_data(list(look.health.lacks))

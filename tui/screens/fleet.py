@@ -8,18 +8,28 @@ from typing import ClassVar
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
 from ..cell_text import fit, line, lines
-from ..color_scale import KINDS, MISSING, Mark, ValueMarks, kind_mark, unobserved_mark, value_mark
-from ..content.fleet_measures import GROUPINGS, MEASURES, FleetMap, MapMeasure, Spot, fleet_map, unobserved, value_words
+from ..color_scale import KINDS, MISSING, Mark, kind_mark, unobserved_mark, value_mark
+from ..content.fleet_measures import (
+    GROUPINGS,
+    MEASURES,
+    FleetMap,
+    MapMeasure,
+    Spot,
+    fleet_map,
+    shortened,
+    spots,
+    value_words,
+)
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded
 from ..themes import MONOCHROME
 from ..widgets.heatmap import MOST_IN_A_TILE, HeatMap, MapBand, MapTile
+from ..widgets.panel import panel
 from ..widgets.prose import put
 from .base_page import Header, NodeWanted, Page, WorkloadWanted, WorkWanted
 
@@ -29,8 +39,7 @@ _ROOM_FOR_LEGEND = 14  # lines of the terminal
 
 
 class FleetPage(Page):
-    NAME, LABEL = "fleet", "Fleet"
-    AHEAD = True
+    NAME, LABEL, BEGIN = "fleet", "Fleet", "HeatMap"
     ABOUT: ClassVar[str] = (
         "Every GPU as a cell, every node as a row of cells. Press m to select the metric, a mean over the window. "
         "Press v to group by SKU, by fabric (the compute ports observed) or by team. The arrows move by GPU, n and "
@@ -53,29 +62,22 @@ class FleetPage(Page):
         self._window = ""
 
     def compose_data(self) -> ComposeResult:
-        with Vertical(classes="panel fills", id="map") as panel:
-            panel.border_title = "Fleet"
-            yield Static(classes="prose", id="legend")
-            yield HeatMap(_place, empty="Drawing the fleet ...")
-            yield Static(classes="prose", id="spot")
+        legend, spot = Static(classes="prose", id="legend"), Static(classes="prose", id="spot")
+        yield panel("Fleet", legend, HeatMap(_place, empty="Drawing the fleet ..."), spot, id="map", classes="fills")
 
     def on_mount(self) -> None:
-        self.begin_at(HeatMap)
         self.watch(self.app, "theme", self._draw, init=False)
 
     def set_data(self, loaded: Loaded) -> None:
         self._window = loaded.window.name
 
-        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
+        def work(loader: Loader, tell: Tell) -> tuple[FleetMap, Mapping[int, Sequence[MapTile]]]:  # noqa: ARG001
             from ...advisor.views.fleet_map import nodes_with_gpus  # noqa: PLC0415 - it needs pandas
 
             found = fleet_map(nodes_with_gpus(loaded.frame, loaded.shown.summary.unobserved), loaded.shown)
-            tiles = tiles_of(found)
-            for by in GROUPINGS:  # what is made here is not made at a key
-                found.titles(by, MEASURES[0])
-            return lambda: self.set_map(found, tiles)
+            return found, tiles_of(found)
 
-        self.post_message(WorkWanted("fleet", work))
+        self.post_message(WorkWanted("fleet", work, lambda told: self.set_map(*told)))
 
     def set_map(self, found: FleetMap, tiles: Mapping[int, Sequence[MapTile]]) -> None:
         """Show a fleet. `tiles`: as `tiles_of`."""
@@ -99,10 +101,7 @@ class FleetPage(Page):
 
     def action_measure(self, by: int) -> None:
         self._measure = (self._measure + by) % len(MEASURES)
-        if self._map is not None:
-            titles = self._map.titles(GROUPINGS[self._by], self.measure)
-            self.query_one(HeatMap).repaint(titles, self._paint(self._map))
-            self._tell()
+        self._draw()
 
     def action_group(self) -> None:
         self._by = (self._by + 1) % len(GROUPINGS)
@@ -130,45 +129,38 @@ class FleetPage(Page):
             return
         by = GROUPINGS[self._by]
         bands = [
-            MapBand(title, tuple(tile for node in nodes for tile in self._tiles[id(node)]))
-            for title, (_, nodes) in zip(found.titles(by, self.measure), found.grouped(by), strict=True)
+            MapBand(
+                found.title(name, nodes, self.measure), tuple(tile for node in nodes for tile in self._tiles[id(node)])
+            )
+            for name, nodes in found.grouped(by)
         ]
         self.query_one(HeatMap).set_data(bands, self._paint(found))
         self._tell()
 
     def _paint(self, found: FleetMap) -> Callable[[Spot, int], Mark]:
         measure, mono, top = self.measure, self._mono, found.top(self.measure)
-        if measure.of is None:
 
-            def kind(spot: Spot, width: int) -> Mark:
-                if unobserved(spot) is not None:
-                    return unobserved_mark(width, mono=mono)
+        def paint(spot: Spot, width: int) -> Mark:
+            if spot.unobserved is not None:
+                return unobserved_mark(width, mono=mono)
+            if measure.of is None:
                 verdict = found.verdict(spot)
                 return kind_mark(verdict.kind.label if verdict is not None else None, width, mono=mono)
-
-            return kind
-
-        of, marks = measure.of, ValueMarks(top, mono=mono)
-
-        def value(spot: Spot, width: int) -> Mark:
-            gpu = spot.gpu
-            if gpu is None:
+            value = found.value(spot, measure)
+            if value is None:
                 return value_mark(None, "", width, mono=mono)
-            if gpu.unobserved is not None:
-                return unobserved_mark(width, mono=mono)
-            known = of(gpu)
-            return marks.of(known, width) if known is not None else value_mark(None, "", width, mono=mono)
+            return value_mark(value / top, f"{value:.0f}", width, mono=mono)
 
-        return value
+        return paint
 
     def _tell(self) -> None:
         """What stands around the map."""
         found = self._map
         if found is None or self.query_one(HeatMap).item is None:
             return
-        told, panel = Content(f"Fleet: {self.measure.name}, by {GROUPINGS[self._by]}"), self.query_one("#map")
-        if str(panel.border_title) != told.plain:  # each setting paints the whole panel
-            panel.border_title = told
+        told, frame = f"Fleet: {self.measure.name}, by {GROUPINGS[self._by]}", self.query_one("#map")
+        if frame.border_title != told:  # each setting paints the whole panel
+            frame.border_title = told
         put(self.query_one("#legend", Static), self._legend(found))
         self._tell_spot()
 
@@ -219,7 +211,8 @@ class FleetPage(Page):
 
 def tiles_of(found: FleetMap) -> dict[int, list[MapTile]]:
     """The tiles of each node, by its identity: names may recur from one cluster to another."""
-    return {id(node): _tiles(found.short_names[node.node], found.spots(node)) for node in found.nodes}
+    names = shortened([node.node for node in found.nodes])
+    return {id(node): _tiles(names[node.node], spots(node)) for node in found.nodes}
 
 
 def _tiles(name: str, places: tuple[Spot, ...]) -> list[MapTile]:

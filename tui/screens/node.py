@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
-from textual.content import Content
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
@@ -24,7 +21,8 @@ from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded
 from ..widgets.movement import Scroll
-from ..widgets.sparklines import Sparklines, SparklineSeries, short, top_of
+from ..widgets.panel import panel
+from ..widgets.sparklines import Sparklines, short, top_of
 from ..widgets.table import Column, ItemTable
 from .base_page import Header, Page, WorkloadWanted, WorkWanted
 
@@ -37,7 +35,7 @@ _COURSES = ("SM active", "tensor active", "DRAM active", "NVLink sent", "memory 
 
 
 class NodePage(Page):
-    NAME = "fleet"
+    NAME, BEGIN = "fleet", "#gpus"
     ABOUT: ClassVar[str] = (
         "One node: GPUs, HCAs and the host with their newest values, and the history of the selected line. Press m "
         "to select the metric whose history the table of GPUs shows. With a node's own database, the values update "
@@ -58,7 +56,6 @@ class NodePage(Page):
         self._looking = False
         self._lost = ""
         self._course = 0
-        self._titles: dict[str, str] = {}
 
     def compose_data(self) -> ComposeResult:
         yield Static(id="node-name")
@@ -66,22 +63,17 @@ class NodePage(Page):
         yield Static(id="node-energy", classes="prose")
         with Scroll(id="devices"):
             with Scroll(classes="half"):
-                with Vertical(classes="panel", id="gpu-panel"):
-                    yield ItemTable(
-                        self._gpu_columns(), empty="No GPU of this node was observed.", identity=_key, id="gpus"
-                    )
-                with Vertical(classes="panel", id="port-panel") as panel:
-                    panel.border_title = "HCAs"
-                    yield ItemTable(_PORTS, empty="No port was observed.", identity=_key, id="ports")
+                gpus = ItemTable(
+                    self._gpu_columns(), empty="No GPU of this node was observed.", identity=_key, id="gpus"
+                )
+                yield panel("", gpus, id="gpu-panel")
+                ports = ItemTable(_PORTS, empty="No port was observed.", identity=_key, id="ports")
+                yield panel("HCAs", ports, id="port-panel")
             with Scroll(classes="half", id="course-panels"):
-                with Vertical(classes="panel", id="chosen") as panel:
-                    yield Sparklines(empty="No data.", id="courses")
-                with Vertical(classes="panel") as panel:
-                    panel.border_title = "Host"
-                    yield Sparklines(empty="No data.", id="host")
+                yield panel("", Sparklines(empty="No data.", id="courses"), id="chosen")
+                yield panel("Host", Sparklines(empty="No data.", id="host"))
 
     def on_mount(self) -> None:
-        self.begin_at("#gpus")
         self.set_interval(_LOOK_SECONDS, self._look)
 
     @property
@@ -97,24 +89,28 @@ class NodePage(Page):
         drawn.display = bool(told)
         drawn.update(lines(*(line(f"{loaded.window.name}: {node_words(one)}") for one in told)))
         dark = self.query_one("#node-dark", Static)
-        dark.display = any(one.node == self._node for one in loaded.shown.summary.unobserved)
-        dark.update(_dark(loaded, self._node))
+        unseen = [
+            f"{words.counted(len(one.gpus), 'GPU')} not observed ({words.listed(one.gpus)}): {one.reason}"
+            for one in loaded.shown.summary.unobserved
+            if one.node == self._node
+        ]
+        dark.display = bool(unseen)
+        dark.update(lines(*(line(one, "$warning") for one in unseen)))
         node, source, live = self._node, loaded.frame.source, self._live and not self._lost
         files = tuple(Path(str(path)) for path in source.get("databases", ()))  # type: ignore[attr-defined] - a list
 
-        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
+        def work(loader: Loader, tell: Tell) -> tuple[NodeSeries, Path | None]:  # noqa: ARG001 - it is soon done
             from ...advisor.telemetry.sqlite.join import believed_of  # noqa: PLC0415
             from ...advisor.views.device_series import in_frame  # noqa: PLC0415 - it needs pandas: not at the start
             from ...advisor.views.live import holding  # noqa: PLC0415
             from ...advisor.views.minutes import by_minute  # noqa: PLC0415
 
             own = [path for path, nodes in believed_of(source, files).items() if nodes is None or node in nodes]
-            series, file = in_frame(by_minute(loaded.frame, (node,)), node), holding(own, node)
-            return lambda: self._begin(series, file, live)
+            return in_frame(by_minute(loaded.frame, (node,)), node), holding(own, node)
 
-        self.post_message(WorkWanted("node", work))
+        self.post_message(WorkWanted("node", work, lambda told: self._begin(*told, live=live)))
 
-    def _begin(self, series: NodeSeries, file: Path | None, live: bool) -> None:
+    def _begin(self, series: NodeSeries, file: Path | None, *, live: bool) -> None:
         """Show the newest rows that were read, until a look at the file tells more."""
         if not self.is_attached:
             return
@@ -133,16 +129,15 @@ class NodePage(Page):
         now = self._clock()
         self._looking = True
 
-        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001
+        def work(loader: Loader, tell: Tell) -> tuple[NodeSeries | None, str]:  # noqa: ARG001
             from ...advisor.views.live import read_live  # noqa: PLC0415
 
             try:
-                series = read_live(file, node, now)
+                return read_live(file, node, now), ""
             except SkuwiseError as error:
-                return partial(self._seen, None, clean(error))
-            return partial(self._seen, series, "")
+                return None, clean(error)
 
-        self.post_message(WorkWanted("live", work))
+        self.post_message(WorkWanted("live", work, lambda told: self._seen(*told)))
 
     def _seen(self, series: NodeSeries | None, lost: str) -> None:
         self._looking, self._lost = False, lost
@@ -164,7 +159,7 @@ class NodePage(Page):
                 table.styles.height = height
         if first and self._first is not None:
             gpus.stand_on(self._first)
-        self.query_one("#host", Sparklines).set_data([_course(g) for d in series.of("host") for g in _measured(d)])
+        self.query_one("#host", Sparklines).set_data([g for d in series.of("host") for g in _measured(d)])
         self._chosen()
 
     def on_item_table_moved(self) -> None:
@@ -189,9 +184,7 @@ class NodePage(Page):
         device: Device | None = table.item
         about = " ".join(part for part in (device.name, device.about) if part) if device else "GPU"
         self._title("#chosen", f"{about}{self._over()}")
-        self.query_one("#courses", Sparklines).set_data(
-            [_course(gauge) for gauge in _measured(device)] if device else []
-        )
+        self.query_one("#courses", Sparklines).set_data(_measured(device) if device else ())
 
     def _tell(self) -> None:
         self._title("#gpu-panel", f"GPUs: {_COURSES[self._course]}{self._over()}")
@@ -204,9 +197,9 @@ class NodePage(Page):
 
     def _title(self, panel: str, told: str) -> None:
         """Only a title that changes is set: each setting paints the whole panel."""
-        if self._titles.get(panel) != told:
-            self._titles[panel] = told
-            self.query_one(panel).border_title = line(told)
+        frame, title = self.query_one(panel), clean(told)
+        if frame.border_title != title:
+            frame.border_title = title
 
     def _over(self) -> str:
         """How long the courses are."""
@@ -237,15 +230,6 @@ class NodePage(Page):
         return (Column("GPU", 16, _gpu_words, middle=True), course, *(_gauge_column(*one) for one in _GPU_COLUMNS))
 
 
-def _dark(loaded: Loaded, node: str) -> Content:
-    """The node's GPUs of which nothing was observed in the window, by reason; nothing where there are none."""
-    own = [one for one in loaded.shown.summary.unobserved if one.node == node]
-    return lines(*(
-        line(f"{words.counted(len(one.gpus), 'GPU')} not observed ({words.listed(one.gpus)}): {one.reason}", "$warning")
-        for one in own
-    ))  # fmt: skip
-
-
 @dataclass(frozen=True)
 class _CourseColumn(Column):
     """Draws what `gauge` gives of a device over as many moments as it is wide."""
@@ -267,10 +251,6 @@ def _gpu_words(device: Device) -> str:
 
 def _measured(device: Device) -> tuple[DeviceGauge, ...]:
     return tuple(gauge for gauge in device.gauges if any(value is not None for value in gauge.values))
-
-
-def _course(gauge: DeviceGauge) -> SparklineSeries:
-    return SparklineSeries(gauge.name, gauge.unit, gauge.values, gauge.top)
 
 
 def _gauge_column(name: str, title: str, width: int) -> Column:

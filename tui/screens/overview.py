@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,12 +25,13 @@ from ..content.waste_history import WasteHistory, waste_history
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import FINDINGS_WINDOW, Loaded, Look
-from ..widgets.bars import Bars, hours_short, quantities
+from ..widgets.bars import Bars, hours_short
 from ..widgets.columns import Column
 from ..widgets.movement import Scroll
+from ..widgets.panel import panel
 from ..widgets.table import ItemTable
 from ..widgets.waste_chart import WasteChart
-from .base_page import AdvicePage, TextWanted, WorkloadWanted, WorkWanted
+from .base_page import Page, TextWanted, WorkloadWanted, WorkWanted
 
 _NOTES = 3
 _DARK = 3  # reasons why GPUs were not observed
@@ -39,8 +39,9 @@ _FRAME = 2  # lines of a panel's border
 _LEAST_FOUND = 9
 
 
-class Overview(AdvicePage):
-    NAME, LABEL = "overview", "Overview"
+class Overview(Page):
+    NAME, LABEL, BEGIN = "overview", "Overview", "ItemTable"
+    SHOWS_EARLIER = True
     ABOUT: ClassVar[str] = (
         "What is recoverable, what the GPUs cost, and the findings, the largest savings first. Waste over time spreads "
         "each finding over the hours in which its GPUs were observed. Findings are judged over "
@@ -50,31 +51,16 @@ class Overview(AdvicePage):
 
     def compose_data(self) -> ComposeResult:
         found = ItemTable(_COLUMNS, empty="No waste found.", identity=lambda row: row.group.finding.id, id="findings")
+        money = Bars(words.usd, empty="No price available.", id="money")
         with Scroll(id="board"):
             with Vertical(classes="half", id="money-half"):
-                with Vertical(classes="panel") as panel:
-                    panel.border_title = "Savings and cost"
-                    yield Static(id="cost", classes="prose")
-                    yield Bars(words.usd, empty="No price available.", id="money")
-                with Vertical(classes="panel", id="found") as panel:
-                    panel.border_title = "Findings"
-                    yield found
-                with Vertical(classes="panel", id="wasted") as panel:
-                    panel.border_title = "Waste over time"
-                    yield WasteChart(id="history")
+                yield panel("Savings and cost", Static(id="cost", classes="prose"), money)
+                yield panel("Findings", found, id="found")
+                yield panel("Waste over time", WasteChart(id="history"), id="wasted")
             with Vertical(classes="half", id="use-half"):
-                with Vertical(classes="panel") as panel:
-                    panel.border_title = "GPU-hours by kind of work"
-                    yield Bars(hours_short, empty="No GPU-hours.", id="kinds")
-                with Vertical(classes="panel") as panel:
-                    panel.border_title = "GPU-hours by bottleneck"
-                    yield Bars(hours_short, empty="No GPU-hours.", id="bottlenecks")
-                with Vertical(classes="panel") as panel:
-                    panel.border_title = "Coverage"
-                    yield Static(id="coverage", classes="prose")
-
-    def on_mount(self) -> None:
-        self.begin_at(ItemTable)
+                yield panel("GPU-hours by kind of work", Bars(hours_short, empty="No GPU-hours.", id="kinds"))
+                yield panel("GPU-hours by bottleneck", Bars(hours_short, empty="No GPU-hours.", id="bottlenecks"))
+                yield panel("Coverage", Static(id="coverage", classes="prose"))
 
     @property
     def subject(self) -> str | None:
@@ -86,12 +72,12 @@ class Overview(AdvicePage):
         row = self.query_one(ItemTable).item
         return row.group.finding.workload if row is not None else None
 
-    def set_look(self, look: Look) -> None:
+    def set_data(self, look: Look) -> None:
         shown = look.shown
         self.query_one("#cost", Static).update(_cost(look))
-        self.query_one("#money", Bars).set_data(quantities(words.money_parts(shown.summary.reconciliation)))
-        self.query_one("#kinds", Bars).set_data(quantities(hours_by_kind(shown).items()))
-        self.query_one("#bottlenecks", Bars).set_data(quantities(hours_by_bottleneck(shown).items()))
+        self.query_one("#money", Bars).set_data(words.money_parts(shown.summary.reconciliation))
+        self.query_one("#kinds", Bars).set_data(hours_by_kind(shown).items())
+        self.query_one("#bottlenecks", Bars).set_data(hours_by_bottleneck(shown).items())
         self.query_one("#coverage", Static).update(_coverage(look))
         self.query_one(ItemTable).set_data(_rows(look.advice), coverage.nothing_found_short(look.advice))
         self.call_after_refresh(self._share)
@@ -100,11 +86,10 @@ class Overview(AdvicePage):
             return
         frame = look.frame
 
-        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
-            history = waste_history(frame, shown)
-            return lambda: self.draw(history, look)
+        def work(loader: Loader, tell: Tell) -> WasteHistory:  # noqa: ARG001 - it is soon done
+            return waste_history(frame, shown)
 
-        self.post_message(WorkWanted("waste", work))
+        self.post_message(WorkWanted("waste", work, lambda history: self.draw(history, look)))
 
     def draw(self, history: WasteHistory, look: Look) -> None:
         """Draw the waste over time; where there is none, why."""

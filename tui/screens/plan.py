@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -33,17 +33,19 @@ from ..content.plan_text import (
     step_words,
 )
 from ..data.background_jobs import Cancelled, Tell
-from ..data.loaders import Loader, PlanMaker
+from ..data.loaders import Loader
 from ..state import Loaded
 from ..widgets.movement import Scroll
+from ..widgets.panel import panel
 from ..widgets.prose import put
 from ..widgets.table import ItemTable
-from .base_page import Header, NodeWanted, Page, ReadingWanted, WhatIfWanted, WorkloadWanted, WorkWanted
+from .base_page import Header, NodeWanted, Page, ReadingWanted, WhatIfWanted, WorkWanted
 from .dialogs.decision_dialog import Verb
 from .dialogs.input_dialog import InputDialog
 from .recommendations import DecisionWanted
 
 if TYPE_CHECKING:
+    from ...advisor.plan.planner import Planner
     from ...advisor.plan.result import Plan
 
 _SLOT = "plan"
@@ -53,16 +55,16 @@ _FRAME = 3  # lines of a table beside its items: border and titles
 _LEAST, _MOST = 4, 9  # lines of a panel below another one
 
 
+@dataclass
 class FirstPlan(Message):
     """There is a first answer to a question; a better one is being searched for."""
 
-    def __init__(self, asked: object, plan: Plan) -> None:
-        super().__init__()
-        self.asked, self.plan = asked, plan
+    asked: object
+    plan: Plan
 
 
 class PlanPage(Page):
-    NAME, LABEL = "plan", "Plan"
+    NAME, LABEL, BEGIN = "plan", "Plan", "#pools"
     ABOUT: ClassVar[str] = (
         "The plan beside today: which nodes can be returned, when, and in which steps, as 'skuwise plan' computes "
         "it. A first answer appears at once; the search for a better one goes on in the background. Press g for the "
@@ -93,8 +95,7 @@ class PlanPage(Page):
         self._plan: Plan | None = None
         self._searching = False
         self._plans: dict[PlanQuestion, Plan] = {}
-        self._basis = object()  # another one for another reading
-        self._planner: tuple[object, PlanMaker] | None = None  # with the basis that it is of
+        self._made: list[Planner] = []  # the planner of a reading, once one was needed; another list for another one
         self._asked = object()  # the newest question; what answers an older one is not shown
         self._timer: Timer | None = None
 
@@ -106,25 +107,15 @@ class PlanPage(Page):
             yield Static(id="plan-wrong", classes="prose")
         with Scroll(id="board"):
             with Vertical(classes="half", id="fleet-half"):
-                with Vertical(classes="panel", id="pools-panel") as panel:
-                    panel.border_title = "Today and after, by node type"
-                    yield ItemTable(POOLS, empty=_WAIT, identity=lambda p: p.pool, id="pools")
-                with Vertical(classes="panel", id="returned-panel") as panel:
-                    panel.border_title = "Nodes to return"
-                    yield ItemTable(RETURNED, empty=_WAIT, identity=lambda r: r.node, id="returned")
+                pools = ItemTable(POOLS, empty=_WAIT, identity=lambda p: p.pool, id="pools")
+                yield panel("Today and after, by node type", pools, id="pools-panel")
+                returned = ItemTable(RETURNED, empty=_WAIT, identity=lambda r: r.node, id="returned")
+                yield panel("Nodes to return", returned, id="returned-panel")
             with Vertical(classes="half", id="steps-half"):
-                with Vertical(classes="panel", id="steps-panel") as panel:
-                    panel.border_title = "Steps"
-                    yield ItemTable(STEPS, empty=_WAIT, identity=lambda row: str(row.step.number), id="steps")
-                with Scroll(classes="panel", id="step") as panel:
-                    panel.border_title = "Step"
-                    yield Static(classes="prose")
-                with Scroll(classes="panel", id="beside") as panel:
-                    panel.border_title = "Notes"
-                    yield Static(classes="prose")
-
-    def on_mount(self) -> None:
-        self.begin_at("#pools")
+                steps = ItemTable(STEPS, empty=_WAIT, identity=lambda row: str(row.step.number), id="steps")
+                yield panel("Steps", steps, id="steps-panel")
+                yield panel("Step", Static(classes="prose"), id="step", scrolls=True)
+                yield panel("Notes", Static(classes="prose"), id="beside", scrolls=True)
 
     @property
     def subject(self) -> str | None:
@@ -150,7 +141,7 @@ class PlanPage(Page):
         ):
             self._draw()
             return
-        self._basis, self._planner = object(), None
+        self._made = []
         self._plans.clear()
         if self._question is None:
             self._question = PlanQuestion() if words.has_prices(loaded.advice.summary) else PlanQuestion(goal="nodes")
@@ -170,7 +161,7 @@ class PlanPage(Page):
         self._timer = self.set_timer(_PAUSE_SECONDS, self._search)
 
     def _search(self) -> None:
-        loaded, question, asked, basis = self._loaded, self._question, self._asked, self._basis
+        loaded, question, asked, made = self._loaded, self._question, self._asked, self._made
         if loaded is None or question is None:
             return
 
@@ -180,9 +171,10 @@ class PlanPage(Page):
                 self.post_message(FirstPlan(asked, plan))
 
             try:
-                planner = self._maker(basis, loader, loaded, tell)
+                if not made:
+                    made.append(loader.planner(loaded, tell))
                 tell("planning")
-                plan = planner.plan(question.request, question.change, first)
+                plan = made[0].plan(question.request, question.change, first)
             except Cancelled:
                 raise
             except SkuwiseError as error:
@@ -194,16 +186,6 @@ class PlanPage(Page):
             return lambda: self._take(asked, plan)
 
         self.post_message(WorkWanted(_SLOT, work))
-
-    def _maker(self, basis: object, loader: Loader, loaded: Loaded, tell: Tell) -> PlanMaker:
-        """The planner of a reading, made once."""
-        known = self._planner
-        if known is not None and known[0] is basis:
-            return known[1]
-        made = loader.planner(loaded, tell)
-        if self._basis is basis:
-            self._planner = (basis, made)
-        return made
 
     def narrate(self, slot: str, text: str) -> None:
         """What is read before anything can be planned."""
@@ -221,7 +203,7 @@ class PlanPage(Page):
         self._answered, self._plan, self._searching = self._question, plan, searching
         if not searching:
             self._plans[self._question] = plan
-            self._close()
+            self._asked = object()  # the first answer comes another way, and may come after the last
         self._tell_wrong("")
         self._draw()
 
@@ -229,17 +211,13 @@ class PlanPage(Page):
         """Say why there is no such plan, and go back to the question before."""
         if asked is not self._asked or not self.is_attached:
             return
-        self._close()
+        self._asked = object()
         before = self._answered
         if before is not None and before != self._question:
             self._ask(before)
         else:
             self._tell_quality("", "")
         self._tell_wrong(why)
-
-    def _close(self) -> None:
-        """Take no more answers to the newest question: its first one comes another way, and may come after the last."""
-        self._asked = object()
 
     # Drawing
 
@@ -348,10 +326,6 @@ class PlanPage(Page):
         elif row is not None:
             what = {"rent": "rents nodes", "give-up": "returns empty nodes"}.get(row.step.kind, "moves replicas")
             self.notify(f"This step only {what}. There is no recommendation to decide on.")
-
-    def action_workload(self) -> None:
-        if self.workload is not None:
-            self.post_message(WorkloadWanted(self.workload))
 
     def action_what_if(self) -> None:
         loaded, id_ = self._loaded, self.subject

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Vertical
+from textual.containers import Container
 from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
@@ -16,32 +17,32 @@ from ...advisor.core.advice_types import Advice, Configuration, Recommendation
 from ...advisor.views import coverage
 from ...advisor.views.titles import Row, left_out_words, recommendation_rows
 from ..cell_text import line, lines
-from ..content.whatif_text import NOTICED
+from ..content.whatif_text import time_pairs
 from ..state import Look
 from ..widgets.columns import Column
-from ..widgets.movement import Scroll
+from ..widgets.panel import panel
 from ..widgets.prose import put
 from ..widgets.side_by_side import Pair, SideBySide
 from ..widgets.table import ItemTable
-from .base_page import AdvicePage, Header, TextWanted, WhatIfWanted, WorkloadWanted
+from .base_page import Header, Page, TextWanted, WhatIfWanted
 from .dialogs.decision_dialog import Verb
 
 _FRAME = 5  # lines of the list beside its items: border, titles, and what is folded
 _LEAST = 8
 
 
+@dataclass
 class DecisionWanted(Message):
     """Somebody decides on a recommendation. `what`: it in words."""
 
-    def __init__(self, act: Verb, id_: str, what: str) -> None:
-        super().__init__()
-        self.act: Verb = act
-        self.id, self.what = id_, what
+    act: Verb
+    id: str
+    what: str
 
 
-class Recommendations(AdvicePage):
-    NAME, LABEL = "recommendations", "Recommendations"
-    AHEAD = True
+class Recommendations(Page):
+    NAME, LABEL, BEGIN = "recommendations", "Recommendations", "ItemTable"
+    SHOWS_EARLIER = True
     ABOUT: ClassVar[str] = (
         "What to change, in the order of 'skuwise advise': cash first. Freed GPU-hours are capacity, in no sum "
         "of dollars. Recommendations that are decided, blocked or below the minimum gain are counted; press u to show "
@@ -65,18 +66,10 @@ class Recommendations(AdvicePage):
 
     def compose_data(self) -> ComposeResult:
         with Container(id="proposed"):
-            with Vertical(classes="panel fills", id="listed") as panel:
-                panel.border_title = "Recommendations"
-                yield ItemTable(_COLUMNS, empty=_NONE, identity=lambda row: row.recommendation.id, id="list")
-                yield Static(id="folded")
-            with Scroll(classes="panel", id="chosen") as panel:
-                panel.border_title = "Before and after"
-                yield Static(id="title", classes="prose")
-                yield SideBySide()
-                yield Static(id="reasons", classes="prose")
-
-    def on_mount(self) -> None:
-        self.begin_at(ItemTable)
+            rows = ItemTable(_COLUMNS, empty=_NONE, identity=lambda row: row.recommendation.id, id="list")
+            yield panel("Recommendations", rows, Static(id="folded"), id="listed", classes="fills")
+            told = Static(id="title", classes="prose"), SideBySide(), Static(id="reasons", classes="prose")
+            yield panel("Before and after", *told, id="chosen", scrolls=True)
 
     @property
     def subject(self) -> str | None:
@@ -88,7 +81,7 @@ class Recommendations(AdvicePage):
         row = self._chosen
         return row.recommendation.workload if row is not None else None
 
-    def set_look(self, look: Look) -> None:
+    def set_data(self, look: Look) -> None:
         self._rows = recommendation_rows(look.advice)
         self._list(look)
 
@@ -128,12 +121,8 @@ class Recommendations(AdvicePage):
 
     def action_unfold(self) -> None:
         self._unfolded = not self._unfolded
-        if self._look is not None:
-            self._list(self._look)
-
-    def action_workload(self) -> None:
-        if self.workload is not None:
-            self.post_message(WorkloadWanted(self.workload))
+        if self._taken is not None:
+            self._list(self._taken)
 
     def action_what_if(self) -> None:
         row = self._chosen
@@ -148,7 +137,7 @@ class Recommendations(AdvicePage):
             self.post_message(DecisionWanted(act, row.recommendation.id, row.title))
 
     def _tell(self) -> None:
-        row, look = self._chosen, self._look
+        row, look = self._chosen, self._taken
         title, reasons = self.query_one("#title", Static), self.query_one("#reasons", Static)
         beside = self.query_one(SideBySide)
         if row is None or look is None:
@@ -175,15 +164,14 @@ def recommendation_pairs(advice: Advice, r: Recommendation) -> tuple[Pair, ...]:
     def node(c: Configuration) -> str:
         return (c.node_sku or "").rpartition("/")[2] or words.NONE
 
-    ratio, saving = r.time_ratio, r.saving_usd_per_month
+    saving = r.saving_usd_per_month
     pairs = [
         Pair("node", node(r.source), node(r.target)),
         Pair("GPUs", gpus(r.source), gpus(r.target)),
         Pair("price/node-hour", price(r.source), price(r.target)),
     ]
-    if ratio is not None:
-        pairs.append(Pair("time", "x1.00", f"x{ratio.p50:.2f}", "$warning" if ratio.p50 > NOTICED else ""))
-        pairs.append(Pair("p10 to p90", "", f"x{ratio.p10:.2f} to x{ratio.p90:.2f}"))
+    if r.time_ratio is not None:
+        pairs += time_pairs(r.time_ratio)
     if saving is not None:
         when = f" from {r.available_from}" if r.available_from else ""
         pairs.append(Pair("saves/month", "", f"{words.usd(saving.p50)}{when}", "$success" if saving.p50 > 0 else ""))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -12,8 +11,6 @@ from textual.widgets import ContentSwitcher
 from ...advisor.core import formatting as words
 from ...rules.catalog.types import GpuSku, NodeSku
 from ..content.sku_comparison import SkuComparison, compared
-from ..data.background_jobs import Tell
-from ..data.loaders import Loader
 from ..state import Loaded
 from ..widgets.columns import Column
 from ..widgets.search_table import SearchTable
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Skus(Page):
-    NAME, LABEL = "skus", "SKUs"
+    NAME, LABEL, BEGIN = "skus", "SKUs", "#gpus ItemTable"
     NEEDS_DATA = False
     ABOUT: ClassVar[str] = (
         "The catalog of GPUs and nodes behind verdicts and prices. Press n to switch between GPUs and nodes, / to "
@@ -51,13 +48,7 @@ class Skus(Page):
             yield SearchTable(nodes, "nodes", id="nodes")
 
     def on_mount(self) -> None:
-        self.begin_at("#gpus ItemTable")
-
-        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
-            catalog = loader.rulebook().catalog
-            return lambda: self.set_catalog(catalog)
-
-        self.post_message(WorkWanted("catalog", work))
+        self.post_message(WorkWanted("catalog", lambda loader, _tell: loader.rulebook().catalog, self.set_catalog))
 
     def set_data(self, loaded: Loaded) -> None:
         """The catalog is the same whatever was read."""
@@ -81,11 +72,7 @@ class Skus(Page):
             return
         catalog, (first, second) = self._catalog, two
 
-        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
-            told = compared(first, second, catalog)
-            return lambda: self._show(told)
-
-        self.post_message(WorkWanted("comparing", work))
+        self.post_message(WorkWanted("comparing", lambda _loader, _tell: compared(first, second, catalog), self._show))
 
     def _show(self, told: SkuComparison) -> None:
         if self.is_attached:

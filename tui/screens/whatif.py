@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Vertical
+from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
@@ -21,11 +20,9 @@ from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean
 from ..cell_text import fit, line
 from ..content.whatif_text import answer_words, cost_change, knob_words, whatif_pairs
-from ..data.background_jobs import Tell
-from ..data.loaders import Loader
 from ..state import Loaded, State
 from ..widgets.columns import Column
-from ..widgets.movement import Scroll
+from ..widgets.panel import panel
 from ..widgets.prose import put
 from ..widgets.search_table import SearchTable
 from ..widgets.side_by_side import SideBySide
@@ -45,7 +42,7 @@ _CLOCK_STEP, _CLOCK_LOWEST = 5, 50  # percent; below half the clock nothing is k
 
 
 class WhatIf(Page):
-    NAME, LABEL = "whatif", "What if"
+    NAME, LABEL, BEGIN = "whatif", "What if", "ItemTable"
     ABOUT: ClassVar[str] = (
         "One workload on other hardware or with other settings. Select a node in the table (the first line is "
         "today's), then the number of GPUs, a MIG slice, the clock or a price. The prediction uses the model of "
@@ -79,23 +76,16 @@ class WhatIf(Page):
         yield Static(id="subject", classes="prose")
         yield Static(id="knobs", classes="prose")
         with Container(id="asked"):
-            with Vertical(classes="panel fills", id="targets") as panel:
-                panel.border_title = "Nodes"
-                table = ItemTable(
-                    TARGET_COLUMNS,
-                    empty="Calculating ...",
-                    search=_target_text,
-                    identity=lambda o: o.choice.node or "",
-                    id="nodes",
-                )
-                yield SearchTable(table, "nodes")
-            with Scroll(classes="panel fills", id="then") as panel:
-                panel.border_title = "Today and after"
-                yield SideBySide(id="sides")
-                yield Static(classes="prose")
-
-    def on_mount(self) -> None:
-        self.begin_at(ItemTable)
+            table = ItemTable(
+                TARGET_COLUMNS,
+                empty="Calculating ...",
+                search=_target_text,
+                identity=lambda o: o.choice.node or "",
+                id="nodes",
+            )
+            yield panel("Nodes", SearchTable(table, "nodes"), id="targets", classes="fills")
+            sides = SideBySide(id="sides"), Static(classes="prose")
+            yield panel("Today and after", *sides, id="then", classes="fills", scrolls=True)
 
     @property
     def subject(self) -> str | None:
@@ -136,11 +126,8 @@ class WhatIf(Page):
         )
         put(self.query_one("#subject", Static), self._subject)
 
-        def work(loader: Loader, tell: Tell) -> Callable[[], None]:
-            bench = loader.bench(loaded, id_, tell)
-            return lambda: self.set_session(bench)
-
-        self.post_message(WorkWanted("bench", work))
+        work = WorkWanted("bench", lambda loader, tell: loader.bench(loaded, id_, tell), self.set_session)
+        self.post_message(work)
 
     def narrate(self, slot: str, text: str) -> None:
         """Say what is being done before the question can be asked."""
@@ -193,14 +180,8 @@ class WhatIf(Page):
         """Have it reckoned off the event loop; of choices made meanwhile the newest counts."""
         bench = self._bench
         self._choice = choice
-        if bench is None:
-            return
-
-        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
-            outcome = bench.ask(choice)
-            return lambda: self.show(outcome)
-
-        self.post_message(WorkWanted("whatif", work))
+        if bench is not None:
+            self.post_message(WorkWanted("whatif", lambda _loader, _tell: bench.ask(choice), self.show))
 
     def action_count(self, by: int) -> None:
         if self._choice is not None and self._bench is not None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
@@ -25,10 +24,10 @@ from ..cell_text import line, lines
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded
-from ..widgets.bars import Bars, Quantity, hours_short
+from ..widgets.bars import Bars, hours_short
 from ..widgets.movement import Scroll
-from ..widgets.plot import Legended, TimePlot
-from ..widgets.roofline_plot import RooflinePlot
+from ..widgets.panel import panel
+from ..widgets.plot import RooflinePlot, TimePlot
 from .base_page import Header, Page, WhatIfWanted, WorkWanted
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ _SHORT = "No history: this window holds only one interval of this workload. A lo
 
 
 class WorkloadPage(Page):
-    NAME = "workloads"
+    NAME, BEGIN = "workloads", "#story"
     ABOUT: ClassVar[str] = (
         "One workload: its kind with the evidence, its time by bottleneck, and its metrics over the window with "
         "reference values (dotted). The roofline shows its place for its own GPU and for others. Below are the "
@@ -64,37 +63,21 @@ class WorkloadPage(Page):
     def compose_data(self) -> ComposeResult:
         with Scroll(id="story"):
             yield Static(id="who", classes="prose")
-            with Vertical(classes="panel", id="kind") as panel:
-                panel.border_title = "Kind"
-                yield Static(classes="prose")
-            with Vertical(classes="panel", id="held") as panel:
-                panel.border_title = "Bottleneck, GPU-hours"
-                yield Static(classes="prose")
-                yield Bars(hours_short, empty="No data.", id="shares")
+            yield panel("Kind", Static(classes="prose"), id="kind")
+            shares = Bars(hours_short, empty="No data.", id="shares")
+            yield panel("Bottleneck, GPU-hours", Static(classes="prose"), shares, id="held")
             yield Static(_SHORT, classes="prose", id="short")
             for name, title, _, top in _PLOTS:
-                with Vertical(classes="panel plot", id=f"over-{name}") as panel:
-                    panel.border_title = title
-                    yield Legended(TimePlot(top, id=name))
-            with Vertical(classes="panel", id="roof") as panel:
-                panel.border_title = "Roofline of its GPU and of others"
-                yield Legended(RooflinePlot(id="roofs"))
-                yield Static(classes="prose")
-            with Vertical(classes="panel", id="found-here") as panel:
-                panel.border_title = "Findings"
-                yield Static(classes="prose")
-            with Vertical(classes="panel", id="out") as panel:
-                panel.border_title = "Recommendations"
-                yield Static(classes="prose")
-            with Vertical(classes="panel", id="cover") as panel:
-                panel.border_title = "Coverage"
-                yield Static(classes="prose")
+                yield panel(title, TimePlot(top, id=name), id=f"over-{name}", classes="plot")
+            roofs = RooflinePlot(id="roofs"), Static(classes="prose")
+            yield panel("Roofline of its GPU and of others", *roofs, id="roof")
+            yield panel("Findings", Static(classes="prose"), id="found-here")
+            yield panel("Recommendations", Static(classes="prose"), id="out")
+            yield panel("Coverage", Static(classes="prose"), id="cover")
 
     def on_mount(self) -> None:
         self.query_one("#short").display = False
-        for panel in self.query(".plot"):
-            panel.display = False
-        self.begin_at("#story")
+        self.query(".plot").set(display=False)
 
     @property
     def subject(self) -> str | None:
@@ -115,19 +98,18 @@ class WorkloadPage(Page):
         self._say("#kind", _kind(w))
         self._say("#held", _held(w))
         shares = sorted(w.bottleneck.time_shares.items(), key=lambda item: -item[1])
-        self.query_one("#shares", Bars).set_data([Quantity(label, share * w.gpu_hours) for label, share in shares])
+        self.query_one("#shares", Bars).set_data([(label, share * w.gpu_hours) for label, share in shares])
         self._say("#found-here", _found(loaded.advice, findings))
         self._say("#out", _out(loaded.advice, ways))
         self._say("#cover", _cover(w))
 
-        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
+        def work(loader: Loader, tell: Tell) -> WorkloadTimeline:  # noqa: ARG001 - it is soon done
             from ...advisor.views.workload_timeline import timeline_of  # noqa: PLC0415 - it needs pandas
 
             book = loader.rulebook()
-            course = timeline_of(loaded.frame, loaded.advice, w, book.catalog, book.rules)
-            return lambda: self.draw(course)
+            return timeline_of(loaded.frame, loaded.advice, w, book.catalog, book.rules)
 
-        self.post_message(WorkWanted("course", work))
+        self.post_message(WorkWanted("course", work, self.draw))
 
     def draw(self, told: WorkloadTimeline) -> None:
         """Draw what the workload did over time, and its roofline; plots of what was never read are not shown."""

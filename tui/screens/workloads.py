@@ -16,12 +16,12 @@ from ..state import Look
 from ..widgets.columns import Column
 from ..widgets.search_table import SearchTable
 from ..widgets.table import ItemTable
-from .base_page import AdvicePage, WhatIfWanted, WorkloadWanted
+from .base_page import Page, WhatIfWanted, WorkloadWanted
 
 
-class Workloads(AdvicePage):
-    NAME, LABEL = "workloads", "Workloads"
-    AHEAD = True
+class Workloads(Page):
+    NAME, LABEL, BEGIN = "workloads", "Workloads", "ItemTable"
+    SHOWS_EARLIER = True
     ABOUT: ClassVar[str] = (
         "Every workload of the window: its kind, its bottleneck, its GPU-hours and its cost. Press / to search "
         "names, ids, owners, nodes, kinds and bottlenecks. Press s to sort by the next column, S to reverse the "
@@ -33,9 +33,6 @@ class Workloads(AdvicePage):
     def compose_data(self) -> ComposeResult:
         yield SearchTable(workload_table("workloads"), "workloads", id="finder")
 
-    def on_mount(self) -> None:
-        self.begin_at(ItemTable)
-
     @property
     def subject(self) -> str | None:
         chosen = self.query_one(ItemTable).item
@@ -45,7 +42,7 @@ class Workloads(AdvicePage):
     def workload(self) -> str | None:
         return self.subject
 
-    def set_look(self, look: Look) -> None:
+    def set_data(self, look: Look) -> None:
         self.query_one(SearchTable).set_data(list(look.shown.workloads))
 
     def action_what_if(self) -> None:
@@ -55,11 +52,6 @@ class Workloads(AdvicePage):
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         self.post_message(WorkloadWanted(event.item.id))
-
-
-def owner_cell(w: WorkloadVerdict) -> str:
-    """The owner, as exactly as is known."""
-    return owner_of(w) or "unknown"
 
 
 def _search(w: WorkloadVerdict) -> str:
@@ -84,7 +76,7 @@ _COLUMNS = (
            falling=True),
     Column("GPU", 12, lambda w: w.gpu_sku or "unknown"),
     Column("id", 10, lambda w: short_id(w.id)),
-    Column("owner", 14, owner_cell, middle=True),
+    Column("owner", 14, lambda w: owner_of(w) or "unknown", middle=True),
     Column("nodes", 16, lambda w: words.listed(w.nodes)),
     Column("observed", 8, lambda w: words.percent(w.coverage.fraction), lambda w: w.coverage.fraction, right=True,
            falling=True),

@@ -74,27 +74,24 @@ class Layout:
     hidden: int
 
 
-def lay_out(
-    columns: Sequence[Column], chosen: Sequence[int], shift: int, room: int, needs: Sequence[int] | None = None
-) -> Layout:
+def lay_out(columns: Sequence[Column], chosen: Sequence[int], shift: int, room: int, needs: Sequence[int]) -> Layout:
     """`chosen`: the columns to show, by number; the first is always there, `shift` of the others are passed over.
-    `room`: cells of a line. `needs`: cells of the widest cell of each column; None: the columns' own widths.
+    `room`: cells of a line. `needs`: cells of the widest cell of each column.
 
     A column is at least as wide as its title, a number is never cut. What is left over widens first the columns whose
     cells are cut, the ones that grow before the others, and is then shared.
     """
-    wanted = [column.width for column in columns] if needs is None else needs
     drawn = [chosen[0]]
     rest = list(chosen[1 + shift :])
-    left_over = room - _least(columns[chosen[0]], wanted[chosen[0]]) - (MARK_ROOM if shift else 0)
+    left_over = room - _least(columns[chosen[0]], needs[chosen[0]]) - (MARK_ROOM if shift else 0)
     for n in rest:
-        need = _least(columns[n], wanted[n]) + GAP
+        need = _least(columns[n], needs[n]) + GAP
         if need > left_over - (0 if n == rest[-1] else MARK_ROOM):
             break
         left_over -= need
         drawn.append(n)
     hidden = len(rest) - len(drawn) + 1
-    widths = _shared(columns, drawn, wanted, max(left_over - (MARK_ROOM if hidden else 0), 0))
+    widths = _shared(columns, drawn, needs, max(left_over - (MARK_ROOM if hidden else 0), 0))
     places, left = [], 0
     for n in drawn:
         places.append(Place(n, left, widths[n]))
@@ -107,12 +104,12 @@ def _least(column: Column, need: int) -> int:
     return need if column.right else min(need, max(column.width, cell_len(column.title) + 1))
 
 
-def _shared(columns: Sequence[Column], drawn: Sequence[int], wanted: Sequence[int], left_over: int) -> dict[int, int]:
+def _shared(columns: Sequence[Column], drawn: Sequence[int], needs: Sequence[int], left_over: int) -> dict[int, int]:
     """The width of each column that is drawn, with all of what is left over."""
-    widths = {n: _least(columns[n], wanted[n]) for n in drawn}
+    widths = {n: _least(columns[n], needs[n]) for n in drawn}
     growing = next((n for n in drawn if columns[n].grows), drawn[0])
     for n in sorted(drawn, key=lambda n: not (columns[n].grows or columns[n].middle)):
-        more = min(max(wanted[n] - widths[n], 0), left_over)
+        more = min(max(needs[n] - widths[n], 0), left_over)
         widths[n] += more
         left_over -= more
     each = min(left_over // len(drawn), SPREAD)

@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Region, Size
+from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -73,17 +73,12 @@ class HeatMap(ScrollView, can_focus=True):
     """
 
     class Moved(Message):
-        def __init__(self, map_: HeatMap, item: Any) -> None:  # noqa: ANN401 - of whatever the map holds
-            super().__init__()
-            self.map, self.item = map_, item
-
         def can_replace(self, message: Message) -> bool:
-            return isinstance(message, HeatMap.Moved) and message.map is self.map
+            return isinstance(message, HeatMap.Moved)
 
+    @dataclass
     class Opened(Message):
-        def __init__(self, item: Any) -> None:  # noqa: ANN401
-            super().__init__()
-            self.item = item
+        item: Any
 
     def __init__(self, identity: Callable[[Any], object], *, empty: str, id: str | None = None) -> None:
         """`identity`: by it the cursor stays on an item. `empty`: what stands where no cell is."""
@@ -94,10 +89,6 @@ class HeatMap(ScrollView, can_focus=True):
         self._lines: list[_Line] = []
         self._line_of: list[int] = []  # of each cell
         self._wide, self._named, self._slots, self._per_line = 2, _NAME_LEAST, 1, 1
-        self._longest = 0  # cells of the longest name
-        self._base = Style.null()
-        self._names: dict[bool, Style] = {}
-        self._sums: dict[Style, Style] = {}
         self._paint: Callable[[Any, int], Mark] = lambda _, width: Mark(" " * width, Style.null())
         self.cursor = 0
 
@@ -110,21 +101,13 @@ class HeatMap(ScrollView, can_focus=True):
         kept = self._identity(self.item) if self._items else None
         self._bands, self._paint = tuple(bands), paint
         self._items = [item for band in bands for tile in band.tiles for item in tile.items]
-        self._longest = max((cell_len(clean(tile.name)) for band in bands for tile in band.tiles), default=0)
         self.cursor = next((n for n, item in enumerate(self._items) if self._identity(item) == kept), 0)
         self._arrange()
 
-    def repaint(self, titles: Sequence[str], paint: Callable[[Any, int], Mark]) -> None:
-        """The same cells by another measure, with the bands' titles that belong to it."""
-        self._bands = tuple(MapBand(title, band.tiles) for title, band in zip(titles, self._bands, strict=True))
-        self._paint = paint
-        told = iter(titles)
-        self._lines = [line if line.tiles else _Line(next(told)) for line in self._lines]
-        self.refresh()
-
     def _arrange(self) -> None:
         """Lay the tiles out for the width there is."""
-        longest, across = self._longest, self._room
+        across = self._room
+        longest = max((cell_len(clean(tile.name)) for band in self._bands for tile in band.tiles), default=0)
         self._slots = max((len(tile.items) for band in self._bands for tile in band.tiles), default=1)
         for wide in _WIDTHS:
             self._wide = wide
@@ -155,11 +138,6 @@ class HeatMap(ScrollView, can_focus=True):
     def _tile_width(self) -> int:
         return self._named + 1 + self._wide * self._slots
 
-    @property
-    def _between(self) -> int:
-        """Wide cells stand apart; narrow ones touch."""
-        return 1 if self._wide > _WIDTHS[-1] else 0
-
     def _height(self) -> int:
         return sum(1 - (-len(band.tiles) // self._per_line) for band in self._bands)
 
@@ -170,32 +148,20 @@ class HeatMap(ScrollView, can_focus=True):
         self._go(self.cursor + by)
 
     def action_climb(self, by: int) -> None:
-        """To the line above or below, as near to the same place as it has cells."""
+        """To a line above or below, as near to the same place as it has cells; a band's title is passed over."""
         if not self._items:
             return
         line = self._line_of[self.cursor]
-        place = self._place(line, self.cursor)
-        to = line + by
-        while 0 <= to < len(self._lines) and not self._lines[to].tiles:
-            to += by
-        if 0 <= to < len(self._lines):
-            self._go(self._nearest(to, place))
-
-    def action_page(self, by: int) -> None:
-        self._by_lines(by * max(self.size.height - 1, 1))
-
-    def action_half(self, by: int) -> None:
-        self._by_lines(by * max(self.size.height // 2, 1))
-
-    def _by_lines(self, by: int) -> None:
-        if not self._items:
-            return
-        line = self._line_of[self.cursor]
-        place = self._place(line, self.cursor)
         to = min(max(line + by, 0), len(self._lines) - 1)
         if not self._lines[to].tiles:
-            to += 1
-        self._go(self._nearest(to, place))
+            to += 1 if by > 0 or to == 0 else -1
+        self._go(self._nearest(to, self._place(line, self.cursor)))
+
+    def action_page(self, by: int) -> None:
+        self.action_climb(by * max(self.size.height - 1, 1))
+
+    def action_half(self, by: int) -> None:
+        self.action_climb(by * max(self.size.height // 2, 1))
 
     def action_end(self, at: int) -> None:
         self._go(len(self._items) - 1 if at < 0 else 0)
@@ -221,7 +187,7 @@ class HeatMap(ScrollView, can_focus=True):
         self._seen()
         self.refresh_line(self._line_of[before])
         self.refresh_line(self._line_of[to])
-        self.post_message(self.Moved(self, self._items[to]))
+        self.post_message(self.Moved())
 
     def _seen(self) -> None:
         """Scroll to the cursor; a band's title is shown with its first line."""
@@ -256,18 +222,8 @@ class HeatMap(ScrollView, can_focus=True):
         else:
             self._go(cell)
 
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """What all lines have in common is reckoned once a drawing."""
-        self._base, self._sums = self.rich_style, {}
-        here = "map--here" if self.has_focus else "map--name"
-        base = self._base
-        self._names = {
-            True: base + self.get_component_rich_style(here), False: base + self.get_component_rich_style("map--name")
-        }  # fmt: skip
-        return super().render_lines(crop)
-
     def render_line(self, y: int) -> Strip:
-        width, base = self._room, self._base
+        width, base = self._room, self.rich_style
         at = y + self.scroll_offset.y
         if at >= len(self._lines):
             told = self._empty if y == 0 and not self._items else ""
@@ -275,51 +231,21 @@ class HeatMap(ScrollView, can_focus=True):
         line = self._lines[at]
         if not line.tiles:
             return Strip([Segment(fit(line.title, width), base + self.get_component_rich_style("map--title"))], width)
-        parts: list[tuple[str, Style]] = []
-        for number, tile in line.tiles:
-            parts += self._drawn(number, tile, base)
-            parts.append((" " * _GAP, base))
-        return Strip(_joined(parts)).crop(0, width).extend_cell_length(width, base)
+        segments = [segment for number, tile in line.tiles for segment in self._drawn(number, tile, base)]
+        return Strip(segments).simplify().crop(0, width).extend_cell_length(width, base)
 
-    def _drawn(self, number: int, tile: MapTile, base: Style) -> list[tuple[str, Style]]:
-        """What stands in a tile, in pieces with the style that is laid over the map's own."""
+    def _drawn(self, number: int, tile: MapTile, base: Style) -> list[Segment]:
+        """A tile, and the gap behind it."""
         here = number <= self.cursor < number + len(tile.items)
-        told = [(fit_middle(tile.name, self._named), self._names[here]), (" ", base)]
-        paint, width, cursor = self._paint, self._wide - self._between, self.cursor
+        name = base + self.get_component_rich_style("map--here" if here and self.has_focus else "map--name")
+        told = [Segment(fit_middle(tile.name, self._named), name), Segment(" ", base)]
+        between = " " if self._wide > _WIDTHS[-1] else ""  # wide cells stand apart; narrow ones touch
         for n, item in enumerate(tile.items, number):
-            mark = paint(item, width)
-            if n == cursor:
-                style = self._styled(base, mark.style) + self.get_component_rich_style("map--cursor", partial=True)
-                told.append((f"[{mark.text[1:-1]}]", style))
+            mark = self._paint(item, self._wide - len(between))
+            if n == self.cursor:
+                style = base + mark.style + self.get_component_rich_style("map--cursor", partial=True)
+                told.append(Segment(f"[{mark.text[1:-1]}]", style))
             else:
-                told.append((mark.text, self._styled(base, mark.style)))
-            if self._between:
-                told.append((" ", base))
-        missing = self._slots - len(tile.items)
-        if missing:
-            told.append((" " * (missing * self._wide), base))
-        return told
-
-    def _styled(self, base: Style, style: Style) -> Style:
-        """The sum of two styles, made once a drawing: cells have few colours between them."""
-        known = self._sums.get(style)
-        if known is None:
-            known = self._sums[style] = base + style
-        return known
-
-
-def _joined(parts: Sequence[tuple[str, Style]]) -> list[Segment]:
-    """Segments of what stands beside one another: one for each run of a style. All that is done to a line later costs
-    by the segment."""
-    segments: list[Segment] = []
-    run: list[str] = []
-    last: Style | None = None
-    for text, style in parts:
-        if style is not last:
-            if last is not None:
-                segments.append(Segment("".join(run), last))
-            run, last = [], style
-        run.append(text)
-    if last is not None:
-        segments.append(Segment("".join(run), last))
-    return segments
+                told.append(Segment(mark.text, base + mark.style))
+            told.append(Segment(between, base))
+        return [*told, Segment(" " * ((self._slots - len(tile.items)) * self._wide + _GAP), base)]

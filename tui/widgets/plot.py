@@ -1,4 +1,4 @@
-"""Measures over time, in braille on one time axis; without colours each line has a mark of its own."""
+"""Plots in braille: measures over time, and rooflines. Without colours each line has a mark of its own."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import Static
 from textual_plotext import PlotextPlot
 
 from ...advisor.core.timestamps import minute
 from ...rules.base.sanitize import clean
-from ..cell_text import line
+from ..cell_text import line, lines, nice
 from ..themes import LINE_COLOURS, MONOCHROME
 
 if TYPE_CHECKING:
+    from ...advisor.views.roofline import Roofline
     from ...advisor.views.workload_timeline import Level, MeasureLine
 
 MARKS = ("dot", "x", "+", "o")
@@ -30,23 +30,26 @@ _TICKS = 4
 _UP = 3
 _LABEL = 5  # cells of the labels at the left, so that plots below one another share their time axis
 _ENDS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+PLACE = "◆"
 
 
-class Drawing(PlotextPlot):
-    """A plot whose lines keep apart in both themes: by colour, or by a mark of their own. Posts `Drawn`."""
+class Drawing(Vertical):
+    """A plot below its legend, whose lines keep apart in both themes: by colour, or by a mark of their own."""
 
-    class Drawn(Message):
-        """It was drawn anew. `legend`: its lines with their marks."""
+    DEFAULT_CSS = """
+    Drawing { height: auto; }
+    Drawing > Static { height: auto; }
+    """
 
-        def __init__(self, legend: Content) -> None:
-            super().__init__()
-            self.legend = legend
+    def compose(self) -> ComposeResult:
+        yield Static()
+        yield PlotextPlot()
 
     def on_mount(self) -> None:
         self.watch(self.app, "theme", self.draw, init=False)
 
     def draw(self) -> None:
-        """Draw what was put, and post `Drawn`."""
+        """Draw what was put, with its legend."""
         raise NotImplementedError
 
     @property
@@ -67,45 +70,17 @@ class Drawing(PlotextPlot):
         return Content.assemble(Content.styled("⠶ ", f"rgb({red},{green},{blue})"), line(name))
 
 
-class Legended(Vertical):
-    """A plot below its legend."""
-
-    DEFAULT_CSS = """
-    Legended { height: auto; }
-    Legended > Static { height: auto; }
-    """
-
-    def __init__(self, plot: Drawing) -> None:
-        super().__init__()
-        self._plot = plot
-
-    def compose(self) -> ComposeResult:
-        yield Static()
-        yield self._plot
-
-    def on_drawing_drawn(self, event: Drawing.Drawn) -> None:
-        event.stop()
-        self.query_one(Static).update(event.legend)
-
-
 class TimePlot(Drawing):
     """`set_data` gives it lines of one unit and what they are held against. `top`: the axis' upper end, None: what the
     values need.
     """
 
-    DEFAULT_CSS = "TimePlot { height: 9; }"
+    DEFAULT_CSS = "TimePlot > PlotextPlot { height: 9; }"
 
     def __init__(self, top: float | None = None, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._top = top
         self._drawn: tuple[Sequence[float], Sequence[MeasureLine], Sequence[Level]] = ((), (), ())
-
-    def _legend(self) -> Content:
-        """The lines' names and unit, then the levels with their values."""
-        _, lines, levels = self._drawn
-        parts = [self.sign(n, f"{one.name}, {one.unit}") for n, one in enumerate(lines)]
-        parts += [Content.styled(clean(f"{_LEVEL} {one.name}: {one.value:.4g}"), "$foreground-muted") for one in levels]
-        return Content("   ").join(parts)
 
     def set_data(self, ends: Sequence[float], lines: Sequence[MeasureLine], levels: Sequence[Level] = ()) -> None:
         """`ends`: Unix seconds. Gaps stay gaps. Of `levels` those of these lines are drawn."""
@@ -115,14 +90,15 @@ class TimePlot(Drawing):
         self.draw()
 
     def draw(self) -> None:
-        ends, lines, levels = self._drawn
-        plot = self.plt
+        ends, measures, levels = self._drawn
+        drawing = self.query_one(PlotextPlot)
+        plot = drawing.plt
         plot.clear_figure()
         for level in levels if ends else ():
             plot.plot(
                 [ends[0], ends[-1]], [level.value, level.value], marker=_LEVEL, color="default" if self.mono else _MUTED
             )
-        for n, one in enumerate(lines):
+        for n, one in enumerate(measures):
             known = [(x, y) for x, y in zip(ends, one.values, strict=True)]
             marker, colour = self.look(n)
             for told, run in groupby(known, key=lambda point: point[1] is not None):
@@ -133,21 +109,68 @@ class TimePlot(Drawing):
             first, last = ends[0], ends[-1]
             ticks = [first + (last - first) * n / (_TICKS - 1) for n in range(_TICKS)]
             plot.xticks(ticks, [minute(x)[5:16] for x in ticks])
-        values = [y for one in lines for y in one.values if y is not None]
-        top = self._top or _end(max([*values, *(level.value for level in levels)], default=1.0))
+        values = [y for one in measures for y in one.values if y is not None]
+        top = self._top or nice(max([*values, *(level.value for level in levels)], default=1.0), _ENDS)
         plot.ylim(0, top)
-        plot.yticks([top * n / (_UP - 1) for n in range(_UP)], [_tick(top * n / (_UP - 1)) for n in range(_UP)])
-        self.refresh()
-        self.post_message(self.Drawn(self._legend()))
+        up = [top * n / (_UP - 1) for n in range(_UP)]
+        plot.yticks(up, [f"{y:.3g}".rjust(_LABEL) for y in up])
+        drawing.refresh()
+        # The lines' names and unit, then the levels with their values.
+        parts = [self.sign(n, f"{one.name}, {one.unit}") for n, one in enumerate(measures)]
+        parts += [Content.styled(clean(f"{_LEVEL} {one.name}: {one.value:.4g}"), "$foreground-muted") for one in levels]
+        self.query_one(Static).update(Content("   ").join(parts))
 
 
-def _end(value: float) -> float:
-    """The round number from which an axis holds a value."""
-    if value <= 0:
-        return 1.0
-    unit = 10.0 ** math.floor(math.log10(value))
-    return next((unit * step for step in _ENDS if value <= unit * step), 10 * unit)
+class RooflinePlot(Drawing):
+    """A workload's place under the roofs of its GPU and of others, on logarithmic axes: the sustained roofs, else the
+    printed ones. `set_data` gives it a roofline whose own GPU has roofs."""
 
+    DEFAULT_CSS = "RooflinePlot > PlotextPlot { height: 16; }"
 
-def _tick(value: float) -> str:
-    return f"{value:.3g}".rjust(_LABEL)
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._drawn: Roofline | None = None
+
+    def set_data(self, drawn: Roofline) -> None:
+        self._drawn = drawn
+        self.draw()
+
+    def draw(self) -> None:
+        from ...advisor.views.roofline import amount  # noqa: PLC0415 - it need not be there at the start
+
+        drawn, drawing = self._drawn, self.query_one(PlotextPlot)
+        plot = drawing.plt
+        plot.clear_figure()
+        if drawn is None or drawn.source is None:
+            return
+        roofs, place = drawn.roofs, drawn.place
+        # Logarithmic axes that hold the place and the ridges of the printed roofs.
+        ridges = [roof.peak_flop_per_second / roof.peak_bytes_per_second for roof in roofs]
+        peaks = [roof.peak_flop_per_second for roof in roofs]
+        own = [place.intensity_flop_per_byte] if place is not None else []
+        reached = [place.flop_per_second, *(roof.peak_at(own[0]) for roof in roofs)] if place is not None else []
+        x0, x1 = min([*own, min(ridges) / 10]) / 2, max([*own, max(ridges) * 2]) * 2
+        y0, y1 = min([*reached, min(peaks) / 10]) / 2, max(peaks) * 1.8
+        for n, roof in reversed(list(enumerate(roofs))):  # its own comes last and stands above the others
+            flops = roof.sustained_flop_per_second or roof.peak_flop_per_second
+            moved = roof.sustained_bytes_per_second or roof.peak_bytes_per_second
+            start = max(x0, y0 / moved)
+            corners = ((start, min(flops, start * moved)), (flops / moved, flops), (x1, flops))
+            marker, colour = self.look(n)
+            xs, ys = zip(*((math.log10(x), math.log10(y)) for x, y in corners), strict=True)
+            plot.plot(xs, ys, marker=marker, color=colour)
+        if place is not None:
+            x, y = math.log10(place.intensity_flop_per_byte), math.log10(place.flop_per_second)
+            plot.scatter([x], [y], marker=PLACE, color="default")
+        x0, x1, y0, y1 = map(math.log10, (x0, x1, y0, y1))
+        across, up = (range(math.ceil(low), math.floor(high) + 1) for low, high in ((x0, x1), (y0, y1)))
+        plot.xlim(x0, x1)
+        plot.ylim(y0, y1)
+        plot.xticks(list(across), [f"{10.0**power:g}" for power in across])
+        plot.yticks(list(up), [amount(10.0**power, "FLOP/s") for power in up])
+        plot.xlabel("FLOP per byte of device memory")
+        drawing.refresh()
+        signs = [self.sign(n, roof.words()) for n, roof in enumerate(roofs)]
+        self.query_one(Static).update(
+            lines(*signs, *([Content(f"{PLACE} this workload")] if place is not None else []))
+        )

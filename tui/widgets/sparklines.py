@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from textual.content import Content
 from textual.geometry import Size
@@ -12,18 +12,11 @@ from textual.widget import Widget
 from ...advisor.core.formatting import figure
 from ..cell_text import fit, lines, spark
 
+if TYPE_CHECKING:
+    from ...advisor.views.device_series import DeviceGauge
+
 _NAME, _VALUE = 16, 18
 _ROOMY = 45  # lines of a terminal from which on a course takes two
-
-
-@dataclass(frozen=True, slots=True)
-class SparklineSeries:
-    """`values`: None where one is missing; `top`: the upper end of the bars, None: the largest value."""
-
-    name: str
-    unit: str
-    values: tuple[float | None, ...]
-    top: float | None
 
 
 class Sparklines(Widget):
@@ -34,9 +27,9 @@ class Sparklines(Widget):
     def __init__(self, *, empty: str, id: str | None = None) -> None:
         super().__init__(id=id)
         self._empty = empty
-        self._courses: tuple[SparklineSeries, ...] = ()
+        self._courses: tuple[DeviceGauge, ...] = ()
 
-    def set_data(self, courses: Sequence[SparklineSeries]) -> None:
+    def set_data(self, courses: Sequence[DeviceGauge]) -> None:
         told = tuple(courses)
         if told != self._courses:
             lengths, self._courses = (len(self._courses), len(told)), told
@@ -67,9 +60,9 @@ def top_of(values: Sequence[float | None], top: float | None) -> float:
     return top or max((value for value in values if value is not None), default=0.0) or 1.0
 
 
-def last_words(course: SparklineSeries) -> str:
+def last_words(course: DeviceGauge) -> str:
     """``85 % of 100``, ``280 W of 700``; without an upper end the value alone."""
-    value = course.values[-1] if course.values else None
+    value = course.last
     if value is None:
         return "not measured"
     of = f" of {short(course.top)}" if course.top is not None and course.unit != "%" else ""

@@ -22,7 +22,6 @@ from .exportable import Sheet
 from .movement import movement
 
 MARK = "● "
-_PART = 500  # items looked at between two keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,39 +59,31 @@ class ItemTable(ScrollView, can_focus=True):
 
     cursor: reactive[int] = reactive(0)
 
-    class _Said(Message):
-        """`table`: the one that says it."""
-
-        def __init__(self, table: ItemTable) -> None:
-            super().__init__()
-            self.table = table
-
-        @property
-        def control(self) -> ItemTable:
-            return self.table
-
-    class Moved(_Said):
-        def __init__(self, table: ItemTable, item: Any) -> None:  # noqa: ANN401 - of whatever the table holds
-            super().__init__(table)
-            self.item = item
+    @dataclass
+    class Moved(Message):
+        table: ItemTable
+        item: Any
 
         def can_replace(self, message: Message) -> bool:
             return isinstance(message, ItemTable.Moved) and message.table is self.table
 
-    class Opened(_Said):
-        def __init__(self, table: ItemTable, item: Any) -> None:  # noqa: ANN401
-            super().__init__(table)
-            self.item = item
+    @dataclass
+    class Opened(Message):
+        table: ItemTable
+        item: Any
 
-    class Arranged(_Said):
+    @dataclass
+    class Arranged(Message):
         """Somebody chose its columns or its order. `first`: the table has come up and nobody has chosen yet."""
 
-        def __init__(self, table: ItemTable, first: bool = False) -> None:
-            super().__init__(table)
-            self.first = first
+        table: ItemTable
+        first: bool = False
 
-    class ColumnsWanted(_Said):
+    @dataclass
+    class ColumnsWanted(Message):
         """Somebody wants to choose the columns."""
+
+        table: ItemTable
 
     def __init__(
         self,
@@ -113,11 +104,11 @@ class ItemTable(ScrollView, can_focus=True):
         self._columns, self._empty, self._search, self._identity = tuple(columns), empty, search, identity
         self._sorted_by, self._turned, self._shift = sorted_by, False, 0
         self._chosen = list(range(len(self._columns)))
-        self._layout: Layout | None = None
+        self._layout = Layout((), 0)
         self._needs: Sequence[int] | None = None  # by column, of the items there are
         self._width, self._base = 0, Style()
         self._items: list[Any] = []
-        self._haystack: list[str] = []  # of as many items as it has been made for
+        self._haystack: list[str] = []  # of the items, once somebody searches
         self._shown: list[Any] = []
         self._needle = ""
         self._marks = marks
@@ -153,7 +144,7 @@ class ItemTable(ScrollView, can_focus=True):
     @property
     def arrangement(self) -> Arrangement:
         """The columns shown and the order, to be restored at another time."""
-        by = None if self._sorted_by is None else self._columns[self._sorted_by].title
+        by = self.order[0] if self.order is not None else None
         return Arrangement(tuple(self._columns[n].title for n in self._chosen), by, self._turned)
 
     @property
@@ -186,18 +177,6 @@ class ItemTable(ScrollView, can_focus=True):
         self._items, self._empty = list(items), empty or self._empty
         self._haystack, self._needs = [], None
         self._arrange()
-        self.call_after_refresh(self._prepare)
-
-    def _prepare(self) -> None:
-        """Make what a search looks through a part at a time, between two keys."""
-        if self._search is not None and len(self._haystack) < len(self._items) and self.is_attached:
-            self._look_at(_PART)
-            self.call_after_refresh(self._prepare)
-
-    def _look_at(self, most: int) -> None:
-        assert self._search is not None
-        done = len(self._haystack)
-        self._haystack += [self._search(item).casefold() for item in self._items[done : done + most]]
 
     def filter(self, needle: str) -> None:
         """Only items that hold every word of `needle`."""
@@ -218,7 +197,7 @@ class ItemTable(ScrollView, can_focus=True):
         words = self._needle.casefold().split()
         found = self._items
         if words and self._search is not None:
-            self._look_at(len(self._items))
+            self._haystack = self._haystack or [self._search(item).casefold() for item in self._items]
             pairs = zip(self._items, self._haystack, strict=True)
             found = [item for item, hay in pairs if all(word in hay for word in words)]
         if self._sorted_by is not None:
@@ -255,7 +234,7 @@ class ItemTable(ScrollView, can_focus=True):
 
     def action_mark(self) -> None:
         """Mark the item, or take its mark away."""
-        if self.item is None or not self._marks:
+        if self.item is None:
             return
         name = self._identity(self.item)
         without = [one for one in self._marked if one != name]
@@ -287,10 +266,9 @@ class ItemTable(ScrollView, can_focus=True):
 
     def _go(self, to: int) -> None:
         to = min(max(to, 0), max(len(self._shown) - 1, 0))
-        if to == self.cursor:
-            return
-        self.cursor = to
-        self._tell()
+        if to != self.cursor:
+            self.cursor = to
+            self._tell()
 
     def _tell(self) -> None:
         if self.item is not None:
@@ -345,8 +323,6 @@ class ItemTable(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         layout, width, base = self._layout, self._width, self._base
-        if layout is None:  # drawn by nobody yet
-            return Strip.blank(self.size.width)
         if y == 0:
             style = self.get_component_rich_style("table--head")
             return Strip([Segment(fit(self._head(layout), width), base + style)], width)

@@ -30,12 +30,11 @@ class TopBar(Widget):
 
     DEFAULT_CSS = "TopBar { height: 2; dock: top; background: $panel; }"
 
+    @dataclass
     class Chosen(Message):
         """Somebody clicked the name of a page."""
 
-        def __init__(self, page: str) -> None:
-            super().__init__()
-            self.page = page
+        page: str
 
     def __init__(self, header: Header, here: str) -> None:
         super().__init__()

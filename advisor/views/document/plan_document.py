@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from ...core import formatting as words
 from ...core.advice_types import Advice, Recommendation
 from ...core.formatting import counted
 from ...core.timestamps import day, minute
-from ...plan.result import NotInPlan, Plan, PlanStep, PoolPlan, RentedNode, ReturnedNode
 from ..titles import Titles, gain_text
 from .model import AsideBlock, Bullets, Document, Section, Table, Tile, section
 from .page_options import Again
+
+if TYPE_CHECKING:  # it needs numpy, which the terminal has not at its start
+    from ...plan.result import NotInPlan, Plan, PlanStep, PoolPlan, RentedNode, ReturnedNode
 
 _BESIDE = 5  # recommendations that go with any plan, on a short page
 _NAMES = 6  # nodes named in a cell; the rest is counted

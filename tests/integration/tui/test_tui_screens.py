@@ -19,7 +19,7 @@ from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.tests.support import golden_files
 from skuwise.tests.support.fake_prometheus import DcgmServer, FakePrometheus, Reply, Request, error
 from skuwise.tests.support.tui_session import KEY, Session, drive
-from skuwise.tui.data.loaders import SourceLoader
+from skuwise.tui.data.loaders import Loader
 from textual.containers import ScrollableContainer
 from textual.screen import Screen
 from textual.widget import Widget
@@ -138,9 +138,9 @@ def test_every_screen_is_as_it_was_and_nothing_overlaps_or_is_cut() -> None:
 NOW = 1_790_000_000.0 // 86400 * 86400
 
 
-def loader(fake: FakePrometheus, folder: Path) -> SourceLoader:
+def loader(fake: FakePrometheus, folder: Path) -> Loader:
     environ = {"XDG_CACHE_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
-    return SourceLoader(PrometheusServer(fake.url, ('cluster="eu"',), environ), clock=lambda: NOW)
+    return Loader(PrometheusServer(fake.url, ('cluster="eu"',), environ), clock=lambda: NOW)
 
 
 def test_a_server_is_shown_and_what_was_read_stays_with_its_age_when_it_goes(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from skuwise.tests.support.partly_observed import dark, loaded
 from skuwise.tests.support.tui_session import KEY, Session, drive
 from skuwise.tui.color_scale import UNOBSERVED
 from skuwise.tui.commands import has_colours
-from skuwise.tui.data.loaders import SourceLoader
+from skuwise.tui.data.loaders import Loader
 from skuwise.tui.screens.workload import WorkloadPage
 from skuwise.tui.widgets.columns import GAP, MARK_ROOM, Column, lay_out
 from textual.widgets import Input
@@ -107,7 +107,7 @@ def test_an_empty_database_and_one_that_is_not_there_are_told(tmp_path: Path) ->
         await s.until(lambda: "No samples" not in (s.app.state.error or "No samples"))
         await s.shows("No data")
 
-    drive(steps, SourceLoader(Databases((empty,)), clock=lambda: NOW), size=(200, 24))
+    drive(steps, Loader(Databases((empty,)), clock=lambda: NOW), size=(200, 24))
 
 
 def test_a_window_of_ones_own_is_asked_for_read_and_named() -> None:

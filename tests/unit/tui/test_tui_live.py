@@ -25,7 +25,7 @@ from skuwise.rules.base.sanitize import clean
 from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, HandLoader, fleet
 from skuwise.tests.support.tui_session import KEY, Session, drive
 from skuwise.tui.data.kept_look import SUFFIX, KeptLooks, basis_of
-from skuwise.tui.data.loaders import SourceLoader
+from skuwise.tui.data.loaders import Loader
 from skuwise.tui.state import FINDINGS_WINDOW, WINDOWS, Loaded, Look
 
 T0 = 1_790_002_800.0  # a full hour
@@ -133,7 +133,7 @@ def test_a_short_window_is_told_by_the_minute_and_a_long_one_as_it_is(tmp_path: 
 def test_a_reading_takes_the_file_as_it_is_with_one_sample_grown_and_replaced(tmp_path: Path) -> None:
     path = tmp_path / "n1.db"
     writer, node = begun(path, count=1)
-    loader = SourceLoader(Databases((path,)), clock=lambda: END)
+    loader = Loader(Databases((path,)), clock=lambda: END)
     one = loader.load(FINDINGS_WINDOW, None, lambda _: None)
     assert one.frame.gpu["observed_seconds"].tolist() == [1.0, 1.0]
     assert in_frame(one.frame, "n1").of("gpu")[0].gauge("power").values == (300.0,)
@@ -178,7 +178,7 @@ def test_the_screen_moves_with_the_agent_and_keeps_what_it_had_when_the_file_goe
         await s.press("escape")
         await s.shows("Fleet: SM active")
 
-    loader = SourceLoader(Databases((path,)), clock=lambda: clock[0])
+    loader = Loader(Databases((path,)), clock=lambda: clock[0])
     drive(steps, loader, size=(160, 50), clock=lambda: clock[0])
 
 
@@ -226,8 +226,8 @@ def test_the_next_run_over_a_database_begins_with_what_this_one_read(tmp_path: P
     database, looks = tmp_path / "fleet.db", tmp_path / "looks"
     simulate("founding", database, days=2, seed=3, until=UNTIL)
 
-    def loader(prices: Path | None = None) -> SourceLoader:
-        return SourceLoader(
+    def loader(prices: Path | None = None) -> Loader:
+        return Loader(
             Databases((database,)), looks=looks, prices=prices, clock=lambda: UNTIL + 60
         )  # fmt: skip
 

@@ -23,14 +23,13 @@ from skuwise.rules.base.errors import StoreError, UsageError
 from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, HandLoader, fleet
 from skuwise.tests.support.frame_builder import DECODE, GIB, HOUR, START, TRAINING, FrameBuilder
 from skuwise.tui.app_base import markdown, path_of, render_export, tabbed
-from skuwise.tui.cell_text import CUT, cost_cell, fit, fit_middle, line
+from skuwise.tui.cell_text import CUT, cost_cell, fit, fit_middle, line, nice
 from skuwise.tui.content.fleet_measures import (
     MEASURES,
     NO_OWNER,
     NO_WORKLOAD,
     Spot,
     fleet_map,
-    nice,
     spots,
     value_words,
 )
