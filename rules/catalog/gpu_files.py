@@ -9,19 +9,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from types import MappingProxyType
+from typing import Annotated, Any, Literal, get_args
+
+from msgspec import Meta
 
 from ..base.sanitize import quoted
-from ..base.typed_fields import Fields
-from ..base.yaml_loader import layers, read_table, yaml_files
-from .types import MEMORY_SLICES, Achieved, FigureSource, GpuSku, MigProfile
+from ..base.typed import Day, Name, Positive, Text, place, wrong
+from ..base.yaml_loader import read, read_folders
+from .types import Achieved, FigureSource, GpuSku, MigProfile
 
-PRECISIONS = ("fp64", "fp32", "fp16", "bf16", "fp8", "int8", "fp4")
-GRADES = ("A", "B", "C")
-BASES = ("published", "back-solved", "observed")
-MEMORY_TYPES = ("HBM2", "HBM2e", "HBM3", "HBM3e", "GDDR6", "GDDR7", "HBM", "SRAM")
+Precision = Literal["fp64", "fp32", "fp16", "bf16", "fp8", "int8", "fp4"]
+PRECISIONS: tuple[str, ...] = get_args(Precision)
+Grade = Literal["A", "B", "C"]
+MemoryType = Literal["HBM2", "HBM2e", "HBM3", "HBM3e", "GDDR6", "GDDR7", "HBM", "SRAM"]
+Check = Literal["tensor", "clock", "fp32", "precisions", "int8", "fp4", "memory", "nvlink", "xgmi", "power"]
+Megahertz = Annotated[float, Meta(gt=100, le=5000)]
+Watts = Annotated[float, Meta(gt=0, le=3000)]
+Links = Annotated[int, Meta(ge=1, le=64)]
+Rates = Annotated[Mapping[Precision, Positive], Meta(min_length=1)]
 _NOT_WORD = re.compile(r"[^a-z0-9]+")
 _GIB = 1024**3
 
@@ -60,161 +68,190 @@ class GpuLibrary:
         return self.gpus[key] if key is not None else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    reference_mhz: Megahertz
+    flop_per_clock_per_sm: Positive
+    basis: Literal["published", "back-solved", "observed"]
+    active_at_peak: Annotated[float, Meta(gt=0, le=1)] = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    gb: Annotated[float, Meta(gt=0, le=4096)]
+    type: MemoryType
+    gb_per_second: Positive
+    mib: Positive | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    gb_per_second_one_way: Positive
+    links: Links
+    generation: Annotated[int, Meta(ge=1, le=9)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Pcie:
+    generation: Annotated[int, Meta(ge=3, le=6)]
+    lanes: Annotated[int, Meta(ge=1, le=16)]
+
+    @property
+    def bytes_per_second(self) -> float:
+        """One way, before protocol overhead: lanes x rate x line code."""
+        # GT/s per lane; 128b/130b up to 5, FLIT mode with 242 of 256 bytes from 6 (PCI-SIG)
+        rates = {3: 8.0 * 128 / 130, 4: 16.0 * 128 / 130, 5: 32.0 * 128 / 130, 6: 64.0 * 242 / 256}
+        return rates[self.generation] * self.lanes * 1e9 / 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gpu:
+    """An entry as files have it; rules/gpus/nvidia.yaml explains the keys. What `GpuSku` has as well is taken as is."""
+
+    aliases: tuple[Text, ...] = ()
+    asked_as: tuple[Text, ...] = ()
+    architecture: Text
+    compute_capability: Text
+    sm_count: Annotated[int, Meta(ge=1, le=2000)]
+    boost_mhz: Megahertz
+    tensor: _Tensor
+    dense_tflops: Rates
+    memory: _Memory
+    nvlink: _Link | None = None
+    xgmi: _Link | None = None
+    pcie: _Pcie
+    tdp_watts: Watts
+    min_limit_watts: Watts | None = None
+    mig_slices_max: Annotated[int, Meta(ge=0, le=8)]
+    mig_profiles: tuple[MigProfile, ...] = ()
+    form_factor: Text
+    achieved: Achieved = field(default_factory=Achieved)
+    unchecked: Mapping[Check, Text] = field(default_factory=dict)
+    note: Text | None = None
+    source: Text
+    as_of: Day
+    grade: Grade
+
+
+@dataclass(frozen=True, slots=True)
+class _InformationMemory:
+    type: MemoryType
+    gb: Positive | None = None
+    gb_per_second: Positive | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Information:
+    vendor: Text
+    source: Text
+    as_of: Day
+    grade: Grade
+    dense_tflops: Rates | None = None
+    memory: _InformationMemory | None = None
+    note: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    vendor: Text | None = None
+    gpus: Mapping[Name, _Gpu] = field(default_factory=dict)
+    information: Mapping[Name, _Information] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.gpus and self.vendor is None:
+            raise ValueError("'vendor' is missing", "Add it above 'gpus'.")
+
+
 def load_gpus(rules_dir: Path | None = None) -> GpuLibrary:
-    """The GPUs alone: the cheap way for the agent. Every entry has passed the checks of `checks.py`."""
+    """The GPUs alone: the cheap way for the agent. Every entry has passed `check_gpu`."""
     gpus: dict[str, GpuSku] = {}
     facts: dict[str, GpuFacts] = {}
-    entries: dict[str, Fields] = {}
     accelerators: dict[str, Accelerator] = {}
     asked_as: dict[str, tuple[str, ...]] = {}
-    for layer in layers(rules_dir):
-        here: set[str] = set()
-        for file in yaml_files(layer.joinpath("gpus")):
-            top = Fields(str(file), read_table(file), file.name)
-            vendor = top.text_or_none("vendor")
-            table = top.table_or_none("gpus")
-            for name, entry in table.entries(lambda name: f"gpu {quoted(name)}") if table else ():
-                if name in here:
-                    raise entry.fault(None, "another file of this folder has this entry already", "Keep one.")
-                here.add(name)
-                if vendor is None:
-                    raise top.fault("gpus", "'vendor' is missing", "Add it above 'gpus'.")
-                gpus[name], facts[name], asked_as[name] = _gpu(name, vendor, entry)
-                entries[name] = entry
-            table = top.table_or_none("information")
-            for name, entry in table.entries(lambda name: f"accelerator {quoted(name)}") if table else ():
-                accelerators[name] = _accelerator(name, entry)
-            top.done()
-    for name, one in facts.items():
-        for sentence in check_gpu(gpus[name], one):
-            raise entries[name].fault(None, sentence, "Correct the figure, or give the reason under 'unchecked'.")
-    index = _index(((name, (name, *gpu.aliases)) for name, gpu in gpus.items()), entries)
-    asked = _index(asked_as.items(), entries)
-    return GpuLibrary(
-        MappingProxyType(gpus),
-        MappingProxyType(index),
-        MappingProxyType({key: name for key, name in asked.items() if key not in index}),
-        MappingProxyType(facts),
-        tuple(accelerators.values()),
-    )
+    files: dict[str, object] = {}
+
+    def read_one(file: Traversable | Path, here: set[str]) -> None:
+        top = read(file, _File)
+        for name, entry in top.gpus.items():
+            if name in here:
+                raise wrong(
+                    file, place("gpus", name), "another file of this folder has this entry already", "Keep one."
+                )
+            here.add(name)
+            gpus[name], facts[name] = _gpu(name, top.vendor or "", entry)
+            asked_as[name], files[name] = entry.asked_as, file
+            for sentence in check_gpu(gpus[name], facts[name]):
+                remedy = "Correct the figure, or give the reason under 'unchecked'."
+                raise wrong(file, place("gpus", name), sentence, remedy)
+        accelerators.update({name: _accelerator(name, entry) for name, entry in top.information.items()})
+
+    read_folders(rules_dir, "gpus", read_one)
+    index = _index(((name, (name, *gpu.aliases)) for name, gpu in gpus.items()), files)
+    asked = _index(asked_as.items(), files)
+    asked = {key: name for key, name in asked.items() if key not in index}
+    return GpuLibrary(gpus, index, asked, facts, tuple(accelerators.values()))
 
 
-def _index(names: Iterable[tuple[str, tuple[str, ...]]], entries: Mapping[str, Fields]) -> dict[str, str]:
+def _index(names: Iterable[tuple[str, tuple[str, ...]]], files: Mapping[str, object]) -> dict[str, str]:
     index: dict[str, str] = {}
     for name, spoken in names:
         for alias in spoken:
             key = normalise(alias)
             if index.setdefault(key, name) != name:
                 sentence = f"{quoted(alias)} already names gpu {quoted(index[key])} (exactly one may)"
-                raise entries[name].fault("aliases", sentence, "Remove one of them.")
+                raise wrong(files[name], place("gpus", name, "aliases"), sentence, "Remove one of them.")
     return index
 
 
-def _gpu(name: str, vendor: str, entry: Fields) -> tuple[GpuSku, GpuFacts, tuple[str, ...]]:
-    tensor = entry.subtable("tensor")
-    memory = entry.subtable("memory")
-    nvlink = entry.table_or_none("nvlink")
-    xgmi = entry.table_or_none("xgmi")
-    pcie = entry.subtable("pcie")
-    achieved = entry.table_or_none("achieved")
-    memory_gb = memory.number("gb", above=0, maximum=4096)
-    memory_mib = memory.number_or_none("mib", above=0)
-    boost_mhz = entry.number("boost_mhz", above=100, maximum=5000)
+def _gpu(name: str, vendor: str, entry: _Gpu) -> tuple[GpuSku, GpuFacts]:
+    own = {one.name for one in fields(GpuSku)} - {"source"}
+    same: dict[str, Any] = {one.name: getattr(entry, one.name) for one in fields(entry) if one.name in own}
+    memory, nvlink, xgmi = entry.memory, entry.nvlink, entry.xgmi
     sku = GpuSku(
+        **same,
         name=name,
         vendor=vendor,
-        architecture=entry.text("architecture"),
-        compute_capability=entry.text("compute_capability"),
-        sm_count=entry.whole("sm_count", minimum=1, maximum=2000),
-        boost_hertz=boost_mhz * 1e6,
-        tensor_reference_hertz=tensor.number("reference_mhz", above=100, maximum=5000) * 1e6,
-        dense_flops=_flops(entry.subtable("dense_tflops")),
-        mem_bytes=int(memory_mib * 1024**2) if memory_mib is not None else int(memory_gb * _GIB),
-        mem_bandwidth_bytes_per_second=memory.number("gb_per_second", above=0) * 1e9,
-        nvlink_bytes_per_second=nvlink.number("gb_per_second_one_way", above=0) * 1e9 if nvlink else None,
-        nvlink_links=nvlink.whole("links", minimum=1, maximum=64) if nvlink else None,
-        pcie_bytes_per_second=_pcie(pcie),
-        tdp_watts=entry.number("tdp_watts", above=0, maximum=3000),
-        mig_slices_max=entry.whole("mig_slices_max", maximum=8),
-        form_factor=entry.text("form_factor"),
-        achieved=Achieved(
-            *(
-                achieved.number_or_none(key, above=0, maximum=1)
-                for key in ("bf16_gemm", "fp8_gemm", "fp4_gemm", "mem", "link_allreduce", "fp32_gemm")
-            )
-        )
-        if achieved
-        else Achieved(),
-        aliases=entry.texts("aliases"),
-        source=_source(entry),
-        mig_profiles=tuple(_mig_profile(one) for one in entry.tables("mig_profiles")),
-        min_limit_watts=entry.number_or_none("min_limit_watts", above=0, maximum=3000),
-        xgmi_bytes_per_second=xgmi.number("gb_per_second_one_way", above=0) * 1e9 if xgmi else None,
-        xgmi_links=xgmi.whole("links", minimum=1, maximum=64) if xgmi else None,
-        tensor_active_at_peak=tensor.number_or_none("active_at_peak", above=0, maximum=1) or 1.0,
+        boost_hertz=entry.boost_mhz * 1e6,
+        tensor_reference_hertz=entry.tensor.reference_mhz * 1e6,
+        dense_flops=_flops(entry.dense_tflops),
+        mem_bytes=int(memory.mib * 1024**2) if memory.mib is not None else int(memory.gb * _GIB),
+        mem_bandwidth_bytes_per_second=memory.gb_per_second * 1e9,
+        nvlink_bytes_per_second=nvlink.gb_per_second_one_way * 1e9 if nvlink else None,
+        nvlink_links=nvlink.links if nvlink else None,
+        pcie_bytes_per_second=entry.pcie.bytes_per_second,
+        source=FigureSource(with_note(entry.source, entry.note), entry.as_of, entry.grade),
+        xgmi_bytes_per_second=xgmi.gb_per_second_one_way * 1e9 if xgmi else None,
+        xgmi_links=xgmi.links if xgmi else None,
+        tensor_active_at_peak=entry.tensor.active_at_peak,
     )
-    unchecked = entry.table_or_none("unchecked")
     facts = GpuFacts(
-        memory_type=memory.text("type", MEMORY_TYPES),
-        memory_gb=memory_gb,
-        flop_per_clock_per_sm=tensor.number("flop_per_clock_per_sm", above=0),
-        tensor_basis=tensor.text("basis", BASES),
-        nvlink_generation=nvlink.whole("generation", minimum=1, maximum=9) if nvlink else None,
-        unchecked={check: reason for check in CHECKS if unchecked and (reason := unchecked.text_or_none(check))},
-    )
-    asked_as = entry.texts("asked_as")
-    return sku, facts, asked_as
+        memory.type, memory.gb, entry.tensor.flop_per_clock_per_sm, entry.tensor.basis,
+        nvlink.generation if nvlink else None, dict(entry.unchecked.items()),
+    )  # fmt: skip
+    return sku, facts
 
 
-def _flops(table: Fields) -> Mapping[str, float]:
-    rates = {p: rate * 1e12 for p in PRECISIONS if (rate := table.number_or_none(p, above=0)) is not None}
-    if not rates:
-        raise table.fault(None, "no rate is given", f"Give one of {', '.join(PRECISIONS)}.")
-    return MappingProxyType(rates)
+def _flops(tflops: Mapping[Precision, float]) -> Mapping[str, float]:
+    return {one: tflops[one] * 1e12 for one in get_args(Precision) if one in tflops}
 
 
-def _mig_profile(entry: Fields) -> MigProfile:
-    return MigProfile(
-        entry.whole("compute_slices", minimum=1, maximum=7),
-        entry.whole("memory_slices", minimum=1, maximum=MEMORY_SLICES),
-        entry.whole("sm_count", minimum=1, maximum=2000),
-    )
+def with_note(source: str, note: str | None) -> str:
+    """Who says a figure, with what there is to say of it."""
+    return f"{source}. Note: {note}" if note else source
 
 
-def _pcie(pcie: Fields) -> float:
-    """Bytes per second one way, before protocol overhead: lanes x rate x line code."""
-    # GT/s per lane; 128b/130b up to 5, FLIT mode with 242 of 256 bytes from 6 (PCI-SIG)
-    rates = {3: 8.0 * 128 / 130, 4: 16.0 * 128 / 130, 5: 32.0 * 128 / 130, 6: 64.0 * 242 / 256}
-    generation = pcie.whole("generation", minimum=3, maximum=6)
-    return rates[generation] * pcie.whole("lanes", minimum=1, maximum=16) * 1e9 / 8
-
-
-def _source(entry: Fields) -> FigureSource:
-    note = entry.text_or_none("note")
-    text = entry.text("source")
-    return FigureSource(f"{text}. Note: {note}" if note else text, entry.date("as_of"), entry.text("grade", GRADES))
-
-
-def _accelerator(name: str, entry: Fields) -> Accelerator:
-    memory = entry.table_or_none("memory")
-    flops = entry.table_or_none("dense_tflops")
-    gb = memory.number_or_none("gb", above=0) if memory else None
-    bandwidth = memory.number_or_none("gb_per_second", above=0) if memory else None
-    if memory:
-        memory.text_or_none("type", MEMORY_TYPES)
-    note = entry.text_or_none("note")
+def _accelerator(name: str, entry: _Information) -> Accelerator:
+    gb, bandwidth = (entry.memory.gb, entry.memory.gb_per_second) if entry.memory else (None, None)
     return Accelerator(
         name,
-        entry.text("vendor"),
-        _flops(flops) if flops else {},
-        int(gb * _GIB) if gb is not None else None,
-        bandwidth * 1e9 if bandwidth is not None else None,
-        note,
-        FigureSource(entry.text("source"), entry.date("as_of"), entry.text("grade", GRADES)),
+        entry.vendor,
+        _flops(entry.dense_tflops or {}),
+        None if gb is None else int(gb * _GIB),
+        None if bandwidth is None else bandwidth * 1e9,
+        entry.note,
+        FigureSource(entry.source, entry.as_of, entry.grade),
     )
 
-
-CHECKS = ("tensor", "clock", "fp32", "precisions", "int8", "fp4", "memory", "nvlink", "xgmi", "power")
 
 # Dense FP16 tensor FLOP per clock and SM, by compute capability (NVIDIA's architecture whitepapers; CDNA3: per CU;
 # Pascal has none: FP16 on the vector pipes).

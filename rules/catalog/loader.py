@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..base.typed_fields import packaged_fields
-from .gpu_files import Accelerator, GpuLibrary, load_gpus, normalise
+from ..base.typed import Day, Text
+from ..base.yaml_loader import packaged_rules, read
+from .gpu_files import Accelerator, GpuLibrary, Watts, load_gpus, normalise
 from .node_files import ANY_REGION, load_nodes
 from .premiums import Prior, load_premiums
 from .providers import Provider, load_providers
@@ -91,8 +92,15 @@ class Catalog:
         return tuple(twin for twin in self.nodes.values() if _is_twin(node, twin))
 
 
+@dataclass(frozen=True, slots=True)
+class _BoardPower:
+    source: Text
+    as_of: Day
+    watts: Mapping[str, Watts]
+
+
 def load_catalog(rules_dir: Path | None = None) -> Catalog:
-    """The catalog that ships, with a site's own files over it. Raises RulesError with file, line and remedy."""
+    """The catalog that ships, with a site's own files over it. Raises RulesError with file, key and remedy."""
     library = load_gpus(rules_dir)
     return Catalog(
         library, load_nodes(rules_dir, library.gpus), load_premiums(rules_dir), load_providers(rules_dir), _boards()
@@ -101,14 +109,8 @@ def load_catalog(rules_dir: Path | None = None) -> Catalog:
 
 def _boards() -> Mapping[str, float]:
     """Board power in watts by normalised name (``board_power.yaml``)."""
-    top = packaged_fields(None, "board_power.yaml")
-    top.text("source")
-    top.date("as_of")
-    watts = top.subtable("watts")
-    found = {normalise(name): watts.number(name, minimum=1, maximum=3000) for name in watts.table}
-    watts.done()
-    top.done()
-    return found
+    boards = read(packaged_rules().joinpath("board_power.yaml"), _BoardPower)
+    return {normalise(name): watts for name, watts in boards.watts.items()}
 
 
 def _is_twin(a: NodeSku, b: NodeSku) -> bool:

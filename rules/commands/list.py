@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 
 from ..base.errors import EXIT_DONE
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     priors = load_kind_priors(options.rules)
     latency = load_latency_classes(options.rules)
     if options.format == "json":
-        document = {
+        write_json({
             "schema": "skuwise.rules/1",
             "waste": [_rule_json(rule) for rule in rules.values()],
             "custom": [_custom_json(rule, team) for rule, team in _every(custom)],
@@ -56,8 +56,7 @@ def run(options: argparse.Namespace) -> int:
             **{name: _thresholds_json(thresholds) for name, thresholds in groups.items()},
             "kind_priors": [_prior_json(one) for one in priors.every],
             "latency_classes": _latency_json(latency),
-        }
-        write_json(document)
+        })  # fmt: skip
         return EXIT_DONE
     for rule in rules.values():
         _print_rule(rule)
@@ -146,10 +145,12 @@ def _print_exception(one: RuleException) -> None:
     _wrapped(f"{one.reason} Source: {one.source}.", "      ")
 
 
+def _match(one: RuleException) -> dict[str, list[str]]:
+    return {part.name: sorted(getattr(one.match, part.name)) for part in fields(one.match)}
+
+
 def _fitting(one: RuleException) -> str:
-    match = one.match
-    parts = [*match.owners.parts, ("name", match.names), ("node", match.nodes), ("command", match.command)]
-    said = [f"{part} {', '.join(sorted(names))}" for part, names in parts if names]
+    said = [f"{part} {', '.join(names)}" for part, names in _match(one).items() if names]
     if said:
         return "; ".join(said)
     return f"all work of team {one.team.name}" if one.team else "nothing until the site sets the owners"
@@ -204,18 +205,12 @@ def _custom_json(custom: CustomRule, team: str | None) -> dict[str, object]:
 
 
 def _exception_json(one: RuleException) -> dict[str, object]:
-    match = one.match
     return {
         "id": one.id,
         "rules": list(one.rules),
         "origin": one.origin,
         "team": one.team.name if one.team else None,
-        "match": {
-            **{part: sorted(names) for part, names in match.owners.parts},
-            "name": sorted(match.names),
-            "node": sorted(match.nodes),
-            "command": sorted(match.command),
-        },
+        "match": _match(one),
         "until": one.until,
         "reason": one.reason,
         "source": one.source,

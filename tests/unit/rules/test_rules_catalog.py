@@ -140,15 +140,15 @@ def test_electricity_has_a_price_by_region(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "part"),
     [
-        ("61.2", "0", "prices.yaml:4: 'usd_per_hour' is 0 and must be above 0"),
-        ("    usd_per_hour: 61.2\n", "", "prices.yaml:2: 'usd_per_hour' is missing"),
+        ("61.2", "0", "prices.yaml: prices.1.usd_per_hour: expected a number > 0"),
+        ("    usd_per_hour: 61.2\n", "", "prices.yaml: prices.1: 'usd_per_hour' is missing"),
         ("ND96isr_H100_v5", "ND96ist_H100_v5", " or azure/Standard_ND96isr_H100_v5"),
-        ("basis: committed", "basis: gift", "'basis' is 'gift'"),
-        ("2027-06-30", "30.6.2027", "'committed_until' must be a date"),
+        ("basis: committed", "basis: gift", "prices.1.basis: unknown value 'gift'"),
+        ("2027-06-30", "30.6.2027", "prices.1.committed_until: "),
         ("    committed_until: 2027-06-30\n", "", "'committed_until' is missing"),
     ],
 )
-def test_a_wrong_price_is_refused_with_its_line(tmp_path, old, new, part):
+def test_a_wrong_price_is_refused_with_its_key(tmp_path, old, new, part):
     with pytest.raises(RulesError, match=re.escape(part)):
         load_prices(prices(tmp_path, PRICES.replace(old, new)), CATALOG.nodes, today=date(2026, 11, 21))
     with pytest.raises(RulesError, match="cannot be read"):
@@ -282,7 +282,7 @@ def test_every_check_refuses_its_example(tmp_path, old, new, part):
     assert old in ENTRY
     with pytest.raises(RulesError) as caught:
         load_gpus(gpu_site(tmp_path, ENTRY.replace(old, new)))
-    assert part in str(caught.value) and "own.yaml:5: " in str(caught.value)
+    assert part in str(caught.value) and "own.yaml: gpus.X100: " in str(caught.value)
 
 
 # What scraped tables say of one die of two, in itself as consistent as the whole, and of a part at its sibling's rate.
@@ -320,20 +320,20 @@ def test_figures_that_agree_among_themselves_alone_are_refused(tmp_path, name, a
 def test_a_check_can_be_set_aside_only_with_a_reason(tmp_path):
     text = ENTRY.replace("tdp_watts: 700", "tdp_watts: 2400\n    unchecked: {power: a whole module}")
     assert load_gpus(gpu_site(tmp_path, text)).gpus["X100"].tdp_watts == 2400
-    with pytest.raises(RulesError, match="unknown key 'heat'"):
+    with pytest.raises(RulesError, match="unknown value 'heat'"):
         load_gpus(gpu_site(tmp_path, text.replace("power: a", "heat: a")))
 
 
 WRONG_NODES = [
-    ("gpu: H100-SXM5", "gpu: H100", "own.yaml:6: gpu 'H100' is not in the catalog in node 'box-8'"),
-    ("source: contract, as_of", "source: hearsay, as_of", "'source' is 'hearsay'"),
-    ("kind: ethernet", "kind: token-ring", "'kind' is 'token-ring'"),
+    ("gpu: H100-SXM5", "gpu: H100", "own.yaml: nodes.box-8: gpu 'H100' is not in the catalog"),
+    ("source: contract, as_of", "source: hearsay, as_of", "unknown source 'hearsay'"),
+    ("kind: ethernet", "kind: token-ring", "fabric.kind: unknown value 'token-ring'"),
 ]
 WRONG_GPUS = [
-    ("tdp_watts", "tdp_wats", "'tdp_watts' is missing in gpu 'X100'"),
-    ("grade: B", "grade: B\n    colour: red", "own.yaml:21: unknown key 'colour' in gpu 'X100'"),
+    ("tdp_watts", "tdp_wats", "gpus.X100: unknown key 'tdp_wats'. Did you mean tdp_watts?"),
+    ("grade: B", "grade: B\n    colour: red", "own.yaml: gpus.X100: unknown key 'colour'."),
     ('["NVIDIA X100"]', '["NVIDIA L4"]', "already names gpu 'L4'"),
-    ("fp32: 66.9", "fp33: 66.9", "unknown key 'fp33'"),
+    ("fp32: 66.9", "fp33: 66.9", "unknown value 'fp33'"),
     ("vendor: NVIDIA\n", "", "'vendor' is missing"),
 ]
 

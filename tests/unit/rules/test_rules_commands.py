@@ -38,7 +38,7 @@ def test_rules_check_names_every_wrong_part_with_its_line(tmp_path, capsys):
     (tmp_path / "kinds.yaml").write_text("thresholds: !!python/object/apply:os.system ['true']\n")
     assert main(["rules", "check", str(tmp_path)]) == 2
     told = capsys.readouterr()
-    assert "idle.yaml:2: unknown key 'fooo' in rule 'idle'" in told.out and "kinds.yaml:1: tags" in told.out
+    assert "idle.yaml: unknown key 'fooo'." in told.out and "kinds.yaml:1: anchors (&name) and tags" in told.out
     assert re.search(r"^gpus: \d+, valid$", told.out, re.MULTILINE)
     assert told.err.startswith("skuwise: 2 parts of the rules cannot be used.") and "Traceback" not in told.err
 

@@ -15,7 +15,7 @@ from skuwise.benchmarks.fit import train_kinds as trainer
 from skuwise.benchmarks.fit.real_series import read_rows
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.base.yaml_loader import packaged_rules
-from skuwise.rules.models.kind_model import FILE, KindModel, load_kind_model
+from skuwise.rules.models.kind_model import FILE, Calibration, KindModel, load_kind_model
 from skuwise.rules.policy.features import FEATURES
 from skuwise.rules.policy.labels import WORKING_KINDS
 from skuwise.rules.policy.thresholds import load_kind_thresholds
@@ -33,10 +33,10 @@ def test_the_model_that_ships_is_for_these_shapes_and_comes_of_what_is_declared(
 @pytest.mark.parametrize(
     ("old", "new", "part"),
     [
-        ("  several-gpus: ", "  several-gpu: ", "unknown shape 'several-gpu'"),
-        ("schema: skuwise.kind-model/2", "schema: skuwise.kind-model/3", "the schema is not"),
+        ("  several-gpus: ", "  several-gpu: ", "weights: .* 'several-gpu', 'several-gpus'"),
+        ("schema: skuwise.kind-model/2", "schema: skuwise.kind-model/3", "schema: unknown value"),
         ('fingerprint: "', 'fingerprint: "0', "made for other shapes"),
-        ("intercepts:\n", "intercepts:\n  sleeping: 1\n", "unknown key 'sleeping'"),
+        ("intercepts:\n", "intercepts:\n  sleeping: 1\n", "intercepts: .* 'sleeping'"),
         ("schema:", "schema: !!python/object/apply:os.system ['true'] #", "tags"),
         ("  periodic: {training: ", "  periodic: {training: 21, more: ", FILE),
     ],
@@ -171,7 +171,7 @@ def model(**weights: float) -> KindModel:
         shape.name: {label: said.get(shape.name, 0.0) if label == "training" else 0.0 for label in WORKING_KINDS}
         for shape in SHAPES
     }
-    return KindModel(WORKING_KINDS, dict.fromkeys(WORKING_KINDS, 0.0), table, 1.0, 0.0, fingerprint(SHAPES), "x", {})
+    return KindModel(dict.fromkeys(WORKING_KINDS, 0.0), table, Calibration(1.0, 0.0), fingerprint(SHAPES), "x", {})
 
 
 def settling(features: Mapping[str, float], told: KindModel, *, named: bool = True) -> list[CodedText]:
