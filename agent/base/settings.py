@@ -20,7 +20,6 @@ import msgspec
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean, quoted
 from ...rules.base.suggestions import suggest
-from ...rules.base.toml import line_of
 from ...rules.base.typed import in_words
 from .address import Address, parse_listen
 from .durations import parse_bytes, parse_duration
@@ -43,7 +42,7 @@ def read_layers(kind: type[_T], layers: Iterable[Layer], prefix: str = "") -> _T
     found: dict[str, Any] = {}
     for origin, table in layers:
         for key, value in table.items():
-            where = f"in {origin}{line_of(table, key)}"
+            where = f"in {origin}"
             if key not in known:
                 remedy = suggest(key, known) or f"Known are {', '.join(sorted(known))}."
                 raise UsageError(f"Unknown setting {quoted(prefix + key)} {where}.", remedy)

@@ -29,7 +29,7 @@ from skuwise.advisor.classify.kinds.kinds import likeliest
 from skuwise.advisor.classify.kinds.shapes import SHAPES, fingerprint, levels
 from skuwise.rules.models.kind_model import FILE, Calibration, KindModel
 from skuwise.rules.policy.labels import WORKING_KINDS
-from skuwise.rules.policy.thresholds import load_kind_thresholds
+from skuwise.rules.policy.thresholds import load_thresholds
 from threadpoolctl import threadpool_limits
 
 from . import kind_examples
@@ -86,7 +86,10 @@ def matrix(features: Iterable[Mapping[str, float]]) -> Matrix:
 
 def works(kind: str, features: Mapping[str, float]) -> bool:
     """Whether an example is told by its likeness: what stood idle is counted, not likened (kinds.py)."""
-    return kind in WORKING_KINDS and features.get("idle_share", 0.0) < load_kind_thresholds()["idle_share_min"].value
+    return (
+        kind in WORKING_KINDS
+        and features.get("idle_share", 0.0) < load_thresholds("kinds.yaml")["idle_share_min"].value
+    )
 
 
 def fit_simulated(examples: Sequence[Example], seed: int = 0) -> Weights:

@@ -1,4 +1,4 @@
-"""Reads ``gpus/*.yaml``: GPUs with their aliases, and accelerators that are only information.
+"""Reads ``gpus/*.yaml``: GPUs with their aliases.
 
 A GPU's figures must stand some arithmetic: datasheets print rates with sparsity (twice the dense rate), scraped tables
 give one die of two, and pair products give two cards together: each is off by a factor of two, which the number of SMs,
@@ -7,6 +7,7 @@ the clock and the FLOP an SM can do per clock expose.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -22,9 +23,8 @@ from ..base.yaml_loader import read, read_folders
 from .types import Achieved, FigureSource, GpuSku, MigProfile
 
 Precision = Literal["fp64", "fp32", "fp16", "bf16", "fp8", "int8", "fp4"]
-PRECISIONS: tuple[str, ...] = get_args(Precision)
 Grade = Literal["A", "B", "C"]
-MemoryType = Literal["HBM2", "HBM2e", "HBM3", "HBM3e", "GDDR6", "GDDR7", "HBM", "SRAM"]
+MemoryType = Literal["HBM2", "HBM2e", "HBM3", "HBM3e", "GDDR6", "GDDR7"]
 Check = Literal["tensor", "clock", "fp32", "precisions", "int8", "fp4", "memory", "nvlink", "xgmi", "power"]
 Megahertz = Annotated[float, Meta(gt=100, le=5000)]
 Watts = Annotated[float, Meta(gt=0, le=3000)]
@@ -39,19 +39,6 @@ def normalise(name: str) -> str:
     return _NOT_WORD.sub("-", name.casefold()).strip("-").removeprefix("nvidia-")
 
 
-@dataclass(frozen=True, slots=True)
-class Accelerator:
-    """What a person may compare a GPU with, but skuwise cannot observe. None: no figure that can be relied on."""
-
-    name: str
-    vendor: str
-    dense_flops: Mapping[str, float]
-    mem_bytes: int | None
-    mem_bandwidth_bytes_per_second: float | None
-    note: str | None
-    source: FigureSource
-
-
 @dataclass(frozen=True)
 class GpuLibrary:
     """Every GPU by name; `index` maps normalised names and aliases to the name, `asked` what only people say."""
@@ -59,8 +46,7 @@ class GpuLibrary:
     gpus: Mapping[str, GpuSku]
     index: Mapping[str, str]
     asked: Mapping[str, str]
-    facts: Mapping[str, GpuFacts] = field(default_factory=dict)
-    accelerators: tuple[Accelerator, ...] = ()
+    entries: Mapping[str, GpuEntry] = field(default_factory=dict)
 
     def find(self, name: str) -> GpuSku | None:
         """The GPU of exactly this name or alias; None where the catalog has none."""
@@ -105,7 +91,7 @@ class _Pcie:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Gpu:
+class GpuEntry:
     """An entry as files have it; rules/gpus/nvidia.yaml explains the keys. What `GpuSku` has as well is taken as is."""
 
     aliases: tuple[Text, ...] = ()
@@ -134,40 +120,15 @@ class _Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class _InformationMemory:
-    type: MemoryType
-    gb: Positive | None = None
-    gb_per_second: Positive | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Information:
-    vendor: Text
-    source: Text
-    as_of: Day
-    grade: Grade
-    dense_tflops: Rates | None = None
-    memory: _InformationMemory | None = None
-    note: Text | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _File:
-    vendor: Text | None = None
-    gpus: Mapping[Name, _Gpu] = field(default_factory=dict)
-    information: Mapping[Name, _Information] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.gpus and self.vendor is None:
-            raise ValueError("'vendor' is missing", "Add it above 'gpus'.")
+    vendor: Text
+    gpus: Mapping[Name, GpuEntry]
 
 
 def load_gpus(rules_dir: Path | None = None) -> GpuLibrary:
     """The GPUs alone: the cheap way for the agent. Every entry has passed `check_gpu`."""
     gpus: dict[str, GpuSku] = {}
-    facts: dict[str, GpuFacts] = {}
-    accelerators: dict[str, Accelerator] = {}
-    asked_as: dict[str, tuple[str, ...]] = {}
+    entries: dict[str, GpuEntry] = {}
     files: dict[str, object] = {}
 
     def read_one(file: Traversable | Path, here: set[str]) -> None:
@@ -178,18 +139,17 @@ def load_gpus(rules_dir: Path | None = None) -> GpuLibrary:
                     file, place("gpus", name), "another file of this folder has this entry already", "Keep one."
                 )
             here.add(name)
-            gpus[name], facts[name] = _gpu(name, top.vendor or "", entry)
-            asked_as[name], files[name] = entry.asked_as, file
-            for sentence in check_gpu(gpus[name], facts[name]):
+            gpus[name] = _gpu(name, top.vendor, entry)
+            entries[name], files[name] = entry, file
+            for sentence in check_gpu(gpus[name], entry):
                 remedy = "Correct the figure, or give the reason under 'unchecked'."
                 raise wrong(file, place("gpus", name), sentence, remedy)
-        accelerators.update({name: _accelerator(name, entry) for name, entry in top.information.items()})
 
     read_folders(rules_dir, "gpus", read_one)
     index = _index(((name, (name, *gpu.aliases)) for name, gpu in gpus.items()), files)
-    asked = _index(asked_as.items(), files)
+    asked = _index(((name, one.asked_as) for name, one in entries.items()), files)
     asked = {key: name for key, name in asked.items() if key not in index}
-    return GpuLibrary(gpus, index, asked, facts, tuple(accelerators.values()))
+    return GpuLibrary(gpus, index, asked, entries)
 
 
 def _index(names: Iterable[tuple[str, tuple[str, ...]]], files: Mapping[str, object]) -> dict[str, str]:
@@ -203,17 +163,17 @@ def _index(names: Iterable[tuple[str, tuple[str, ...]]], files: Mapping[str, obj
     return index
 
 
-def _gpu(name: str, vendor: str, entry: _Gpu) -> tuple[GpuSku, GpuFacts]:
+def _gpu(name: str, vendor: str, entry: GpuEntry) -> GpuSku:
     own = {one.name for one in fields(GpuSku)} - {"source"}
     same: dict[str, Any] = {one.name: getattr(entry, one.name) for one in fields(entry) if one.name in own}
     memory, nvlink, xgmi = entry.memory, entry.nvlink, entry.xgmi
-    sku = GpuSku(
+    return GpuSku(
         **same,
         name=name,
         vendor=vendor,
         boost_hertz=entry.boost_mhz * 1e6,
         tensor_reference_hertz=entry.tensor.reference_mhz * 1e6,
-        dense_flops=_flops(entry.dense_tflops),
+        dense_flops={one: entry.dense_tflops[one] * 1e12 for one in get_args(Precision) if one in entry.dense_tflops},
         mem_bytes=int(memory.mib * 1024**2) if memory.mib is not None else int(memory.gb * _GIB),
         mem_bandwidth_bytes_per_second=memory.gb_per_second * 1e9,
         nvlink_bytes_per_second=nvlink.gb_per_second_one_way * 1e9 if nvlink else None,
@@ -224,33 +184,11 @@ def _gpu(name: str, vendor: str, entry: _Gpu) -> tuple[GpuSku, GpuFacts]:
         xgmi_links=xgmi.links if xgmi else None,
         tensor_active_at_peak=entry.tensor.active_at_peak,
     )
-    facts = GpuFacts(
-        memory.type, memory.gb, entry.tensor.flop_per_clock_per_sm, entry.tensor.basis,
-        nvlink.generation if nvlink else None, dict(entry.unchecked.items()),
-    )  # fmt: skip
-    return sku, facts
-
-
-def _flops(tflops: Mapping[Precision, float]) -> Mapping[str, float]:
-    return {one: tflops[one] * 1e12 for one in get_args(Precision) if one in tflops}
 
 
 def with_note(source: str, note: str | None) -> str:
     """Who says a figure, with what there is to say of it."""
     return f"{source}. Note: {note}" if note else source
-
-
-def _accelerator(name: str, entry: _Information) -> Accelerator:
-    gb, bandwidth = (entry.memory.gb, entry.memory.gb_per_second) if entry.memory else (None, None)
-    return Accelerator(
-        name,
-        entry.vendor,
-        _flops(entry.dense_tflops or {}),
-        None if gb is None else int(gb * _GIB),
-        None if bandwidth is None else bandwidth * 1e9,
-        entry.note,
-        FigureSource(entry.source, entry.as_of, entry.grade),
-    )
 
 
 # Dense FP16 tensor FLOP per clock and SM, by compute capability (NVIDIA's architecture whitepapers; CDNA3: per CU;
@@ -282,107 +220,57 @@ _NVLINK_GB_PER_SECOND_PER_LINK = {2: 25.0, 3: 25.0, 4: 25.0, 5: 50.0}
 _XGMI_GB_PER_SECOND_PER_LINK = 64.0
 
 _TOLERANCE = 0.02  # rates are printed with three digits
-_FP32_TOLERANCE = 0.03
-_CLOCK_RANGE = (0.75, 1.02)  # the clock behind the tensor rate, relative to the highest: H100 NVL .87, GB200 .97
+_LESS_SHARP = 0.03
 
 
-@dataclass(frozen=True, slots=True)
-class GpuFacts:
-    """What an entry says beside the SKU itself, for the checks. `unchecked`: check -> why it does not apply."""
-
-    memory_type: str
-    memory_gb: float
-    flop_per_clock_per_sm: float
-    tensor_basis: str
-    nvlink_generation: int | None
-    unchecked: Mapping[str, str]
-
-
-def check_gpu(gpu: GpuSku, facts: GpuFacts) -> Iterator[str]:
+def check_gpu(gpu: GpuSku, entry: GpuEntry) -> Iterator[str]:
     """One sentence for each figure that cannot be; nothing where all stand."""
-    for check, sentence in _all(gpu, facts):
-        if check not in facts.unchecked:
-            yield sentence
+    for check, what, found, low, high in _figures(gpu, entry):
+        if check not in entry.unchecked and not low <= found <= high:
+            twice = " (twice: is it the rate with sparsity?)" if 1.9 * high <= found <= 2.1 * high else ""
+            half = " (half: is it one die of two?)" if 0.45 * low <= found <= 0.55 * low else ""
+            yield f"{what} is {found:.4g} and must be from {low:.4g} to {high:.4g}{twice}{half}"
 
 
-def _all(gpu: GpuSku, facts: GpuFacts) -> Iterator[tuple[str, str]]:
-    yield from _tensor(gpu, facts)
-    yield from _precisions(gpu)
-    per_clock = _FP32_PER_CLOCK_PER_SM.get(gpu.compute_capability, _FP32_ELSE)
-    fp32 = gpu.dense_flops.get("fp32")
-    expected = gpu.sm_count * per_clock * gpu.boost_hertz
-    if fp32 is not None and not _near(fp32, expected, _FP32_TOLERANCE):
-        yield "fp32", f"fp32 is {fp32 / 1e12:g} TFLOP/s, but SMs x {per_clock} x clock give {expected / 1e12:.4g}"
-    bandwidth = gpu.mem_bandwidth_bytes_per_second / 1e9
-    low, high = _BANDWIDTH_GB_PER_SECOND.get(facts.memory_type, (0.0, float("inf")))
-    if not low <= bandwidth <= high:
-        yield "memory", f"{bandwidth:g} GB/s is not what {facts.memory_type} delivers on one GPU ({low:g} to {high:g})"
-    if not 0.8 * facts.memory_gb <= gpu.mem_bytes / 1024**3 <= 1.05 * facts.memory_gb:
-        yield (
-            "memory",
-            f"mib and gb of memory disagree ({gpu.mem_bytes / 1024**3:.4g} GiB against {facts.memory_gb:g} GB)",
-        )
-    if gpu.nvlink_bytes_per_second is not None and gpu.nvlink_links:
-        per_link = _NVLINK_GB_PER_SECOND_PER_LINK.get(facts.nvlink_generation or 0)
-        found = gpu.nvlink_bytes_per_second / gpu.nvlink_links / 1e9
-        if per_link is not None and not _near(found, per_link, _TOLERANCE):
-            yield "nvlink", f"NVLink {facts.nvlink_generation} gives {per_link:g} GB/s a link one way, not {found:g}"
-    if gpu.xgmi_bytes_per_second is not None and gpu.xgmi_links:
-        found = gpu.xgmi_bytes_per_second / gpu.xgmi_links / 1e9
-        if not _near(found, _XGMI_GB_PER_SECOND_PER_LINK, _TOLERANCE):
-            yield "xgmi", f"Infinity Fabric gives {_XGMI_GB_PER_SECOND_PER_LINK:g} GB/s a link one way, not {found:g}"
-    if gpu.nvlink_bytes_per_second is not None and gpu.xgmi_bytes_per_second is not None:
-        yield "xgmi", "a GPU has NVLink or Infinity Fabric, not both"
-    if not 30 <= gpu.tdp_watts <= 1500:
-        yield "power", f"a power limit of {gpu.tdp_watts:g} W is not one GPU's"
-    if gpu.min_limit_watts is not None and not 0.1 * gpu.tdp_watts <= gpu.min_limit_watts <= gpu.tdp_watts:
-        yield "power", f"a lowest power limit of {gpu.min_limit_watts:g} W does not go with {gpu.tdp_watts:g} W"
+def _figures(gpu: GpuSku, entry: GpuEntry) -> Iterator[tuple[Check, str, float, float, float]]:
+    """The check, what it looks at, what is found there, and from what to what it can be."""
 
+    def around(expected: float, tolerance: float = _TOLERANCE) -> tuple[float, float]:
+        return expected * (1 - tolerance), expected * (1 + tolerance)
 
-def _tensor(gpu: GpuSku, facts: GpuFacts) -> Iterator[tuple[str, str]]:
-    known, whose = FLOP_PER_CLOCK_PER_SM.get(gpu.compute_capability), f"compute capability {gpu.compute_capability}"
-    if gpu.name in _SOLD_WITH:
-        known, whose = _SOLD_WITH[gpu.name], gpu.name
-    if known is not None and facts.flop_per_clock_per_sm > known:
-        yield (
-            "tensor",
-            f"{facts.flop_per_clock_per_sm:g} FLOP per clock and SM is more than the {known} of {whose} (dense)",
-        )
-    fp16 = gpu.dense_flops.get("fp16")
-    if fp16 is None:
-        return
-    expected = gpu.sm_count * facts.flop_per_clock_per_sm * gpu.tensor_reference_hertz
-    if not _near(fp16, expected, _TOLERANCE):
-        twice = " (twice: is it the rate with sparsity?)" if _near(fp16, 2 * expected, 0.1) else ""
-        half = " (half: is it one die of two?)" if _near(fp16, expected / 2, 0.1) else ""
-        yield (
-            "tensor",
-            f"fp16 is {fp16 / 1e12:g} TFLOP/s dense, but SMs x FLOP x clock give {expected / 1e12:.4g}{twice}{half}",
-        )
-    # Holds also where the reference clock was solved from the rate: a rate off by two asks for an impossible clock.
-    ratio = fp16 / (gpu.sm_count * facts.flop_per_clock_per_sm * gpu.boost_hertz)
-    if not _CLOCK_RANGE[0] <= ratio <= _CLOCK_RANGE[1]:
-        yield (
-            "clock",
-            f"the fp16 rate asks for a clock of {ratio * gpu.boost_hertz / 1e6:.0f} MHz beside a highest clock of "
-            f"{gpu.boost_hertz / 1e6:.0f}",
-        )
-
-
-def _precisions(gpu: GpuSku) -> Iterator[tuple[str, str]]:
-    rates = gpu.dense_flops
-    for check, name, base, factor in (
-        ("precisions", "bf16", "fp16", 1),
-        ("precisions", "fp8", "fp16", 2),
-        ("int8", "int8", "fp16", 2),
+    rates, memory, tensor = entry.dense_tflops, entry.memory, entry.tensor
+    sold_with = FLOP_PER_CLOCK_PER_SM.get(gpu.compute_capability, math.inf)
+    yield "tensor", "flop_per_clock_per_sm", tensor.flop_per_clock_per_sm, 0, _SOLD_WITH.get(gpu.name, sold_with)
+    flop_per_clock = gpu.sm_count * tensor.flop_per_clock_per_sm
+    if "fp16" in rates:
+        expected = flop_per_clock * tensor.reference_mhz / 1e6
+        yield "tensor", "the fp16 rate over SMs x FLOP x clock", rates["fp16"] / expected, *around(1)
+        # Holds also where the reference clock was solved from the rate: a rate off by two asks for an impossible clock.
+        # The lowest of the parts sold are H100 NVL with .87, the highest GB200 with .97 of their highest clock.
+        clock = rates["fp16"] * 1e6 / flop_per_clock
+        yield "clock", "the clock that the fp16 rate asks for", clock, 0.75 * entry.boost_mhz, 1.02 * entry.boost_mhz
+    if "fp32" in rates:
+        per_clock = _FP32_PER_CLOCK_PER_SM.get(gpu.compute_capability, _FP32_ELSE)
+        expected = gpu.sm_count * per_clock * entry.boost_mhz / 1e6
+        yield "fp32", "the fp32 rate", rates["fp32"], *around(expected, _LESS_SHARP)
+    pairs: tuple[tuple[Check, Precision, Precision, int], ...] = (
+        ("precisions", "bf16", "fp16", 1), ("precisions", "fp8", "fp16", 2), ("int8", "int8", "fp16", 2),
         ("fp4", "fp4", "fp8", 2),
-    ):
-        if name in rates and base in rates and not _near(rates[name], factor * rates[base], 0.03):
-            yield (
-                check,
-                f"{name} is {rates[name] / 1e12:g} TFLOP/s and must be {factor} x {base} ({rates[base] / 1e12:g})",
-            )
-
-
-def _near(value: float, expected: float, tolerance: float) -> bool:
-    return abs(value - expected) <= tolerance * expected
+    )  # fmt: skip
+    for check, name, base, factor in pairs:
+        if name in rates and base in rates:
+            yield check, f"the {name} rate", rates[name], *around(factor * rates[base], _LESS_SHARP)
+    low, high = _BANDWIDTH_GB_PER_SECOND.get(memory.type, (0.0, math.inf))
+    yield "memory", f"gb_per_second of {memory.type}", memory.gb_per_second, low, high
+    yield "memory", "mib of memory beside its gb", gpu.mem_bytes / _GIB, 0.8 * memory.gb, 1.05 * memory.gb
+    of_nvlink = _NVLINK_GB_PER_SECOND_PER_LINK.get((entry.nvlink and entry.nvlink.generation) or 0)
+    links: tuple[tuple[Check, _Link | None, float | None], ...] = (
+        ("nvlink", entry.nvlink, of_nvlink), ("xgmi", entry.xgmi, _XGMI_GB_PER_SECOND_PER_LINK)
+    )  # fmt: skip
+    for check, link, of_one in links:
+        if link is not None and of_one is not None:
+            yield check, f"{check} of one link, one way,", link.gb_per_second_one_way / link.links, *around(of_one)
+    yield "xgmi", "the number of links, NVLink and Infinity Fabric,", bool(entry.nvlink) + bool(entry.xgmi), 0, 1
+    yield "power", "the power limit of one GPU", entry.tdp_watts, 30, 1500
+    if entry.min_limit_watts is not None:
+        yield "power", "the lowest power limit", entry.min_limit_watts, 0.1 * entry.tdp_watts, entry.tdp_watts

@@ -8,11 +8,24 @@ from pathlib import Path
 
 from ..base.typed import Day, Text
 from ..base.yaml_loader import packaged_rules, read
-from .gpu_files import Accelerator, GpuLibrary, Watts, load_gpus, normalise
+from .gpu_files import GpuLibrary, Watts, load_gpus, normalise
 from .node_files import ANY_REGION, load_nodes
 from .premiums import Prior, load_premiums
 from .providers import Provider, load_providers
-from .types import GpuSku, NodeSku, Price
+from .types import FigureSource, GpuSku, NodeSku, Price
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """What a person may compare a GPU with, but skuwise cannot observe. None: no figure that can be relied on."""
+
+    name: Text
+    vendor: Text
+    source: FigureSource
+    dense_flops: Mapping[str, float] = field(default_factory=dict)
+    mem_bytes: int | None = None
+    mem_bandwidth_bytes_per_second: float | None = None
+    note: Text | None = None
 
 
 @dataclass(frozen=True)
@@ -24,15 +37,11 @@ class Catalog:
     premiums: Mapping[str, Prior]
     providers: Mapping[str, Provider] = field(default_factory=dict)
     boards: Mapping[str, float] = field(default_factory=dict)
+    accelerators: tuple[Accelerator, ...] = ()
 
     @property
     def gpus(self) -> Mapping[str, GpuSku]:
         return self.gpu_library.gpus
-
-    @property
-    def accelerators(self) -> tuple[Accelerator, ...]:
-        """What is not a GPU: information only."""
-        return self.gpu_library.accelerators
 
     def gpu(self, name: str) -> GpuSku | None:
         """The GPU of exactly this name or alias (as drivers say it); None where there is none: never the nearest."""
@@ -99,18 +108,23 @@ class _BoardPower:
     watts: Mapping[str, Watts]
 
 
+@dataclass(frozen=True, slots=True)
+class _Accelerators:
+    accelerators: tuple[Accelerator, ...]
+
+
 def load_catalog(rules_dir: Path | None = None) -> Catalog:
     """The catalog that ships, with a site's own files over it. Raises RulesError with file, key and remedy."""
     library = load_gpus(rules_dir)
-    return Catalog(
-        library, load_nodes(rules_dir, library.gpus), load_premiums(rules_dir), load_providers(rules_dir), _boards()
-    )
-
-
-def _boards() -> Mapping[str, float]:
-    """Board power in watts by normalised name (``board_power.yaml``)."""
     boards = read(packaged_rules().joinpath("board_power.yaml"), _BoardPower)
-    return {normalise(name): watts for name, watts in boards.watts.items()}
+    return Catalog(
+        library,
+        load_nodes(rules_dir, library.gpus),
+        load_premiums(rules_dir),
+        load_providers(rules_dir),
+        {normalise(name): watts for name, watts in boards.watts.items()},
+        read(packaged_rules().joinpath("accelerators.yaml"), _Accelerators).accelerators,
+    )
 
 
 def _is_twin(a: NodeSku, b: NodeSku) -> bool:

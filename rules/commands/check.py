@@ -27,12 +27,7 @@ from ..policy.kind_priors import load_kind_priors
 from ..policy.latency_classes import load_latency_classes
 from ..policy.rest import load_rest_rules
 from ..policy.teams import load_teams
-from ..policy.thresholds import (
-    load_bottleneck_thresholds,
-    load_kind_thresholds,
-    load_reporting_thresholds,
-    load_waste_rules,
-)
+from ..policy.thresholds import load_thresholds, load_waste_rules
 from ..policy.watch import load_watch_rules
 
 EXAMPLES = ("skuwise rules check", "skuwise rules check my-rules --prices prices.yaml")
@@ -64,11 +59,11 @@ def run(options: argparse.Namespace) -> int:
         "exceptions": lambda: _exceptions(root).every,
         "kind priors": lambda: load_kind_priors(root).every,
         "latency classes": lambda: load_latency_classes(root).classes,
-        "kind thresholds": lambda: load_kind_thresholds(root),
+        "kind thresholds": lambda: load_thresholds("kinds.yaml", root),
         "thresholds of rest": lambda: fields(load_rest_rules(root)),
         "thresholds of the watch": lambda: fields(load_watch_rules(root)),
-        "bottleneck thresholds": lambda: load_bottleneck_thresholds(root),
-        "thresholds of reporting": lambda: load_reporting_thresholds(root),
+        "bottleneck thresholds": lambda: load_thresholds("bottlenecks.yaml", root),
+        "thresholds of reporting": lambda: load_thresholds("reporting.yaml", root),
     }
     if options.prices is not None:
         parts["prices"] = lambda: _prices(options.prices, root)
@@ -115,11 +110,11 @@ def _prices(prices: Path, root: Path | None) -> Sized:
 
 
 def _print_limits(library: GpuLibrary) -> None:
-    for name, facts in library.facts.items():
-        if facts.tensor_basis == "back-solved":
+    for name, entry in library.entries.items():
+        if entry.tensor.basis == "back-solved":
             why = "clock and rate were computed from one another, so they do not check one another"
             write_lines(f"  note: {name}: {why}")
-        for check, reason in facts.unchecked.items():
+        for check, reason in entry.unchecked.items():
             write_lines(f"  note: {name}: {check} is not checked: {reason}")
     unsure = [name for name, gpu in library.gpus.items() if gpu.source.grade == "C"]
     if unsure:

@@ -15,15 +15,7 @@ from ..policy.custom import CustomRule, CustomRules, load_custom_rules
 from ..policy.exceptions import RuleException, load_exceptions
 from ..policy.kind_priors import KindPrior, load_kind_priors
 from ..policy.latency_classes import LatencyClasses, load_latency_classes
-from ..policy.thresholds import (
-    Threshold,
-    WasteRule,
-    load_bottleneck_thresholds,
-    load_kind_thresholds,
-    load_reporting_thresholds,
-    load_threshold_file,
-    load_waste_rules,
-)
+from ..policy.thresholds import Threshold, WasteRule, load_thresholds, load_waste_rules
 
 EXAMPLES = ("skuwise rules list",)
 
@@ -40,10 +32,10 @@ def run(options: argparse.Namespace) -> int:
     custom = load_custom_rules(options.rules)
     exceptions = load_exceptions(options.rules, known_rules=(*rules, *custom.ids))
     groups = {
-        "kinds": load_kind_thresholds(options.rules),
-        "bottlenecks": load_bottleneck_thresholds(options.rules),
-        "rest": load_threshold_file("rest.yaml", options.rules),
-        "reporting": load_reporting_thresholds(options.rules),
+        "kinds": load_thresholds("kinds.yaml", options.rules),
+        "bottlenecks": load_thresholds("bottlenecks.yaml", options.rules),
+        "rest": load_thresholds("rest.yaml", options.rules),
+        "reporting": load_thresholds("reporting.yaml", options.rules),
     }
     priors = load_kind_priors(options.rules)
     latency = load_latency_classes(options.rules)

@@ -13,7 +13,7 @@ would_change_if:
   - The loader is given more cores.
 ```
 
-A condition is data: one feature of `features.FEATURES`, one operator of `OPERATORS`, one number. Nothing is evaluated.
+A condition is data: one feature of `features`, one operator of `OPERATORS`, one number. Nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ..base.suggestions import suggest
 from ..base.templates import check_template
 from ..base.typed import Number, Slug, Text, joined, place, wrong
 from ..base.yaml_loader import each, read, rules_root, yaml_files
-from .features import FEATURES
+from .features import load_features
 from .labels import KindLabel
 from .owners import OwnerLike
 from .teams import Team, load_teams, team_of
@@ -177,10 +177,11 @@ def _meet(a: Condition, b: Condition) -> bool:
 
 
 def _condition(file: object, at: str, told: _Condition) -> Condition:
-    if told.feature not in FEATURES:
-        near = suggest(told.feature, FEATURES) or "'skuwise rules features' names them all."
+    known = load_features()
+    if told.feature not in known:
+        near = suggest(told.feature, known) or "'skuwise rules features' names them all."
         raise wrong(file, at, f"unknown feature {quoted(told.feature)}", near)
-    unit = FEATURES[told.feature][0]
+    unit = known[told.feature].unit
     if told.unit not in (None, unit):
         raise wrong(file, at, f"the unit of {quoted(told.feature)} is {unit}, not {told.unit}", "Convert the value.")
     low, high = _BOUNDS.get(unit, (0.0, 1e18))

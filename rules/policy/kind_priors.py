@@ -137,11 +137,12 @@ class _File:
 def load_kind_priors(rules_dir: Path | None = None) -> KindPriors:
     """The lines that ship, with a site's own before them. Raises RulesError with file and key."""
     found: dict[str, KindPrior] = {}
-    for number, (_, top) in enumerate(read_layers(rules_dir, FILE, _File)):
+    for origin, (_, top) in zip((SHIPPED, SITE), read_layers(rules_dir, FILE, _File), strict=False):
         own = {
             name: KindPrior(
                 name, told.of, frozenset(one.lower() for one in told.names), told.words, _compiled(told.words),
-                told.hours_min, dict(told.log_odds.items()), joined(told.says), joined(told.reason), SITE if number else SHIPPED,
+                told.hours_min, dict(told.log_odds.items()), joined(told.says), joined(told.reason),
+                origin,
             )
             for name, told in top.priors.items()
         }  # fmt: skip

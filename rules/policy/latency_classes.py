@@ -125,8 +125,7 @@ def load_latency_classes(rules_dir: Path | None = None) -> LatencyClasses:
     found: dict[str, LatencyClass] = {}
     services: tuple[ServiceClass, ...] = ()
     kinds: dict[str, str] = {}
-    for number, (file, top) in enumerate(read_layers(rules_dir, FILE, _File)):
-        origin = SITE if number else SHIPPED
+    for origin, (file, top) in zip((SHIPPED, SITE), read_layers(rules_dir, FILE, _File), strict=False):
         own: dict[str, LatencyClass] = {}
         for name, told in top.classes.items():
             limits = {key: value for key in LIMITS if (value := getattr(told, key)) is not None}

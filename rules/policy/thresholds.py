@@ -144,21 +144,6 @@ def _waste_layer(layer: Traversable | Path, base: Mapping[str, WasteRule], origi
     return rules
 
 
-def load_kind_thresholds(rules_dir: Path | None = None) -> Mapping[str, Threshold]:
-    """The thresholds by which a workload's kind is told."""
-    return load_threshold_file("kinds.yaml", rules_dir)
-
-
-def load_bottleneck_thresholds(rules_dir: Path | None = None) -> Mapping[str, Threshold]:
-    """The thresholds by which a sample's bottleneck is told."""
-    return load_threshold_file("bottlenecks.yaml", rules_dir)
-
-
-def load_reporting_thresholds(rules_dir: Path | None = None) -> Mapping[str, Threshold]:
-    """The thresholds by which lists and mails show a recommendation."""
-    return load_threshold_file("reporting.yaml", rules_dir)
-
-
 def _waste_rule(file: object, told: _Rule, base: WasteRule | None, origin: str) -> WasteRule:
     thresholds = _thresholds(file, told.thresholds, base.thresholds if base else None, origin)
     for key, template in [("text", told.text or ""), *(("would_change_if", change) for change in told.would_change_if)]:
@@ -186,7 +171,7 @@ def _waste_rule(file: object, told: _Rule, base: WasteRule | None, origin: str) 
     )
 
 
-def load_threshold_file(name: str, rules_dir: Path | None) -> Mapping[str, Threshold]:
+def load_thresholds(name: str, rules_dir: Path | None = None) -> Mapping[str, Threshold]:
     """The thresholds of one of our files, with a site's file of the same name over it. Raises RulesError."""
     found: Mapping[str, Threshold] | None = None
     for file, told in read_layers(rules_dir, name, _File):

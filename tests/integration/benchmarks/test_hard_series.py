@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.benchmarks.evaluation.judged_series import judge_series, read_folder
-from skuwise.rules.policy.thresholds import load_kind_thresholds
+from skuwise.rules.policy.thresholds import load_thresholds
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -77,7 +77,7 @@ def is_right_or_abstains(verdict: WorkloadVerdict, kind: str) -> bool:
     """Training and fine-tuning are told apart by length and size alone."""
     if verdict.kind.label != "unknown":
         return verdict.kind.label == kind or {verdict.kind.label, kind} == {"training", "fine-tuning"}
-    return verdict.kind.confidence < load_kind_thresholds()["abstain_below"].value
+    return verdict.kind.confidence < load_thresholds("kinds.yaml")["abstain_below"].value
 
 
 @pytest.mark.parametrize("kind", MAKERS)

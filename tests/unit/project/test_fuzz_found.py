@@ -24,7 +24,7 @@ from skuwise.rules.base.errors import UsageError
 from skuwise.rules.base.yaml_loader import parse_table
 from skuwise.rules.catalog.hour_prices import StatedPrices, resolve_prices
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.policy.thresholds import load_bottleneck_thresholds, load_waste_rules
+from skuwise.rules.policy.thresholds import load_thresholds, load_waste_rules
 
 LONG = "A" * 70_000
 WORD = "A" * 1000  # YAML takes no longer key
@@ -45,7 +45,7 @@ def _mail(file: Path) -> object:
 
 
 def _thresholds(file: Path) -> object:
-    return load_bottleneck_thresholds(file.parent)
+    return load_thresholds("bottlenecks.yaml", file.parent)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ import pytest
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.agent.config import load_config
 from skuwise.rules.base.errors import RulesError, UsageError
-from skuwise.rules.base.toml import TomlTable, line_of, read_toml
 from skuwise.rules.policy.custom import load_custom_rules
 from skuwise.rules.policy.exceptions import load_exceptions
-from skuwise.rules.policy.thresholds import load_kind_thresholds, load_waste_rules
+from skuwise.rules.policy.thresholds import load_thresholds, load_waste_rules
 from skuwise.tests.support.rulebooks import rules_folder
 
 RULE = """id: slow-input
@@ -157,6 +156,10 @@ WRONG_FOLDERS = [
 BOUNDS = "thresholds:\n  mem_flat_level_%s: {value: %s}\n"
 
 
+def kinds_of(root: Path) -> object:
+    return load_thresholds("kinds.yaml", root)
+
+
 def exceptions_of(root: Path) -> object:
     return load_exceptions(root, known_rules=KNOWN)
 
@@ -174,7 +177,7 @@ def exceptions_of(root: Path) -> object:
         *((load_waste_rules, files, part) for files, part in WRONG_FOLDERS),
         *(
             (
-                load_kind_thresholds,
+                kinds_of,
                 {"kinds.yaml": BOUNDS % tuple(bound)},
                 f"kinds.yaml: thresholds: mem_flat_level_min is {least}, above ",
             )
@@ -188,68 +191,18 @@ def test_what_cannot_be_meant_is_refused_with_file_and_key(tmp_path, load, files
     assert caught.value.remedy
 
 
-TEXT = '''# node = "in a comment"
-node = "a"  # and one behind it
-"db" = """
-cluster = "in a text of several lines"
-[report]
-"""
-cluster = '"#' # =
-a.b . 'c d' = 1
-names = [
-  "x = 1",
-  ["report"],
-  ["teams"]
-]
-
-[teams] # a table
-"\\u0061nn" = 1
-inline = { to = 1 }
-[ teams . "s.q" ]
-to = []
-[[lists]]
-to = 1
-[[lists]]
-to = 2
-[report]
-to = 3
-'''
-
-
-def read(tmp_path: Path, text: str) -> TomlTable:
-    (tmp_path / "a.toml").write_text(text)
-    return read_toml(tmp_path / "a.toml", "it")
-
-
-@pytest.mark.parametrize(
-    ("path", "line"),
-    [
-        (("node",), 2), (("db",), 3), (("cluster",), 7), (("a",), 8), (("a", "b"), 8), (("a", "b", "c d"), 8),
-        (("names",), 9), (("teams",), 15), (("teams", "ann"), 16), (("teams", "inline"), 17),
-        (("teams", "inline", "to"), None), (("teams", "s.q"), 18), (("teams", "s.q", "to"), 19), (("lists",), 20),
-        (("report",), 24), (("report", "to"), 25), (("nothing",), None),
-    ],
-)  # fmt: skip
-def test_each_key_has_its_line(tmp_path: Path, path: tuple[str, ...], line: int | None) -> None:
-    table: object = read(tmp_path, TEXT)
-    for part in path[:-1]:
-        assert isinstance(table, dict)
-        table = table[part]
-    assert line_of(table, path[-1]) == (f":{line}" if line else "") and line_of({"a": 1}, "a") == line_of(3, "a") == ""
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('node = "a"\nnodee = "b"', "Unknown setting 'nodee' in {file}:2."),
-        ('\nkeep_raw = "soon"', "keep_raw in {file}:2: 'soon' is not a span of time."),
-        ('\n\nlisten = ":1"', "listen in {file}:3: ':1' is not an address to listen on."),
-        ("interval = 0.01", "Invalid interval in {file}:1: expected a number of seconds >= 0.1."),
+        ('node = "a"\nnodee = "b"', "Unknown setting 'nodee' in {file}."),
+        ('\nkeep_raw = "soon"', "keep_raw in {file}: 'soon' is not a span of time."),
+        ('\n\nlisten = ":1"', "listen in {file}: ':1' is not an address to listen on."),
+        ("interval = 0.01", "Invalid interval in {file}: expected a number of seconds >= 0.1."),
         ("[kubernetes]\nteam_labels = 3", "kubernetes_team_labels in {file} must be labels of Kubernetes."),
         ("\nnode = \n", "The configuration file {file} is not valid TOML: Invalid value (at line 2, column 8)."),
     ],
 )
-def test_a_setting_that_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, words: str) -> None:
+def test_a_setting_that_is_wrong_is_named_with_its_file(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "skuwise.toml"
     file.write_text(text)
     with pytest.raises(UsageError) as error:

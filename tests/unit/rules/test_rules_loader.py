@@ -15,7 +15,7 @@ from skuwise.rules.base.typed import AsOf, Count, Day, Number, Positive, Text, c
 from skuwise.rules.base.yaml_loader import MAX_BYTES, parse_table
 from skuwise.rules.policy.kind_priors import ABOUT, FILE, KindPriors, load_kind_priors
 from skuwise.rules.policy.latency_classes import load_latency_classes
-from skuwise.rules.policy.thresholds import load_bottleneck_thresholds, load_kind_thresholds, load_waste_rules
+from skuwise.rules.policy.thresholds import load_thresholds, load_waste_rules
 from skuwise.tests.support.rulebooks import rules_folder
 
 
@@ -107,7 +107,7 @@ def test_the_rules_ask_for_more_than_a_day_of_data():
 
 
 def test_every_threshold_has_a_unit_a_reason_and_a_source_and_every_rule_what_would_change_it():
-    everything = [*load_kind_thresholds().values(), *load_bottleneck_thresholds().values()]
+    everything = [*load_thresholds("kinds.yaml").values(), *load_thresholds("bottlenecks.yaml").values()]
     everything += [threshold for rule in WASTE.values() for threshold in rule.thresholds.values()]
     for threshold in everything:
         assert threshold.unit and threshold.resolution in ("sample", "second", "minute", "hour", "window")

@@ -58,7 +58,7 @@ def test_settings_flags_and_environment_give_prices_by_the_catalogs_names(tmp_pa
     [
         ('node_hour_usd = { "aws/p5.49xlarge" = 2 }', [], " or aws/p5.48xlarge"),
         ('gpu_hour_usd = { "H100-SXM5" = -1 }', [], "Invalid price of H100-SXM5 in prices.gpu_hour_usd in"),
-        ('gpu_hour_usd = { "H100-SXM5" = 0 }', [], "Write US dollars per hour as a number, for example 2.10."),
+        ('gpu_hour_usd = { "H100-SXM5" = 0 }', [], "Write US dollars per hour as a number, for example 2.10"),
         ('gpu_hour_usd = { "H100-SXM5" = nan }', [], "'nan'"),
         ('gpu_hour_usd = { "H100-SXM5" = true }', [], "'True'"),
         ("", ["H100-SXM5"], "Invalid --gpu-hour-usd 'H100-SXM5': expected SKU=PRICE."),

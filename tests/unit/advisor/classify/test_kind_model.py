@@ -16,9 +16,9 @@ from skuwise.benchmarks.fit.real_series import read_rows
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.base.yaml_loader import packaged_rules
 from skuwise.rules.models.kind_model import FILE, Calibration, KindModel, load_kind_model
-from skuwise.rules.policy.features import FEATURES
+from skuwise.rules.policy.features import load_features
 from skuwise.rules.policy.labels import WORKING_KINDS
-from skuwise.rules.policy.thresholds import load_kind_thresholds
+from skuwise.rules.policy.thresholds import load_thresholds
 from skuwise.tests.support.rulebooks import rulebook
 
 NAMES = [shape.name for shape in SHAPES]
@@ -127,7 +127,7 @@ CASES: dict[str, tuple[Features, str, float]] = {
 
 def test_every_shape_has_its_case_and_its_features_are_known() -> None:
     assert set(CASES) == set(BY_NAME)
-    assert {name for features, decides, _ in CASES.values() for name in (*features, decides)} <= set(FEATURES)
+    assert {name for features, decides, _ in CASES.values() for name in (*features, decides)} <= set(load_features())
     assert len(BY_NAME) == len(SHAPES)
 
 
@@ -236,11 +236,11 @@ def test_the_two_most_telling_are_named_the_most_telling_first() -> None:
 
 def test_an_abstention_says_what_would_settle_it_and_a_verdict_does_not() -> None:
     features = {**without("tensor_utilization", "hbm_utilization"), "engine_active": 0.5, "resolution_seconds": 60.0}
-    unsure = judge_kind((), features, load_kind_thresholds(), model(periodic=2.0, compute_bound=1.5))
+    unsure = judge_kind((), features, load_thresholds("kinds.yaml"), model(periodic=2.0, compute_bound=1.5))
     assert unsure.label == "unknown"
     assert [one.code for one in unsure.evidence if one.code.startswith("settled-by")] == [
         "settled-by-owner", "settled-by-seconds",
     ]  # fmt: skip
     strong = (Clue({"training": 6.0}, CodedText("owner-kind", "Its owner trains.", {})),)
-    sure = judge_kind(strong, features, load_kind_thresholds(), model(periodic=2.0))
+    sure = judge_kind(strong, features, load_thresholds("kinds.yaml"), model(periodic=2.0))
     assert sure.label == "training" and not [one for one in sure.evidence if one.code.startswith("settled-by")]
