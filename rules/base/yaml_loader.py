@@ -60,29 +60,21 @@ def rules_root(rules_dir: Path | None) -> Path | None:
     if not rules_dir.is_dir():
         layout = ", ".join((*FOLDERS, TEAMS_FOLDER, *FILES))
         raise RulesError(f"{rules_dir} is not a folder of rules.", f"Its layout is {layout}.")
-    _check_layout(rules_dir, (*FOLDERS, TEAMS_FOLDER), FILES)
-    teams = rules_dir / TEAMS_FOLDER
-    for team in sorted(teams.iterdir()) if teams.is_dir() else ():
-        if team.is_dir():
-            _check_layout(team, TEAM_FOLDERS, TEAM_FILES)
-        elif team.name.endswith(SUFFIXES):
-            raise fault(team, None, "this is no part of the rules.", "A team has a folder of its own here.")
+    for file in sorted(rules_dir.rglob("*")):
+        at: tuple[str, ...] = file.relative_to(rules_dir).parts
+        if not file.name.endswith(SUFFIXES) or any(part.startswith(".") for part in at):
+            continue  # a version control's folder, an editor's file, a text for people
+        folders, names = FOLDERS, FILES
+        if at[0] == TEAMS_FOLDER and len(at) > 2:
+            at, folders, names = at[2:], TEAM_FOLDERS, TEAM_FILES
+        known_here = names if len(at) == 1 else folders if len(at) == 2 else ()
+        if at[0] not in known_here:
+            known = ", ".join((*folders, *names))
+            raise fault(file, None, "this is no part of the rules.", f"Known here are {known}.")
+        # A pipe would be waited for, a device read; a link that leads nowhere would be passed over.
+        if not file.is_file():
+            raise fault(file, None, "this is no ordinary file.", "Put the rules themselves there.")
     return rules_dir
-
-
-def _check_layout(root: Path, folders: tuple[str, ...], files: tuple[str, ...]) -> None:
-    for entry in sorted(root.iterdir()):
-        if entry.name.startswith("."):  # a version control's folder, an editor's file
-            continue
-        known = folders if entry.is_dir() else files
-        if entry.name not in known and (entry.is_dir() or entry.name.endswith(SUFFIXES)):
-            raise fault(entry, None, "this is no part of the rules.", f"Known here are {', '.join(known)}.")
-        for file in sorted(entry.iterdir()) if entry.is_dir() else (entry,):
-            if file.is_dir() and entry.name != TEAMS_FOLDER:
-                raise fault(file, None, "a folder here is no part of the rules.", "Put its files one level up.")
-            # A pipe would be waited for, a device read; a link that leads nowhere would be passed over.
-            if file.name.endswith(SUFFIXES) and not file.is_file():
-                raise fault(file, None, "this is no ordinary file.", "Put the rules themselves there.")
 
 
 def read(file: Traversable | Path, kind: type[T]) -> T:
@@ -123,6 +115,11 @@ def each(files: Iterable[T], read_one: Callable[[T], None]) -> None:
     if found:
         found[0].others = tuple(found[1:])
         raise found[0]
+
+
+def all_of(*steps: Callable[[], None]) -> None:
+    """As `each`: every step is taken, whatever is wrong with those before it."""
+    each(steps, lambda step: step())
 
 
 def yaml_files(folder: Traversable | Path) -> Iterator[Traversable | Path]:

@@ -31,7 +31,7 @@ from ..base.sanitize import quoted
 from ..base.suggestions import suggest
 from ..base.templates import check_template
 from ..base.typed import Number, Slug, Text, joined, place, wrong
-from ..base.yaml_loader import each, read, rules_root, yaml_files
+from ..base.yaml_loader import all_of, each, read, rules_root, yaml_files
 from .features import load_features
 from .labels import KindLabel
 from .owners import OwnerLike
@@ -122,8 +122,14 @@ def load_custom_rules(rules_dir: Path | None = None) -> CustomRules:
     root = rules_root(rules_dir)
     if root is None:
         return CustomRules({})
-    teams = tuple((team, _folder(team.folder, f"team {team.name}")) for team in load_teams(root))
-    return CustomRules(_folder(root, SITE), tuple((team, rules) for team, rules in teams if rules))
+    site: dict[str, CustomRule] = {}
+    teams: list[tuple[Team, Mapping[str, CustomRule]]] = []
+
+    def of_team(team: Team) -> None:
+        teams.append((team, _folder(team.folder, f"team {team.name}")))
+
+    all_of(lambda: site.update(_folder(root, SITE)), lambda: each(load_teams(root), of_team))
+    return CustomRules(site, tuple((team, rules) for team, rules in teams if rules))
 
 
 def _folder(root: Path, origin: str) -> Mapping[str, CustomRule]:

@@ -26,7 +26,7 @@ from pathlib import Path
 from ..base.sanitize import quoted
 from ..base.suggestions import suggest
 from ..base.typed import Name, Text, joined, place, wrong
-from ..base.yaml_loader import each, packaged_rules, read, rules_root
+from ..base.yaml_loader import all_of, each, packaged_rules, read, rules_root
 from .owners import OwnerLike, Owners
 from .teams import Team, load_teams, team_of
 from .thresholds import SHIPPED, SITE
@@ -118,18 +118,19 @@ def load_exceptions(rules_dir: Path | None = None, *, known_rules: Collection[st
         return Exceptions(tuple(shipped.values()))
     site: dict[str, RuleException] = {}
     own: list[RuleException] = []
-    teams = load_teams(root)
+    teams: list[Team] = []
 
-    def read_one(team: Team | None) -> None:
-        if team is None:
-            site.update(_read(root / FILE, SITE, None, shipped, known_rules))
-        else:
-            found = _read(team.folder / FILE, f"team {team.name}", team, shipped | site, known_rules)
-            own.extend(found.values())
+    def of_team(team: Team) -> None:
+        found = _read(team.folder / FILE, f"team {team.name}", team, shipped | site, known_rules)
+        own.extend(found.values())
+        teams.append(team)
 
-    each((None, *teams), read_one)
+    all_of(
+        lambda: site.update(_read(root / FILE, SITE, None, shipped, known_rules)),
+        lambda: each(load_teams(root), of_team),
+    )
     # A site's entry adds whose work it is: what a command line tells goes on to count, so ours stays beside it.
-    return Exceptions((*own, *site.values(), *shipped.values()), teams)
+    return Exceptions((*own, *site.values(), *shipped.values()), tuple(teams))
 
 
 def _read(

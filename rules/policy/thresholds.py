@@ -18,7 +18,7 @@ from ..base.sanitize import quoted
 from ..base.suggestions import suggest
 from ..base.templates import check_template
 from ..base.typed import Name, Number, Text, joined, place, wrong
-from ..base.yaml_loader import each, packaged_rules, read, read_layers, rules_root, yaml_files
+from ..base.yaml_loader import all_of, each, packaged_rules, read, read_layers, rules_root, yaml_files
 from .owners import OwnerLike
 from .teams import Team, load_teams, team_of
 
@@ -112,16 +112,12 @@ def load_waste_rules(rules_dir: Path | None = None) -> Mapping[str, WasteRule]:
     rules = _waste_layer(packaged_rules(), {}, SHIPPED)
     site = rules_root(rules_dir)
 
-    def read_one(team: Team | None) -> None:
-        if site is None:
-            return
-        if team is None:
-            rules.update(_waste_layer(site, rules, SITE))
-            return
+    def of_team(team: Team) -> None:
         for rule_id, rule in _waste_layer(team.folder, rules, f"team {team.name}").items():
             rules[rule_id] = replace(rules[rule_id], teams=(*rules[rule_id].teams, (team, replace(rule, teams=()))))
 
-    each((None, *load_teams(site)), read_one)
+    if site is not None:
+        all_of(lambda: rules.update(_waste_layer(site, rules, SITE)), lambda: each(load_teams(site), of_team))
     return rules
 
 

@@ -33,7 +33,7 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ("advise --db x --formt=json", "Unknown option '--formt'. Did you mean --format?", "advise"),
         ("agent once --zzz", "Unknown option '--zzz'.", "agent once"),
         ("advise --db x --format tabel", "Invalid value 'tabel' for --format. Did you mean table?", "advise"),
-        ("rules list --format zzz", "Invalid value 'zzz' for --format. Use table or json.", "rules list"),
+        ("rules list --format zzz", "Invalid value 'zzz' for --format. Use yaml or json.", "rules list"),
         ("simulate foundin --db x", "Invalid value 'foundin' for SCENARIO. Did you mean founding?", "simulate"),
         ("simulate founding --db x --days abc", "Invalid value 'abc' for --days: expected a number.", "simulate"),
         ("advise --db", "--db needs a value: PATH.", "advise"),

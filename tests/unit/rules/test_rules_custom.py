@@ -144,10 +144,10 @@ WRONG_FOLDERS = [
     ),
     ({"teams/a/waste/x.yaml": "id: idle\n"}, "a/waste/x.yaml: id: findings are about nodes"),
     ({"teams/a/kinds.yaml": "thresholds: {}\n"}, "a/kinds.yaml: this is no part of the rules."),
-    ({"teams/a/gpus/x.yaml": "vendor: x\n"}, "a/gpus: this is no part of the rules."),
-    ({"teams/a.yaml": "user: [x]\n"}, "a.yaml: this is no part of the rules. A team has a folder"),
+    ({"teams/a/gpus/x.yaml": "vendor: x\n"}, "a/gpus/x.yaml: this is no part of the rules."),
+    ({"teams/a.yaml": "user: [x]\n"}, "a.yaml: this is no part of the rules."),
     ({"teams/a/team.yaml": "users: [x]\n"}, "team.yaml: unknown key 'users'. Did you mean user?"),
-    ({"waste/deep/x.yaml": "id: idle\n"}, "waste/deep: a folder here is no part of the rules."),
+    ({"waste/deep/x.yaml": "id: idle\n"}, "waste/deep/x.yaml: this is no part of the rules."),
     (
         {"waste/a.yaml": "id: idle\n", "waste/b.yaml": "\nid: idle\n"},
         "b.yaml: id: {root}/waste/a.yaml sets rule 'idle' already",
