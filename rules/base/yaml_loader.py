@@ -61,14 +61,13 @@ def rules_root(rules_dir: Path | None) -> Path | None:
         layout = ", ".join((*FOLDERS, TEAMS_FOLDER, *FILES))
         raise RulesError(f"{rules_dir} is not a folder of rules.", f"Its layout is {layout}.")
     for file in sorted(rules_dir.rglob("*")):
-        at: tuple[str, ...] = file.relative_to(rules_dir).parts
-        if not file.name.endswith(SUFFIXES) or any(part.startswith(".") for part in at):
+        *above, name = file.relative_to(rules_dir).parts
+        if not name.endswith(SUFFIXES) or any(part.startswith(".") for part in (*above, name)):
             continue  # a version control's folder, an editor's file, a text for people
         folders, names = FOLDERS, FILES
-        if at[0] == TEAMS_FOLDER and len(at) > 2:
-            at, folders, names = at[2:], TEAM_FOLDERS, TEAM_FILES
-        known_here = names if len(at) == 1 else folders if len(at) == 2 else ()
-        if at[0] not in known_here:
+        if above[:1] == [TEAMS_FOLDER] and len(above) > 1:
+            above, folders, names = above[2:], TEAM_FOLDERS, TEAM_FILES
+        if not (above[0] in folders and len(above) == 1 if above else name in names):
             known = ", ".join((*folders, *names))
             raise fault(file, None, "this is no part of the rules.", f"Known here are {known}.")
         # A pipe would be waited for, a device read; a link that leads nowhere would be passed over.

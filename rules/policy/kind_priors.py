@@ -31,32 +31,17 @@ from msgspec import Meta
 from ..base.sanitize import quoted
 from ..base.typed import Slug, Text, joined
 from ..base.yaml_loader import read_layers
+from .labels import WorkingKind
 from .thresholds import SHIPPED, SITE
 
 FILE = "kind_priors.yaml"
-# What a line can be about, and what is known of it (docs/rules.md tells it to people).
-ABOUT: Mapping[str, str] = {
-    "engine": "what an inference engine's own series show: counted-requests, counted-none, within-training",
-    "framework": "the framework that the agent saw executed",
-    "image": "the image of the container that holds the GPUs, without registry's port, tag and digest",
-    "program": "the command line and the workload's name, for what is run",
-    "task": "the command line and the workload's name, for what it is run for",
-    "owner": "the kind of the Kubernetes object that made the pods; deployment-like if only a pod name is known",
-    "scheduler": "slurm, kubernetes, docker or process",
-    "partition": "Slurm's partition",
-    "qos": "Slurm's QOS",
-    "job-name": "the name of a Slurm job",
-    "namespace": "the Kubernetes namespace",
-    "part": "what part of a GPU it holds: mig-instance, shared-gpu",
-}
 # A site may state what it knows to be so, and no more: e to the 8 is three thousand to one.
 LogOdds = Annotated[float, Meta(ge=-8, le=8)]
+# What a line can be about (docs/rules.md tells it to people).
 Subject = Literal[
     "engine", "framework", "image", "program", "task", "owner", "scheduler", "partition", "qos", "job-name",
     "namespace", "part",
 ]  # fmt: skip
-# Idleness is counted, never told by a name; a site cannot make work idle that its GPUs show.
-Kind = Literal["training", "fine-tuning", "online-inference", "batch-inference", "interactive"]
 Patterns = Annotated[tuple[Annotated[Text, Meta(max_length=64)], ...], Meta(max_length=100)]
 # Of longer texts the beginning is looked at: commands are kept to some hundred characters.
 TEXT_CHARACTERS = 2000
@@ -113,7 +98,7 @@ class KindPriors:
 @dataclass(frozen=True, slots=True)
 class _Line:
     of: Subject
-    log_odds: Annotated[Mapping[Kind, LogOdds], Meta(min_length=1)]
+    log_odds: Annotated[Mapping[WorkingKind, LogOdds], Meta(min_length=1)]
     says: Annotated[Text, Meta(max_length=200)]
     reason: Text
     names: Patterns = ()

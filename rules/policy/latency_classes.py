@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, TypedDict
 
 from msgspec import Meta
 
@@ -34,6 +34,7 @@ from ..base.sanitize import quoted
 from ..base.suggestions import suggest
 from ..base.typed import Name, Slug, Text, joined, place, wrong
 from ..base.yaml_loader import read_layers
+from .labels import WorkingKind
 from .owners import OwnerLike, Owners
 from .thresholds import SHIPPED, SITE
 
@@ -46,7 +47,6 @@ LIMITS: Mapping[str, tuple[str, float]] = {
 }
 # Limits lie within the bins that latencies are counted in (agent/statistics/latency_bins.py), short of the last edge.
 Seconds = Annotated[float, Meta(ge=0.005, le=20)]
-Kind = Literal["training", "fine-tuning", "online-inference", "batch-inference", "interactive"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ _Service = TypedDict("_Service", {"class": Text, "match": Services, "reason": Te
 class _File:
     classes: Mapping[Slug, _Class] = field(default_factory=dict)
     services: Annotated[Mapping[Name, _Service], Meta(max_length=1000)] = field(default_factory=dict)
-    kinds: Mapping[Kind, Text] = field(default_factory=dict)
+    kinds: Mapping[WorkingKind, Text] = field(default_factory=dict)
 
 
 def load_latency_classes(rules_dir: Path | None = None) -> LatencyClasses:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import pytest
 from skuwise.advisor.core.verdict_types import Owner
@@ -13,7 +13,7 @@ from skuwise.rules.base.errors import RulesError
 from skuwise.rules.base.templates import check_template, fill
 from skuwise.rules.base.typed import AsOf, Count, Day, Number, Positive, Text, convert
 from skuwise.rules.base.yaml_loader import MAX_BYTES, parse_table
-from skuwise.rules.policy.kind_priors import ABOUT, FILE, KindPriors, load_kind_priors
+from skuwise.rules.policy.kind_priors import FILE, KindPriors, Subject, load_kind_priors
 from skuwise.rules.policy.latency_classes import load_latency_classes
 from skuwise.rules.policy.thresholds import load_thresholds, load_waste_rules
 from skuwise.tests.support.rulebooks import rules_folder
@@ -153,7 +153,7 @@ def loaded(folder: Path, text: str) -> KindPriors:
 
 def test_every_subject_has_lines_and_every_line_its_reason() -> None:
     shipped = load_kind_priors()
-    assert set(shipped.lines) == set(ABOUT)
+    assert set(shipped.lines) == set(get_args(Subject))
     assert all(len(line.reason) > 15 and line.says and line.log_odds for line in shipped.every)
     kept = [shipped.first("owner", "Deployment", hours) for hours in (1.0, 2.0)]
     assert [one and one[0].name for one in kept] == ["owner-kept-new", "owner-kept"]
