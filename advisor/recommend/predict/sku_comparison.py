@@ -122,8 +122,7 @@ def _outside(question: Question, known: WorkClass, source: GpuSku, target: GpuSk
 
     params, batch = question.params, question.sequences
     if params is not None and (span := beyond(params, known.params)):
-        sizes = (span.least, span.most, params)
-        least, most, asked = (f"{n / 1e9:,.0f}" if n >= 1e11 else f"{n / 1e9:.3g}" for n in sizes)
+        least, most, asked = (f"{n / 1e9:{',.0f' if n >= 1e11 else '.3g'}}" for n in (span.least, span.most, params))
         covered = f"published benchmarks cover {least} to {most} B parameters, not {asked} B"
         yield CodedText("size-not-calibrated", covered, {"params": params, "least": span.least, "most": span.most})
     if batch is not None and (span := beyond(batch, known.batch)):
