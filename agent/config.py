@@ -18,7 +18,7 @@ from msgspec import Meta
 from ..rules.base.errors import UsageError
 from ..rules.base.sanitize import QUOTED_MAX, clean
 from ..rules.base.suggestions import suggest
-from ..rules.base.toml import line_of, read_toml
+from ..rules.base.toml import read_toml
 from .base.address import Address, PageError, split_url
 from .base.retention_limits import MIN_BYTES, MIN_HOURS_SECONDS, MIN_MINUTES_SECONDS, MIN_RAW_SECONDS, Limits
 from .base.settings import Layer, keys_of, read_layers
@@ -199,7 +199,7 @@ def read_sections(
     for origin, whole in _files(environ, system_file, config_home):
         table = whole.get(name)
         if table is not None and not isinstance(table, dict):
-            raise UsageError(f"{name} in {origin}{line_of(whole, name)} is no table.", f"Write [{name}] above it.")
+            raise UsageError(f"{name} in {origin} is no table.", f"Write [{name}] above it.")
         if table is not None:
             found.append((origin, table))
     return found

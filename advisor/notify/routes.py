@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ...agent.base.settings import read_layers
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import QUOTED_MAX, clean, quoted
-from ...rules.base.toml import line_of, read_toml
+from ...rules.base.toml import read_toml
 from ..core.incident_types import Subject
 from ..core.verdict_types import WorkloadVerdict
 from ..state.deliveries import Channel
@@ -152,11 +152,11 @@ def load_routes(file: Path) -> Routes:
     except FileNotFoundError as error:
         raise UsageError(f"The routes file {file} cannot be read: {error.strerror}.", "Name one that can.") from error
     administrators = read_layers(_RoutesTable, [(str(file), whole)]).administrators
-    tables = whole.get("teams", {})  # as read, they know their lines
+    tables = whole.get("teams", {})
     teams: list[TeamRoute] = []
     matchers: list[tuple[str, str, str, str]] = []  # sorted, whatever begins with a matcher stands right behind it
     for name, entry in tables.items():
-        what = f"teams.{clean(name)[:QUOTED_MAX]} in {file}{line_of(tables, name)}"
+        what = f"teams.{clean(name)[:QUOTED_MAX]} in {file}"
         if not name.strip() or not name.isprintable() or len(name) > _MAX_NAME:
             remedy = f"Use at most {_MAX_NAME} printable characters."
             raise UsageError(f"{what} is not a valid team name.", remedy)
@@ -170,7 +170,7 @@ def load_routes(file: Path) -> Routes:
         matchers += own
     for (part, start, matcher, team), (next_part, next_start, other, owner) in pairwise(sorted(matchers)):
         if part == next_part and (start == next_start or (matcher.endswith("*") and next_start.startswith(start))):
-            what = f"teams.{owner}.{part} in {file}{line_of(tables[owner], part)}"
+            what = f"teams.{owner}.{part} in {file}"
             raise UsageError(
                 f"{what} holds {quoted(other)}, which overlaps {quoted(matcher)} of teams.{team}.",
                 "Let each name fit one matcher.",

@@ -18,16 +18,14 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from ...rules.base.errors import UsageError
-from ...rules.base.sanitize import QUOTED_MAX, clean, quoted
+from ...rules.base.sanitize import clean, quoted
 from ...rules.base.suggestions import suggest
-from ...rules.base.toml import line_of
+from ...rules.base.typed import in_words
 from .address import Address, parse_listen
 from .durations import parse_bytes, parse_duration
 
 Layer = tuple[str, Mapping[str, Any]]  # where it stands, as errors name it; values by setting
 _T = TypeVar("_T")
-_NOUNS = {"float": "a number", "int": "a whole number", "str": "text", "bool": "true or false", "array": "a list",
-          "object": "a table", "null": "nothing"}  # fmt: skip
 
 
 def keys_of(kind: type) -> Mapping[str, Field[Any]]:
@@ -44,7 +42,7 @@ def read_layers(kind: type[_T], layers: Iterable[Layer], prefix: str = "") -> _T
     found: dict[str, Any] = {}
     for origin, table in layers:
         for key, value in table.items():
-            where = f"in {origin}{line_of(table, key)}"
+            where = f"in {origin}"
             if key not in known:
                 remedy = suggest(key, known) or f"Known are {', '.join(sorted(known))}."
                 raise UsageError(f"Unknown setting {quoted(prefix + key)} {where}.", remedy)
@@ -80,7 +78,7 @@ def _converted(one: Field[Any], hint: Any, value: Any, what: str) -> object:  # 
             near = suggest(clean(value), choices) or f"Choose {', '.join(choices)}."
             raise UsageError(f"Invalid {what}: unknown value {quoted(clean(value))}.", near) from None
         unit = " of seconds" if one.name.endswith("_seconds") else ""
-        raise UsageError(f"Invalid {what}: {_plain(str(error), unit)}.", "Correct it.") from None
+        raise UsageError(f"Invalid {what}: {in_words(str(error), unit)}.", "Correct it.") from None
 
 
 def _decode(kind: type, value: object) -> object:
@@ -93,11 +91,3 @@ def _decode(kind: type, value: object) -> object:
         except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
             raise ValueError('expected a time zone, such as "Europe/Berlin"') from None
     raise ValueError("expected the name of a file" if kind is Path else "expected text")
-
-
-def _plain(text: str, unit: str) -> str:
-    """msgspec's sentence in words: ``Expected `float` >= 0.1`` is "expected a number of seconds >= 0.1"."""
-    text = clean(re.sub(r" - at `.*`$", "", text))[:QUOTED_MAX]  # it repeats the value
-    text = re.sub(r"`([a-z]+)(?: \| null)?`", lambda m: _NOUNS.get(m[1], m[1]), text)
-    text = text.replace("Invalid enum value", "unknown value").replace("a number", f"a number{unit}", 1)
-    return text[:1].lower() + text[1:]

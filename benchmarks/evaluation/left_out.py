@@ -18,7 +18,7 @@ from typing import TypeVar
 from skuwise.advisor.classify.kinds.kinds import judge_kind
 from skuwise.advisor.core.verdict_types import KindVerdict
 from skuwise.rules.models.kind_model import KindModel
-from skuwise.rules.policy.thresholds import load_kind_thresholds
+from skuwise.rules.policy.thresholds import load_thresholds
 
 from ..fit.real_series import TABLE, Row, read_rows
 from ..fit.train_kinds import fit_rows
@@ -52,7 +52,7 @@ def _answer(row: Row, verdict: KindVerdict) -> Answer:
 
 def judge_features(features: Mapping[str, float], model: KindModel) -> KindVerdict:
     """The kind that the product says where nobody names the work."""
-    return judge_kind((), features, load_kind_thresholds(), model)
+    return judge_kind((), features, load_thresholds("kinds.yaml"), model)
 
 
 def figures(answers: Sequence[Answer]) -> dict[str, float]:

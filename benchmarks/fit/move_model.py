@@ -28,9 +28,9 @@ from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.catalog.types import GpuSku
 from skuwise.rules.models.move_model import (
     MODEL_FILE,
-    MODEL_SCHEMA,
     MoveModel,
     Profiles,
+    Span,
     WorkClass,
     load_profiles,
 )
@@ -122,13 +122,13 @@ def _work_class(lines: Sequence[Line], work: str, width: float) -> WorkClass:
     questions = [pair.question for pair in pairs]
     return WorkClass(
         width, len(pairs), len({pair.origin for pair in pairs}), len({pair.family for pair in pairs}),
-        _span([q.params for q in questions if q.params]), _span([float(q.sequences) for q in questions if q.sequences]),
         frozenset(q.precision for q in questions), frozenset(family(sku) for p in pairs for sku in (p.a, p.b)),
+        _span([q.params for q in questions if q.params]), _span([float(q.sequences) for q in questions if q.sequences]),
     )  # fmt: skip
 
 
-def _span(values: Sequence[float]) -> tuple[float, float] | None:
-    return (min(values), max(values)) if values else None
+def _span(values: Sequence[float]) -> Span | None:
+    return Span(min(values), max(values)) if values else None
 
 
 def left_out(
@@ -155,7 +155,7 @@ def text_of(model: MoveModel, lines: Sequence[Line], made: date) -> str:
         "#   source and a model family that nobody measured. lines, sources, families: what it rests on.",
         "# params, batch, precisions, architectures: what these lines are of; an answer beyond it says so.",
         "# unseen: by how much wider for an architecture that such work was not measured on, or an unpublished rate.",
-        f"schema: {MODEL_SCHEMA}",
+        "schema: skuwise.move-model/2",
         f"unseen: {model.unseen:g}",
         "classes:",
     ]
@@ -165,7 +165,7 @@ def text_of(model: MoveModel, lines: Sequence[Line], made: date) -> str:
             f"  {work}:",
             f"    width: {known.width:.3f}",
             *(f"    {name}: {getattr(known, name)}" for name in ("lines", "sources", "families")),
-            *(f"    {name}: {{least: {span[0]:.4g}, most: {span[1]:.4g}}}" for name, span in spans if span),
+            *(f"    {name}: {{least: {span.least:.4g}, most: {span.most:.4g}}}" for name, span in spans if span),
             f"    precisions: [{', '.join(sorted(known.precisions))}]",
             f"    architectures: [{', '.join(sorted(known.architectures))}]",
         ]

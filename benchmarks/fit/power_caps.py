@@ -145,7 +145,7 @@ def _rest(full: Mapping[tuple[str, str, str, int], Line], resting: RestingPowers
     out = {}
     for name, line in lowest.items():
         known = resting.gpus.get(name)
-        low = known.low_watts if known else resting.low_share * line.gpu.tdp_watts
-        high = known.high_watts if known else resting.high_share * line.gpu.tdp_watts
+        low = known.watts.low if known else resting.shares.low * line.gpu.tdp_watts
+        high = known.watts.high if known else resting.shares.high * line.gpu.tdp_watts
         out[name] = min(max(line.watts, low), high)
     return out

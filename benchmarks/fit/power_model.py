@@ -26,7 +26,7 @@ from skuwise.advisor.recommend.prediction import Z90
 from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
 from skuwise.rules.base.yaml_loader import packaged_rules
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.models.power_model import CLASSES, POWER_FILE, POWER_SCHEMA, PowerCurve, PowerModel, Spread
+from skuwise.rules.models.power_model import POWER_FILE, ClassName, Made, PowerCurve, PowerModel, Spread, TypicalShare
 from skuwise.rules.models.resting_power import load_resting_power
 
 from .power_caps import SOURCE, TABLE, Capped, Table, read_caps
@@ -39,8 +39,8 @@ START = (1.05, 0.25, 0.40, 6.0, 0.97)
 LEAST = (0.8, 0.02, 0.0, 1.0, 0.90)
 MOST = (1.3, 1.0, 1.0, 12.0, 1.0)
 NOISE = 0.03  # of the log: the same epoch, run twice, differs by as much; smaller errors weigh as their squares
-# Predicted slowdown up to which a cap does nothing, little and much: the mildest first, as CLASSES.
-BOUNDS = (1.02, 1.15, 1.5, math.inf)
+# Predicted slowdown up to which a cap does nothing, little and much: the mildest first.
+BOUNDS: dict[ClassName, float] = {"without effect": 1.02, "light": 1.15, "heavy": 1.5, "deep": math.inf}
 PRIOR_CELLS = 1.0  # a class that few networks and GPUs speak for is drawn to the prior
 PRIOR = {"without effect": 0.05, "light": 0.06, "heavy": 0.10, "deep": 0.20}
 # repeats of an epoch differ by 0.05; the rest is assumed
@@ -133,29 +133,29 @@ def calibrate(capped: Sequence[Capped]) -> PowerModel:
     """The curve and its errors from these lines alone."""
     by_gpu = left_out(capped, lambda c: c.gpu)
     errors = _joined([left_out(capped, lambda c: c.network), by_gpu])
-    classes: list[tuple[float, Spread]] = []
+    classes: list[Spread] = []
     low = 0.0
-    for name, high in zip(CLASSES, BOUNDS, strict=True):
+    for name, high in BOUNDS.items():
         inside, apart = _within(errors, low, high), _within(by_gpu, low, high)
         time, energy = _sigma(name, inside, inside.time), _sigma(name, inside, inside.joules)
         worst = [
             [_sigma(name, one, values(one)) for one in _each_gpu(apart)]
             for values in (lambda e: e.time, lambda e: e.joules)
         ]
-        spread = Spread(time, energy, max(time, *worst[0], 0.0), max(energy, *worst[1], 0.0), len(apart.capped))
-        classes.append((high, spread))
+        time_elsewhere, energy_elsewhere = max(time, *worst[0], 0.0), max(energy, *worst[1], 0.0)
+        classes.append(Spread(name, time, energy, time_elsewhere, energy_elsewhere, len(apart.capped), high))
         low = high
     runs = {c.full.run for c in capped}
     return PowerModel(
+        schema="skuwise.power-model/1",
         curve=fit(capped),
         classes=tuple(classes),
         architectures=frozenset(c.full.gpu.architecture.casefold() for c in capped),
         lowest_cap_share=round(min(c.under.limit_watts / c.full.limit_watts for c in capped), 3),
-        typical={name: share for name, (share, _) in TYPICAL.items()},
+        typical={name: TypicalShare(*told) for name, told in TYPICAL.items()},
         typical_sigma=TYPICAL_SIGMA[0],
-        lines=len(capped),
-        runs=len(runs),
-        source=SOURCE,
+        typical_sigma_reason=TYPICAL_SIGMA[1],
+        made=Made(date.today().isoformat(), len(capped), len(runs), SOURCE),
     )
 
 
@@ -196,7 +196,7 @@ def text_of(model: PowerModel, made: date) -> str:
         "# classes: sigma of the log of observed over predicted time and energy, by predicted slowdown, of runs left",
         "#   out by network and by GPU; elsewhere: for architectures without any run, the worst GPU of those left out.",
         "# typical: share of the room between rest and rated power that work draws where nobody measured it (stated).",
-        f"schema: {POWER_SCHEMA}",
+        f"schema: {model.schema}",
         "curve:",
         f"  follows: {c.follows:.3f}",
         f"  clock_exponent: {c.clock_exponent:.3f}",
@@ -206,10 +206,10 @@ def text_of(model: PowerModel, made: date) -> str:
         f"  drawn_of_cap: {c.drawn_of_cap:.3f}",
         "classes:",
     ]
-    for name, (high, s) in zip(CLASSES, model.classes, strict=True):
-        up_to = "" if math.isinf(high) else f", up_to: {high:g}"
+    for s in model.classes:
+        up_to = "" if math.isinf(s.up_to) else f", up_to: {s.up_to:g}"
         lines += [
-            f"  - {{name: {name}{up_to}, lines: {s.lines}, time: {s.time:.3f}, energy: {s.energy:.3f},",
+            f"  - {{name: {s.name}{up_to}, lines: {s.lines}, time: {s.time:.3f}, energy: {s.energy:.3f},",
             f"     time_elsewhere: {s.time_elsewhere:.3f}, energy_elsewhere: {s.energy_elsewhere:.3f}}}",
         ]
     lines.append(f"architectures: [{', '.join(sorted(model.architectures))}]")
@@ -217,8 +217,8 @@ def text_of(model: PowerModel, made: date) -> str:
     lines.append("typical:")
     lines += [f'  {name}: {{share: {share:.2f}, reason: "{why}"}}' for name, (share, why) in TYPICAL.items()]
     lines += [f"typical_sigma: {TYPICAL_SIGMA[0]:.2f}", f'typical_sigma_reason: "{TYPICAL_SIGMA[1]}"']
-    lines += ["made:", f'  date: "{made.isoformat()}"', f"  lines: {model.lines}", f"  runs: {model.runs}"]
-    lines.append(f'  source: "{model.source}"')
+    lines += ["made:", f'  date: "{made.isoformat()}"', f"  lines: {model.made.lines}", f"  runs: {model.made.runs}"]
+    lines.append(f'  source: "{model.made.source}"')
     return "\n".join(lines) + "\n"
 
 
@@ -234,7 +234,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         model = calibrate(capped)
         target = options.output or Path(str(packaged_rules())) / POWER_FILE
         target.write_text(text_of(model, date.today()), encoding="utf-8")
-        print(f"{model.lines} lines of {model.runs} runs: {target}", file=sys.stderr)
+        print(f"{model.made.lines} lines of {model.made.runs} runs: {target}", file=sys.stderr)
         return EXIT_DONE
     except SkuwiseError as error:
         print(f"power-model: {error}", file=sys.stderr)

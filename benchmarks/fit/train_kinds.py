@@ -27,9 +27,9 @@ import sklearn
 from sklearn.linear_model import LogisticRegression
 from skuwise.advisor.classify.kinds.kinds import likeliest
 from skuwise.advisor.classify.kinds.shapes import SHAPES, fingerprint, levels
-from skuwise.rules.models.kind_model import FILE, SCHEMA, KindModel
+from skuwise.rules.models.kind_model import FILE, Calibration, KindModel
 from skuwise.rules.policy.labels import WORKING_KINDS
-from skuwise.rules.policy.thresholds import load_kind_thresholds
+from skuwise.rules.policy.thresholds import load_thresholds
 from threadpoolctl import threadpool_limits
 
 from . import kind_examples
@@ -86,7 +86,10 @@ def matrix(features: Iterable[Mapping[str, float]]) -> Matrix:
 
 def works(kind: str, features: Mapping[str, float]) -> bool:
     """Whether an example is told by its likeness: what stood idle is counted, not likened (kinds.py)."""
-    return kind in WORKING_KINDS and features.get("idle_share", 0.0) < load_kind_thresholds()["idle_share_min"].value
+    return (
+        kind in WORKING_KINDS
+        and features.get("idle_share", 0.0) < load_thresholds("kinds.yaml")["idle_share_min"].value
+    )
 
 
 def fit_simulated(examples: Sequence[Example], seed: int = 0) -> Weights:
@@ -130,8 +133,7 @@ def fit_rows(rows: Sequence[Row], noted: Mapping[str, str] | None = None) -> Kin
     }
     intercepts = dict(zip(map(str, WORKING_KINDS), map(float, found.intercepts), strict=True))
     return KindModel(
-        WORKING_KINDS, intercepts, columns, slope=slope, offset=offset, fingerprint=fingerprint(SHAPES),
-        inputs=inputs(rows), trained=noted or {},
+        intercepts, columns, Calibration(slope, offset), fingerprint(SHAPES), inputs=inputs(rows), trained=noted or {}
     )  # fmt: skip
 
 
@@ -193,10 +195,10 @@ def document(model: KindModel) -> Iterator[str]:
     """The lines of the model's file."""
     yield "# Weights (log-odds) by which the shapes of advisor/classify/kinds/shapes.py speak for kinds."
     yield "# Made by `make model`; do not edit: change the shapes or the examples and make it anew."
-    yield f"schema: {SCHEMA}"
+    yield f"schema: {model.schema}"
     yield f'fingerprint: "{model.fingerprint}"'
     yield f'inputs: "{model.inputs}"'
-    yield f"calibration: {{slope: {model.slope:.3f}, offset: {model.offset:.3f}}}"
+    yield f"calibration: {{slope: {model.calibration.slope:.3f}, offset: {model.calibration.offset:.3f}}}"
     yield "intercepts:"
     yield from (f"  {label}: {model.intercepts[label]:.3f}" for label in WORKING_KINDS)
     yield "weights:"
@@ -224,7 +226,7 @@ def main() -> None:
         "libraries": f"scikit-learn {sklearn.__version__}, numpy {np.__version__}",
     })  # fmt: skip
     options.out.write_text("\n".join(document(model)) + "\n")
-    print(f"calibration: slope {model.slope}, offset {model.offset}")
+    print(f"calibration: slope {model.calibration.slope}, offset {model.calibration.offset}")
 
 
 if __name__ == "__main__":

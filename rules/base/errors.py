@@ -39,7 +39,9 @@ class NothingToDo(SkuwiseError):  # noqa: N818 - nothing went wrong
 
 
 class RulesError(UsageError):
-    """A file under rules/ (ours or a site's) does not say what it must."""
+    """A file under rules/ (ours or a site's) does not say what it must. `others`: what else is wrong with its kind."""
+
+    others: tuple[RulesError, ...] = ()
 
 
 class StoreError(SkuwiseError):

@@ -3,24 +3,26 @@
 A file may hold scalars, lists and mappings with text keys, and nothing else. Tags, anchors and aliases, a second
 document, a key given twice, deep nesting and large files are refused, each with file and line. Plain scalars are read
 as YAML 1.2's core schema says (``no`` and ``1:30`` are text; a date stays text), so that a value means what it looks
-like. Values keep the lines they stood on (`Table`, `Items`), for the checks that follow (`rules/base/typed_fields.py`).
+like. What the values may be is said by types (`rules/base/typed.py`).
 """
 
 from __future__ import annotations
 
-import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Any, TypedDict, TypeVar
 
 import yaml
 
 from .errors import RulesError
 from .files import read_bounded
 from .sanitize import quoted
+from .typed import Name, convert
 
+T = TypeVar("T")
 _Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's parser is some ten times faster
 
 MAX_BYTES = 1 << 20  # the largest file that ships is below 64 KiB
@@ -44,25 +46,6 @@ _CONSTANTS: dict[str, bool | None] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
-_NUMBER_STARTS = frozenset("+-.0123456789")
-
-
-class Table(dict[str, object]):
-    """A mapping as read, with the line (from 1) it begins on and the line of every key."""
-
-    def __init__(self, line: int) -> None:
-        super().__init__()
-        self.line = line
-        self.lines: dict[str, int] = {}
-
-
-class Items(list[object]):
-    """A list as read, with the line (from 1) it begins on and the line of every item."""
-
-    def __init__(self, line: int) -> None:
-        super().__init__()
-        self.line = line
-        self.lines: list[int] = []
 
 
 def packaged_rules() -> Traversable:
@@ -77,35 +60,65 @@ def rules_root(rules_dir: Path | None) -> Path | None:
     if not rules_dir.is_dir():
         layout = ", ".join((*FOLDERS, TEAMS_FOLDER, *FILES))
         raise RulesError(f"{rules_dir} is not a folder of rules.", f"Its layout is {layout}.")
-    _check_layout(rules_dir, (*FOLDERS, TEAMS_FOLDER), FILES)
-    teams = rules_dir / TEAMS_FOLDER
-    for team in sorted(teams.iterdir()) if teams.is_dir() else ():
-        if team.is_dir():
-            _check_layout(team, TEAM_FOLDERS, TEAM_FILES)
-        elif team.name.endswith(SUFFIXES):
-            raise fault(str(team), None, "this is no part of the rules.", "A team has a folder of its own here.")
+    for file in sorted(rules_dir.rglob("*")):
+        *above, name = file.relative_to(rules_dir).parts
+        if not name.endswith(SUFFIXES) or any(part.startswith(".") for part in (*above, name)):
+            continue  # a version control's folder, an editor's file, a text for people
+        folders, names = FOLDERS, FILES
+        if above[:1] == [TEAMS_FOLDER] and len(above) > 1:
+            above, folders, names = above[2:], TEAM_FOLDERS, TEAM_FILES
+        if not (above[0] in folders and len(above) == 1 if above else name in names):
+            known = ", ".join((*folders, *names))
+            raise fault(file, None, "this is no part of the rules.", f"Known here are {known}.")
+        # A pipe would be waited for, a device read; a link that leads nowhere would be passed over.
+        if not file.is_file():
+            raise fault(file, None, "this is no ordinary file.", "Put the rules themselves there.")
     return rules_dir
 
 
-def _check_layout(root: Path, folders: tuple[str, ...], files: tuple[str, ...]) -> None:
-    for entry in sorted(root.iterdir()):
-        if entry.name.startswith("."):  # a version control's folder, an editor's file
-            continue
-        known = folders if entry.is_dir() else files
-        if entry.name not in known and (entry.is_dir() or entry.name.endswith(SUFFIXES)):
-            raise fault(str(entry), None, "this is no part of the rules.", f"Known here are {', '.join(known)}.")
-        for file in sorted(entry.iterdir()) if entry.is_dir() else (entry,):
-            if file.is_dir() and entry.name != TEAMS_FOLDER:
-                raise fault(str(file), None, "a folder here is no part of the rules.", "Put its files one level up.")
-            # A pipe would be waited for, a device read; a link that leads nowhere would be passed over.
-            if file.name.endswith(SUFFIXES) and not file.is_file():
-                raise fault(str(file), None, "this is no ordinary file.", "Put the rules themselves there.")
+def read(file: Traversable | Path, kind: type[T]) -> T:
+    """One file as a value of a type. Raises RulesError."""
+    return convert(file, read_table(file), kind)
 
 
-def layers(rules_dir: Path | None) -> tuple[Traversable | Path, ...]:
-    """The folders to read, in order: ours, then a site's, whose entries replace ours of the same name."""
+def read_layers(rules_dir: Path | None, name: str, kind: type[T]) -> list[tuple[Traversable | Path, T]]:
+    """A file that ships, and then a site's own of the same name, whose entries replace ours. Raises RulesError."""
     root = rules_root(rules_dir)
-    return (packaged_rules(),) if root is None else (packaged_rules(), root)
+    file = root / name if root is not None else None
+    return [(one, read(one, kind)) for one in (packaged_rules().joinpath(name), file) if one and one.is_file()]
+
+
+def read_named(rules_dir: Path | None, name: str, kind: type[T]) -> Mapping[str, T]:
+    """The entries under the one key of a file, which is called as the file is; a site's replace those it names."""
+    key = name.partition(".")[0]
+    shape: Any = TypedDict("shape", {key: Mapping[Name, kind]})  # type: ignore[misc]
+    return {name: one for _, top in read_layers(rules_dir, name, shape) for name, one in top[key].items()}
+
+
+def read_folders(rules_dir: Path | None, folder: str, read_one: Callable[[Traversable | Path, set[str]], None]) -> None:
+    """Hands the files of a folder that ships, and then those of a site's, to `read_one`, with a set for each folder."""
+    for layer in (packaged_rules(), rules_root(rules_dir)):
+        here: set[str] = set()
+        if layer is not None:
+            each(yaml_files(layer.joinpath(folder)), lambda file, here=here: read_one(file, here))
+
+
+def each(files: Iterable[T], read_one: Callable[[T], None]) -> None:
+    """Reads all of them. What is wrong with several is one RulesError, which has the `others`."""
+    found: list[RulesError] = []
+    for file in files:
+        try:
+            read_one(file)
+        except RulesError as error:
+            found += [error, *error.others]
+    if found:
+        found[0].others = tuple(found[1:])
+        raise found[0]
+
+
+def all_of(*steps: Callable[[], None]) -> None:
+    """As `each`: every step is taken, whatever is wrong with those before it."""
+    each(steps, lambda step: step())
 
 
 def yaml_files(folder: Traversable | Path) -> Iterator[Traversable | Path]:
@@ -114,37 +127,27 @@ def yaml_files(folder: Traversable | Path) -> Iterator[Traversable | Path]:
         yield from sorted((f for f in folder.iterdir() if f.name.endswith(SUFFIXES)), key=lambda f: f.name)
 
 
-def fault(file: str, line: int | None, sentence: str, remedy: str = "") -> RulesError:
-    """The one shape of every complaint about a file: ``FILE:LINE: SENTENCE REMEDY``."""
+def fault(file: object, line: int | None, sentence: str, remedy: str) -> RulesError:
+    """The one shape of a complaint about a whole file or a line: ``FILE:LINE: SENTENCE REMEDY``."""
     return RulesError(f"{file}:{line}: {sentence}" if line else f"{file}: {sentence}", remedy)
 
 
-def read_table(file: Traversable | Path) -> Table:
-    """One file as a `Table`. Raises RulesError, with file and line, for anything that is not strictly that."""
-    name = str(file)
+def read_table(file: Traversable | Path) -> dict[str, Any]:
+    """One file as a mapping. Raises RulesError, with file and line, for anything that is not strictly that."""
     try:
         if isinstance(file, Path):
-            raw = read_bounded(file, MAX_BYTES)
-        else:
-            with file.open("rb") as stream:
-                raw = stream.read(MAX_BYTES + 1)
+            return parse_table(read_bounded(file, MAX_BYTES), str(file))
+        return parse_table(file.read_bytes(), str(file))
     except OSError as error:
-        if error.errno == errno.EFBIG:
-            raise _too_large(name) from error
-        raise fault(name, None, f"cannot be read ({error.strerror}).", "Check the path and its permissions.") from error
-    return parse_table(raw, name)
+        raise fault(file, None, f"cannot be read ({error.strerror}).", "Check the path and its permissions.") from error
 
 
-def _too_large(name: str) -> RulesError:
-    return fault(name, None, f"is larger than {MAX_BYTES // 1024} KiB.", "Split it into several files.")
-
-
-def parse_table(raw: bytes, name: str) -> Table:
-    """The bytes of one file, called `name` in errors, as a `Table`."""
+def parse_table(raw: bytes, name: str) -> dict[str, Any]:
+    """The bytes of one file, called `name` in errors, as a mapping."""
     if len(raw) > MAX_BYTES:
-        raise _too_large(name)
+        raise fault(name, None, f"it is larger than {MAX_BYTES >> 20} MiB.", "Split it into several files.")
     try:
-        value, line = _Builder(name).build(raw.decode("utf-8"))
+        value = _build(raw.decode("utf-8"), name)
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise fault(name, line, "this is not UTF-8 text.", "Save the file as UTF-8.") from None
@@ -153,105 +156,64 @@ def parse_table(raw: bytes, name: str) -> Table:
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
         line = mark.line + 1 if mark else None
         raise fault(name, line, f"this is not valid YAML: {problem}.", "Correct the line.") from None
-    if not isinstance(value, Table):
+    if not isinstance(value, dict):
         what = "is empty" if value is None else "does not hold a mapping of keys to values"
-        raise fault(name, line, f"{what}.", "See the files that ship for the shape.")
+        raise fault(name, None, f"{what}.", "See the files that ship for the shape.")
     return value
 
 
-class _Builder:
-    """Values from the parser's events. Its own stack: nesting in the file cannot exhaust Python's."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._stack: list[Table | Items] = []
-        self._keys: list[str | None] = []
-        self._count = self._documents = 0
-        self._root: object = None
-        self._root_line = 1
-
-    def build(self, text: str) -> tuple[object, int]:
-        """The root value and the line it begins on."""
-        loader = _Loader(text)
-        try:
-            while not isinstance(event := loader.get_event(), yaml.StreamEndEvent):
-                self._take(event, event.start_mark.line + 1)
-        finally:
-            loader.dispose()
-        return self._root, self._root_line
-
-    def _take(self, event: yaml.events.Event, line: int) -> None:
-        if isinstance(event, yaml.ScalarEvent):
-            self._check(event, line)
-            if self._stack and isinstance(self._stack[-1], Table) and self._keys[-1] is None:
-                self._key(event.value, line)
+def _build(text: str, name: str) -> object:  # noqa: PLR0912 - one branch for each event
+    """The value that the parser's events tell. Its own stack: nesting in the file cannot exhaust Python's."""
+    root: list[Any] = []
+    stack: list[Any] = [root]
+    keys: list[str | None] = [None]  # of each mapping on the stack, the key whose value is to come
+    count = 0
+    loader = _Loader(text)
+    try:
+        while not isinstance(event := loader.get_event(), yaml.StreamEndEvent):
+            line = event.start_mark.line + 1
+            if isinstance(event, yaml.CollectionEndEvent):
+                stack.pop()
+                keys.pop()
+            elif isinstance(event, yaml.AliasEvent):
+                raise fault(name, line, "aliases (*name) are not allowed here.", "Write the value out.")
+            elif isinstance(event, yaml.DocumentStartEvent) and root:
+                raise fault(name, line, "a second document begins here.", "Keep one document a file.")
+            if not isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)):
+                continue
+            count += 1
+            if count > MAX_VALUES:
+                raise fault(name, line, f"there are more than {MAX_VALUES} values.", "Split the file.")
+            if event.anchor is not None or event.tag is not None:
+                raise fault(name, line, "anchors (&name) and tags (!name) are not allowed here.", "Write plain values.")
+            key, top = keys[-1], stack[-1]
+            if key is None and isinstance(top, dict):
+                if not isinstance(event, yaml.ScalarEvent):
+                    raise fault(name, line, "a key must be plain text.", "Quote it if it was meant as text.")
+                if event.value in top:
+                    raise fault(name, line, f"key {quoted(event.value)} is given twice.", "Remove one of them.")
+                top[event.value], keys[-1] = None, event.value
+                continue
+            value: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
+            if isinstance(event, yaml.ScalarEvent):
+                value = event.value if event.style else _plain(event.value)
+            if isinstance(top, dict):
+                top[key], keys[-1] = value, None
             else:
-                self._put(event.value if event.style else _plain(event.value), line)
-        elif isinstance(event, yaml.CollectionStartEvent):
-            self._check(event, line)
-            self._open(Table(line) if isinstance(event, yaml.MappingStartEvent) else Items(line), line)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            self._keys.pop()
-            value = self._stack.pop()
-            self._put(value, value.line)
-        elif isinstance(event, yaml.AliasEvent):
-            raise self._fault(line, "aliases (*name) are not allowed here.", "Write the value out.")
-        elif isinstance(event, yaml.DocumentStartEvent):
-            self._documents += 1
-            if self._documents > 1:
-                raise self._fault(line, "a second document begins here.", "Keep one document a file.")
-
-    def _check(self, event: yaml.events.NodeEvent, line: int) -> None:
-        self._count += 1
-        if self._count > MAX_VALUES:
-            raise self._fault(line, f"there are more than {MAX_VALUES} values.", "Split the file.")
-        if event.anchor is not None:
-            raise self._fault(line, "anchors (&name) are not allowed here.", "Write the value out.")
-        if event.tag is not None:  # type: ignore[attr-defined]
-            raise self._fault(line, "tags (!name) are not allowed here.", "Write plain values only.")
-
-    def _open(self, container: Table | Items, line: int) -> None:
-        if self._stack and isinstance(self._stack[-1], Table) and self._keys[-1] is None:
-            raise self._fault(line, "a key must be plain text.", "Quote it if it was meant as text.")
-        if len(self._stack) >= MAX_DEPTH:
-            raise self._fault(line, f"values are nested more than {MAX_DEPTH} deep.", "Flatten them.")
-        self._stack.append(container)
-        self._keys.append(None)
-
-    def _key(self, key: str, line: int) -> None:
-        table = self._stack[-1]
-        assert isinstance(table, Table)
-        if key in table.lines:
-            raise self._fault(
-                line, f"key {quoted(key)} is given twice (first in line {table.lines[key]}).", "Remove one of them."
-            )
-        table.lines[key] = line
-        self._keys[-1] = key
-
-    def _put(self, value: object, line: int) -> None:
-        if not self._stack:
-            self._root, self._root_line = value, line
-            return
-        top = self._stack[-1]
-        if isinstance(top, Items):
-            top.append(value)
-            top.lines.append(line)
-            return
-        key = self._keys[-1]
-        assert key is not None  # the parser gives a key before every value, and `_open` refuses keys that are not text
-        top[key] = value
-        self._keys[-1] = None
-
-    def _fault(self, line: int, sentence: str, remedy: str) -> RulesError:
-        return fault(self._name, line, sentence, remedy)
+                top.append(value)
+            if not isinstance(event, yaml.ScalarEvent):
+                if len(stack) > MAX_DEPTH:
+                    raise fault(name, line, f"values are nested more than {MAX_DEPTH} deep.", "Flatten them.")
+                stack.append(value)
+                keys.append(None)
+    finally:
+        loader.dispose()
+    return root[0] if root else None
 
 
 def _plain(text: str) -> str | int | float | bool | None:
     if text in _CONSTANTS:
         return _CONSTANTS[text]
-    if text[0] in _NUMBER_STARTS:
-        if len(text) <= 20 and _INT.fullmatch(text):
-            return int(text)
-        if len(text) <= 32 and _FLOAT.fullmatch(text):
-            return float(text)
-    return text
+    if len(text) <= 20 and _INT.fullmatch(text):
+        return int(text)
+    return float(text) if len(text) <= 32 and _FLOAT.fullmatch(text) else text

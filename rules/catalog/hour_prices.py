@@ -7,12 +7,14 @@ catalog lacks: such a price is of the GPUs that telemetry calls so.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from types import MappingProxyType
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
 
 from ..base.errors import UsageError
 from ..base.sanitize import clean
@@ -98,7 +100,7 @@ def resolve_prices(said: StatedPrices, catalog: Catalog, today: date) -> HourPri
                 suggest(one.name, catalog.nodes) or "Run 'skuwise skus list' for the names.",
             )
         nodes[sku.name] = _usd(one, sku.gpu_count)
-    return HourPrices(MappingProxyType(gpus), MappingProxyType(nodes), today.isoformat())
+    return HourPrices(gpus, nodes, today.isoformat())
 
 
 def _by_gpu(said: Sequence[StatedPrice], catalog: Catalog) -> dict[str, float]:
@@ -119,17 +121,13 @@ def _by_gpu(said: Sequence[StatedPrice], catalog: Catalog) -> dict[str, float]:
 
 def _usd(one: StatedPrice, gpus: int = 1) -> float:
     """The price as a number: positive, finite, and not above what `gpus` GPUs may cost an hour."""
-    what = f"Invalid price of {clean(one.name)[:_NAME_SHOWN]} in {one.where}: {clean(one.usd)[:_NAME_SHOWN]!r}."
-    remedy = "Write US dollars per hour as a number, for example 2.10."
-    is_number = isinstance(one.usd, (int, float, str)) and not isinstance(one.usd, bool)
-    is_number = is_number and (not isinstance(one.usd, str) or _NUMBER.fullmatch(one.usd.strip()) is not None)
-    try:
-        usd = float(one.usd) if is_number else math.nan  # type: ignore[arg-type]
-    except (ValueError, OverflowError):
-        usd = math.nan
     most = USD_PER_GPU_HOUR_MAX * gpus
-    if not math.isfinite(usd) or usd <= 0:
-        raise UsageError(what, remedy)
-    if usd > most:
-        raise UsageError(what, f"Use at most {most:,.0f} US dollars per hour: is it a price per month?")
-    return usd
+    written = one.usd.strip() if isinstance(one.usd, str) else one.usd
+    try:
+        if isinstance(written, str) and not _NUMBER.fullmatch(written):
+            raise ValueError
+        return msgspec.convert(written, Annotated[float, Meta(gt=0, le=most)], strict=False)
+    except ValueError:  # msgspec's own among them
+        what = f"Invalid price of {clean(one.name)[:_NAME_SHOWN]} in {one.where}: {clean(one.usd)[:_NAME_SHOWN]!r}."
+        remedy = f"Write US dollars per hour as a number, for example 2.10, and at most {most:,.0f}."
+        raise UsageError(what, remedy) from None

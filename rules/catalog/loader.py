@@ -6,12 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..base.typed_fields import packaged_fields
-from .gpu_files import Accelerator, GpuLibrary, load_gpus, normalise
+from ..base.typed import Day, Text
+from ..base.yaml_loader import packaged_rules, read
+from .gpu_files import GpuLibrary, Watts, load_gpus, normalise
 from .node_files import ANY_REGION, load_nodes
 from .premiums import Prior, load_premiums
 from .providers import Provider, load_providers
-from .types import GpuSku, NodeSku, Price
+from .types import FigureSource, GpuSku, NodeSku, Price
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """What a person may compare a GPU with, but skuwise cannot observe. None: no figure that can be relied on."""
+
+    name: Text
+    vendor: Text
+    source: FigureSource
+    dense_flops: Mapping[str, float] = field(default_factory=dict)
+    mem_bytes: int | None = None
+    mem_bandwidth_bytes_per_second: float | None = None
+    note: Text | None = None
 
 
 @dataclass(frozen=True)
@@ -23,15 +37,11 @@ class Catalog:
     premiums: Mapping[str, Prior]
     providers: Mapping[str, Provider] = field(default_factory=dict)
     boards: Mapping[str, float] = field(default_factory=dict)
+    accelerators: tuple[Accelerator, ...] = ()
 
     @property
     def gpus(self) -> Mapping[str, GpuSku]:
         return self.gpu_library.gpus
-
-    @property
-    def accelerators(self) -> tuple[Accelerator, ...]:
-        """What is not a GPU: information only."""
-        return self.gpu_library.accelerators
 
     def gpu(self, name: str) -> GpuSku | None:
         """The GPU of exactly this name or alias (as drivers say it); None where there is none: never the nearest."""
@@ -91,24 +101,30 @@ class Catalog:
         return tuple(twin for twin in self.nodes.values() if _is_twin(node, twin))
 
 
+@dataclass(frozen=True, slots=True)
+class _BoardPower:
+    source: Text
+    as_of: Day
+    watts: Mapping[str, Watts]
+
+
+@dataclass(frozen=True, slots=True)
+class _Accelerators:
+    accelerators: tuple[Accelerator, ...]
+
+
 def load_catalog(rules_dir: Path | None = None) -> Catalog:
-    """The catalog that ships, with a site's own files over it. Raises RulesError with file, line and remedy."""
+    """The catalog that ships, with a site's own files over it. Raises RulesError with file, key and remedy."""
     library = load_gpus(rules_dir)
+    boards = read(packaged_rules().joinpath("board_power.yaml"), _BoardPower)
     return Catalog(
-        library, load_nodes(rules_dir, library.gpus), load_premiums(rules_dir), load_providers(rules_dir), _boards()
+        library,
+        load_nodes(rules_dir, library.gpus),
+        load_premiums(rules_dir),
+        load_providers(rules_dir),
+        {normalise(name): watts for name, watts in boards.watts.items()},
+        read(packaged_rules().joinpath("accelerators.yaml"), _Accelerators).accelerators,
     )
-
-
-def _boards() -> Mapping[str, float]:
-    """Board power in watts by normalised name (``board_power.yaml``)."""
-    top = packaged_fields(None, "board_power.yaml")
-    top.text("source")
-    top.date("as_of")
-    watts = top.subtable("watts")
-    found = {normalise(name): watts.number(name, minimum=1, maximum=3000) for name in watts.table}
-    watts.done()
-    top.done()
-    return found
 
 
 def _is_twin(a: NodeSku, b: NodeSku) -> bool:

@@ -3,19 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from types import MappingProxyType
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from ..base.sanitize import quoted
-from ..base.typed_fields import Fields
-from ..base.yaml_loader import layers, read_table, yaml_files
+from ..base.suggestions import suggest
+from ..base.typed import AsOf, Count, Name, Positive, Text, place, wrong
+from ..base.yaml_loader import read, read_folders
+from .gpu_files import with_note
 from .types import Fabric, FigureSource, NodeSku, Price
 
-LINKS = ("nvswitch", "nvlink-bridge", "pcie", "none", "xgmi", "unknown")
-FABRICS = ("infiniband", "roce", "efa", "tcpx", "ethernet", "none", "unknown")
 ANY_REGION = "global"  # a price of this region holds in every region of its provider
 _BYTES_PER_GBIT = 1e9 / 8
 _GIB = 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class _Price:
+    region: Text
+    usd_per_hour: Positive
+    source: Text
+    as_of: AsOf
+
+
+@dataclass(frozen=True, slots=True)
+class _Fabric:
+    kind: Literal["infiniband", "roce", "efa", "tcpx", "ethernet", "none", "unknown"]
+    gbit_per_second: Positive | None = None
+    nics: Annotated[int, Meta(ge=1, le=256)] | None = None
+    rdma: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    gpu: Text
+    gpu_count: Annotated[int, Meta(ge=1, le=1024)]
+    link: Literal["nvswitch", "nvlink-bridge", "pcie", "none", "xgmi", "unknown"]
+    fabric: _Fabric
+    source: Text
+    as_of: AsOf
+    family: Text | None = None
+    vcpus: Count | None = None
+    host_mem_gib: Positive | None = None
+    prices: tuple[_Price, ...] = ()
+    note: Text | None = None
+
+    def __post_init__(self) -> None:
+        if len({one.region for one in self.prices}) < len(self.prices):
+            raise ValueError("a region has two prices", "Keep one.")
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    provider: Annotated[str, Meta(pattern=r"\A(?#a name without / and @)[^/@\x00-\x1f]+\Z")]
+    sources: Mapping[Name, Text]
+    nodes: Mapping[Name, _Node]
 
 
 def load_nodes(
@@ -27,83 +73,50 @@ def load_nodes(
     files of these (``aws.yaml``), which is all that an agent on a node of a known provider needs; None: all.
     """
     nodes: dict[str, NodeSku] = {}
-    for layer in layers(rules_dir):
-        here: set[str] = set()
-        for file in yaml_files(layer.joinpath("nodes")):
-            if providers is not None and file.name.rpartition(".")[0] not in providers:
-                continue
-            top = Fields(str(file), read_table(file), file.name)
-            provider = top.text("provider")
-            if "/" in provider or "@" in provider:
-                raise top.fault("provider", f"{quoted(provider)} holds a / or @", "Write the name alone.")
-            sources = _sources(top.subtable("sources"))
-            for name, entry in top.subtable("nodes").entries(lambda name: f"node {quoted(name)}"):
-                node = _node(provider, name, entry, sources)
-                if node.name in here:
-                    raise entry.fault(None, "another file of this folder has this entry already", "Keep one.")
-                here.add(node.name)
-                if gpus is not None and node.gpu not in gpus:
-                    raise entry.fault(
-                        "gpu", f"gpu {quoted(node.gpu)} is not in the catalog", "Add it under gpus/ first."
-                    )
-                nodes[node.name] = node
-            top.done()
-    return MappingProxyType(nodes)
+
+    def read_one(file: Traversable | Path, here: set[str]) -> None:
+        if providers is not None and file.name.rpartition(".")[0] not in providers:
+            return
+        top = read(file, _File)
+        for instance, entry in top.nodes.items():
+            at = place("nodes", instance)
+            for source in (entry.source, *(price.source for price in entry.prices)):
+                if source not in top.sources:
+                    near = suggest(source, top.sources) or f"Known are {', '.join(top.sources)}."
+                    raise wrong(file, at, f"unknown source {quoted(source)}", near)
+            if gpus is not None and entry.gpu not in gpus:
+                raise wrong(file, at, f"gpu {quoted(entry.gpu)} is not in the catalog", "Add it under gpus/ first.")
+            node = _node(top, instance, entry)
+            if node.name in here:
+                raise wrong(file, at, "another file of this folder has this entry already", "Keep one.")
+            here.add(node.name)
+            nodes[node.name] = node
+
+    read_folders(rules_dir, "nodes", read_one)
+    return nodes
 
 
-def _sources(table: Fields) -> Mapping[str, str]:
-    return {key: table.text(key) for key in table.table}
-
-
-def _node(provider: str, instance: str, entry: Fields, sources: Mapping[str, str]) -> NodeSku:
-    name = f"{provider}/{instance}"
-    memory_gib = entry.number_or_none("host_mem_gib", above=0)
-    prices: dict[str, Price] = {}
-    for fields in entry.tables("prices"):
-        price = _price(name, fields, sources)
-        if price.region in prices:
-            raise fields.fault("region", f"region {quoted(price.region)} has a price already", "Keep one.")
-        prices[price.region] = price
-    note = entry.text_or_none("note")
-    text = _named(entry, sources)
+def _node(file: _File, instance: str, entry: _Node) -> NodeSku:
+    name = f"{file.provider}/{instance}"
+    fabric, memory_gib = entry.fabric, entry.host_mem_gib
+    rate = fabric.gbit_per_second
+    prices = tuple(
+        Price(
+            f"{name}@{one.region}:list", name, one.region, one.usd_per_hour, "list", file.sources[one.source], one.as_of
+        )
+        for one in entry.prices
+    )
     return NodeSku(
         name=name,
-        provider=provider,
+        provider=file.provider,
         instance_type=instance,
-        gpu=entry.text("gpu"),
-        gpu_count=entry.whole("gpu_count", minimum=1, maximum=1024),
-        intra_node_link=entry.text("link", LINKS),
-        fabric=_fabric(entry.subtable("fabric")),
-        vcpus=entry.whole_or_none("vcpus", minimum=1),
-        host_mem_bytes=int(memory_gib * _GIB) if memory_gib is not None else None,
-        prices=tuple(prices.values()),
-        source=FigureSource(f"{text}. Note: {note}" if note else text, entry.as_of()),
-        family=entry.text_or_none("family"),
+        gpu=entry.gpu,
+        gpu_count=entry.gpu_count,
+        intra_node_link=entry.link,
+        fabric=Fabric(fabric.kind, None if rate is None else rate * _BYTES_PER_GBIT, fabric.nics, fabric.rdma),
+        vcpus=entry.vcpus,
+        host_mem_bytes=None if memory_gib is None else int(memory_gib * _GIB),
+        prices=prices,
+        source=FigureSource(with_note(file.sources[entry.source], entry.note), entry.as_of),
+        family=entry.family,
     )
-
-
-def _fabric(table: Fields) -> Fabric:
-    gbit = table.number_or_none("gbit_per_second", above=0)
-    return Fabric(
-        kind=table.text("kind", FABRICS),
-        bytes_per_second=gbit * _BYTES_PER_GBIT if gbit is not None else None,
-        nics=table.whole_or_none("nics", minimum=1, maximum=256),
-        rdma=table.flag_or_none("rdma"),
-    )
-
-
-def _price(node: str, table: Fields, sources: Mapping[str, str]) -> Price:
-    region = table.text("region")
-    return Price(
-        id=f"{node}@{region}:list",
-        sku=node,
-        region=region,
-        usd_per_hour=table.number("usd_per_hour", above=0),
-        basis="list",
-        source=_named(table, sources),
-        as_of=table.as_of(),
-    )
-
-
-def _named(table: Fields, sources: Mapping[str, str]) -> str:
-    return sources[table.text("source", tuple(sources))]

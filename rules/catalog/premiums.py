@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
-from ..base.typed_fields import Fields, read_named
+from msgspec import Meta
+
+from ..base.typed import Day, Text
+from ..base.yaml_loader import read_named
+
+Ratio = Annotated[float, Meta(ge=0, le=5)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,26 +23,19 @@ class Prior:
     stands in for a price that nobody has, and every text that uses one must say so.
     """
 
-    id: str
-    low: float
-    likely: float
-    high: float
-    basis: str
-    text: str
-    pairs: tuple[str, ...]
-    as_of: str
+    low: Ratio
+    likely: Ratio
+    high: Ratio
+    basis: Literal["assumed"]
+    text: Text
+    as_of: Day
+    pairs: tuple[Text, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.likely <= self.high:
+            raise ValueError("'low', 'likely' and 'high' are out of order", "Sort them.")
 
 
 def load_premiums(rules_dir: Path | None = None) -> Mapping[str, Prior]:
     """Every prior by its id; a site's file replaces those it names."""
-    return read_named(rules_dir, "premiums.yaml", "premiums", "premium", _premium)
-
-
-def _premium(name: str, entry: Fields) -> Prior:
-    low, likely, high = (entry.number(key, minimum=0, maximum=5) for key in ("low", "likely", "high"))
-    if not low <= likely <= high:
-        raise entry.fault("likely", "'low', 'likely' and 'high' are out of order", "Sort them.")
-    return Prior(
-        name, low, likely, high, entry.text("basis", ("assumed",)), entry.text("text"), entry.texts("pairs"),
-        entry.date("as_of"),
-    )  # fmt: skip
+    return read_named(rules_dir, "premiums.yaml", Prior)

@@ -25,15 +25,15 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
+from typing import Literal
 
 from ..base.sanitize import quoted
 from ..base.suggestions import suggest
-from ..base.typed_fields import Fields
-from ..base.yaml_loader import read_table
-from .site_energy import SECTION, USD_PER_KWH_MAX, SiteEnergy, read_site_energy
+from ..base.typed import Day, Positive, Text, place, wrong
+from ..base.yaml_loader import read
+from .site_energy import SiteEnergy, StatedEnergy, site_energy
 from .types import PowerPrice, Price
 
-BASES = ("list", "reserved", "owned", "committed", "negotiated")
 BINDING = ("reserved", "owned", "committed")  # money that is spent whatever runs, up to a day
 
 
@@ -46,73 +46,58 @@ class TeamPrices:
     energy: SiteEnergy = field(default_factory=SiteEnergy)
 
 
+@dataclass(frozen=True, slots=True)
+class _Price:
+    sku: Text
+    region: Text
+    usd_per_hour: Positive
+    basis: Literal["list", "reserved", "owned", "committed", "negotiated"]
+    source: Text
+    as_of: Day
+    committed_until: date | None = None
+
+    def __post_init__(self) -> None:
+        if self.basis == "committed" and self.committed_until is None:
+            raise ValueError("'committed_until' is missing", "A commitment needs the day it ends.")
+        if self.committed_until is not None and self.basis not in BINDING:
+            remedy = f"Remove it, or make the basis one of {', '.join(BINDING)}."
+            raise ValueError(f"a {self.basis} price is no commitment, so it has no 'committed_until'", remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    prices: tuple[_Price, ...] = ()
+    power: tuple[PowerPrice, ...] = ()
+    energy: StatedEnergy = field(default_factory=StatedEnergy)
+
+
 def load_prices(path: Path, known_skus: Collection[str] | None = None, *, today: date | None = None) -> TeamPrices:
-    """The prices of one file. Raises RulesError with file, line and remedy.
+    """The prices of one file. Raises RulesError with file, key and remedy.
 
     `known_skus`: names a node may have; others are refused (None: any). `today`: a commitment that ended before it is
     refused, for what is paid since then is another price (None: not checked).
     """
-    top = Fields(str(path), read_table(path), path.name)
+    top = read(path, _File)
     prices: dict[str, Price] = {}
-    for fields in top.tables("prices"):
-        price = _price(fields, known_skus, today)
-        if price.id in prices:
-            raise fields.fault(
-                "sku", f"{quoted(price.sku)} in {quoted(price.region)} has a {price.basis} price already", "Keep one."
-            )
-        prices[price.id] = price
-    power: dict[str, PowerPrice] = {}
-    for fields in top.tables("power"):
-        one = _power(fields)
-        if one.region in power:
-            raise fields.fault("region", f"{quoted(one.region)} has a power price already", "Keep one.")
-        power[one.region] = one
-    site = top.table_or_none(SECTION)
-    energy = SiteEnergy() if site is None else read_site_energy(site)
-    top.done()
-    if not prices and not power and energy == SiteEnergy():
-        raise top.fault(None, "no price is given", "List at least one under 'prices', 'power' or 'energy'.")
-    return TeamPrices(tuple(prices.values()), tuple(power.values()), energy)
-
-
-def _price(fields: Fields, known_skus: Collection[str] | None, today: date | None) -> Price:
-    sku = fields.text("sku")
-    if known_skus is not None and sku not in known_skus:
-        near = suggest(sku, known_skus) or "'skuwise skus list' names them all."
-        raise fields.fault("sku", f"unknown node SKU {quoted(sku)}", near)
-    region = fields.text("region")
-    basis = fields.text("basis", BASES)
-    until = fields.date_or_none("committed_until")
-    if basis == "committed" and until is None:
-        raise fields.fault(None, "'committed_until' is missing", "A commitment needs the day it ends.")
-    if until is not None and basis not in BINDING:
-        raise fields.fault(
-            "committed_until",
-            f"a {basis} price is no commitment, so it has no 'committed_until'",
-            f"Remove it, or make the basis one of {', '.join(BINDING)}.",
-        )
-    if until is not None and today is not None and until < today.isoformat():
-        raise fields.fault(
-            "committed_until",
-            f"the commitment to {sku} ended on {until}, before today ({today.isoformat()})",
-            "Give what is paid now, or remove the price.",
-        )
-    return Price(
-        id=f"{sku}@{region}:{basis}",
-        sku=sku,
-        region=region,
-        usd_per_hour=fields.number("usd_per_hour", above=0),
-        basis=basis,
-        source=fields.text("source"),
-        as_of=fields.date("as_of"),
-        committed_until=until,
-    )
-
-
-def _power(fields: Fields) -> PowerPrice:
-    return PowerPrice(
-        region=fields.text("region"),
-        usd_per_kwh=fields.number("usd_per_kwh", above=0, maximum=USD_PER_KWH_MAX),
-        source=fields.text("source"),
-        as_of=fields.date("as_of"),
-    )
+    for number, one in enumerate(top.prices, 1):
+        at = place("prices", str(number))
+        if known_skus is not None and one.sku not in known_skus:
+            near = suggest(one.sku, known_skus) or "'skuwise skus list' names them all."
+            raise wrong(path, at, f"unknown node SKU {quoted(one.sku)}", near)
+        until = one.committed_until
+        if until is not None and today is not None and until < today:
+            sentence = f"the commitment to {one.sku} ended on {until}, before today ({today})"
+            raise wrong(path, at, sentence, "Give what is paid now, or remove the price.")
+        named = f"{one.sku}@{one.region}:{one.basis}"
+        if named in prices:
+            raise wrong(path, at, f"{quoted(named)} has a price already", "Keep one.")
+        prices[named] = Price(
+            named, one.sku, one.region, one.usd_per_hour, one.basis, one.source, one.as_of,
+            None if until is None else until.isoformat(),
+        )  # fmt: skip
+    if len({one.region for one in top.power}) < len(top.power):
+        raise wrong(path, "power", "a region has two power prices", "Keep one.")
+    energy = site_energy(path, top.energy)
+    if not prices and not top.power and energy == SiteEnergy():
+        raise wrong(path, "", "no price is given", "List at least one under 'prices', 'power' or 'energy'.")
+    return TeamPrices(tuple(prices.values()), top.power, energy)

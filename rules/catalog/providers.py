@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..base.sanitize import quoted
-from ..base.typed_fields import Fields, read_named
+from ..base.typed import AsOf, Text
+from ..base.yaml_loader import read_named
 from .node_files import ANY_REGION
 
 
@@ -15,26 +15,20 @@ from .node_files import ANY_REGION
 class Provider:
     """`rented`: False where whoever runs the nodes owns them. `reference_region`: as in the node files; None: none."""
 
-    name: str
     rented: bool
-    reference_region: str | None
-    source: str
-    as_of: str
+    source: Text
+    as_of: AsOf
+    reference_region: Text | None = None
+
+    def __post_init__(self) -> None:
+        if self.reference_region == ANY_REGION:
+            raise ValueError(
+                f"'reference_region' is {ANY_REGION}, which is no region", "Remove it: it assumes nothing."
+            )
+        if self.reference_region is not None and not self.rented:
+            raise ValueError("owned nodes have no list price to assume", "Remove 'reference_region'.")
 
 
 def load_providers(rules_dir: Path | None = None) -> Mapping[str, Provider]:
-    """Every provider by its name; a site's file replaces those it names. Raises RulesError with file and line."""
-    return read_named(rules_dir, "providers.yaml", "providers", "provider", _provider)
-
-
-def _provider(name: str, entry: Fields) -> Provider:
-    rented, region = entry.flag_or_none("rented"), entry.text_or_none("reference_region")
-    if rented is None:
-        raise entry.fault(None, "'rented' is missing", "Write true or false.")
-    if region == ANY_REGION:
-        raise entry.fault(
-            "reference_region", f"{quoted(ANY_REGION)} is no region", "Remove the key: it assumes nothing."
-        )
-    if region is not None and not rented:
-        raise entry.fault("reference_region", "owned nodes have no list price to assume", "Remove the key.")
-    return Provider(name, rented, region, entry.text("source"), entry.as_of())
+    """Every provider by its name; a site's file replaces those it names. Raises RulesError with file and key."""
+    return read_named(rules_dir, "providers.yaml", Provider)

@@ -17,27 +17,23 @@ energy:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import date, datetime
+from dataclasses import dataclass, fields
+from typing import Annotated
 
-from ..base.errors import RulesError, UsageError
-from ..base.sanitize import quoted
-from ..base.typed_fields import Fields
-from ..base.yaml_loader import Items, Table
+import msgspec
+from msgspec import Meta
+
+from ..base.typed import Day, Number, Text, convert, place, wrong
+from .types import USD_PER_KWH_MAX
 
 HOURS = 24
-# No grid sells a kWh for more: what is above this is per MWh, or in another currency's small coin.
-USD_PER_KWH_MAX = 5.0
-# All that a site draws over what its machines draw: 1 is a site without cooling, 3 the worst halls that were published
-# (Uptime Institute's surveys of data centers have means from 1.5 to 2.5).
-PUE_MIN, PUE_MAX = 1.0, 3.0
-# Lignite comes to some 1,200 g: beyond twice that it is grams per MJ of fuel, or of something else.
-GRAMS_PER_KWH_MAX = 2500.0
-NAMES = ("usd_per_kwh", "pue", "co2_grams_per_kwh")
+# What each may be. All that a site draws over what its machines draw: 1 is a site without cooling, 3 the worst halls
+# that were published (Uptime Institute's surveys of data centers have means from 1.5 to 2.5). Lignite comes to some
+# 1,200 g: beyond twice that it is grams per MJ of fuel. 0 would tell of free power, or of power without carbon.
+_LEAST: Mapping[str, float] = {"usd_per_kwh": 1e-9, "pue": 1.0, "co2_grams_per_kwh": 1e-9}
+_MOST: Mapping[str, float] = {"usd_per_kwh": USD_PER_KWH_MAX, "pue": 3.0, "co2_grams_per_kwh": 2500.0}
+NAMES = tuple(_MOST)
 SECTION = "energy"
-_MOST = {"usd_per_kwh": USD_PER_KWH_MAX, "pue": PUE_MAX, "co2_grams_per_kwh": GRAMS_PER_KWH_MAX}
-_EXAMPLE = 'Write {{ value = {value}, source = "...", as_of = "2026-11-01" }}.'
-_VALUES = {"usd_per_kwh": "0.12", "pue": "1.3", "co2_grams_per_kwh": "380"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,74 +66,48 @@ class SiteEnergy:
         )  # fmt: skip
 
 
-def read_site_energy(fields: Fields) -> SiteEnergy:
-    """The figures of one mapping. Raises RulesError, with its line, for a figure that cannot be or has no source."""
-    return SiteEnergy(**{name: _figure(fields, name) for name in NAMES})
+@dataclass(frozen=True, slots=True)
+class StatedFigure:
+    """A figure as files have it."""
+
+    source: Text
+    as_of: Day
+    value: Number | None = None
+    by_hour_utc: Annotated[tuple[Number, ...], Meta(min_length=HOURS, max_length=HOURS)] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.value is None) == (self.by_hour_utc is None):
+            raise ValueError("give either 'value' or 'by_hour_utc'", "Keep one of the two.")
+
+
+@dataclass(frozen=True, slots=True)
+class StatedEnergy:
+    """The figures as files have them."""
+
+    usd_per_kwh: StatedFigure | None = None
+    pue: StatedFigure | None = None
+    co2_grams_per_kwh: StatedFigure | None = None
+
+
+def site_energy(file: object, said: StatedEnergy) -> SiteEnergy:
+    """The figures of one file. Raises RulesError for one that cannot be."""
+    told = {one.name: getattr(said, one.name) for one in fields(said)}
+    return SiteEnergy(**{
+        name: None if one is None else _figure(file, name, one, SECTION, name) for name, one in told.items()
+    })  # fmt: skip
 
 
 def stated_energy(key: str, value: object, where: str) -> SiteFigure:
-    """One figure of ``[energy]`` in skuwise.toml, by the same checks. Raises UsageError. `where`: the setting, in
-    errors."""
-    if not isinstance(value, dict):
-        raise UsageError(f"{where} is no table of a value with its source.", _EXAMPLE.format(value=_VALUES[key]))
-    top = Table(0)
-    top[key] = _plain(value)
-    try:
-        fields = Fields(where, top, SECTION)
-        found = _figure(fields, key)
-        fields.done()
-    except RulesError as error:
-        raise UsageError(error.message, error.remedy) from None
-    assert found is not None
-    return found
+    """One figure of ``[energy]`` in skuwise.toml, by the same checks. `where`: the setting, in errors."""
+    # TOML has dates of its own, YAML's are text here.
+    return _figure(where, key, convert(where, msgspec.to_builtins(value), StatedFigure))
 
 
-def _figure(fields: Fields, name: str) -> SiteFigure | None:
-    if name in fields.table and not isinstance(fields.table[name], Table):
-        raise fields.fault(
-            name, f"{quoted(name)} is no mapping of a value with its source", _EXAMPLE.format(value=_VALUES[name])
-        )
-    one = fields.table_or_none(name, name)
-    if one is None:
-        return None
-    fixed, hours = one.number_or_none("value"), one.numbers_or_none("by_hour_utc")
-    if (fixed is None) == (hours is None):
-        raise one.fault(None, "give either 'value' or 'by_hour_utc'", "Keep one of the two.")
-    if hours is not None and len(hours) != HOURS:
-        raise one.fault(
-            "by_hour_utc", f"'by_hour_utc' has {len(hours)} values", "Give 24, one for each hour from 00:00 UTC on."
-        )
-    key, values = ("value", (fixed,)) if fixed is not None else ("by_hour_utc", tuple(hours or ()))
+def _figure(file: object, name: str, said: StatedFigure, *at: str) -> SiteFigure:
+    values = said.by_hour_utc or (said.value or 0.0,)
     for value in values:
-        _check(one, name, key, value)
-    return SiteFigure(values, one.text("source"), one.date("as_of"))
-
-
-def _check(one: Fields, name: str, key: str, value: float) -> None:
-    most = _MOST[name]
-    if name == "pue":
-        wrong, bounds = not PUE_MIN <= value <= most, f"from {PUE_MIN:g} to {most:g}"
-        remedy = "Give what the site draws over what its machines draw."
-    else:
-        # 0 would tell of free power, or of power without carbon: nobody's grid has that, and left out it is not told.
-        wrong, bounds = not 0 < value <= most, f"above 0 and at most {most:g}"
-        remedy = "Leave out the figure if it is unknown."
-    if wrong:
-        raise one.fault(key, f"{value:g} is no {name}: it is {bounds}", remedy)
-
-
-def _plain(value: Mapping[object, object]) -> Table:
-    """A table of TOML as the checks read one; nothing in it knows its line."""
-    table = Table(0)
-    for key, item in value.items():
-        # TOML has dates of its own, YAML's are text here.
-        day = item.isoformat() if isinstance(item, date) and not isinstance(item, datetime) else item
-        table[str(key)] = _items(day) if isinstance(day, list) else day
-    return table
-
-
-def _items(values: list[object]) -> Items:
-    items = Items(0)
-    items.extend(values)
-    items.lines = [0] * len(values)
-    return items
+        if not _LEAST[name] <= value <= _MOST[name]:
+            bounds = f"from 1 to {_MOST[name]:g}" if name == "pue" else f"above 0 and at most {_MOST[name]:g}"
+            remedy = "Leave out the figure if it is unknown."
+            raise wrong(file, place(*at), f"{value:g} is no {name}: it is {bounds}", remedy)
+    return SiteFigure(values, said.source, said.as_of)

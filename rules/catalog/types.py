@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
 
 from ..base.quantities import Amount
+from ..base.typed import Day, Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,28 +25,31 @@ class FigureSource:
     grade: str | None = None
 
 
+# No grid sells a kWh for more: what is above this is per MWh, or in another currency's small coin.
+USD_PER_KWH_MAX = 5.0
+MEMORY_SLICES = 8  # the memory of a GPU with MIG is cut into eighths
+Eta = Annotated[float, Meta(gt=0, le=1)]
+
+
 @dataclass(frozen=True, slots=True)
 class Achieved:
     """Measured share of the peak that real kernels sustain (eta, 0..1). None: nobody measured it here."""
 
-    bf16_gemm: float | None = None
-    fp8_gemm: float | None = None
-    fp4_gemm: float | None = None
-    mem: float | None = None
-    link_allreduce: float | None = None
-    fp32_gemm: float | None = None
-
-
-MEMORY_SLICES = 8  # the memory of a GPU with MIG is cut into eighths
+    bf16_gemm: Eta | None = None
+    fp8_gemm: Eta | None = None
+    fp4_gemm: Eta | None = None
+    mem: Eta | None = None
+    link_allreduce: Eta | None = None
+    fp32_gemm: Eta | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MigProfile:
     """One way to cut a slice: the SMs it really has and its eighths of memory (and with them of the bandwidth)."""
 
-    compute_slices: int
-    memory_slices: int
-    sm_count: int
+    compute_slices: Annotated[int, Meta(ge=1, le=7)]
+    memory_slices: Annotated[int, Meta(ge=1, le=MEMORY_SLICES)]
+    sm_count: Annotated[int, Meta(ge=1, le=2000)]
 
     def name(self, mem_bytes: float) -> str:
         """As drivers write it, for a GPU with so much memory: ``3g.40gb``."""
@@ -144,10 +151,10 @@ class Price:
 class PowerPrice:
     """What a team pays for electricity in one region (``global``: in all that have no price of their own)."""
 
-    region: str
-    usd_per_kwh: float
-    source: str
-    as_of: str
+    region: Text
+    usd_per_kwh: Annotated[float, Meta(gt=0, le=USD_PER_KWH_MAX)]
+    source: Text
+    as_of: Day
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import argparse
 from ..base.errors import EXIT_DONE
 from ..base.output import write_lines
 from ..base.text_table import columns
-from ..policy.features import FEATURES
+from ..policy.features import load_features
 
 EXAMPLES = ("skuwise rules features",)
 
@@ -17,5 +17,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(_: argparse.Namespace) -> int:
-    write_lines(columns(("feature", "unit", "meaning"), [(name, *about) for name, about in FEATURES.items()]))
+    rows = [(name, one.unit, one.meaning) for name, one in load_features().items()]
+    write_lines(columns(("feature", "unit", "meaning"), rows))
     return EXIT_DONE

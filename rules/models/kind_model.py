@@ -11,38 +11,51 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from types import MappingProxyType
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from ..base.sanitize import quoted
-from ..base.suggestions import suggest
-from ..base.typed_fields import Fields, packaged_fields
+from ..base.typed import Text, place, wrong
+from ..base.yaml_loader import packaged_rules, read
 
-SCHEMA = "skuwise.kind-model/2"
 FILE = "kind_model.yaml"
-WEIGHT_MAX = 20.0  # log-odds; nothing that was fitted with a penalty comes near
+LogOdds = Annotated[float, Meta(ge=-20, le=20)]  # nothing that was fitted with a penalty comes near
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How log-odds as computed become log-odds of being right."""
+
+    slope: Annotated[float, Meta(ge=0.2, le=5)]
+    offset: Annotated[float, Meta(ge=-5, le=5)]
 
 
 @dataclass(frozen=True, slots=True)
 class KindModel:
     """Log-odds of kinds: `intercepts`, and for each shape its `weights` at level 1.
 
-    `slope`, `offset`: turn the log-odds of a verdict into those of its being right, as found on owners left out.
+    `calibration`: turns the log-odds of a verdict into those of its being right, as found on owners left out.
     `fingerprint`: of the shapes it was made for, `inputs`: of what it was made from. `trained`: what was noted then.
     """
 
-    labels: tuple[str, ...]
-    intercepts: Mapping[str, float]
-    weights: Mapping[str, Mapping[str, float]]
-    slope: float
-    offset: float
+    intercepts: Mapping[str, LogOdds]
+    weights: Mapping[str, Mapping[str, LogOdds]]
+    calibration: Calibration
     fingerprint: str
     inputs: str
-    trained: Mapping[str, str]
+    trained: Mapping[str, Text]
+    schema: Literal["skuwise.kind-model/2"] = "skuwise.kind-model/2"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The kinds that it tells apart."""
+        return tuple(self.intercepts)
 
     def calibrated(self, likelihood: float) -> float:
         """How often what is said with this likelihood (0..1) is right."""
-        held = min(max(likelihood, 1e-6), 1 - 1e-6)
-        return 1 / (1 + math.exp(-(self.slope * math.log(held / (1 - held)) + self.offset)))
+        told, held = self.calibration, min(max(likelihood, 1e-6), 1 - 1e-6)
+        return 1 / (1 + math.exp(-(told.slope * math.log(held / (1 - held)) + told.offset)))
 
 
 def load_kind_model(
@@ -50,35 +63,16 @@ def load_kind_model(
 ) -> KindModel:
     """The model that ships (or `file`), for code that knows these labels and shapes.
 
-    Raises RulesError, with file and line, where it is not for exactly them: another fingerprint, a shape or a label
-    too many or too few, a weight that is no finite number of plausible size.
+    Raises RulesError where it is not for exactly them: another fingerprint, a shape or a label too many or too few.
     """
+    file = file or packaged_rules().joinpath(FILE)
+    model = read(file, KindModel)
+    wanted = {place("weights"): (model.weights, shapes), place("intercepts"): (model.intercepts, labels)}
+    wanted |= {place("weights", name): (weights, labels) for name, weights in model.weights.items()}
     remedy = "Make it again with `make model`."
-    fields = packaged_fields(file, FILE, SCHEMA, remedy)
-    own = fields.text("fingerprint")
-    intercepts = _by_label(fields.subtable("intercepts"), labels)
-    table = fields.subtable("weights")
-    weights: dict[str, Mapping[str, float]] = {}
-    for name, entry in table.entries(lambda name: f"shape {quoted(name)}"):
-        if name not in shapes:
-            raise table.fault(name, f"unknown shape {quoted(name)}", suggest(name, shapes) or remedy)
-        weights[name] = _by_label(entry, labels)
-    missing = [name for name in shapes if name not in weights]
-    if missing:
-        raise table.fault(None, f"no weights for {', '.join(missing)}", remedy)
-    if own != fingerprint:
-        raise fields.fault("fingerprint", "it was made for other shapes than this version knows", remedy)
-    noted = fields.subtable("trained")
-    trained = {name: noted.text(name) for name in noted.table}
-    told = fields.subtable("calibration")
-    slope, offset = told.number("slope", minimum=0.2, maximum=5.0), told.number("offset", minimum=-5.0, maximum=5.0)
-    model = KindModel(
-        tuple(labels), intercepts, MappingProxyType(weights), slope, offset, own, fields.text("inputs"),
-        MappingProxyType(trained),
-    )  # fmt: skip
-    fields.done()
+    for at, (found, known) in wanted.items():
+        if other := sorted({*found} ^ {*known}):
+            raise wrong(file, at, f"it has too much or lacks {', '.join(map(quoted, other))}", remedy)
+    if model.fingerprint != fingerprint:
+        raise wrong(file, "fingerprint", "it was made for other shapes than this version knows", remedy)
     return model
-
-
-def _by_label(fields: Fields, labels: Sequence[str]) -> Mapping[str, float]:
-    return MappingProxyType({label: fields.number(label, minimum=-WEIGHT_MAX, maximum=WEIGHT_MAX) for label in labels})

@@ -10,36 +10,80 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from types import MappingProxyType
+from typing import Annotated, Literal
 
-from ..base.sanitize import quoted
-from ..base.typed_fields import Fields, packaged_fields
+from msgspec import Meta
+
+from ..base.quantities import Share
+from ..base.typed import Count, Day, Positive, Text
+from ..base.yaml_loader import packaged_rules, read
 
 PROFILES_FILE = "move_profiles.yaml"
 MODEL_FILE = "move_model.yaml"
-PROFILES_SCHEMA = "skuwise.move-profiles/1"
-MODEL_SCHEMA = "skuwise.move-model/2"
 PARTS = ("matrix", "memory", "vector", "latency")
 TRAINING, EXPERTS = "training", "serving of experts"  # classes of work by which telemetry is told too
 Z90 = 1.2815515655446004  # standard normal quantile of 0.9: half an 80 % interval in standard deviations
 
 
 @dataclass(frozen=True, slots=True)
+class Profile:
+    """Shares of the time that one kind of work takes, and why they are these."""
+
+    matrix: Share
+    memory: Share
+    vector: Share
+    latency: Share
+    reason: Text
+
+    def __post_init__(self) -> None:
+        if abs(self.matrix + self.memory + self.vector + self.latency - 1) > 1e-6:
+            raise ValueError("the shares do not sum to 1", "Correct them.")
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillLatency:
+    """Up to so many tokens in flight, the share of the time to read them that no faster GPU shortens."""
+
+    tokens_up_to: int
+    share: Annotated[float, Meta(ge=0, le=0.9)]
+
+
+@dataclass(frozen=True, slots=True)
 class Profiles:
-    """`shares`: profile -> part -> share of time on `reference`.
+    """The constants stated by hand, with their reasons. `profiles`: by name, shares of time on `reference`;
+    `prefill_latency`: rising."""
 
-    `prefill_latency`: (tokens in flight up to, share of the time that no faster GPU shortens), rising.
-    """
+    schema: Literal["skuwise.move-profiles/1"]
+    reference: Text
+    profiles: Mapping[str, Profile]
+    prefill_latency: tuple[PrefillLatency, ...]
+    prefill_latency_reason: Text
+    sequences_max: Count
+    sequences_max_reason: Text
+    as_of: Day
 
-    reference: str
-    shares: Mapping[str, Mapping[str, float]]
-    prefill_latency: tuple[tuple[int, float], ...]
-    sequences_max: int
+    def __post_init__(self) -> None:
+        steps = [(one.tokens_up_to, one.share) for one in self.prefill_latency]
+        if not steps or steps != sorted(steps):
+            raise ValueError("'prefill_latency' must rise", "Order the entries.")
+
+    @property
+    def shares(self) -> Mapping[str, Mapping[str, float]]:
+        """Profile -> part -> share of time on `reference`."""
+        return {name: {part: getattr(one, part) for part in PARTS} for name, one in self.profiles.items()}
 
     def prompt_latency_share(self, tokens: float) -> float:
         """Share of the time to read prompts that a faster GPU does not shorten, with so many tokens in flight."""
         steps = self.prefill_latency
-        return next((share for up_to, share in steps if tokens <= up_to), steps[-1][1])
+        return next((step.share for step in steps if tokens <= step.tokens_up_to), steps[-1].share)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From the least to the most of what was measured."""
+
+    least: Positive
+    most: Positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +94,14 @@ class WorkClass:
     `params`, `batch`: least and most of these lines; None: no line tells it.
     """
 
-    width: float
-    lines: int
-    sources: int
-    families: int
-    params: tuple[float, float] | None
-    batch: tuple[float, float] | None
+    width: Annotated[float, Meta(gt=0, le=3)]
+    lines: Count
+    sources: Count
+    families: Count
     precisions: frozenset[str]
     architectures: frozenset[str]
+    params: Span | None = None
+    batch: Span | None = None
 
     @property
     def sigma(self) -> float:
@@ -75,59 +119,21 @@ class MoveModel:
     unseen: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    schema: Literal["skuwise.move-model/2"]
+    unseen: Annotated[float, Meta(ge=1, le=3)]
+    classes: Mapping[str, WorkClass]
+    made: Mapping[str, Text]
+
+
 def load_profiles(file: Traversable | Path | None = None) -> Profiles:
-    """The constants stated by hand. Raises RulesError, with file and line, for anything that is not strictly that."""
-    top = packaged_fields(file, PROFILES_FILE, PROFILES_SCHEMA)
-    shares: dict[str, Mapping[str, float]] = {}
-    for name, entry in top.subtable("profiles").entries(lambda name: f"profile {quoted(name)}"):
-        parts = {part: entry.number(part, minimum=0, maximum=1) for part in PARTS}
-        entry.text("reason")
-        if abs(sum(parts.values()) - 1) > 1e-6:
-            raise entry.fault(None, "the shares do not sum to 1", "Correct them.")
-        shares[name] = MappingProxyType(parts)
-    prefill = [
-        (entry.whole("tokens_up_to", minimum=1, maximum=10**9), entry.number("share", minimum=0, maximum=0.9))
-        for entry in top.tables("prefill_latency")
-    ]
-    if not prefill or prefill != sorted(prefill):
-        raise top.fault("prefill_latency", "'prefill_latency' must rise", "Order the entries.")
-    for key in ("prefill_latency", "sequences_max"):
-        top.text(f"{key}_reason")
-    top.date("as_of")
-    sequences_max = top.whole("sequences_max", minimum=1)
-    profiles = Profiles(top.text("reference"), MappingProxyType(shares), tuple(prefill), sequences_max)
-    top.done()
-    return profiles
+    """The constants stated by hand. Raises RulesError, with file and key, for anything that is not strictly that."""
+    return read(file or packaged_rules().joinpath(PROFILES_FILE), Profiles)
 
 
 @cache
 def load_move_model() -> MoveModel:
     """Profiles and calibration that ship, read once: files of the package do not change under a running program."""
-    return read_move_model()
-
-
-def read_move_model(file: Traversable | Path | None = None, profiles: Profiles | None = None) -> MoveModel:
-    """As `load_move_model`, from another calibration file. Raises RulesError, with file and line."""
-    top = packaged_fields(file, MODEL_FILE, MODEL_SCHEMA, "Make it again with `make move-model`.")
-    unseen = top.number("unseen", minimum=1, maximum=3)
-    classes = {
-        name: WorkClass(
-            entry.number("width", above=0, maximum=3), entry.whole("lines", minimum=1),
-            entry.whole("sources", minimum=1), entry.whole("families", minimum=1),
-            _span(entry, "params"), _span(entry, "batch"),
-            frozenset(entry.texts("precisions")), frozenset(entry.texts("architectures")),
-        )
-        for name, entry in top.subtable("classes").entries(lambda name: f"class {quoted(name)}")
-    }  # fmt: skip
-    made = top.subtable("made")
-    for key in made.table:
-        made.text(key)
-    top.done()
-    return MoveModel(profiles or load_profiles(), MappingProxyType(classes), unseen)
-
-
-def _span(entry: Fields, key: str) -> tuple[float, float] | None:
-    if key not in entry.table:
-        return None
-    span = entry.subtable(key)
-    return span.number("least", above=0), span.number("most", above=0)
+    measured = read(packaged_rules().joinpath(MODEL_FILE), _Measured)
+    return MoveModel(load_profiles(), measured.classes, measured.unseen)

@@ -6,12 +6,37 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from types import MappingProxyType
+from typing import Annotated, Literal
 
-from ..base.sanitize import quoted
-from ..base.typed_fields import Fields, packaged_fields
+from msgspec import Meta
 
-BASES = ("published", "assumed")
+from ..base.typed import Day, Text
+from ..base.yaml_loader import packaged_rules, read
+
+
+@dataclass(frozen=True, slots=True)
+class Watts:
+    """From the least to the most."""
+
+    low: Annotated[float, Meta(ge=0, le=2000)]
+    high: Annotated[float, Meta(ge=0, le=2000)]
+
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            raise ValueError("'low' is above 'high'", "Swap them.")
+
+
+@dataclass(frozen=True, slots=True)
+class Shares(Watts):
+    """The same as shares of the power limit, and who says so."""
+
+    source: Text
+    as_of: Day
+
+    def __post_init__(self) -> None:
+        Watts.__post_init__(self)
+        if self.high > 1:
+            raise ValueError("a share is at most 1", "Correct it.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,42 +46,20 @@ class RestingPower:
     `basis`: published (somebody measured it) or assumed (taken from comparable parts).
     """
 
-    low_watts: float
-    high_watts: float
-    basis: str
-    source: str
-    as_of: str
+    watts: Watts
+    basis: Literal["published", "assumed"]
+    source: Text
+    as_of: Day
 
 
 @dataclass(frozen=True, slots=True)
 class RestingPowers:
-    """`gpus`: by SKU. `low_share`, `high_share`: shares of the power limit, for a GPU that has no entry."""
+    """`gpus`: by SKU. `shares`: of the power limit, for a GPU that has no entry."""
 
     gpus: Mapping[str, RestingPower]
-    low_share: float
-    high_share: float
+    shares: Shares
 
 
 def load_resting_power(file: Traversable | Path | None = None) -> RestingPowers:
-    """The table that ships, or that of a file. Raises RulesError, with file and line, for what is not strictly that."""
-    top = packaged_fields(file, "resting_power.yaml")
-    shares = top.subtable("shares")
-    low, high = _bounds(shares, 1.0)
-    shares.text("source")
-    shares.date("as_of")
-    gpus = {
-        name: RestingPower(
-            *_bounds(entry.subtable("watts"), 2000.0), entry.text("basis", BASES), entry.text("source"),
-            entry.date("as_of"),
-        )
-        for name, entry in top.subtable("gpus").entries(lambda name: f"GPU {quoted(name)}")
-    }  # fmt: skip
-    top.done()
-    return RestingPowers(MappingProxyType(gpus), low, high)
-
-
-def _bounds(fields: Fields, most: float) -> tuple[float, float]:
-    low, high = fields.number("low", minimum=0, maximum=most), fields.number("high", minimum=0, maximum=most)
-    if not low <= high:
-        raise fields.fault("low", "'low' is above 'high'", "Swap them.")
-    return low, high
+    """The table that ships, or that of a file. Raises RulesError, with file and key, for what is not strictly that."""
+    return read(file or packaged_rules().joinpath("resting_power.yaml"), RestingPowers)

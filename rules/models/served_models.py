@@ -6,19 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from types import MappingProxyType
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from ..base.sanitize import quoted
-from ..base.typed_fields import packaged_fields
+from ..base.typed import Text, place, wrong
+from ..base.yaml_loader import packaged_rules, read
 
-PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4")
+Precision = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
+Billions = Annotated[float, Meta(gt=0, le=10_000)]
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedModel:
     """A family of models. `params`, `active_params`: parameters; None: its names say them, or it is dense."""
 
-    precision: str
+    precision: Precision
     params: float | None = None
     active_params: float | None = None
 
@@ -35,24 +39,31 @@ class ServedModels:
         return self.by_name[max(fits, key=len)] if fits else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Family:
+    precision: Precision
+    names: tuple[Text, ...]
+    billions: Billions | None = None
+    active_billions: Billions | None = None
+
+    def __post_init__(self) -> None:
+        if self.active_billions is not None and (self.billions is None or self.active_billions > self.billions):
+            raise ValueError("'active_billions' is no part of 'billions'", "Give the whole as well.")
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    models: Mapping[str, _Family]
+
+
 def load_served_models(file: Traversable | Path | None = None) -> ServedModels:
-    """The table that ships, or that of a file. Raises RulesError, with file and line, for what is not strictly that."""
-    top = packaged_fields(file, "served_models.yaml")
+    """The table that ships, or that of a file. Raises RulesError, with file and key, for what is not strictly that."""
+    file = file or packaged_rules().joinpath("served_models.yaml")
     found: dict[str, PublishedModel] = {}
-    for name, entry in top.subtable("models").entries(lambda name: f"model {quoted(name)}"):
-        billions = entry.number_or_none("billions", above=0, maximum=10_000)
-        active = entry.number_or_none("active_billions", above=0, maximum=10_000)
-        if active is not None and (billions is None or active > billions):
-            raise entry.fault(
-                "active_billions", "'active_billions' is no part of 'billions'", "Give the whole as well."
-            )
-        model = PublishedModel(
-            entry.text("precision", PRECISIONS),
-            None if billions is None else billions * 1e9,
-            None if active is None else active * 1e9,
-        )
-        for begin in entry.texts("names"):
+    for name, one in read(file, _File).models.items():
+        params, active = (None if size is None else size * 1e9 for size in (one.billions, one.active_billions))
+        model = PublishedModel(one.precision, params, active)
+        for begin in one.names:
             if found.setdefault(begin, model) is not model:
-                raise entry.fault("names", f"{quoted(begin)} of {quoted(name)} exists already", "Keep one.")
-    top.done()
-    return ServedModels(MappingProxyType(found))
+                raise wrong(file, place("models", name, "names"), f"{quoted(begin)} exists already", "Keep one.")
+    return ServedModels(found)

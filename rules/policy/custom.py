@@ -13,34 +13,35 @@ would_change_if:
   - The loader is given more cores.
 ```
 
-A condition is data: one feature of `features.FEATURES`, one operator of `OPERATORS`, one number. Nothing is evaluated.
+A condition is data: one feature of `features`, one operator of `OPERATORS`, one number. Nothing is evaluated.
 """
 
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from types import MappingProxyType
-from typing import get_args
+from typing import Annotated, Literal, get_args
+
+from msgspec import Meta
 
 from ..base.sanitize import quoted
 from ..base.suggestions import suggest
 from ..base.templates import check_template
-from ..base.typed_fields import Fields
-from ..base.yaml_loader import read_table, rules_root, yaml_files
-from .features import FEATURES
+from ..base.typed import Number, Slug, Text, joined, place, wrong
+from ..base.yaml_loader import all_of, each, read, rules_root, yaml_files
+from .features import load_features
 from .labels import KindLabel
 from .owners import OwnerLike
 from .teams import Team, load_teams, team_of
-from .thresholds import SEVERITIES, SITE, Threshold, WasteRule
+from .thresholds import SITE, Severity, Threshold, WasteRule
 
 PREFIX = "custom/"
-OPERATORS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
-    {"above": operator.gt, "at-least": operator.ge, "below": operator.lt, "at-most": operator.le}
-)
+OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
+    "above": operator.gt, "at-least": operator.ge, "below": operator.lt, "at-most": operator.le
+}  # fmt: skip
 RISING = ("above", "at-least")
 # A kind that nobody could tell, and work that never ran, are asked about only where a rule names them.
 KINDS_UNLESS_NAMED = tuple(kind for kind in get_args(KindLabel) if kind not in ("idle", "unknown"))
@@ -48,9 +49,7 @@ KINDS_UNLESS_NAMED = tuple(kind for kind in get_args(KindLabel) if kind not in (
 FILLED = frozenset({
     "workload", "kind", "gpu_count", "gpu_sku", "node_sku", "nodes", "node", "node_count", "hours", "gpu_hours",
 })  # fmt: skip
-CONDITIONS_MAX = 20
 COVERAGE_HOURS = 30.0  # as the rules that ship (rules/waste)
-_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _BOUNDS = {"ratio": (0.0, 100.0), "correlation": (-1.0, 1.0), "0 or 1": (0.0, 1.0)}
 
 
@@ -65,6 +64,26 @@ class Condition:
 
     def holds(self, value: float) -> bool:
         return OPERATORS[self.operator](value, self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    feature: Text
+    operator: Literal["above", "at-least", "below", "at-most"]
+    value: Number
+    unit: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    id: Slug
+    severity: Severity
+    reason: Text
+    when: Annotated[tuple[_Condition, ...], Meta(min_length=1, max_length=20)]
+    text: Text
+    would_change_if: tuple[Text, ...] = ()
+    kinds: tuple[KindLabel, ...] = ()
+    coverage_hours: Annotated[float, Meta(gt=0, le=24 * 90)] = COVERAGE_HOURS
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,75 +118,60 @@ class CustomRules:
 
 
 def load_custom_rules(rules_dir: Path | None = None) -> CustomRules:
-    """The custom rules of a site's folder and of its teams; none ship. Raises RulesError with file and line."""
+    """The custom rules of a site's folder and of its teams; none ship. Raises RulesError with file and key."""
     root = rules_root(rules_dir)
     if root is None:
         return CustomRules({})
-    teams = tuple((team, _folder(team.folder, f"team {team.name}")) for team in load_teams(root))
-    return CustomRules(_folder(root, SITE), tuple((team, rules) for team, rules in teams if rules))
+    site: dict[str, CustomRule] = {}
+    teams: list[tuple[Team, Mapping[str, CustomRule]]] = []
+
+    def of_team(team: Team) -> None:
+        teams.append((team, _folder(team.folder, f"team {team.name}")))
+
+    all_of(lambda: site.update(_folder(root, SITE)), lambda: each(load_teams(root), of_team))
+    return CustomRules(site, tuple((team, rules) for team, rules in teams if rules))
 
 
 def _folder(root: Path, origin: str) -> Mapping[str, CustomRule]:
     rules: dict[str, CustomRule] = {}
-    files: dict[str, str] = {}
-    for file in yaml_files(root / "custom"):
-        fields = Fields(str(file), read_table(file), "this rule")
-        one = _custom_rule(fields, origin)
+    files: dict[str, object] = {}
+
+    def read_one(file: Traversable | Path) -> None:
+        one = _custom_rule(file, read(file, _Rule), origin)
         if one.rule.id in rules:
-            raise fields.fault("id", f"{files[one.rule.id]} has the same id", "Give it another id.")
-        rules[one.rule.id], files[one.rule.id] = one, str(file)
-    return MappingProxyType(rules)
+            raise wrong(file, "id", f"{files[one.rule.id]} has the same id", "Give it another id.")
+        rules[one.rule.id], files[one.rule.id] = one, file
+
+    each(yaml_files(root / "custom"), read_one)
+    return rules
 
 
-def _custom_rule(fields: Fields, origin: str) -> CustomRule:
-    name = fields.text("id")
-    fields.where = f"rule {quoted(name)}"
-    if not _ID.fullmatch(name):
-        raise fields.fault("id", "'id' must be small letters, digits and dashes", "Write it as slow-input.")
-    severity, text = fields.text("severity", SEVERITIES), fields.text("text").strip()
-    reason, changes = " ".join(fields.text("reason").split()), fields.texts("would_change_if")
-    kinds = fields.texts("kinds")
-    known = get_args(KindLabel)
-    for kind in kinds:
-        if kind not in known:
-            near = suggest(kind, known) or f"Known are {', '.join(known)}."
-            raise fields.fault("kinds", f"unknown kind {quoted(kind)}", near)
-    hours = fields.number_or_none("coverage_hours", above=0, maximum=24 * 90)
-    parts = tuple(fields.tables("when", f"a condition of rule {quoted(name)}"))
-    fields.done()
-    if not 1 <= len(parts) <= CONDITIONS_MAX:
-        raise fields.fault("when", f"'when' needs 1 to {CONDITIONS_MAX} conditions", "List them.")
-    conditions = _conditions(parts)
-    features = {condition.feature for condition in conditions}
-    for key, template in [("text", text), *(("would_change_if", change) for change in changes)]:
-        unknown = check_template(template, features, FILLED)
-        if unknown is not None:
-            names = sorted(features | FILLED)
-            near = suggest(unknown, names) or f"Known here are {', '.join(names)}."
-            raise fields.fault(key, f"unknown placeholder {{{unknown}}} in {quoted(key)}", near)
-    thresholds = {
-        f"{c.feature} {c.operator}": Threshold(c.value, c.unit, "window", reason, fields.file, origin)
-        for c in conditions
-    }
-    rule = WasteRule(f"{PREFIX}{name}", severity, "window", MappingProxyType(thresholds), text, changes, ())
-    return CustomRule(rule, kinds or KINDS_UNLESS_NAMED, conditions, COVERAGE_HOURS if hours is None else hours)
-
-
-def _conditions(parts: tuple[Fields, ...]) -> tuple[Condition, ...]:
-    found: dict[tuple[str, bool], Condition] = {}
-    for fields in parts:
-        condition = _condition(fields)
+def _custom_rule(file: object, told: _Rule, origin: str) -> CustomRule:
+    conditions: dict[tuple[str, bool], Condition] = {}
+    for number, one in enumerate(told.when, 1):
+        condition = _condition(file, place("when", str(number)), one)
         rises = condition.operator in RISING
-        if (condition.feature, rises) in found:
-            raise fields.fault(
-                None, f"{quoted(condition.feature)} is bounded twice from the same side", "Keep one bound."
-            )
-        other = found.get((condition.feature, not rises))
+        other = conditions.get((condition.feature, not rises))
+        if (condition.feature, rises) in conditions:
+            raise wrong(file, "when", f"{quoted(condition.feature)} is bounded twice from the same side", "Keep one.")
         if other is not None and not _meet(condition, other):
-            sentence = f"no {quoted(condition.feature)} is both {_words(other)} and {_words(condition)}"
-            raise fields.fault(None, sentence, "Correct one of them.")
-        found[condition.feature, rises] = condition
-    return tuple(found.values())
+            said = (f"{c.operator} {c.value:g}" for c in (other, condition))
+            raise wrong(file, "when", f"no {quoted(condition.feature)} is both {' and '.join(said)}", "Correct one.")
+        conditions[condition.feature, rises] = condition
+    names = {c.feature for c in conditions.values()} | FILLED
+    for key, template in [("text", told.text), *(("would_change_if", change) for change in told.would_change_if)]:
+        unknown = check_template(template, (), names)
+        if unknown is not None:
+            near = suggest(unknown, sorted(names)) or f"Known here are {', '.join(sorted(names))}."
+            raise wrong(file, key, f"unknown placeholder {{{unknown}}}", near)
+    thresholds = {
+        f"{c.feature} {c.operator}": Threshold(c.value, c.unit, "window", joined(told.reason), str(file), origin)
+        for c in conditions.values()
+    }
+    rule = WasteRule(
+        f"{PREFIX}{told.id}", told.severity, "window", thresholds, told.text.strip(), told.would_change_if, ()
+    )
+    return CustomRule(rule, told.kinds or KINDS_UNLESS_NAMED, tuple(conditions.values()), told.coverage_hours)
 
 
 def _meet(a: Condition, b: Condition) -> bool:
@@ -178,21 +182,15 @@ def _meet(a: Condition, b: Condition) -> bool:
     )
 
 
-def _words(condition: Condition) -> str:
-    return f"{condition.operator} {condition.value:g}"
-
-
-def _condition(fields: Fields) -> Condition:
-    feature = fields.text("feature")
-    if feature not in FEATURES:
-        near = suggest(feature, FEATURES) or "'skuwise rules features' names them all."
-        raise fields.fault("feature", f"unknown feature {quoted(feature)}", near)
-    unit = FEATURES[feature][0]
-    told = fields.text_or_none("unit")
-    if told not in (None, unit):
-        raise fields.fault("unit", f"the unit of {quoted(feature)} is {unit}, not {told}", "Convert the value.")
-    low, high = _BOUNDS.get(unit, (0.0, None))
-    value = fields.number("value", minimum=low, maximum=high)
-    condition = Condition(feature, fields.text("operator", tuple(OPERATORS)), value, unit)
-    fields.done()
-    return condition
+def _condition(file: object, at: str, told: _Condition) -> Condition:
+    known = load_features()
+    if told.feature not in known:
+        near = suggest(told.feature, known) or "'skuwise rules features' names them all."
+        raise wrong(file, at, f"unknown feature {quoted(told.feature)}", near)
+    unit = known[told.feature].unit
+    if told.unit not in (None, unit):
+        raise wrong(file, at, f"the unit of {quoted(told.feature)} is {unit}, not {told.unit}", "Convert the value.")
+    low, high = _BOUNDS.get(unit, (0.0, 1e18))
+    if not low <= told.value <= high:
+        raise wrong(file, at, f"{told.value:g} is no {unit}: it is from {low:g} to {high:g}")
+    return Condition(told.feature, told.operator, told.value, unit)

@@ -19,14 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from ..base.sanitize import quoted
 from ..base.suggestions import suggest
-from ..base.typed_fields import Fields
-from ..base.yaml_loader import packaged_rules, read_table, rules_root
-from .owners import OwnerLike, Owners, read_owners
+from ..base.typed import Name, Text, joined, place, wrong
+from ..base.yaml_loader import all_of, each, packaged_rules, read, rules_root
+from .owners import OwnerLike, Owners
 from .teams import Team, load_teams, team_of
 from .thresholds import SHIPPED, SITE
 
@@ -34,24 +35,20 @@ FILE = "exceptions.yaml"
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class Match(Owners):
     """What an exception fits: owners, workloads' names, nodes, or words of a command line. Empty: nothing."""
 
-    owners: Owners = field(default_factory=Owners)
-    names: frozenset[str] = frozenset()
-    nodes: frozenset[str] = frozenset()
-    command: frozenset[str] = frozenset()
-
-    def __bool__(self) -> bool:
-        return bool(self.owners or self.names or self.nodes or self.command)
+    name: frozenset[Text] = frozenset()
+    node: frozenset[Text] = frozenset()
+    command: frozenset[Text] = frozenset()
 
     def fits_workload(self, owner: OwnerLike, name: str, command: str | None) -> bool:
         words = {word.partition("=")[0] for word in (command or "").split()}
-        return self.owners.fits(owner) or name in self.names or bool(self.command & words)
+        return self.fits(owner) or name in self.name or bool(self.command & words)
 
     def fits_nodes(self, nodes: Collection[str]) -> bool:
         """Whether it names all of these nodes (and there are any)."""
-        return bool(nodes) and self.nodes.issuperset(nodes)
+        return bool(nodes) and self.node.issuperset(nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,77 +95,68 @@ class Exceptions:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layer:
-    """One folder that may hold exceptions: ours, the site's, or a team's."""
+class _Exception:
+    """As files have it: one that is there already is told whose work it is, and may keep the rest."""
 
-    folder: Traversable | Path
-    origin: str
-    team: Team | None = None
+    rules: tuple[Text, ...] = ()
+    reason: Text | None = None
+    source: Text | None = None
+    match: Match = field(default_factory=Match)
+    until: date | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    exceptions: Mapping[Name, _Exception]
 
 
 def load_exceptions(rules_dir: Path | None = None, *, known_rules: Collection[str]) -> Exceptions:
     """The exceptions that ship, a site's and its teams'. `known_rules`: ids that an exception may name."""
     root = rules_root(rules_dir)
-    shipped = _read(_Layer(packaged_rules(), SHIPPED), {}, known_rules)
+    shipped = _read(packaged_rules().joinpath(FILE), SHIPPED, None, {}, known_rules)
     if root is None:
         return Exceptions(tuple(shipped.values()))
-    site = _read(_Layer(root, SITE), shipped, known_rules)
-    teams = load_teams(root)
-    own = [_read(_Layer(team.folder, f"team {team.name}", team), shipped | site, known_rules) for team in teams]
+    site: dict[str, RuleException] = {}
+    own: list[RuleException] = []
+    teams: list[Team] = []
+
+    def of_team(team: Team) -> None:
+        found = _read(team.folder / FILE, f"team {team.name}", team, shipped | site, known_rules)
+        own.extend(found.values())
+        teams.append(team)
+
+    all_of(
+        lambda: site.update(_read(root / FILE, SITE, None, shipped, known_rules)),
+        lambda: each(load_teams(root), of_team),
+    )
     # A site's entry adds whose work it is: what a command line tells goes on to count, so ours stays beside it.
-    every = [one for layer in (*own, site, shipped) for one in layer.values()]
-    return Exceptions(tuple(every), teams)
+    return Exceptions((*own, *site.values(), *shipped.values()), tuple(teams))
 
 
-def _read(layer: _Layer, base: Mapping[str, RuleException], known_rules: Collection[str]) -> dict[str, RuleException]:
-    file = layer.folder.joinpath(FILE)
-    if not file.is_file():
-        return {}
-    top = Fields(str(file), read_table(file), FILE)
+def _read(
+    file: Traversable | Path,
+    origin: str,
+    team: Team | None,
+    base: Mapping[str, RuleException],
+    known_rules: Collection[str],
+) -> dict[str, RuleException]:
     found: dict[str, RuleException] = {}
-    for name, fields in top.subtable("exceptions").entries(lambda name: f"exception {quoted(name)}"):
-        for rule in fields.texts("rules"):
+    for name, told in read(file, _File).exceptions.items() if file.is_file() else ():
+        at, old = place("exceptions", name), base.get(name)
+        for rule in told.rules:
             if rule not in known_rules:
                 near = suggest(rule, known_rules) or "'skuwise rules list' names them all."
-                raise fields.fault("rules", f"unknown rule {quoted(rule)}", near)
-        found[name] = _exception(name, fields, base.get(name), layer)
-    top.done()
+                raise wrong(file, at, f"unknown rule {quoted(rule)}", near)
+        rules, reason = told.rules or (old.rules if old else ()), told.reason or (old.reason if old else None)
+        if not rules:
+            raise wrong(file, at, "'rules' is missing", "Name the rules that it silences.")
+        if reason is None:
+            raise wrong(file, at, "'reason' is missing", "Say why.")
+        if team is not None and told.match.node:
+            raise wrong(file, at, "a team cannot except nodes, which others may share", "Let the site's file do it.")
+        if not told.match and origin == SITE:
+            raise wrong(file, at, "'match' is missing", "Name the work: an owner, a name, a node or a command.")
+        source = told.source or f"{origin} rules ({file})"
+        until = told.until.isoformat() if told.until else None
+        found[name] = RuleException(name, rules, joined(reason), joined(source), told.match, origin, team, until)
     return found
-
-
-def _exception(name: str, fields: Fields, base: RuleException | None, layer: _Layer) -> RuleException:
-    rules = fields.texts("rules")
-    if not rules and base is None:
-        raise fields.fault(None, "'rules' is missing", "Name the rules that it silences.")
-    reason = fields.text_or_none("reason") if base else fields.text("reason")
-    source = fields.text_or_none("source") or f"{layer.origin} rules ({fields.file}:{fields.table.line})"
-    match = _match(fields.table_or_none("match"), layer)
-    if not match and layer.origin == SITE:
-        raise fields.fault(None, "'match' is missing", "Name the work: an owner, a name, a node or a command.")
-    until = fields.date_or_none("until")
-    fields.done()
-    return RuleException(
-        name,
-        rules or (base.rules if base else ()),
-        " ".join((reason or (base.reason if base else "")).split()),
-        " ".join(source.split()),
-        match,
-        layer.origin,
-        layer.team,
-        until,
-    )
-
-
-def _match(fields: Fields | None, layer: _Layer) -> Match:
-    if fields is None:
-        return Match()
-    if layer.team is not None and "node" in fields.table:
-        raise fields.fault("node", "a team cannot except nodes, which others may share", "Let the site's file do it.")
-    match = Match(
-        owners=read_owners(fields),
-        names=frozenset(fields.texts("name")),
-        nodes=frozenset(fields.texts("node")),
-        command=frozenset(fields.texts("command")),
-    )
-    fields.done()
-    return match

@@ -1,114 +1,32 @@
-"""The features by name: what custom rules may ask for, and what the advisor forms.
-
-They are figures of one workload over the whole window. Means are weighted by observed seconds; "busy" rows are those
-not idle; a feature that cannot be told is absent.
-"""
+"""Reads ``features.yaml``: what custom rules may ask for, and what the advisor forms."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
 
-# name -> (unit, meaning)
-FEATURES: Mapping[str, tuple[str, str]] = {
-    "hours": ("hours", "observed GPU-hours"),
-    "elapsed_hours": ("hours", "from the first to the last moment in the window"),
-    "span_hours": ("hours", "from first to last seen, also beyond the window"),
-    "chain_hours": ("hours", "the same over runs of its series and name that follow one another within 15 minutes"),
-    "series_runs": ("count", "runs of its series in the window, one after another (runs at one time count once)"),
-    "series_run_hours": ("hours", "how long such a run lasted, median"),
-    "series_start_spread_hours": (
-        "hours",
-        "how far the hours of the day at which runs of its series begin lie apart (three runs and days at least)",
-    ),
-    "ended": ("0 or 1", "1 if it ended before the window's end"),
-    "gpus": ("count", "GPUs held"),
-    "nodes": ("count", "nodes used"),
-    "resolution_seconds": ("seconds", "median distance of the samples behind the rows"),
-    "idle_share": ("ratio", "share of the observed time in which the GPU was idle"),
-    "fault_share": ("ratio", "share of the observed time in which the signals contradict one another"),
-    "engine_active": ("ratio", "engine active, mean"),
-    "engine_active_max": ("ratio", "engine active, highest"),
-    "engine_active_row_p95": ("ratio", "engine active, 95th percentile of the rows"),
-    "sm_active": ("ratio", "SM active, mean"),
-    "sm_occupancy": ("ratio", "SM occupancy, mean"),
-    "tensor_utilization": ("ratio", "tensor active x SM clock over the clock behind the peak, mean"),
-    "vector_utilization": ("ratio", "FP32 or FP64 pipe active x clock ratio, mean"),
-    "hbm_utilization": ("ratio", "DRAM active x memory clock ratio, mean"),
-    "nvlink_utilization": ("ratio", "NVLink, larger direction over the one-way peak, mean"),
-    "fabric_utilization": ("ratio", "compute fabric of its nodes, larger direction over line rate, mean"),
-    "fabric_wait_ticks_per_second": (
-        "ticks per second",
-        "port_xmit_wait of its nodes' compute ports, mean (rank only)",
-    ),
-    "pcie_utilization": ("ratio", "PCIe, larger direction over the one-way peak, mean"),
-    "tensor_of_sustained": ("ratio", "tensor utilization over what the SKU sustains, mean"),
-    "hbm_of_sustained": ("ratio", "HBM utilization over what the SKU sustains, mean"),
-    "nvlink_of_sustained": ("ratio", "NVLink utilization over what all-reduce sustains, mean"),
-    "fabric_of_sustained": (
-        "ratio",
-        "fabric utilization (share of the line rate; no measured sustained rate exists), mean",
-    ),
-    "pcie_of_sustained": ("ratio", "PCIe utilization, mean"),
-    "tensor_of_sustained_p95": ("ratio", "95th percentile of tensor_of_sustained from the merged bins (upper bound)"),
-    "hbm_of_sustained_p95": ("ratio", "95th percentile of hbm_of_sustained from the merged bins (upper bound)"),
-    "tensor_of_sustained_p99": ("ratio", "99th percentile of tensor_of_sustained from the merged bins (upper bound)"),
-    "hbm_of_sustained_p99": ("ratio", "99th percentile of hbm_of_sustained from the merged bins (upper bound)"),
-    "sm_active_p99": ("ratio", "99th percentile of SM active from the merged bins (upper bound)"),
-    "nvlink_utilization_p995": ("ratio", "99.5th percentile of NVLink use from the merged bins (upper bound)"),
-    "fabric_utilization_p995": ("ratio", "99.5th percentile of use of its nodes' busiest compute port (upper bound)"),
-    "hbm_of_sustained_busy_p95": ("ratio", "95th percentile over busy rows of their mean hbm_of_sustained"),
-    "tensor_of_sustained_busy_p95": ("ratio", "95th percentile over busy rows of their mean tensor_of_sustained"),
-    "memory_over_compute": ("ratio", "hbm_of_sustained over tensor_of_sustained in busy rows"),
-    "tensor_per_engine": ("ratio", "tensor utilization over engine active (else SM active), means of busy rows"),
-    "hbm_per_engine": ("ratio", "HBM utilization over engine active (else SM active), means of busy rows"),
-    "tensor_per_sm": ("ratio", "tensor utilization over SM active, means of busy rows"),
-    "period_share": ("ratio", "share of the busy time with a period of 1 to 120 s"),
-    "period_seconds": ("seconds", "median period where there is one"),
-    "period_strength": ("correlation", "median height of the autocorrelation peak where there is one"),
-    "sync": ("correlation", "median correlation of tensor activity (else SM, else engine) between its GPUs' rows"),
-    "diurnal_share": ("ratio", "share of the variance of hourly load that a 24 h wave (and its harmonic) explains"),
-    "swing": ("ratio", "standard deviation over mean of hourly load, of the measure that moves most"),
-    "drift": ("correlation", "of hourly load with that of the hour before, of the measure that moves most"),
-    "diurnal_amplitude": ("ratio", "standard deviation of the 24 h wave over the mean of hourly load"),
-    "sm_active_cv": ("ratio", "coefficient of variation of SM activity at 1 s, median of busy rows"),
-    "duty": ("ratio", "share of seconds with the SMs busy, mean"),
-    "idle_run_hours": ("hours", "longest unbroken idle run within an hour, mean"),
-    "idle_stretch_hours": ("hours", "longest run of idle rows that follow one another on one GPU, median of its GPUs"),
-    "mem_flat": ("0 or 1", "1 if memory in use was constant and at the level of a preallocated pool"),
-    "mem_cv": ("ratio", "coefficient of variation of memory in use, first and last rows left out, of busy rows if any"),
-    "mem_level": ("ratio", "memory in use over the total, median, of busy rows if there are any"),
-    "mem_max": ("ratio", "memory in use over the total, highest"),
-    "active_share": ("ratio", "share of the hours in which the engine ran at all"),
-    "rest_hours_max": ("hours", "longest run of hours in which the engine did not run, median of its GPUs"),
-    "rests_per_day": ("count per day", "how often work begins again after an hour without, per GPU"),
-    "active_engine": ("ratio", "engine active, mean of the hours in which it ran"),
-    "active_fill": ("ratio", "engine active, mean over 95th percentile of the same hour, in the hours in which it ran"),
-    "active_swing": ("ratio", "standard deviation over mean of engine active between the hours in which it ran"),
-    "between_share": ("ratio", "share of the active hours at 20 to 70 % of the level of its busiest tenth"),
-    "working_hours_share": ("ratio", "share of its activity in the busiest ten hours that follow one another of a day"),
-    "night_level": ("ratio", "activity in the six quietest hours of the day over the mean"),
-    "day_before": ("correlation", "of an hour's activity with that of the same hour of the day before"),
-    "weekend_level": ("ratio", "activity on Saturdays and Sundays over that on the other days (UTC)"),
-    "mem_swing_in_hour": ("ratio", "how far memory in use rises above its mean within an active hour"),
-    "mem_hourly_cv": (
-        "ratio",
-        "coefficient of variation of memory in use between active hours, first and last left out",
-    ),
-    "mem_changes_share": ("ratio", "share of active hours whose memory in use differs from the last by over 2 %"),
-    "mem_kept_at_rest": ("ratio", "memory in use in hours without activity over that in active ones"),
-    "nvlink_symmetry": ("ratio", "smaller over larger direction of NVLink traffic, median where there is traffic"),
-    "fabric_symmetry": ("ratio", "smaller over larger direction of fabric traffic, median where there is traffic"),
-    "tensor_fabric_correlation": ("correlation", "of tensor activity with fabric traffic, median of busy rows"),
-    "tensor_nvlink_correlation": ("correlation", "of tensor activity with NVLink traffic, median of busy rows"),
-    "write_bursts": ("ratio", "share of the busy rows with a disk write burst (checkpoints)"),
-    "cpu": ("ratio", "host CPU busy, mean of busy rows"),
-    "io_wait": ("ratio", "host IO wait, mean of busy rows"),
-    "power_watts": ("watts", "power per GPU, mean"),
-    "rest_watts": ("watts", "power per GPU while idle with memory held, mean"),
-    "power_over_idle": ("ratio", "power over the SKU's idle power, mean"),
-    "power_of_limit": ("ratio", "power over the GPU's power limit (else the board's), mean of busy rows"),
-    "throttled": ("ratio", "share of time with a throttle reason that costs speed"),
-    "kv_cache_used_p95": ("ratio", "KV cache in use as reported by its inference servers, 95th percentile"),
-    "generated_tokens": ("count", "generated tokens as reported by its inference servers, in the window"),
-    "clock_ratio": ("ratio", "SM clock over the clock behind the peak, mean of busy rows"),
-}
+from ..base.typed import Text
+from ..base.yaml_loader import packaged_rules, read
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A figure of one workload over the whole window."""
+
+    unit: Literal[
+        "ratio", "hours", "seconds", "count", "correlation", "watts", "0 or 1", "count per day", "ticks per second"
+    ]  # fmt: skip
+    meaning: Text
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    features: Mapping[str, Feature]
+
+
+@cache
+def load_features() -> Mapping[str, Feature]:
+    """The features by name, read once: files of the package do not change under a running program."""
+    return read(packaged_rules().joinpath("features.yaml"), _File).features

@@ -23,48 +23,29 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.resources.abc import Traversable
 from pathlib import Path
-from types import MappingProxyType
-from typing import get_args
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from ..base.sanitize import quoted
-from ..base.suggestions import suggest
-from ..base.typed_fields import Fields
-from ..base.yaml_loader import layers, read_table
-from .labels import KindLabel
+from ..base.typed import Slug, Text, joined
+from ..base.yaml_loader import read_layers
+from .labels import WorkingKind
 from .thresholds import SHIPPED, SITE
 
 FILE = "kind_priors.yaml"
-# What a line can be about, and what is known of it (docs/rules.md tells it to people).
-ABOUT: Mapping[str, str] = MappingProxyType(
-    {
-        "engine": "what an inference engine's own series show: counted-requests, counted-none, within-training",
-        "framework": "the framework that the agent saw executed",
-        "image": "the image of the container that holds the GPUs, without registry's port, tag and digest",
-        "program": "the command line and the workload's name, for what is run",
-        "task": "the command line and the workload's name, for what it is run for",
-        "owner": "the kind of the Kubernetes object that made the pods; deployment-like if only a pod name is known",
-        "scheduler": "slurm, kubernetes, docker or process",
-        "partition": "Slurm's partition",
-        "qos": "Slurm's QOS",
-        "job-name": "the name of a Slurm job",
-        "namespace": "the Kubernetes namespace",
-        "part": "what part of a GPU it holds: mig-instance, shared-gpu",
-    }
-)
 # A site may state what it knows to be so, and no more: e to the 8 is three thousand to one.
-LOG_ODDS_MAX = 8.0
-LINES_MAX = 500
-PATTERNS_MAX = 100
-PATTERN_CHARACTERS = 64
+LogOdds = Annotated[float, Meta(ge=-8, le=8)]
+# What a line can be about (docs/rules.md tells it to people).
+Subject = Literal[
+    "engine", "framework", "image", "program", "task", "owner", "scheduler", "partition", "qos", "job-name",
+    "namespace", "part",
+]  # fmt: skip
+Patterns = Annotated[tuple[Annotated[Text, Meta(max_length=64)], ...], Meta(max_length=100)]
 # Of longer texts the beginning is looked at: commands are kept to some hundred characters.
 TEXT_CHARACTERS = 2000
-# Idleness is counted, never told by a name; a site cannot make work idle that its GPUs show.
-KINDS = tuple(kind for kind in get_args(KindLabel) if kind not in ("idle", "unknown"))
 _WORD = re.compile(r"\*?[a-z0-9]+(?:-[a-z0-9]+)*\*?", re.ASCII)
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
-_DAYS = 24.0 * 365
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,77 +95,55 @@ class KindPriors:
         return tuple(line for lines in self.lines.values() for line in lines)
 
 
+@dataclass(frozen=True, slots=True)
+class _Line:
+    of: Subject
+    log_odds: Annotated[Mapping[WorkingKind, LogOdds], Meta(min_length=1)]
+    says: Annotated[Text, Meta(max_length=200)]
+    reason: Text
+    names: Patterns = ()
+    words: Patterns = ()
+    hours_min: Annotated[float, Meta(ge=0, le=24 * 365)] = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.names and not self.words:
+            raise ValueError("neither 'names' nor 'words' is given", "Give one of them.")
+        for word in self.words:
+            if not _WORD.fullmatch(word.lower()) or len(word.strip("*")) < 2:
+                remedy = "Write two letters or digits at least, dashes between, * at an end."
+                raise ValueError(f"{quoted(word)} is no word", remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    priors: Annotated[Mapping[Slug, _Line], Meta(max_length=500)]
+
+
 def load_kind_priors(rules_dir: Path | None = None) -> KindPriors:
-    """The lines that ship, with a site's own before them. Raises RulesError with file and line."""
-    shipped: dict[str, KindPrior] = {}
-    site: dict[str, KindPrior] = {}
-    for n, layer in enumerate(layers(rules_dir)):
-        file: Traversable | Path = layer.joinpath(FILE)
-        if n and not file.is_file():
-            continue
-        found, origin = (site, SITE) if n else (shipped, SHIPPED)
-        top = Fields(str(file), read_table(file), FILE)
-        table = top.subtable("priors")
-        for name, entry in table.entries(lambda name: f"prior {quoted(name)}"):
-            if not _NAME.fullmatch(name):
-                raise table.fault(name, f"{quoted(name)} must be small letters, digits and dashes", "Rename it.")
-            found[name] = _line(name, entry, origin)
-        if len(found) > LINES_MAX:
-            raise top.fault("priors", f"more than {LINES_MAX} lines", "Use fewer: a line takes many words.")
-        top.done()
+    """The lines that ship, with a site's own before them. Raises RulesError with file and key."""
+    found: dict[str, KindPrior] = {}
+    for origin, (_, top) in zip((SHIPPED, SITE), read_layers(rules_dir, FILE, _File), strict=False):
+        own = {
+            name: KindPrior(
+                name, told.of, frozenset(one.lower() for one in told.names), told.words, _compiled(told.words),
+                told.hours_min, dict(told.log_odds.items()), joined(told.says), joined(told.reason),
+                origin,
+            )
+            for name, told in top.priors.items()
+        }  # fmt: skip
+        found = own | {name: one for name, one in found.items() if name not in own}
     by_subject: dict[str, list[KindPrior]] = {}
-    for line in (*site.values(), *(one for name, one in shipped.items() if name not in site)):
+    for line in found.values():
         by_subject.setdefault(line.of, []).append(line)
-    return KindPriors(MappingProxyType({of: tuple(lines) for of, lines in by_subject.items()}))
+    return KindPriors({of: tuple(lines) for of, lines in by_subject.items()})
 
 
-def _line(name: str, fields: Fields, origin: str) -> KindPrior:
-    of = fields.text("of", tuple(ABOUT))
-    names, words = fields.texts("names"), fields.texts("words")
-    if not names and not words:
-        raise fields.fault("words", "neither 'names' nor 'words' is given", "Give one of them.")
-    if len(names) + len(words) > PATTERNS_MAX:
-        raise fields.fault("words", f"more than {PATTERNS_MAX} names and words", "Make several lines of it.")
-    for one in (*names, *words):
-        if len(one) > PATTERN_CHARACTERS:
-            raise fields.fault("words", f"{quoted(one)} is longer than {PATTERN_CHARACTERS} characters", "Shorten it.")
-    weights = _weights(fields.subtable("log_odds"))
-    hours = fields.number_or_none("hours_min", minimum=0, maximum=_DAYS)
-    says, reason = (" ".join(fields.text(key).split()) for key in ("says", "reason"))
-    if len(says) > 200:
-        raise fields.fault("says", "'says' is longer than 200 characters", "Shorten it: it is part of a sentence.")
-    fields.done()
-    return KindPrior(
-        name, of, frozenset(one.lower() for one in names), words, _compiled(fields, words), hours or 0.0, weights, says,
-        reason, origin,
-    )  # fmt: skip
-
-
-def _weights(fields: Fields) -> Mapping[str, float]:
-    found: dict[str, float] = {}
-    for kind in fields.table:
-        if kind not in KINDS:
-            near = suggest(kind, KINDS) or f"Known are {', '.join(KINDS)}."
-            raise fields.fault(kind, f"unknown kind {quoted(kind)}", near)
-        found[kind] = fields.number(kind, minimum=-LOG_ODDS_MAX, maximum=LOG_ODDS_MAX)
-    fields.done()
-    if not found:
-        raise fields.fault(None, "no kind is named", "Give a kind and its log-odds.")
-    return MappingProxyType(found)
-
-
-def _compiled(fields: Fields, words: tuple[str, ...]) -> re.Pattern[str] | None:
+def _compiled(words: tuple[str, ...]) -> re.Pattern[str] | None:
     """The words as one expression of our own making: plain characters, and between words whatever is neither letter
     nor digit, so that a search takes time in proportion to the text."""
     parts = []
     for word in words:
         plain = word.lower()
-        if not _WORD.fullmatch(plain):
-            raise fields.fault(
-                "words", f"{quoted(word)} is no word", "Write letters and digits, dashes between, * at an end."
-            )
-        if len(plain.strip("*")) < 2:
-            raise fields.fault("words", f"{quoted(word)} fits too much", "Give two characters at least.")
         body = "[^a-z0-9]{1,3}".join(plain.strip("*").split("-"))
         before = "" if plain.startswith("*") else "(?<![a-z0-9])"
         after = "[a-z0-9]*" if plain.endswith("*") else "(?![a-z0-9])"

@@ -10,6 +10,7 @@ TRAINING_KINDS: tuple[KindLabel, ...] = ("training", "fine-tuning")
 JOB_KINDS: tuple[KindLabel, ...] = (*TRAINING_KINDS, "batch-inference")
 ON_DEMAND_KINDS: tuple[KindLabel, ...] = ("online-inference", "interactive")
 # What a model of shapes tells apart: idleness is counted, and unknown is no kind.
+WorkingKind = Literal["training", "fine-tuning", "online-inference", "batch-inference", "interactive"]
 WORKING_KINDS: tuple[KindLabel, ...] = (*TRAINING_KINDS, "online-inference", "batch-inference", "interactive")
 BottleneckLabel = Literal[
     "compute",

@@ -23,34 +23,30 @@ that ship.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.resources.abc import Traversable
 from pathlib import Path
-from types import MappingProxyType
+from typing import Annotated, TypedDict
+
+from msgspec import Meta
 
 from ..base.sanitize import quoted
 from ..base.suggestions import suggest
-from ..base.typed_fields import Fields
-from ..base.yaml_loader import layers, read_table
-from .labels import WORKING_KINDS
-from .owners import OwnerLike, Owners, read_owners
+from ..base.typed import Name, Slug, Text, joined, place, wrong
+from ..base.yaml_loader import read_layers
+from .labels import WorkingKind
+from .owners import OwnerLike, Owners
 from .thresholds import SHIPPED, SITE
 
 FILE = "latency_classes.yaml"
 # The keys of a class's limits: what is limited, at which percentile of it, in seconds.
-LIMITS: Mapping[str, tuple[str, float]] = MappingProxyType(
-    {
-        "first_token_p90_seconds": ("first_token", 0.90),
-        "output_token_p90_seconds": ("output_token", 0.90),
-        "first_token_p99_seconds": ("first_token", 0.99),
-    }
-)
+LIMITS: Mapping[str, tuple[str, float]] = {
+    "first_token_p90_seconds": ("first_token", 0.90),
+    "output_token_p90_seconds": ("output_token", 0.90),
+    "first_token_p99_seconds": ("first_token", 0.99),
+}
 # Limits lie within the bins that latencies are counted in (agent/statistics/latency_bins.py), short of the last edge.
-_LEAST_SECONDS, _MOST_SECONDS = 0.005, 20.0
-_ENTRIES_MAX = 1000
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+Seconds = Annotated[float, Meta(ge=0.005, le=20)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +63,28 @@ class LatencyClass:
 
 
 @dataclass(frozen=True, slots=True)
+class Services(Owners):
+    """Which services: by who owns them, by name, or by series."""
+
+    name: frozenset[Text] = frozenset()
+    series: frozenset[Text] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not self:
+            raise ValueError("it names no service", "Name the service: an owner, name or series.")
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceClass:
-    """A site's word on some services: their class by name, and whose they are (empty everywhere: nobody's)."""
+    """A site's word on some services: their class by name."""
 
     id: str
     label: str
     reason: str
-    owners: Owners = field(default_factory=Owners)
-    names: frozenset[str] = frozenset()
-    series: frozenset[str] = frozenset()
+    match: Services
 
     def fits(self, owner: OwnerLike, name: str, series_id: str) -> bool:
-        return self.owners.fits(owner) or name in self.names or series_id in self.series
+        return self.match.fits(owner) or name in self.match.name or series_id in self.match.series
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,82 +100,48 @@ class LatencyClasses:
         return next((one for one in self.services if one.fits(owner, name, series_id)), None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Class:
+    reason: Text
+    first_token_p90_seconds: Seconds | None = None
+    output_token_p90_seconds: Seconds | None = None
+    first_token_p99_seconds: Seconds | None = None
+    says: Annotated[Text, Meta(max_length=200)] | None = None
+    source: Text | None = None
+
+
+_Service = TypedDict("_Service", {"class": Text, "match": Services, "reason": Text})
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    classes: Mapping[Slug, _Class] = field(default_factory=dict)
+    services: Annotated[Mapping[Name, _Service], Meta(max_length=1000)] = field(default_factory=dict)
+    kinds: Mapping[WorkingKind, Text] = field(default_factory=dict)
+
+
 def load_latency_classes(rules_dir: Path | None = None) -> LatencyClasses:
-    """The classes that ship, with a site's own before them. Raises RulesError with file and line."""
-    shipped: dict[str, LatencyClass] = {}
-    site: dict[str, LatencyClass] = {}
+    """The classes that ship, with a site's own before them. Raises RulesError with file and key."""
+    found: dict[str, LatencyClass] = {}
     services: tuple[ServiceClass, ...] = ()
     kinds: dict[str, str] = {}
-    for n, layer in enumerate(layers(rules_dir)):
-        file: Traversable | Path = layer.joinpath(FILE)
-        if n and not file.is_file():
-            continue
-        top = Fields(str(file), read_table(file), FILE)
-        into, origin = (site, SITE) if n else (shipped, SHIPPED)
-        _classes(top.table_or_none("classes"), into, shipped, origin)
-        known = shipped | site
-        services = (*_services(top.table_or_none("services"), known), *services)
-        kinds |= _kinds(top.table_or_none("kinds"), known)
-        top.done()
-    # A figure of one that ships changes it where it stands: its place says how strict it is.
-    own = {name: one for name, one in site.items() if name not in shipped}
-    every = own | {name: site.get(name, one) for name, one in shipped.items()}
-    return LatencyClasses(MappingProxyType(every), services, MappingProxyType(kinds))
-
-
-def _classes(
-    table: Fields | None, into: dict[str, LatencyClass], shipped: Mapping[str, LatencyClass], origin: str
-) -> None:
-    for name, fields in table.entries(lambda name: f"class {quoted(name)}") if table is not None else ():
-        if table is not None and not _NAME.fullmatch(name):
-            raise table.fault(name, f"{quoted(name)} must be small letters, digits and dashes", "Rename it.")
-        base = shipped.get(name) if origin == SITE else None
-        limits = {
-            key: value for key in LIMITS
-            if (value := fields.number_or_none(key, minimum=_LEAST_SECONDS, maximum=_MOST_SECONDS)) is not None
-        }  # fmt: skip
-        says = fields.text_or_none("says") or (base.says if base else "set by the site")
-        if len(says) > 200:
-            raise fields.fault("says", "'says' is longer than 200 characters", "Shorten it.")
-        source = fields.text_or_none("source") or f"{origin} rules ({fields.file}:{fields.table.line})"
-        says, reason, source = (" ".join(one.split()) for one in (says, fields.text("reason"), source))
-        into[name] = LatencyClass(name, MappingProxyType(limits), says, reason, source, origin)
-        fields.done()
-
-
-def _services(table: Fields | None, known: Mapping[str, LatencyClass]) -> tuple[ServiceClass, ...]:
-    found: list[ServiceClass] = []
-    for name, fields in table.entries(lambda name: f"service {quoted(name)}") if table is not None else ():
-        match = fields.subtable("match")
-        one = ServiceClass(
-            name, _known_class(fields, "class", known), " ".join(fields.text("reason").split()), read_owners(match),
-            frozenset(match.texts("name")), frozenset(match.texts("series")),
-        )  # fmt: skip
-        match.done()
-        fields.done()
-        if not (one.owners or one.names or one.series):
-            raise fields.fault("match", "'match' names no service", "Name the service: an owner, name or series.")
-        found.append(one)
-    if table is not None and len(found) > _ENTRIES_MAX:
-        raise table.fault(None, f"more than {_ENTRIES_MAX} services", "Name namespaces instead of single services.")
-    return tuple(found)
-
-
-def _kinds(table: Fields | None, known: Mapping[str, LatencyClass]) -> dict[str, str]:
-    if table is None:
-        return {}
-    for kind in table.table:
-        if kind not in WORKING_KINDS:
-            near = suggest(kind, WORKING_KINDS) or f"Known are {', '.join(WORKING_KINDS)}."
-            raise table.fault(kind, f"unknown kind {quoted(kind)}", near)
-    found = {kind: _known_class(table, kind, known) for kind in table.table}
-    table.done()
-    return found
-
-
-def _known_class(fields: Fields, key: str, known: Mapping[str, LatencyClass]) -> str:
-    name = fields.text(key)
-    if name not in known:
-        near = suggest(name, known) or f"Known are {', '.join(known)}."
-        raise fields.fault(key, f"unknown class {quoted(name)}", near)
-    return name
+    for origin, (file, top) in zip((SHIPPED, SITE), read_layers(rules_dir, FILE, _File), strict=False):
+        own: dict[str, LatencyClass] = {}
+        for name, told in top.classes.items():
+            limits = {key: value for key in LIMITS if (value := getattr(told, key)) is not None}
+            says = told.says or (found[name].says if name in found else "set by the site")
+            source = told.source or f"{origin} rules ({file})"
+            own[name] = LatencyClass(name, limits, joined(says), joined(told.reason), joined(source), origin)
+        # A figure of one that ships changes it where it stands: its place says how strict it is.
+        found = {name: one for name, one in own.items() if name not in found} | found | own
+        said = {place("services", name): one["class"] for name, one in top.services.items()}
+        for at, name in (said | {place("kinds", kind): name for kind, name in top.kinds.items()}).items():
+            if name not in found:
+                near = suggest(name, found) or f"Known are {', '.join(found)}."
+                raise wrong(file, at, f"unknown class {quoted(name)}", near)
+        told_of = (
+            ServiceClass(n, one["class"], joined(one["reason"]), one["match"]) for n, one in top.services.items()
+        )
+        services = (*told_of, *services)
+        kinds.update(top.kinds.items())
+    return LatencyClasses(found, services, kinds)

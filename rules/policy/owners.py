@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol
 
-from ..base.typed_fields import Fields
+from ..base.typed import Text
 
 # In the order in which they decide where an owner fits several: the narrowest claim of a team comes first.
 PARTS = ("team", "namespace", "account", "user")
@@ -26,24 +26,20 @@ class OwnerLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """Owners by exact names; `parts` maps team, namespace, account and user to the names that fit. Empty: nobody."""
+    """Owners by the exact names that fit. Empty: nobody."""
 
-    parts: tuple[tuple[str, frozenset[str]], ...] = ()
+    team: frozenset[Text] = frozenset()
+    namespace: frozenset[Text] = frozenset()
+    account: frozenset[Text] = frozenset()
+    user: frozenset[Text] = frozenset()
 
     def __bool__(self) -> bool:
-        return any(names for _, names in self.parts)
+        return any(getattr(self, one.name) for one in fields(self))
 
     def rank(self, owner: OwnerLike) -> int | None:
         """Position in `PARTS` of the first part that fits; None: the owner is none of these."""
-        for part, names in self.parts:
-            if getattr(owner, part) in names:
-                return PARTS.index(part)
-        return None
+        fitting = (n for n, part in enumerate(PARTS) if getattr(owner, part) in getattr(self, part))
+        return next(fitting, None)
 
     def fits(self, owner: OwnerLike) -> bool:
         return self.rank(owner) is not None
-
-
-def read_owners(fields: Fields) -> Owners:
-    """The keys team, namespace, account and user of an entry, each a list of exact names."""
-    return Owners(tuple((part, frozenset(fields.texts(part))) for part in PARTS))

@@ -14,13 +14,13 @@ account: [srch]
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..base.sanitize import quoted
-from ..base.typed_fields import Fields
-from ..base.yaml_loader import TEAM_FILE, TEAMS_FOLDER, fault, read_table
-from .owners import PARTS, OwnerLike, Owners, read_owners
+from ..base.typed import wrong
+from ..base.yaml_loader import TEAM_FILE, TEAMS_FOLDER, each, read
+from .owners import PARTS, OwnerLike, Owners
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,28 +37,23 @@ def load_teams(rules_dir: Path | None) -> tuple[Team, ...]:
     folder = rules_dir / TEAMS_FOLDER if rules_dir is not None else None
     if folder is None or not folder.is_dir():
         return ()
-    teams = []
+    teams: list[Team] = []
     claimed: dict[tuple[str, str], str] = {}
-    for root in sorted(path for path in folder.iterdir() if path.is_dir()):
+
+    def read_one(root: Path) -> None:
         file = root / TEAM_FILE
-        fields = Fields(str(file), read_table(file), f"team {quoted(root.name)}") if file.is_file() else None
-        owners = read_owners(fields) if fields else Owners()
-        parts = {part: set(names) for part, names in owners.parts}
-        parts.setdefault("team", set()).add(root.name)
+        owners = read(file, Owners) if file.is_file() else Owners()
+        owners = replace(owners, team=owners.team | {root.name})
         for part in PARTS:
-            for name in sorted(parts.get(part, ())):
+            for name in sorted(getattr(owners, part)):
                 other = claimed.setdefault((part, name), root.name)
                 if other != root.name:
-                    where, line = (fields.file, fields.table.lines.get(part)) if fields else (str(root), None)
-                    raise fault(
-                        where,
-                        line,
-                        f"{part} {quoted(name)} is already of team {quoted(other)}.",
-                        "Name it in one team.",
+                    raise wrong(
+                        file, part, f"{quoted(name)} is already of team {quoted(other)}", "Name it in one team."
                     )
-        if fields:
-            fields.done()
-        teams.append(Team(root.name, root, Owners(tuple((p, frozenset(parts.get(p, ()))) for p in PARTS))))
+        teams.append(Team(root.name, root, owners))
+
+    each(sorted(path for path in folder.iterdir() if path.is_dir()), read_one)
     return tuple(teams)
 
 

@@ -9,36 +9,27 @@ A team's file (``DIR/teams/NAME/waste``) does the same over its site's, for the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from types import MappingProxyType
+from typing import Literal
 
 from ..base.sanitize import quoted
 from ..base.suggestions import suggest
 from ..base.templates import check_template
-from ..base.typed_fields import Fields
-from ..base.yaml_loader import layers, packaged_rules, read_table, rules_root, yaml_files
+from ..base.typed import Name, Number, Text, joined, place, wrong
+from ..base.yaml_loader import all_of, each, packaged_rules, read, read_layers, rules_root, yaml_files
 from .owners import OwnerLike
 from .teams import Team, load_teams, team_of
 
-SEVERITIES = ("low", "medium", "high")
-RESOLUTIONS = ("sample", "second", "minute", "hour", "window")
-UNITS = (
-    "ratio",
-    "hours",
-    "minutes",
-    "seconds",
-    "count",
-    "correlation",
-    "bytes",
-    "watts",
-    "usd-per-month",
+Severity = Literal["low", "medium", "high"]
+Resolution = Literal["sample", "second", "minute", "hour", "window"]
+Unit = Literal[
+    "ratio", "hours", "minutes", "seconds", "count", "correlation", "bytes", "watts", "usd-per-month",
     "bytes-per-second",
-)
+]  # fmt: skip
 # What a finding is about. Nodes and their telemetry are nobody's workload: no team can set a rule about them apart.
-NODES = "nodes"
-ABOUT = ("workloads", NODES)
+About = Literal["workloads", "nodes"]
 SHIPPED = "shipped"
 SITE = "site"
 
@@ -47,7 +38,7 @@ SITE = "site"
 class Threshold:
     """One number and why it is that number.
 
-    `unit` is one of `UNITS`; `resolution` is the row the number is meant for: one sample or second, a minute's or an
+    `unit` is one of `Unit`, `resolution` is the row the number is meant for: one sample or second, a minute's or an
     hour's rollup, or the whole window. `source` says who measured or proposed it, `origin` whose file it stands in:
     ``shipped``, ``site`` or ``team NAME``.
     """
@@ -65,7 +56,7 @@ class WasteRule:
     """One kind of waste. `text` is a template for `templates.fill`; so is each of `would_change_if`.
 
     `resolution` is the finest data its verdict rests on; `exceptions` are sentences about what it never flags. `about`:
-    one of `ABOUT`. `teams`: the same rule as each team that changes it has it.
+    one of `About`. `teams`: the same rule as each team that changes it has it.
     """
 
     id: str
@@ -75,7 +66,7 @@ class WasteRule:
     text: str
     would_change_if: tuple[str, ...]
     exceptions: tuple[str, ...]
-    about: str = ABOUT[0]
+    about: str = "workloads"
     teams: tuple[tuple[Team, WasteRule], ...] = ()
 
     def value(self, threshold: str) -> float:
@@ -88,140 +79,132 @@ class WasteRule:
         return next((rule for own, rule in self.teams if own is team), self)
 
 
+@dataclass(frozen=True, slots=True)
+class _Threshold:
+    """As files have it: what changes one that ships may leave out all but the value."""
+
+    value: Number
+    unit: Unit | None = None
+    resolution: Resolution | None = None
+    reason: Text | None = None
+    source: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    id: Text
+    severity: Severity | None = None
+    resolution: Resolution | None = None
+    about: About | None = None
+    thresholds: Mapping[Name, _Threshold] = field(default_factory=dict)
+    text: Text | None = None
+    would_change_if: tuple[Text, ...] = ()
+    exceptions: tuple[Text, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    thresholds: Mapping[Name, _Threshold]
+
+
 def load_waste_rules(rules_dir: Path | None = None) -> Mapping[str, WasteRule]:
     """Every waste rule by its id; `rules_dir` is a site's folder laid out like ours."""
     rules = _waste_layer(packaged_rules(), {}, SHIPPED)
     site = rules_root(rules_dir)
-    if site is not None:
-        rules = rules | _waste_layer(site, rules, SITE)
-    for team in load_teams(site):
+
+    def of_team(team: Team) -> None:
         for rule_id, rule in _waste_layer(team.folder, rules, f"team {team.name}").items():
             rules[rule_id] = replace(rules[rule_id], teams=(*rules[rule_id].teams, (team, replace(rule, teams=()))))
-    return MappingProxyType(rules)
+
+    if site is not None:
+        all_of(lambda: rules.update(_waste_layer(site, rules, SITE)), lambda: each(load_teams(site), of_team))
+    return rules
 
 
 def _waste_layer(layer: Traversable | Path, base: Mapping[str, WasteRule], origin: str) -> dict[str, WasteRule]:
     """The rules that one folder defines (`base` empty) or changes."""
     rules: dict[str, WasteRule] = {}
-    files: dict[str, str] = {}
-    for file in yaml_files(layer.joinpath("waste")):
-        fields = Fields(str(file), read_table(file), "this rule")
-        rule_id = fields.text("id")
-        fields.where = f"rule {quoted(rule_id)}"
-        if base and rule_id not in base:
-            raise fields.fault("id", f"unknown rule {quoted(rule_id)}", suggest(rule_id, base) or "It cannot be new.")
-        if base and base[rule_id].about == NODES and origin != SITE:
-            raise fields.fault("id", "findings are about nodes, which teams share,", "Set it in the site's own waste/.")
-        if rule_id in rules:
-            raise fields.fault("id", f"{files[rule_id]} sets rule {quoted(rule_id)} already", "Keep one file a rule.")
-        rules[rule_id], files[rule_id] = _waste_rule(fields, rule_id, base.get(rule_id), origin), str(file)
+    files: dict[str, object] = {}
+
+    def read_one(file: Traversable | Path) -> None:
+        told = read(file, _Rule)
+        if base and told.id not in base:
+            raise wrong(file, "id", f"unknown rule {quoted(told.id)}", suggest(told.id, base) or "It cannot be new.")
+        if base and base[told.id].about == "nodes" and origin != SITE:
+            raise wrong(file, "id", "findings are about nodes, which teams share", "Set it in the site's own waste/.")
+        if told.id in rules:
+            raise wrong(file, "id", f"{files[told.id]} sets rule {quoted(told.id)} already", "Keep one file a rule.")
+        rules[told.id], files[told.id] = _waste_rule(file, told, base.get(told.id), origin), file
+
+    each(yaml_files(layer.joinpath("waste")), read_one)
     return rules
 
 
-def load_kind_thresholds(rules_dir: Path | None = None) -> Mapping[str, Threshold]:
-    """The thresholds by which a workload's kind is told."""
-    return load_threshold_file("kinds.yaml", rules_dir)
-
-
-def load_bottleneck_thresholds(rules_dir: Path | None = None) -> Mapping[str, Threshold]:
-    """The thresholds by which a sample's bottleneck is told."""
-    return load_threshold_file("bottlenecks.yaml", rules_dir)
-
-
-def load_reporting_thresholds(rules_dir: Path | None = None) -> Mapping[str, Threshold]:
-    """The thresholds by which lists and mails show a recommendation."""
-    return load_threshold_file("reporting.yaml", rules_dir)
-
-
-def _waste_rule(fields: Fields, rule_id: str, base: WasteRule | None, origin: str) -> WasteRule:
-    thresholds = _thresholds(fields.table_or_none("thresholds"), base.thresholds if base else None, origin)
-    severity = fields.text_or_none("severity", SEVERITIES) if base else fields.text("severity", SEVERITIES)
-    resolution = fields.text_or_none("resolution", RESOLUTIONS) if base else fields.text("resolution", RESOLUTIONS)
-    text = fields.text_or_none("text") if base else fields.text("text")
-    about = fields.text_or_none("about", (base.about,) if base else ABOUT) or ABOUT[0]
-    changes, exceptions = fields.texts("would_change_if"), fields.texts("exceptions")
-    fields.done()
-    for key, template in [("text", text or ""), *(("would_change_if", change) for change in changes)]:
+def _waste_rule(file: object, told: _Rule, base: WasteRule | None, origin: str) -> WasteRule:
+    thresholds = _thresholds(file, told.thresholds, base.thresholds if base else None, origin)
+    for key, template in [("text", told.text or ""), *(("would_change_if", change) for change in told.would_change_if)]:
         unknown = check_template(template, thresholds)
         if unknown is not None:
-            raise fields.fault(key, f"unknown placeholder {{{unknown}}} in {quoted(key)}", suggest(unknown, thresholds))
+            near = suggest(unknown, thresholds) or "Name a threshold of the rule."
+            raise wrong(file, key, f"unknown placeholder {{{unknown}}}", near)
     if base is None:
+        if told.severity is None or told.resolution is None or told.text is None:
+            raise wrong(file, "", "a rule that ships has a severity, a resolution and a text", "Add them.")
         return WasteRule(
-            rule_id, severity or "", resolution or "", thresholds, (text or "").strip(), changes, exceptions, about
-        )
+            told.id, told.severity, told.resolution, thresholds, told.text.strip(), told.would_change_if,
+            told.exceptions, told.about or "workloads",
+        )  # fmt: skip
+    if told.about not in (None, base.about):
+        raise wrong(file, "about", f"it is about {base.about} and cannot become another", "Remove the key.")
     return replace(
         base,
-        severity=severity or base.severity,
-        resolution=resolution or base.resolution,
+        severity=told.severity or base.severity,
+        resolution=told.resolution or base.resolution,
         thresholds=thresholds,
-        text=" ".join((text or base.text).split()),
-        would_change_if=changes or base.would_change_if,
-        exceptions=exceptions or base.exceptions,
+        text=joined(told.text or base.text),
+        would_change_if=told.would_change_if or base.would_change_if,
+        exceptions=told.exceptions or base.exceptions,
     )
 
 
-def load_threshold_file(name: str, rules_dir: Path | None) -> Mapping[str, Threshold]:
+def load_thresholds(name: str, rules_dir: Path | None = None) -> Mapping[str, Threshold]:
     """The thresholds of one of our files, with a site's file of the same name over it. Raises RulesError."""
     found: Mapping[str, Threshold] | None = None
-    for layer in layers(rules_dir):
-        file: Traversable | Path = layer.joinpath(name)
-        if found is not None and not file.is_file():
-            continue
-        fields = Fields(str(file), read_table(file), name)
-        found = _thresholds(fields.subtable("thresholds"), found, SHIPPED if found is None else SITE)
-        fields.done()
-    assert found is not None
-    return found
+    for file, told in read_layers(rules_dir, name, _File):
+        found = _thresholds(file, told.thresholds, found, SHIPPED if found is None else SITE)
+    return found or {}
 
 
-def _thresholds(table: Fields | None, base: Mapping[str, Threshold] | None, origin: str) -> Mapping[str, Threshold]:
+def _thresholds(
+    file: object, told: Mapping[str, _Threshold], base: Mapping[str, Threshold] | None, origin: str
+) -> Mapping[str, Threshold]:
     """Named thresholds; over a `base`, only names it has, and what is not given stays as it is there."""
     result: dict[str, Threshold] = dict(base or {})
-    for name, fields in table.entries(lambda name: f"threshold {quoted(name)}") if table else ():
-        old = result.get(name)
+    for name, new in told.items():
+        at, old = place("thresholds", name), result.get(name)
         if base is not None and old is None:
-            assert table is not None
-            raise table.fault(
-                name, f"unknown threshold {quoted(name)}", suggest(name, base) or f"Known are {', '.join(base)}."
-            )
-        value = fields.number("value")
-        if old is None:
-            result[name] = Threshold(
-                value,
-                fields.text("unit", UNITS),
-                fields.text("resolution", RESOLUTIONS),
-                " ".join(fields.text("reason").split()),
-                " ".join(fields.text("source").split()),
-            )
+            near = suggest(name, base) or f"Known are {', '.join(base)}."
+            raise wrong(file, at, f"unknown threshold {quoted(name)}", near)
+        if old is not None:
+            for key, now, was in (("unit", new.unit, old.unit), ("resolution", new.resolution, old.resolution)):
+                if now not in (None, was):
+                    raise wrong(file, at, f"the {key} is {was} and cannot become {now}", "Convert the value.")
+            reason = new.reason or f"set by this {origin}"
+            source = new.source or f"{origin} rules ({file}), in place of {old.value:g}"
+            unit, resolution = old.unit, old.resolution
+        elif new.unit and new.resolution and new.reason and new.source:
+            unit, resolution, reason, source = new.unit, new.resolution, new.reason, new.source
         else:
-            unit = fields.text_or_none("unit", UNITS)
-            if unit not in (None, old.unit):
-                raise fields.fault("unit", f"the unit is {old.unit} and cannot become {unit}", "Convert the value.")
-            fields.text_or_none("resolution", (old.resolution,))
-            reason = fields.text_or_none("reason") or f"set by this {origin}"
-            line = fields.table.lines.get("value", fields.table.line)
-            told = fields.text_or_none("source") or f"{origin} rules ({fields.file}:{line}), in place of {old.value:g}"
-            result[name] = replace(
-                old, value=value, reason=" ".join(reason.split()), source=" ".join(told.split()), origin=origin
-            )
-        fields.done()
-        new = result[name]
-        bounds = {"ratio": (0.0, 100.0), "correlation": (-1.0, 1.0)}.get(new.unit, (0.0, float("inf")))
+            raise wrong(file, at, "it lacks a unit, a resolution, a reason or a source", "Add them.")
+        bounds = {"ratio": (0.0, 100.0), "correlation": (-1.0, 1.0)}.get(unit, (0.0, float("inf")))
         if not bounds[0] <= new.value <= bounds[1]:
-            raise fields.fault("value", f"'value' {new.value:g} is impossible for unit {new.unit}", "Correct it.")
-    if table is not None:
-        _check_order(table, result)
-    return MappingProxyType(result)
-
-
-def _check_order(table: Fields, thresholds: Mapping[str, Threshold]) -> None:
-    """A lower bound above its upper bound lets nothing through: the two contradict one another."""
-    for name, low in thresholds.items():
-        high = thresholds.get(f"{name.removesuffix('_min')}_max") if name.endswith("_min") else None
-        if high is None or high.unit != low.unit or low.value <= high.value:
-            continue
+            raise wrong(file, at, f"{new.value:g} is impossible for unit {unit}")
+        result[name] = Threshold(new.value, unit, resolution, joined(reason), joined(source), origin)
+    for name, low in result.items():
         other = f"{name.removesuffix('_min')}_max"
-        key = name if name in table.table else other
-        raise table.fault(
-            key, f"{name} is {low.value:g}, above {other} of {high.value:g}", "Lower the one, or raise the other."
-        )
+        high = result.get(other) if name.endswith("_min") else None
+        # A lower bound above its upper bound lets nothing through: the two contradict one another.
+        if told and high is not None and high.unit == low.unit and low.value > high.value:
+            sentence = f"{name} is {low.value:g}, above {other} of {high.value:g}"
+            raise wrong(file, "thresholds", sentence, "Lower the one, or raise the other.")
+    return result

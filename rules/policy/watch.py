@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from .thresholds import load_threshold_file
+from .thresholds import load_thresholds
 
 FILE = "watch.yaml"
 
@@ -39,5 +39,5 @@ class WatchRules:
 
 def load_watch_rules(rules_dir: Path | None = None) -> WatchRules:
     """The thresholds that ship, with those of a site's folder over them. Raises RulesError with file and line."""
-    found = load_threshold_file(FILE, rules_dir)
+    found = load_thresholds(FILE, rules_dir)
     return WatchRules(**{field.name: found[field.name].value for field in fields(WatchRules)})

@@ -211,8 +211,8 @@ def _bounds(a: Activity, resting: RestingPowers) -> list[Floats]:
     return [
         np.where(np.isnan(watts := np.array([*own, np.nan], dtype=np.float64)[codes]), share * a.limit, watts)
         for own, share in (
-            ([one.low_watts if one else np.nan for one in known], resting.low_share),
-            ([one.high_watts if one else np.nan for one in known], resting.high_share),
+            ([one.watts.low if one else np.nan for one in known], resting.shares.low),
+            ([one.watts.high if one else np.nan for one in known], resting.shares.high),
         )
     ]
 

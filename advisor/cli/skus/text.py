@@ -7,8 +7,7 @@ from dataclasses import asdict, replace
 
 from ....rules.base.text_table import columns
 from ....rules.catalog.fabric_premium import Premium, fabric_premium, nvlink_premium
-from ....rules.catalog.gpu_files import Accelerator
-from ....rules.catalog.loader import Catalog
+from ....rules.catalog.loader import Accelerator, Catalog
 from ....rules.catalog.types import FigureSource, GpuSku, NodeSku, Price
 from ...core import formatting as words
 

@@ -230,7 +230,7 @@ def weigh_cap(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) -> C
     sigma, joules_sigma = model.spread(time, family(sku))
     where = f"some on {sku.architecture}" if shown else f"none on {sku.architecture} (wider interval)"
     predicted = Prediction(
-        time, sigma, f"power cap of {cap_watts:.0f} W; {model.lines} training runs under caps, {where}"
+        time, sigma, f"power cap of {cap_watts:.0f} W; {model.made.lines} training runs under caps, {where}"
     )
     # A draw that is at rest already is taken a little above it: the watts are those that were measured.
     after, clock = draw.watts * float(found.joules[0]) / time, float(found.clock[0])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ....rules.catalog.types import GpuSku
-from ....rules.models.move_model import EXPERTS, TRAINING, MoveModel, WorkClass
+from ....rules.models.move_model import EXPERTS, TRAINING, MoveModel, Span, WorkClass
 from ...core.advice_types import Interval
 from ...core.coded_text import CodedText, coded
 from ..constraints import arm_host, has_precision, lacks_precision, other_stack, room_bytes
@@ -117,17 +117,17 @@ def work_class(question: Question, source: GpuSku, target: GpuSku) -> str:
 def _outside(question: Question, known: WorkClass, source: GpuSku, target: GpuSku) -> Iterator[CodedText]:
     """In which ways the question lies outside what was measured, with the figures."""
 
-    def beyond(value: float | None, span: tuple[float, float] | None) -> tuple[float, float] | None:
-        return span if value is not None and span and not span[0] / SLACK <= value <= span[1] * SLACK else None
+    def beyond(value: float | None, span: Span | None) -> Span | None:
+        return span if value is not None and span and not span.least / SLACK <= value <= span.most * SLACK else None
 
     params, batch = question.params, question.sequences
     if params is not None and (span := beyond(params, known.params)):
-        least, most, asked = (f"{n / 1e9:,.0f}" if n >= 1e11 else f"{n / 1e9:.3g}" for n in (*span, params))
+        least, most, asked = (f"{n / 1e9:{',.0f' if n >= 1e11 else '.3g'}}" for n in (span.least, span.most, params))
         covered = f"published benchmarks cover {least} to {most} B parameters, not {asked} B"
-        yield CodedText("size-not-calibrated", covered, {"params": params, "least": span[0], "most": span[1]})
+        yield CodedText("size-not-calibrated", covered, {"params": params, "least": span.least, "most": span.most})
     if batch is not None and (span := beyond(batch, known.batch)):
         have = "published benchmarks have {least:.0f} to {most:.0f} sequences in flight, not {batch}"
-        yield coded("batch-not-calibrated", have, batch=batch, least=span[0], most=span[1])
+        yield coded("batch-not-calibrated", have, batch=batch, least=span.least, most=span.most)
     if _SAME.get(question.precision, question.precision) not in {_SAME.get(one, one) for one in known.precisions}:
         use = f"{', '.join(sorted(one.upper() for one in known.precisions))}, not {question.precision.upper()}"
         fields = {"precision": question.precision}

@@ -55,7 +55,7 @@ def slower_gpu(
 
     def typical(off: float) -> float:
         """What such work draws on such a GPU, `off` standard deviations from the middle."""
-        share = model.typical[kind] * math.exp(off * model.typical_sigma)
+        share = model.typical[kind].share * math.exp(off * model.typical_sigma)
         return rest + min(share, 1.0) * max(sku.tdp_watts - rest, 0.0)
 
     middle = typical(0.0) if watts is None else watts
@@ -96,8 +96,8 @@ def slower_gpu(
 def rest_watts(sku: GpuSku) -> float:
     """Of a GPU with nothing to do but a context held: the middle of what is known."""
     resting = load_resting_power()
-    known, share = resting.gpus.get(sku.name), (resting.low_share + resting.high_share) / 2
-    return share * sku.tdp_watts if known is None else (known.low_watts + known.high_watts) / 2
+    known, share = resting.gpus.get(sku.name), (resting.shares.low + resting.shares.high) / 2
+    return share * sku.tdp_watts if known is None else (known.watts.low + known.watts.high) / 2
 
 
 def _at_clock(question: Question, sku: GpuSku, parts: Parts | None, hertz: float) -> Prediction | CodedText:

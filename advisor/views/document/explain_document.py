@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from ....rules.catalog.loader import Catalog
-from ....rules.policy.features import FEATURES
+from ....rules.policy.features import load_features
 from ....rules.policy.thresholds import WasteRule
 from ...core import formatting as words
 from ...core.advice_types import Advice, Configuration, Finding, Recommendation
@@ -125,7 +125,9 @@ def _workload(w: WorkloadVerdict | None) -> Iterable[Section]:
     )
     unknown = (f"Not evaluated: {w.levers_unknown}.",) if w.levers_unknown is not None else ()
     yield _listed("Lower precision (not included in any sum)", (*w.levers, *unknown))
-    rows = tuple((n, words.figure(value), *FEATURES.get(n, ("", ""))) for n, value in w.features.items())
+    known = load_features()
+    told = ((n, words.figure(value), known.get(n)) for n, value in w.features.items())
+    rows = tuple((n, value, one.unit if one else "", one.meaning if one else "") for n, value, one in told)
     yield section("Measurements", Table(("feature", "value", "unit", "meaning"), rows, (1,)))
 
 

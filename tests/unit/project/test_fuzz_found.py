@@ -25,7 +25,7 @@ from skuwise.rules.base.last_resort import explained
 from skuwise.rules.base.yaml_loader import parse_table
 from skuwise.rules.catalog.hour_prices import StatedPrices, resolve_prices
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.policy.thresholds import load_bottleneck_thresholds, load_waste_rules
+from skuwise.rules.policy.thresholds import load_thresholds, load_waste_rules
 from skuwise.tests.support.command_parsers import every_parser
 
 LONG = "A" * 70_000
@@ -47,7 +47,7 @@ def _mail(file: Path) -> object:
 
 
 def _thresholds(file: Path) -> object:
-    return load_bottleneck_thresholds(file.parent)
+    return load_thresholds("bottlenecks.yaml", file.parent)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ("advise --db x --formt=json", "Unknown option '--formt'. Did you mean --format?", "advise"),
         ("agent once --zzz", "Unknown option '--zzz'.", "agent once"),
         ("advise --db x --format tabel", "Invalid value 'tabel' for --format. Did you mean table?", "advise"),
-        ("rules list --format zzz", "Invalid value 'zzz' for --format. Use table or json.", "rules list"),
+        ("rules list --format zzz", "Invalid value 'zzz' for --format. Use yaml or json.", "rules list"),
         ("simulate foundin --db x", "Invalid value 'foundin' for SCENARIO. Did you mean founding?", "simulate"),
         ("simulate founding --db x --days abc", "Invalid value 'abc' for --days: expected a number.", "simulate"),
         ("advise --db", "--db needs a value: PATH.", "advise"),

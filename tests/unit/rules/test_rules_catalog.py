@@ -139,15 +139,15 @@ def test_electricity_has_a_price_by_region(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "part"),
     [
-        ("61.2", "0", "prices.yaml:4: 'usd_per_hour' is 0 and must be above 0"),
-        ("    usd_per_hour: 61.2\n", "", "prices.yaml:2: 'usd_per_hour' is missing"),
+        ("61.2", "0", "prices.yaml: prices.1.usd_per_hour: expected a number > 0"),
+        ("    usd_per_hour: 61.2\n", "", "prices.yaml: prices.1: 'usd_per_hour' is missing"),
         ("ND96isr_H100_v5", "ND96ist_H100_v5", " or azure/Standard_ND96isr_H100_v5"),
-        ("basis: committed", "basis: gift", "'basis' is 'gift'"),
-        ("2027-06-30", "30.6.2027", "'committed_until' must be a date"),
+        ("basis: committed", "basis: gift", "prices.1.basis: unknown value 'gift'"),
+        ("2027-06-30", "30.6.2027", "prices.1.committed_until: "),
         ("    committed_until: 2027-06-30\n", "", "'committed_until' is missing"),
     ],
 )
-def test_a_wrong_price_is_refused_with_its_line(tmp_path, old, new, part):
+def test_a_wrong_price_is_refused_with_its_key(tmp_path, old, new, part):
     with pytest.raises(RulesError, match=re.escape(part)):
         load_prices(prices(tmp_path, PRICES.replace(old, new)), CATALOG.nodes, today=date(2026, 11, 21))
     with pytest.raises(RulesError, match="cannot be read"):
@@ -252,49 +252,53 @@ def test_a_site_adds_a_gpu_and_replaces_one(tmp_path):
     [
         ("fp16: 989.4, bf16: 989.4, fp8: 1978.9, int8: 1978.9", "fp16: 1979", "is it the rate with sparsity?"),
         ("fp16: 989.4, bf16: 989.4, fp8: 1978.9, int8: 1978.9", "fp16: 494.7", "is it one die of two?"),
-        ("fp16: 989.4, bf16: 989.4", "fp16: 940, bf16: 940", "SMs x FLOP x clock give"),
-        ("flop_per_clock_per_sm: 4096", "flop_per_clock_per_sm: 8192", "is more than the 4096"),
+        ("fp16: 989.4, bf16: 989.4", "fp16: 940, bf16: 940", "the fp16 rate over SMs x FLOP x clock is 0.95"),
+        (
+            "flop_per_clock_per_sm: 4096",
+            "flop_per_clock_per_sm: 8192",
+            "flop_per_clock_per_sm is 8192 and must be from 0 to 4096",
+        ),
         # solving the clock from a sparse rate passes the formula and asks for an impossible clock
         (
             "tensor: {reference_mhz: 1830, flop_per_clock_per_sm: 4096, basis: published}\n"
             "    dense_tflops: {fp32: 66.9, fp16: 989.4, bf16: 989.4, fp8: 1978.9, int8: 1978.9}",
             "tensor: {reference_mhz: 3660, flop_per_clock_per_sm: 4096, basis: back-solved}\n"
             "    dense_tflops: {fp32: 66.9, fp16: 1978.9}",
-            "asks for a clock of 3660 MHz",
+            "the clock that the fp16 rate asks for is 3660",
         ),
-        ("fp32: 66.9", "fp32: 33.5", "fp32 is 33.5"),
-        ("bf16: 989.4", "bf16: 494", "bf16 is 494 TFLOP/s and must be 1 x fp16"),
-        ("fp8: 1978.9", "fp8: 3958", "fp8 is 3958 TFLOP/s and must be 2 x fp16"),
-        ("int8: 1978.9", "int8: 3958", "int8 is 3958"),
-        ("int8: 1978.9", "int8: 1978.9, fp4: 9000", "fp4 is 9000 TFLOP/s and must be 2 x fp8"),
-        ("gb_per_second: 3350", "gb_per_second: 1675", "is not what HBM3 delivers"),
-        ("gb: 80,", "gb: 80, mib: 40960,", "mib and gb of memory disagree"),
+        ("fp32: 66.9", "fp32: 33.5", "fp32 rate is 33.5"),
+        ("bf16: 989.4", "bf16: 494", "bf16 rate is 494"),
+        ("fp8: 1978.9", "fp8: 3958", "fp8 rate is 3958"),
+        ("int8: 1978.9", "int8: 3958", "int8 rate is 3958"),
+        ("int8: 1978.9", "int8: 1978.9, fp4: 9000", "fp4 rate is 9000"),
+        ("gb_per_second: 3350", "gb_per_second: 1675", "gb_per_second of HBM3 is 1675"),
+        ("gb: 80,", "gb: 80, mib: 40960,", "mib of memory beside its gb is 40"),
     ],
 )
 def test_every_check_refuses_its_example(tmp_path, old, new, part):
     assert old in ENTRY
     with pytest.raises(RulesError) as caught:
         load_gpus(gpu_site(tmp_path, ENTRY.replace(old, new)))
-    assert part in str(caught.value) and "own.yaml:5: " in str(caught.value)
+    assert part in str(caught.value) and "own.yaml: gpus.X100: " in str(caught.value)
 
 
 def test_a_check_can_be_set_aside_only_with_a_reason(tmp_path):
     text = ENTRY.replace("tdp_watts: 700", "tdp_watts: 2400\n    unchecked: {power: a whole module}")
     assert load_gpus(gpu_site(tmp_path, text)).gpus["X100"].tdp_watts == 2400
-    with pytest.raises(RulesError, match="unknown key 'heat'"):
+    with pytest.raises(RulesError, match="unknown value 'heat'"):
         load_gpus(gpu_site(tmp_path, text.replace("power: a", "heat: a")))
 
 
 WRONG_NODES = [
-    ("gpu: H100-SXM5", "gpu: H100", "own.yaml:6: gpu 'H100' is not in the catalog in node 'box-8'"),
-    ("source: contract, as_of", "source: hearsay, as_of", "'source' is 'hearsay'"),
-    ("kind: ethernet", "kind: token-ring", "'kind' is 'token-ring'"),
+    ("gpu: H100-SXM5", "gpu: H100", "own.yaml: nodes.box-8: gpu 'H100' is not in the catalog"),
+    ("source: contract, as_of", "source: hearsay, as_of", "unknown source 'hearsay'"),
+    ("kind: ethernet", "kind: token-ring", "fabric.kind: unknown value 'token-ring'"),
 ]
 WRONG_GPUS = [
-    ("tdp_watts", "tdp_wats", "'tdp_watts' is missing in gpu 'X100'"),
-    ("grade: B", "grade: B\n    colour: red", "own.yaml:21: unknown key 'colour' in gpu 'X100'"),
+    ("tdp_watts", "tdp_wats", "gpus.X100: unknown key 'tdp_wats'. Did you mean tdp_watts?"),
+    ("grade: B", "grade: B\n    colour: red", "own.yaml: gpus.X100: unknown key 'colour'."),
     ('["NVIDIA X100"]', '["NVIDIA L4"]', "already names gpu 'L4'"),
-    ("fp32: 66.9", "fp33: 66.9", "unknown key 'fp33'"),
+    ("fp32: 66.9", "fp33: 66.9", "unknown value 'fp33'"),
     ("vendor: NVIDIA\n", "", "'vendor' is missing"),
 ]
 

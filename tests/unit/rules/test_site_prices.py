@@ -22,7 +22,7 @@ from skuwise.rules.catalog.price_files import load_prices
 from skuwise.rules.catalog.providers import load_providers
 from skuwise.rules.catalog.site_energy import SiteEnergy, SiteFigure
 from skuwise.rules.catalog.types import PowerPrice, Price
-from skuwise.rules.models.power_model import CLASSES, load_power_model, read_power_model
+from skuwise.rules.models.power_model import load_power_model, read_power_model
 from skuwise.tests.support.moves_builders import IB, PLAIN, advice_of, bare, catalog, founding, node, verdicts, workload
 
 CATALOG = catalog()
@@ -58,7 +58,7 @@ def test_settings_flags_and_environment_give_prices_by_the_catalogs_names(tmp_pa
     [
         ('node_hour_usd = { "aws/p5.49xlarge" = 2 }', [], " or aws/p5.48xlarge"),
         ('gpu_hour_usd = { "H100-SXM5" = -1 }', [], "Invalid price of H100-SXM5 in prices.gpu_hour_usd in"),
-        ('gpu_hour_usd = { "H100-SXM5" = 0 }', [], "Write US dollars per hour as a number, for example 2.10."),
+        ('gpu_hour_usd = { "H100-SXM5" = 0 }', [], "Write US dollars per hour as a number, for example 2.10"),
         ('gpu_hour_usd = { "H100-SXM5" = nan }', [], "'nan'"),
         ('gpu_hour_usd = { "H100-SXM5" = true }', [], "'True'"),
         ("", ["H100-SXM5"], "Invalid --gpu-hour-usd 'H100-SXM5': expected SKU=PRICE."),
@@ -238,8 +238,8 @@ def test_a_node_nobody_used_is_given_back_at_the_lowest_price_of_any_region():
 @pytest.mark.parametrize(
     ("old", "new", "part"),
     [
-        ("reference_region: here", "reference_region: global", "'global' is no region"),
-        ("rented: true", "rented: maybe", "'rented' must be true or false"),
+        ("reference_region: here", "reference_region: global", "mine: 'reference_region' is global"),
+        ("rented: true", "rented: maybe", "mine.rented: expected true or false"),
         ("rented: true", "rented: false", "owned nodes have no list price"),
     ],
 )
@@ -248,7 +248,7 @@ def test_a_wrong_file_of_providers_is_refused_with_its_line(tmp_path, old, new, 
     (tmp_path / "providers.yaml").write_text(text)
     assert load_providers(tmp_path)["mine"].reference_region == "here" and load_providers(tmp_path)["aws"].rented
     (tmp_path / "providers.yaml").write_text(text.replace(old, new))
-    with pytest.raises(RulesError, match=r"providers\.yaml:[0-9]+: ") as caught:
+    with pytest.raises(RulesError, match=r"providers\.yaml: providers\.mine") as caught:
         load_providers(tmp_path)
     assert part in str(caught.value)
 
@@ -289,11 +289,11 @@ def test_settings_and_price_files_say_the_same_in_their_own_forms(tmp_path: Path
 
 BAD = [
     ("co2_grams_per_kwh", "value = 0", "above 0 and at most 2500"),
-    ("co2_grams_per_kwh", 'value = "green"', "'value' must be a number"),
+    ("co2_grams_per_kwh", 'value = "green"', "value: expected a number"),
     ("co2_grams_per_kwh", "value = 380000", "above 0 and at most 2500"),
-    ("co2_grams_per_kwh", "by_hour_utc = [1, 2]", "'by_hour_utc' has 2 values"),
+    ("co2_grams_per_kwh", "by_hour_utc = [1, 2]", "by_hour_utc: expected a list of length >= 24"),
     ("co2_grams_per_kwh", f"by_hour_utc = {[*HOURS[:23], 0]}", "above 0 and at most 2500"),
-    ("co2_grams_per_kwh", f"by_hour_utc = {[*HOURS[:23], 'x']}", "every item of 'by_hour_utc' must be a number"),
+    ("co2_grams_per_kwh", f"by_hour_utc = {[*HOURS[:23], 'x']}", "by_hour_utc.24: expected a number"),
     ("co2_grams_per_kwh", f"value = 3, by_hour_utc = {HOURS}", "give either 'value' or 'by_hour_utc'"),
     ("co2_grams_per_kwh", "", "give either 'value' or 'by_hour_utc'"),
     ("pue", "value = 0.9", "from 1 to 3"),
@@ -312,17 +312,17 @@ def test_a_figure_that_cannot_be_is_refused_in_one_sentence_with_a_remedy(tmp_pa
     yaml = ", ".join(part for part in (given.replace(" = ", ": "), "source: bill, as_of: 2026-11-01") if part)
     with pytest.raises(RulesError) as refused:
         in_prices(tmp_path, f"{name}: {{{yaml}}}")
-    assert said in refused.value.message and "prices.yaml:" in refused.value.message
+    assert said in refused.value.message and "prices.yaml: energy" in refused.value.message
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("pue = 1.3", "energy.pue in .* is no table of a value with its source"),
+        ("pue = 1.3", "energy.pue in .*: expected a table"),
         ("pue = { value = 1.3 }", "'source' is missing"),
         ("pue = { value = 1.3, source = 'x' }", "'as_of' is missing"),
-        ("pue = { value = 1.3, source = 'x', as_of = 'May' }", "'as_of' must be a date"),
-        ("pue = { value = nan, source = 'x', as_of = '2026-11-01' }", "is not a number"),
+        ("pue = { value = 1.3, source = 'x', as_of = 'May' }", "as_of: expected a date"),
+        ("pue = { value = nan, source = 'x', as_of = '2026-11-01' }", "expected a number"),
         ("carbon = 3", "Unknown setting 'energy.carbon'"),
     ],
 )
@@ -347,7 +347,7 @@ TEXT = resources.files("skuwise.rules").joinpath("power_model.yaml").read_text()
 
 def test_what_ships_is_read_and_says_what_it_rests_on():
     model = load_power_model()
-    assert model.lines == 877 and model.runs == 138 and "zeus" in model.source and len(model.classes) == len(CLASSES)
+    assert (model.made.lines, model.made.runs, len(model.classes)) == (877, 138, 4) and "zeus" in model.made.source
     assert set(model.typical) == {"training", "fp32", "prefill", "one-pass", "mixed", "decode"}
 
 
@@ -363,11 +363,11 @@ def test_an_architecture_without_runs_is_never_narrower():
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("skuwise.power-model/1", "skuwise.power-model/9", "make power-model"),
-        ("  follows: ", "  follows: -", "'follows'"),
-        ("  clocked: ", "  clocked: 9", "'clocked'"),
-        ("lowest_cap_share: ", "lowest_cap_share: 7", "'lowest_cap_share'"),
-        ("name: light", "name: slight", "not one of"),
+        ("skuwise.power-model/1", "skuwise.power-model/9", "Did you mean skuwise.power-model/1"),
+        ("  follows: ", "  follows: -", "curve.follows: "),
+        ("  clocked: ", "  clocked: 9", "curve.clocked: "),
+        ("lowest_cap_share: ", "lowest_cap_share: 7", "lowest_cap_share: "),
+        ("name: light", "name: slight", "unknown value 'slight'"),
         (", up_to: 1.15", "", "must rise"),
     ],
 )

@@ -22,9 +22,9 @@ from skuwise.benchmarks.fit import train_kinds as trainer
 from skuwise.benchmarks.fit.real_series import read_rows
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.base.yaml_loader import packaged_rules
-from skuwise.rules.models.kind_model import FILE, KindModel, load_kind_model
+from skuwise.rules.models.kind_model import FILE, Calibration, KindModel, load_kind_model
 from skuwise.rules.policy.labels import WORKING_KINDS
-from skuwise.rules.policy.thresholds import load_kind_thresholds
+from skuwise.rules.policy.thresholds import load_thresholds
 from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, TRAINING, FrameBuilder
 from skuwise.tests.support.judged_alone import alone
 from skuwise.tests.support.rulebooks import rulebook
@@ -41,10 +41,10 @@ def test_the_model_that_ships_is_for_these_shapes_and_comes_of_what_is_declared(
 @pytest.mark.parametrize(
     ("old", "new", "part"),
     [
-        ("  several-gpus: ", "  several-gpu: ", "unknown shape 'several-gpu'"),
-        ("schema: skuwise.kind-model/2", "schema: skuwise.kind-model/3", "the schema is not"),
+        ("  several-gpus: ", "  several-gpu: ", "weights: .* 'several-gpu', 'several-gpus'"),
+        ("schema: skuwise.kind-model/2", "schema: skuwise.kind-model/3", "schema: unknown value"),
         ('fingerprint: "', 'fingerprint: "0', "made for other shapes"),
-        ("intercepts:\n", "intercepts:\n  sleeping: 1\n", "unknown key 'sleeping'"),
+        ("intercepts:\n", "intercepts:\n  sleeping: 1\n", "intercepts: .* 'sleeping'"),
         ("schema:", "schema: !!python/object/apply:os.system ['true'] #", "tags"),
         ("  periodic: {training: ", "  periodic: {training: 21, more: ", FILE),
     ],
@@ -104,7 +104,7 @@ def model(**weights: float) -> KindModel:
         shape.name: {label: said.get(shape.name, 0.0) if label == "training" else 0.0 for label in WORKING_KINDS}
         for shape in SHAPES
     }
-    return KindModel(WORKING_KINDS, dict.fromkeys(WORKING_KINDS, 0.0), table, 1.0, 0.0, fingerprint(SHAPES), "x", {})
+    return KindModel(dict.fromkeys(WORKING_KINDS, 0.0), table, Calibration(1.0, 0.0), fingerprint(SHAPES), "x", {})
 
 
 def settling(features: Mapping[str, float], told: KindModel, *, named: bool = True) -> list[CodedText]:
@@ -169,13 +169,13 @@ def test_the_two_most_telling_are_named_the_most_telling_first() -> None:
 
 def test_an_abstention_says_what_would_settle_it_and_a_verdict_does_not() -> None:
     features = {**without("tensor_utilization", "hbm_utilization"), "engine_active": 0.5, "resolution_seconds": 60.0}
-    unsure = judge_kind((), features, load_kind_thresholds(), model(periodic=2.0, compute_bound=1.5))
+    unsure = judge_kind((), features, load_thresholds("kinds.yaml"), model(periodic=2.0, compute_bound=1.5))
     assert unsure.label == "unknown"
     assert [one.code for one in unsure.evidence if one.code.startswith("settled-by")] == [
         "settled-by-owner", "settled-by-seconds",
     ]  # fmt: skip
     strong = (Clue({"training": 6.0}, CodedText("owner-kind", "Its owner trains.", {})),)
-    sure = judge_kind(strong, features, load_kind_thresholds(), model(periodic=2.0))
+    sure = judge_kind(strong, features, load_thresholds("kinds.yaml"), model(periodic=2.0))
     assert sure.label == "training" and not [one for one in sure.evidence if one.code.startswith("settled-by")]
 
 
