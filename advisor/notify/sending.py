@@ -46,14 +46,18 @@ class Carrier(Protocol):
 @dataclass(frozen=True, slots=True)
 class Tally:
     """What a run did. `sent`: messages; `waiting`: recipients whom one has yet to reach; `refused`: who will receive
-    none, and why, in words; `down`: why a channel was left; `soonest_seconds`: until something is due, 0: now.
-    """
+    none, and why, in words; `down`: why a channel was left, or what else failed, each with a remedy; `soonest_seconds`:
+    until something is due, 0: now."""
 
     sent: int
     waiting: int
     refused: tuple[str, ...]
     down: tuple[SkuwiseError, ...]
     soonest_seconds: float = 0.0
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.down or self.refused)
 
 
 def send_due(

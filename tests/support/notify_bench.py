@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from skuwise.advisor.core.incident_types import EventKind, Incident
-from skuwise.advisor.notify.incidents import Notified, NotifyRun, key_of, notify
+from skuwise.advisor.notify.incidents import NotifyRun, key_of, notify
 from skuwise.advisor.notify.routes import Routes, TeamRoute
-from skuwise.advisor.notify.sending import Clocks
+from skuwise.advisor.notify.sending import Clocks, Tally
 from skuwise.advisor.notify.settings import ReportSettings
 from skuwise.advisor.state.file import State
 from skuwise.advisor.state.incidents import untold
@@ -40,7 +40,7 @@ class Bench:
         watch = WatchSettings(**self.watch)
         return NotifyRun(self.routes, ReportSettings(), watch, self.state, clocks, self.lines.append)
 
-    def notify(self) -> Notified:
+    def notify(self) -> Tally:
         """One pass."""
         return notify(self.run())
 

@@ -72,7 +72,7 @@ def team(body: str) -> str:
         ("teems = 3", "Unknown setting 'teems' in {file}:1. Did you mean teams"),
         (team("namspace = ['x']"), "Unknown setting 'teams.a.namspace' in {file}:3. Did you mean namespace"),
         (team(""), "teams.a in {file}:1 matches nothing"),
-        (team("namespace = ['']"), "teams.a.namespace in {file}:3 holds a value that is not text"),
+        (team("namespace = ['']"), "teams.a.namespace in {file}:3 is no list of names"),
         (team("namespace = ['a*b']"), "a star is allowed only at the end"),
         ("[teams.a]\nuser = ['u']", "teams.a in {file}:1 has no recipient"),
         (team("user = ['u', 'u']"), "teams.a.user in {file}:3 holds 'u', which overlaps 'u' of teams.a"),

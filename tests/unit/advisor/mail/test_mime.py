@@ -9,7 +9,8 @@ from email.policy import default as default_policy
 
 import pytest
 from skuwise.advisor.notify.letters import Attachment, Letter, report_letter
-from skuwise.advisor.notify.mime import Envelope, compose, file_names
+from skuwise.advisor.notify.mime import compose, file_names
+from skuwise.advisor.notify.routes import Routes
 from skuwise.advisor.views.document.dashboard import Dashboard
 from skuwise.advisor.views.document.reader_commands import ReaderCommands
 from skuwise.advisor.views.document.report_document import ReaderLinks
@@ -41,12 +42,13 @@ def test_commands_of_a_mail_name_source_window_and_machine() -> None:
 
 
 SENDER = Address("GPU report", addr_spec="gpus@example.org")
-ENVELOPE = Envelope(SENDER, ("a@example.org", "b@example.org"), "mailto:ops@example.org")
+ROUTES = Routes(sender=SENDER, list_unsubscribe="mailto:ops@example.org")
 HOSTILE = "team\r\nBcc: all@example.org\r\n\r\n<script>\x1b[2J\u202e" + "x" * 10_000
 
 
-def parsed(letter: Letter, envelope: Envelope = ENVELOPE) -> EmailMessage:
-    content = compose(letter, envelope, message_id="<1@example.org>", date=1_795_400_000.0)
+def parsed(letter: Letter) -> EmailMessage:
+    to = ("a@example.org", "b@example.org")
+    content = compose(letter, ROUTES, to, message_id="<1@example.org>", date=1_795_400_000.0)
     assert content.isascii() and max(map(len, content.split(b"\r\n"))) <= 998  # RFC 5322
     assert b"\n" not in content.replace(b"\r\n", b"")
     found = email.message_from_bytes(content, policy=default_policy)

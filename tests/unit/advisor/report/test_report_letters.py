@@ -15,7 +15,8 @@ from skuwise.advisor.core.advice_types import Decision, Reconciliation
 from skuwise.advisor.core.worth import marked
 from skuwise.advisor.notify.by_team import split_by_team
 from skuwise.advisor.notify.letters import HTML_MAX, MAIL_MAX, SUBJECT_MAX, report_letter
-from skuwise.advisor.notify.mime import NOBODY, Envelope, compose
+from skuwise.advisor.notify.mime import compose
+from skuwise.advisor.notify.routes import Routes
 from skuwise.advisor.views.aggregates import DRAINED, NO_WORKLOAD, NOT_OBSERVED, holdings, hours_by_kind
 from skuwise.advisor.views.document.reader_commands import ReaderCommands
 from skuwise.advisor.views.document.report_document import ReaderLinks
@@ -36,7 +37,7 @@ def letter(advice=None, before=None, **changes):
 
 
 def sent(made):
-    return compose(made, Envelope(NOBODY, ("a@example.org",)), message_id="<1@example.org>", date=END)
+    return compose(made, Routes(), ("a@example.org",), message_id="<1@example.org>", date=END)
 
 
 class Tags(HTMLParser):
