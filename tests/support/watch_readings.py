@@ -1,5 +1,6 @@
 """Readings of the last hours, minute by minute, for tests of the watch: one node or several, and who holds what."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,12 +15,31 @@ from skuwise.advisor.watch.settings import WatchSettings
 from skuwise.rules.policy.watch import load_watch_rules
 from skuwise.tests.support.rulebooks import rulebook
 
-from .watch_minutes import FREE, QUIET_HOST, TRAINING
-
 END = 1_790_000_400.0
 MINUTES = 810  # 13.5 h
 SKU = "H100-SXM5"
 CRITERIA = Criteria(WatchSettings().limit_seconds, load_watch_rules(), rulebook())
+
+# One minute of a GPU: training, at rest with a context, free, spinning in a collective.
+TRAINING = {
+    "observed": 1.0, "engine": 0.97, "engine_max": 1.0, "util": 0.97, "sm": 0.8, "tensor": 0.45, "dram": 0.5,
+    "power_watts": 620.0, "mem_used_ratio": 0.8, "links_bytes_per_second": 4e10, "sm_clock_hertz": 1.755e9,
+    "throttled": 0.0,
+}  # fmt: skip
+REST = {
+    **TRAINING, "engine": 0.0, "engine_max": 0.0, "util": 0.0, "sm": 0.0, "tensor": 0.0, "dram": 0.0,
+    "power_watts": 115.0, "links_bytes_per_second": 1e5,
+}  # fmt: skip
+FREE = {**REST, "power_watts": 70.0, "mem_used_ratio": 0.001}
+SPIN = {
+    **TRAINING, "engine": 1.0, "util": 1.0, "sm": 0.06, "tensor": 0.0, "dram": 0.01, "power_watts": 180.0,
+    "links_bytes_per_second": 1e5,
+}  # fmt: skip
+MISSING = dict.fromkeys(TRAINING, math.nan)
+QUIET_HOST = {
+    "cpu_util": 0.03, "disk_bytes_per_second": 2e5, "network_bytes_per_second": 1e5, "fabric_bytes_per_second": 0.0,
+    "fabric_line_bytes_per_second": 4e11, "fabric_up": 1.0,
+}  # fmt: skip
 
 Course = Sequence[tuple[int, Mapping[str, float]]]  # (minutes, what each of them shows), the last one ends at the end
 

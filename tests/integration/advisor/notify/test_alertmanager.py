@@ -15,8 +15,8 @@ import pytest
 from skuwise.advisor.notify.alertmanager import CHUNK, post_alerts
 from skuwise.advisor.notify.routes import Routes
 from skuwise.rules.base.errors import SkuwiseError
+from skuwise.tests.support.delivery_builders import Bench
 from skuwise.tests.support.incident_builders import HOSTILE, ended, incident
-from skuwise.tests.support.notify_bench import Bench
 from skuwise.tests.support.webhook_receiver import webhook_receiver
 
 from ....support.prometheus_engines import free_port, needed, running

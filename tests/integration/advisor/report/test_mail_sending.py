@@ -14,8 +14,8 @@ from skuwise.advisor.notify.settings import ReportSettings
 from skuwise.advisor.notify.smtp import SmtpCarrier
 from skuwise.advisor.notify.webhook import WebhookCarrier
 from skuwise.advisor.state.deliveries import FIRST_PAUSE_SECONDS, Channel
+from skuwise.tests.support.delivery_builders import Post
 from skuwise.tests.support.mail_server import PASSWORD, USER, MailServer, mail_server
-from skuwise.tests.support.outbox_builders import Post
 from skuwise.tests.support.webhook_receiver import Receiver, webhook_receiver
 
 

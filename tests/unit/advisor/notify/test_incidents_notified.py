@@ -14,8 +14,8 @@ from skuwise.advisor.notify.incidents import Events, is_held, notices_of
 from skuwise.advisor.notify.routes import Recipient, Routes, TeamRoute
 from skuwise.advisor.state.deliveries import Reply, Told
 from skuwise.advisor.watch.settings import WatchSettings
+from skuwise.tests.support.delivery_builders import OPS, A, B, Bench
 from skuwise.tests.support.incident_builders import HOUR, MORNING, ended, event, incident
-from skuwise.tests.support.notify_bench import OPS, A, B, Bench
 from skuwise.tests.support.stored_rows import rows
 
 Begin = Callable[..., Bench]

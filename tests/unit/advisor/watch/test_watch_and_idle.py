@@ -11,8 +11,7 @@ from skuwise.advisor.state.file import State
 from skuwise.advisor.state.incidents import current
 from skuwise.advisor.watch import reading as watch_reading
 from skuwise.rules.base.errors import StoreError
-from skuwise.tests.support.watch_minutes import REST, TRAINING
-from skuwise.tests.support.watch_readings import END, MINUTES, Work, eight, reading
+from skuwise.tests.support.watch_readings import END, MINUTES, REST, TRAINING, Work, eight, reading
 
 # Loaded here: urllib3 binds a socket when it is first imported, which no unit test may.
 assert incidents
