@@ -90,7 +90,7 @@ def test_a_preview_writes_each_teams_mail_and_page(tmp_path: Path, capsys) -> No
     assert "$" in mails[0]["Subject"] and mails[0]["List-Unsubscribe"].startswith("<mailto:platform@example.org")
     # A team's name from the routes is text in HTML, and no formula in a list.
     assert "=no/&lt;b&gt;body" in files[5].read_text() and not any("no/<b>body" in f.read_text() for f in files[1::2])
-    lists = [part.get_content() for part in mails[0].iter_attachments() if "-teams.csv" in part.get_filename()]
+    lists = [part.get_content() for part in mails[0].iter_attachments() if "-teams.csv" in (part.get_filename() or "")]
     assert lists and "'=no/<b>body" in str(lists[0])
 
 
