@@ -105,8 +105,8 @@ class Scene:
 
 
 class Rule:
-    """One kind of incident: `find` gives what is certain of a reading, and is pure. `texts`: of each code, the finding in
-    one sentence; `steps`: by name, the one thing to do next. Texts may use what `sighting` is given beside `who`,
+    """One kind of incident; `find` gives what is certain of a reading, and is pure. `texts`: of each code, the finding
+    in one sentence; `steps`: by name, the one thing to do next. Texts may use what `sighting` is given beside `who`,
     `gpus`, `name` and `node` of the subject, `since`, and `lasted`, the time since then."""
 
     kind: ClassVar[IncidentKind]

@@ -193,7 +193,6 @@ def test_commands_of_a_mail_name_source_window_and_machine() -> None:
 
 SENDER = Address("GPU report", addr_spec="gpus@example.org")
 ROUTES = Routes(sender=SENDER, list_unsubscribe="mailto:ops@example.org")
-ODD = "team\r\nBcc: all@example.org\r\n\r\n<script>\x1b[2J\u202e" + "x" * 10_000
 
 
 def parsed(letter: Letter) -> EmailMessage:
@@ -206,13 +205,17 @@ def parsed(letter: Letter) -> EmailMessage:
     return found
 
 
-def test_a_message_has_its_parts_and_its_headers() -> None:
+def test_a_message_has_its_parts_and_no_header_but_its_own() -> None:
     letter = Letter(
-        "Grüße: 3 moves", "<p>ü</p>", "ü and all of it\n",
+        "Grüße: 3\r\nBcc: all@example.org\r\n\r\n\x1b[2J\u202e moves" + "x" * 10_000, "<p>ü</p>", "ü and all of it\n",
         (Attachment("list.csv", "text/csv", "a,ü\n".encode()), Attachment("x.json.gz", "application/gzip", b"\x1f")),
     )  # fmt: skip
     message = parsed(letter)
-    assert message["Subject"] == "Grüße: 3 moves"
+    assert message["Subject"].startswith("Grüße: 3") and len(message["Subject"]) <= 200
+    assert set(message.keys()) == {
+        "From", "To", "Subject", "Date", "Message-ID", "List-Unsubscribe", "Auto-Submitted", "Precedence",
+        "MIME-Version", "Content-Type",
+    }  # fmt: skip
     assert [a.addr_spec for a in message["To"].addresses] == ["a@example.org", "b@example.org"]
     assert (message["From"], message["Message-ID"]) == ("GPU report <gpus@example.org>", "<1@example.org>")
     assert message["List-Unsubscribe"] == "<mailto:ops@example.org>"
@@ -226,15 +229,6 @@ def test_a_message_has_its_parts_and_its_headers() -> None:
     assert text.get_content().splitlines() == ["ü and all of it"] and "<p>ü</p>" in html.get_content()
     files = {part.get_filename(): part.get_content() for part in message.iter_attachments()}
     assert files == {"list.csv": "a,ü\r\n", "x.json.gz": b"\x1f"}
-
-
-def test_outside_text_ends_no_header() -> None:
-    message = parsed(Letter(ODD, ODD, ODD))
-    assert message["Bcc"] is None and len(message["Subject"]) <= 200
-    assert set(message.keys()) == {
-        "From", "To", "Subject", "Date", "Message-ID", "List-Unsubscribe", "Auto-Submitted", "Precedence",
-        "MIME-Version", "Content-Type",
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -55,18 +55,6 @@ def test_pauses_grow_and_seven_days_and_eight_attempts_are_enough(post: Post) ->
     assert post.rows("state, attempts, content") == [("failed", 9, None)]
 
 
-def test_a_carrier_that_is_down_costs_no_attempt_and_no_recipient(post: Post) -> None:
-    post.carrier.down = "The mail server is away."
-    post.queue("search", "a@x", "b@x")
-    for _ in range(3):
-        tally = post.send()
-        assert "is away" in str(tally.down[0]) and (tally.waiting, tally.refused) == (2, ())
-        post.live(30 * DAY)
-    assert post.rows("attempts") == [(0,), (0,)]
-    post.carrier.down = ""
-    assert post.send().sent == 2
-
-
 @pytest.mark.parametrize(("kills", "taken", "state"), [(1, 2, "sent"), (2, 2, "failed")])
 def test_a_message_in_hand_when_its_sender_is_killed_goes_out_twice_at_most(
     post: Post, kills: int, taken: int, state: str

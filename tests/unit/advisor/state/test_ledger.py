@@ -178,15 +178,13 @@ def test_advice_is_noted_and_its_decisions_come_back(tmp_path: Path) -> None:
     assert beside.decisions(NOW) == {}
     beside.note(replace(advice_of(founding()), recommendations=()), NOW)
     assert not said and not beside.state.path.exists()
-    advice = advice_of(founding())
-    beside.note(advice, NOW)
-    assert f"{len(advice.recommendations)} recommendations recorded in" in said[0]
-    first = advice.recommendations[0].id
-    decide(beside.state.path, first, "snoozed", NOW, until=NOW + DAY)
+    for number, advice in enumerate([advice_of(founding())] * 2):
+        beside.note(advice, NOW + number)
+        count = len(advice.recommendations)
+        assert f"{count} recommendations recorded in" in said[-1] and f"({0 if number else count} new)" in said[-1]
+    decide(beside.state.path, (first := advice.recommendations[0].id), "snoozed", NOW, until=NOW + DAY)
     assert {key: d.state for key, d in beside.decisions(NOW + 1).items()} == {first: "snoozed"}
     assert beside.decisions(NOW + DAY) == {}
-    beside.note(advice, NOW + 2)
-    assert "(0 new)" in said[-1] and len(kept(beside.state.path)) == len(advice.recommendations)
 
 
 def test_a_ledger_that_cannot_be_read_is_done_without_unless_it_was_named(tmp_path: Path) -> None:
