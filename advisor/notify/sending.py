@@ -135,14 +135,12 @@ def carriers_of(
             faults.append(error)
     urls: dict[str, str | None] = {}
     for team in teams:
-        if not team.webhook_url_file:
-            continue
-        try:
-            url = secret(team.webhook_url_file, environ, private=True)
-            urls[team.name] = check_webhook(url, team.webhook_url_file)
-        except UsageError as error:
-            urls[team.name] = None
-            faults.append(error)
+        if file := team.webhook_url_file:
+            try:
+                urls[team.name] = check_webhook(secret(file, environ, private=True), file)
+            except UsageError as error:
+                urls[team.name] = None
+                faults.append(error)
     # Also where there is none any more: it gives up what still waits for one.
     carriers["webhook"] = WebhookCarrier(
         urls, timeout_seconds=settings.smtp_timeout_seconds, proxy=settings.webhook_proxy

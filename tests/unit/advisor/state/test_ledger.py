@@ -178,10 +178,11 @@ def test_advice_is_noted_and_its_decisions_come_back(tmp_path: Path) -> None:
     assert beside.decisions(NOW) == {}
     beside.note(replace(advice_of(founding()), recommendations=()), NOW)
     assert not said and not beside.state.path.exists()
-    for number, advice in enumerate([advice_of(founding())] * 2):
-        beside.note(advice, NOW + number)
-        count = len(advice.recommendations)
-        assert f"{count} recommendations recorded in" in said[-1] and f"({0 if number else count} new)" in said[-1]
+    advice = advice_of(founding())
+    count = len(advice.recommendations)
+    for new in (count, 0):
+        beside.note(advice, NOW)
+        assert f"{count} recommendations recorded in" in said[-1] and f"({new} new)" in said[-1]
     decide(beside.state.path, (first := advice.recommendations[0].id), "snoozed", NOW, until=NOW + DAY)
     assert {key: d.state for key, d in beside.decisions(NOW + 1).items()} == {first: "snoozed"}
     assert beside.decisions(NOW + DAY) == {}
