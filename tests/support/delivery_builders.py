@@ -113,11 +113,12 @@ class Post:
 A, B, OPS = "a@example.org", "b@example.org", "ops@example.org"
 
 
-class Bench:
-    """`at`: the clock, Unix seconds; `lines`: what was printed; `watch`: settings of the watch."""
+class Bench(Post):
+    """Incidents of two teams and administrators. `watch`: settings of the watch."""
 
     def __init__(self, folder: Path, **watch: Any) -> None:
-        self.state, self.carrier, self.at, self.lines = State(folder / "fleet.db"), FakeCarrier(), MORNING, list[str]()
+        super().__init__(folder)
+        self.at = MORNING
         self.routes = Routes(
             TeamRoute("", (OPS,)), (TeamRoute("search", (A,), "hook"), TeamRoute("ads", (B,))),
             {("user", "alice"): "search", ("user", "bob"): "ads"}, Address("GPU watch", addr_spec="gpus@example.org"),
@@ -129,9 +130,8 @@ class Bench:
         return add(self.state, one, *kinds, at=at)
 
     def run(self) -> NotifyRun:
-        clocks = Clocks(lambda: Instant(self.at, self.at - MORNING + 1000.0), lambda _: None)
-        watch = WatchSettings(**self.watch)
-        return NotifyRun(self.routes, ReportSettings(), watch, self.state, clocks, self.lines.append)
+        watch, clocks = WatchSettings(**self.watch), Clocks(self._now, self._sleep)
+        return NotifyRun(self.routes, ReportSettings(), watch, self.state, clocks, self.said.append)
 
     def notify(self) -> Tally:
         """One pass."""

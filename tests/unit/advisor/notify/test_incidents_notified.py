@@ -114,14 +114,14 @@ def test_a_dry_run_prints_each_event_once_and_a_real_run_sends_all_that_is_open(
     one = bench.add(incident(1), "opened")
     bench.add(incident(2, user="carol"), "opened")
     assert not bench.notify().failed
-    assert [line.split(":")[0] for line in bench.lines] == [
+    assert [line.split(":")[0] for line in bench.said] == [
         f"would be sent to search (mail, {A})", "would be sent to search (webhook, webhook)",
         f"would be sent to the fleet (mail, {OPS})", "would update 2 alerts in http",
         "Dry run, nothing was sent. To send",
     ]  # fmt: skip
-    bench.lines.clear()
+    bench.said.clear()
     bench.notify()
-    assert bench.lines == [] and bench.carrier.taken == []
+    assert bench.said == [] and bench.carrier.taken == []
     # What began and ended meanwhile is nobody's business any more.
     bench.add(ended(one), "resolved")
     bench.notify()
@@ -136,7 +136,7 @@ def test_without_recipients_a_pass_says_so(begin: Begin) -> None:
     bench.add(incident(1, user="bob"), "opened")
     bench.add(incident(2, user="carol"), "opened")
     assert bench.notify().sent == 1
-    assert "No recipient for 1 incident: set administrators in [report]." in bench.lines and bench.untold() == []
+    assert "No recipient for 1 incident: set administrators in [report]." in bench.said and bench.untold() == []
     bench.routes = Routes()
     bench.add(incident(3), "opened")
     told = bench.notify()

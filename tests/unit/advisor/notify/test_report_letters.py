@@ -137,12 +137,6 @@ def test_charts_are_pictures_of_the_page_with_their_figures_in_words():
         assert (pixels[..., 3].min(), pixels[..., 3].max()) == (0.0, 1.0)  # a ground that shows through
 
 
-def test_the_week_is_held_against_the_one_before():
-    story = story_of(fleet(2, 2), fleet(2, 2, end=END - WEEK, scale=0.5))
-    assert story.gpu_hours.words == "+100 % on last week"
-    assert story_of(fleet(2, 2), None).gpu_hours.words == ""
-
-
 def test_hours_of_no_workload_are_those_of_the_accounting_however_gpus_are_shared():
     advice = fleet(1, 2)
     held = advice.summary.gpu_hours
