@@ -1,6 +1,7 @@
 """Readings of the last hours, minute by minute, for tests of the watch: one node or several, and who holds what."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -98,10 +99,9 @@ class Work:
 
 def reading(
     works: Sequence[Work], *, hosts: Mapping[str, Course] | None = None, now: float = END + 60.0,
-    nodes: Mapping[str, Mapping[str, object]] | None = None, free: Sequence[tuple[str, int]] = (),
+    free: Sequence[tuple[str, int]] = (),
 ) -> Recent:  # fmt: skip
-    """A reading of these workloads. `hosts`: by node, what differs from a quiet host; `nodes`: fields of nodes;
-    `free`: GPUs that nobody holds."""
+    """A reading. `hosts`: by node, what differs from a quiet host; `free`: GPUs that nobody holds."""
     places: dict[tuple[str, int], int] = {}
     courses: list[Course] = []
     for work in works:
@@ -117,22 +117,11 @@ def reading(
         RecentGpu(node, f"GPU-{node}-{n}", n, SKU, power_limit_watts=700.0, last_seen=_last(courses[place]))
         for (node, n), place in places.items()
     )
-    about = nodes or {}
     last = {name: max((g.last_seen or 0.0 for g in gpus if g.node == name), default=0.0) for name in names}
     found = tuple(
-        RecentNode(
-            **{
-                "node": name, "sku": "aws/p5.48xlarge", "usd_per_gpu_hour": 6.88,
-                "price_source": "list price, 2026-11-01", "gpus_expected": 8, "last_seen": last[name],
-                **about.get(name, {}),
-            }
-        )
-        for name in names
-    )  # fmt: skip
-    holders: dict[tuple[str, int], int] = {}
-    for work in works:
-        for gpu in work.gpus:
-            holders[gpu] = holders.get(gpu, 0) + 1
+        RecentNode(name, "aws/p5.48xlarge", 6.88, "list price, 2026-11-01", 8, last_seen=last[name]) for name in names
+    )
+    holders = Counter(gpu for work in works for gpu in work.gpus)
     holds = tuple(
         Hold(
             f"w-{work.name}", f"s-{work.name}", work.name, work.holder, Owner(user="ann"),  # type: ignore[arg-type]
