@@ -11,13 +11,11 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
-import numpy.typing as npt
-import pandas as pd
 
 from ..classify.features.rest import rested_since
 from ..classify.judge import judge
 from ..classify.types import NodeFacts, Verdicts
-from ..core.advice_types import Advice, Recommendation
+from ..core.advice_types import Advice
 from ..core.card_types import COURSE_SPANS, Asked, Card, CardPrice, CardState, Compared, Course, Judged, Use
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import price_words
@@ -103,7 +101,11 @@ def next_step(w: WorkloadVerdict, judged: Judged, use: Use, state: CardState, ad
         return coded("card-unused-gpus", text, used=used, s="" if used == 1 else "s", unused=unused, all=total)
     for r in advice.recommendations if advice else ():
         if r.workload == w.id and r.action in _BY_ACTION and not r.blocked_by and r.decision is None:
-            return _recommended(r)
+            to, is_same_gpu = r.target, r.target.gpu_sku == r.source.gpu_sku and r.target.node_sku is not None
+            node = f" ({to.node_sku})" if to.node_sku and not is_same_gpu else ""
+            sku = (to.node_sku if is_same_gpu else to.gpu_sku) or "another GPU"
+            text = "Reduce to 1 GPU." if r.action == "reduce-gpus" and to.gpu_count == 1 else _BY_ACTION[r.action]
+            return coded(f"card-{r.action}", text, count=to.gpu_count, sku=sku, node=node)
     share = judged.time_shares.get(judged.bottleneck, 0.0)
     if judged.bottleneck in _BY_BOTTLENECK and share >= _MAIN_SHARE:
         return coded(f"card-{judged.bottleneck}", _BY_BOTTLENECK[judged.bottleneck], share=share)
@@ -116,14 +118,6 @@ def next_step(w: WorkloadVerdict, judged: Judged, use: Use, state: CardState, ad
         text = "Try a smaller GPU or a MIG instance: memory peak {share:.0%}, SM activity {sm:.0%}."
         return coded("card-small", text, share=peak, sm=sm)
     return coded("card-nothing", "Nothing to change.")
-
-
-def _recommended(r: Recommendation) -> CodedText:
-    source, to = r.source, r.target
-    is_same_gpu = to.gpu_sku == source.gpu_sku and to.node_sku is not None
-    sku, node = (to.node_sku, "") if is_same_gpu else (to.gpu_sku, f" ({to.node_sku})" if to.node_sku else "")
-    text = "Reduce to 1 GPU." if r.action == "reduce-gpus" and to.gpu_count == 1 else _BY_ACTION[r.action]
-    return coded(f"card-{r.action}", text, count=to.gpu_count, sku=sku or "another GPU", node=node)
 
 
 @dataclass(frozen=True)
@@ -308,25 +302,19 @@ def _use_of(frame: Frame, verdicts: Verdicts, w: WorkloadVerdict) -> Use:
     top = share("mem_max")
     if top is None:
         top = known(verdicts.usage_of([w.id], "mem_used_ratio")["mem_used_ratio"].max())
-    read = written = None
+    disk: list[float | None] = [None, None]  # read and written: bytes per second of each of its nodes while it ran
     if len(host := frame.host):
-        # Bytes per second of each of its nodes while it ran.
         during = (host["ts"] > w.start) & (host["ts"] - host["interval_seconds"] < w.end) & host["node"].isin(w.nodes)
-        seconds = host.loc[during, "observed_seconds"].to_numpy(float)
-        read, written = (
-            _mean(host.loc[during, f"disk_{one}_bytes_per_second_mean"], seconds) for one in ("read", "write")
-        )
+        for n, way in enumerate(("read", "write")):
+            name = f"disk_{way}_bytes_per_second_mean"
+            rows = host[during & host[name].notna() & (host["observed_seconds"] > 0)]
+            disk[n] = float(np.average(rows[name], weights=rows["observed_seconds"])) if len(rows) else None
     return Use(
         min(1.0, max(0.0, w.coverage.fraction)), share("sm_active"), share("tensor_utilization"),
         share("engine_active"), None if top is None or total is None else min(top, 1.0) * total, total,
-        share("fabric_utilization"), share("nvlink_utilization"), share("cpu"), share("io_wait"), read, written,
+        share("fabric_utilization"), share("nvlink_utilization"), share("cpu"), share("io_wait"), disk[0], disk[1],
         *rests_of(verdicts, w),
     )  # fmt: skip
-
-
-def _mean(values: pd.Series, seconds: npt.NDArray[np.float64]) -> float | None:
-    told = values.notna().to_numpy() & (seconds > 0)
-    return float(np.average(values[told], weights=seconds[told])) if told.any() else None
 
 
 def rests_of(verdicts: Verdicts, w: WorkloadVerdict) -> tuple[float | None, float | None, int | None]:

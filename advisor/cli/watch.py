@@ -166,7 +166,7 @@ class _Watcher:
                 Clocks(SystemClock().now, time.sleep), say, os.environ, commands,
             )
         )  # fmt: skip
-        for line in (*map(str, told.faults), *(f"refused for good: {one}" for one in told.refused)):
+        for line in (*map(str, told.down), *(f"refused for good: {one}" for one in told.refused)):
             say(line)
         return told.failed
 

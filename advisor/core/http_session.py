@@ -8,7 +8,7 @@ redirect's body to its end, whatever its size, and take its address apart even w
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPException
 from socket import gaierror, socket
@@ -34,15 +34,21 @@ from ...agent.base.safe_text import clean_text
 # A connection that is not made by then will not be: it is tried again where there is time left.
 CONNECT_SECONDS = 10.0
 _MAX_WORDS = 200
-_Current = Callable[[], Deadline | None]
+
+
+class _Asking(threading.local):
+    """What this thread asks: until when, and whether a request went out whole since then."""
+
+    deadline: Deadline | None = None
+    sent = False
 
 
 class DeadlineAdapter(HTTPAdapter):
     """Mount it on a session, and ask within `within`. Usable from several threads at once; it retries nothing."""
 
     def __init__(self) -> None:
-        self._asking = threading.local()
-        self._pools = _pools(self._current)
+        self._asking = _Asking()
+        self._pools = _pools(self._asking)
         super().__init__(max_retries=Retry(0, redirect=0, read=False))
 
     def serve(self, session: requests.Session) -> None:
@@ -54,7 +60,7 @@ class DeadlineAdapter(HTTPAdapter):
     def within(self, seconds: float) -> Iterator[Deadline]:
         """What this thread asks in the block ends after so many seconds, with the error that urllib3 makes of it."""
         with Deadline(seconds) as deadline:
-            self._asking.deadline = deadline
+            self._asking.deadline, self._asking.sent = deadline, False
             try:
                 yield deadline
             finally:
@@ -71,8 +77,10 @@ class DeadlineAdapter(HTTPAdapter):
         manager.pool_classes_by_scheme = self._pools
         return manager
 
-    def _current(self) -> Deadline | None:
-        return getattr(self._asking, "deadline", None)
+    @property
+    def sent(self) -> bool:
+        """Whether a request of the last `within` went out whole: it may have arrived, whatever was answered."""
+        return self._asking.sent
 
 
 class QuietSession(requests.Session):
@@ -92,20 +100,20 @@ class _NoCookies(requests.cookies.RequestsCookieJar):
         """Keep none."""
 
 
-def _pools(current: _Current) -> dict[str, Any]:
+def _pools(asking: _Asking) -> dict[str, Any]:
     """urllib3's pools, of connections under the deadline of whoever asks."""
 
     class _Plain(HTTPConnection):
         response_class = BoundedResponse
 
         def _new_conn(self) -> socket:
-            return _connected(self, current())
+            return _connected(self, asking.deadline)
 
         def request(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as urllib3 has it
-            deadline = current()
-            if deadline is not None and self.sock is not None:
-                deadline.guard(self.sock)  # it was kept from an earlier request
+            if asking.deadline is not None and self.sock is not None:
+                asking.deadline.guard(self.sock)  # it was kept from an earlier request
             super().request(*args, **kwargs)
+            asking.sent = True
 
     class _Secure(_Plain, HTTPSConnection):
         """What is plain comes first: TLS is put around the socket that it makes."""
@@ -126,7 +134,12 @@ def is_late(error: Exception, deadline: Deadline) -> bool:
 
 
 class UnansweredError(Exception):
-    """A request without an answer, and why: in words without its address, which may be a secret."""
+    """A request without an answer, and why: in words without its address, which may be a secret. `sent`: whether it
+    went out whole, so that it may have arrived."""
+
+    def __init__(self, why: str, *, sent: bool) -> None:
+        super().__init__(why)
+        self.sent = sent
 
 
 def post(url: str, content: bytes, headers: Mapping[str, str], seconds: float, *, proxy: str = "") -> tuple[int, str]:
@@ -144,12 +157,12 @@ def post(url: str, content: bytes, headers: Mapping[str, str], seconds: float, *
                 status = answer.status_code
                 words = answer.raw.read(_MAX_WORDS, decode_content=False) if status >= 300 else b""
         except (requests.RequestException, HTTPError, HTTPException, OSError, ValueError) as error:
-            if is_late(error, deadline):
-                raise UnansweredError("no answer in time") from None
             is_tls = isinstance(error, requests.exceptions.SSLError)
-            raise UnansweredError("its certificate is not accepted" if is_tls else type(error).__name__) from None
+            why = "its certificate is not accepted" if is_tls else type(error).__name__
+            why = "no answer in time" if is_late(error, deadline) else why
+            raise UnansweredError(why, sent=adapter.sent) from None
         if deadline.over:  # what was said last may have been cut
-            raise UnansweredError("no answer in time")
+            raise UnansweredError("no answer in time", sent=True)
     return status, clean_text(words, _MAX_WORDS)
 
 

@@ -20,10 +20,6 @@ _TIMEOUT_SECONDS = 10.0
 _ALL_SECONDS = 30.0
 
 
-class AlertmanagerError(SkuwiseError):
-    """It did not take all alerts. The next pass sends all of them again."""
-
-
 def check_alertmanager(url: str) -> str:
     """The address of an Alertmanager, https or loopback. Raises UsageError."""
     parts = urlsplit(url)
@@ -46,32 +42,31 @@ def post_alerts(
     alerts: Sequence[Mapping[str, object]],
     *,
     timeout_seconds: float = _TIMEOUT_SECONDS,
-) -> int:
-    """Hand over all alerts, in chunks; returns their count. Raises AlertmanagerError at the first chunk that fails, and
-    UsageError for an address or a token that cannot be used.
+) -> None:
+    """Hand over all alerts, in chunks. Raises SkuwiseError at the first chunk that fails: the next pass sends all of
+    them again. UsageError: an address or a token that cannot be used.
 
     `url`: the base address; `token_file`: of a bearer token, empty: none; `timeout_seconds`: of one request.
     """
-    target, name = f"{check_alertmanager(url)}/api/v2/alerts", urlsplit(url).netloc.rpartition("@")[2]
+    target = f"{check_alertmanager(url)}/api/v2/alerts"
     headers = {"Authorization": f"Bearer {secret(token_file, environ, private=True)}"} if token_file else {}
     until = time.monotonic() + _ALL_SECONDS
     for begin in range(0, len(alerts), CHUNK):
         seconds = min(timeout_seconds, until - time.monotonic())
-        if seconds <= 0:
-            raise _fault(name, f"is too slow: {begin} of {len(alerts)} alerts sent")
-        content = json.dumps(alerts[begin : begin + CHUNK]).encode("ascii")
-        try:
-            status, words = post(target, content, headers, seconds)
-        except UnansweredError as error:
-            raise _fault(name, f"cannot be reached: {error}") from None
-        if 300 <= status < 400:
-            raise _fault(name, f"redirected the request ({status}); redirects are not followed")
-        if not 200 <= status < 300:
-            raise _fault(name, f"refused the alerts ({status}{f': {words}' if words else ''})")
-    return len(alerts)
-
-
-def _fault(name: str, what: str) -> AlertmanagerError:
-    return AlertmanagerError(
-        f"The Alertmanager {name} {what}.", "The next pass tries again. Check watch.alertmanager_url."
-    )
+        what = f"is too slow: {begin} of {len(alerts)} alerts sent"
+        if seconds > 0:
+            content = json.dumps(alerts[begin : begin + CHUNK]).encode("ascii")
+            try:
+                status, words = post(target, content, headers, seconds)
+            except UnansweredError as error:
+                what = f"cannot be reached: {error}"
+            else:
+                if 200 <= status < 300:
+                    continue
+                what = f"refused the alerts ({status}{f': {words}' if words else ''})"
+                if 300 <= status < 400:
+                    what = f"redirected the request ({status}); redirects are not followed"
+        name = urlsplit(url).netloc.rpartition("@")[2]
+        raise SkuwiseError(
+            f"The Alertmanager {name} {what}.", "The next pass tries again. Check watch.alertmanager_url."
+        )

@@ -36,48 +36,41 @@ def alerts_of(
 ) -> list[Alert]:
     """The open ones, and those that ended within the last hour. `now`: Unix seconds; `team_of`: the team that the
     routes give."""
-    return [
-        _alert(one, now, writing, team_of(one.sighting.subject))
-        for one in incidents
-        if one.resolved_at is None or one.resolved_at > now - RESOLVED_SECONDS
-    ]
-
-
-def _alert(one: Incident, now: float, writing: Writing, team: str | None) -> Alert:
-    sighting, subject, owner, commands = (
-        one.sighting,
-        one.sighting.subject,
-        one.sighting.subject.owner,
-        writing.commands,
-    )
-    starts = min(one.since, one.opened_at, now)
-    ends = now + PASSES * writing.settings.every_seconds if one.resolved_at is None else min(one.resolved_at, now)
-    item = Item(one, "resolved" if one.resolved_at is not None else "opened")
-    # Each label names one thing; what is unknown, or several, is left out.
-    labels = {
-        "alertname": "Skuwise" + "".join(word.capitalize() for word in sighting.kind.split("-")),
-        "severity": SEVERITIES[sighting.severity], "incident": one.id, "kind": sighting.kind,
-        "subject": subject.key, "workload": subject.name if subject.workload_id is not None else None,
-        "job_id": subject.job_id, "pod": subject.pod, "holder": subject.holder, "team": team or owner.team,
-        "namespace": owner.namespace, "user": owner.user, "account": owner.account,
-        "node": subject.nodes[0] if len(subject.nodes) == 1 else None, "gpu_sku": subject.gpu_sku,
-    }  # fmt: skip
-    evidence = "; ".join(evidence_words(e) for e in sighting.evidence[:_EVIDENCE_MAX])
-    annotations = {
-        "summary": line_words(item), "description": f"{summary_words(item)} {evidence}".strip(),
-        "next": sighting.do_next.text,
-        "command": commands.job(subject.workload_id) if subject.workload_id is not None else commands.show(one.id),
-        "acknowledge": commands.acknowledge(one.id), "code": sighting.code, "nodes": where_words(subject),
-        "price": sighting.price_source, "acknowledged_by": one.acknowledged_by,
-        "snoozed_until": minute(one.snoozed_until) if one.snoozed_until is not None else None,
-    }  # fmt: skip
-    alert: dict[str, object] = {
-        "labels": _cleaned(labels, LABEL_MAX), "annotations": _cleaned(annotations, ANNOTATION_MAX),
-        "startsAt": rfc3339(starts), "endsAt": rfc3339(max(ends, starts + 1.0)),
-    }  # fmt: skip
-    dashboard = replace(writing.dashboard, team=team or "", start=starts, end=max(starts, min(ends, now)))
-    url = dashboard.of(subject.workload_id or "", subject.nodes[0] if subject.nodes else "") or dashboard.page
-    return {**alert, "generatorURL": url} if url else alert
+    alerts: list[Alert] = []
+    for one in incidents:
+        resolved_at, sighting, subject = one.resolved_at, one.sighting, one.sighting.subject
+        if resolved_at is not None and resolved_at <= now - RESOLVED_SECONDS:
+            continue
+        team, owner, commands = team_of(subject), subject.owner, writing.commands
+        starts = min(one.since, one.opened_at, now)
+        ends = now + PASSES * writing.settings.every_seconds if resolved_at is None else min(resolved_at, now)
+        item = Item(one, "resolved" if resolved_at is not None else "opened")
+        # Each label names one thing; what is unknown, or several, is left out.
+        labels = {
+            "alertname": "Skuwise" + "".join(word.capitalize() for word in sighting.kind.split("-")),
+            "severity": SEVERITIES[sighting.severity], "incident": one.id, "kind": sighting.kind,
+            "subject": subject.key, "workload": subject.name if subject.workload_id is not None else None,
+            "job_id": subject.job_id, "pod": subject.pod, "holder": subject.holder, "team": team or owner.team,
+            "namespace": owner.namespace, "user": owner.user, "account": owner.account,
+            "node": subject.nodes[0] if len(subject.nodes) == 1 else None, "gpu_sku": subject.gpu_sku,
+        }  # fmt: skip
+        evidence = "; ".join(evidence_words(e) for e in sighting.evidence[:_EVIDENCE_MAX])
+        annotations = {
+            "summary": line_words(item), "description": f"{summary_words(item)} {evidence}".strip(),
+            "next": sighting.do_next.text,
+            "command": commands.job(subject.workload_id) if subject.workload_id is not None else commands.show(one.id),
+            "acknowledge": commands.acknowledge(one.id), "code": sighting.code, "nodes": where_words(subject),
+            "price": sighting.price_source, "acknowledged_by": one.acknowledged_by,
+            "snoozed_until": minute(one.snoozed_until) if one.snoozed_until is not None else None,
+        }  # fmt: skip
+        alert: dict[str, object] = {
+            "labels": _cleaned(labels, LABEL_MAX), "annotations": _cleaned(annotations, ANNOTATION_MAX),
+            "startsAt": rfc3339(starts), "endsAt": rfc3339(max(ends, starts + 1.0)),
+        }  # fmt: skip
+        dashboard = replace(writing.dashboard, team=team or "", start=starts, end=max(starts, min(ends, now)))
+        url = dashboard.of(subject.workload_id or "", subject.nodes[0] if subject.nodes else "") or dashboard.page
+        alerts.append({**alert, "generatorURL": url} if url else alert)
+    return alerts
 
 
 def _cleaned(values: Mapping[str, str | None], most: int) -> dict[str, str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ from ..watch.settings import WatchSettings
 from .alertmanager import post_alerts
 from .alerts import alerts_of
 from .letters import Letter, Writing, incident_letter
-from .messages import message_to
+from .mime import message_to
 from .routes import Recipient, Routes
 from .sending import Clocks, Tally, carriers_of, send_due
 from .settings import ReportSettings
@@ -77,34 +77,16 @@ class NotifyRun:
         return tuple(recipient for team in teams for recipient in team.recipients)
 
 
-@dataclass(frozen=True, slots=True)
-class Notified:
-    """What a pass did. `queued`: messages; `sent`, `waiting`, `refused`: as `Tally` has them; `alerts`: handed to
-    Alertmanager; `faults`: what failed, each a sentence and a remedy. All that failed is tried again by the next pass,
-    except for refused messages."""
-
-    queued: int
-    sent: int
-    waiting: int
-    refused: tuple[str, ...]
-    alerts: int
-    faults: tuple[SkuwiseError, ...]
-
-    @property
-    def failed(self) -> bool:
-        return bool(self.faults or self.refused)
-
-
-def notify(run: NotifyRun) -> Notified:
-    """Inform everyone whom untold events concern. Raises nothing that is a SkuwiseError: `Notified.faults` has it."""
-    queued, alerts, tally = 0, 0, Tally(0, 0, (), ())
-    faults: list[SkuwiseError] = []
+def notify(run: NotifyRun) -> Tally:
+    """Inform everyone whom untold events concern. Raises nothing that is a SkuwiseError: `Tally.down` has all that
+    failed, and the next pass tries it again."""
+    tally, faults = Tally(0, 0, (), ()), list[SkuwiseError]()
     teams = (*run.routes.teams, run.routes.fleet)
     try:
         if not run.watch.send:
             _print_once(run)
         elif any(team.recipients for team in teams):
-            queued = _queue(run)
+            _queue(run)
             carriers, unusable = carriers_of(run.report, teams, run.environ)
             faults += unusable
             with run.state.alone("Another sender", wait_seconds=_WAIT_SECONDS):
@@ -121,14 +103,14 @@ def notify(run: NotifyRun) -> Notified:
         try:
             with run.state.reading() as db:
                 posted = alerts_of(current(db), run.now, run.writing, run.routes.team_of)
-            alerts = post_alerts(run.watch.alertmanager_url, run.watch.alertmanager_token_file, run.environ, posted)
+            post_alerts(run.watch.alertmanager_url, run.watch.alertmanager_token_file, run.environ, posted)
         except SkuwiseError as error:
             faults.append(error)
-    return Notified(queued, tally.sent, tally.waiting, tally.refused, alerts, tuple(faults))
+    return replace(tally, down=tuple(faults))
 
 
-def _queue(run: NotifyRun) -> int:
-    """Queue the messages of a pass and settle their events; gives the number of messages."""
+def _queue(run: NotifyRun) -> None:
+    """Queue the messages of a pass and settle their events."""
     now = run.now
     with run.state.reading() as db:
         events, known = _ready(db, run)
@@ -145,12 +127,11 @@ def _queue(run: NotifyRun) -> int:
         batch = BATCH + digest[:32]
         messages.append(message_to(to, letter, batch, run.routes, now, items=keys, in_reply_to=first))
     with run.state.writing() as db:
-        queued = queue(db, messages, now)
+        queue(db, messages, now)
         settle(db, [event for event, _ in events if key_of(event) not in held])
     unaddressed = {incident.id for _, incident in events if not run.recipients(incident)}
     if unaddressed:
         run.say(f"No recipient for {counted(len(unaddressed), 'incident')}: set administrators in [report].")
-    return queued
 
 
 def _ready(db: Database, run: NotifyRun) -> tuple[Events, Mapping[str, Sequence[Told]]]:

@@ -45,12 +45,6 @@ class Attachment:
     media_type: str
     data: bytes
 
-    @property
-    def sent_bytes(self) -> int:
-        """Its size within a message: text is quoted, the rest is Base64."""
-        quoted = self.media_type.startswith("text/")
-        return len(quopri.encodestring(self.data)) if quoted else len(base64.encodebytes(self.data))
-
 
 @dataclass(frozen=True, slots=True)
 class Letter:
@@ -93,9 +87,11 @@ def report_letter(story: Story, links: ReaderLinks = NO_LINKS) -> Letter:
     room = MAIL_MAX - _HEADERS - sum(len(quopri.encodestring(one.encode("utf-8", "backslashreplace"))) for one in texts)
     kept: list[Attachment] = []
     for file in files:
-        if file.sent_bytes <= room:
+        coded = quopri.encodestring if file.media_type.startswith("text/") else base64.encodebytes
+        size = len(coded(file.data))
+        if size <= room:
             kept.append(file)
-            room -= file.sent_bytes
+            room -= size
     if len(kept) < len(files):
         letter = _letter(report_document(story, rows, [file.name for file in kept], links))
     return replace(letter, attachments=tuple(kept))
@@ -159,10 +155,3 @@ def _team_values(row: TeamRow) -> dict[str, str | float | int | None]:
         "cost_usd_before": was.cost_usd if was else None, "wasted_usd": s.wasted_usd, "slowed_usd": s.slowed_usd,
         "recoverable_usd_per_month": s.recoverable_usd_per_month,
     }  # fmt: skip
-
-
-def preview_index(teams: Sequence[str], names: Sequence[str]) -> str:
-    """Each team with its mail and its page, as CSV: a file's name does not say whose it is. `names`: of the files,
-    without their endings; the fleet's report has the team ""."""
-    rows = [{"team": t, "mail": f"{n}.eml", "page": f"{n}.html"} for t, n in zip(teams, names, strict=True)]
-    return csv_text(("team", "mail", "page"), rows)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.headerregistry import Address, BaseHeader, HeaderRegistry
 from email.message import EmailMessage
@@ -13,7 +12,9 @@ from email.policy import SMTP, Policy
 from typing import Any
 
 from ...agent.base.safe_text import clean_text
-from .letters import Letter
+from ..state.deliveries import Message
+from .letters import Letter, webhook_json
+from .routes import Recipient, Routes
 
 # Stands in From where the settings name nobody: in previews, and where only webhooks are told.
 NOBODY = Address("skuwise", addr_spec="skuwise@localhost")
@@ -40,30 +41,36 @@ _HEADERS.map_to_type("list-unsubscribe", _Whole)
 _POLICY = SMTP.clone(header_factory=_HEADERS)
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
-    """Who writes to whom. `to` may be empty in a preview. `list_unsubscribe`: a mailto: or https: address, or empty."""
-
-    sender: Address
-    to: tuple[str, ...]
-    list_unsubscribe: str = ""
-
-
-def message_id(batch: str, team: str, recipient: str, sender: Address) -> str:
+def message_id(batch: str, team: str, recipient: str, routes: Routes) -> str:
     """The same for a batch, team and recipient however often it is sent, so that a reader sees a repeated mail once."""
     what = "\0".join((batch, team, recipient)).encode("utf-8", "backslashreplace")
-    return f"<skuwise.{hashlib.sha256(what).hexdigest()[:32]}@{sender.domain}>"
+    return f"<skuwise.{hashlib.sha256(what).hexdigest()[:32]}@{(routes.sender or NOBODY).domain}>"
 
 
-def compose(letter: Letter, envelope: Envelope, *, message_id: str, date: float, in_reply_to: str = "") -> bytes:
-    """The message as it goes over the wire: text, HTML and files. `date`: Unix seconds. `in_reply_to`:
-    the id of the mail that this one follows; empty: none.
+def message_to(
+    to: Recipient, letter: Letter, batch: str, routes: Routes, date: float, *, items: Sequence[str] = (),
+    in_reply_to: str = "",
+) -> Message:  # fmt: skip
+    """The message of `batch` to one recipient, by its channel. `items`: keys of what it informs of; else as
+    `compose`."""
+    id_ = message_id(batch, to.team, to.address, routes)
+    content = webhook_json(letter)
+    if to.channel == "mail":
+        content = compose(letter, routes, (to.address,), message_id=id_, date=date, in_reply_to=in_reply_to)
+    return Message(batch, to.team, to.channel, to.address, id_, letter.subject, content, tuple(items))
+
+
+def compose(
+    letter: Letter, routes: Routes, to: Sequence[str], *, message_id: str, date: float, in_reply_to: str = ""
+) -> bytes:
+    """The message as it goes over the wire: text, HTML and files. `to` may be empty in a preview; `date`: Unix seconds;
+    `in_reply_to`: the id of the mail that this one follows; empty: none.
 
     7-bit throughout, lines within RFC 5322's limit, headers as RFC 2047 encodes them.
     """
     message = EmailMessage(policy=_POLICY)
-    message["From"] = envelope.sender
-    message["To"] = ", ".join(envelope.to) if envelope.to else "undisclosed-recipients:;"
+    message["From"] = routes.sender or NOBODY
+    message["To"] = ", ".join(to) or "undisclosed-recipients:;"
     # Python decodes encoded words that it is given, line ends and all, so none may come from outside.
     message["Subject"] = clean_text(letter.subject, _MAX_SUBJECT).replace("=?", "= ?")
     message["Date"] = datetime.fromtimestamp(date, UTC)
@@ -71,8 +78,8 @@ def compose(letter: Letter, envelope: Envelope, *, message_id: str, date: float,
     if in_reply_to:
         message["In-Reply-To"] = in_reply_to
         message["References"] = in_reply_to
-    if envelope.list_unsubscribe:
-        message["List-Unsubscribe"] = f"<{envelope.list_unsubscribe}>"
+    if routes.list_unsubscribe:
+        message["List-Unsubscribe"] = f"<{routes.list_unsubscribe}>"
     message["Auto-Submitted"] = "auto-generated"  # RFC 3834: nobody's absence note answers it
     message["Precedence"] = "bulk"
     message.set_content(_storable(letter.text), cte="quoted-printable")

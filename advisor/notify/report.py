@@ -16,6 +16,7 @@ from ..core.coded_text import CodedText
 from ..core.timestamps import day, minute, span
 from ..core.worth import marked
 from ..pipeline import WINDOW_NOTES
+from ..render.csv import csv_text
 from ..rulebook import Rulebook
 from ..state.beside import StateBeside
 from ..state.deliveries import known, queue
@@ -28,9 +29,8 @@ from ..views.document.reader_commands import NO_COMMANDS, ReaderCommands
 from ..views.document.report_document import ReaderLinks
 from ..views.document.report_story import story_of
 from .by_team import outcomes_by_team, split_by_team
-from .letters import Letter, preview_index, report_letter
-from .messages import message_to
-from .mime import NOBODY, Envelope, compose, file_names, message_id
+from .letters import Letter, report_letter
+from .mime import compose, file_names, message_id, message_to
 from .routes import Routes, TeamRoute
 from .sending import Clocks, carriers_of, send_due
 from .settings import ReportSettings
@@ -128,7 +128,13 @@ def team_letters(
         advice = replace(advice, notes=(CodedText("week-not-over", text, {"until_ts": job.now}), *advice.notes))
     job.say("reading the week before ...")
     own = replace(job.beside, say=lambda _: None).of(advice.fleet)  # what it says was said when the week was read
-    before = _read_before(job, own)
+    before = None
+    with suppress(NothingToDo):
+        before = _read(job, Week(job.week.start - WEEK_SECONDS), own)
+    # A week whose beginning is not known compares with no other.
+    if before is None or any(note.code in WINDOW_NOTES for note in before.notes):
+        before = None
+        job.say("no complete data of the week before: nothing to compare with")
     if noting:
         replace(own, say=job.say).note(advice, job.now)
         # What was noted may have shown that a recommendation was done, or went back.
@@ -165,16 +171,6 @@ def _read(job: ReportJob, week: Week, beside: StateBeside) -> Advice:
     until = min(week.end, job.now)
     since = until - week.start
     return read_and_advise(job.source, job.book, since=since, until=until, now=job.now, ledger=beside)[1]
-
-
-def _read_before(job: ReportJob, own: StateBeside) -> Advice | None:
-    """The week before; None where nothing of it is known, or its beginning is not: that compares with no week."""
-    with suppress(NothingToDo):
-        before = _read(job, Week(job.week.start - WEEK_SECONDS), own)
-        if not any(note.code in WINDOW_NOTES for note in before.notes):
-            return before
-    job.say("no complete data of the week before: nothing to compare with")
-    return None
 
 
 def _told_key(team: TeamRoute) -> str:
@@ -230,16 +226,16 @@ def write_previews(job: ReportJob, folder: Path) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SkuwiseError(f"Cannot create the folder {folder}: {error.strerror}.", "Use another folder.") from error
-    teams, sender = [team.name for team in job.teams], job.routes.sender or NOBODY
+    teams = [team.name for team in job.teams]
     names = dict(zip(teams, file_names(teams), strict=True))
     for team, letter, _ in team_letters(job, job.teams):
-        id_ = message_id(BATCH + job.week.name, team.name, "", sender)
-        envelope = Envelope(sender, team.to, job.routes.list_unsubscribe)
-        message = compose(letter, envelope, message_id=id_, date=job.now)
+        id_ = message_id(BATCH + job.week.name, team.name, "", job.routes)
+        message = compose(letter, job.routes, team.to, message_id=id_, date=job.now)
         for ending, text in ((".eml", message.decode("ascii")), (".html", letter.html)):
             path = folder / f"{names[team.name]}{ending}"
             write_whole(path, text, into_devices=False)
             yield path
-    index = folder / "index.csv"
-    write_whole(index, preview_index(teams, [names[team] for team in teams]), into_devices=False)
+    index = folder / "index.csv"  # a file's name does not say whose it is
+    rows = [{"team": team, "mail": f"{name}.eml", "page": f"{name}.html"} for team, name in names.items()]
+    write_whole(index, csv_text(("team", "mail", "page"), rows), into_devices=False)
     yield index

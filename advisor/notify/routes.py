@@ -110,11 +110,9 @@ def routes_of(settings: ReportSettings, file: Path | None = None) -> Routes:
 
 
 def _matchers(value: object, what: str) -> tuple[str, ...]:
-    if not isinstance(value, list) or not value:
+    if not isinstance(value, list) or not value or not all(isinstance(one, str) and one.strip() for one in value):
         raise UsageError(f"{what} is no list of names.", 'Write ["name", "beginning-*"], or leave the key out.')
     for matcher in value:
-        if not isinstance(matcher, str) or not matcher.strip():
-            raise UsageError(f"{what} holds a value that is not text.", "Write names in quotes.")
         if matcher == "*" or "*" in matcher[:-1]:
             raise UsageError(
                 f"{what} holds {quoted(matcher)}: a star is allowed only at the end of a prefix.",

@@ -46,14 +46,18 @@ class Carrier(Protocol):
 @dataclass(frozen=True, slots=True)
 class Tally:
     """What a run did. `sent`: messages; `waiting`: recipients whom one has yet to reach; `refused`: who will receive
-    none, and why, in words; `down`: why a channel was left; `soonest_seconds`: until something is due, 0: now.
-    """
+    none, and why, in words; `down`: why a channel was left, or what else failed, each with a remedy; `soonest_seconds`:
+    until something is due, 0: now."""
 
     sent: int
     waiting: int
     refused: tuple[str, ...]
     down: tuple[SkuwiseError, ...]
     soonest_seconds: float = 0.0
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.down or self.refused)
 
 
 def send_due(
@@ -131,14 +135,12 @@ def carriers_of(
             faults.append(error)
     urls: dict[str, str | None] = {}
     for team in teams:
-        if not team.webhook_url_file:
-            continue
-        try:
-            url = secret(team.webhook_url_file, environ, private=True)
-            urls[team.name] = check_webhook(url, team.webhook_url_file)
-        except UsageError as error:
-            urls[team.name] = None
-            faults.append(error)
+        if file := team.webhook_url_file:
+            try:
+                urls[team.name] = check_webhook(secret(file, environ, private=True), file)
+            except UsageError as error:
+                urls[team.name] = None
+                faults.append(error)
     # Also where there is none any more: it gives up what still waits for one.
     carriers["webhook"] = WebhookCarrier(
         urls, timeout_seconds=settings.smtp_timeout_seconds, proxy=settings.webhook_proxy

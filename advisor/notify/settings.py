@@ -15,12 +15,11 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from ...agent.config import SYSTEM_FILE, load_section
+from ...agent.config import load_section
 from ...rules.base.errors import UsageError
 from ..core.loopback import is_loopback
 from ..views.document.dashboard import PLACEHOLDERS, url_fault
 
-SECTION = "report"
 Security = Literal["starttls", "tls", "none"]
 # Submission with STARTTLS (RFC 6409), submissions (RFC 8314), SMTP.
 _PORTS: Mapping[Security, int] = {"starttls": 587, "tls": 465, "none": 25}
@@ -138,11 +137,9 @@ class ReportSettings:
         return self.smtp_port if self.smtp_port is not None else _PORTS[self.smtp_security]
 
 
-def load_mail_settings(
-    environ: Mapping[str, str], *, system_file: Path = SYSTEM_FILE, config_home: Path | None = None
-) -> ReportSettings:
-    """Every layer over the one before. Raises `UsageError` for an unknown key or a value that cannot be."""
-    settings = load_section(ReportSettings, SECTION, environ, system_file=system_file, config_home=config_home)
+def load_mail_settings(environ: Mapping[str, str], **files: Path) -> ReportSettings:
+    """Every layer over the one before; `files` as of `load_section`. Raises UsageError for what cannot be."""
+    settings = load_section(ReportSettings, "report", environ, **files)
     if settings.smtp_host and settings.smtp_security == "none" and not is_loopback(settings.smtp_host):
         raise UsageError(
             f"report.smtp_security is none, and {settings.smtp_host} is another machine.",

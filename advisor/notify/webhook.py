@@ -36,7 +36,7 @@ class WebhookCarrier:
         try:
             status, words = post(url, message.content, {}, self._timeout, proxy=self._proxy)
         except UnansweredError as error:
-            return Reply("later", f"not reached: {error}")
+            return Reply("unsure", str(error)) if error.sent else Reply("later", f"not reached: {error}")
         if 200 <= status < 300:
             return Reply("accepted", str(status))
         return Reply("later" if status >= 500 or status in _BUSY else "refused", f"{status} {words}".strip())

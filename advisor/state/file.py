@@ -11,7 +11,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -101,18 +101,14 @@ class State:
     @contextmanager
     def reading(self) -> Iterator[Database]:
         """The file as it is, in one transaction; an empty one where there is none. Raises StoreError."""
-        with self._told("read"):
-            if not self.path.exists():
-                with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-                    yield _begun(connection)
-                return
-            with closing(self._connect("ro")) as connection:
+        with self._told("read"), ExitStack() as open_:
+            if self.path.exists():
+                connection = open_.enter_context(closing(self._connect("ro")))
                 connection.execute("BEGIN")
-                if not self._is_ours(connection):
-                    with closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
-                        yield _begun(empty)
+                if self._is_ours(connection):
+                    yield _database(connection)
                     return
-                yield _database(connection)
+            yield _begun(open_.enter_context(closing(sqlite3.connect(":memory:", isolation_level=None))))
 
     @contextmanager
     def writing(self) -> Iterator[Database]:

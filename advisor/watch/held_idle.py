@@ -8,12 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..classify.features.rest import rested_since
 from ..core.advice_types import Evidence
 from ..core.incident_types import Sighting
 from ..core.recent import Mask, Spans
 from ..core.timestamps import minute, rfc3339, span
 from .scene import HOUR, MINUTE, Rule, Scene
-from .signs import gpu_signs, last_true, observed_from, of_holds, since_of
+from .signs import gpu_signs, last_true, observed_from, of_holds
 
 # Preparation keeps a host busy for half of some minutes on end; a shorter burst is what any host does now and then.
 _SUSTAINED_SECONDS, _SUSTAINED_SHARE = 20 * MINUTE, 0.5
@@ -54,7 +55,12 @@ def rests(scene: Scene, least_seconds: float = 0.0) -> dict[int, Rest]:
     """
     holds, gap = scene.holds, scene.rules.gap_minutes * MINUTE
     spans, active, rest = _with_past(scene)
-    found, last_work = since_of(spans, active, rest, gap), last_true(holds.work, scene.spans)
+    (count, width), last_work = active.shape, last_true(holds.work, scene.spans)
+    ends, seconds = np.tile(spans.ends, count), np.tile(spans.seconds, count)
+    found = rested_since(
+        np.repeat(np.arange(count), width), ends - seconds, ends, active=active.ravel(), rests=rest.ravel(),
+        count=count, gap_seconds=gap,
+    )  # fmt: skip
     out: dict[int, Rest] = {}
     for n, hold in enumerate(scene.recent.holds):
         since = max(float(found.since[n]), hold.since)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -105,17 +105,13 @@ class Scene:
 
 
 class Rule:
-    """One kind of incident: what is certain of a reading, by a pure function of it. `texts`: of each code, the finding
+    """One kind of incident; `find` gives what is certain of a reading, and is pure. `texts`: of each code, the finding
     in one sentence; `steps`: by name, the one thing to do next. Texts may use what `sighting` is given beside `who`,
     `gpus`, `name` and `node` of the subject, `since`, and `lasted`, the time since then."""
 
     kind: ClassVar[IncidentKind]
     texts: ClassVar[Mapping[str, str]]
     steps: ClassVar[Mapping[str, str]]
-
-    def find(self, scene: Scene) -> Iterator[Sighting]:
-        """All sightings of this kind."""
-        raise NotImplementedError
 
     def sighting(
         self, scene: Scene, code: str, subject: Subject, *, step: str, severity: Severity, since: float,

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ...rules.policy.watch import WatchRules
-from ..classify.features.rest import CONTRADICTED, HELD, TRACED, WORKED, Activity, Since, judge_rest, rested_since
+from ..classify.features.rest import CONTRADICTED, HELD, TRACED, WORKED, Activity, judge_rest
 from ..core.recent import Floats, Mask, Recent, Spans, Values
 from ..rulebook import Rulebook
 
@@ -182,13 +182,3 @@ def last_true(mask: Mask, spans: Spans) -> Floats:
     """The end of the last span of each row that is true; NaN where none is."""
     at = mask.shape[1] - 1 - np.argmax(mask[:, ::-1], axis=1)
     return np.where(mask.any(axis=1), spans.ends[at], np.nan)
-
-
-def since_of(spans: Spans, active: Mask, rests: Mask, gap_seconds: float = np.inf) -> Since:
-    """`rested_since` of each row of masks over the same spans."""
-    count, width = active.shape
-    end, seconds = np.tile(spans.ends, count), np.tile(spans.seconds, count)
-    return rested_since(
-        np.repeat(np.arange(count), width), end - seconds, end, active=active.ravel(), rests=rests.ravel(),
-        count=count, gap_seconds=gap_seconds,
-    )  # fmt: skip

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..core.ids import stable_id
@@ -65,18 +65,15 @@ def advance(known: Sequence[Incident], found: WatchPass, settings: WatchSettings
             data_until=found.data_end,
         )  # fmt: skip
         pairs.append((None, opened))
-    events = [event for before, after in pairs for event in _events(before, after, found.now)]
+    events: list[IncidentEvent] = []
+    for before, after in pairs:
+        if before is None:
+            events.append(IncidentEvent(after.id, "opened", 0, found.now))
+        elif after.reminders > before.reminders:
+            events.append(IncidentEvent(after.id, "reminded", after.reminders, found.now))
+        elif after.resolution_told and not before.resolution_told:
+            events.append(IncidentEvent(after.id, "resolved", -2 if after.reopenings else -1, found.now))
     return Advance(tuple(after for _, after in pairs), tuple(events))
-
-
-def _events(before: Incident | None, after: Incident, now: float) -> Iterator[IncidentEvent]:
-    """What people are to be told of a change."""
-    if before is None:
-        yield IncidentEvent(after.id, "opened", 0, now)
-    elif after.reminders > before.reminders:
-        yield IncidentEvent(after.id, "reminded", after.reminders, now)
-    elif after.resolution_told and not before.resolution_told:
-        yield IncidentEvent(after.id, "resolved", -2 if after.reopenings else -1, now)
 
 
 def _ended(

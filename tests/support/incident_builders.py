@@ -107,15 +107,14 @@ def add(state: State, one: Incident, *kinds: EventKind, at: float = MORNING) -> 
 
 @dataclass
 class Watch:
-    """A watch that keeps its incidents in memory. `now` is the watcher's clock, `data` that of the telemetry; `begin`
-    is when the sightings began; `view` limits what a pass can see of them. `lost`: no telemetry in between."""
+    """A watch that keeps its incidents in memory. `now` is the watcher's clock, `data` that of the telemetry. A
+    pass sees what began within a day."""
 
     now: float = NOW
     data: float = NOW
     settings: WatchSettings = field(default_factory=WatchSettings)
     incidents: dict[str, Incident] = field(default_factory=dict)
     events: list[IncidentEvent] = field(default_factory=list)
-    view: float = DAY
 
     def known(self) -> tuple[Incident, ...]:
         """As `state.incidents.current`."""
@@ -156,8 +155,8 @@ class Watch:
         return done
 
     def idle(self, since: float, name: str = "train", **about) -> Sighting:
-        """What a pass sees of GPUs that are idle since then: no more than its view."""
-        return sighting(name, since=max(since, self.data - self.view), until=self.data, **about)
+        """What a pass sees of GPUs that are idle since then."""
+        return sighting(name, since=max(since, self.data - DAY), until=self.data, **about)
 
     def told(self) -> list[tuple[str, int]]:
         return [(one.kind, one.number) for one in self.events]

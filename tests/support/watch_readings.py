@@ -1,5 +1,7 @@
 """Readings of the last hours, minute by minute, for tests of the watch: one node or several, and who holds what."""
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,12 +16,31 @@ from skuwise.advisor.watch.settings import WatchSettings
 from skuwise.rules.policy.watch import load_watch_rules
 from skuwise.tests.support.rulebooks import rulebook
 
-from .watch_minutes import FREE, QUIET_HOST, TRAINING
-
 END = 1_790_000_400.0
 MINUTES = 810  # 13.5 h
 SKU = "H100-SXM5"
 CRITERIA = Criteria(WatchSettings().limit_seconds, load_watch_rules(), rulebook())
+
+# One minute of a GPU: training, at rest with a context, free, spinning in a collective.
+TRAINING = {
+    "observed": 1.0, "engine": 0.97, "engine_max": 1.0, "util": 0.97, "sm": 0.8, "tensor": 0.45, "dram": 0.5,
+    "power_watts": 620.0, "mem_used_ratio": 0.8, "links_bytes_per_second": 4e10, "sm_clock_hertz": 1.755e9,
+    "throttled": 0.0,
+}  # fmt: skip
+REST = {
+    **TRAINING, "engine": 0.0, "engine_max": 0.0, "util": 0.0, "sm": 0.0, "tensor": 0.0, "dram": 0.0,
+    "power_watts": 115.0, "links_bytes_per_second": 1e5,
+}  # fmt: skip
+FREE = {**REST, "power_watts": 70.0, "mem_used_ratio": 0.001}
+SPIN = {
+    **TRAINING, "engine": 1.0, "util": 1.0, "sm": 0.06, "tensor": 0.0, "dram": 0.01, "power_watts": 180.0,
+    "links_bytes_per_second": 1e5,
+}  # fmt: skip
+MISSING = dict.fromkeys(TRAINING, math.nan)
+QUIET_HOST = {
+    "cpu_util": 0.03, "disk_bytes_per_second": 2e5, "network_bytes_per_second": 1e5, "fabric_bytes_per_second": 0.0,
+    "fabric_line_bytes_per_second": 4e11, "fabric_up": 1.0,
+}  # fmt: skip
 
 Course = Sequence[tuple[int, Mapping[str, float]]]  # (minutes, what each of them shows), the last one ends at the end
 
@@ -78,10 +99,9 @@ class Work:
 
 def reading(
     works: Sequence[Work], *, hosts: Mapping[str, Course] | None = None, now: float = END + 60.0,
-    nodes: Mapping[str, Mapping[str, object]] | None = None, free: Sequence[tuple[str, int]] = (),
+    free: Sequence[tuple[str, int]] = (),
 ) -> Recent:  # fmt: skip
-    """A reading of these workloads. `hosts`: by node, what differs from a quiet host; `nodes`: fields of nodes;
-    `free`: GPUs that nobody holds."""
+    """A reading. `hosts`: by node, what differs from a quiet host; `free`: GPUs that nobody holds."""
     places: dict[tuple[str, int], int] = {}
     courses: list[Course] = []
     for work in works:
@@ -97,22 +117,11 @@ def reading(
         RecentGpu(node, f"GPU-{node}-{n}", n, SKU, power_limit_watts=700.0, last_seen=_last(courses[place]))
         for (node, n), place in places.items()
     )
-    about = nodes or {}
     last = {name: max((g.last_seen or 0.0 for g in gpus if g.node == name), default=0.0) for name in names}
     found = tuple(
-        RecentNode(
-            **{
-                "node": name, "sku": "aws/p5.48xlarge", "usd_per_gpu_hour": 6.88,
-                "price_source": "list price, 2026-11-01", "gpus_expected": 8, "last_seen": last[name],
-                **about.get(name, {}),
-            }
-        )
-        for name in names
-    )  # fmt: skip
-    holders: dict[tuple[str, int], int] = {}
-    for work in works:
-        for gpu in work.gpus:
-            holders[gpu] = holders.get(gpu, 0) + 1
+        RecentNode(name, "aws/p5.48xlarge", 6.88, "list price, 2026-11-01", 8, last_seen=last[name]) for name in names
+    )
+    holders = Counter(gpu for work in works for gpu in work.gpus)
     holds = tuple(
         Hold(
             f"w-{work.name}", f"s-{work.name}", work.name, work.holder, Owner(user="ann"),  # type: ignore[arg-type]

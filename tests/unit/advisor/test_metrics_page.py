@@ -47,10 +47,6 @@ def incidents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     return made
 
 
-def test_hostile_names_make_a_valid_page(incidents: Callable[..., Series]) -> None:
-    assert len(incidents(HOSTILE + '"\\\n' + "x" * 10_000, "b")["skuwise_incident_info"]) == 2
-
-
 def test_the_worst_have_series_and_the_rest_one(incidents: Callable[..., Series]) -> None:
     found = incidents(*(f"w{n}" for n in range(10)), most=3)
     cost = [(labels["incident"], value) for labels, value in found["skuwise_incident_cost_usd"]]
@@ -58,13 +54,13 @@ def test_the_worst_have_series_and_the_rest_one(incidents: Callable[..., Series]
     assert found["skuwise_incident_truncated"] == [({}, 7.0)]
 
 
-def test_idle_seconds_and_counts(incidents: Callable[..., Series]) -> None:
-    found = incidents("w", "w")
+def test_idle_seconds_and_counts_whatever_the_names(incidents: Callable[..., Series]) -> None:
+    found = incidents("w", "w", HOSTILE + '"\\\n' + "x" * 10_000)
     # Two of the same labels would make the whole page invalid.
     who = {"workload_id": "w", "workload": "w", "team": "search", "user": "ann"}
-    assert found["skuwise_workload_idle_seconds"] == [(who, 10800.0)]
+    assert found["skuwise_workload_idle_seconds"].count((who, 10800.0)) == 1
     counts = {(one["kind"], one["severity"], one["state"]): value for one, value in found["skuwise_incident_open"]}
-    assert counts["held-idle", "medium", "open"] == 2 and counts["stopped", "high", "open"] == 0
+    assert counts["held-idle", "medium", "open"] == 3 and counts["stopped", "high", "open"] == 0
 
 
 def test_the_page_tells_what_the_files_say_and_keeps_advice_that_can_no_longer_be_read(

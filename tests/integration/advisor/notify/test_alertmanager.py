@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from skuwise.advisor.notify.alertmanager import CHUNK, AlertmanagerError, post_alerts
+from skuwise.advisor.notify.alertmanager import CHUNK, post_alerts
 from skuwise.advisor.notify.routes import Routes
+from skuwise.rules.base.errors import SkuwiseError
+from skuwise.tests.support.delivery_builders import Bench
 from skuwise.tests.support.incident_builders import HOSTILE, ended, incident
-from skuwise.tests.support.notify_bench import Bench
 from skuwise.tests.support.webhook_receiver import webhook_receiver
 
 from ....support.prometheus_engines import free_port, needed, running
@@ -52,8 +53,7 @@ def test_a_real_alertmanager_has_each_incident_once_until_it_ends(tmp_path: Path
         bench.at = time.time()  # Alertmanager has its own clock
         one = bench.add(incident(1, severity="high", opened_at=bench.at), "opened")
         bench.add(incident(2, user=HOSTILE, name=HOSTILE, node=HOSTILE, opened_at=bench.at), "opened")
-        notified = bench.notify()
-        assert (notified.alerts, notified.failed) == (2, False)
+        assert not bench.notify().failed
         found = {each["labels"]["incident"]: each for each in alerts(url)}
         assert len(found) == len(alerts(url)) == 2
         assert found[one.id]["labels"]["alertname"] == "SkuwiseHeldIdle"
@@ -61,12 +61,12 @@ def test_a_real_alertmanager_has_each_incident_once_until_it_ends(tmp_path: Path
         # The next pass, later, with other figures: the same alerts.
         bench.at += 2.0
         bench.add(replace(one, cost_usd=60.0, gpu_hours=20.0, acknowledged_by="bob", acknowledged_at=bench.at))
-        assert bench.notify().alerts == 2
+        assert not bench.notify().failed
         again = {each["labels"]["incident"]: each for each in alerts(url)}
         assert {each["fingerprint"] for each in again.values()} == {each["fingerprint"] for each in found.values()}
         # What ended is gone there too.
         bench.add(ended(one, time.time() - 60.0))
-        assert bench.notify().alerts == 2
+        assert not bench.notify().failed
         assert {each["labels"]["incident"] for each in alerts(url)} == set(found) - {one.id}
 
 
@@ -83,18 +83,11 @@ def test_one_that_refuses_is_named_and_the_token_is_not(tmp_path: Path, status: 
     token.write_text("s3cret\n")
     with webhook_receiver() as receiver:
         url = f"{receiver.url}/am"
-        assert post_alerts(url, str(token), {}, [ALERT] * (CHUNK + 1)) == CHUNK + 1
+        post_alerts(url, str(token), {}, [ALERT] * (CHUNK + 1))
         receiver.status = status
-        with pytest.raises(AlertmanagerError) as raised:
+        with pytest.raises(SkuwiseError) as raised:
             post_alerts(url, str(token), {}, [ALERT])
     assert words in str(raised.value) and "s3cret" not in str(raised.value)
     path, _, head = receiver.posted[0]
     assert [len(body) for _, body, _ in receiver.posted] == [CHUNK, 1, 1]
     assert path == "/am/api/v2/alerts" and head["Authorization"] == "Bearer s3cret"
-
-
-def test_one_that_hangs_is_left_in_time() -> None:
-    with webhook_receiver() as receiver:
-        receiver.hang = True
-        with pytest.raises(AlertmanagerError, match="no answer in time"):
-            post_alerts(receiver.url, "", {}, [ALERT], timeout_seconds=0.2)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from skuwise.benchmarks.generators.first import simulate
+from skuwise.tests.support.delivery_builders import DAY, HOUR
 from skuwise.tests.support.mail_server import PASSWORD, USER, mail_server
-from skuwise.tests.support.outbox_builders import DAY, HOUR
 
 KILLS = int(os.environ.get("SKUWISE_KILLS", "3"))
 RECIPIENTS = 40

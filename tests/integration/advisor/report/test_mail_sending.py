@@ -14,8 +14,8 @@ from skuwise.advisor.notify.settings import ReportSettings
 from skuwise.advisor.notify.smtp import SmtpCarrier
 from skuwise.advisor.notify.webhook import WebhookCarrier
 from skuwise.advisor.state.deliveries import FIRST_PAUSE_SECONDS, Channel
+from skuwise.tests.support.delivery_builders import Post
 from skuwise.tests.support.mail_server import PASSWORD, USER, MailServer, mail_server
-from skuwise.tests.support.outbox_builders import Post
 from skuwise.tests.support.webhook_receiver import Receiver, webhook_receiver
 
 
@@ -172,13 +172,19 @@ def test_what_a_webhook_answers_decides(tmp_path: Path, hook: Receiver, status: 
     assert b"SECRET" not in post.state.path.read_bytes() and "SECRET" not in "".join([*post.said, *tally.refused])
 
 
-def test_a_webhook_that_hangs_is_tried_again_and_holds_nobody_up(tmp_path: Path, hook: Receiver) -> None:
+def test_a_webhook_that_hangs_holds_nobody_up_and_has_a_message_twice_at_most(tmp_path: Path, hook: Receiver) -> None:
     post = Post(tmp_path)
     post.queue("", "webhook", channel="webhook", content=b"{}")
     post.queue("search", "a@x")
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # nobody listens there: nothing went out
+        away = WebhookCarrier({"": f"http://127.0.0.1:{held.getsockname()[1]}/"}, timeout_seconds=30)
+        assert post.send({"webhook": away, "mail": post.carrier}).sent == 1
+    assert post.rows("state, unsure, reply")[0] == ("due", 0, "not reached: ConnectionError")
     hook.hang = True
     carrier = WebhookCarrier({"": f"{hook.url}/SECRET"}, timeout_seconds=0.3)
-    tally = post.send({"webhook": carrier, "mail": post.carrier})
-    assert (tally.sent, tally.waiting) == (1, 1)
-    assert post.rows("state, reply")[0] == ("due", "not reached: no answer in time")
-    assert len(hook.posted) == 1
+    for waiting, state, unsure in ((1, "due", 1), (0, "failed", 2), (0, "failed", 2)):
+        post.live(2 * FIRST_PAUSE_SECONDS)
+        tally = post.send({"webhook": carrier})
+        assert (tally.waiting, post.rows("state, unsure")[0]) == (waiting, (state, unsure))
+    assert len(hook.posted) == 2 and "it may have arrived; last: no answer in time" in str(post.rows("reply")[0])

@@ -159,7 +159,7 @@ def ask_prometheus(url: str) -> object:
 def ask_webhook(url: str) -> object:
     with contextlib.closing(WebhookCarrier({"": url}, timeout_seconds=SECONDS)) as carrier:
         reply = carrier.carry(MESSAGE, lambda: None)
-    if reply.result == "later":
+    if reply.result in ("later", "unsure"):
         raise SkuwiseError(reply.text)
     return reply
 

@@ -235,7 +235,7 @@ def test_what_names_nothing_is_nothing_to_work_on(asked: str) -> None:
 def test_of_a_folder_one_jobs_node_is_read_and_the_fleet_is_that_of_all_nodes(tmp_path: Path) -> None:
     end = 1_790_000_000.0 // 3600 * 3600
     simulate("founding", tmp_path / "nodes", days=0.25, seed=4, until=end, nodes=("serve-01", "serve-02"))
-    reading = CardReading(Databases((tmp_path / "nodes",)), rulebook(), end, DAY, None, str, str)
+    reading = CardReading(Databases((tmp_path / "nodes",)), rulebook(), end, DAY, None, lambda _: None, str)
     every = reading.cards(lambda _: True)
     for one in every.cards:
         read = reading.card(one.id)

@@ -16,7 +16,8 @@ from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.notify.alertmanager import check_alertmanager
 from skuwise.advisor.notify.alerts import ANNOTATION_MAX, LABEL_MAX, alerts_of
 from skuwise.advisor.notify.letters import WEBHOOK_MAX, Writing, incident_letter, webhook_json
-from skuwise.advisor.notify.mime import NOBODY, Envelope, compose
+from skuwise.advisor.notify.mime import compose
+from skuwise.advisor.notify.routes import Routes
 from skuwise.advisor.views.document.dashboard import Dashboard
 from skuwise.advisor.views.document.incident_words import Item, as_dict, line_words, phrase_words, title
 from skuwise.advisor.views.document.reader_commands import ReaderCommands
@@ -94,7 +95,7 @@ def test_names_from_outside_end_no_header_and_are_no_markup(count: int) -> None:
     items = [opened(hostile(n)) for n in range(count)]
     writing = replace(WRITING, dashboard=Dashboard("https://g.example.org/{workload}/{node}/{team}"))
     letter = incident_letter(items, HOSTILE, MORNING, writing)
-    content = compose(letter, Envelope(NOBODY, ("a@example.org",)), message_id="<x@example.org>", date=MORNING)
+    content = compose(letter, Routes(), ("a@example.org",), message_id="<x@example.org>", date=MORNING)
     message = email.message_from_bytes(content, policy=default_policy)
     assert message["Bcc"] is None and message["To"] == "a@example.org"
     assert "\n" not in str(message["Subject"]) and content.isascii()

@@ -14,8 +14,8 @@ from skuwise.advisor.notify.incidents import Events, is_held, notices_of
 from skuwise.advisor.notify.routes import Recipient, Routes, TeamRoute
 from skuwise.advisor.state.deliveries import Reply, Told
 from skuwise.advisor.watch.settings import WatchSettings
+from skuwise.tests.support.delivery_builders import OPS, A, B, Bench
 from skuwise.tests.support.incident_builders import HOUR, MORNING, ended, event, incident
-from skuwise.tests.support.notify_bench import OPS, A, B, Bench
 from skuwise.tests.support.stored_rows import rows
 
 Begin = Callable[..., Bench]
@@ -36,10 +36,10 @@ def test_an_incident_is_told_reminded_and_ended_once_in_one_thread(begin: Begin)
     bench = begin()
     one = bench.add(incident(1), "opened")
     told = bench.notify()
-    assert (told.queued, told.sent, told.waiting, told.failed) == (2, 2, 0, False)
+    assert (told.sent, told.waiting, told.failed) == (2, 0, False)
     subject = "[skuwise] 8 H100s held but idle for 2.1 h on gpu-009 (alice, job 4711): $51 so far"
     assert bench.carrier.subjects(A) == [o.subject for o in bench.carrier.taken if o.channel == "webhook"] == [subject]
-    assert bench.untold() == [] and bench.notify().queued == 0
+    assert bench.untold() == [] and bench.notify().sent == 0
     bench.at += 24 * HOUR
     bench.add(replace(one, reminders=1, last_seen_at=bench.at), "reminded", at=bench.at)
     assert bench.notify().sent == 2
@@ -57,7 +57,7 @@ def test_each_address_of_a_team_has_its_own_mail_and_an_address_of_two_teams_one
     bench = begin()
     bench.routes = replace(bench.routes, fleet=TeamRoute("", (A,)), teams=(TeamRoute("search", (A, B)),))
     bench.add(incident(1, kind="fault-clock", code="clock-stuck-low"), "opened")  # the administrators' too
-    assert bench.notify().queued == 2
+    assert bench.notify().sent == 2
     assert [(one.team, one.recipient) for one in bench.carrier.taken] == [("search", A), ("search", B)]
     (first,), (second,) = bench.carrier.of(A), bench.carrier.of(B)
     assert (first["To"], second["To"]) == (A, B) and first["Message-ID"] != second["Message-ID"]
@@ -72,14 +72,14 @@ def test_quiet_hours_let_high_severity_through_and_the_rest_is_one_digest_in_the
     bench.add(incident(1), "opened")
     bench.add(incident(2, severity="high"), "opened")
     night = bench.add(incident(3), "opened")
-    assert bench.notify().queued == 2
+    assert bench.notify().sent == 2
     bench.add(ended(night, MORNING + 600), "resolved", at=MORNING + 600)
-    assert bench.notify().queued == 0
+    assert bench.notify().sent == 0
     bench.at += HOUR
-    assert bench.notify().queued == 2
+    assert bench.notify().sent == 2
     first, second = bench.carrier.subjects(A)
     assert "job 4712" in first and second.startswith("[skuwise] 2 incidents (1 new, 1 ended)")
-    assert bench.notify().queued == 0 and bench.untold() == []
+    assert bench.notify().sent == 0 and bench.untold() == []
 
 
 def test_while_a_server_is_down_one_message_waits_and_the_rest_is_one_digest_after_it(begin: Begin) -> None:
@@ -114,14 +114,14 @@ def test_a_dry_run_prints_each_event_once_and_a_real_run_sends_all_that_is_open(
     one = bench.add(incident(1), "opened")
     bench.add(incident(2, user="carol"), "opened")
     assert not bench.notify().failed
-    assert [line.split(":")[0] for line in bench.lines] == [
+    assert [line.split(":")[0] for line in bench.said] == [
         f"would be sent to search (mail, {A})", "would be sent to search (webhook, webhook)",
         f"would be sent to the fleet (mail, {OPS})", "would update 2 alerts in http",
         "Dry run, nothing was sent. To send",
     ]  # fmt: skip
-    bench.lines.clear()
+    bench.said.clear()
     bench.notify()
-    assert bench.lines == [] and bench.carrier.taken == []
+    assert bench.said == [] and bench.carrier.taken == []
     # What began and ended meanwhile is nobody's business any more.
     bench.add(ended(one), "resolved")
     bench.notify()
@@ -136,11 +136,11 @@ def test_without_recipients_a_pass_says_so(begin: Begin) -> None:
     bench.add(incident(1, user="bob"), "opened")
     bench.add(incident(2, user="carol"), "opened")
     assert bench.notify().sent == 1
-    assert "No recipient for 1 incident: set administrators in [report]." in bench.lines and bench.untold() == []
+    assert "No recipient for 1 incident: set administrators in [report]." in bench.said and bench.untold() == []
     bench.routes = Routes()
     bench.add(incident(3), "opened")
     told = bench.notify()
-    assert told.failed and "No recipients configured" in str(told.faults[0]) and len(bench.untold()) == 1
+    assert told.failed and "No recipients configured" in str(told.down[0]) and len(bench.untold()) == 1
 
 
 SEARCH = Recipient("search", "mail", A)

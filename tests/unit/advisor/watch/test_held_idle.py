@@ -7,8 +7,21 @@ import pytest
 from skuwise.advisor.core.recent import Spans
 from skuwise.advisor.watch.held_idle import HeldIdle
 from skuwise.advisor.watch.scene import Scene
-from skuwise.tests.support.watch_minutes import FREE, MISSING, QUIET_HOST, REST, TRAINING
-from skuwise.tests.support.watch_readings import CRITERIA, END, MINUTES, Work, eight, found, reading, watch
+from skuwise.tests.support.watch_readings import (
+    CRITERIA,
+    END,
+    FREE,
+    MINUTES,
+    MISSING,
+    QUIET_HOST,
+    REST,
+    TRAINING,
+    Work,
+    eight,
+    found,
+    reading,
+    watch,
+)
 
 QUEUE = {"requests_running": 0.0, "requests_waiting": 3.0, "tokens_per_second": 0.0}
 EMPTY = {"requests_running": 0.0, "requests_waiting": 0.0, "tokens_per_second": 0.0}

@@ -3,8 +3,18 @@
 import pytest
 from skuwise.advisor.core.naming import matching
 from skuwise.advisor.watch.idle_answer import idle_answer, targets
-from skuwise.tests.support.watch_minutes import MISSING, QUIET_HOST, REST, TRAINING
-from skuwise.tests.support.watch_readings import CRITERIA, END, MINUTES, Work, eight, reading
+from skuwise.tests.support.watch_readings import (
+    CRITERIA,
+    END,
+    MINUTES,
+    MISSING,
+    QUIET_HOST,
+    REST,
+    TRAINING,
+    Work,
+    eight,
+    reading,
+)
 
 TWO_HOURS = 7200.0
 

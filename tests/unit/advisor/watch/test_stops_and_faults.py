@@ -1,8 +1,20 @@
 """Jobs that stopped, dead telemetry, clocks of faults, silent fabrics; and what only looks like them."""
 
 import pytest
-from skuwise.tests.support.watch_minutes import MISSING, QUIET_HOST, REST, SPIN, TRAINING
-from skuwise.tests.support.watch_readings import END, MINUTES, Work, eight, found, reading, watch
+from skuwise.tests.support.watch_readings import (
+    END,
+    MINUTES,
+    MISSING,
+    QUIET_HOST,
+    REST,
+    SPIN,
+    TRAINING,
+    Work,
+    eight,
+    found,
+    reading,
+    watch,
+)
 
 BOTH = [*eight("n1"), *eight("n2")]
 

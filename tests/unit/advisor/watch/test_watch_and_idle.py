@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from skuwise.__main__ import main
@@ -11,8 +12,7 @@ from skuwise.advisor.state.file import State
 from skuwise.advisor.state.incidents import current
 from skuwise.advisor.watch import reading as watch_reading
 from skuwise.rules.base.errors import StoreError
-from skuwise.tests.support.watch_minutes import REST, TRAINING
-from skuwise.tests.support.watch_readings import END, MINUTES, Work, eight, reading
+from skuwise.tests.support.watch_readings import END, MINUTES, REST, TRAINING, Work, eight, reading
 
 # Loaded here: urllib3 binds a socket when it is first imported, which no unit test may.
 assert incidents
@@ -67,25 +67,10 @@ def test_two_fleets_at_one_address_have_a_file_each(home: Path, monkeypatch, cap
 
 
 def test_a_pass_that_fails_is_said_and_the_watch_goes_on(home: Path, monkeypatch, capsys) -> None:
-    class Stop:
-        waits = iter([False, True])
-
-        def wait(self, seconds: float) -> bool:
-            return next(self.waits)
-
-        def close(self) -> None:
-            """Nothing is open."""
-
-    readings = iter([StoreError("No source.", "Look."), reading([Work("w", eight(), ((MINUTES, REST),), "notebook")])])
-
-    def read(*_: object, **__: object) -> object:
-        one = next(readings)
-        if isinstance(one, Exception):
-            raise one
-        return one
-
-    monkeypatch.setattr(watch, "Signals", lambda _: Stop())
-    monkeypatch.setattr(watch_reading, "read_recent", read)
+    stop = Mock(**{"wait.side_effect": [False, True]})
+    seen = [StoreError("No source.", "Look."), reading([Work("w", eight(), ((MINUTES, REST),), "notebook")])]
+    monkeypatch.setattr(watch, "Signals", lambda _: stop)
+    monkeypatch.setattr(watch_reading, "read_recent", Mock(side_effect=seen))
     assert main(["watch", *STEM, "--every", "1m"]) == 0
     said = capsys.readouterr().err
     assert "this pass failed, and is repeated in 1 min: No source." in said and "opened: " in said

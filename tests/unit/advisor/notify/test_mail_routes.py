@@ -72,7 +72,7 @@ def team(body: str) -> str:
         ("teems = 3", "Unknown setting 'teems' in {file}. Did you mean teams"),
         (team("namspace = ['x']"), "Unknown setting 'teams.a.namspace' in {file}. Did you mean namespace"),
         (team(""), "teams.a in {file} matches nothing"),
-        (team("namespace = ['']"), "teams.a.namespace in {file} holds a value that is not text"),
+        (team("namespace = ['']"), "teams.a.namespace in {file} is no list of names"),
         (team("namespace = ['a*b']"), "a star is allowed only at the end"),
         ("[teams.a]\nuser = ['u']", "teams.a in {file} has no recipient"),
         (team("user = ['u', 'u']"), "teams.a.user in {file} holds 'u', which overlaps 'u' of teams.a"),
@@ -81,7 +81,7 @@ def team(body: str) -> str:
         (team("user = ['u']\nwebhook_url_file = 3"), "Invalid teams.a.webhook_url_file in {file}: expected text"),
     ],
 )
-def test_what_is_no_routes_file_is_refused_with_file_line_and_key(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_no_routes_file_is_refused_with_file_and_key(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(UsageError) as told:
         routes(tmp_path, text)
     assert said.format(file=tmp_path / "teams.toml") in str(told.value) and "\x1b" not in str(told.value)

@@ -15,10 +15,10 @@ from skuwise.advisor.cli import report as command
 from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.notify import report as run
 from skuwise.advisor.notify.by_team import outcomes_by_team, split_by_team
-from skuwise.advisor.notify.report import WEEK_SECONDS, reported_week
+from skuwise.advisor.notify.report import WEEK_SECONDS, NotOverError, check_over, reported_week
 from skuwise.advisor.state.deliveries import Reply
 from skuwise.rules.base.errors import UsageError
-from skuwise.tests.support.outbox_builders import FakeCarrier
+from skuwise.tests.support.delivery_builders import FakeCarrier
 from skuwise.tests.support.report_fixtures import END, IDENTITY, by_namespace, fleet, outcome
 from skuwise.tests.support.stored_rows import rows
 
@@ -90,7 +90,7 @@ def test_a_preview_writes_each_teams_mail_and_page(tmp_path: Path, capsys) -> No
     assert "$" in mails[0]["Subject"] and mails[0]["List-Unsubscribe"].startswith("<mailto:platform@example.org")
     # A team's name from the routes is text in HTML, and no formula in a list.
     assert "=no/&lt;b&gt;body" in files[5].read_text() and not any("no/<b>body" in f.read_text() for f in files[1::2])
-    lists = [part.get_content() for part in mails[0].iter_attachments() if "-teams.csv" in part.get_filename()]
+    lists = [part.get_content() for part in mails[0].iter_attachments() if "-teams.csv" in (part.get_filename() or "")]
     assert lists and "'=no/<b>body" in str(lists[0])
 
 
@@ -189,6 +189,22 @@ def test_a_week_goes_from_monday_to_monday(asked: str | None, now: str, monday: 
         return
     week = reported_week(moment, parse_moment(now))
     assert (week.name, week.start, week.end) == (monday, parse_moment(monday), parse_moment(monday) + WEEK_SECONDS)
+
+
+@pytest.mark.parametrize("jump", [86400.0, -86400.0, 3 * 86400.0, -30 * 86400.0])
+def test_the_week_is_the_last_that_is_over_by_the_telemetry_too(jump: float) -> None:
+    """By a clock that runs ahead half a week would be told as a whole, and the rest of it never."""
+    monday = reported_week(NOW, NOW).start + 6 * 3600.0
+    for true in [monday + n * 86400.0 for n in range(7)]:
+        week = reported_week(None, true + jump)
+        try:
+            check_over(week, true)
+        except NotOverError as early:
+            week = reported_week(None, early.newest)
+        # Whichever it is, it is over; but for a clock that is beyond all doubt, by which there is no telemetry at all.
+        assert week.end <= true + 2 * 3600.0 or week.start > true + 4 * 7 * 86400.0
+        if 0 < jump <= 30 * 86400.0:
+            assert week == reported_week(None, true)
 
 
 def test_every_workload_finding_and_recommendation_is_of_one_team_and_once() -> None:

@@ -1,7 +1,5 @@
 """Deliveries: what is queued is sent once, at most twice whatever is killed, tried again, and given up in the end."""
 
-from collections.abc import Callable
-from contextlib import suppress
 from email.headerregistry import Address
 from pathlib import Path
 
@@ -11,34 +9,12 @@ from skuwise.advisor.notify.sending import carriers_of
 from skuwise.advisor.notify.settings import ReportSettings
 from skuwise.advisor.state import deliveries
 from skuwise.advisor.state.deliveries import Message, Reply, pause_seconds
-from skuwise.tests.support.outbox_builders import DAY, HOUR, NOW, WEEK, FakeCarrier, Post
-
-
-class KilledError(BaseException):
-    """The sender ends here, as by SIGKILL: nothing of it runs any more that would write."""
-
-
-class Killing(FakeCarrier):
-    """`killed`: the sender is killed before it hears the answers to so many messages."""
-
-    killed = 0
-
-    def carry(self, message: Message, begin: Callable[[], None]) -> Reply:
-        reply = super().carry(message, begin)
-        self.killed -= 1
-        if self.killed >= 0:
-            raise KilledError
-        return reply
+from skuwise.tests.support.delivery_builders import DAY, HOUR, NOW, WEEK, Post
 
 
 @pytest.fixture
 def post(tmp_path: Path) -> Post:
-    return Post(tmp_path, Killing())
-
-
-def killed_send(post: Post) -> None:
-    with suppress(KilledError):
-        post.send()
+    return Post(tmp_path)
 
 
 def test_messages_are_sent_once_each_to_its_own_recipient_and_let_go(post: Post) -> None:
@@ -79,46 +55,26 @@ def test_pauses_grow_and_seven_days_and_eight_attempts_are_enough(post: Post) ->
     assert post.rows("state, attempts, content") == [("failed", 9, None)]
 
 
-def test_a_carrier_that_is_down_costs_no_attempt_and_no_recipient(post: Post) -> None:
-    post.carrier.down = "The mail server is away."
-    post.queue("search", "a@x", "b@x")
-    for _ in range(3):
-        tally = post.send()
-        assert "is away" in str(tally.down[0]) and (tally.waiting, tally.refused) == (2, ())
-        post.live(30 * DAY)
-    assert post.rows("attempts") == [(0,), (0,)]
-    post.carrier.down = ""
-    assert post.send().sent == 2
-
-
 @pytest.mark.parametrize(("kills", "taken", "state"), [(1, 2, "sent"), (2, 2, "failed")])
 def test_a_message_in_hand_when_its_sender_is_killed_goes_out_twice_at_most(
     post: Post, kills: int, taken: int, state: str
 ) -> None:
     post.queue("search", "a@x", "b@x")
-    post.carrier.killed = kills  # type: ignore[attr-defined]
+    post.carrier.killed = kills
     for _ in range(kills):
-        killed_send(post)
+        post.send_killed()
     tally = post.send()
     assert (tally.waiting, [("may have arrived" in one) for one in tally.refused]) == (0, [True] * (kills - 1))
     assert [one.recipient for one in post.carrier.taken].count("a@x") == taken
     assert post.rows("state, unsure") == [(state, kills), ("sent", 0)]
 
 
-def test_a_server_that_takes_a_message_and_says_nothing_gets_it_twice_at_most(post: Post) -> None:
-    post.carrier.answer = lambda _: Reply("unsure", "the connection broke")
-    post.queue("search", "a@x")
-    assert post.send().waiting == 1
-    post.live(HOUR)
-    assert "it may have arrived" in post.send().refused[0] and post.rows("attempts") == [(2,)]
-
-
 @pytest.mark.parametrize("jump", [DAY, -DAY, 30 * DAY, -365 * DAY])
 @pytest.mark.parametrize("answer", ["accepted", "later"])
 def test_a_clock_that_jumps_loses_nothing_and_repeats_nothing(post: Post, jump: float, answer: str) -> None:
     post.queue("search", "a@x")
-    post.carrier.killed, post.carrier.answer = 1, lambda _: Reply(answer, "x")  # type: ignore[attr-defined, arg-type]
-    killed_send(post)
+    post.carrier.killed, post.carrier.answer = 1, lambda _: Reply(answer, "x")  # type: ignore[arg-type]
+    post.send_killed()
     post.at += jump
     post.carrier.answer = lambda _: Reply("later", "451 greylisted")
     for step in (-jump, jump):  # each time it is put off, by the clock of the moment
