@@ -11,12 +11,14 @@ _SPAN = "ts > :start AND ts <= :end"
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A SELECT and the columns it gives: first `text`, then `numbers`, then `bins` (JSON arrays)."""
+    """A SELECT and the columns it gives: first `text`, then `numbers`, then `bins` (JSON arrays). `grouped`: what
+    follows its conditions."""
 
     sql: str
     text: tuple[str, ...] = ()
     numbers: tuple[str, ...] = ()
     bins: tuple[str, ...] = ()
+    grouped: str = ""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -28,6 +30,31 @@ def _select(view: str, text: str, numbers: str, bins: str = "", where: str = _SP
     groups = tuple(text.split()), tuple(numbers.split()), tuple(bins.split())
     columns = ", ".join(name for group in groups for name in group)
     return Query(f"SELECT {columns} FROM {view} WHERE {where}", *groups)  # noqa: S608 - constants of this file
+
+
+def _folded(view: str, text: str, numbers: str) -> Query:
+    """Minutes as rows of :step seconds that end at its multiples: observed seconds and samples are summed, maxima and
+    p95 are the largest, other numbers means weighted by the seconds in which they are known."""
+
+    def folded(name: str) -> str:
+        if name == "ts":
+            return "(CAST((ts - 0.001) / :step AS INTEGER) + 1) * :step"
+        if name == "interval_seconds":
+            return ":step"
+        if name == "port":
+            return name
+        if name.endswith(("observed_seconds", "_n")):
+            return f"sum({name})"
+        if name.endswith(("_max", "_p95")):
+            return f"max({name})"
+        known = f"total(observed_seconds) FILTER (WHERE {name} IS NOT NULL)"
+        return f"total({name} * observed_seconds) / nullif({known}, 0)"
+
+    names = [*text.split(), *numbers.split()]
+    columns = ", ".join([*text.split(), *map(folded, numbers.split())])
+    keys = ", ".join(str(n) for n, name in enumerate(names, 1) if name in {*text.split(), "port", "ts"})
+    sql = f"SELECT {columns} FROM {view} WHERE {_SPAN} AND observed_seconds BETWEEN 0 AND 121"  # noqa: S608 - constants
+    return Query(sql, tuple(text.split()), tuple(numbers.split()), grouped=f" GROUP BY {keys}")
 
 
 def _each(measures: str, statistic: str) -> str:
@@ -65,6 +92,25 @@ _GPU_SAMPLE = f"gpu_index {_SAMPLE} {_PIPES} {_CLOCKS} throttle_reasons {_LINKS}
 GPU_SAMPLES = _select("gpu_samples", _GPU, _GPU_SAMPLE)
 FABRIC_SAMPLES = _select("fabric_samples", f"{_PORT} state", f"port {_SAMPLE} line_rate_bytes_per_second {_TRAFFIC}")
 HOST_SAMPLES = _select("host_samples", "node", f"{_SAMPLE} {_HOST}")
+# What the watch and the judges of soundness and rest need: of rows of a minute, of five, and of past hours.
+_ROW = "ts interval_seconds observed_seconds"
+_SHORT = (
+    f"{_ROW} {_each('gpu_util sm_active tensor_active dram_active', 'mean')}"
+    f" {_each('gpu_util sm_active tensor_active dram_active', 'max')} {_each('gpu_util sm_active', 'p95')}"
+    " gpu_util_n fp64_active_mean fp32_active_mean mem_used_bytes_mean power_watts_mean mem_total_bytes"
+)
+_SHORT_LONG = f"{_SHORT} tensor_active_p95 dram_active_p95 tensor_active_n"
+_SHORT_PORT = (
+    f"port {_ROW} line_rate_bytes_per_second tx_bytes_per_second_mean rx_bytes_per_second_mean active_fraction"
+)
+_SHORT_HOST = f"{_ROW} {_each('cpu_util disk_read_bytes_per_second disk_write_bytes_per_second', 'mean')}"
+GPU_SHORT = _select("gpu_minutes", _GPU, f"{_SHORT} {_each(f'sm_clock_hertz {_LINKS}', 'mean')} throttled_fraction")
+FABRIC_SHORT = _select("fabric_minutes", "node device role", _SHORT_PORT)
+HOST_SHORT = _select("host_minutes", "node", _SHORT_HOST)
+GPU_FIVE = _folded("gpu_minutes", _GPU, _SHORT_LONG)
+FABRIC_FIVE = _folded("fabric_minutes", "node device role", _SHORT_PORT)
+HOST_FIVE = _folded("host_minutes", "node", _SHORT_HOST)
+GPU_PAST = _select("gpu_hours", _GPU, _SHORT_LONG)
 # Whether a GPU works, of one of :every minutes.
 ACTIVITY = _select(
     "gpu_minutes", _GPU, "ts gpu_util_mean sm_active_mean mem_used_bytes_mean",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -13,8 +13,7 @@ from ..core.histogram_array import BinsArray
 from . import queries, tables
 from .queries import Query
 
-HOUR = 3600.0
-MINUTE = 60.0
+HOUR, FIVE_MINUTES, MINUTE = 3600.0, 300.0, 60.0
 # Samples are read raw, so only for as long as the rollups may lag.
 SAMPLES_SPAN_SECONDS = 6 * HOUR
 # Hours that a workload's start or end cuts are read as minutes, up to so many a node and so many in all, those of the
@@ -29,12 +28,14 @@ Fetch = Callable[[Query, float, float, Only | None], list[pd.DataFrame]]
 
 @dataclass(frozen=True)
 class RowFamily:
-    """Rows of one kind of device, which `keys` name, at three resolutions."""
+    """Rows of one kind of device, which `keys` name, at three resolutions. `is_short`: the columns that the watch
+    needs, and where `hours` end no finer rows."""
 
     keys: tuple[str, ...]
     hours: Query
     minutes: Query
     samples: Query
+    is_short: bool = False
 
 
 _PORT = ("node", "device", "port")
@@ -43,29 +44,44 @@ FAMILIES = {
     "fabric": RowFamily(_PORT, queries.FABRIC_HOURS, queries.FABRIC_MINUTES, queries.FABRIC_SAMPLES),
     "host": RowFamily(("node",), queries.HOST_HOURS, queries.HOST_MINUTES, queries.HOST_SAMPLES),
 }
+_SHORT = {
+    HOUR: (queries.GPU_PAST,),
+    FIVE_MINUTES: (queries.GPU_FIVE, queries.FABRIC_FIVE, queries.HOST_FIVE),
+    MINUTE: (queries.GPU_SHORT, queries.FABRIC_SHORT, queries.HOST_SHORT),
+}
+
+
+def families(resolution: float, wanted: Collection[str] | None) -> dict[str, RowFamily]:
+    """The families of rows of `resolution` seconds (3600, 300 or 60): whole ones, or, where certain GPUs are `wanted`,
+    the columns that the watch needs; of hours those of GPUs alone."""
+    if wanted is None:
+        return FAMILIES
+    pairs = zip(FAMILIES.items(), _SHORT[resolution], strict=False)
+    return {name: replace(family, hours=query, minutes=query, is_short=True) for (name, family), query in pairs}
 
 
 def read_family(
-    fetch: Fetch, family: RowFamily, window: Window, last_seen: dict[str, float], resolution: float = HOUR
-) -> list[pd.DataFrame]:
+    fetch: Fetch, family: RowFamily, window: Window, last_seen: dict[str, float], resolution: float = HOUR,
+    *, only: Only | None = None,
+) -> list[pd.DataFrame]:  # fmt: skip
     """All rows of a family in the window, each moment once, by the coarsest rows that lie inside the window; as
     tables that are not empty. `last_seen`: node -> when it was last seen, so that a node long gone is not searched for
-    minutes. `resolution`: seconds of the coarsest rows: 3600, 300 or 60."""
+    minutes. `resolution`: seconds of the coarsest rows: 3600, 300 or 60. `only`: of the coarsest rows, those."""
 
     def inside(parts: list[pd.DataFrame]) -> list[pd.DataFrame]:
         return [rows[rows["ts"] - rows["interval_seconds"] >= window.start - 1.0] for rows in parts if len(rows)]
 
     columns = family.minutes.columns
-    hours = inside(fetch(family.hours, window.start, window.end, None)) if resolution >= HOUR else []
+    hours = inside(fetch(family.hours, window.start, window.end, only)) if resolution > MINUTE else []
+    if family.is_short and resolution > MINUTE:
+        return hours
     minutes = inside(
         _newer(fetch, family.minutes, hours, last_seen, start=window.start, end=window.end + MINUTE - 1e-6)
     )
     newest = max(window.start, window.end - SAMPLES_SPAN_SECONDS)
     parts = _newer(fetch, family.samples, hours + minutes, last_seen, start=newest, end=window.end)
-    fine = [*minutes, tables.minutes_from_samples(concat(parts, family.samples.columns), family.keys, columns)]
-    if MINUTE < resolution < HOUR:
-        fine = [tables.folded(concat(fine, columns), family.keys, resolution)]
-    return [part for part in (*hours, *fine) if not part.empty]
+    newest_rows = tables.minutes_from_samples(concat(parts, family.samples.columns), family.keys, columns)
+    return [part for part in (*hours, *minutes, newest_rows) if not part.empty]
 
 
 def _newer(

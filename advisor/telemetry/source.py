@@ -71,15 +71,16 @@ class Databases:
 
     def read(
         self, catalog: Catalog, *, since: float, until: float | None, now: float,  # noqa: ARG002 - GPUs have names
-        resolution: float = HOUR, wanted_gpus: Collection[str] = (),  # noqa: ARG002 - a file is read whole
+        resolution: float = HOUR, wanted_gpus: Collection[str] = (),
     ) -> Frame:  # fmt: skip
         """The frame of a window: `since` seconds up to `until` (None: the newest data), in rows of `resolution`
-        seconds: 3600 (minutes at the edges of work), 300 or 60."""
+        seconds: 3600 (minutes at the edges of work), 300 or 60. `wanted_gpus`: ids of those of which rows longer than
+        a minute are read; empty: of all. Rows below an hour, and hours of certain GPUs, have what the watch needs."""
         from .sqlite.reader import read_frame  # noqa: PLC0415
 
         frame = read_frame(
             self.paths, since_seconds=since, until=until, now=now, processes=self.processes, steps=self.steps,
-            resolution=resolution,
+            resolution=resolution, wanted=wanted_gpus if wanted_gpus or resolution < HOUR else None,
         )  # fmt: skip
         return self.jobs.join(frame)
 

@@ -40,9 +40,9 @@ def read_recent(
     past_seconds: float = 0.0,
 ) -> Recent:  # fmt: skip
     """The last `lookback_seconds` of a source before its newest whole minute (`until`: before that moment, as of which
-    it is then read), with the prices of its nodes. Of a server the hours before the rows of a minute are read of the
-    GPUs that rest, wait or show nothing. `past_seconds`: for how long before that databases are read by the hour
-    where some GPU rested throughout; a server would take too long.
+    it is then read), with the prices of its nodes. The hours before the rows of a minute are read of the GPUs that
+    rest, wait or show nothing. `past_seconds`: for how long before that databases are read by the hour of GPUs that
+    rested throughout; a server would take too long.
 
     Raises NothingToDo where there is no GPU data, SkuwiseError where the source cannot be read.
     """
@@ -57,8 +57,7 @@ def read_recent(
     try:
         minutes = _MINUTES_SECONDS_OF_SERVER if is_server else _MINUTES_SECONDS
         fine = frames[_MINUTE] = read(min(minutes, lookback_seconds), until, _MINUTE)
-    except NothingToDo:
-        # The newest data may be older: raises where there is none.
+    except NothingToDo:  # the newest data may be older: raises where there is none
         frames[_FIVE_MINUTES] = read(lookback_seconds, until, _FIVE_MINUTES)
         begin = end = frames[_FIVE_MINUTES].window.end
     else:
@@ -78,24 +77,26 @@ def read_recent(
         _service_measures(frames, spans, holds), fleet_of(newest),
         notes=tuple(dict.fromkeys(note for frame in frames.values() for note in frame.notes)),
     )  # fmt: skip
-    if past_seconds and not is_server and not (recent.gpu["engine"] > _BUSY).any(axis=1).all():
+    resting = {gpus[n].uuid for n in np.flatnonzero(~(recent.gpu["engine"] > _BUSY).any(axis=1))}
+    if past_seconds and not is_server and resting:
         with suppress(NothingToDo):
-            past = read(past_seconds, math.ceil(observed_from(recent) / _HOUR) * _HOUR, _HOUR)
+            past = read(past_seconds, math.ceil(observed_from(recent) / _HOUR) * _HOUR, _HOUR, resting)
             hours = _spans((past.window.start, past.window.end, _HOUR))
             return replace(recent, past=(hours, _gpu_measures({_HOUR: past}, hours, gpus)))
     return recent
 
 
 def _quiet_gpus(frame: Frame) -> frozenset[str]:
-    """Ids of GPUs that in some of the newest minutes rest, wait or show nothing; of one GPU where there is none such,
-    for what nodes did is read with them."""
+    """Ids of the GPUs of nodes on which one rests, waits or shows nothing in some of the newest minutes (a host's load
+    is told by who works beside it); of one GPU where there is none, for what nodes did is read with them."""
     newest = frame.gpu[frame.gpu["ts"] > frame.window.end - _NEWEST_SECONDS]
     waits = (newest["tensor_active_mean"] < _WAITS) & (newest["dram_active_mean"] < _BUSY)
     works = (np.fmax(newest["gpu_util_mean"], newest["sm_active_mean"]) > _BUSY) & ~waits
     by_gpu = newest.assign(works=works).groupby("gpu_uuid")["works"].agg(["all", "size"])
     busy = by_gpu.index[by_gpu["all"] & (by_gpu["size"] >= _NEWEST_ROWS_MIN)]
-    every = frame.gpus.loc[frame.gpus["valid_to"].isna(), "gpu_uuid"].astype(str)
-    return frozenset(every) - frozenset(busy) or frozenset(every[:1])
+    every = frame.gpus[frame.gpus["valid_to"].isna()]
+    quiet = every["node"].isin(every.loc[~every["gpu_uuid"].isin(busy), "node"])
+    return frozenset(every.loc[quiet, "gpu_uuid"].astype(str)) or frozenset(every["gpu_uuid"].astype(str)[:1])
 
 
 def _spans(*parts: tuple[float, float, float]) -> Spans:
@@ -187,9 +188,12 @@ class _Arrays:
 
 def _gpu_measures(frames: Frames, spans: Spans, gpus: Sequence[RecentGpu]) -> Measures:
     arrays = _Arrays(spans, pd.MultiIndex.from_tuples([(gpu.node, gpu.uuid) for gpu in gpus], names=["", ""]))
+    links = [f"{link}_{way}_bytes_per_second_mean" for link in ("pcie", "nvlink") for way in ("tx", "rx")]
     for step, frame in frames.items():
         table = frame.gpu
-        links = [f"{link}_{way}_bytes_per_second_mean" for link in ("pcie", "nvlink") for way in ("tx", "rx")]
+        # What a workload usually does on its links and at which clock is in the rows of minutes.
+        columns = [*links, "sm_clock_hertz_mean", "throttled_fraction"]
+        of_minutes = pd.DataFrame(table if step == _MINUTE else None, table.index, columns, dtype=float)
         numbers = {
             "util": table["gpu_util_mean"], "sm": table["sm_active_mean"], "tensor": table["tensor_active_mean"],
             "dram": table["dram_active_mean"], "power_watts": table["power_watts_mean"],
@@ -197,13 +201,9 @@ def _gpu_measures(frames: Frames, spans: Spans, gpus: Sequence[RecentGpu]) -> Me
             "engine_max": np.fmax(table["gpu_util_max"], table["sm_active_max"]),
             "engine_p95": np.fmax(table["gpu_util_p95"], table["sm_active_p95"]),
             "mem_used_ratio": table["mem_used_bytes_mean"] / table["mem_total_bytes"],
+            "sm_clock_hertz": of_minutes["sm_clock_hertz_mean"], "throttled": of_minutes["throttled_fraction"],
+            "links_bytes_per_second": of_minutes[links].sum(axis=1, min_count=1),
         }  # fmt: skip
-        # What a workload usually does on its links and at which clock is in the rows of minutes.
-        of_minutes = {
-            "sm_clock_hertz": table["sm_clock_hertz_mean"], "throttled": table["throttled_fraction"],
-            "links_bytes_per_second": table[links].sum(axis=1, min_count=1),
-        }  # fmt: skip
-        numbers |= {name: column * (1.0 if step == _MINUTE else np.nan) for name, column in of_minutes.items()}
         keys = pd.MultiIndex.from_frame(table[["node", "gpu_uuid"]])
         arrays.put(step, table, keys, numbers)
         arrays.put(step, table, keys, {"observed": table["observed_seconds"] / step}, summed=True)

@@ -45,15 +45,15 @@ def gpu_signs(recent: Recent, book: Rulebook, rules: WatchRules) -> GpuSigns:
     """The signs of all GPUs of a reading."""
     count, spans = len(recent.gpus), len(recent.spans.ends)
     limit, sku = [gpu.power_limit_watts or np.nan for gpu in recent.gpus], [gpu.sku or "" for gpu in recent.gpus]
-    missing = np.full(count * spans, np.nan)
-    flat = {name: values.ravel().astype(np.float64) for name, values in recent.gpu.items()}
+    judged = ("util", "engine_max", "engine_p95", "sm", "tensor", "dram", "power_watts", "mem_used_ratio")
+    flat = {name: recent.gpu[name].ravel().astype(np.float64) for name in judged}
     rest = judge_rest(
         Activity(
-            gpu=np.repeat(np.arange(count), spans), observed=flat["observed"] >= _OBSERVED_HALF, util=flat["util"],
-            engine_max=flat["engine_max"], engine_p95=flat["engine_p95"], sm=flat["sm"], sm_p95=missing,
-            pipes=flat["tensor"], dram=flat["dram"], power=flat["power_watts"], power_p95=missing,
-            memory=flat["mem_used_ratio"], sku=pd.Series(np.repeat(np.array(sku, dtype=object), spans)),
-            limit=np.repeat(np.array(limit, dtype=np.float64), spans),
+            gpu=np.repeat(np.arange(count), spans), observed=recent.gpu["observed"].ravel() >= _OBSERVED_HALF,
+            util=flat["util"], engine_max=flat["engine_max"], engine_p95=flat["engine_p95"], sm=flat["sm"],
+            sm_p95=np.nan * flat["sm"], pipes=flat["tensor"], dram=flat["dram"], power=flat["power_watts"],
+            power_p95=np.nan * flat["sm"], memory=flat["mem_used_ratio"], limit=np.repeat(limit, spans),
+            sku=pd.Series(np.repeat(np.array(sku, dtype=object), spans)),
             instance=np.repeat(np.array([gpu.part < 1.0 for gpu in recent.gpus], dtype=np.bool_), spans),
         ),
         book,

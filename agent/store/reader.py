@@ -149,13 +149,13 @@ def decoded(raw: bytes) -> str:
 
 
 @cache
-def _shipped() -> tuple[dict[str, set[str]], list[str]]:
-    """Our schema: the columns of each table, and the statements of the views."""
+def _shipped() -> tuple[dict[str, set[str]], list[str], dict[str, str]]:
+    """Our schema: the columns of each table, the statements of the views, and all statements by name."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(schema_sql())
         made = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
         tables = {name: _columns(connection, name) for kind, name, _ in made if kind == "table"}
-    return tables, [sql for kind, _, sql in made if kind == "view"]
+    return tables, [sql for kind, _, sql in made if kind == "view"], {name: sql for _, name, sql in made if sql}
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
@@ -169,7 +169,9 @@ def _put_views(reader: Reader) -> None:
     it; a newer minor version may have added columns, and what an older one lacks is NULL."""
     sql = "SELECT name, sql FROM main.sqlite_master WHERE sql IS NOT NULL"
     made = {str(name): str(sql) for name, sql in reader.meter.fetch(reader, sql)}
-    tables, views = _shipped()
+    tables, views, ours = _shipped()
+    if made == ours:
+        return
     if reader.version < SCHEMA_VERSION:
         tables = tables | {"serving_sample": tables["serving_sample"] - {"requests_per_second INTEGER"}}
         views = [sql.replace("s.requests_per_second * 1e-03", "NULL") for sql in views]

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 
-from ....agent.store.reader import Reader, decoded, open_reader
+from ....agent.store.reader import Reader, Rows, decoded, open_reader
 from ....rules.base.errors import UsageError
 from ...core.frame import Window
+from ...core.possible import LAST_DAY
 from .. import queries
 from .. import resolution as resolve
 from ..queries import Query
 from ..resolution import Only
-from ..tables import LAST_DAY, to_table
+from ..tables import to_table
 
 DatabaseReader = Reader
 open_database = open_reader
@@ -36,15 +37,11 @@ def database_files(paths: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(files))
 
 
-def read_tables(
-    reader: DatabaseReader,
-    query: Query,
-    parameters: Mapping[str, float],
-    lost: Counter[str] | None = None,
-    only: Only | None = None,
-) -> list[pd.DataFrame]:
-    """All rows of a query of ours in tables of some thousand rows. `lost` counts what was not believed; `only`: rows
-    with these values of a column. Raises StoreError."""
+def read_rows(
+    reader: DatabaseReader, query: Query, parameters: Mapping[str, float], only: Only | None = None
+) -> Iterator[Rows]:
+    """All rows of a query of ours, some thousand at a time. `only`: rows with these values of a column. Raises
+    StoreError."""
     sql, given = query.sql, dict[str, object](parameters)
     if only is not None:
         column, values = only
@@ -52,7 +49,7 @@ def read_tables(
         sql = f"{sql} AND {column} IN ({', '.join(f':only{n}' for n in range(len(values)))})"
     reader.text_factory = bytes  # a table decodes each distinct text once
     try:
-        return [to_table(rows, query, lost) for rows in reader.parts(sql, given)]
+        yield from reader.parts(f"{sql}{query.grouped}", given)
     finally:
         reader.text_factory = decoded
 
@@ -65,17 +62,18 @@ LISTED: dict[str, Query] = {
     "absences": queries.ABSENCES, "serving": queries.SERVING, "tokens": queries.TOKENS, "jobs": queries.SLURM_JOBS,
     "fabric_history": queries.FABRIC_HISTORY,
 }  # fmt: skip
-# Counts over a whole window, which rows of minutes are not read with.
-_OF_WHOLE_WINDOWS = ("serving", "fabric_history")
+# Counts over a whole window, which short rows are not read with; and all that is read with hours of certain GPUs.
+_OF_WHOLE_WINDOWS, _OF_PAST = ("serving", "fabric_history"), ("nodes", "gpus", "absences")
 
 
 @dataclass(slots=True)
 class Parts:
-    """What was read of one file: the rows of each family, in any number of tables; the other tables; and how many rows
-    of each node had impossible values."""
+    """What was read of one file: the rows of each family, in any number of tables; the rows of what is listed; and how
+    many rows of each node had impossible values. `last_seen`: of each node, Unix seconds."""
 
     rows: dict[str, list[pd.DataFrame]] = field(default_factory=dict)
-    tables: dict[str, pd.DataFrame] = field(default_factory=dict)
+    listed: dict[str, Rows] = field(default_factory=dict)
+    last_seen: dict[str, float] = field(default_factory=dict)
     lost: Counter[str] = field(default_factory=Counter)
 
 
@@ -89,26 +87,38 @@ def span_of(reader: DatabaseReader) -> tuple[float, float] | None:
     return first, min(last, float(seen)) if isinstance(seen, (int, float)) and seen > first else last
 
 
-def read_database(reader: DatabaseReader, window: Window, refined: int, resolution: float = resolve.HOUR) -> Parts:
+def read_database(
+    reader: DatabaseReader, window: Window, refined: int, resolution: float = resolve.HOUR,
+    wanted: Collection[str] | None = None,
+) -> Parts:  # fmt: skip
     """The tables of one database. `refined`: hours that may be read by the minute; `resolution`: seconds of the
-    coarsest rows. Raises StoreError."""
+    coarsest rows; `wanted`: as of `read_frame`. Raises StoreError."""
     parts = Parts()
     bounds = {"start": window.start, "end": window.end, "level": FABRIC_ACTIVE_LEVEL, "step": resolution}
 
     def fetch(query: Query, start: float, end: float, only: Only | None = None) -> list[pd.DataFrame]:
-        return read_tables(reader, query, {**bounds, "start": start, "end": end}, parts.lost, only)
+        given = {**bounds, "start": start, "end": end}
+        if only is not None and not only[1]:
+            return []
+        return [to_table(rows, query, parts.lost) for rows in read_rows(reader, query, given, only)]
 
+    is_past = wanted is not None and resolution >= resolve.HOUR
     for name, query in LISTED.items():
-        is_read = resolution >= resolve.HOUR or name not in _OF_WHOLE_WINDOWS
-        parts.tables[name] = resolve.concat(fetch(query, window.start, window.end) if is_read else [], query.columns)
-    # The agent always writes both; where somebody took one out, the window is all that is known.
-    nodes = parts.tables["nodes"].fillna({"first_seen": window.start, "last_seen": window.end})
-    parts.tables["nodes"] = nodes
-    last_seen = dict(zip(nodes["node"], nodes["last_seen"], strict=True))
-    for name, family in resolve.FAMILIES.items():
-        parts.rows[name] = resolve.read_family(fetch, family, window, last_seen, resolution)
+        if name in _OF_PAST if is_past else resolution >= resolve.HOUR or name not in _OF_WHOLE_WINDOWS:
+            parts.listed[name] = [row for rows in read_rows(reader, query, bounds) for row in rows]
+    nodes = to_table(parts.listed["nodes"], queries.NODES)
+    parts.last_seen = dict(zip(nodes["node"], nodes["last_seen"].fillna(window.end), strict=True))
+    at = queries.GPUS.columns.index("gpu_uuid")
+    listed = {decoded(raw) for row in parts.listed["gpus"] if isinstance(raw := row[at], bytes)}
+    only = ("gpu_uuid", listed.intersection(wanted)) if wanted else None
+    for name, family in resolve.families(resolution, wanted).items():
+        own = only if name == "gpu" else None
+        parts.rows[name] = resolve.read_family(fetch, family, window, parts.last_seen, resolution, only=own)
+    if wanted is not None or resolution < resolve.HOUR:
+        return parts
     ((minutes_from,),) = reader.fetch(queries.MINUTES_BEGIN)
-    if resolution >= resolve.HOUR and isinstance(minutes_from, (int, float)):
+    if isinstance(minutes_from, (int, float)):
         most, gpu = min(refined, resolve.MAX_REFINED_HOURS * len(nodes)), parts.rows["gpu"]
-        parts.rows["gpu"] = resolve.with_minutes_at_edges(fetch, gpu, parts.tables["uses"], float(minutes_from), most)
+        uses = to_table(parts.listed["uses"], queries.USES)
+        parts.rows["gpu"] = resolve.with_minutes_at_edges(fetch, gpu, uses, float(minutes_from), most)
     return parts

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,8 @@ from ...core.coded_text import CodedText, coded
 from ...core.formatting import counted, listed
 from ...core.frame import Frame, Window
 from .. import queries
-from ..resolution import FAMILIES, HOUR, concat, stacked
+from ..resolution import FAMILIES, HOUR, RowFamily, concat, stacked
+from ..tables import to_table
 from .database import LISTED, Parts
 
 Tables = dict[str, pd.DataFrame]
@@ -63,19 +65,28 @@ def believed_of(source: Mapping[str, object], paths: Iterable[Path]) -> Mapping[
     return {path: believed.get(str(path), ()) for path in paths}
 
 
-def join(read: Mapping[Path, Parts], window: Window, files: Sequence[Path], notes: list[CodedText]) -> Frame:
+def join(
+    read: Mapping[Path, Parts], window: Window, files: Sequence[Path], notes: list[CodedText],
+    families: dict[str, RowFamily] = FAMILIES,
+) -> Frame:  # fmt: skip
     """One frame of what was read of each file, whose rows are taken out of it. `files`: all that were named; `notes`:
-    of the frame, to which others are added."""
+    of the frame, to which others are added; `families`: of which the rows are."""
     # Until they are joined, rows carry ``file``, the position of their file; newer ones come after older ones.
-    paths = sorted(read, key=lambda path: max(read[path].tables["nodes"]["last_seen"], default=0.0))
+    paths = sorted(read, key=lambda path: max(read[path].last_seen.values(), default=0.0))
     parts = [read[path] for path in paths]
     tables: Tables = {}
-    for name, family in FAMILIES.items():
-        rows = [(n, table) for n, part in enumerate(parts) for table in part.rows.pop(name)]
+    for name, family in (FAMILIES | families).items():
+        rows = [(n, table) for n, part in enumerate(parts) for table in part.rows.pop(name, ())]
         tables[name] = stacked(rows, family.hours, (*family.keys, "ts"))
+    lost = Counter[tuple[float, str]]()
     for name, query in LISTED.items():
-        some = [part.tables[name].assign(file=n) for n, part in enumerate(parts) if not part.tables[name].empty]
-        tables[name] = concat(some, [*query.columns, "file"])
+        listed_rows = [(*row, n) for n, part in enumerate(parts) for row in part.listed.get(name, ())]
+        table = to_table(listed_rows, replace(query, numbers=(*query.numbers, "file")), lost)
+        tables[name] = table.astype({"file": int})
+    for (n, node), count in lost.items():
+        parts[int(n)].lost[node] += count
+    # The agent always writes both; where somebody took one out, the window is all that is known.
+    tables["nodes"] = tables["nodes"].fillna({"first_seen": window.start, "last_seen": window.end})
     for path, part in read.items():
         if count := part.lost.total():
             of = f"{counted(count, 'row')} of {listed(sorted(filter(None, part.lost))) or 'no node'}"

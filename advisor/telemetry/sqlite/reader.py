@@ -9,7 +9,7 @@ import os
 import resource
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
@@ -20,13 +20,15 @@ from ....rules.base.errors import NothingToDo, SkuwiseError, StoreError
 from ....rules.base.progress import Steps, no_steps
 from ...core.coded_text import CodedText, coded
 from ...core.frame import Frame, Window
+from ...core.free_memory import give_back_memory
 from ...core.timestamps import minute
 from ...core.unobservable import blind_nodes, unreadable
 from .. import queries
 from .. import resolution as resolve
 from ..activity import Device, DeviceSeries, engine_use, with_activity
-from ..resolution import HOUR, MINUTE, concat
-from .database import Parts, database_files, open_database, read_database, read_tables, span_of
+from ..resolution import MINUTE
+from ..tables import to_table
+from .database import Parts, database_files, open_database, read_database, read_rows, span_of
 from .join import believed_of, join
 
 # So many rows are read by the minute at most; of larger fleets one minute of several.
@@ -46,7 +48,8 @@ def with_unnamed_work(frame: Frame, paths: Sequence[Path]) -> Frame:
         for path, nodes in believed.items():
             try:
                 with open_database(path) as reader:
-                    table = concat(read_tables(reader, queries.ACTIVITY, span), queries.ACTIVITY.columns)
+                    rows = [row for some in read_rows(reader, queries.ACTIVITY, span) for row in some]
+                    table = to_table(rows, queries.ACTIVITY)
             except SkuwiseError:
                 continue  # the frame was read from what can be read, and says so
             table = table.assign(use=engine_use(table)).sort_values("ts")
@@ -75,6 +78,7 @@ def read_frame(
     *,
     now: float | None = None,
     resolution: float = resolve.HOUR,
+    wanted: Collection[str] | None = None,
     processes: int = 1,
     steps: Steps = no_steps,
 ) -> Frame:
@@ -83,7 +87,8 @@ def read_frame(
     Without a `window` it is the last `since_seconds` up to `until` or the newest data (of files that end within two
     hours, what half of them have); its start is moved back to a whole row. `now` (Unix seconds): rows later than it do
     not move the window. `resolution`: seconds of the coarsest rows: 3600, or 60 (minutes) or 300, whose window ends
-    with a whole minute. `processes`: how many may read. Raises `NothingToDo` where the window holds no data.
+    with a whole minute. `wanted`: the columns that the watch needs alone, and of rows longer than a minute those of
+    these GPUs (empty: of all). `processes`: how many may read. Raises `NothingToDo` where the window holds no data.
     """
     files = database_files(paths)
     spans, nodes, notes = file_spans(files)
@@ -97,17 +102,19 @@ def read_frame(
     if window is None:
         window, late = _default_window([*ends.values()], since_seconds, until, now, resolution)
         notes += late
-    wanted = [path for path, (start, end) in spans.items() if start < window.end and end > window.start]
-    refined = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(wanted), 1)
-    read = read_files(wanted, window, refined, resolution=resolution, processes=processes, steps=steps)
+    inside = [path for path, (start, end) in spans.items() if start < window.end and end > window.start]
+    refined = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(inside), 1)
+    asked = (window, refined, resolution, wanted)
+    read = read_files(inside, asked, processes=processes, steps=steps)
     errors = {path: error for path, error in read.items() if isinstance(error, SkuwiseError)}
     if errors and len(errors) == len(spans):
         raise next(iter(errors.values()))
     notes += [_left_out(path, error) for path, error in errors.items()]
     notes += [coded("no-samples", "No samples in {path}.", path=str(path)) for path in nodes if path not in spans]
     parts = {path: part for path, part in read.items() if isinstance(part, Parts)}
-    frame = join(parts, window, [path for path in nodes if path not in errors], notes)
-    if frame.gpu.empty:
+    families = resolve.families(resolution, wanted)
+    frame = join(parts, window, [path for path in nodes if path not in errors], notes, families)
+    if frame.gpu.empty and not wanted:
         if blind := blind_nodes(frame.absences):
             raise unreadable(blind)
         first, last = min(start for start, _ in spans.values()), max(end for _, end in spans.values())
@@ -116,7 +123,7 @@ def read_frame(
             f"{minute(first)} to {minute(last)}.",
             "Choose another window with --since and --until, or run 'skuwise agent doctor' on the node.",
         )
-    return with_unnamed_work(frame, [*parts]) if resolution >= resolve.HOUR else frame
+    return with_unnamed_work(frame, [*parts]) if resolution >= resolve.HOUR and wanted is None else frame
 
 
 def file_spans(
@@ -186,11 +193,15 @@ _BYTES_A_FILE = 1 << 20
 _MEMORY_BYTES = 1 << 30
 
 
-def read_file(path: Path, window: Window, refined: int, resolution: float = HOUR) -> Parts | SkuwiseError:
+# What `read_database` reads of each file.
+Asked = tuple[Window, int, float, Collection[str] | None]
+
+
+def read_file(path: Path, asked: Asked) -> Parts | SkuwiseError:
     """The tables of one database, or why it cannot be read."""
     try:
         with open_database(path) as reader:
-            return read_database(reader, window, refined, resolution)
+            return read_database(reader, *asked)
     except SkuwiseError as error:
         return error
     except MemoryError:
@@ -199,10 +210,8 @@ def read_file(path: Path, window: Window, refined: int, resolution: float = HOUR
 
 def read_files(
     paths: Sequence[Path],
-    window: Window,
-    refined: int,
+    asked: Asked,
     *,
-    resolution: float = HOUR,
     processes: int = 1,
     steps: Steps = no_steps,
     bytes_a_process: int = BYTES_A_PROCESS,
@@ -215,23 +224,24 @@ def read_files(
     waiting: dict[Path, Future[Parts | SkuwiseError]] = {}
     # Others take the largest first, while this process reads the smallest.
     queue = deque(sorted(paths, key=lambda path: -weights[path]))
+    give_back_memory()
     # A fork begins with all that is loaded; where other threads run, it may begin with a lock that one of them holds.
     context = multiprocessing.get_context("fork" if threading.active_count() == 1 else "forkserver")
     with ProcessPoolExecutor(helpers, context, initializer=_begin) if helpers > 0 else nullcontext() as pool:
         while queue or waiting:
             try:
                 while pool is not None and queue and len(waiting) < 2 * helpers:
-                    waiting[queue[0]] = pool.submit(read_file, queue[0], window, refined, resolution)
+                    waiting[queue[0]] = pool.submit(read_file, queue[0], asked)
                     queue.popleft()
             except BrokenProcessPool:
                 helpers = 0
             if queue:
                 path = queue.pop()
-                found[path] = read_file(path, window, refined, resolution)
+                found[path] = read_file(path, asked)
             for path in [path for path, future in waiting.items() if future.done() or not queue]:
                 future = waiting.pop(path)
                 is_read = not isinstance(future.exception(), BrokenProcessPool)
-                found[path] = future.result() if is_read else read_file(path, window, refined, resolution)
+                found[path] = future.result() if is_read else read_file(path, asked)
                 steps(len(found), len(paths))
             steps(len(found), len(paths))
     return {path: found[path] for path in paths}

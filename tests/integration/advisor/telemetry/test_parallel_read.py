@@ -13,7 +13,7 @@ from skuwise.benchmarks.generators.first import simulate
 from skuwise.rules.base.errors import StoreError
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
-WINDOW = Window(UNTIL - 86400.0, UNTIL)
+ASKED = (Window(UNTIL - 86400.0, UNTIL), 10, 3600.0, None)
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +34,8 @@ def test_two_processes_read_what_one_reads(paths: list[Path], ends: bool, monkey
     if ends:
         monkeypatch.setattr(reader, "_begin", _end)
     steps: list[tuple[int, int]] = []
-    two = read_files(paths, WINDOW, 10, processes=2, bytes_a_process=1, steps=lambda *done: steps.append(done))
-    one = read_files(paths, WINDOW, 10)
+    two = read_files(paths, ASKED, processes=2, bytes_a_process=1, steps=lambda *done: steps.append(done))
+    one = read_files(paths, ASKED)
     assert list(two) == list(one) == paths and steps[-1] == (6, 6)
     for mine, theirs in zip(two.values(), one.values(), strict=True):
         if isinstance(theirs, Parts):

@@ -40,7 +40,9 @@ def test_the_last_hours_of_databases_are_told_by_gpu_and_holder(recent: Recent) 
     assert held == list(range(16)) and len({hold.series_id for hold in recent.holds}) == 1
     engine = recent.gpu["engine"]
     assert engine.shape == (16, len(recent.spans.ends)) and np.nanmax(engine) <= 1.0
-    assert (recent.gpu["observed"] > 0.9).all()
+    # GPUs that work are read by the minute alone.
+    fine = recent.spans.seconds == 60
+    assert (recent.gpu["observed"][:, fine] > 0.9).all() and np.isnan(recent.gpu["observed"][:, ~fine]).any()
     carried, line = (recent.node[f"fabric_{name}bytes_per_second"] for name in ("", "line_"))
     assert (carried < 0.01 * line).all()
 
