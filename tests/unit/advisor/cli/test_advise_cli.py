@@ -74,8 +74,9 @@ def test_rules_list_names_the_services_of_a_site(tmp_path: Path, capsys: pytest.
         "classes:\n  quick: {first_token_p90_seconds: 0.05, reason: speech}\n"
         "services:\n  speech: {class: quick, match: {name: [x]}, reason: nobody waits}\n"
     )
-    assert main(["rules", "list", "--rules", str(tmp_path)]) == 0
-    assert "services speech: quick, nobody waits" in capsys.readouterr().out
+    assert main(["rules", "list", "--format", "json", "--rules", str(tmp_path)]) == 0
+    services = json.loads(capsys.readouterr().out)["latency_classes"]["services"]
+    assert {"id": "speech", "class": "quick", "reason": "nobody waits"} in services
 
 
 # Command line, exit status, and a piece of its output. {db}: the founding case.
