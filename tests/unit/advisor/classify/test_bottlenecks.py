@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from skuwise.advisor.classify.bottlenecks.bottlenecks import Courses, courses, latched, settled
 from skuwise.advisor.classify.bottlenecks.evidence import signatures
 from skuwise.advisor.classify.features.piece_rows import PieceRows, RowTables
 from skuwise.advisor.classify.judge import judge
@@ -285,38 +284,3 @@ def test_waiting_ranks_are_told_with_what_they_lose():
     said = told(*[late] * 2, *[{**waits, "lost": 0.4}] * 6)
     assert said["ranks-wait-and-lose"] == {"share": pytest.approx(0.75), "lost": pytest.approx(0.4)}
     assert told(*[late] * 2, *[waits] * 6) == {"ranks-wait": {"share": pytest.approx(0.75)}} and not told(*[late] * 8)
-
-
-def _course(length: int, seconds: float = 60.0) -> Courses:
-    starts = np.zeros(length, dtype=np.bool_)
-    starts[0] = True
-    return Courses(np.arange(length), starts, np.full(length, seconds))
-
-
-def test_an_answer_holds_between_the_two_levels() -> None:
-    level = np.array([0.3, 0.55, 0.45, 0.45, 0.3, 0.45])
-    answers = latched(level >= 0.5, level >= 0.4, _course(6))
-    assert answers.tolist() == [False, True, True, True, False, False]
-
-
-def test_a_course_ends_with_the_gpu_and_at_a_hole() -> None:
-    rows = {"gpu_uuid": [*"aabbb"], "ts": [120.0, 60.0, 180.0, 60.0, 600.0], "node": "n1"}
-    along = courses(pd.DataFrame({**rows, "interval_seconds": 60.0, "observed_seconds": 60.0}))
-    assert along.order.tolist() == [1, 0, 3, 2, 4] and along.starts.tolist() == [True, False, True, True, True]
-    level = np.array([0.45, 0.55, 0.45, 0.55, 0.45])  # rows as in the table: only the second minute of a is carried
-    assert latched(level >= 0.5, level >= 0.4, along).tolist() == [True, True, False, True, False]
-
-
-def test_a_label_of_some_minutes_is_part_of_what_was_before() -> None:
-    labels = np.array(["compute"] * 5 + ["latency"] * 2 + ["compute"] * 5, dtype=object)
-    kept = settled(labels, _course(12), hold_seconds=300, loose=np.zeros(12, dtype=np.bool_))
-    assert set(kept) == {"compute"}
-    longer = np.array(["compute"] * 5 + ["latency"] * 6, dtype=object)
-    both = settled(longer, _course(11), hold_seconds=300, loose=np.zeros(11, dtype=np.bool_))
-    assert both.tolist() == longer.tolist()
-
-
-def test_idle_minutes_stay_idle_and_lend_their_label_to_nothing() -> None:
-    labels = np.array(["compute"] * 5 + ["idle", "latency"], dtype=object)
-    kept = settled(labels, _course(7), hold_seconds=300, loose=labels == "idle")
-    assert kept.tolist() == labels.tolist()

@@ -210,18 +210,6 @@ def test_power_that_only_work_explains_is_a_fault_with_both_signals_named(board)
     assert "GPU_UTIL 0 %" in doubt.text and "over 30.0 h from" in doubt.text
 
 
-def test_the_level_is_the_gpus_own_apart_with_memory_and_without() -> None:
-    b = FrameBuilder(hours=48)
-    b.node(gpus=2)
-    b.use({**FREE, "power_watts": 68.0}, end=24)
-    b.use({**HELD, "power_watts": 131.0}, start=24)
-    b.use({**HELD, "power_watts": 90.0}, uuid="GPU-n1-1")
-    found = measured(b.frame())
-    assert found["rest_free_power"].iloc[0] == pytest.approx(68) and found["rest_power"].iloc[0] == pytest.approx(131)
-    assert found["rest_power"].iloc[-1] == pytest.approx(90) and np.isnan(found["rest_free_power"].iloc[-1])
-    assert found["idle"].all()
-
-
 @pytest.mark.parametrize("gpu", ["NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 4090"])
 @pytest.mark.parametrize(
     ("power", "util", "memory", "rests"),

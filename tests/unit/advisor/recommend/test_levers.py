@@ -14,7 +14,6 @@ from skuwise.advisor.recommend.predict.clock_model import (
     REST_MARGIN,
     Draw,
     best_cap,
-    cap_range,
     knee,
     predict_cap,
     weigh_cap,
@@ -170,28 +169,6 @@ def test_a_lower_cap_costs_more_time_and_saves_energy_until_the_knee():
     assert (losses, joules) == (sorted(losses), sorted(joules, reverse=True))
     turn = knee(A40, BUSY, MODEL)
     assert weigh_cap(A40, BUSY, turn - 40, MODEL).joules_ratio > weigh_cap(A40, BUSY, turn, MODEL).joules_ratio
-
-
-@pytest.mark.parametrize(
-    ("sku", "draw", "cap", "code"),
-    [
-        (A40, BUSY, 310.0, "cap-outside-range"),
-        (A40, BUSY, 90.0, "cap-outside-range"),
-        (H100, Draw(650.0, 80.0, 700.0), 199.0, "cap-outside-range"),
-        (H100, Draw(650.0, 80.0, 700.0), 220.0, "cap-too-low"),
-        (A40, BUSY, 120.0, "cap-below-knee"),
-        (A40, Draw(120.0, 82.0, 300.0), 280.0, "cap-without-effect"),
-        (A40, BUSY, float("nan"), "cap-outside-range"),
-    ],
-)
-def test_caps_that_cannot_be_told_of_or_do_no_good_are_refused(sku, draw, cap, code):
-    assert predict_cap(sku, draw, cap, MODEL).code == code
-
-
-def test_the_range_is_the_drivers_where_it_is_known_and_a_measured_share_elsewhere():
-    b200 = CATALOG.gpus["B200-SXM"]
-    ranges = (cap_range(A40, MODEL), b200.min_limit_watts, cap_range(b200, MODEL))
-    assert ranges == ((100.0, 300.0), None, (MODEL.lowest_cap_share * b200.tdp_watts, b200.tdp_watts))
 
 
 def test_what_is_proposed_saves_at_the_ninetieth_percentile_also_at_more_rest():

@@ -8,16 +8,13 @@ import numpy as np
 import pytest
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.types import RestLevel
-from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.verdict_types import BottleneckVerdict
 from skuwise.advisor.recommend.constraints import gates
 from skuwise.advisor.recommend.groups import groups_of
 from skuwise.advisor.recommend.moves.rest_clocks import RECOVERED
-from skuwise.advisor.recommend.predict.clock_model import ClockMove, Draw, at_clock, lower_clock, predict_clock
-from skuwise.advisor.recommend.predict.mig_model import predict_slice, weigh_slices
-from skuwise.advisor.recommend.prediction import Prediction
-from skuwise.advisor.recommend.whatif import predict_count
+from skuwise.advisor.recommend.predict.clock_model import ClockMove, Draw, at_clock, lower_clock
+from skuwise.advisor.recommend.predict.mig_model import weigh_slices
 from skuwise.rules.models.power_model import load_power_model
 from skuwise.tests.support import moves_builders as made
 from skuwise.tests.support.frame_builder import DECODE as DECODING
@@ -158,25 +155,6 @@ POWER = load_power_model()
 H100 = catalog().gpu("H100-SXM5")
 
 
-def profile(name):
-    return next(p for p in H100.mig_profiles if p.name(H100.mem_bytes) == name)
-
-
-def test_profiles_are_called_as_the_driver_calls_them():
-    names = [p.name(sku.mem_bytes) for sku in (H100, catalog().gpu("H200-SXM")) for p in sku.mig_profiles]
-    assert names[:6] == ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"]
-    assert {"1g.18gb", "3g.71gb", "7g.141gb"} <= set(names[6:])
-
-
-@pytest.mark.parametrize(
-    ("use", "phase", "low", "high"), [(GEMM, "training", 0.9 * 132 / 60, 132 / 60), (DECODE, "serving", 1.5, 2.0)]
-)
-def test_compute_follows_real_sms_and_memory_follows_eighths(use, phase, low, high):
-    found = predict_slice(H100, profile("3g.40gb"), use, phase)
-    assert isinstance(found, Prediction)
-    assert low < found.median < high
-
-
 @pytest.mark.parametrize(
     ("use", "needed", "blocked"),
     [(LIGHT, 4e9, None), (DECODE, 4e9, "load would be"), (LIGHT, None, "memory unknown"), (LIGHT, 70e9, "room for")],
@@ -190,16 +168,6 @@ def test_light_work_fits_a_small_slice_and_heavy_work_or_much_memory_none(use, n
         assert needed == 70e9 or all(f.blocked_by for f in fits)
 
 
-@pytest.mark.parametrize(
-    ("use", "phase", "low", "high"), [(DECODE, "serving", 1.0, 1.10), (GEMM, "training", 1.25, 1 / 0.75)]
-)
-def test_a_lower_clock_costs_decode_little_and_a_gemm_all_of_it(use, phase, low, high):
-    found = predict_clock(use, phase, 0.75)
-    assert isinstance(found, Prediction)
-    assert low < found.median < high
-    assert isinstance(predict_clock(use, phase, 0.3), CodedText)
-
-
 def test_lower_clock_saves_energy_for_memory_bound_work_alone():
     bound = use_of(u_c=0.10, u_m=0.95, g=0.99)
     found = lower_clock(bound, "serving", Draw(300, 80), POWER)
@@ -210,12 +178,6 @@ def test_lower_clock_saves_energy_for_memory_bound_work_alone():
     # A100 serving at 1110 of 1410 MHz, as published: a fifth less at the peak.
     for share, watts in ((1110 / 1410, 320), (1.0, 400)):
         assert at_clock(found.prediction, share, Draw(400, 60), POWER).watts_after == pytest.approx(watts, rel=0.01)
-
-
-def test_twice_the_gpus_are_less_than_twice_as_fast_where_they_talk():
-    use = use_of(u_c=0.6, u_m=0.3, u_n=0.5, g=0.95)
-    assert 0.5 < predict_count(use, "training", 4, 8).median < 1
-    assert isinstance(predict_count(use, "training", 1, 2), CodedText)
 
 
 DRIVER = "580.105.08"

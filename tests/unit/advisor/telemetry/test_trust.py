@@ -13,16 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.workloads.inventory import inventory_of
-from skuwise.advisor.core.frame import Frame, Window
+from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.histogram_array import WIDTH
 from skuwise.advisor.core.unobservable import blind_nodes
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Ask
 from skuwise.advisor.telemetry.prometheus.promql.promql import of_gpus
 from skuwise.advisor.telemetry.prometheus.questions import short_asks
 from skuwise.advisor.telemetry.queries import Query
-from skuwise.advisor.telemetry.sqlite.database import Parts
 from skuwise.advisor.telemetry.sqlite.join import CONTRADICTION, TWO_PLACES
-from skuwise.advisor.telemetry.sqlite.reader import read_file, read_frame
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.telemetry.tables import to_table
 from skuwise.agent.model import Absence, FabricPort, Gpu, Node, ServingSample, Tick, Workload
 from skuwise.agent.store.node_writer import NodeWriter
@@ -274,25 +273,6 @@ def test_a_file_that_is_broken_within_is_named_and_the_others_are_judged(tmp_pat
     assert "broken.db" in note.text and "malformed" in note.text
     with pytest.raises(StoreError, match="malformed"):
         read_frame([broken])
-
-
-def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_by_the_minute(tmp_path: Path) -> None:
-    path = tmp_path / "n1.db"
-    with Writer.open(path) as writer:
-        node = node_of(writer, "n1")
-        hours = [(T0 + (hour + 1) * HOUR, "GPU-n1", HOUR, 0.8) for hour in range(48)]
-        node.put_rollups("gpu_hour", ("ts", "device", "observed_seconds", "sm_active_mean"), hours)
-        minutes = [(T0 + 60.0 * (n + 1), "GPU-n1", 60.0, 0.4) for n in range(48 * 60)]
-        node.put_rollups("gpu_minute", ("ts", "device", "observed_seconds", "sm_active_mean"), minutes)
-        for name, start, end in (("long", 0.5, 30.5), ("short", 40.5, 41.5)):
-            node.put_workload_use(Workload(name, name, name, "slurm"), "GPU-n1", T0 + start * HOUR, T0 + end * HOUR,
-                                  "allocation")  # fmt: skip
-    told = read_file(path, Window(T0, T0 + 48 * HOUR), 2)
-    assert isinstance(told, Parts)
-    gpu = pd.concat(told.rows["gpu"], ignore_index=True)
-    by_minute = gpu.loc[gpu["interval_seconds"] == 60, "ts"]
-    assert sorted({(ts - T0 - 1) // HOUR for ts in by_minute}) == [40, 41]
-    assert float(gpu["observed_seconds"].sum()) == 48 * HOUR
 
 
 QUERY = Query("", ("node",), ("ts",), ("x_bins",))
