@@ -273,12 +273,6 @@ def test_communication_is_told_with_its_share_and_its_rate(share, use, said):
     assert found is None or found["bytes_per_second"] == pytest.approx(4e10)
 
 
-def test_polling_is_told_only_where_samples_are_short_enough_to_show_it():
-    row = {**CALM, "several": True, "waits": 0.3}
-    assert told(*[row] * 4)["collectives-spin"]["share"] == pytest.approx(0.3)
-    assert not told(*[{**row, "coarse": True}] * 4) and not told(*[{**row, "waits": 0.05}] * 4)
-
-
 def test_waiting_ranks_are_told_with_what_they_lose():
     late, waits = {**CALM, "several": True}, {**CALM, "several": True, "waiting": True}
     said = told(*[late] * 2, *[{**waits, "lost": 0.4}] * 6)
