@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from skuwise.advisor.classify.types import MigInstance
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import KindVerdict
+from skuwise.advisor.recommend.predict.mig_model import fits, pack
 from skuwise.advisor.recommend.predict.sku_comparison import compare
 from skuwise.advisor.recommend.predict.typical_work import Question
 from skuwise.advisor.recommend.prediction import percentiles
@@ -243,6 +245,35 @@ def test_an_option_that_may_as_well_lose_lowers_no_sum_of_medians_and_what_surel
     assert left is skewed
     assert len(without_losers([rng.uniform(100.0, 300.0, 4000) for _ in range(5)])) == 5
     assert without_losers([]) == []
+
+
+SLICES = {
+    "1g.10gb": (1, 1), "1g.20gb": (1, 2), "2g.20gb": (2, 2), "3g.40gb": (3, 4), "4g.40gb": (4, 4), "7g.80gb": (7, 8),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("profiles", "possible"),
+    [
+        (["1g.10gb"] * 7, True), (["1g.10gb"] * 8, False), (["3g.40gb"] * 2, True), (["3g.40gb"] * 3, False),
+        (["4g.40gb", "3g.40gb"], True), (["4g.40gb", "4g.40gb"], False), (["3g.40gb", "2g.20gb", "1g.10gb"], True),
+        (["3g.40gb", "3g.40gb", "1g.10gb"], False), (["2g.20gb"] * 3 + ["1g.10gb"], True), (["7g.80gb"], True),
+        (["2g.20gb"] * 4, False), (["1g.20gb"] * 4, True), (["1g.20gb"] * 3 + ["2g.20gb"], True),
+    ],
+)  # fmt: skip
+def test_a_gpu_holds_what_nvidias_placements_allow(profiles: list[str], possible: bool) -> None:
+    assert fits([SLICES[one] for one in profiles]) is possible
+
+
+def test_the_emptiest_gpu_is_emptied_onto_the_others() -> None:
+    own = [
+        MigInstance("n", f"{gpu}/{number}", gpu, profile, *SLICES[profile], tuple(held))
+        for gpu, number, profile, held in (
+            ("a", 1, "3g.40gb", "w"), ("a", 2, "1g.10gb", "w"), ("b", 1, "1g.10gb", "w"), ("b", 2, "3g.40gb", ""),
+        )
+    ]  # fmt: skip
+    kept, freed, moved = pack(own)
+    assert (kept, freed, [one.gpu_uuid for one in moved]) == (["a"], ["b"], ["b/1"])
 
 
 @pytest.mark.parametrize("code", ["shape-collectives", "nvlink-use"])

@@ -10,11 +10,9 @@ from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.model import Absence, AgentStats, FabricPort, Gpu, Node, Tick, Workload
 from skuwise.agent.store.database import checkpoint, log_bytes
 from skuwise.agent.store.node_writer import NodeWriter
-from skuwise.agent.store.retention import RetentionJob, arguments_for
-from skuwise.agent.store.retention import main as prune
+from skuwise.agent.store.retention import RetentionJob
 from skuwise.agent.store.rollups import RollupJob
 from skuwise.agent.store.writer import Writer
-from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.stored_rows import rows
 
 DAY = 86400.0
@@ -188,18 +186,3 @@ def test_the_log_of_a_long_reader_stops_growing_and_what_waits_is_written_later(
     assert until - since == pytest.approx(writer.lost_ticks)
     assert rows(path, "SELECT count(*) FROM tick WHERE ts > ? AND ts <= ?", (since, until)) == [(0,)]
     writer.close()
-
-
-def test_the_child_process_prunes_and_says_what_is_wrong(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    writer, node = begin(path)
-    node.put_ticks(tick(T0 + i, seconds=1.0) for i in range(1, 100))
-    writer.close()
-    assert prune(arguments_for(path, Limits())) == 0
-    foreign = path.with_name("foreign.db")
-    foreign.write_text("mine")
-    assert prune([str(foreign)]) == 1
-    assert "foreign.db" in capsys.readouterr().err
-    assert foreign.read_text() == "mine"
-    assert prune([str(path.with_name("none.db"))]) == 1
-    with pytest.raises(StoreError):
-        job(path.with_name("none.db")).run(T0)

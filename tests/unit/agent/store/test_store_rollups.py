@@ -263,16 +263,6 @@ def test_percentile_is_the_nearest_rank(values: list[float], share: float) -> No
     assert sum(value < found for value in values) < share * len(values) + 1e-9
 
 
-@pytest.mark.parametrize("period", [3, 4, 7, 12, 20])
-def test_a_square_wave_shows_its_period(period: int, seed_of: Callable[[int], int]) -> None:
-    rng = random.Random(seed_of(period))
-    wave = [(0.8 if i % period < period / 2 else 0.1) + rng.gauss(0, 0.05) for i in range(60)]
-    peak = autocorrelation_peak(wave, 2, 30)
-    assert peak is not None
-    assert peak[0] == pytest.approx(period, abs=0.35)
-    assert peak[1] > 0.6
-
-
 def test_noise_and_trends_have_hardly_ever_a_period(seed_of: Callable[[int], int]) -> None:
     """Of a minute of noise 0.4 % have one by chance (4,000 drawn), nearly all at lags of which few pairs are left."""
     rng = random.Random(seed_of(0))
