@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.advisor.classify.doubts import Doubt
 from skuwise.advisor.classify.features.port_traffic import port_traffic
-from skuwise.advisor.classify.features.rest import at_rest, rested_since
+from skuwise.advisor.classify.features.rest import at_rest
 from skuwise.advisor.classify.features.soundness import (
     BEYOND,
     BLANK,
@@ -282,26 +282,3 @@ def test_a_trace_of_work_counts_as_idle_time_and_ends_a_rest() -> None:
     heartbeat = {"gpu_util_max": np.where(ONE, 0.3, 0.0), "gpu_util_p95": 0.0, "sm_active_mean": 0.0}
     found = measured(of_minutes(**heartbeat, dram_active_mean=0.0))
     assert found["idle"].all() and found["rests"].tolist() == (~ONE).tolist()
-
-
-@pytest.mark.parametrize(
-    ("states", "since", "at_least", "last_work"),
-    [
-        ("wwrr", 2, False, 2),
-        ("rrrr", 0, True, None),
-        ("rwrw", None, False, 4),
-        ("w?rr", 1, False, 1),  # a gap that may be late data
-        ("w???rr", 4, True, 1),  # a longer one may hide work
-        ("r???", 0, True, None),
-        ("????", None, True, None),
-    ],
-)
-def test_since_when_it_rests(states: str, since: int | None, at_least: bool, last_work: int | None) -> None:
-    flags = np.array(list(states))
-    end = np.arange(1.0, len(states) + 1)
-    found = rested_since(
-        np.zeros(len(states), dtype=np.intp), end - 1, end, active=flags == "w", rests=flags == "r", count=1,
-        gap_seconds=2.0,
-    )  # fmt: skip
-    told = [None if np.isnan(one) else one for one in (found.since[0], found.last_work[0])]
-    assert (*told, bool(found.at_least[0])) == (since, last_work, at_least)

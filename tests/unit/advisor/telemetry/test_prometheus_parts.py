@@ -13,14 +13,10 @@ from skuwise.advisor.telemetry.prometheus.client.range_planner import Log
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.promql.promql import GAUGES, DcgmQueries, gpu_of
 from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows
-from skuwise.advisor.telemetry.prometheus.rows.fabric import RATE, PortRows, exporter_ports
+from skuwise.advisor.telemetry.prometheus.rows.fabric import RATE, exporter_ports
 from skuwise.advisor.telemetry.prometheus.rows.gpus import About, GpuRows
-from skuwise.advisor.telemetry.prometheus.rows.nodes import node_table
-from skuwise.advisor.telemetry.prometheus.rows.series_to_rows import Cells, from_bins
 from skuwise.advisor.telemetry.prometheus.rows.workloads import agent_work, dcgm_uses, work_of
 from skuwise.agent.jobs.ids import series_id, workload_id
-from skuwise.agent.metrics import BIN_EDGES
-from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 
@@ -102,34 +98,6 @@ def test_the_agents_ids_are_taken_as_they_are() -> None:
     work = agent_work({"workload_id": "w", "series_id": "s", "scheduler": "slurm", "job_id": "7", "shared": "1"})
     assert work is not None and (work.workload_id, work.series_id, work.shared, work.name) == ("w", "s", True, "job 7")
     assert agent_work({"series_id": "s"}) is None
-
-
-def test_buckets_become_seconds_in_bins_and_tell_percentile_and_maximum() -> None:
-    cells: Cells[str] = Cells(Grid(HOUR, HOUR, HOUR))
-    bounds = [*(str(edge) for edge in BIN_EDGES[1:]), "+Inf"]
-    counts = np.zeros(len(BIN_EDGES))
-    low, high = BIN_EDGES.index(0.1), BIN_EDGES.index(0.9)
-    counts[low], counts[high] = 90, 10
-    labels = tuple({"u": "a", "le": bound} for bound in bounds)
-    answer = SeriesAnswer(labels, np.cumsum(counts)[:, None])
-    cells.rows["a"] = 0
-    cells.put_bins("b_bins", answer, lambda one: one["u"], np.array([[3600.0]]))
-    bins = cells.column("b_bins")[0, 0]
-    assert bins[low] == pytest.approx(3240) and bins[high] == pytest.approx(360) and bins.sum() == pytest.approx(3600)
-    p95, most = from_bins(cells.column("b_bins"))
-    assert 0.9 <= p95[0, 0] <= 0.95 and most[0, 0] == pytest.approx(0.9)
-
-
-@pytest.mark.parametrize(("said", "count"), [(8, 8), (0, 1), (-1, 1), (0.5, 1), (1e300, 1), (nan, 1)])
-def test_a_count_of_gpus_that_can_be_none_is_not_believed(said: float, count: float) -> None:
-    listed = SeriesAnswer(({"UUID": "GPU-1", "Hostname": "n1"},), np.full((1, 4), 60.0))
-    gpus, _ = dcgm_rows(GRID, listed, {}, Log(), node=lambda labels: labels["Hostname"])
-    counts = SeriesAnswer(({"node": "n1"},), np.full((1, 4), said))
-    table = node_table(
-        gpus, PortRows(Cells(GRID)), {"n1": {}}, counts, dmi={}, kube={}, catalog=load_catalog(), declared={},
-        clusters={}, present={},
-    )  # fmt: skip
-    assert table["gpu_count"].tolist() == [count]
 
 
 def test_renamed_fields_are_asked_under_both_names_and_rules_stand_in_for_means_and_maxima_only() -> None:
