@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from skuwise.advisor.core.timestamps import day, minute, parse_moment, rfc3339
+from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.agent.base.address import Address
 from skuwise.agent.base.durations import parse_duration
 from skuwise.agent.base.retention_limits import Limits
@@ -119,9 +119,3 @@ def test_spans_and_moments(text: str, value: float | str) -> None:
             read(text)
     else:
         assert read(text) == value
-
-
-def test_moments_are_written_in_utc() -> None:
-    assert rfc3339(1772323200.9) == "2026-03-01T00:00:00Z"
-    assert day(1772323200) == "2026-03-01"
-    assert minute(1772323260) == "2026-03-01 00:01 UTC"

@@ -5,8 +5,7 @@ import signal
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
-from math import inf, nan
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -19,12 +18,10 @@ from skuwise.agent.statistics.burst_stats import Burst, BurstReading, burst_of
 from skuwise.agent.statistics.latency_bins import (
     LATENCY_EDGES,
     added,
-    bucket_shares,
     decode,
     encode,
     percentile,
     spread,
-    step_counts,
 )
 from skuwise.tests.support.stepped_clock import SteppedClock
 
@@ -118,15 +115,6 @@ def test_ticks_stand_on_a_grid_and_a_stall_is_counted_not_made_up() -> None:
     assert round(stats[-1].late_seconds, 3) == 2.5
 
 
-def test_the_shortest_interval_leaves_gpm_its_hundred_milliseconds() -> None:
-    sampler = Sampler([Steady("host")], 0.1, 10.0)
-    kept, stats = loop(sampler, OddClock({5: 0.03, 6: 0.001}), 3.0)
-    spacing = [b.tick.ts - a.tick.ts for a, b in pairwise(kept)]
-    assert min(spacing) > 0.1
-    assert 28 <= len(kept) <= 30
-    assert len(kept) + stats[-1].missed_ticks == 30
-
-
 def test_a_wall_clock_that_is_set_is_told_and_the_intervals_stay_true() -> None:
     steps: list[tuple[float, float]] = []
     clock = OddClock(steps={3: -3600.0, 6: 0.2, 8: 3600.0})
@@ -214,32 +202,6 @@ def test_counts_at_an_edge_of_ours_are_kept_add_up_and_percentiles_lie_within_th
     assert found == pytest.approx([0.1, 0.075, 0.235, LATENCY_EDGES[-1]])
     assert above[-1] == 9.0
     assert sum(added([counts, counts]) or ()) == pytest.approx(200.0) and added([]) is None
-
-
-@pytest.mark.parametrize(
-    ("before", "now"),
-    [
-        ({}, VLLM),  # the first page alone
-        (VLLM, VLLM),  # nothing was counted
-        (VLLM, {0.05: 1.0, 0.1: 2.0, 2.5: 2.0, inf: 2.0}),  # it was started again
-        (VLLM, {0.05: 50.0, 0.1: 95.0, 2.5: 120.0, inf: 120.0}),  # fewer up to 100 ms than up to 50 ms came on top
-        ({inf: 5.0}, {inf: 9.0}),  # the whole alone
-        ({2.5: 5.0}, {2.5: 9.0}),  # no whole
-        ({0.1: 5.0, inf: 5.0}, {0.1: 9.0, inf: 10.0}),  # nothing is told of what took longer than 100 ms
-        ({2.5: 0.0, inf: 0.0}, {2.5: 1e300, inf: 1e300}),  # no count
-        ({2.5: 0.0, inf: 0.0}, {2.5: nan, inf: nan}),
-    ],
-)
-def test_a_step_that_cannot_be_told_is_none(before: dict[float, float], now: dict[float, float]) -> None:
-    assert step_counts(before, now) is None
-
-
-def test_many_histograms_at_once_are_spread_as_one() -> None:
-    edges = sorted(VLLM)
-    per_bucket = [VLLM[edge] - before for edge, before in zip(edges, [0.0, *(VLLM[e] for e in edges)], strict=False)]
-    shares = bucket_shares(edges)
-    summed = [sum(n * share[i] for n, share in zip(per_bucket, shares, strict=True)) for i in range(len(shares[0]))]
-    assert summed == pytest.approx(spread(VLLM))
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=len(LATENCY_EDGES) + 1, max_size=len(LATENCY_EDGES) + 1))

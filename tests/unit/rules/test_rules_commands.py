@@ -13,13 +13,11 @@ import pytest
 import yaml
 from skuwise.__main__ import COMMANDS, main
 from skuwise.advisor.core.advice_types import Action
-from skuwise.agent.service.doctor import format_quantity
 from skuwise.rules.base.command_registry import configure_command
 from skuwise.rules.base.errors import UsageError
-from skuwise.rules.base.own_command import command_words, install_command
+from skuwise.rules.base.own_command import install_command
 from skuwise.rules.base.progress import Progress
 from skuwise.rules.base.sanitize import clean
-from skuwise.rules.base.text_table import columns
 from skuwise.rules.catalog.fabric_premium import twins_without_fabric
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
@@ -152,27 +150,6 @@ def test_what_the_catalog_lacks_is_said_with_a_remedy(capsys, arguments, part):
         skus(capsys, *arguments)
 
 
-def installed(folder: Path) -> Path:
-    program = folder / "bin/skuwise"
-    program.parent.mkdir(parents=True)
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
-    return program
-
-
-def words(program: Path, folder: Path, path: str = "/nowhere") -> str:
-    return command_words(program=program, interpreter=program.with_name("python"), folder=folder, path=path)
-
-
-def test_words_that_start_this_installation(tmp_path: Path) -> None:
-    mine, other, odd = (installed(tmp_path / name) for name in ("mine", "other", "a folder; x"))
-    (tmp_path / "here").mkdir()
-    assert words(mine, tmp_path, str(mine.parent)) == "skuwise"
-    assert words(mine, tmp_path, str(other.parent)) == "mine/bin/skuwise"
-    assert shlex.split(words(odd, tmp_path / "here")) == [str(odd)]
-    assert words(tmp_path / "venv/bin/skuwise", tmp_path) == "venv/bin/python -m skuwise"
-
-
 def test_an_extra_comes_from_the_checkout_that_was_installed() -> None:
     words = shlex.split(install_command("tui"))
     assert Path(words[0]).resolve() == Path(sys.executable).resolve() and words[1:4] == ["-m", "pip", "install"]
@@ -190,24 +167,6 @@ def test_an_extra_comes_from_the_checkout_that_was_installed() -> None:
 )  # fmt: skip
 def test_what_is_invisible_is_shown_and_has_no_effect(outside, plain):
     assert clean(outside) == plain
-
-
-def test_cells_are_aligned_and_cleaned():
-    assert columns(("NAME", "W"), [("gpu\x1b", "7"), ("b", "700")], right=(1,)) == (
-        "NAME       W\ngpu\\x1b    7\nb        700"
-    )
-
-
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
-    [
-        (None, "watts", "-"), (0.0, "watts", "0 W"), (0.123, "ratio", "12.3 %"), (80e9, "bytes", "80 GB"),
-        (999.0, "bytes per second", "999 B/s"), (1.5e15, "bytes per second", "1500 TB/s"), (5.0, "bitmask", "0x5"),
-        (1.98e9, "hertz", "1.98 GHz"), (3.0, "ticks per second", "3 ticks per second"),
-    ],
-)  # fmt: skip
-def test_quantities_carry_their_unit_and_missing_is_a_dash(value, unit, text):
-    assert format_quantity(value, unit) == text
 
 
 def test_the_labels_are_those_of_the_schema():
@@ -266,16 +225,6 @@ def test_on_a_terminal_it_counts_with_percent_and_time_left_and_is_gone_at_the_e
         "reading telemetry: 31 of 62 databases, 50 %, 31 s left", "reading telemetry: 62 of 62 databases, 100 %",
         "evaluating workloads ...", "",
     ]  # fmt: skip
-
-
-def test_where_the_number_is_unknown_it_counts_alone_and_long_times_are_minutes() -> None:
-    stream, clock = Terminal(), Clock()
-    with Progress("reading", "measures", stream=stream, live=True, clock=clock) as progress:
-        clock.now += 10.0
-        progress.step(40, None)
-        clock.now += 50.0
-        progress.step(1, 11)
-    assert shown(stream)[1:3] == ["reading: 40 measures", "reading: 1 of 11 measures, 9 %, 10 min left"]
 
 
 def test_the_line_is_removed_where_the_work_fails_and_a_name_from_outside_has_no_effect() -> None:

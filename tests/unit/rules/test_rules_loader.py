@@ -1,17 +1,14 @@
 """The strict reader: what it takes, and that everything else is refused with file and line."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import pytest
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.agent.statistics.latency_bins import LATENCY_EDGES, REACH_SECONDS
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.base.templates import check_template, fill
-from skuwise.rules.base.typed import AsOf, Count, Day, Number, Positive, Text, convert
 from skuwise.rules.base.yaml_loader import MAX_BYTES, parse_table
 from skuwise.rules.policy.kind_priors import FILE, KindPriors, Subject, load_kind_priors
 from skuwise.rules.policy.latency_classes import load_latency_classes
@@ -53,44 +50,6 @@ def test_what_is_no_plain_mapping_is_refused(text, part):
     with pytest.raises(RulesError, match=re.escape(part)) as caught:
         parse_table(text if isinstance(text, bytes) else text.encode(), "file.yaml")
     assert caught.value.remedy and caught.value.exit_status == 2
-
-
-@dataclass(frozen=True)
-class Part:
-    watts: Positive
-    kind: Literal["fast", "slow"] | None = None
-    rates: Mapping[Literal["fp8", "fp16"], Number] = field(default_factory=dict)
-    names: tuple[Text, ...] = ()
-    until: Day = "2026-09-19"
-    read: AsOf = "commit 3f5f6971"
-    whole: Count = 1
-    sure: bool = True
-
-
-@pytest.mark.parametrize(
-    ("text", "said", "remedy"),
-    [
-        ("watts: 1\n    wats: 2", "f.yaml: gpus.L4: unknown key 'wats'.", "Did you mean watts"),
-        ("wats: 2", "gpus.L4: unknown key 'wats'.", "Did you mean watts"), ("kind: fast", "'watts' is missing", ""),
-        ("watts: null", "gpus.L4.watts: expected a number, got nothing", ""), ("watts: 0", "a number > 0", ""),
-        ("watts: true", "expected a number, got true or false", ""), ("watts: .nan", "got text", ""),
-        ("watts: 1e999", "f.yaml: gpus.L4.watts", ""), ("watts: 1e19", "a number <= 1e", ""),
-        ("watts: 1\n    kind: fats", "gpus.L4.kind: unknown value 'fats'.", "Did you mean fast?"),
-        ("watts: 1\n    rates: {fp8: x}", "gpus.L4.rates.fp8: expected a number", ""),
-        ("watts: 1\n    rates: {fp9: 1}", "gpus.L4.rates.fp9: unknown value 'fp9'.", "Did you mean fp8"),
-        ("watts: 1\n    names: [a, 3]", "gpus.L4.names.2: expected text", ""),
-        ("watts: 1\n    names: [' ']", "gpus.L4.names.1: expected text without control characters", ""),
-        ("watts: 1\n    until: 2026-13-01", "expected a date as 2026-09-19.", ""),
-        ("watts: 1\n    read: yesterday", "expected a date or a commit", ""),
-        ("watts: 1\n    whole: 1.5", "a whole number", ""), ("watts: 1\n    sure: yes", "expected true or false", ""),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_is_refused_with_file_key_and_remedy(text: str, said: str, remedy: str) -> None:
-    table = parse_table(f"gpus:\n  L4:\n    {text}\n".encode(), "f.yaml")
-    with pytest.raises(RulesError) as caught:
-        convert("f.yaml", table["gpus"], Mapping[str, Part], "gpus")  # type: ignore[type-abstract]
-    assert said in caught.value.message and caught.value.message.startswith("f.yaml: gpus.L4")
-    assert remedy in caught.value.remedy and caught.value.remedy
 
 
 WASTE = load_waste_rules()

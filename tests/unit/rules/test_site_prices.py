@@ -4,7 +4,6 @@
 import argparse
 from dataclasses import replace
 from datetime import date
-from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ from skuwise.rules.catalog.price_files import load_prices
 from skuwise.rules.catalog.providers import load_providers
 from skuwise.rules.catalog.site_energy import SiteEnergy, SiteFigure
 from skuwise.rules.catalog.types import PowerPrice, Price
-from skuwise.rules.models.power_model import load_power_model, read_power_model
+from skuwise.rules.models.power_model import load_power_model
 from skuwise.tests.support.moves_builders import IB, PLAIN, advice_of, bare, catalog, founding, node, verdicts, workload
 
 CATALOG = catalog()
@@ -342,15 +341,6 @@ def test_a_price_file_goes_over_the_settings_figure_by_figure(tmp_path: Path) ->
     assert book.power == (PowerPrice("global", 0.1, "bill", "2026-11-01"),)
 
 
-TEXT = resources.files("skuwise.rules").joinpath("power_model.yaml").read_text()
-
-
-def test_what_ships_is_read_and_says_what_it_rests_on():
-    model = load_power_model()
-    assert (model.made.lines, model.made.runs, len(model.classes)) == (877, 138, 4) and "zeus" in model.made.source
-    assert set(model.typical) == {"training", "fp32", "prefill", "one-pass", "mixed", "decode"}
-
-
 def test_an_architecture_without_runs_is_never_narrower():
     model = load_power_model()
     assert model.measured("Volta") and not model.measured("hopper")
@@ -358,23 +348,3 @@ def test_an_architecture_without_runs_is_never_narrower():
         here, there = model.spread(slowdown, "ampere"), model.spread(slowdown, "hopper")
         assert there[0] >= here[0] and there[1] >= here[1]
     assert model.spread(3.0, "ampere")[0] > model.spread(1.1, "ampere")[0]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        ("skuwise.power-model/1", "skuwise.power-model/9", "Did you mean skuwise.power-model/1"),
-        ("  follows: ", "  follows: -", "curve.follows: "),
-        ("  clocked: ", "  clocked: 9", "curve.clocked: "),
-        ("lowest_cap_share: ", "lowest_cap_share: 7", "lowest_cap_share: "),
-        ("name: light", "name: slight", "unknown value 'slight'"),
-        (", up_to: 1.15", "", "must rise"),
-    ],
-)
-def test_a_changed_file_is_refused_by_line(tmp_path, old, new, told):
-    assert old in TEXT
-    file = tmp_path / "power_model.yaml"
-    file.write_text(TEXT.replace(old, new, 1))
-    with pytest.raises(RulesError, match=r"power_model\.yaml") as caught:
-        read_power_model(file)
-    assert told in str(caught.value)

@@ -1,6 +1,5 @@
 """Every GPU of a window is counted, whole or divided; judged together all get the verdicts of each alone."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
@@ -8,9 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from skuwise.advisor.classify.accounting.energy import PLACE, hours_by_use, occupancy, placed_by_nodes, summed
-from skuwise.advisor.classify.accounting.nodes import node_facts
-from skuwise.advisor.classify.judge import judge, judge_groups, measured_rows
-from skuwise.advisor.classify.pieces import JudgementInputs, judge_pieces, pieces_of
+from skuwise.advisor.classify.judge import judge, judge_groups
 from skuwise.advisor.classify.workloads.attribution import attribute
 from skuwise.advisor.classify.workloads.inventory import Inventory, inventory_of
 from skuwise.advisor.classify.workloads.sku_lookup import index_gpus, row_parts
@@ -282,37 +279,6 @@ def test_instances_that_divide_a_gpu_wholly_are_all_of_it(cut: list[str], parts:
     rows = dict(zip(b.frame().gpu["gpu_uuid"], found, strict=True))
     assert [rows[f"MIG-n1-{n + 1}"] for n in range(len(cut))] == pytest.approx(parts)
     assert rows[PARENT] == pytest.approx(1 - sum(parts), abs=1e-9)
-
-
-def test_verdicts_on_many_are_those_on_each_alone_by_whatever_batches() -> None:
-    # Workloads of all sizes: of days and of one hour, on several GPUs and on one, with gaps and with no row at all.
-    b = FrameBuilder(hours=96)
-    uuids = b.node(gpus=6)
-    gap = {name: value for name, value in TRAINING.items() if name not in {"tensor_active", "mem_used_bytes"}}
-    for uuid, values in zip(uuids, (TRAINING, TRAINING, DECODE, DECODE, HELD, gap), strict=True):
-        b.use(values, uuid=uuid, wave="dram_active")
-    b.work("trains", [("n1", uuid) for uuid in uuids[:2]], framework="pytorch")
-    b.work("serves", [("n1", uuids[2])], framework="vllm")
-    for n in range(6):
-        b.work(f"short-{n}", [("n1", uuids[3])], start=8 * n + 0.5, end=9 * n + 1)
-    b.work("rests", [("n1", uuids[4])])
-    b.work("blind", [("n1", uuids[5])])
-    measured = measured_rows(b.frame(), book := rulebook())
-    nodes = node_facts(measured.frame, measured.inventory, measured.index, measured.attribution, measured.rows)
-    inputs = JudgementInputs.of(measured.frame, measured.index, measured.rows, nodes, book)
-    pieces = pieces_of(measured.attribution)
-    rows = pieces[1].rows
-    empty = dataclasses.replace(pieces[0], rows=rows.taken(rows.at[:0]))
-    nothing = {**rows.table, "seconds": 0 * rows.table["seconds"]}
-    unseen = dataclasses.replace(pieces[1], rows=dataclasses.replace(rows, table=nothing))
-    pieces += [empty, unseen]
-    together = judge_pieces(pieces, inputs)
-    assert together == [judge_pieces([piece], inputs)[0] for piece in pieces]
-    assert together == judge_pieces(pieces[::-1], inputs)[::-1]
-    assert {"compute", "hbm-bandwidth", "idle", "unknown"} <= {one.bottleneck.label for one in together}
-    assert judge_pieces([], inputs) == []
-    for rows in (1, 100, 300):
-        assert judge_pieces(pieces, inputs, batch_rows=rows) == together
 
 
 NOTE = CodedText("some-note", "A note on the whole source.", {})

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -13,16 +12,14 @@ from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.kinds.clues import Clue, metadata_clues
 from skuwise.advisor.classify.kinds.kinds import judge_kind, settled_by
 from skuwise.advisor.classify.kinds.shapes import PROBE, SHAPES, Shape, fingerprint, levels
-from skuwise.advisor.classify.workloads.engine_facts import EngineFacts, engine_facts
+from skuwise.advisor.classify.workloads.engine_facts import EngineFacts
 from skuwise.advisor.classify.workloads.session import Session
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.verdict_types import Scheduled, WorkloadVerdict
 from skuwise.benchmarks.fit import train_kinds as trainer
 from skuwise.benchmarks.fit.real_series import read_rows
-from skuwise.rules.base.errors import RulesError
-from skuwise.rules.base.yaml_loader import packaged_rules
-from skuwise.rules.models.kind_model import FILE, Calibration, KindModel, load_kind_model
+from skuwise.rules.models.kind_model import Calibration, KindModel
 from skuwise.rules.policy.labels import WORKING_KINDS
 from skuwise.rules.policy.thresholds import load_thresholds
 from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, TRAINING, FrameBuilder
@@ -36,30 +33,6 @@ def test_the_model_that_ships_is_for_these_shapes_and_comes_of_what_is_declared(
     model = rulebook().kind_model
     assert model.labels == WORKING_KINDS and set(model.weights) == set(NAMES)
     assert model.inputs == trainer.inputs(read_rows()) and "scikit-learn" in model.trained["libraries"]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "part"),
-    [
-        ("  several-gpus: ", "  several-gpu: ", "weights: .* 'several-gpu', 'several-gpus'"),
-        ("schema: skuwise.kind-model/2", "schema: skuwise.kind-model/3", "schema: unknown value"),
-        ('fingerprint: "', 'fingerprint: "0', "made for other shapes"),
-        ("intercepts:\n", "intercepts:\n  sleeping: 1\n", "intercepts: .* 'sleeping'"),
-        ("schema:", "schema: !!python/object/apply:os.system ['true'] #", "tags"),
-        ("  periodic: {training: ", "  periodic: {training: 21, more: ", FILE),
-    ],
-)
-def test_what_the_code_does_not_know_is_refused(old: str, new: str, part: str, tmp_path: Path) -> None:
-    text = packaged_rules().joinpath(FILE).read_text()
-    assert old in text
-    (tmp_path / FILE).write_text(text.replace(old, new, 1))
-    with pytest.raises(RulesError, match=part):
-        load_kind_model(WORKING_KINDS, NAMES, fingerprint(SHAPES), tmp_path / FILE)
-
-
-def test_what_is_missing_speaks_for_nothing() -> None:
-    assert set(levels({"gpus": 1.0}).values()) == {0.0}
-    assert levels({"gpus": 2.0}) == levels({"gpus": 2.0, "power_watts": 900.0, "clock_ratio": 1.0})
 
 
 def test_second_fine_shapes_are_silent_where_samples_are_coarse() -> None:
@@ -157,14 +130,6 @@ def test_whoever_runs_it_is_asked_for_where_no_name_says_anything() -> None:
     assert owner.fields["odds"] == pytest.approx(math.exp(2.0))
     silent = (Clue({}, CodedText("command-unknown", "Its command says nothing.", {})),)
     assert codes(list(settled_by("training", "interactive", WHOLE, silent, model()))) == ["settled-by-owner"]
-
-
-def test_the_two_most_telling_are_named_the_most_telling_first() -> None:
-    features = {**without("tensor_utilization"), "elapsed_hours": 48.0, "resolution_seconds": 60.0}
-    found = settling(features, model(periodic=1.0, compute_bound=3.0, working_hours=2.5), named=False)
-    assert codes(found) == ["settled-by-pipes", "settled-by-days"]
-    odds = [float(str(one.fields["odds"])) for one in found]
-    assert odds == sorted(odds, reverse=True)
 
 
 def test_an_abstention_says_what_would_settle_it_and_a_verdict_does_not() -> None:
@@ -305,15 +270,6 @@ def _told(**columns: object) -> pd.DataFrame:
         "seconds": 3600.0, "generated_tokens": 7200.0,
     }  # fmt: skip
     return pd.DataFrame([{**row, **columns}])
-
-
-def test_facts_of_engines_are_summed_and_what_is_missing_is_not_zero() -> None:
-    one = engine_facts(_told())["w"]
-    assert (one.generated_tokens_per_second, one.prompt_tokens_per_second, one.running) == (2.0, None, None)
-    assert one.has_counted is True and engine_facts(_told(generated_tokens=None))["w"].has_counted is None
-    assert engine_facts(_told(generated_tokens=0.0, running_max=0.0))["w"].has_counted is False
-    assert engine_facts(_told(kv_percent=400.0))["w"].kv_cache is None and engine_facts(_told(seconds=0.0)) == {}
-    assert engine_facts(pd.DataFrame()) == {}
 
 
 def _judged(shape: Mapping[str, float], serving: pd.DataFrame | None = None, **work: object) -> WorkloadVerdict:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.advisor.classify.doubts import Doubt
 from skuwise.advisor.classify.features.port_traffic import port_traffic
-from skuwise.advisor.classify.features.rest import at_rest, rested_since
+from skuwise.advisor.classify.features.rest import at_rest
 from skuwise.advisor.classify.features.soundness import (
     BEYOND,
     BLANK,
@@ -210,18 +210,6 @@ def test_power_that_only_work_explains_is_a_fault_with_both_signals_named(board)
     assert "GPU_UTIL 0 %" in doubt.text and "over 30.0 h from" in doubt.text
 
 
-def test_the_level_is_the_gpus_own_apart_with_memory_and_without() -> None:
-    b = FrameBuilder(hours=48)
-    b.node(gpus=2)
-    b.use({**FREE, "power_watts": 68.0}, end=24)
-    b.use({**HELD, "power_watts": 131.0}, start=24)
-    b.use({**HELD, "power_watts": 90.0}, uuid="GPU-n1-1")
-    found = measured(b.frame())
-    assert found["rest_free_power"].iloc[0] == pytest.approx(68) and found["rest_power"].iloc[0] == pytest.approx(131)
-    assert found["rest_power"].iloc[-1] == pytest.approx(90) and np.isnan(found["rest_free_power"].iloc[-1])
-    assert found["idle"].all()
-
-
 @pytest.mark.parametrize("gpu", ["NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 4090"])
 @pytest.mark.parametrize(
     ("power", "util", "memory", "rests"),
@@ -294,26 +282,3 @@ def test_a_trace_of_work_counts_as_idle_time_and_ends_a_rest() -> None:
     heartbeat = {"gpu_util_max": np.where(ONE, 0.3, 0.0), "gpu_util_p95": 0.0, "sm_active_mean": 0.0}
     found = measured(of_minutes(**heartbeat, dram_active_mean=0.0))
     assert found["idle"].all() and found["rests"].tolist() == (~ONE).tolist()
-
-
-@pytest.mark.parametrize(
-    ("states", "since", "at_least", "last_work"),
-    [
-        ("wwrr", 2, False, 2),
-        ("rrrr", 0, True, None),
-        ("rwrw", None, False, 4),
-        ("w?rr", 1, False, 1),  # a gap that may be late data
-        ("w???rr", 4, True, 1),  # a longer one may hide work
-        ("r???", 0, True, None),
-        ("????", None, True, None),
-    ],
-)
-def test_since_when_it_rests(states: str, since: int | None, at_least: bool, last_work: int | None) -> None:
-    flags = np.array(list(states))
-    end = np.arange(1.0, len(states) + 1)
-    found = rested_since(
-        np.zeros(len(states), dtype=np.intp), end - 1, end, active=flags == "w", rests=flags == "r", count=1,
-        gap_seconds=2.0,
-    )  # fmt: skip
-    told = [None if np.isnan(one) else one for one in (found.since[0], found.last_work[0])]
-    assert (*told, bool(found.at_least[0])) == (since, last_work, at_least)

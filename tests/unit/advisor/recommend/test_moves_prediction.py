@@ -12,7 +12,7 @@ from skuwise.advisor.pipeline import fleet_of
 from skuwise.advisor.recommend.fleet import Baseline, baseline_for
 from skuwise.advisor.recommend.latency import held_to_class
 from skuwise.advisor.recommend.move import SAME_SPEED, recommend
-from skuwise.advisor.recommend.prediction import Prediction, demand, predict
+from skuwise.advisor.recommend.prediction import Prediction, predict
 from skuwise.rules.models.move_model import load_move_model
 from skuwise.rules.policy.latency_classes import load_latency_classes
 from skuwise.tests.support.moves_builders import END, advice_of, catalog, node, usage, use_of, verdicts, workload
@@ -76,11 +76,6 @@ def test_missing_host_time_is_not_sped_up_for_jobs():
     starved = {"u_m": 0.25, "u_c": 0.375, "g": 0.5}
     low, high = (1 / predicted("A100-SXM4-80GB", "H100-SXM5", u, "training").median for u in (starved, TRAINING))
     assert 1 < low < high
-
-
-def test_demand_is_a_soft_maximum_and_never_above_one():
-    assert demand(use_of(u_c=0.3, u_m=0.6, g=0.9))[0] == pytest.approx(0.6, abs=0.05)
-    assert demand(use_of(u_c=1.0, u_m=1.0, g=1.0))[0] == 1.0
 
 
 def test_risk_is_the_chance_of_a_tenth_slower():

@@ -12,7 +12,6 @@ from skuwise.advisor.telemetry.prometheus.client.response import (
     Grid,
     LabelSets,
     UnreachableError,
-    read_matrix,
     read_vector,
 )
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
@@ -62,21 +61,6 @@ def test_a_busy_server_is_asked_again_after_growing_pauses(status: int, wanted: 
         return replies.pop(0) if replies else matrix(request, ({}, 1))
 
     assert ask(answer, naps).shape == (1, 3) and naps == pauses
-
-
-@pytest.mark.parametrize("wanted", ["300", "1", "nan", "-1", "Wed, 21 Oct 2099 07:28:00 GMT"])
-def test_pauses_end_with_the_deadline_of_the_call(wanted: str) -> None:
-    now = 0.0
-
-    def sleep(seconds: float) -> None:
-        nonlocal now
-        now += seconds
-
-    with FakePrometheus(lambda _: error(503, "busy", Retry_After=wanted)).running() as fake:
-        client = Client(fake.url, PrometheusSettings(timeout_seconds=2), {}, sleep=sleep, monotonic=lambda: now)
-        with pytest.raises(response.RefusedError, match="busy") as caught:
-            client.scalar("up", 0.0)
-    assert now < 2 and caught.value.remedy == "Try again later."
 
 
 def test_a_server_that_answers_nothing_for_long_is_given_up() -> None:
@@ -158,13 +142,6 @@ def test_the_members_of_an_answer_are_counted_before_it_is_decoded(part: bytes, 
     monkeypatch.setattr(response, "MAX_MEMBERS", 50_000)
     with pytest.raises(response.TooMuchError, match="too large"):
         ask(Reply(b'{"status":"success","data":[' + part * 50_000 + b"1]}"))
-
-
-def test_a_matrix_has_a_limit_on_its_cells() -> None:
-    grid = Grid(60.0, 60.0 * 10_000, 60.0)
-    one = b'{"metric":{"a":"%d"},"values":[[60,"1"]]}'
-    with pytest.raises(response.TooMuchError, match="500 time series"):
-        read_matrix(series(b",".join(one % n for n in range(500))), grid, None, LabelSets())
 
 
 def test_what_is_not_finite_is_missing_and_extremes_are_numbers() -> None:

@@ -12,15 +12,11 @@ from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Log
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.promql.promql import GAUGES, DcgmQueries, gpu_of
-from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows, fold_instances
-from skuwise.advisor.telemetry.prometheus.rows.fabric import RATE, PortKey, PortRows, exporter_ports, roles_of
+from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows
+from skuwise.advisor.telemetry.prometheus.rows.fabric import RATE, exporter_ports
 from skuwise.advisor.telemetry.prometheus.rows.gpus import About, GpuRows
-from skuwise.advisor.telemetry.prometheus.rows.nodes import node_table
-from skuwise.advisor.telemetry.prometheus.rows.series_to_rows import Cells, from_bins
-from skuwise.advisor.telemetry.prometheus.rows.workloads import agent_work, dcgm_uses, held_spans, work_of
+from skuwise.advisor.telemetry.prometheus.rows.workloads import agent_work, dcgm_uses, work_of
 from skuwise.agent.jobs.ids import series_id, workload_id
-from skuwise.agent.metrics import BIN_EDGES
-from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 
@@ -104,56 +100,6 @@ def test_the_agents_ids_are_taken_as_they_are() -> None:
     assert agent_work({"series_id": "s"}) is None
 
 
-def test_buckets_become_seconds_in_bins_and_tell_percentile_and_maximum() -> None:
-    cells: Cells[str] = Cells(Grid(HOUR, HOUR, HOUR))
-    bounds = [*(str(edge) for edge in BIN_EDGES[1:]), "+Inf"]
-    counts = np.zeros(len(BIN_EDGES))
-    low, high = BIN_EDGES.index(0.1), BIN_EDGES.index(0.9)
-    counts[low], counts[high] = 90, 10
-    labels = tuple({"u": "a", "le": bound} for bound in bounds)
-    answer = SeriesAnswer(labels, np.cumsum(counts)[:, None])
-    cells.rows["a"] = 0
-    cells.put_bins("b_bins", answer, lambda one: one["u"], np.array([[3600.0]]))
-    bins = cells.column("b_bins")[0, 0]
-    assert bins[low] == pytest.approx(3240) and bins[high] == pytest.approx(360) and bins.sum() == pytest.approx(3600)
-    p95, most = from_bins(cells.column("b_bins"))
-    assert 0.9 <= p95[0, 0] <= 0.95 and most[0, 0] == pytest.approx(0.9)
-
-
-@pytest.mark.parametrize(
-    ("held", "spans"),
-    [
-        ([3600, 3600, 3600, 3600], [(0, 4 * HOUR)]),
-        ([0, 600, 3600, 1200], [(2 * HOUR - 600, 3 * HOUR + 1200)]),
-        ([900, 0, 0, 3500], [(0, 900), (3 * HOUR, 4 * HOUR)]),
-        ([0, 0, 0, 0], []),
-    ],
-)
-def test_held_seconds_become_spans(held: list[float], spans: list[tuple[float, float]]) -> None:
-    assert held_spans(np.array(held, dtype=float), GRID) == spans
-
-
-@pytest.mark.parametrize(("said", "count"), [(8, 8), (0, 1), (-1, 1), (0.5, 1), (1e300, 1), (nan, 1)])
-def test_a_count_of_gpus_that_can_be_none_is_not_believed(said: float, count: float) -> None:
-    listed = SeriesAnswer(({"UUID": "GPU-1", "Hostname": "n1"},), np.full((1, 4), 60.0))
-    gpus, _ = dcgm_rows(GRID, listed, {}, Log(), node=lambda labels: labels["Hostname"])
-    counts = SeriesAnswer(({"node": "n1"},), np.full((1, 4), said))
-    table = node_table(
-        gpus, PortRows(Cells(GRID)), {"n1": {}}, counts, dmi={}, kube={}, catalog=load_catalog(), declared={},
-        clusters={}, present={},
-    )  # fmt: skip
-    assert table["gpu_count"].tolist() == [count]
-
-
-def test_ports_are_compute_by_shape_or_as_they_are_configured() -> None:
-    ports = [("n", f"mlx5_{i}", 1) for i in range(9)]
-    rates: dict[PortKey | None, float] = {port: 1.25e10 if port is ports[8] else 5e10 for port in ports}
-    roles = roles_of(ports, rates, {"n": 8}, {})
-    assert [roles[port] for port in ports] == ["compute"] * 8 + ["storage"]
-    assert roles_of(ports[8:], rates, {"n": 8}, {})[ports[8]] == "unknown", "one port for eight GPUs may be for storage"
-    assert roles_of(ports[8:], rates, {"n": 8}, {"mlx5_8": "compute"})[ports[8]] == "compute"
-
-
 def test_renamed_fields_are_asked_under_both_names_and_rules_stand_in_for_means_and_maxima_only() -> None:
     both = {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_PROF_DRAM_UTIL_RATIO"}
     made = DcgmQueries(both, ('cluster="a\\"b"',), HOUR, {"skuwise:gpu_util:mean5m", "skuwise:gpu_util:max5m"})
@@ -166,13 +112,6 @@ def test_renamed_fields_are_asked_under_both_names_and_rules_stand_in_for_means_
     assert asks["gpu_util_max"] == f"max_over_time(skuwise:gpu_util:max5m{chosen})"
     assert asks["gpu_util_p95"] == f"quantile_over_time(0.95, DCGM_FI_DEV_GPU_UTIL{chosen})"
     assert "tensor_active_mean" not in asks
-
-
-def test_the_engines_activity_is_asked_of_all_only_where_no_utilization_is() -> None:
-    names = {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE"}
-    both, alone = (DcgmQueries(one, (), HOUR).of_all() for one in (names, {"DCGM_FI_PROF_GR_ENGINE_ACTIVE"}))
-    assert not any(ask.name.startswith("engine") for ask in both)
-    assert {"engine_mean", "engine_p95", "engine_max"} <= {ask.name for ask in alone}
 
 
 @pytest.mark.parametrize(
@@ -203,17 +142,6 @@ def test_a_port_of_which_one_way_is_not_told_has_no_use(way: str) -> None:
     for statistic in ("mean", "p95", "max"):
         np.testing.assert_allclose(rows.cells.column(f"util_{statistic}"), [[0.4, nan]])
     np.testing.assert_array_equal(rows.cells.column(f"{way}_bytes_per_second_mean"), [[5e9, 5e9]])
-
-
-def test_a_divided_gpu_holds_no_known_memory_where_that_of_one_instance_is_missing() -> None:
-    cells: Cells[str] = Cells(Grid(HOUR, 3 * HOUR, HOUR))
-    cells.rows.update({"GPU-a/gi1": 0, "GPU-a/gi2": 1})
-    cells.columns["observed_seconds"] = np.array([[HOUR, HOUR, HOUR], [HOUR, HOUR, nan]])
-    cells.columns["mem_used_bytes_mean"] = np.array([[1.0, 1.0, 1.0], [2.0, nan, nan]])
-    about = {key: About("n1", 0, "H100", kind="mig", parent="GPU-a", uuid=key) for key in cells.rows}
-    rows = GpuRows(cells, {**about, "GPU-a": About("n1", 0, "H100", uuid="GPU-a")})
-    fold_instances(rows)
-    np.testing.assert_array_equal(cells.column("mem_used_bytes_mean")[cells.rows["GPU-a"]], [3.0, nan, 1.0])
 
 
 A, B = ({"UUID": f"GPU-{one}", "Hostname": "n1", "instance": "n1:9400"} for one in "ab")

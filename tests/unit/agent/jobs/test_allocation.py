@@ -153,18 +153,6 @@ DEVICES = Devices(
 UID_1, UID_2 = Origin("kubernetes", "uid-1"), Origin("kubernetes", "uid-2")
 
 
-@pytest.mark.parametrize(
-    ("name", "uuid"),
-    [
-        ("GPU-a", "GPU-a"), ("GPU-a::3", "GPU-a"), ("MIG-1", "MIG-1"), ("0", "GPU-b"), ("nvidia0", "GPU-b"),
-        ("nvidia1/gi3", "MIG-1"), ("nvidia0/gi1", None), ("nvidia2/gi0", None), ("nvidia0/vgpu2", "GPU-b"),
-        ("9", None), ("GPU-z", None), ("", None), ("nvidia0/gi1/x", None), ("dra:pool/gpu-0", None), ("GPU-a::", None),
-    ],
-)  # fmt: skip
-def test_names_of_devices(name: str, uuid: str | None) -> None:
-    assert DEVICES.resolve([name, name]) == ((uuid,) if uuid else (), () if uuid else (name,))
-
-
 def pod(name: str, *gpus: str, unresolved: tuple[str, ...] = ()) -> DeviceClaim:
     return DeviceClaim("kubernetes", gpus, unresolved, namespace="ns", pod=name)
 

@@ -77,14 +77,6 @@ def test_a_chain_is_followed_as_far_as_it_stands_for_one_piece_of_work(
         assert found.workload_id == workload_id("c", "kubernetes", f"u-{own.name}")
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 12])
-def test_owners_in_a_circle_or_without_end_are_left_at_the_nearest(length: int) -> None:
-    ring = owners(*(("ReplicaSet", f"r{n}", "ReplicaSet", f"r{(n + 1) % length}") for n in range(length)))
-    assert work(pod("a", "ReplicaSet", "r0"), objects=ring).name == "r0"
-    endless = owners(*(("ReplicaSet", f"r{n}", "ReplicaSet", f"r{n + 1}") for n in range(50)))
-    assert work(pod("a", "ReplicaSet", "r0"), objects=endless).name == "r0"
-
-
 def test_a_gangs_run_is_named_by_its_oldest_pod_that_asks_for_gpus() -> None:
     launcher = pod("m-launcher", "MPIJob", "m", created_seconds=CREATED - 60, has_gpus=False)
     workers = [pod(f"m-worker-{n}", "MPIJob", "m", created_seconds=CREATED + n) for n in range(4)]
@@ -178,7 +170,6 @@ def test_devices_of_dra_claims(name: str, told: SliceDevice | None, uuid: str | 
     assert devices.resolve([f"dra:node/{name}"]) == (((uuid,), ()) if uuid else ((), (f"dra:node/{name}",)))
 
 
-UID = "8f3a2c11-0d6e-4b6a-9f0a-1c2d3e4f5a6b"
 CREATED_FILES = "2026-09-21T08:00:00Z"
 
 

@@ -151,15 +151,6 @@ def test_a_requeued_run_of_which_the_epilog_alone_wrote_has_its_gpu_start_and_en
     assert node.see() == ((), ()) and {one.workload_id for one in workloads} == {second.workload_id}
 
 
-def test_an_id_that_comes_back_after_months_is_another_run_and_nodes_agree(tmp_path: Path) -> None:
-    found = []
-    for name, at in (("a", T0), ("b", T0 + 45), ("c", T0 + 90 * 86400)):
-        one = SlurmNode(tmp_path / name)
-        one.prolog(22, "3", at)
-        found.append(one.see()[0][0].workload_id)
-    assert found[0] == found[1] != found[2]
-
-
 def test_a_file_without_a_job_does_not_share_the_gpu_of_the_next(node: SlurmNode) -> None:
     node.prolog(22, "3", T0)
     node.job(22, extern=False)

@@ -14,9 +14,8 @@ from skuwise.agent.jobs.slurm_conf import SlurmConfReader
 from skuwise.agent.model import Absence, Capability, Gpu, Tick
 from skuwise.agent.sampler import Sampled, Survey
 from skuwise.agent.service.doctor import not_configured, service_lines, source_lines
-from skuwise.agent.service.instance_lock import InstanceLock, is_wedged
+from skuwise.agent.service.instance_lock import InstanceLock
 from skuwise.agent.service.slurm_checks import config_lines, devices_lines, folder_line, look_at_slurm, read_config
-from skuwise.agent.service.supervisor import Notifier
 from skuwise.agent.sources.nvml_errors import NO_GPM, NO_PERMISSION, explain, fault_of
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import StoreError
@@ -68,15 +67,6 @@ def test_pages_that_would_tell_something_but_are_not_asked_for_are_named() -> No
     found = not_configured(AgentConfig(serving_discover=True), SURVEY)
     assert found[0].absence is not None and "was found" in found[0].absence.detail
     assert not_configured(AgentConfig(dcgm_url=""), Survey((), (), ())) == ()
-
-
-def test_what_the_first_reading_lacks_takes_the_place_of_what_was_promised() -> None:
-    promised = replace(REFUSED, absence=None)
-    late = Absence("gpu", GPU.uuid, "sm_active", "gpu-lost", "It fell off the bus.", "Reset it.")
-    passing = replace(late, metric="dram_active", reason="first-reading")
-    sampled = replace(NOTHING_MORE, absences=frozenset({late, passing}))
-    lines = source_lines(replace(SURVEY, capabilities=(promised,)), sampled, Path("/nonexistent"))
-    assert [one.absence for one in lines] == [late]
 
 
 def test_the_units_interpreter_user_and_devices_are_looked_at(tmp_path: Path) -> None:
@@ -205,26 +195,6 @@ def proc_instance(root: Path, pid: int, *, state: str, pending: int = 0, threads
         put(root / f"{pid}/task/{pid + number}/status", text)
 
 
-@pytest.mark.parametrize(
-    ("state", "pending", "threads", "wedged"),
-    [
-        ("S", 0, ("D",), False),  # hangs in the driver, but nobody told it to die
-        ("S", 0x100, ("D",), True),
-        ("D", 0x100, (), True),
-        ("Z", 0, ("D",), True),  # dead but for the thread that hangs
-        ("Z", 0, (), False),
-        ("R", 0x100, (), False),  # about to die
-    ],
-)
-def test_who_cannot_die_is_told_from_who_does_not_want_to(
-    tmp_path: Path, state: str, pending: int, threads: tuple[str, ...], wedged: bool
-) -> None:
-    proc_instance(tmp_path, 40, state=state, pending=pending, threads=threads)
-    assert is_wedged(tmp_path, 40) is wedged
-    assert not is_wedged(tmp_path, 41)
-    assert not is_wedged(tmp_path, 0)
-
-
 def held_by(database: Path, pid: int) -> int:
     """The lock of `database`, held by a descriptor of ours that stands for another process."""
     descriptor = os.open(database.with_name(database.name + ".lock"), os.O_RDWR | os.O_CREAT)
@@ -265,10 +235,3 @@ def test_a_living_agent_is_never_passed_over_and_its_memory_goes_on(tmp_path: Pa
     second.take()
     assert second.aside is None and not list(tmp_path.glob("*wedged*"))
     assert (second.memory.restarted_at, second.memory.paused_until) == (123.0, 456.0)
-
-
-def test_who_starts_us_again_is_systemd_or_the_kubelet() -> None:
-    assert not Notifier({}).supervised
-    assert Notifier({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}).supervised
-    notifier = Notifier({"NOTIFY_SOCKET": "@nobody-listens"})
-    assert notifier.supervised

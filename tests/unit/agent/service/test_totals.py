@@ -129,14 +129,6 @@ def test_dynamics_agree_with_the_rollup_of_the_same_ticks() -> None:
     assert value(text, "skuwise_gpu_nvlink_distribution_ratio_bucket", le="0.05") == 80
 
 
-def test_an_idle_run_grows_and_a_hole_ends_it() -> None:
-    totals, found = totals_of(tick(1, {"sm_active": 0.0})), []
-    for one in (tick(2, {"sm_active": 0.01}), Tick(3.0, 1.0), tick(4, {"sm_active": 0.0})):
-        totals.add_tick(one)
-        found += values(page(totals), "gpu_idle_run_seconds")
-    assert found == [2.0, None, 1.0]
-
-
 def test_ports_tell_silence_from_absence() -> None:
     quiet = {"tx_bytes_per_second": 0.5, "rx_bytes_per_second": 0.0}
     totals = totals_of(

@@ -6,7 +6,7 @@ import pytest
 from skuwise.agent.model import LinkLayer, Reading
 from skuwise.agent.sources.ethernet import EthernetSource
 from skuwise.agent.sources.infiniband import InfinibandSource
-from skuwise.agent.sources.pci_topology import Nic, configured_role, place_nics, sysfs_bus_id
+from skuwise.agent.sources.pci_topology import Nic, place_nics
 from skuwise.tests.support.hanging_driver import at
 from skuwise.tests.support.sysfs_trees import EFA_COUNTERS, Port, Sysfs, dgx_like, efa_like, gpus_on, put
 
@@ -277,11 +277,3 @@ FLAT_NICS = [nic(f"n{i}", f"pci010{i}:00", f"n{i}") for i in range(2)]
 def test_roles_by_the_places_of_nics_and_gpus(nics: list[Nic], gpus: list[tuple[str, ...]], roles: list[str]) -> None:
     found = place_nics(nics, gpus, len(gpus))
     assert [found[one.device][0] for one in nics] == roles
-
-
-def test_names_as_sysfs_and_settings_write_them() -> None:
-    sound = {"00000000:1B:00.0": "0000:1b:00.0", "1B:00.0": "0000:1b:00.0", "00010000:E1:00.0": "10000:e1:00.0"}
-    told = sound | dict.fromkeys(("", "../../etc", "00000000:1B:00.9"))
-    assert {nvml: sysfs_bus_id(nvml) for nvml in told} == told
-    roles = {"mlx5_*": "compute", "mlx5_1": "storage"}  # an exact name beats a pattern
-    assert [configured_role(n, roles) for n in ("mlx5_1", "mlx5_2", "irdma0")] == ["storage", "compute", None]  # type: ignore[arg-type]

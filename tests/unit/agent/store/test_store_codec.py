@@ -1,7 +1,6 @@
 """The metric catalogue, the codec and the SQL say the same."""
 
 import json
-import math
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,8 +21,6 @@ from skuwise.agent.store.codec import (
     rollup_kind,
     rollup_period,
     row_encoder,
-    row_id,
-    storable,
     stored_columns,
     write_rollups,
 )
@@ -113,33 +110,6 @@ def test_counts_that_differ_and_statistics_that_are_missing_come_back(database: 
     told = through_the_view(database, "gpu_minute", row | {"sm_active_n": 60, "dram_active_n": 0})
     assert told["sm_active_n"] == 60
     assert database.execute("SELECT sample_counts FROM gpu_minute").fetchall() == [(None,)]
-
-
-@pytest.mark.parametrize(
-    ("observed", "correlation", "bins", "duty", "stored"),
-    [
-        (3599.96, -0.5, [0.0] * 27 + [3600.0], math.nan, (0, -50, "27003600", None)),
-        (1.0, math.inf, [1.25, 0.04] + [0] * 26, "x", (35990, None, "00271.2", None)),
-        (0.0, None, [0.0] * 28, 1e300, (36000, None, "00270", None)),
-        (0.0, 2.0**60, None, 0.33333, (36000, None, None, 3333)),
-    ],
-)
-def test_odd_values_are_missing_and_bins_are_short(
-    observed: float, correlation: object, bins: object, duty: object, stored: tuple[object, ...]
-) -> None:
-    names = ["observed_seconds", "tensor_nvlink_correlation", "sm_active_bins", "duty"]
-    row = row_encoder("gpu_hour")(dict(zip(names, [observed, correlation, bins, duty], strict=True)))
-    found = dict(zip(stored_columns("gpu_hour"), row, strict=True))
-    assert tuple(found[name] for name in ["unobserved_seconds", *names[1:]]) == stored
-
-
-def test_what_cannot_be_written_is_refused_or_left_out() -> None:
-    for bins in ([1.0, 2.0], [math.nan] * 28):
-        with pytest.raises(ValueError, match="28 finite"):
-            row_encoder("gpu_hour")({"sm_active_bins": bins})
-    with pytest.raises(ValueError, match="4096"):
-        row_id("hour", 3600, 4096)
-    assert storable([2**63, -5, "a\udc80b", None, 1.5]) == (None, -5, "a?b", None, 1.5)
 
 
 START = 1_800_000_000.0 - 1_800_000_000.0 % 3600

@@ -4,7 +4,6 @@ import json
 import math
 import random
 import sqlite3
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from math import sin, tau
@@ -19,12 +18,7 @@ from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_gpu
 from skuwise.agent.statistics.signal_stats import (
     autocorrelation_peak,
     bin_seconds,
-    longest_run_seconds,
     nearest_rank,
-    pearson,
-    second_grid,
-    share_of_time,
-    weighted_mean,
 )
 from skuwise.agent.store.codec import MEASURES
 from skuwise.agent.store.node_writer import NodeWriter
@@ -269,49 +263,6 @@ def test_percentile_is_the_nearest_rank(values: list[float], share: float) -> No
     assert sum(value < found for value in values) < share * len(values) + 1e-9
 
 
-ONES, ENDS_WITH_HOLE = [1.0] * 6, [1.0, 2.0, 3.0, 7.0, 8.0, 9.0]
-LINE = [float(i) for i in range(30)]
-
-
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        (weighted_mean([1.0, 4.0], [2.0, 1.0]), 2.0),
-        (weighted_mean([], []), None),
-        (share_of_time([True, False, None], [1.0, 3.0, 100.0]), 0.25),
-        (share_of_time([None], [1.0]), None),
-        # A run ends at a hole and at an unknown.
-        (longest_run_seconds([True] * 6, ENDS_WITH_HOLE, ONES), 3.0),
-        (longest_run_seconds([True, None, True, True, True, False], ENDS_WITH_HOLE, ONES), 2.0),
-        (longest_run_seconds([False] * 6, ENDS_WITH_HOLE, ONES), 0.0),
-        (longest_run_seconds([None] * 6, ENDS_WITH_HOLE, ONES), None),
-        # The grid averages fast samples and leaves holes open.
-        (second_grid([1.0] * 30, [0.1 * i for i in range(1, 31)]), [1.0] * 4),
-        (second_grid([1.0, 2.0, 3.0], [10.0, 11.0, 13.0]), [1.0, 2.0, None, 3.0]),
-        (second_grid([1.0, 2.0, 3.0], [10.0, 20.0, 30.0]), []),
-        (pearson(LINE, [2 * x for x in LINE]), pytest.approx(1)),
-        (pearson(LINE, [-x for x in LINE]), pytest.approx(-1)),
-        (pearson([*LINE, None], [*LINE[:-1], None, 1.0]), pytest.approx(1)),
-        (pearson(LINE, [0.3] * 30), None),
-        (pearson(LINE[:19], LINE[:19]), None),
-        (autocorrelation_peak([0.5] * 60, 2, 30), None),
-        (autocorrelation_peak([1.0, 2.0], 2, 30), None),
-    ],
-)
-def test_what_signals_say(found: object, expected: object) -> None:
-    assert found == expected
-
-
-@pytest.mark.parametrize("period", [3, 4, 7, 12, 20])
-def test_a_square_wave_shows_its_period(period: int, seed_of: Callable[[int], int]) -> None:
-    rng = random.Random(seed_of(period))
-    wave = [(0.8 if i % period < period / 2 else 0.1) + rng.gauss(0, 0.05) for i in range(60)]
-    peak = autocorrelation_peak(wave, 2, 30)
-    assert peak is not None
-    assert peak[0] == pytest.approx(period, abs=0.35)
-    assert peak[1] > 0.6
-
-
 def test_noise_and_trends_have_hardly_ever_a_period(seed_of: Callable[[int], int]) -> None:
     """Of a minute of noise 0.4 % have one by chance (4,000 drawn), nearly all at lags of which few pairs are left."""
     rng = random.Random(seed_of(0))
@@ -319,12 +270,3 @@ def test_noise_and_trends_have_hardly_ever_a_period(seed_of: Callable[[int], int
     trends = [autocorrelation_peak([i / 60 + rng.gauss(0, 0.01) for i in range(60)], 2, 30) for _ in range(10)]
     assert sum(one is not None for one in noise) <= 0.02 * len(noise)
     assert trends == [None] * 10
-
-
-@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1e11)), min_size=20, max_size=80))
-def test_pearson_agrees_with_the_standard_library(pairs: list[tuple[float, float]]) -> None:
-    xs, ys = [p[0] for p in pairs], [p[1] for p in pairs]
-    found = pearson(xs, ys)
-    if found is not None and statistics.pstdev(xs) > 1e-6 and statistics.pstdev(ys) > 1:
-        assert found == pytest.approx(statistics.correlation(xs, ys), abs=1e-6)
-    assert found is None or -1 <= found <= 1
