@@ -273,7 +273,6 @@ def test_a_file_that_is_broken_within_is_named_and_the_others_are_judged(tmp_pat
         read_frame([broken])
 
 
-<<<<<<< HEAD
 def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_by_the_minute(tmp_path: Path) -> None:
     path = tmp_path / "n1.db"
     with Writer.open(path) as writer:
@@ -293,8 +292,6 @@ def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_b
     assert float(gpu["observed_seconds"].sum()) == 48 * HOUR
 
 
-=======
->>>>>>> wt-f3
 QUERY = Query("", ("node",), ("ts",), ("x_bins",))
 
 
