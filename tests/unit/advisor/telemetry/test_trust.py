@@ -13,13 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.workloads.inventory import inventory_of
-from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.core.histogram_array import WIDTH
 from skuwise.advisor.core.unobservable import blind_nodes
+from skuwise.advisor.telemetry.prometheus.client.range_planner import Ask
 from skuwise.advisor.telemetry.prometheus.promql.promql import of_gpus
+from skuwise.advisor.telemetry.prometheus.questions import short_asks
 from skuwise.advisor.telemetry.queries import Query
+from skuwise.advisor.telemetry.sqlite.database import Parts
 from skuwise.advisor.telemetry.sqlite.join import CONTRADICTION, TWO_PLACES
-from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.advisor.telemetry.sqlite.reader import read_file, read_frame
 from skuwise.advisor.telemetry.tables import to_table
 from skuwise.agent.model import Absence, FabricPort, Gpu, Node, ServingSample, Tick, Workload
 from skuwise.agent.store.node_writer import NodeWriter
@@ -284,7 +287,7 @@ def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_b
         for name, start, end in (("long", 0.5, 30.5), ("short", 40.5, 41.5)):
             node.put_workload_use(Workload(name, name, name, "slurm"), "GPU-n1", T0 + start * HOUR, T0 + end * HOUR,
                                   "allocation")  # fmt: skip
-    told = read_file(path, (Window(T0, T0 + 48 * HOUR), 2, HOUR, None))
+    told = read_file(path, Window(T0, T0 + 48 * HOUR), 2)
     assert isinstance(told, Parts)
     gpu = pd.concat(told.rows["gpu"], ignore_index=True)
     by_minute = gpu.loc[gpu["interval_seconds"] == 60, "ts"]
@@ -308,6 +311,28 @@ def test_cells_are_seconds_or_missing_and_all_are_missing_beside_a_bad_one(
     got = to_table([("n", 1.0, cell) for cell in told], QUERY)["x_bins"].tolist() if cells else []
     assert [None if seconds is None else seconds.tolist() for seconds in got] == cells
     assert to_table([("n", 1.0, cell) for cell in [*told, bad]], QUERY)["x_bins"].isna().all()
+
+
+MINUTE, FIVE = "[59s999ms]", "[299s999ms]"
+
+
+@pytest.mark.parametrize(
+    ("name", "query", "step", "wanted"),
+    [
+        # A row of a minute looks back for 2.5 scrapes, a rate for 4.
+        ("gpu_util_mean", f"avg_over_time(DCGM_FI_X{MINUTE})", 60, "avg_over_time(DCGM_FI_X[149s999ms])"),
+        ("fabric tx_mean", f"rate(node_x{MINUTE})", 60, "rate(node_x[239s999ms])"),
+        ("fabric active", "avg_over_time((node_x == bool 4)[60s:5m])", 60, None),
+        ("power_watts_mean", f"avg_over_time(a{FIVE})", 300, f"avg_over_time(a{FIVE})"),
+        ("pcie_tx_bytes_per_second_mean", f"avg_over_time(a{FIVE})", 300, None),
+        ("sm_active_p95", f"quantile_over_time(0.95, a{MINUTE})", 60, None),
+        ("vllm time_to_first_token buckets", f"increase(a{MINUTE})", 60, None),
+        ("sm_active", f"increase(a_bucket{MINUTE})", 60, None),
+    ],
+)  # fmt: skip
+def test_an_ask_gets_a_range_that_scrapes_fill_or_is_left_out(name, query, step, wanted):
+    asked = short_asks(step, 60.0)(Ask(name, query, ()))
+    assert (asked and asked.query) == wanted
 
 
 def test_some_gpus_are_chosen_by_id_where_that_needs_no_escaping():
