@@ -14,9 +14,8 @@ from ..recommend.prediction import percentiles
 from ..recommend.recommender import best_together, without_losers
 from .build import Drafted
 from .problem import FOREVER, Goal, Layout, PlanNode, Problem
-from .result import NotInPlan, PoolPlan, ReservedNode
+from .result import NotInPlan, PlanStep, PoolPlan, ReservedNode
 from .state import State
-from .steps import Step
 from .worth import HOURS_PER_MONTH, MONTH_SECONDS, month_usd
 
 # Beyond it no growth rate holds.
@@ -93,7 +92,7 @@ _NOTHING: Mapping[Goal, str] = {
 
 
 def left_out(
-    found: Reasoned, drafted: Drafted, layout: Layout, steps: Sequence[Step]
+    found: Reasoned, drafted: Drafted, layout: Layout, steps: Sequence[PlanStep]
 ) -> tuple[tuple[ReservedNode, ...], tuple[NotInPlan, ...]]:
     """Recommendations that are no part of the plan: nodes that it keeps in reserve, and the rest, each with what
     `advise` counts of it as recoverable."""
@@ -104,7 +103,7 @@ def left_out(
     state = State(problem).set(layout.chosen, layout.places, layout.kept)
     gone = {n.name for n in problem.nodes if n.is_today and n.name not in layout.kept}
     # What the layout alone empties stands for nodes alike that recommendations name, which name nodes and no work.
-    by_layout = gone - {name for step in steps if step.option is not None for name in step.sources}
+    by_layout = gone - {name for step in steps if step.kind == "option" for name in step.sources}
     reserve: list[ReservedNode] = []
     left: list[NotInPlan] = []
 

@@ -19,9 +19,9 @@ from ..pipeline import Reasoned
 from .build import Drafted, changed_draft, draft
 from .figures import cash_of_plan, left_out, node_watts, pool_name, pool_plans, released
 from .problem import FOREVER, NO_CHANGE, FleetChange, Layout, PlanNode, PlanRequest, Problem
-from .result import CashDate, Move, Plan, PlanStep, RentedNode, ReturnedNode, SolverFigures
+from .result import CashDate, Plan, PlanStep, RentedNode, ReturnedNode, SolverFigures
 from .solve import has_solver, solve
-from .steps import Step, sequence
+from .steps import sequence
 from .worth import UNITS, month_usd, node_worth
 
 
@@ -56,7 +56,19 @@ def plan_of(found: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
     """What a layout means for people."""
     problem, advice, request, change = drafted.problem, found.advice, drafted.request, drafted.change
     order = sequence(problem, layout)
-    steps = _steps(found, problem, order)
+    names = {w.id: w.name for w in advice.workloads}
+    absent = {n.name for n in problem.nodes if n.extra is not None}
+    steps = tuple(
+        replace(
+            step,
+            moves=tuple(
+                # A node that is not there is no place to come from.
+                replace(m, unit=_unit_name(m.unit, names, step.name), start=None if m.start in absent else m.start)
+                for m in step.moves
+            ),
+        )
+        for step in order
+    )
     # What was added stays: it is no part of what can be given back.
     layout = replace(layout, kept=layout.kept | {n.name for n in problem.nodes if n.extra == "added"})
     own = [n for n in problem.nodes if n.is_today]
@@ -148,34 +160,6 @@ def check_names(drafted: Drafted, found: Reasoned, request: PlanRequest) -> None
             some = ", ".join(map(quoted, sorted(names)[:5])) or "none"
             told = suggest(one, sorted(names)) or f"Known {what}s: {some}."
             raise UsageError(f"Unknown {what} {quoted(one)} in this window.", told)
-
-
-def _steps(found: Reasoned, problem: Problem, steps: tuple[Step, ...]) -> tuple[PlanStep, ...]:
-    names = {w.id: w.name for w in found.advice.workloads}
-    gpus = {u.id: u.gpu_count for s in problem.series for u in s.units}
-    out = []
-    for number, step in enumerate(steps, start=1):
-        series, o = problem.by_series.get(step.series or ""), step.option
-        moves = tuple(
-            Move(
-                # A node that is not there is no place to come from.
-                _unit_name(unit, names, series.name if series else ""),
-                a if a is not None and problem.by_node[a].extra is None else None, b,
-                gpus.get(unit, o.gpus_each if o is not None else 0),
-            )
-            for unit, a, b in step.moves
-        )  # fmt: skip
-        out.append(
-            PlanStep(
-                number=number, kind=step.kind, action=o.action if o is not None else None,  # type: ignore[arg-type]
-                recommendation=o.id if o is not None else None, series=series.id if series is not None else None,
-                workload=series.workload if series is not None else None,
-                name=series.name if series is not None else "", team=series.team if series is not None else None,
-                moves=moves, frees=step.frees, rents=step.rents,
-                after=tuple(k + 1 for k in step.after), risk=o.risk if o is not None else None, staging=step.staging,
-            )
-        )  # fmt: skip
-    return tuple(out)
 
 
 def _unit_name(unit: str, names: Mapping[str, str], series: str) -> str:
