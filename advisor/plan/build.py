@@ -25,7 +25,6 @@ from . import inputs
 from .inputs import EXCLUDED, GPUS_SHARED, SEVERAL_POOLS, pool_key, pool_of
 from .problem import NO_CHANGE, RISKS, FleetChange, Hours, PlanNode, PlanOption, PlanRequest, PlanSeries, Problem
 from .state import apart
-from .whatif import changed
 
 # Nodes of one SKU that a plan may rent at most for one change.
 RENTED_MAX = 64
@@ -202,18 +201,6 @@ def _rented(
                 )
             )  # fmt: skip
     return out
-
-
-def changed_draft(drafted: Drafted, change: FleetChange) -> Drafted:
-    """The draft of a changed fleet: for failures it keeps what is free without nodes that are not there. Raises
-    UsageError."""
-    problem, changes = changed(drafted.problem, change)
-    wanted, kept = reserve_of(problem, drafted.request)
-    lost = {pool: gpus - kept.get(pool, 0) for pool, gpus in drafted.problem.reserve.items()}
-    return replace(
-        drafted, problem=replace(problem, reserve=kept), reserve_wanted=wanted,
-        reserve_lost={pool: gpus for pool, gpus in lost.items() if gpus > 0}, change=change, changes=changes,
-    )  # fmt: skip
 
 
 def reserve_of(problem: Problem, request: PlanRequest) -> tuple[Mapping[str, int], Mapping[str, int]]:

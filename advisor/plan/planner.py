@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 import numpy as np
 
@@ -16,13 +15,14 @@ from ..core.coded_text import CodedText, coded
 from ..core.formatting import counted
 from ..core.frame import Frame
 from ..pipeline import Reasoned
-from .build import Drafted, changed_draft, draft
-from .figures import cash_of_plan, left_out, node_watts, pool_name, pool_plans, released
+from .build import Drafted, draft, reserve_of
+from .figures import cash_of_plan, day_of, left_out, pool_name, pool_plans, released
 from .problem import FOREVER, NO_CHANGE, FleetChange, Layout, PlanNode, PlanRequest, Problem
-from .result import CashDate, Plan, PlanStep, RentedNode, ReturnedNode, SolverFigures
+from .result import Plan, PlanStep, RentedNode, ReturnedNode, SolverFigures
 from .solve import has_solver, solve
 from .steps import sequence
-from .worth import UNITS, month_usd, node_worth
+from .whatif import changed
+from .worth import HOURS_PER_MONTH, UNITS, month_usd, node_worth
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,15 @@ class Planner:
         plan within seconds; what it raises ends the search. Raises SkuwiseError."""
         drafted = draft(self.found, self.frame, request)
         check_names(drafted, self.found, request)
-        drafted = drafted if change == NO_CHANGE else changed_draft(drafted, change)
+        if change != NO_CHANGE:
+            problem, changes = changed(drafted.problem, change)
+            # For failures it keeps what is free without nodes that are not there.
+            wanted, kept = reserve_of(problem, request)
+            lost = {pool: gpus - kept.get(pool, 0) for pool, gpus in drafted.problem.reserve.items()}
+            drafted = replace(
+                drafted, problem=replace(problem, reserve=kept), reserve_wanted=wanted,
+                reserve_lost={pool: gpus for pool, gpus in lost.items() if gpus > 0}, change=change, changes=changes,
+            )  # fmt: skip
 
         def first(layout: Layout) -> None:
             if on_first is not None:
@@ -74,12 +82,8 @@ def plan_of(found: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
     own = [n for n in problem.nodes if n.is_today]
     returned = _returned(problem, layout, steps)
     reserve, not_in_plan = left_out(found, drafted, layout, order)
-    cash: tuple[CashDate, ...] = ()
-    if any(n.usd_per_hour for n in own):
-        # Nodes that bring cash up to a date.
-        days = [r.available_from or "" for r in returned if r.realisation != "capacity-freed"]
-        usd = [(_day(at), interval) for at, interval in cash_of_plan(found, problem, layout).items()]
-        cash = tuple(CashDate(day, sum(one <= (day or "") for one in days), interval) for day, interval in usd)
+    cash = cash_of_plan(found, problem, layout)
+    watts = [watts for r in returned if (watts := problem.by_node[r.name].idle_watts) is not None]
     advise = advice.summary.recoverable_usd_per_month if change == NO_CHANGE else None
     now = cash[0].saving_usd_per_month.p50 if cash else 0.0
     others = sum(r.usd_per_month for r in reserve) + sum(n.advise_usd_per_month or 0.0 for n in not_in_plan)
@@ -90,7 +94,7 @@ def plan_of(found: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
         workloads=len({s.workload or s.id for s in problem.series}),
         touched=len({s.series for s in steps if s.series is not None}),
         gpus_freed=released(problem, layout), cash=cash,
-        energy_kwh_per_month=node_watts(problem, [r.node for r in returned]),
+        energy_kwh_per_month=sum(watts) * HOURS_PER_MONTH / 1000 if watts else None,
         pools=pool_plans(problem, layout, drafted, change.growth_per_month), returned=returned,
         rented=tuple(RentedNode(*_told(n)) for n in problem.nodes if n.is_bought and n.name in layout.kept),
         missing=tuple(RentedNode(*_told(n)) for n in problem.nodes if n.extra == "missing" and n.name in layout.kept),
@@ -181,9 +185,9 @@ def _returned(problem: Problem, layout: Layout, steps: tuple[PlanStep, ...]) -> 
             "capacity-freed" if n.bound_until == FOREVER or not n.usd_per_hour
             else "cash-now" if n.bound_until is None or n.bound_until <= problem.now else "cash-at"
         )  # fmt: skip
-        day = _day(n.bound_until) if how == "cash-at" else None
+        day = day_of(n.bound_until) if how == "cash-at" else None
         out.append(ReturnedNode(*_told(n), how, day, emptied.get(n.name), n.drains))
-    return tuple(sorted(out, key=lambda r: (r.available_from or "", r.step or 0, r.node)))
+    return tuple(sorted(out, key=lambda r: (r.available_from or "", r.step or 0, r.name)))
 
 
 def _told(n: PlanNode) -> tuple[str, str, str | None, str | None, int, float | None, str | None]:
@@ -200,9 +204,3 @@ def _beside(found: Reasoned, drafted: Drafted, layout: Layout) -> tuple[str, ...
         if r.id in drafted.left_out and drafted.left_out[r.id].code == "plan-in-place"
         and r.workload not in gone and not r.blocked_by and r.shown is not False
     )  # fmt: skip
-
-
-def _day(at: float | None) -> str | None:
-    if at is None or at == FOREVER or not np.isfinite(at):
-        return None
-    return datetime.fromtimestamp(at, UTC).date().isoformat()

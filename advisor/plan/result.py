@@ -50,27 +50,6 @@ class PoolPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class ReturnedNode:
-    """A node that is empty after the plan. `step`: number of the step that empties it; None: it is empty already.
-
-    `realisation`: ``cash-now``, ``cash-at`` with the date in `available_from` (ISO), or ``capacity-freed`` where it is
-    owned, committed without an end, or without a price. `drains`: jobs run there today, and are let finish first.
-    """
-
-    node: str
-    pool: str
-    node_sku: str | None
-    gpu_sku: str | None
-    gpus: int
-    usd_per_month: float | None
-    price: str | None
-    realisation: Realisation
-    available_from: str | None
-    step: int | None
-    drains: bool
-
-
-@dataclass(frozen=True, slots=True)
 class RentedNode:
     """A node to rent before its step, or one that is missing. `usd_per_month` None: no price is known."""
 
@@ -81,6 +60,21 @@ class RentedNode:
     gpus: int
     usd_per_month: float | None
     price: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnedNode(RentedNode):
+    """A node that is empty after the plan. `step`: number of the step that empties it; None: it is empty already.
+
+    `realisation`: ``cash-now``, ``cash-at`` with the date in `available_from` (ISO), or ``capacity-freed`` where it is
+    owned, committed without an end, or without a price. `drains`: jobs run there today, and are let finish first.
+    """
+
+    name: str = field(metadata={"json": "node"})
+    realisation: Realisation
+    available_from: str | None
+    step: int | None
+    drains: bool
 
 
 @dataclass(frozen=True, slots=True)

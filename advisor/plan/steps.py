@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..core.coded_text import CodedText, coded
@@ -19,7 +19,6 @@ def sequence(problem: Problem, layout: Layout) -> tuple[PlanStep, ...]:
     state, worth = State(problem), Worth(problem)
     going = {n.name for n in problem.nodes if not n.rented and n.name not in layout.kept}
     made: list[PlanStep] = []
-    left_by: dict[str, list[int]] = defaultdict(list)
 
     def given_up() -> tuple[str, ...]:
         names = [name for name in sorted(going, key=lambda one: (-worth.node[one], one)) if state.give_up(name)]
@@ -37,7 +36,7 @@ def sequence(problem: Problem, layout: Layout) -> tuple[PlanStep, ...]:
     pending = _tasks(problem, state, layout)
     owing: set[str] = set()  # nodes that a step without room went to
     while pending:
-        waiting = Counter(move.start for task in pending for move in task.moves if move.start in going)
+        waiting = Counter[str | None](move.start for task in pending for move in task.moves if move.start in going)
         pending.sort(key=lambda task: _rank(task, worth, waiting, owing))
         # Where none has room, the first is done all the same, and says what it takes.
         task = next((one for one in pending if _done(state, one, layout, strict=True)), None)
@@ -48,10 +47,8 @@ def sequence(problem: Problem, layout: Layout) -> tuple[PlanStep, ...]:
             owing |= task.targets
             staging = _staging(problem, task)
         pending.remove(task)
-        number, after = len(made) + 1, _after(problem, task, layout, rented, left_by)
-        for name in task.sources:
-            left_by[name].append(number)
-        made.append(replace(task, number=number, after=after, staging=staging, frees=given_up()))
+        after = _after(problem, task, layout, made)
+        made.append(replace(task, number=len(made) + 1, after=after, staging=staging, frees=given_up()))
     if late := given_up():
         made.append(PlanStep(len(made) + 1, "give-up", frees=late, after=tuple(one.number for one in made)))
     return tuple(made)
@@ -110,19 +107,15 @@ def _done(state: State, task: PlanStep, layout: Layout, *, strict: bool) -> bool
     return True
 
 
-def _after(
-    problem: Problem, task: PlanStep, layout: Layout, rented: tuple[str, ...], left_by: dict[str, list[int]]
-) -> tuple[int, ...]:  # fmt: skip
+def _after(problem: Problem, task: PlanStep, layout: Layout, made: Sequence[PlanStep]) -> tuple[int, ...]:
     """Earlier steps that make its room: what left its targets, what is rented where it goes, and for jobs that need
     whole nodes what left any node there."""
-    targets, found = set(task.targets), set[int]()
+    targets = set(task.targets)
     series, option = problem.by_series[task.series or ""], layout.chosen.get(task.series or "")
     if option is not None and option.pool not in (None, series.pool):
         # What is rented there may be for its demand, wherever it starts.
-        targets |= {n.name for n in problem.pools[option.pool] if series.jobs or n.name in rented}
-    for name in targets:
-        found.update([1] if name in rented else left_by[name])
-    return tuple(sorted(found))
+        targets |= {n.name for n in problem.pools[option.pool] if series.jobs or n.rented}
+    return tuple(one.number for one in made if targets & {*one.sources, *one.rents})
 
 
 def _staging(problem: Problem, task: PlanStep) -> CodedText:
