@@ -234,10 +234,10 @@ def choice_of(
         return why
     assert series is not None and group is not None
     target = fleet.catalog.node(r.target.node_sku) if r.action == "move-sku" and r.target.node_sku else None
+    # Runs that each hold fewer GPUs hold fewer together. Faster ones hold as many at a time, for less time.
+    smaller = min(r.target.gpu_count / max(group.gpu_count, 1), 1.0) if r.action == "reduce-gpus" else 1.0
     ratio = r.time_ratio.p50 if r.time_ratio is not None and r.action == "move-sku" else 1.0
     if series.jobs:
-        # Runs that each hold fewer GPUs hold fewer together. Faster ones hold as many at a time, for less time.
-        smaller = min(r.target.gpu_count / max(group.gpu_count, 1), 1.0) if r.action == "reduce-gpus" else 1.0
         ratio = max(ratio, 1.0) * smaller
         running = {node for w in group.now for node in w.nodes} if group.current and r.action == "release" else set()
     else:
@@ -247,7 +247,7 @@ def choice_of(
     if r.action != "release" and r.target.gpu_count <= 0:
         shape = coded("plan-nothing-left", "no GPU would be left")
     elif r.action != "release" and series.jobs:
-        shape = _job_shape(r, series, group, max(group.nodes[0].gpu_count if size is None else size, 1), ratio)
+        shape = _job_shape(series, group, max(group.nodes[0].gpu_count if size is None else size, 1), ratio, smaller)
     elif r.action != "release":
         shape = _shape(r, series, group, size)
     if isinstance(shape, CodedText):
@@ -304,10 +304,9 @@ def _no_choice(
 Shape = tuple[int, int, bool, int]
 
 
-def _job_shape(r: Recommendation, series: PlanSeries, group: Group, size: int, scale: float) -> Shape | CodedText:
+def _job_shape(series: PlanSeries, group: Group, size: int, scale: float, smaller: float) -> Shape | CodedText:
     """Where each run of a job runs is the scheduler's decision; on nodes of `size` GPUs one that takes half of a node
-    or more needs it whole."""
-    smaller = min(r.target.gpu_count / max(group.gpu_count, 1), 1.0) if r.action == "reduce-gpus" else 1.0
+    or more needs it whole. `smaller`: share of its GPUs that a run keeps."""
     runs = [math.ceil(len(w.gpus) / max(len(w.nodes), 1) * smaller - 1e-9) for w in group.workloads]
     if max(runs) > size and group.unit > 1:
         return coded("plan-run-too-large", "its runs take {gpus} GPUs of one node, more than such a node has",

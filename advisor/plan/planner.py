@@ -120,19 +120,16 @@ def plan_notes(drafted: Drafted) -> tuple[CodedText, ...]:
     problem = drafted.problem
     own = [n for n in problem.nodes if n.is_today]
     units = [u for s in problem.series for u in s.units]
-    notes: list[CodedText] = []
-
-    def count(code: str, text: str, found: int, noun: str) -> None:
-        if found:
-            notes.append(coded(code, text, count=counted(found, noun)))
-
     held = sum(n.held is not None and n.held.code != "plan-excluded" for n in own)
-    count("plan-nodes-held", "too little is known to empty or fill {count}", held, "node")
     unpriced = sum(n.usd_per_hour is None for n in own)
-    count("plan-unpriced", "no price for {count}: no cash is counted", unpriced, "node")
     forever = sum(n.bound_until == FOREVER and n.usd_per_hour is not None for n in own)
     bound = "{count} owned, or committed without a known end: capacity when emptied, not cash"
-    count("plan-bound", bound, forever, "node")
+    counts = [
+        ("plan-nodes-held", "too little is known to empty or fill {count}", held),
+        ("plan-unpriced", "no price for {count}: no cash is counted", unpriced),
+        ("plan-bound", bound, forever),
+    ]
+    notes = [coded(code, text, count=counted(found, "node")) for code, text, found in counts if found]
     if not any(n.host_mem_bytes for n in own) or not any(u.host_mem_bytes for u in units):
         notes.append(coded("plan-host-memory-unknown", "host memory was not measured and limits nothing"))
     crowded = "{pool}: work of the window would not fit beside the services of today: {gpus} too few at the peak"
@@ -146,7 +143,9 @@ def plan_notes(drafted: Drafted) -> tuple[CodedText, ...]:
         text = "OR-tools is not installed: the plan comes from a greedy search, and a better one may exist. Run pip "
         notes.append(coded("plan-greedy", f"{text}install 'skuwise[plan]'."))
     unclear = sum(u.fixed is not None and u.fixed.code == "plan-kind-unclear" for u in units)
-    count("plan-kinds-unclear", "the plan moves no work of unclear kind: {count}", unclear, "replica")
+    if unclear:
+        text = "the plan moves no work of unclear kind: {count}"
+        notes.append(coded("plan-kinds-unclear", text, count=counted(unclear, "replica")))
     return tuple(notes)
 
 

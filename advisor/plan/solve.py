@@ -6,16 +6,13 @@ import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .problem import Counts, Layout, PlanNode, PlanOption, Problem
 from .state import UNLIMITED, Kind, Load, State, apart
 from .worth import SCALE, Worth
-
-if TYPE_CHECKING:
-    from ortools.sat.python import cp_model
 
 SEED, WORKERS = 20, 2
 # CP-SAT counts its work in a unit of its own, the same on every machine: so much in a second of two quiet cores. Where
@@ -123,6 +120,7 @@ def _empty(state: State, worth: Worth, name: str) -> None:
         state.undo(mark)
 
 
+Var = Any  # a variable of CP-SAT
 Expr = Any  # a linear expression of CP-SAT, or a number
 
 
@@ -137,8 +135,8 @@ class PlanModel:
         self.cp = cp_model.CpModel()
         self.keep = {n.name: self.cp.new_bool_var(f"keep:{n.name}") for n in problem.nodes}
         self.take = {o.id: self.cp.new_bool_var(f"take:{o.id}") for o in problem.options}
-        self.stay: dict[tuple[Kind, str], cp_model.IntVar] = {}
-        self.come: dict[tuple[Kind, str], cp_model.IntVar] = {}
+        self.stay: dict[tuple[Kind, str], Var] = {}
+        self.come: dict[tuple[Kind, str], Var] = {}
         self._used: dict[str, Expr] = {}
         self._choices()
         self._replicas()
@@ -193,7 +191,7 @@ class PlanModel:
             cp.add(sum(here) == len(p.by_series[series].units) * self._unchanged(series) + keeping)
 
     def _nodes(self) -> None:
-        on: dict[str, list[tuple[cp_model.IntVar, int, Kind, Load]]] = defaultdict(list)
+        on: dict[str, list[tuple[Var, int, Kind, Load]]] = defaultdict(list)
         for (kind, at), var in self.stay.items():
             for name, load in kind.loads(at).items():
                 on[name].append((var, len(kind.homes[at]), kind, load))
@@ -222,9 +220,9 @@ class PlanModel:
                 self.cp.add_at_most_one(flags.values())
             self._apart(n, [(var, most, kind) for var, most, kind, _ in here])
 
-    def _apart(self, n: PlanNode, here: list[tuple[cp_model.IntVar, int, Kind]]) -> None:
+    def _apart(self, n: PlanNode, here: list[tuple[Var, int, Kind]]) -> None:
         """Replicas of one series on one node."""
-        crowd: dict[str, list[tuple[cp_model.IntVar, int, Kind]]] = defaultdict(list)
+        crowd: dict[str, list[tuple[Var, int, Kind]]] = defaultdict(list)
         for one in here:
             crowd[one[2].series.id].append(one)
         for series, own in crowd.items():
@@ -259,7 +257,7 @@ class PlanModel:
                 asked = sum(self.take[o.id] * k for (o, _), k in zip(changes, more, strict=True) if k)
                 cp.add(base + asked <= sum(empty.values()))
         if reserve and (spare := self.today.spare[pool]):
-            flags: list[cp_model.IntVar] = []
+            flags: list[Var] = []
             for n in nodes:
                 if n.held is None and n.gpus >= spare:
                     flags.append(flag := cp.new_bool_var(f"spare:{n.name}"))
