@@ -67,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print a patch, or write it with its undo to a folder."""
     from ...rules.catalog.loader import load_catalog  # noqa: PLC0415 - read where it is needed
-    from ..patches.build import patch_for, with_heads  # noqa: PLC0415
+    from ..patches.build import patch_for, with_head  # noqa: PLC0415
     from ..patches.change import GivenFile  # noqa: PLC0415
 
     _, entry = find_entry(options)
@@ -80,16 +80,16 @@ def run(options: argparse.Namespace) -> int:
             why = error.strerror or error
             raise UsageError(f"Cannot read {clean(options.manifest)}: {why}.", "Check --manifest.") from error
     made = patch_for(entry, options.target, load_catalog(), typed, f"{program()} {shlex.join(options.typed)}")
-    patch, undo = with_heads(entry, made, f"{program()} ledger show {entry.recommendation.id}")
+    check = f"{program()} ledger show {entry.recommendation.id}"
     if options.output is None:
-        write_stdout((undo if options.undo else patch).text)
+        write_stdout(with_head(entry, made, check, undo=options.undo).text)
         return EXIT_DONE
     try:
         options.output.mkdir(parents=True)
     except OSError as error:
         why = f"{clean(options.output)}: {error.strerror}"
         raise UsageError(f"Cannot create the folder {why}.", "Set --output to a new folder.") from error
-    for file in (patch, undo):
+    for file in (with_head(entry, made, check, undo=undo) for undo in (False, True)):
         write_whole(options.output / file.name, file.text, into_devices=False)
     say(f"Patch and undo written to {clean(options.output)}; nothing was applied. In this folder: {clean(made.apply)}")
     return EXIT_DONE

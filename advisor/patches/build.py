@@ -67,19 +67,14 @@ def next_step(entry: LedgerEntry, program: str, place: str) -> str:
     return f"Next: {' '.join([program, 'patch', r.id, '--for', target, place]).rstrip()}{other}"
 
 
-def with_heads(entry: LedgerEntry, made: Patch, check: str) -> tuple[PatchFile, PatchFile]:
-    """Patch and undo under their heads. `check`: the command that tells whether it worked."""
-    texts = [_head(entry, made, check, undo=undo) for undo in (False, True)]
-    return PatchFile(made.patch.name, texts[0] + made.patch.text), PatchFile(made.undo.name, texts[1] + made.undo.text)
-
-
 def comment(lines: list[str]) -> str:
     """Lines of comment: none leaves its line, whatever is in it, and none is continued on the next."""
     plain = [clean(line).rstrip() for line in lines]
     return "".join(f"# {one} .\n" if one.endswith("\\") else f"# {one}".rstrip() + "\n" for one in plain)
 
 
-def _head(entry: LedgerEntry, made: Patch, check: str, *, undo: bool) -> str:
+def with_head(entry: LedgerEntry, made: Patch, check: str, *, undo: bool) -> PatchFile:
+    """The patch or the undo under its head. `check`: the command that tells whether it worked."""
     r, snapshot, accepted = entry.recommendation, entry.snapshot, entry.last("accepted")
     assert snapshot is not None
     saving = words.saving_words(snapshot.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)
@@ -94,7 +89,8 @@ def _head(entry: LedgerEntry, made: Patch, check: str, *, undo: bool) -> str:
         f"{'Undo':<11}{made.revert}",
         f"{'Check':<11}{check} (done as soon as 'skuwise advise' measures it)",
     ]
-    return comment(lines)
+    file = made.undo if undo else made.patch
+    return PatchFile(file.name, comment(lines) + file.text)
 
 
 def _folded(label: str, text: str) -> Iterator[str]:

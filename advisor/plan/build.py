@@ -25,7 +25,6 @@ from . import inputs
 from .inputs import EXCLUDED, GPUS_SHARED, SEVERAL_POOLS, pool_key, pool_of
 from .problem import NO_CHANGE, RISKS, FleetChange, Hours, PlanNode, PlanOption, PlanRequest, PlanSeries, Problem
 from .state import apart
-from .whatif import changed
 
 # Nodes of one SKU that a plan may rent at most for one change.
 RENTED_MAX = 64
@@ -204,18 +203,6 @@ def _rented(
     return out
 
 
-def changed_draft(drafted: Drafted, change: FleetChange) -> Drafted:
-    """The draft of a changed fleet: for failures it keeps what is free without nodes that are not there. Raises
-    UsageError."""
-    problem, changes = changed(drafted.problem, change)
-    wanted, kept = reserve_of(problem, drafted.request)
-    lost = {pool: gpus - kept.get(pool, 0) for pool, gpus in drafted.problem.reserve.items()}
-    return replace(
-        drafted, problem=replace(problem, reserve=kept), reserve_wanted=wanted,
-        reserve_lost={pool: gpus for pool, gpus in lost.items() if gpus > 0}, change=change, changes=changes,
-    )  # fmt: skip
-
-
 def reserve_of(problem: Problem, request: PlanRequest) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Pool -> GPUs that should be free for failures, and how many of them a plan keeps: no more than are free today, so
     that it makes a full pool no fuller."""
@@ -247,10 +234,10 @@ def choice_of(
         return why
     assert series is not None and group is not None
     target = fleet.catalog.node(r.target.node_sku) if r.action == "move-sku" and r.target.node_sku else None
+    # Runs that each hold fewer GPUs hold fewer together. Faster ones hold as many at a time, for less time.
+    smaller = min(r.target.gpu_count / max(group.gpu_count, 1), 1.0) if r.action == "reduce-gpus" else 1.0
     ratio = r.time_ratio.p50 if r.time_ratio is not None and r.action == "move-sku" else 1.0
     if series.jobs:
-        # Runs that each hold fewer GPUs hold fewer together. Faster ones hold as many at a time, for less time.
-        smaller = min(r.target.gpu_count / max(group.gpu_count, 1), 1.0) if r.action == "reduce-gpus" else 1.0
         ratio = max(ratio, 1.0) * smaller
         running = {node for w in group.now for node in w.nodes} if group.current and r.action == "release" else set()
     else:
@@ -260,7 +247,7 @@ def choice_of(
     if r.action != "release" and r.target.gpu_count <= 0:
         shape = coded("plan-nothing-left", "no GPU would be left")
     elif r.action != "release" and series.jobs:
-        shape = _job_shape(r, series, group, max(group.nodes[0].gpu_count if size is None else size, 1), ratio)
+        shape = _job_shape(series, group, max(group.nodes[0].gpu_count if size is None else size, 1), ratio, smaller)
     elif r.action != "release":
         shape = _shape(r, series, group, size)
     if isinstance(shape, CodedText):
@@ -317,10 +304,9 @@ def _no_choice(
 Shape = tuple[int, int, bool, int]
 
 
-def _job_shape(r: Recommendation, series: PlanSeries, group: Group, size: int, scale: float) -> Shape | CodedText:
+def _job_shape(series: PlanSeries, group: Group, size: int, scale: float, smaller: float) -> Shape | CodedText:
     """Where each run of a job runs is the scheduler's decision; on nodes of `size` GPUs one that takes half of a node
-    or more needs it whole."""
-    smaller = min(r.target.gpu_count / max(group.gpu_count, 1), 1.0) if r.action == "reduce-gpus" else 1.0
+    or more needs it whole. `smaller`: share of its GPUs that a run keeps."""
     runs = [math.ceil(len(w.gpus) / max(len(w.nodes), 1) * smaller - 1e-9) for w in group.workloads]
     if max(runs) > size and group.unit > 1:
         return coded("plan-run-too-large", "its runs take {gpus} GPUs of one node, more than such a node has",

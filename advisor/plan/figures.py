@@ -4,39 +4,51 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Set
+from datetime import UTC, datetime
 
 import numpy as np
 
-from ..core.advice_types import Interval, Recommendation
+from ..core.advice_types import Recommendation
 from ..core.coded_text import CodedText, coded
 from ..pipeline import Reasoned
 from ..recommend.prediction import percentiles
 from ..recommend.recommender import best_together, without_losers
 from .build import Drafted
 from .problem import FOREVER, Goal, Layout, PlanNode, Problem
-from .result import NotInPlan, PoolPlan, ReservedNode
+from .result import CashDate, NotInPlan, PlanStep, PoolPlan, ReservedNode
 from .state import State
-from .steps import Step
-from .worth import HOURS_PER_MONTH, MONTH_SECONDS, month_usd
+from .worth import MONTH_SECONDS, month_usd
 
 # Beyond it no growth rate holds.
 YEARS_MAX = 10.0
 
 
-def cash_of_plan(found: Reasoned, problem: Problem, layout: Layout) -> Mapping[float | None, Interval]:
-    """Date (None: now) -> US dollars a month from then on: returned nodes, less rent. The interval is that of the
-    recommendations in the plan, from their joint draws."""
+def cash_of_plan(found: Reasoned, problem: Problem, layout: Layout) -> tuple[CashDate, ...]:
+    """US dollars a month: of returned nodes, less rent. The interval is that of the recommendations in the plan, from
+    their joint draws. Empty: no price is known."""
+    if not any(n.usd_per_hour for n in problem.nodes if n.is_today):
+        return ()
     chosen = {o.id for o in layout.chosen.values()}
     drawn = [o.draws for o in found.options if o.id in chosen and o.draws is not None]
     rent = sum(month_usd(n) for n in problem.nodes if n.is_bought and n.name in layout.kept)
     back: dict[float | None, float] = {None: -rent}
+    days: list[str] = []
     for n in problem.nodes:
         if n.is_today and n.name not in layout.kept and n.bound_until != FOREVER and n.usd_per_hour:
             date = None if n.bound_until is None or n.bound_until <= problem.now else n.bound_until
             back[date] = back.get(date, 0.0) + month_usd(n)
+            days.append(day_of(date) or "")
     total = sum((draws - np.median(draws) for draws in drawn), np.zeros(1))
     dates = sorted(back, key=lambda at: -1.0 if at is None else at)
-    return {date: percentiles(total := total + back[date]) for date in dates}
+    return tuple(
+        CashDate(day, sum(one <= (day or "") for one in days), percentiles(total := total + back[date]))
+        for date, day in ((date, day_of(date)) for date in dates)
+    )
+
+
+def day_of(at: float | None) -> str | None:
+    """The date (ISO) of a moment; None: now."""
+    return None if at is None else datetime.fromtimestamp(at, UTC).date().isoformat()
 
 
 def released(problem: Problem, layout: Layout) -> int:
@@ -93,7 +105,7 @@ _NOTHING: Mapping[Goal, str] = {
 
 
 def left_out(
-    found: Reasoned, drafted: Drafted, layout: Layout, steps: Sequence[Step]
+    found: Reasoned, drafted: Drafted, layout: Layout, steps: Sequence[PlanStep]
 ) -> tuple[tuple[ReservedNode, ...], tuple[NotInPlan, ...]]:
     """Recommendations that are no part of the plan: nodes that it keeps in reserve, and the rest, each with what
     `advise` counts of it as recoverable."""
@@ -104,7 +116,7 @@ def left_out(
     state = State(problem).set(layout.chosen, layout.places, layout.kept)
     gone = {n.name for n in problem.nodes if n.is_today and n.name not in layout.kept}
     # What the layout alone empties stands for nodes alike that recommendations name, which name nodes and no work.
-    by_layout = gone - {name for step in steps if step.option is not None for name in step.sources}
+    by_layout = gone - {name for step in steps if step.kind == "option" for name in step.sources}
     reserve: list[ReservedNode] = []
     left: list[NotInPlan] = []
 
@@ -191,9 +203,3 @@ def _why(drafted: Drafted, layout: Layout, id_: str, touched: int) -> CodedText:
             most=f"{problem.max_moves} workload{'s' * (problem.max_moves != 1)}",
         )  # fmt: skip
     return coded("plan-brings-nothing", _NOTHING[problem.goal])
-
-
-def node_watts(problem: Problem, names: Sequence[str]) -> float | None:
-    """Idle power of nodes, as far as it was measured; None: of none."""
-    known = [watts for name in names if (watts := problem.by_node[name].idle_watts) is not None]
-    return sum(known) * HOURS_PER_MONTH / 1000 if known else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 import numpy as np
 
@@ -16,13 +15,14 @@ from ..core.coded_text import CodedText, coded
 from ..core.formatting import counted
 from ..core.frame import Frame
 from ..pipeline import Reasoned
-from .build import Drafted, changed_draft, draft
-from .figures import cash_of_plan, left_out, node_watts, pool_name, pool_plans, released
+from .build import Drafted, draft, reserve_of
+from .figures import cash_of_plan, day_of, left_out, pool_name, pool_plans, released
 from .problem import FOREVER, NO_CHANGE, FleetChange, Layout, PlanNode, PlanRequest, Problem
-from .result import CashDate, Move, Plan, PlanStep, RentedNode, ReturnedNode, SolverFigures
+from .result import Plan, PlanStep, RentedNode, ReturnedNode, SolverFigures
 from .solve import has_solver, solve
-from .steps import Step, sequence
-from .worth import UNITS, month_usd, node_worth
+from .steps import sequence
+from .whatif import changed
+from .worth import HOURS_PER_MONTH, UNITS, month_usd, node_worth
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,15 @@ class Planner:
         plan within seconds; what it raises ends the search. Raises SkuwiseError."""
         drafted = draft(self.found, self.frame, request)
         check_names(drafted, self.found, request)
-        drafted = drafted if change == NO_CHANGE else changed_draft(drafted, change)
+        if change != NO_CHANGE:
+            problem, changes = changed(drafted.problem, change)
+            # For failures it keeps what is free without nodes that are not there.
+            wanted, kept = reserve_of(problem, request)
+            lost = {pool: gpus - kept.get(pool, 0) for pool, gpus in drafted.problem.reserve.items()}
+            drafted = replace(
+                drafted, problem=replace(problem, reserve=kept), reserve_wanted=wanted,
+                reserve_lost={pool: gpus for pool, gpus in lost.items() if gpus > 0}, change=change, changes=changes,
+            )  # fmt: skip
 
         def first(layout: Layout) -> None:
             if on_first is not None:
@@ -56,18 +64,26 @@ def plan_of(found: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
     """What a layout means for people."""
     problem, advice, request, change = drafted.problem, found.advice, drafted.request, drafted.change
     order = sequence(problem, layout)
-    steps = _steps(found, problem, order)
+    names = {w.id: w.name for w in advice.workloads}
+    absent = {n.name for n in problem.nodes if n.extra is not None}
+    steps = tuple(
+        replace(
+            step,
+            moves=tuple(
+                # A node that is not there is no place to come from.
+                replace(m, unit=_unit_name(m.unit, names, step.name), start=None if m.start in absent else m.start)
+                for m in step.moves
+            ),
+        )
+        for step in order
+    )
     # What was added stays: it is no part of what can be given back.
     layout = replace(layout, kept=layout.kept | {n.name for n in problem.nodes if n.extra == "added"})
     own = [n for n in problem.nodes if n.is_today]
     returned = _returned(problem, layout, steps)
     reserve, not_in_plan = left_out(found, drafted, layout, order)
-    cash: tuple[CashDate, ...] = ()
-    if any(n.usd_per_hour for n in own):
-        # Nodes that bring cash up to a date.
-        days = [r.available_from or "" for r in returned if r.realisation != "capacity-freed"]
-        usd = [(_day(at), interval) for at, interval in cash_of_plan(found, problem, layout).items()]
-        cash = tuple(CashDate(day, sum(one <= (day or "") for one in days), interval) for day, interval in usd)
+    cash = cash_of_plan(found, problem, layout)
+    watts = [watts for r in returned if (watts := problem.by_node[r.name].idle_watts) is not None]
     advise = advice.summary.recoverable_usd_per_month if change == NO_CHANGE else None
     now = cash[0].saving_usd_per_month.p50 if cash else 0.0
     others = sum(r.usd_per_month for r in reserve) + sum(n.advise_usd_per_month or 0.0 for n in not_in_plan)
@@ -78,7 +94,7 @@ def plan_of(found: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
         workloads=len({s.workload or s.id for s in problem.series}),
         touched=len({s.series for s in steps if s.series is not None}),
         gpus_freed=released(problem, layout), cash=cash,
-        energy_kwh_per_month=node_watts(problem, [r.node for r in returned]),
+        energy_kwh_per_month=sum(watts) * HOURS_PER_MONTH / 1000 if watts else None,
         pools=pool_plans(problem, layout, drafted, change.growth_per_month), returned=returned,
         rented=tuple(RentedNode(*_told(n)) for n in problem.nodes if n.is_bought and n.name in layout.kept),
         missing=tuple(RentedNode(*_told(n)) for n in problem.nodes if n.extra == "missing" and n.name in layout.kept),
@@ -104,19 +120,16 @@ def plan_notes(drafted: Drafted) -> tuple[CodedText, ...]:
     problem = drafted.problem
     own = [n for n in problem.nodes if n.is_today]
     units = [u for s in problem.series for u in s.units]
-    notes: list[CodedText] = []
-
-    def count(code: str, text: str, found: int, noun: str) -> None:
-        if found:
-            notes.append(coded(code, text, count=counted(found, noun)))
-
     held = sum(n.held is not None and n.held.code != "plan-excluded" for n in own)
-    count("plan-nodes-held", "too little is known to empty or fill {count}", held, "node")
     unpriced = sum(n.usd_per_hour is None for n in own)
-    count("plan-unpriced", "no price for {count}: no cash is counted", unpriced, "node")
     forever = sum(n.bound_until == FOREVER and n.usd_per_hour is not None for n in own)
     bound = "{count} owned, or committed without a known end: capacity when emptied, not cash"
-    count("plan-bound", bound, forever, "node")
+    counts = [
+        ("plan-nodes-held", "too little is known to empty or fill {count}", held),
+        ("plan-unpriced", "no price for {count}: no cash is counted", unpriced),
+        ("plan-bound", bound, forever),
+    ]
+    notes = [coded(code, text, count=counted(found, "node")) for code, text, found in counts if found]
     if not any(n.host_mem_bytes for n in own) or not any(u.host_mem_bytes for u in units):
         notes.append(coded("plan-host-memory-unknown", "host memory was not measured and limits nothing"))
     crowded = "{pool}: work of the window would not fit beside the services of today: {gpus} too few at the peak"
@@ -130,7 +143,9 @@ def plan_notes(drafted: Drafted) -> tuple[CodedText, ...]:
         text = "OR-tools is not installed: the plan comes from a greedy search, and a better one may exist. Run pip "
         notes.append(coded("plan-greedy", f"{text}install 'skuwise[plan]'."))
     unclear = sum(u.fixed is not None and u.fixed.code == "plan-kind-unclear" for u in units)
-    count("plan-kinds-unclear", "the plan moves no work of unclear kind: {count}", unclear, "replica")
+    if unclear:
+        text = "the plan moves no work of unclear kind: {count}"
+        notes.append(coded("plan-kinds-unclear", text, count=counted(unclear, "replica")))
     return tuple(notes)
 
 
@@ -148,34 +163,6 @@ def check_names(drafted: Drafted, found: Reasoned, request: PlanRequest) -> None
             some = ", ".join(map(quoted, sorted(names)[:5])) or "none"
             told = suggest(one, sorted(names)) or f"Known {what}s: {some}."
             raise UsageError(f"Unknown {what} {quoted(one)} in this window.", told)
-
-
-def _steps(found: Reasoned, problem: Problem, steps: tuple[Step, ...]) -> tuple[PlanStep, ...]:
-    names = {w.id: w.name for w in found.advice.workloads}
-    gpus = {u.id: u.gpu_count for s in problem.series for u in s.units}
-    out = []
-    for number, step in enumerate(steps, start=1):
-        series, o = problem.by_series.get(step.series or ""), step.option
-        moves = tuple(
-            Move(
-                # A node that is not there is no place to come from.
-                _unit_name(unit, names, series.name if series else ""),
-                a if a is not None and problem.by_node[a].extra is None else None, b,
-                gpus.get(unit, o.gpus_each if o is not None else 0),
-            )
-            for unit, a, b in step.moves
-        )  # fmt: skip
-        out.append(
-            PlanStep(
-                number=number, kind=step.kind, action=o.action if o is not None else None,  # type: ignore[arg-type]
-                recommendation=o.id if o is not None else None, series=series.id if series is not None else None,
-                workload=series.workload if series is not None else None,
-                name=series.name if series is not None else "", team=series.team if series is not None else None,
-                moves=moves, frees=step.frees, rents=step.rents,
-                after=tuple(k + 1 for k in step.after), risk=o.risk if o is not None else None, staging=step.staging,
-            )
-        )  # fmt: skip
-    return tuple(out)
 
 
 def _unit_name(unit: str, names: Mapping[str, str], series: str) -> str:
@@ -197,9 +184,9 @@ def _returned(problem: Problem, layout: Layout, steps: tuple[PlanStep, ...]) -> 
             "capacity-freed" if n.bound_until == FOREVER or not n.usd_per_hour
             else "cash-now" if n.bound_until is None or n.bound_until <= problem.now else "cash-at"
         )  # fmt: skip
-        day = _day(n.bound_until) if how == "cash-at" else None
+        day = day_of(n.bound_until) if how == "cash-at" else None
         out.append(ReturnedNode(*_told(n), how, day, emptied.get(n.name), n.drains))
-    return tuple(sorted(out, key=lambda r: (r.available_from or "", r.step or 0, r.node)))
+    return tuple(sorted(out, key=lambda r: (r.available_from or "", r.step or 0, r.name)))
 
 
 def _told(n: PlanNode) -> tuple[str, str, str | None, str | None, int, float | None, str | None]:
@@ -216,9 +203,3 @@ def _beside(found: Reasoned, drafted: Drafted, layout: Layout) -> tuple[str, ...
         if r.id in drafted.left_out and drafted.left_out[r.id].code == "plan-in-place"
         and r.workload not in gone and not r.blocked_by and r.shown is not False
     )  # fmt: skip
-
-
-def _day(at: float | None) -> str | None:
-    if at is None or at == FOREVER or not np.isfinite(at):
-        return None
-    return datetime.fromtimestamp(at, UTC).date().isoformat()

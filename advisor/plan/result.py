@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from ...rules.base.quantities import Amount, Moment
 from ..core.advice_types import Action, Interval, Realisation, Risk
 from ..core.coded_text import CodedText
 from .problem import Goal
-from .steps import StepKind
 
 SCHEMA = "skuwise.fleet-plan/1"
 
@@ -50,27 +50,6 @@ class PoolPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class ReturnedNode:
-    """A node that is empty after the plan. `step`: number of the step that empties it; None: it is empty already.
-
-    `realisation`: ``cash-now``, ``cash-at`` with the date in `available_from` (ISO), or ``capacity-freed`` where it is
-    owned, committed without an end, or without a price. `drains`: jobs run there today, and are let finish first.
-    """
-
-    node: str
-    pool: str
-    node_sku: str | None
-    gpu_sku: str | None
-    gpus: int
-    usd_per_month: float | None
-    price: str | None
-    realisation: Realisation
-    available_from: str | None
-    step: int | None
-    drains: bool
-
-
-@dataclass(frozen=True, slots=True)
 class RentedNode:
     """A node to rent before its step, or one that is missing. `usd_per_month` None: no price is known."""
 
@@ -81,6 +60,21 @@ class RentedNode:
     gpus: int
     usd_per_month: float | None
     price: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnedNode(RentedNode):
+    """A node that is empty after the plan. `step`: number of the step that empties it; None: it is empty already.
+
+    `realisation`: ``cash-now``, ``cash-at`` with the date in `available_from` (ISO), or ``capacity-freed`` where it is
+    owned, committed without an end, or without a price. `drains`: jobs run there today, and are let finish first.
+    """
+
+    name: str = field(metadata={"json": "node"})
+    realisation: Realisation
+    available_from: str | None
+    step: int | None
+    drains: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,25 +92,34 @@ class PlanStep:
     """What is done at once: a recommendation (``option``), replicas that are only placed elsewhere (``relocate``),
     nodes to ``rent``, or nodes that are empty already (``give-up``). `recommendation`: its id; None: it is none.
 
-    `frees`: nodes that are empty after it and can be given back; `rents`: nodes that are there from then on. `after`:
-    numbers of the steps that make room for it.
-    `staging`: what it takes for a moment beside; None: nothing.
+    `moves`: each started at its target before it stops at its source. `frees`: nodes that are empty after it and can be
+    given back; `rents`: nodes that are there from then on. `after`: numbers of the steps that make room for it.
+    `staging`: why it needs capacity for a moment that is not there; None: it does not. Rules that a staged step breaks
+    hold again at the end of the steps at the latest.
     """
 
     number: int
-    kind: StepKind
-    action: Action | None
-    recommendation: str | None
-    series: str | None
-    workload: str | None
-    name: str
-    team: str | None
-    moves: tuple[Move, ...]
-    frees: tuple[str, ...]
-    rents: tuple[str, ...]
-    after: tuple[int, ...]
-    risk: Risk | None
-    staging: CodedText | None
+    kind: Literal["rent", "give-up", "option", "relocate"]
+    action: Action | None = None
+    recommendation: str | None = None
+    series: str | None = None
+    workload: str | None = None
+    name: str = ""
+    team: str | None = None
+    moves: tuple[Move, ...] = ()
+    frees: tuple[str, ...] = ()
+    rents: tuple[str, ...] = ()
+    after: tuple[int, ...] = ()
+    risk: Risk | None = None
+    staging: CodedText | None = None
+
+    @property
+    def sources(self) -> frozenset[str]:
+        return frozenset(move.start for move in self.moves if move.start is not None)
+
+    @property
+    def targets(self) -> frozenset[str]:
+        return frozenset(move.end for move in self.moves if move.end is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .problem import Counts, Layout, PlanNode, PlanOption, Problem
 from .state import UNLIMITED, Kind, Load, State, apart
 from .worth import SCALE, Worth
-
-if TYPE_CHECKING:
-    from ortools.sat.python import cp_model
 
 SEED, WORKERS = 20, 2
 # CP-SAT counts its work in a unit of its own, the same on every machine: so much in a second of two quiet cores. Where
@@ -51,9 +47,9 @@ def solve(
         state = State(problem).set(found.chosen, found.at, found.kept)
         for pool in problem.pools:
             _give_up_empty(state, worth, pool)
-        value = value_of(state, worth) / SCALE
+        value = worth.of(state) / SCALE
         bound = max(bound / SCALE, value) + 0.0  # not -0.0
-        return replace(state.layout(), value=value, bound=bound, seconds=clock() - begun)
+        return Layout(dict(state.chosen), dict(state.at), frozenset(state.kept), value, bound, clock() - begun)
 
     best = greedy(problem, worth)
     first = layout(best, math.inf)
@@ -70,10 +66,6 @@ def solve(
     return max(layout(found, bound), layout(best, bound), key=lambda one: one.value)
 
 
-def value_of(state: State, worth: Worth) -> int:
-    return worth.of(state.chosen, state.at, state.kept)
-
-
 def greedy(problem: Problem, worth: Worth) -> State:
     """Options one by one, those that free most GPUs first, then nodes one by one. Options that pay only once nodes are
     emptied are taken in one of two tries."""
@@ -84,14 +76,14 @@ def greedy(problem: Problem, worth: Worth) -> State:
     tries = [State(problem, firm=True), State(problem, firm=True)]
     for state, loss in zip(tries, (0, 1), strict=True):
         for option in sorted(problem.options, key=lambda o: (-freed(o), o.id)):
-            mark, before = state.mark, value_of(state, worth)
+            mark, before = state.mark, worth.of(state)
             if state.take(option):
                 for pool in state.needs.pools_of(option):
                     _give_up_empty(state, worth, pool)
-                if value_of(state, worth) <= before - 2 * loss:
+                if worth.of(state) <= before - 2 * loss:
                     state.undo(mark)
         settle(state, worth)
-    return max(tries, key=lambda one: value_of(one, worth))
+    return max(tries, key=worth.of)
 
 
 def settle(state: State, worth: Worth) -> None:
@@ -114,7 +106,7 @@ def _give_up_empty(state: State, worth: Worth, pool: str) -> None:
 
 def _empty(state: State, worth: Worth, name: str) -> None:
     """Move everything off a node and give it up, where that brings more than it costs."""
-    room, mark, before = state.rooms[name], state.mark, value_of(state, worth)
+    room, mark, before = state.rooms[name], state.mark, worth.of(state)
     kinds = [state.kind[unit] for unit in room.units]
     if not room.units or not all(kind.movable for kind in kinds) or not state.may_touch({k.series.id for k in kinds}):
         return
@@ -124,10 +116,11 @@ def _empty(state: State, worth: Worth, name: str) -> None:
         if target is None:
             break
         state.place(unit, target)
-    if room.units or not state.give_up(name) or value_of(state, worth) <= before:
+    if room.units or not state.give_up(name) or worth.of(state) <= before:
         state.undo(mark)
 
 
+Var = Any  # a variable of CP-SAT
 Expr = Any  # a linear expression of CP-SAT, or a number
 
 
@@ -142,8 +135,8 @@ class PlanModel:
         self.cp = cp_model.CpModel()
         self.keep = {n.name: self.cp.new_bool_var(f"keep:{n.name}") for n in problem.nodes}
         self.take = {o.id: self.cp.new_bool_var(f"take:{o.id}") for o in problem.options}
-        self.stay: dict[tuple[Kind, str], cp_model.IntVar] = {}
-        self.come: dict[tuple[Kind, str], cp_model.IntVar] = {}
+        self.stay: dict[tuple[Kind, str], Var] = {}
+        self.come: dict[tuple[Kind, str], Var] = {}
         self._used: dict[str, Expr] = {}
         self._choices()
         self._replicas()
@@ -198,7 +191,7 @@ class PlanModel:
             cp.add(sum(here) == len(p.by_series[series].units) * self._unchanged(series) + keeping)
 
     def _nodes(self) -> None:
-        on: dict[str, list[tuple[cp_model.IntVar, int, Kind, Load]]] = defaultdict(list)
+        on: dict[str, list[tuple[Var, int, Kind, Load]]] = defaultdict(list)
         for (kind, at), var in self.stay.items():
             for name, load in kind.loads(at).items():
                 on[name].append((var, len(kind.homes[at]), kind, load))
@@ -227,9 +220,9 @@ class PlanModel:
                 self.cp.add_at_most_one(flags.values())
             self._apart(n, [(var, most, kind) for var, most, kind, _ in here])
 
-    def _apart(self, n: PlanNode, here: list[tuple[cp_model.IntVar, int, Kind]]) -> None:
+    def _apart(self, n: PlanNode, here: list[tuple[Var, int, Kind]]) -> None:
         """Replicas of one series on one node."""
-        crowd: dict[str, list[tuple[cp_model.IntVar, int, Kind]]] = defaultdict(list)
+        crowd: dict[str, list[tuple[Var, int, Kind]]] = defaultdict(list)
         for one in here:
             crowd[one[2].series.id].append(one)
         for series, own in crowd.items():
@@ -264,7 +257,7 @@ class PlanModel:
                 asked = sum(self.take[o.id] * k for (o, _), k in zip(changes, more, strict=True) if k)
                 cp.add(base + asked <= sum(empty.values()))
         if reserve and (spare := self.today.spare[pool]):
-            flags: list[cp_model.IntVar] = []
+            flags: list[Var] = []
             for n in nodes:
                 if n.held is None and n.gpus >= spare:
                     flags.append(flag := cp.new_bool_var(f"spare:{n.name}"))
@@ -295,7 +288,15 @@ class PlanModel:
         `patience` ends), and a bound of its worth in hundredths; infinite where there is none."""
         from ortools.sat.python import cp_model  # noqa: PLC0415 - an extra
 
-        self._hint(hint)
+        taken = {o.id for o in hint.chosen.values()}
+        for key, var in self.keep.items():
+            self.cp.add_hint(var, key in hint.kept)
+        for key, var in self.take.items():
+            self.cp.add_hint(var, key in taken)
+        # Kinds are of another state: they are found again by their unit.
+        on = Counter((self.today.kind[unit], node) for unit, node in hint.at.items())
+        for key, var in (*self.stay.items(), *self.come.items()):
+            self.cp.add_hint(var, min(on[key], len(key[0].homes.get(key[1], ())) or on[key]))
         solver = cp_model.CpSolver()
         solver.parameters.max_deterministic_time = seconds * WORK_PER_SECOND
         solver.parameters.max_time_in_seconds = patience
@@ -307,19 +308,6 @@ class PlanModel:
         if solver.solve(self.cp) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return None, math.inf
         return self._state(solver.value), solver.best_objective_bound
-
-    def _hint(self, state: State) -> None:
-        taken = {o.id for o in state.chosen.values()}
-        for key, var in self.keep.items():
-            self.cp.add_hint(var, key in state.kept)
-        for key, var in self.take.items():
-            self.cp.add_hint(var, key in taken)
-        on: dict[tuple[Kind, str], int] = defaultdict(int)
-        for unit, node in state.at.items():
-            # Kinds are of another state: they are found again by their unit.
-            on[self.today.kind[unit], node] += 1
-        for key, var in (*self.stay.items(), *self.come.items()):
-            self.cp.add_hint(var, min(on[key], len(key[0].homes.get(key[1], ())) or on[key]))
 
     def _state(self, value: Callable[[Any], int]) -> State:
         """The layout that the solver found. Replicas of a kind are interchangeable: who can stay does."""

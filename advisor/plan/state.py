@@ -8,7 +8,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from .problem import Layout, PlanNode, PlanOption, PlanSeries, Problem
+from .problem import PlanNode, PlanOption, PlanSeries, Problem
 
 # Host CPU is counted in tenths of a core, host memory in tenths of a GB.
 CPU_TENTH, MEMORY_TENTH = 0.1, 1e8
@@ -214,9 +214,6 @@ class State:
             self.place(unit, places.get(unit))
         self.kept = set(kept)
         return self
-
-    def layout(self) -> Layout:
-        return Layout(dict(self.chosen), dict(self.at), frozenset(self.kept))
 
     # Rules
 

@@ -52,7 +52,15 @@ def changed(problem: Problem, change: FleetChange) -> tuple[Problem, tuple[Coded
         problem = replace(problem, nodes=(*problem.nodes, *_copies(problem.nodes, like, "added", count)))
         nodes_more = counted(count, "node")
         told.append(coded("whatif-added", "{nodes} of {sku} more (cost not counted)", nodes=nodes_more, sku=asked))
-    problem = _removed(problem, change.remove, kind, told)
+    own = {n.name for n in problem.nodes if n.is_today}
+    for name in sorted(change.remove - own):
+        raise UsageError(f"Unknown node {quoted(name)}.", suggest(name, sorted(own)) or "Use a node of the fleet.")
+    if change.remove:
+        if {n.name for n in problem.nodes if n.is_today or n.extra == "added"} <= change.remove:
+            raise NothingToDo("All nodes would be removed.", "Keep one.")
+        told.append(coded("whatif-removed", "without {nodes}", nodes=", ".join(sorted(change.remove))))
+        gone = {name: replace(problem.by_node[name], extra=kind, held=None, bound_until=None) for name in change.remove}
+        problem = replace(problem, nodes=tuple(gone.get(n.name, n) for n in problem.nodes))
     problem = _grown(problem, change, kind, told)
     if change.growth_per_month is not None:
         told.append(coded("whatif-growth", "all demand grows by {growth:.1%} a month", growth=change.growth_per_month))
@@ -90,19 +98,6 @@ def _like(problem: Problem, asked: str) -> PlanNode:
         f"No node of the fleet is {quoted(asked)}.",
         suggest(asked, known) or f"Use one of {', '.join(map(quoted, known[:5]))}.",
     )
-
-
-def _removed(problem: Problem, names: frozenset[str], kind: Extra, told: list[CodedText]) -> Problem:
-    own = {n.name for n in problem.nodes if n.is_today}
-    for name in sorted(names - own):
-        raise UsageError(f"Unknown node {quoted(name)}.", suggest(name, sorted(own)) or "Use a node of the fleet.")
-    if not names:
-        return problem
-    if {n.name for n in problem.nodes if n.is_today or n.extra == "added"} <= names:
-        raise NothingToDo("All nodes would be removed.", "Keep one.")
-    told.append(coded("whatif-removed", "without {nodes}", nodes=", ".join(sorted(names))))
-    nodes = (replace(n, extra=kind, held=None, bound_until=None) if n.name in names else n for n in problem.nodes)
-    return replace(problem, nodes=tuple(nodes))
 
 
 def _grown(problem: Problem, change: FleetChange, kind: Extra, told: list[CodedText]) -> Problem:

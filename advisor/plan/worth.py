@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
-
 from ..core.worth import HOURS_PER_MONTH
 from .problem import FOREVER, PlanNode, PlanOption, Problem
+from .state import State
 
 MONTH_SECONDS = HOURS_PER_MONTH * 3600
 # Share of a node (or of its GPUs, or its energy) that relocating one replica must bring: less is not worth a restart
@@ -92,11 +91,12 @@ class Worth:
     def move(self, gpus: int) -> int:
         return round(move_cost(self.problem, max(gpus, 1)) * SCALE)
 
-    def of(self, chosen: Mapping[str, PlanOption], places: Mapping[str, str], kept: Set[str]) -> int:
+    def of(self, state: State) -> int:
         """The value of an answer net of what moving costs."""
+        kept = state.kept
         total = sum(
             self.node[n.name] * (-(n.name in kept) if n.rented else n.name not in kept) for n in self.problem.nodes
         )
-        total += sum(self.option[o.id] for o in chosen.values())
-        moved = (self._homes[unit][1] for unit, node in places.items() if self._homes.get(unit, (node,))[0] != node)
+        total += sum(self.option[o.id] for o in state.chosen.values())
+        moved = (self._homes[unit][1] for unit, node in state.at.items() if self._homes.get(unit, (node,))[0] != node)
         return total - sum(moved)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from skuwise.advisor.plan.problem import Layout, PlanNode, PlanOption, PlanSeries, Problem
-from skuwise.advisor.plan.steps import Step
+from skuwise.advisor.plan.result import PlanStep
 
 
 @dataclass
@@ -184,7 +184,7 @@ def _pool(problem: Problem, layout: Layout, pool: str, on: State, today: State) 
     return said
 
 
-def wrong_steps(problem: Problem, layout: Layout, steps: Sequence[Step]) -> list[str]:
+def wrong_steps(problem: Problem, layout: Layout, steps: Sequence[PlanStep]) -> list[str]:
     """Where a step leaves the rules broken for a moment, it says so; the last one never does."""
     said: list[str] = []
     states = [state_after(problem, steps[:i]) for i in range(len(steps) + 1)]
@@ -195,7 +195,7 @@ def wrong_steps(problem: Problem, layout: Layout, steps: Sequence[Step]) -> list
     for i, step in enumerate(steps, start=1):
         if broken[i] and (i == len(steps) or (step.staging is None and not broken[i - 1])):
             said.append(f"after step {i}: {broken[i]}")
-        if any(not 0 <= one < i - 1 for one in step.after):
+        if any(not 1 <= one < i for one in step.after):
             said.append(f"step {i} comes before what it needs: {step.after}")
     freed = [name for step in steps for name in step.frees]
     if len(freed) != len(set(freed)):
@@ -203,17 +203,17 @@ def wrong_steps(problem: Problem, layout: Layout, steps: Sequence[Step]) -> list
     return said
 
 
-def state_after(problem: Problem, steps: Sequence[Step]) -> Layout:
+def state_after(problem: Problem, steps: Sequence[PlanStep]) -> Layout:
     """The layout that is there once these first steps are done: with it a prefix is checked like any layout."""
     today = today_of(problem)
     at, kept, chosen = dict(today.places), set(today.kept), dict(today.chosen)
     for step in steps:
         kept |= set(step.rents)
-        for unit, _, to in step.moves:
-            at.pop(unit, None)
-            if to is not None:
-                at[unit] = to
-        if step.option is not None and step.series is not None:
-            chosen[step.series] = step.option
+        for move in step.moves:
+            at.pop(move.unit, None)
+            if move.end is not None:
+                at[move.unit] = move.end
+        if step.recommendation is not None and step.series is not None:
+            chosen[step.series] = problem.by_option[step.recommendation]
         kept -= set(step.frees)
     return replace(today, chosen=chosen, places=at, kept=frozenset(kept))

@@ -128,7 +128,7 @@ def _commands(r: Recommendation, w: WorkloadVerdict | None) -> list[str]:
 
 def pool_words(pool: PoolPlan, plan: Plan) -> str:
     """A node type in full, line by line."""
-    back = [r.node for r in plan.returned if r.pool == pool.pool]
+    back = [r.name for r in plan.returned if r.pool == pool.pool]
     nodes = _change(pool.nodes_today, pool.nodes_after)
     gpus = f"{pool.gpus_today:,} today, {pool.gpus_after:,} after the plan"
     peak = f"{pool.gpus_needed_today:,.0f} today, {pool.gpus_needed:,.0f} after the plan"
@@ -201,7 +201,7 @@ def _emptied(r: ReturnedNode) -> str:
 def by_date(returned: Sequence[ReturnedNode]) -> list[ReturnedNode]:
     """The cash of today first, then by date; capacity last."""
     ranks: Mapping[str, int] = {"cash-now": 0, "cash-at": 1}
-    return sorted(returned, key=lambda r: (ranks.get(r.realisation, 2), r.available_from or "", r.step or 0, r.node))
+    return sorted(returned, key=lambda r: (ranks.get(r.realisation, 2), r.available_from or "", r.step or 0, r.name))
 
 
 POOLS = (
@@ -218,7 +218,7 @@ POOLS = (
     Column("region", 8, lambda p: p.region or words.NONE),
 )  # fmt: skip
 RETURNED = (
-    Column("node", 14, lambda r: r.node, grows=True, middle=True),
+    Column("node", 14, lambda r: r.name, grows=True, middle=True),
     Column("when", 17, when_words, lambda r: r.available_from or ""),
     Column("cost/month", 10, lambda r: words.usd(r.usd_per_month), lambda r: r.usd_per_month, right=True, falling=True),
     Column("after step", 9, _emptied, lambda r: r.step or 0),

@@ -109,7 +109,7 @@ class PlanPage(Page):
             with Vertical(classes="half", id="fleet-half"):
                 pools = ItemTable(POOLS, empty=_WAIT, identity=lambda p: p.pool, id="pools")
                 yield panel("Today and after, by node type", pools, id="pools-panel")
-                returned = ItemTable(RETURNED, empty=_WAIT, identity=lambda r: r.node, id="returned")
+                returned = ItemTable(RETURNED, empty=_WAIT, identity=lambda r: r.name, id="returned")
                 yield panel("Nodes to return", returned, id="returned-panel")
             with Vertical(classes="half", id="steps-half"):
                 steps = ItemTable(STEPS, empty=_WAIT, identity=lambda row: str(row.step.number), id="steps")
@@ -273,7 +273,7 @@ class PlanPage(Page):
         if loaded is None or plan is None:
             return
         if event.table.id == "returned":
-            self.post_message(NodeWanted(event.item.node))
+            self.post_message(NodeWanted(event.item.name))
         elif event.table.id == "pools":
             self.post_message(ReadingWanted("Node type", pool_words(event.item, plan)))
         else:

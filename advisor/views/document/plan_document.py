@@ -111,7 +111,7 @@ def returned_table(plan: Plan, rows: int | None = None) -> Table:
         return (r.available_from or "", r.node_sku or r.pool, r.realisation)
 
     lines = []
-    for (_, sku, _how), own in groupby(sorted(plan.returned, key=lambda r: (*key(r), r.node)), key=key):
+    for (_, sku, _how), own in groupby(sorted(plan.returned, key=lambda r: (*key(r), r.name)), key=key):
         nodes = list(own)
         usd = [r.usd_per_month for r in nodes]
         known = [u for u in usd if u is not None]
@@ -119,7 +119,7 @@ def returned_table(plan: Plan, rows: int | None = None) -> Table:
             (
                 str(len(nodes)), sku, words.gpus(sum(r.gpus for r in nodes), nodes[0].gpu_sku), when_words(nodes[0]),
                 words.usd(sum(known)) if len(known) == len(usd) else "unknown",
-                _steps_words(nodes), _named([r.node for r in nodes]),
+                _steps_words(nodes), _named([r.name for r in nodes]),
             )
         )  # fmt: skip
     heads = ("nodes", "node type", "GPUs", "when", "cost/month", "after step", "names")

@@ -207,7 +207,7 @@ def test_names_that_mean_harm_are_text() -> None:
     bad = replace(
         plan,
         steps=(step,),
-        returned=tuple(replace(r, node=HOSTILE, node_sku=HOSTILE) for r in plan.returned),
+        returned=tuple(replace(r, name=HOSTILE, node_sku=HOSTILE) for r in plan.returned),
         rented=tuple(replace(r, node_sku=HOSTILE) for r in plan.rented),
         missing=tuple(replace(r, node_sku=HOSTILE) for r in plan.rented),
         pools=tuple(replace(p, node_sku=HOSTILE, region=HOSTILE, short_gpus=2) for p in plan.pools),

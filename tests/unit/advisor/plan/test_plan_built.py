@@ -43,7 +43,7 @@ PLAIN_HOUR = 88.488
 
 
 def names(plan: Plan) -> list[str]:
-    return [one.node for one in plan.returned]
+    return [one.name for one in plan.returned]
 
 
 def test_half_empty_nodes_are_packed_and_one_comes_back_for_its_price():
@@ -254,7 +254,7 @@ def full(nodes: int = 2, **changes):
 @pytest.mark.parametrize("goal", ["cash", "nodes"])
 def test_nodes_that_are_added_are_neither_todays_nor_returned_nor_paid(goal):
     plan = plan_of(full(), change=FleetChange(add={PLAIN: 2}), goal=goal)
-    assert plan.nodes_today == 2 and [r.node for r in plan.returned] == ["n2"]
+    assert plan.nodes_today == 2 and [r.name for r in plan.returned] == ["n2"]
     assert plan.cash[-1].saving_usd_per_month.p50 == pytest.approx(88.488 * 730)
     pool = plan.pools[0]
     assert (pool.nodes_today, pool.gpus_after, pool.rented) == (2, 24, 0)

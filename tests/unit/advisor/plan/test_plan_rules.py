@@ -20,6 +20,7 @@ from skuwise.advisor.plan.problem import (
     PlanUnit,
     Problem,
 )
+from skuwise.advisor.plan.result import Move
 from skuwise.advisor.plan.solve import solve
 from skuwise.advisor.plan.steps import sequence
 from skuwise.tests.support.plan_checker import broken_rules, wrong_steps
@@ -180,7 +181,7 @@ def test_what_needs_room_comes_after_what_makes_it() -> None:
     assert wrong_steps(problem, layout, steps) == []
     last = max(i for i, step in enumerate(steps) if step.series == "u")
     assert steps[last].frees == ("c",) and steps[last].after
-    assert all(steps[i].series in ("t", "v") for i in steps[last].after)
+    assert all(steps[number - 1].series in ("t", "v") for number in steps[last].after)
 
 
 def test_a_swap_needs_capacity_for_a_moment() -> None:
@@ -199,4 +200,4 @@ def test_what_is_replaced_stops_after_what_replaces_it() -> None:
     problem = Problem(nodes, (chat,), (other,), "cash", 0.0)
     layout = Layout({"s": other}, {"other#0": "a"}, frozenset({"a"}))
     (step,) = sequence(problem, layout)
-    assert step.moves == (("other#0", None, "a"), ("s0", "c", None))
+    assert step.moves == (Move("other#0", None, "a", 4), Move("s0", "c", None, 4))
