@@ -13,7 +13,6 @@ from .telemetry.source import Databases, Source
 
 if TYPE_CHECKING:
     from ..rules.catalog.hour_prices import StatedPrices
-    from .core.advice_types import Advice
     from .core.frame import Frame
     from .pipeline import Reasoned
     from .rulebook import Rulebook
@@ -75,30 +74,6 @@ def load_rulebook(
     )
 
 
-def read_and_advise(
-    source: Source | list[Path],
-    book: Rulebook,
-    *,
-    now: float,
-    since: float = 14 * 86400.0,
-    until: float | None = None,
-    ledger: StateBeside | None = None,
-    with_market: bool = False,
-    read: Callable[[], None] = lambda: None,
-) -> tuple[Frame, Advice]:
-    """The frame of a source and the advice over it. `since`: seconds before `until` (Unix seconds; None: the newest
-    data there is). `read` is called between the two: when the frame is there and nothing is judged yet.
-
-    `source`: a list of paths stands for databases. `ledger`: where decisions and measured moves of the fleet stand;
-    which is its own is known when it was read. `with_market`: whether other providers are looked at, too.
-    """
-    frame, found = read_and_reason(
-        source, book, now=now, since=since, until=until, ledger=ledger, with_market=with_market, read=read,
-        keeps_rows=False,
-    )  # fmt: skip
-    return frame, found.advice
-
-
 @no_garbage_collection()
 def read_and_reason(
     source: Source | list[Path],
@@ -110,10 +85,17 @@ def read_and_reason(
     ledger: StateBeside | None = None,
     with_market: bool = False,
     read: Callable[[], None] = lambda: None,
-    keeps_rows: bool = True,
+    keeps_rows: bool = False,
 ) -> tuple[Frame, Reasoned]:
-    """As `read_and_advise`; the advice comes with what it was made of. `keeps_rows`: whether the frame has its rows of
-    GPUs, ports and hosts; without them a large fleet is read and judged group by group, in less memory."""
+    """The frame of a source and the advice over it, with what the advice was made of. `since`: seconds before `until`
+    (Unix seconds; None: the newest data there is). `read` is called when the first of the frame is there and nothing
+    is judged yet.
+
+    `source`: a list of paths stands for databases. `ledger`: where decisions and measured moves of the fleet stand;
+    which is its own is known when it was read. `with_market`: whether other providers are looked at, too.
+    `keeps_rows`: whether the frame has its rows of GPUs, ports and hosts; without them a large fleet is read and
+    judged group by group, in less memory.
+    """
     import numpy as np  # noqa: PLC0415
 
     from .classify.judge import judge_groups  # noqa: PLC0415

@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..rules.base.errors import EXIT_DONE, UsageError
@@ -23,16 +22,14 @@ EXAMPLES = ("skuwise tui --demo", "skuwise tui --db node.db")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the options of ``skuwise tui``."""
-    from ..advisor.cli.price_options import add_prices  # noqa: PLC0415
+    from ..advisor.cli.price_options import add_prices, add_rules  # noqa: PLC0415
     from ..advisor.cli.source_options import add_source_choice  # noqa: PLC0415
     from ..advisor.cli.state_options import add_state  # noqa: PLC0415
 
     choice = add_source_choice(parser)
     choice.add_argument("--demo", action="store_true", help="show a small simulated fleet")
     parser.add_argument("--workload", metavar="ID", help="open this workload: ID, name, job ID, node or NAME@NODE")
-    parser.add_argument(
-        "--rules", type=Path, metavar="DIR", help="folder of site rules, which override the built-in ones"
-    )
+    add_rules(parser)
     add_prices(parser)
     add_state(parser, optional=True)
 

@@ -50,7 +50,7 @@ class Look:
     health: Health
     at: float
 
-    def workload(self, id_: str) -> WorkloadVerdict | None:
+    def workload(self, id_: str | None) -> WorkloadVerdict | None:
         """As the chosen window tells it, or else the findings' window."""
         return next((w for w in (*self.shown.workloads, *self.advice.workloads) if w.id == id_), None)
 

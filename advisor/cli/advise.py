@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     with reading_telemetry(options) as reading:
         frame, found = read_and_reason(
             replace(source, steps=reading.step), book, since=options.since, until=options.until, now=now,
-            ledger=ledger, with_market=options.market, read=lambda: reading.stage(EVALUATING), keeps_rows=False,
+            ledger=ledger, with_market=options.market, read=lambda: reading.stage(EVALUATING),
         )  # fmt: skip
     print_advice(found.advice, options, page)
     _say_coverage(frame, found, book.catalog, options)

@@ -14,7 +14,7 @@ from ...agent.base.self_command import child_command
 from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import say, write_stdout, write_whole
 from ...rules.base.own_command import own_command
-from ..advise import load_rulebook, read_and_advise
+from ..advise import load_rulebook, read_and_reason
 from ..core.advice_types import Advice
 from ..core.ids import short_id
 from ..core.worth import selected
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     own = _sample_own_gpus(folder)
     say("3/4  Analyzing the fleet")
     book = load_rulebook(None, None, now)
-    _, advice = read_and_advise([fleet], book, now=now)
+    advice = read_and_reason([fleet], book, now=now)[1].advice
     again = Again(own_command(), f"--db {shlex.quote(str(fleet))}")
     write_whole(folder / "advice.html", render(advice, "html", page=PageOptions(whole=True, again=again)))
     say("4/4  Writing the weekly report")

@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     with reading_telemetry(options) as reading:
         frame, reasoned = read_and_reason(
             replace(source, steps=reading.step), book, since=options.since, until=options.until, now=now,
-            read=lambda: reading.stage(EVALUATING),
+            read=lambda: reading.stage(EVALUATING), keeps_rows=True,
         )  # fmt: skip
     found = diagnose(frame, reasoned, book.catalog)
     if options.format == "json":

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ...rules.base.errors import EXIT_DONE
 from ...rules.base.output import say, write_stdout
 from ...rules.base.typed_again import typed_with
-from ..advise import read_and_advise
+from ..advise import read_and_reason
 from ..core.advice_types import Advice, Finding, Recommendation
 from ..core.verdict_types import Owner, WorkloadVerdict
 from ..views.subjects import Subject, find, recommended, runs_of, workload_of
@@ -53,10 +53,11 @@ def run(options: argparse.Namespace) -> int:
     ledger = beside(options)
     ledger.check()
     with reading_telemetry(options) as reading:
-        _, advice = read_and_advise(
+        _, found = read_and_reason(
             replace(source, steps=reading.step), book, since=options.since, until=options.until, now=now,
             ledger=ledger, read=lambda: reading.stage(EVALUATING),
         )  # fmt: skip
+    advice = found.advice
     subject = find(advice, options.id, typed_with(options, options.id))
     runs = runs_of(advice, options.id)
     if subject in runs and len(runs) > 1:

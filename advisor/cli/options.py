@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Callable
-from pathlib import Path
 
 from ...agent.base.durations import parse_duration
 from ...rules.base.errors import UsageError
 from ...rules.base.typed_again import program
 from ..core.timestamps import parse_moment, rfc3339
 from ..views.document.page_options import Again
-from .price_options import add_prices
+from .price_options import add_prices, add_rules
 from .source_options import add_source_choice, source_arguments
 
 SINCE = 14 * 86400.0  # seconds
@@ -33,9 +32,7 @@ def add_source(
         "--until", type=moment, metavar="TIME",
         help="end of the time window, RFC 3339 in UTC (default: the newest data)",
     )  # fmt: skip
-    parser.add_argument(
-        "--rules", type=Path, metavar="DIR", help="folder of site rules, which override the built-in ones"
-    )
+    add_rules(parser)
     add_prices(parser)
 
 

@@ -158,7 +158,7 @@ def run(options: argparse.Namespace) -> int:
     with reading_telemetry(options) as reading:
         frame, found = read_and_reason(
             replace(source, steps=reading.step), book, since=options.since, until=options.until, now=now,
-            ledger=ledger, read=lambda: reading.stage(EVALUATING),
+            ledger=ledger, read=lambda: reading.stage(EVALUATING), keeps_rows=True,
         )  # fmt: skip
         if not found.fleet.verdicts.nodes:
             raise NothingToDo("No node with GPUs in this window.", "Choose another window or source.")

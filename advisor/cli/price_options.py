@@ -57,6 +57,12 @@ class _Energy:
     )
 
 
+def add_rules(parser: argparse.ArgumentParser, overridden: str = "ones") -> None:
+    """The option --rules. `overridden`: what built-in files a site's own may override."""
+    told = f"folder of site rules, which override the built-in {overridden}"
+    parser.add_argument("--rules", type=Path, metavar="DIR", help=told)
+
+
 def add_prices(parser: argparse.ArgumentParser) -> None:
     """The options that say what is really paid."""
     parser.add_argument(

@@ -21,7 +21,7 @@ from ..notify.report import NotOverError, ReportJob, Week, reported_week, send, 
 from ..notify.routes import routes_of
 from ..notify.sending import Clocks
 from ..notify.settings import ReportSettings, load_mail_settings
-from .price_options import add_prices, rulebook_of
+from .price_options import add_prices, add_rules, rulebook_of
 from .reader_commands import reader_commands
 from .source_options import add_source_choice
 from .state_options import IDENTITY_SECONDS, add_state, beside, fleet_state
@@ -44,9 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--week", metavar="DATE", help="week of this day, Monday to Monday, UTC (default: the last full week)"
     )
-    parser.add_argument(
-        "--rules", type=Path, metavar="DIR", help="folder of site rules, which override the built-in ones"
-    )
+    add_rules(parser)
     add_prices(parser)
     add_state(parser, optional=True)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
 
 from ...rules.base.errors import UsageError
 from ...rules.base.output import say
@@ -12,7 +11,7 @@ from ..notify.settings import load_mail_settings
 from ..telemetry.source import Source
 from .options import SINCE, moment
 from .output import cores
-from .price_options import add_prices
+from .price_options import add_prices, add_rules
 from .source_options import add_source_choice, source_of
 
 # Beyond the longest limit: what tells a pause from an end lies before it.
@@ -24,9 +23,7 @@ PAST_SECONDS = SINCE
 def add_watched(parser: argparse.ArgumentParser) -> None:
     """The options that say what is watched, and by which rules and prices."""
     add_source_choice(parser, required=False)
-    parser.add_argument(
-        "--rules", type=Path, metavar="DIR", help="folder of site rules, which override the built-in ones"
-    )
+    add_rules(parser)
     parser.add_argument(
         "--until", type=moment, metavar="TIME",
         help="evaluate the data as of this time, RFC 3339 in UTC (default: now)",

@@ -147,12 +147,6 @@ def _resolution(gpu: pd.DataFrame) -> float | None:
     return float(gpu.loc[gpu[most] > 0, "observed_seconds"].sum() / counts[most]) if counts[most] > 0 else None
 
 
-def first_ts(gpu: pd.DataFrame) -> float:
-    """Where telemetry of GPUs begins, Unix seconds."""
-    seen = gpu[gpu["observed_seconds"] > 0]
-    return float((seen["ts"] - seen["interval_seconds"]).min())
-
-
 # Measures of the line, by the words that it has for them.
 _CORE = {
     "engine_active": "GPU activity", "tensor_active": "tensor activity", "dram_active": "DRAM activity",

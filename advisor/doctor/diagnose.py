@@ -12,7 +12,7 @@ from ..core.frame import Frame
 from ..core.scalars import records, text
 from ..core.verdict_types import INFERRED
 from ..pipeline import Reasoned
-from .coverage import first_ts, metric_coverage, node_hours
+from .coverage import metric_coverage, node_hours
 from .gaps import gaps_of
 from .types import Diagnosis, Labels, NodeState, SchedulerWorkloads
 
@@ -37,13 +37,13 @@ def diagnose(frame: Frame, found: Reasoned, catalog: Catalog) -> Diagnosis:
         for facts in verdicts.nodes
         if facts.node in known
     )  # fmt: skip
-    exporters = frame.source.get("exporters")
+    exporters, seen = frame.source.get("exporters"), frame.gpu[frame.gpu["observed_seconds"] > 0]
     pods = frame.workloads[frame.workloads["scheduler"] == "kubernetes"]
     # What kube-state-metrics or the kubelet says of a pod gives its workload a controller's kind or an image.
     told = int(pods[["controller_kind", "image"]].notna().any(axis=1).sum())
     diagnosis = Diagnosis(
         advice=advice,
-        begin=first_ts(frame.gpu),
+        begin=float((seen["ts"] - seen["interval_seconds"]).min()),
         best_hours=max((node.facts.hours_observed for node in nodes), default=0.0),
         nodes=nodes,
         metrics=metrics,

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from ...rules.catalog.hour_prices import GPU_FLAG
 from ...rules.catalog.loader import Catalog
-from ..classify.doubts import Doubt
 from ..classify.features.soundness import NO_PIPE
 from ..classify.types import Verdicts
 from ..core.formatting import counted, percent
@@ -50,8 +49,8 @@ def gaps_of(found: Diagnosis, frame: Frame, verdicts: Verdicts, catalog: Catalog
     """All gaps of a diagnosis that has none yet."""
     at = _Gaps(found, frame, verdicts, catalog)
     return (
-        *at.names(), *at.unobserved(), *at.too_little_data(), *at.holes(), *at.measures(), *at.networks(), *at.host(),
-        *at.labels(), *at.owners(), *at.jobs(), *at.money(), *at.sampling(),
+        *at.names(), *at.unobserved(), *at.too_little_data(), *at.measures(), *at.networks(),
+        *at.labels(), *at.owners(), *at.money(), *at.sampling(),
     )  # fmt: skip
 
 
@@ -110,12 +109,13 @@ class _Gaps:
                 by_cause.setdefault(cause, []).append((node.node, len(one.gpus)))
         for (code, why_not, remedy), counts in by_cause.items():
             count = sum(number for _, number in counts)
-            what = f"{counted(count, 'GPU') if count else 'GPUs'} not observed: {why_not}"
+            what = f"{counted(count, 'GPU') if count else 'GPUs'} not observed: {why_not.rstrip('.')}."
             names = tuple(dict.fromkeys(name for name, _ in counts))
-            yield TelemetryGap(code, _sentence(what), loses, "", remedy, names)
+            yield TelemetryGap(code, what, loses, "", remedy, names)
 
     def too_little_data(self) -> Iterator[TelemetryGap]:
-        """Nodes that are there and were not observed for the hours that a verdict on waste takes."""
+        """Nodes that were not observed for the hours that a verdict on waste takes; hours since telemetry began in
+        which nothing was observed."""
         advice = self.found.advice
         floor = advice.summary.floor_hours or 0.0
         short = [
@@ -133,9 +133,6 @@ class _Gaps:
                 when_possible(most.hours_observed, floor, self.frame.window, at, most) if ready is None
                 else f"wait until {minute(ready)}", _names(short),
             )  # fmt: skip
-
-    def holes(self) -> Iterator[TelemetryGap]:
-        """Hours since telemetry began in which nothing was observed."""
         observed, hours = self.verdicts.inventory.observed_hours, self.verdicts.inventory.hours
         if 0 < observed < WINDOW_SHARE * hours:
             yield TelemetryGap(
@@ -177,7 +174,10 @@ class _Gaps:
         for node in one.lacking:
             doubt = disbelieved.get(node)
             if doubt is not None:
-                cause = (f"Readings not believed: {doubt.text}", *self._believable(doubt))
+                where, add = "", f"{_RESTART}; look for an XID before that time" if self.with_dcgm else _AGENT_DOCTOR
+                if self.with_dcgm and doubt.code == NO_PIPE:
+                    where, add = remedies.DCGM_FILE, "\n".join(remedies.OTHER_PIPES)
+                cause = (f"Readings not believed: {doubt.text}", where, add)
             elif node in still:
                 cause = ("Its counters read 0 on every GPU while they worked, which counts as missing.", "", _RESTART)
             elif self.with_dcgm:
@@ -189,16 +189,8 @@ class _Gaps:
         for (detail, where, add), nodes in by_cause.items():
             yield TelemetryGap(code, f"{what} {detail}".strip(), loses, where, add, tuple(nodes))
 
-    def _believable(self, doubt: Doubt) -> tuple[str, str]:
-        """What makes readings believable: where it belongs, and the line."""
-        if not self.with_dcgm:
-            return "", _AGENT_DOCTOR
-        if doubt.code == NO_PIPE:
-            return remedies.DCGM_FILE, "\n".join(remedies.OTHER_PIPES)
-        return "", f"{_RESTART}; look for an XID before that time"
-
     def networks(self) -> Iterator[TelemetryGap]:
-        """Nodes without counters of the network that they have, or of any."""
+        """Nodes without counters of the network that they have, or of any; nodes without those of their processors."""
         about = self.frame.absences
         rows = about[(about["scope"] == "fabric") | (about["device"] == "infiniband")]
         unread = {str(row["node"]): row for row in records(rows)}
@@ -237,9 +229,6 @@ class _Gaps:
                 "Fabric presence and use are unknown. Multi-GPU jobs that wait get no bottleneck verdict.",
                 where, flags if where else _AGENT_DOCTOR, _names(nodes),
             )  # fmt: skip
-
-    def host(self) -> Iterator[TelemetryGap]:
-        """Nodes without counters of their processors."""
         without = [node for node in self.found.nodes if node.counted.host_hours <= 0]
         if without:
             yield TelemetryGap(
@@ -267,17 +256,15 @@ class _Gaps:
         yield TelemetryGap("no-workload-labels", what, _UNNAMED_WORK, where, add, nodes)
 
     def owners(self) -> Iterator[TelemetryGap]:
-        """Pods of which nobody says what made them."""
+        """Pods of which nobody says what made them, and jobs of Slurm that have a number only."""
         pods = self.found.kubernetes
-        if not (self.found.on_server and pods.observed):
-            return
-        if "kube-state-metrics" not in self.found.exporters:
+        if self.found.on_server and pods.observed and "kube-state-metrics" not in self.found.exporters:
             yield TelemetryGap(
                 "no-kube-state-metrics", "Pods have names, but kube-state-metrics is not scraped.",
                 "GPUs that pods request on nodes without an exporter are not counted. Regions and owners are unknown.",
                 "scrape_configs of the Prometheus server", "job_name: kube-state-metrics",
             )  # fmt: skip
-        elif pods.named < pods.observed:
+        elif self.found.on_server and pods.named < pods.observed:
             yield TelemetryGap(
                 "pod-owners-unknown",
                 f"No owner from kube-state-metrics for {pods.observed - pods.named} of {pods.observed} workloads.",
@@ -285,9 +272,6 @@ class _Gaps:
                 "and start are unknown.",
                 remedies.KUBE_FILE, remedies.KUBE_SERIES,
             )  # fmt: skip
-
-    def jobs(self) -> Iterator[TelemetryGap]:
-        """Jobs of Slurm that have a number only."""
         jobs = self.found.slurm
         unnamed = jobs.observed - jobs.named
         if unnamed > _UNNAMED_SHARE * jobs.observed:
@@ -376,7 +360,3 @@ _CAUSES: Mapping[str, tuple[str, str]] = {
 
 def _names(nodes: Sequence[NodeState]) -> tuple[str, ...]:
     return tuple(node.node for node in nodes)
-
-
-def _sentence(words: str) -> str:
-    return f"{words.rstrip('.')}."

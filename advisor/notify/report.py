@@ -10,7 +10,7 @@ from pathlib import Path
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageError
 from ...rules.base.output import write_whole
 from ...rules.base.sanitize import clean
-from ..advise import read_and_advise
+from ..advise import read_and_reason
 from ..core.advice_types import Advice
 from ..core.coded_text import CodedText
 from ..core.timestamps import day, minute, span
@@ -170,7 +170,7 @@ def team_letters(
 def _read(job: ReportJob, week: Week, beside: StateBeside) -> Advice:
     until = min(week.end, job.now)
     since = until - week.start
-    return read_and_advise(job.source, job.book, since=since, until=until, now=job.now, ledger=beside)[1]
+    return read_and_reason(job.source, job.book, since=since, until=until, now=job.now, ledger=beside)[1].advice
 
 
 def _told_key(team: TeamRoute) -> str:

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from PIL import Image
-from skuwise.advisor.advise import load_rulebook, read_and_advise
+from skuwise.advisor.advise import load_rulebook, read_and_reason
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.demo import simulate
 from skuwise.advisor.notify.by_team import split_by_team
@@ -31,7 +31,7 @@ def main() -> None:
         simulate("small", folder / "fleet.db", days=14, seed=0, until=UNTIL)
         book = load_rulebook(None, None, UNTIL)
         now, before = (
-            read_and_advise([folder / "fleet.db"], book, now=UNTIL, since=WEEK, until=end)[1]
+            read_and_reason([folder / "fleet.db"], book, now=UNTIL, since=WEEK, until=end)[1].advice
             for end in (UNTIL, UNTIL - WEEK)
         )
         parts, parts_before = split_by_team(now, team_of), split_by_team(before, team_of)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
-from skuwise.advisor.advise import load_rulebook, read_and_advise
+from skuwise.advisor.advise import load_rulebook, read_and_reason
 from skuwise.advisor.cli.demo import demo_text
 from skuwise.advisor.demo import simulate
 from skuwise.advisor.views.document.page_options import Again
@@ -26,7 +26,7 @@ def picture_lines() -> list[str]:
     with tempfile.TemporaryDirectory() as name:
         fleet = Path(name) / "fleet.db"
         simulate("small", fleet, days=14, seed=0, until=UNTIL)
-        _, advice = read_and_advise([fleet], load_rulebook(None, None, UNTIL), now=UNTIL)
+        advice = read_and_reason([fleet], load_rulebook(None, None, UNTIL), now=UNTIL)[1].advice
     text = demo_text(advice, Again("skuwise", "--db demo/fleet.db"), Path("demo"), width=WIDTH)
     parts = re.split(r"\n\n(?=[A-Z][a-z ]+\n[- ])", text.rstrip())
     kept = "\n\n".join(part for part in parts if not part.startswith(LEFT_OUT))

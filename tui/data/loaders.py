@@ -114,7 +114,7 @@ class Loader:
             tell(f"reading {one.name} of telemetry")
             frame, found = read_and_reason(
                 _telling(self._source, tell), book, now=now, since=one.seconds, until=one.until, ledger=beside,
-                read=lambda: tell(f"analyzing {one.name} of telemetry"),
+                read=lambda: tell(f"analyzing {one.name} of telemetry"), keeps_rows=True,
             )  # fmt: skip
             self._fleet = found.advice.fleet
             return frame, found

@@ -24,6 +24,7 @@ from ..data.loaders import Loader
 from ..state import Loaded, Look, State
 from ..widgets.key_footer import KeyFooter
 from ..widgets.search_table import SearchTable
+from ..widgets.table import ItemTable
 from ..widgets.topbar import Header, TopBar
 
 
@@ -45,6 +46,7 @@ class Notice(Static):
 
 
 _VAST = 200  # columns of a terminal in which a list and its details are side by side
+_LEAST = 8  # lines of a list above its details
 
 
 @dataclass
@@ -123,8 +125,10 @@ class Page(Screen[None]):
     SHOWS_EARLIER: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", "Back", show=False)]
 
-    def __init__(self, header: Header) -> None:
+    def __init__(self, header: Header, workload: str | None = None) -> None:
+        """`workload`: id of the one that the page is about, None: of none."""
         super().__init__()
+        self._workload = workload
         # Textual would read all styles anew for each new page: half of what a first visit takes.
         self._css_update_count = self.app._css_update_count
         self._header = header
@@ -174,12 +178,12 @@ class Page(Screen[None]):
     @property
     def subject(self) -> str | None:
         """Id of the finding, the recommendation or the workload that is chosen; None: there is none."""
-        return None
+        return self._workload
 
     @property
     def workload(self) -> str | None:
         """Id of the workload that the cursor is on, or that what it is on is about; None: there is none."""
-        return None
+        return self._workload
 
     def on_mount(self) -> None:
         if self.BEGIN:
@@ -191,6 +195,10 @@ class Page(Screen[None]):
     def on_resize(self) -> None:
         self.set_class(self.size.width >= _VAST, "-vast")
         self.post_message(StateWanted(self))
+        self.call_after_refresh(self.share)
+
+    def share(self) -> None:
+        """Give the widgets their heights, as far as these depend on the room and on what was read."""
 
     def update_state(self, state: State) -> None:
         """Take a new state. What was read is drawn only when it is another.
@@ -213,8 +221,34 @@ class Page(Screen[None]):
         if self.workload is not None:
             self.post_message(WorkloadWanted(self.workload))
 
+    def action_what_if(self) -> None:
+        if self.workload is not None:
+            self.post_message(WhatIfWanted(self.workload))
+
     def action_back(self) -> None:
         for finder in self.query(SearchTable):
             if finder.forget():
                 return
         self.post_message(Back())
+
+
+class ListPage(Page):
+    """A list, `#listed`, above the details of its chosen item or beside them, both within `#proposed`.
+
+    `FRAME`: lines of the list beside its items.
+    """
+
+    FRAME: ClassVar[int]
+
+    def share(self) -> None:
+        """Below one another, the list has the lines it needs, up to a good half."""
+        beside, room = self.has_class("-vast"), self.query_one("#proposed").size.height
+        needed = max(self.query_one(ItemTable).total, 1) + self.FRAME
+        self.query_one("#listed").styles.height = "1fr" if beside else min(needed, max(room * 5 // 9, _LEAST))
+
+    def tell(self) -> None:
+        """Show the details of the chosen item."""
+        raise NotImplementedError
+
+    def on_item_table_moved(self) -> None:
+        self.tell()

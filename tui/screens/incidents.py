@@ -22,7 +22,7 @@ from ..state import Loaded, State
 from ..widgets.columns import Column
 from ..widgets.movement import Scroll
 from ..widgets.table import ItemTable
-from .base_page import Header, Page, ReadingWanted, WorkWanted
+from .base_page import Header, ListPage, ReadingWanted, WorkWanted
 from .dialogs.input_dialog import InputDialog
 
 if TYPE_CHECKING:
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 
     from ...advisor.core.incident_types import Incident  # it needs numpy: not at the start
 
+    # Decides on the incident of an id, and says what was decided.
+    Decide = Callable[[Database, str], str]
+
 _AGAIN_SECONDS = 30.0
-_FRAME = 3  # lines of the list beside its items: border and titles
-_LEAST = 8
 _WIDTH = 96
 _LABEL_WIDTH = 12
 _NAME_MAX = 200
@@ -44,9 +45,10 @@ _NOT_BEGUN = (
 )
 
 
-class Incidents(Page):
+class Incidents(ListPage):
     NAME, LABEL = "incidents", "Incidents"
     NEEDS_DATA = False
+    FRAME = 3  # border and titles
     ABOUT: ClassVar[str] = (
         "Open incidents of 'skuwise watch', the most severe and expensive first: GPUs held but idle, jobs that stopped "
         "working, missing telemetry, reduced clocks and silent fabric. Costs are those observed so far. Press a to "
@@ -134,77 +136,55 @@ class Incidents(Page):
         self.query_one(ItemTable).set_data([Row(one, self._now) for one in by_urgency(incidents)], _NONE)
         if said is not None:
             self.notify(said, markup=False)
-        self.call_after_refresh(self._share)
-        self._tell()
-
-    def on_resize(self) -> None:
-        super().on_resize()
-        self.call_after_refresh(self._share)
-
-    def _share(self) -> None:
-        """Below one another, the list has the lines it needs, up to a good half."""
-        beside, room = self.has_class("-vast"), self.query_one("#proposed").size.height
-        needed = max(self.query_one(ItemTable).total, 1) + _FRAME
-        self.query_one("#listed").styles.height = "1fr" if beside else min(needed, max(room * 5 // 9, _LEAST))
-
-    @property
-    def _chosen(self) -> Incident | None:
-        row = self.query_one(ItemTable).item
-        return row.incident if row is not None else None
-
-    def on_item_table_moved(self) -> None:
-        self._tell()
+        self.call_after_refresh(self.share)
+        self.tell()
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         from ...advisor.views.document.incident_words import as_text  # noqa: PLC0415
 
         self.post_message(ReadingWanted("Incident", as_text(event.item.incident, self._now, _WIDTH)))
 
-    def _tell(self) -> None:
-        one, told = self._chosen, self.query_one("#told", Static)
-        if one is not None:
+    def tell(self) -> None:
+        row, told = self.query_one(ItemTable).item, self.query_one("#told", Static)
+        if row is not None:
             from ...advisor.views.document.incident_words import details  # noqa: PLC0415
 
-            told.update(lines(*(_detail(label, text) for label, text in details(one, self._now))))
+            told.update(lines(*(_detail(label, text) for label, text in details(row.incident, self._now))))
         else:
             told.update(lines(*(line(one) for one in self._problem)))
 
     def action_acknowledge(self) -> None:
-        if (one := self._chosen) is None:
-            return
         from ...advisor.cli.ledger.decisions import deciding_user  # noqa: PLC0415
         from ...advisor.state.incidents import acknowledge  # noqa: PLC0415
 
-        def decide(by: str) -> Callable[[Database], str]:
-            return lambda db: f"{acknowledge(db, one.id, by, self._now).id} is acknowledged."
+        def parse(text: str) -> Decide:
+            by = deciding_user(text[:_NAME_MAX])
+            return lambda db, id_: f"{acknowledge(db, id_, by, self._now).id} is acknowledged."
 
-        self._ask(
-            "Acknowledge: no reminders until it is resolved.", f"{_title(one)}. Your name:",
-            lambda text: decide(deciding_user(text[:_NAME_MAX])), deciding_user(None),
-        )  # fmt: skip
+        self._ask("Acknowledge: no reminders until it is resolved.", "Your name:", parse, deciding_user(None))
 
     def action_snooze(self) -> None:
-        if (one := self._chosen) is None:
-            return
         from ...advisor.cli.incidents import UNTIL_HINT, parse_until  # noqa: PLC0415
         from ...advisor.state.incidents import snooze  # noqa: PLC0415
 
-        def decide(until: float) -> Callable[[Database], str]:
-            return lambda db: f"{snooze(db, one.id, until).id} is snoozed until {minute(until)}."
+        def parse(text: str) -> Decide:
+            until = parse_until(text, self._now)
+            return lambda db, id_: f"{snooze(db, id_, until).id} is snoozed until {minute(until)}."
 
-        self._ask(
-            "Snooze: no reminders until then.", f"{_title(one)}. Until: {UNTIL_HINT}",
-            lambda text: decide(parse_until(text, self._now)), "8h",
-        )  # fmt: skip
+        self._ask("Snooze: no reminders until then.", f"Until: {UNTIL_HINT}", parse, "8h")
 
-    def _ask(self, what: str, prompt: str, parse: Callable[[str], Callable[[Database], str]], typed: str) -> None:
-        """Ask for what a decision needs, then decide. `parse`: the decision of what was typed."""
+    def _ask(self, what: str, prompt: str, parse: Callable[[str], Decide], typed: str) -> None:
+        """Ask for what a decision on the chosen incident needs, then decide. `parse`: the decision of what was
+        typed."""
+        row: Row | None = self.query_one(ItemTable).item
+        if row is None:
+            return
 
-        def answered(decide: Callable[[Database], str] | None) -> None:
+        def answered(decide: Decide | None) -> None:
             if decide is not None:
-                self._do("incident decision", decide)
+                self._do("incident decision", lambda db: decide(db, row.id))
 
-        self.app.push_screen(InputDialog(what, prompt, parse, typed), answered)
+        self.app.push_screen(InputDialog(what, f"{row.title}. {prompt}", parse, typed), answered)
 
 
 class Row:
@@ -215,12 +195,6 @@ class Row:
 
         self.id, self.incident = incident.id, incident
         self.title, self.state, self.owner = title(incident), state_word(incident, now), owner_words(incident)
-
-
-def _title(one: Incident) -> str:
-    from ...advisor.views.document.incident_words import title  # noqa: PLC0415
-
-    return title(one)
 
 
 def _detail(label: str, text: str) -> Content:

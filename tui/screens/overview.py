@@ -80,7 +80,7 @@ class Overview(Page):
         self.query_one("#bottlenecks", Bars).set_data(hours_by_bottleneck(shown).items())
         self.query_one("#coverage", Static).update(_coverage(look))
         self.query_one(ItemTable).set_data(_rows(look.advice), coverage.nothing_found_short(look.advice))
-        self.call_after_refresh(self._share)
+        self.call_after_refresh(self.share)
         if not isinstance(look, Loaded):
             self.query_one(WasteChart).set_data(None, "Drawn when the telemetry has been read.")
             return
@@ -100,11 +100,7 @@ class Overview(Page):
             self.query_one("#wasted").border_subtitle = f"rules overlap; total {words.usd(whole)}" if overlap else ""
             self.query_one(WasteChart).set_data(history, coverage.nothing_found_short(look.shown))
 
-    def on_resize(self) -> None:
-        super().on_resize()
-        self.call_after_refresh(self._share)
-
-    def _share(self) -> None:
+    def share(self) -> None:
         """Give the findings the lines they need, up to half of those that the history leaves."""
         found, table = self.query_one("#found"), self.query_one(ItemTable)
         needed = max(table.total, 1) + 1 + _FRAME

@@ -233,7 +233,7 @@ class PlanPage(Page):
         self.query_one("#steps", ItemTable).set_data(step_rows(plan, loaded.advice), _NO_STEP)
         self.query_one("#beside > .prose", Static).update(beside_words(plan))
         self._tell()
-        self.call_after_refresh(self._share)
+        self.call_after_refresh(self.share)
 
     def _tell_quality(self, text: str, style: str) -> None:
         put(self.query_one("#plan-quality", Static), line(text, style))
@@ -248,11 +248,7 @@ class PlanPage(Page):
         told = step_words(row, loaded.advice) if row is not None and loaded is not None else line("No step selected.")
         put(self.query_one("#step > .prose", Static), told)
 
-    def on_resize(self) -> None:
-        super().on_resize()
-        self.call_after_refresh(self._share)
-
-    def _share(self) -> None:
+    def share(self) -> None:
         """Below one another, panels have the lines they need, up to a few; side by side, they fill the screen."""
         wide, room = self.has_class("-wide"), self.query_one("#board").size.height
         for name, most in (("pools", room * 2 // 5), ("steps", room // 2)):

@@ -24,11 +24,8 @@ from ..widgets.panel import panel
 from ..widgets.prose import put
 from ..widgets.side_by_side import Pair, SideBySide
 from ..widgets.table import ItemTable
-from .base_page import Header, Page, TextWanted, WhatIfWanted
+from .base_page import Header, ListPage, TextWanted, WhatIfWanted
 from .dialogs.decision_dialog import Verb
-
-_FRAME = 5  # lines of the list beside its items: border, titles, and what is folded
-_LEAST = 8
 
 
 @dataclass
@@ -40,9 +37,10 @@ class DecisionWanted(Message):
     what: str
 
 
-class Recommendations(Page):
+class Recommendations(ListPage):
     NAME, LABEL, BEGIN = "recommendations", "Recommendations", "ItemTable"
     SHOWS_EARLIER = True
+    FRAME = 5  # border, titles, and what is folded
     ABOUT: ClassVar[str] = (
         "What to change, in the order of 'skuwise advise': cash first. Freed GPU-hours are capacity, in no sum "
         "of dollars. Recommendations that are decided, blocked or below the minimum gain are counted; press u to show "
@@ -96,25 +94,12 @@ class Recommendations(Page):
         drawn = self.query_one("#folded", Static)
         drawn.display = bool(folded)
         drawn.update(line(told, "$foreground-muted"))
-        self.call_after_refresh(self._share)
-        self._tell()
-
-    def on_resize(self) -> None:
-        super().on_resize()
-        self.call_after_refresh(self._share)
-
-    def _share(self) -> None:
-        """Below one another, the list has the lines it needs, up to a good half."""
-        beside, room = self.has_class("-vast"), self.query_one("#proposed").size.height
-        needed = max(self.query_one(ItemTable).total, 1) + _FRAME
-        self.query_one("#listed").styles.height = "1fr" if beside else min(needed, max(room * 5 // 9, _LEAST))
+        self.call_after_refresh(self.share)
+        self.tell()
 
     @property
     def _chosen(self) -> Row | None:
         return self.query_one(ItemTable).item
-
-    def on_item_table_moved(self) -> None:
-        self._tell()
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         self.post_message(TextWanted(event.item.recommendation.id))
@@ -136,7 +121,7 @@ class Recommendations(Page):
         if row is not None:
             self.post_message(DecisionWanted(act, row.recommendation.id, row.title))
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
         row, look = self._chosen, self._taken
         title, reasons = self.query_one("#title", Static), self.query_one("#reasons", Static)
         beside = self.query_one(SideBySide)

@@ -64,8 +64,8 @@ class WhatIf(Page):
 
     def __init__(self, header: Header, id_: str | None = None, node: str | None = None) -> None:
         """`id_`: the workload, None: the one with the first recommendation. `node`: the node to begin with."""
-        super().__init__(header)
-        self._workload, self._node = id_, node
+        super().__init__(header, id_)
+        self._node = node
         self._asked_by_menu, self._from = id_ is None, None  # the workload that another page was left on
         self._subject = Content("")
         self._bench: Workbench | None = None
@@ -87,14 +87,6 @@ class WhatIf(Page):
             sides = SideBySide(id="sides"), Static(classes="prose")
             yield panel("Today and after", *sides, id="then", classes="fills", scrolls=True)
 
-    @property
-    def subject(self) -> str | None:
-        return self._workload
-
-    @property
-    def workload(self) -> str | None:
-        return self._workload
-
     def update_state(self, state: State) -> None:
         """The page of the menu follows the workload that the cursor was on."""
         if state.workload is not None and self._asked_by_menu and state.workload != self._from:
@@ -105,7 +97,7 @@ class WhatIf(Page):
         super().update_state(state)
 
     def set_data(self, loaded: Loaded) -> None:
-        wanted = self._workload if self._workload and loaded.workload(self._workload) is not None else None
+        wanted = self._workload if loaded.workload(self._workload) is not None else None
         id_ = wanted or _first(loaded)
         if id_ is None:
             self.query_one("#subject", Static).update(line("No workloads in this window."))

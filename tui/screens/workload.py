@@ -28,7 +28,7 @@ from ..widgets.bars import Bars, hours_short
 from ..widgets.movement import Scroll
 from ..widgets.panel import panel
 from ..widgets.plot import RooflinePlot, TimePlot
-from .base_page import Header, Page, WhatIfWanted, WorkWanted
+from .base_page import Page, WorkWanted
 
 if TYPE_CHECKING:
     from ...advisor.views.workload_timeline import WorkloadTimeline
@@ -54,10 +54,6 @@ class WorkloadPage(Page):
         "back."
     )
 
-    def __init__(self, header: Header, id_: str) -> None:
-        super().__init__(header)
-        self._workload = id_
-
     BINDINGS: ClassVar[list[BindingType]] = [Binding("i", "what_if", "What if")]
 
     def compose_data(self) -> ComposeResult:
@@ -78,14 +74,6 @@ class WorkloadPage(Page):
     def on_mount(self) -> None:
         self.query_one("#short").display = False
         self.query(".plot").set(display=False)
-
-    @property
-    def subject(self) -> str | None:
-        return self._workload
-
-    @property
-    def workload(self) -> str | None:
-        return self._workload
 
     def set_data(self, loaded: Loaded) -> None:
         w = loaded.workload(self._workload)
@@ -125,9 +113,6 @@ class WorkloadPage(Page):
             found = [one for one in course if one.name in wanted]
             self.query_one(f"#over-{name}").display = bool(found)
             self.query_one(f"#{name}", TimePlot).set_data(history.ends, found, told.levels)
-
-    def action_what_if(self) -> None:
-        self.post_message(WhatIfWanted(self._workload))
 
     def _say(self, panel: str, told: Content) -> None:
         self.query_one(f"{panel} > .prose", Static).update(told)

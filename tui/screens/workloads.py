@@ -16,7 +16,7 @@ from ..state import Look
 from ..widgets.columns import Column
 from ..widgets.search_table import SearchTable
 from ..widgets.table import ItemTable
-from .base_page import Page, WhatIfWanted, WorkloadWanted
+from .base_page import Page, WorkloadWanted
 
 
 class Workloads(Page):
@@ -44,11 +44,6 @@ class Workloads(Page):
 
     def set_data(self, look: Look) -> None:
         self.query_one(SearchTable).set_data(list(look.shown.workloads))
-
-    def action_what_if(self) -> None:
-        chosen = self.query_one(ItemTable).item
-        if chosen is not None:
-            self.post_message(WhatIfWanted(chosen.id))
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         self.post_message(WorkloadWanted(event.item.id))

@@ -20,6 +20,7 @@ from ...core.advice_json import plain
 from ...core.scalars import records, text
 from ...core.timestamps import day, rfc3339
 from ..output import cores
+from ..price_options import add_rules
 from ..source_options import add_source_choice, source_of
 
 SCHEMA = "skuwise.prices/1"
@@ -34,9 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--output", type=Path, metavar="FILE", help="write the price file, for --prices of other commands"
     )
     add_source_choice(parser, required=False)
-    parser.add_argument(
-        "--rules", type=Path, metavar="DIR", help="folder of site rules, which override the built-in catalog"
-    )
+    add_rules(parser, "catalog")
     parser.add_argument("--format", choices=("table", "json"), default="table", help="output format (default: table)")
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from pathlib import Path
 
 from ....rules.base.errors import UsageError
 from ....rules.base.suggestions import suggest
 from ....rules.catalog.loader import Catalog
 from ....rules.catalog.types import GpuSku, NodeSku
 from ...recommend.sustained_rates import PRECISIONS
+from ..price_options import add_rules
 
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 _WATTS = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)\s*W?", re.IGNORECASE)
@@ -23,9 +23,7 @@ _AMOUNT = re.compile(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmbt]?)", re.IGNORECASE)
 def add_catalog(parser: argparse.ArgumentParser) -> None:
     """Which catalog is read, and how it is printed."""
     parser.add_argument("--format", choices=("table", "json"), default="table", help="output format (default: table)")
-    parser.add_argument(
-        "--rules", type=Path, metavar="DIR", help="folder of site rules, which override the built-in catalog"
-    )
+    add_rules(parser, "catalog")
 
 
 def add_provider(parser: argparse.ArgumentParser) -> None:

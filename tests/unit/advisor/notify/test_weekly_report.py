@@ -58,9 +58,11 @@ def site(
     monkeypatch.setattr(command, "fleet_of", lambda _: IDENTITY)
     monkeypatch.setattr(command.time, "time", lambda: NOW)
     monkeypatch.setattr(run, "carriers_of", lambda *_: ({"mail": carrier}, ()))
-    monkeypatch.setattr(
-        run, "read_and_advise", lambda *_, until, **__: (None, replace(fleet(2, 2, end=until), fleet=IDENTITY))
-    )
+
+    def read(*_: object, until: float, **__: object) -> tuple[None, SimpleNamespace]:
+        return None, SimpleNamespace(advice=replace(fleet(2, 2, end=until), fleet=IDENTITY))
+
+    monkeypatch.setattr(run, "read_and_reason", read)
     (tmp_path / "teams.toml").write_text(TEAMS)
 
     def write(**settings: str) -> None:
