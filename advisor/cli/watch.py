@@ -127,8 +127,8 @@ class _Watcher:
                     return EXIT_DONE
 
     def _look(self) -> tuple[State, WatchPass, Advance]:
+        from ...rules.base.heap import give_back  # noqa: PLC0415
         from ...rules.policy.watch import load_watch_rules  # noqa: PLC0415
-        from ..core.free_memory import give_back_memory  # noqa: PLC0415
         from ..watch.evaluate import evaluate  # noqa: PLC0415
         from ..watch.reading import read_recent  # noqa: PLC0415
         from ..watch.scene import Criteria  # noqa: PLC0415
@@ -142,7 +142,7 @@ class _Watcher:
             self._source, book, lookback_seconds=self._settings.longest_limit_seconds + MARGIN_SECONDS, now=now,
             until=options.until, past_seconds=0.0 if self._state is not None else PAST_SECONDS,
         )  # fmt: skip
-        give_back_memory()
+        give_back()
         found = evaluate(recent, Criteria(self._settings.limit_seconds, load_watch_rules(options.rules), book))
         state = fleet_state(options, recent.fleet)
         if state != self._state:

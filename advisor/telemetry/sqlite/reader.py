@@ -17,10 +17,10 @@ from pathlib import Path
 
 from ....agent.store.reader import disk_bytes
 from ....rules.base.errors import NothingToDo, SkuwiseError, StoreError
+from ....rules.base.heap import give_back
 from ....rules.base.progress import Steps, no_steps
 from ...core.coded_text import CodedText, coded
 from ...core.frame import Frame, Window
-from ...core.free_memory import give_back_memory
 from ...core.timestamps import minute
 from ...core.unobservable import blind_nodes, unreadable
 from .. import queries
@@ -224,7 +224,7 @@ def read_files(
     waiting: dict[Path, Future[Parts | SkuwiseError]] = {}
     # Others take the largest first, while this process reads the smallest.
     queue = deque(sorted(paths, key=lambda path: -weights[path]))
-    give_back_memory()
+    give_back()
     # A fork begins with all that is loaded; where other threads run, it may begin with a lock that one of them holds.
     context = multiprocessing.get_context("fork" if threading.active_count() == 1 else "forkserver")
     with ProcessPoolExecutor(helpers, context, initializer=_begin) if helpers > 0 else nullcontext() as pool:

@@ -7,30 +7,36 @@ import pytest
 ROOT = Path(__file__).parents[3]
 # Lines as ruff formats them, in the files of the folder and below it. Later work lowers them.
 BUDGETS = {
-    "rules": 5300,
-    "agent": 13440,
+    "rules": 4690,
+    "agent": 13430,
     "agent/jobs": 2730,
     "agent/service": 2635,
     "agent/sources": 2625,
-    "agent/store": 2210,
-    "advisor": 52820,
-    "advisor/cli": 4050,
-    "advisor/core": 3665,
-    "advisor/demo": 1485,
-    "advisor/doctor": 1100,
-    "advisor/recommend": 8196,
-    "advisor/patches": 985,
-    "advisor/plan": 2770,
-    "advisor/telemetry": 5960,
+    "agent/store": 2205,
+    "advisor": 48130,
+    "advisor/billing": 1185,
+    "advisor/cards": 735,
     "advisor/classify": 6840,
-    "advisor/views": 5300,
-    "tui": 7740,
-    "tests": 38835,
+    "advisor/cli": 3760,
+    "advisor/core": 3360,
+    "advisor/demo": 1485,
+    "advisor/doctor": 1040,
+    "advisor/notify": 1795,
+    "advisor/patches": 980,
+    "advisor/plan": 2695,
+    "advisor/recommend": 8175,
+    "advisor/render": 940,
+    "advisor/state": 1570,
+    "advisor/telemetry": 5960,
+    "advisor/views": 5045,
+    "advisor/watch": 1595,
+    "tui": 6885,
+    "tests": 35930,
     "benchmarks": 10770,
 }
 PRODUCT = ("rules", "agent", "advisor", "tui")
-PRODUCT_LINES, PRODUCT_FILES = 79_300, 557
-DOCS_PAGES, DOCS_BYTES = 18, 200_000
+PRODUCT_LINES, PRODUCT_FILES = 73_130, 516
+DOCS_PAGES, DOCS_BYTES = 17, 194_000
 
 
 @pytest.mark.parametrize("folder", BUDGETS)
