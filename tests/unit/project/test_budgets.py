@@ -36,7 +36,7 @@ BUDGETS = {
 }
 PRODUCT = ("rules", "agent", "advisor", "tui")
 PRODUCT_LINES, PRODUCT_FILES = 73_130, 516
-DOCS_PAGES, DOCS_BYTES = 17, 194_000
+DOCS_PAGES, DOCS_BYTES = 17, 199_500
 
 
 @pytest.mark.parametrize("folder", BUDGETS)

@@ -170,6 +170,7 @@ def test_devices_of_dra_claims(name: str, told: SliceDevice | None, uuid: str | 
     assert devices.resolve([f"dra:node/{name}"]) == (((uuid,), ()) if uuid else ((), (f"dra:node/{name}",)))
 
 
+UID = "8f3a2c11-0d6e-4b6a-9f0a-1c2d3e4f5a6b"
 CREATED_FILES = "2026-09-21T08:00:00Z"
 
 
