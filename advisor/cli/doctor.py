@@ -27,8 +27,7 @@ def run(options: argparse.Namespace) -> int:
     of it."""
     from ..advise import read_and_reason  # noqa: PLC0415
     from ..doctor.diagnose import diagnose  # noqa: PLC0415
-    from ..doctor.json import diagnosis_dict  # noqa: PLC0415
-    from ..doctor.text import render_diagnosis_text  # noqa: PLC0415
+    from ..doctor.text import diagnosis_dict, render_diagnosis_text  # noqa: PLC0415
 
     now = time.time()
     book, source = rulebook_of(options, now), source_of(options, say, cores())

@@ -1,16 +1,90 @@
-"""An Alertmanager, by its API v2: it takes the state of alerts, again with each pass, and notifies whom it likes."""
+"""Incidents as alerts, and an Alertmanager by its API v2: it takes the state of all alerts, again with each pass.
+
+Labels, which name an alert, stay the same from pass to pass; only where the severity changes, the alert under the old
+one runs out after three passes. That somebody acknowledged or snoozed an incident is an annotation, which may change:
+Alertmanager's own silences decide whom it notifies.
+"""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from urllib.parse import urlsplit
 
+from ...agent.base.safe_text import clean_text
 from ...rules.base.errors import SkuwiseError, UsageError
+from ..core.advice_types import Severity
 from ..core.credentials import secret
+from ..core.formatting import evidence_words
 from ..core.http_session import UnansweredError, post
+from ..core.incident_types import Incident, Subject
 from ..core.loopback import is_loopback
+from ..core.timestamps import minute, rfc3339
+from ..views.document.incident_words import Item, line_words, summary_words, where_words
+from .letters import Writing
+
+# An open alert that is not sent again ends after so many passes: the watch itself is down.
+PASSES = 3
+RESOLVED_SECONDS = 3600.0  # for so long an ended one is sent again: Alertmanager may have been down
+LABEL_MAX, ANNOTATION_MAX = 100, 800
+# As Prometheus' alerting rules usually name severities.
+SEVERITIES: Mapping[Severity, str] = {"high": "critical", "medium": "warning", "low": "info"}
+_EVIDENCE_MAX = 6
+# Alertmanager's receivers write values as they are into Slack's markup and into HTML.
+_PLAIN = str.maketrans({"<": "‹", ">": "›"})
+
+Alert = Mapping[str, object]
+
+
+def alerts_of(
+    incidents: Sequence[Incident], now: float, writing: Writing, team_of: Callable[[Subject], str | None]
+) -> list[Alert]:
+    """The open ones, and those that ended within the last hour. `now`: Unix seconds; `team_of`: the team that the
+    routes give."""
+    alerts: list[Alert] = []
+    for one in incidents:
+        resolved_at, sighting, subject = one.resolved_at, one.sighting, one.sighting.subject
+        if resolved_at is not None and resolved_at <= now - RESOLVED_SECONDS:
+            continue
+        team, owner, commands = team_of(subject), subject.owner, writing.commands
+        starts = min(one.since, one.opened_at, now)
+        ends = now + PASSES * writing.settings.every_seconds if resolved_at is None else min(resolved_at, now)
+        item = Item(one, "resolved" if resolved_at is not None else "opened")
+        # Each label names one thing; what is unknown, or several, is left out.
+        labels = {
+            "alertname": "Skuwise" + "".join(word.capitalize() for word in sighting.kind.split("-")),
+            "severity": SEVERITIES[sighting.severity], "incident": one.id, "kind": sighting.kind,
+            "subject": subject.key, "workload": subject.name if subject.workload_id is not None else None,
+            "job_id": subject.job_id, "pod": subject.pod, "holder": subject.holder, "team": team or owner.team,
+            "namespace": owner.namespace, "user": owner.user, "account": owner.account,
+            "node": subject.nodes[0] if len(subject.nodes) == 1 else None, "gpu_sku": subject.gpu_sku,
+        }  # fmt: skip
+        evidence = "; ".join(evidence_words(e) for e in sighting.evidence[:_EVIDENCE_MAX])
+        annotations = {
+            "summary": line_words(item), "description": f"{summary_words(item)} {evidence}".strip(),
+            "next": sighting.do_next.text,
+            "command": commands.job(subject.workload_id) if subject.workload_id is not None else commands.show(one.id),
+            "acknowledge": commands.acknowledge(one.id), "code": sighting.code, "nodes": where_words(subject),
+            "price": sighting.price_source, "acknowledged_by": one.acknowledged_by,
+            "snoozed_until": minute(one.snoozed_until) if one.snoozed_until is not None else None,
+        }  # fmt: skip
+        alert: dict[str, object] = {
+            "labels": _cleaned(labels, LABEL_MAX), "annotations": _cleaned(annotations, ANNOTATION_MAX),
+            "startsAt": rfc3339(starts), "endsAt": rfc3339(max(ends, starts + 1.0)),
+        }  # fmt: skip
+        dashboard = replace(writing.dashboard, team=team or "", start=starts, end=max(starts, min(ends, now)))
+        url = dashboard.of(subject.workload_id or "", subject.nodes[0] if subject.nodes else "") or dashboard.page
+        alerts.append({**alert, "generatorURL": url} if url else alert)
+    return alerts
+
+
+def _cleaned(values: Mapping[str, str | None], most: int) -> dict[str, str]:
+    """Without markup and control characters, at most `most` characters each; what is empty is left out."""
+    plain = {name: clean_text(value, most).translate(_PLAIN) for name, value in values.items() if value is not None}
+    return {name: value for name, value in plain.items() if value}
+
 
 # https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml: POST /alerts takes a list of any length. An
 # alert of ours has 2 kB at most.

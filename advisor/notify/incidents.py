@@ -27,8 +27,7 @@ from ..views.document.dashboard import Dashboard
 from ..views.document.incident_words import Item, ItemKind
 from ..views.document.reader_commands import NO_COMMANDS, ReaderCommands
 from ..watch.settings import WatchSettings
-from .alertmanager import post_alerts
-from .alerts import alerts_of
+from .alertmanager import alerts_of, post_alerts
 from .letters import Letter, Writing, incident_letter
 from .mime import message_to
 from .routes import Recipient, Routes

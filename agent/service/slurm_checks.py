@@ -96,7 +96,7 @@ def _script_line(kind: str, value: str, origin: str) -> Capability:
     calls_ours = False
     for path in paths:
         try:
-            with open_stream(path, 0.0) as file:
+            with open_stream(path) as file:
                 calls_ours |= b"skuwise" in file.read(_SCRIPT_LIMIT)
         except OSError:
             calls_ours = True  # not readable here

@@ -10,15 +10,16 @@ from __future__ import annotations
 import codecs
 import io
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import tzinfo
 from pathlib import Path
 
 import msgspec
 
 from ...rules.base.errors import NothingToDo, UsageError
-from ...rules.base.files import open_stream, standard_input
+from ...rules.base.files import open_stream
 from ...rules.base.output import write_whole
 from ..base.slurm_job import SlurmJob
 from .read_jobs import JOB_ID, TEXTS, Keep, ReadJobs
@@ -47,15 +48,12 @@ class _Document(msgspec.Struct):
     jobs: list[msgspec.Raw]
 
 
-def read_job_table(
-    path: Path | None, *, zone: tzinfo | None = None, keep: Keep | None = None,
-    patience_seconds: float = 60.0, stdin: int = 0,
-) -> ReadJobs:  # fmt: skip
-    """The runs of a file that sacct or `write_job_table` wrote; None: of stdin. A pipe that gives nothing for
-    `patience_seconds` is left. Raises NothingToDo for an empty one, UsageError for what is no table or unreadable."""
+def read_job_table(path: Path | None, *, zone: tzinfo | None = None, keep: Keep | None = None) -> ReadJobs:
+    """The runs of a file that sacct or `write_job_table` wrote; None: of stdin. Raises NothingToDo for an empty one,
+    UsageError for what is no table or unreadable."""
     what = "stdin" if path is None else str(path)
     try:
-        with standard_input(patience_seconds, stdin) if path is None else open_stream(path, patience_seconds) as file:
+        with nullcontext(sys.stdin.buffer) if path is None else open_stream(path) as file:
             return read_jobs(file, zone=zone, keep=keep, what=what)
     except OSError as error:
         raise UsageError(

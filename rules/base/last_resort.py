@@ -10,18 +10,12 @@ MEMORY = "Read fewer nodes or days (--match, --since), or give it more memory (u
 _REMEDIES = {
     errno.ENOSPC: "Free some space, or name another disk.",
     errno.EDQUOT: "Free some space, or name another disk.",
-    errno.EFBIG: "Raise the limit of file sizes (ulimit -f).",
     errno.EACCES: "Check the permissions.",
-    errno.EPERM: "Check the permissions.",
-    errno.EROFS: "Name another place.",
     errno.EMFILE: "Raise the limit of open files (ulimit -n).",
-    errno.ENFILE: "Raise the limit of open files (sysctl fs.file-max).",
     errno.ENOMEM: MEMORY,
     errno.EAGAIN: "Raise the limit of processes (ulimit -u, TasksMax=).",
     errno.EIO: "Check the disk.",
     errno.ENOENT: "Check the path; is the working directory still there?",
-    errno.ELOOP: "Check the links.",
-    errno.ENAMETOOLONG: "Give a shorter name.",
 }
 
 

@@ -40,10 +40,8 @@ def command_words(*, program: Path, interpreter: Path, folder: Path | None, path
 
 
 def install_command(extra: str) -> str:
-    """The command that adds `extra` to this installation, from the checkout that it was installed from if that exists.
-
-    Without one, the packages are named themselves: that needs no release of skuwise in an index.
-    """
+    """The command that adds `extra` to this installation, from the checkout that it was installed from if that exists,
+    else from a package index."""
     pip = f"{_shown(Path(sys.executable), Path.cwd())} -m pip install"
     try:
         about = importlib.metadata.distribution("skuwise")
@@ -54,8 +52,7 @@ def install_command(extra: str) -> str:
         checkout, editable = _ROOT, True  # run from a checkout by PYTHONPATH
     if checkout is not None:
         return f"{pip} {'-e ' if editable else ''}{shlex.quote(f'{checkout}[{extra}]')}"
-    packages = wanted_by(extra, (about.requires or []) if about is not None else [])
-    return " ".join([pip, *(shlex.quote(one) for one in packages or [f"skuwise[{extra}]"])])
+    return f"{pip} {shlex.quote(f'skuwise[{extra}]')}"
 
 
 def origin(direct_url: str | None) -> tuple[Path | None, bool]:
@@ -68,22 +65,6 @@ def origin(direct_url: str | None) -> tuple[Path | None, bool]:
     except (ValueError, AttributeError, OSError):
         return None, False
     return (folder, editable) if found else (None, False)
-
-
-def wanted_by(extra: str, requires: list[str]) -> list[str]:
-    """The packages of `extra` among a distribution's requirements, those of the extras that it names included."""
-    found: list[str] = []
-    for line in requires:
-        requirement, _, marker = (part.strip() for part in line.partition(";"))
-        if f"extra == '{extra}'" not in marker.replace('"', "'"):
-            continue
-        name, _, named = requirement.partition("[")
-        if name.strip() == "skuwise":
-            for each in named.rstrip("] ").split(","):
-                found += wanted_by(each.strip(), requires)
-        else:
-            found.append(requirement.replace(" ", ""))
-    return list(dict.fromkeys(found))
 
 
 def _shown(program: Path, folder: Path | None) -> str:

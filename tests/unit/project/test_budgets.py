@@ -7,35 +7,35 @@ import pytest
 ROOT = Path(__file__).parents[3]
 # Lines as ruff formats them, in the files of the folder and below it. Later work lowers them.
 BUDGETS = {
-    "rules": 4690,
-    "agent": 13430,
+    "rules": 4595,
+    "agent": 13425,
     "agent/jobs": 2730,
     "agent/service": 2635,
     "agent/sources": 2625,
     "agent/store": 2205,
-    "advisor": 48130,
+    "advisor": 48105,
     "advisor/billing": 1185,
     "advisor/cards": 735,
-    "advisor/classify": 6840,
+    "advisor/classify": 6825,
     "advisor/cli": 3760,
     "advisor/core": 3360,
     "advisor/demo": 1485,
-    "advisor/doctor": 1040,
-    "advisor/notify": 1795,
+    "advisor/doctor": 1035,
+    "advisor/notify": 1790,
     "advisor/patches": 980,
     "advisor/plan": 2695,
     "advisor/recommend": 8175,
     "advisor/render": 940,
     "advisor/state": 1570,
-    "advisor/telemetry": 5960,
+    "advisor/telemetry": 5955,
     "advisor/views": 5045,
     "advisor/watch": 1595,
     "tui": 6885,
-    "tests": 35935,
+    "tests": 35910,
     "benchmarks": 10770,
 }
 PRODUCT = ("rules", "agent", "advisor", "tui")
-PRODUCT_LINES, PRODUCT_FILES = 73_130, 516
+PRODUCT_LINES, PRODUCT_FILES = 73_000, 513
 DOCS_PAGES, DOCS_BYTES = 17, 199_500
 
 

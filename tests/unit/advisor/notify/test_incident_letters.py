@@ -13,8 +13,7 @@ from skuwise.advisor.core.advice_types import Evidence
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.incident_types import Incident, IncidentKind
 from skuwise.advisor.core.timestamps import parse_moment
-from skuwise.advisor.notify.alertmanager import check_alertmanager
-from skuwise.advisor.notify.alerts import ANNOTATION_MAX, LABEL_MAX, alerts_of
+from skuwise.advisor.notify.alertmanager import ANNOTATION_MAX, LABEL_MAX, alerts_of, check_alertmanager
 from skuwise.advisor.notify.letters import WEBHOOK_MAX, Writing, incident_letter, webhook_json
 from skuwise.advisor.notify.mime import compose
 from skuwise.advisor.notify.routes import Routes

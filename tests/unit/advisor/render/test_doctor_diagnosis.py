@@ -20,8 +20,7 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.demo import simulate
 from skuwise.advisor.doctor.coverage import MEASURES
-from skuwise.advisor.doctor.json import diagnosis_dict
-from skuwise.advisor.doctor.text import render_diagnosis_text
+from skuwise.advisor.doctor.text import diagnosis_dict, render_diagnosis_text
 from skuwise.advisor.doctor.types import Diagnosis, MetricCoverage, TelemetryGap
 from skuwise.advisor.render import render
 from skuwise.advisor.rulebook import Rulebook
