@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import codecs
 import io
+import os
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from datetime import tzinfo
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def read_job_table(path: Path | None, *, zone: tzinfo | None = None, keep: Keep 
     UsageError for what is no table or unreadable."""
     what = "stdin" if path is None else str(path)
     try:
-        with nullcontext(sys.stdin.buffer) if path is None else open_stream(path) as file:
+        with os.fdopen(0, "rb", closefd=False) if path is None else open_stream(path) as file:
             return read_jobs(file, zone=zone, keep=keep, what=what)
     except OSError as error:
         raise UsageError(
