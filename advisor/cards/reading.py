@@ -127,7 +127,7 @@ def life_window(run: Run, now: float, begin: float | None = None) -> Window:
 
 
 def fine_course(run: Run) -> Course | None:
-    """SM and tensor activity of a run by its minutes; None: there are none, or its life is too long for them."""
+    """SM and tensor activity of a run by its minutes; None: none of its beginning, or its life is too long for them."""
     life = run.end - run.start
     if not 0 < life <= _BY_MINUTES_SECONDS:
         return None
@@ -144,7 +144,7 @@ def fine_course(run: Run) -> Course | None:
         with open_database(Path(place)) as reader:
             for span, *values in cast("list[Any]", reader.fetch(sql, parameters)):
                 sums[span] += [value or 0.0 for value in values]
-    if not sums[:, 1].any():
+    if not sums[:2, 1].any():  # minutes of its beginning are gone: hours are kept for longer
         return None
     sm, tensor = (tuple(map(course_level, sums[:, at], sums[:, at + 1])) for at in (0, 2))
     return Course(run.start, life / COURSE_SPANS, sm, tensor)
