@@ -109,24 +109,17 @@ def check_alertmanager(url: str) -> str:
     return url.rstrip("/")
 
 
-def post_alerts(
-    url: str,
-    token_file: str,
-    environ: Mapping[str, str],
-    alerts: Sequence[Mapping[str, object]],
-    *,
-    timeout_seconds: float = _TIMEOUT_SECONDS,
-) -> None:
+def post_alerts(url: str, token_file: str, environ: Mapping[str, str], alerts: Sequence[Mapping[str, object]]) -> None:
     """Hand over all alerts, in chunks. Raises SkuwiseError at the first chunk that fails: the next pass sends all of
     them again. UsageError: an address or a token that cannot be used.
 
-    `url`: the base address; `token_file`: of a bearer token, empty: none; `timeout_seconds`: of one request.
+    `url`: the base address; `token_file`: of a bearer token, empty: none.
     """
     target = f"{check_alertmanager(url)}/api/v2/alerts"
     headers = {"Authorization": f"Bearer {secret(token_file, environ, private=True)}"} if token_file else {}
     until = time.monotonic() + _ALL_SECONDS
     for begin in range(0, len(alerts), CHUNK):
-        seconds = min(timeout_seconds, until - time.monotonic())
+        seconds = min(_TIMEOUT_SECONDS, until - time.monotonic())
         what = f"is too slow: {begin} of {len(alerts)} alerts sent"
         if seconds > 0:
             content = json.dumps(alerts[begin : begin + CHUNK]).encode("ascii")

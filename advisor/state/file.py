@@ -227,7 +227,6 @@ class State:
 def _database(connection: sqlite3.Connection) -> Database:
     from sqlite_utils import Database  # noqa: PLC0415 - it loads pandas, a quarter of a second for a --help
 
-    connection.row_factory = None
     return Database(connection, recursive_triggers=False, execute_plugins=False)
 
 

@@ -47,7 +47,7 @@ CREATE TABLE deliveries (
     ended_at REAL, reply TEXT NOT NULL DEFAULT '', UNIQUE (batch, team, channel, recipient)
 );
 CREATE INDEX deliveries_waiting ON deliveries (state);
--- What a delivery informs of: the key of an incident's event (INCIDENT/NUMBER), or the id of a recommendation.
+-- What a delivery of the watch informs of: the key of an incident's event (INCIDENT/NUMBER).
 CREATE TABLE delivery_items (
     delivery INTEGER NOT NULL REFERENCES deliveries (id) ON DELETE CASCADE, item TEXT NOT NULL,
     PRIMARY KEY (item, delivery)
