@@ -60,5 +60,6 @@ def test_it_runs_watch_and_advice_where_a_source_is_configured_until_it_is_asked
     (state,) = folder.glob("*.db")
     assert process.returncode == 0, told
     assert b"watch: watch --once\n" in told and b"metrics at" in told and (folder / "serve-advice.json").exists(), told
-    assert told.endswith(b"stopping\n") and b"Traceback" not in told
+    # A pass that runs as the stop is asked may still say its last words after it.
+    assert b"stopping\n" in told and b"Traceback" not in told
     assert state.stat().st_mode & 0o777 == 0o600
