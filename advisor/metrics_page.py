@@ -96,7 +96,7 @@ class SitePage:
             for state in self._states():
                 if state.path.exists():
                     with state.reading() as db:
-                        (simulated if any(one.simulated for one in fleets_in(db)) else real).extend(listed(db))
+                        (simulated if any(fleet.simulated for fleet in fleets_in(db)) else real).extend(listed(db))
                     incidents_readable = True
         except StoreError as error:
             faults.add(f"metrics: {error}")
@@ -162,17 +162,23 @@ def _add_incidents(page: Page, incidents: Sequence[Incident], now: float, most: 
          for kind in get_args(IncidentKind) for severity in get_args(Severity) for state in ("open", "acknowledged")],
     )  # fmt: skip
     rows, idle = list[_Row](), list[_Row]()
-    for one in incidents:
-        seen, subject = one.sighting, one.sighting.subject
+    for incident in incidents:
+        seen, subject = incident.sighting, incident.sighting.subject
         owner = {"team": subject.owner.team, "user": subject.owner.user, "namespace": subject.owner.namespace}
-        labels = {"incident": one.id, "kind": seen.kind, "severity": seen.severity, "workload": subject.name, **owner}
-        facts = {"state": one.state, "code": seen.code, "gpu_sku": subject.gpu_sku, "scheduler": subject.scheduler}
+        labels = {
+            "incident": incident.id,
+            "kind": seen.kind,
+            "severity": seen.severity,
+            "workload": subject.name,
+            **owner,
+        }
+        facts = {"state": incident.state, "code": seen.code, "gpu_sku": subject.gpu_sku, "scheduler": subject.scheduler}
         node = {"node": subject.nodes[0] if len(subject.nodes) == 1 else None}
-        values = (one.cost_usd, one.gpu_hours * _HOUR, seen.usd_per_hour, one.since)
+        values = (incident.cost_usd, incident.gpu_hours * _HOUR, seen.usd_per_hour, incident.since)
         rows.append(_Row(labels | node, facts | {"job_id": subject.job_id}, values))
         if seen.kind == "held-idle" and subject.workload_id:
             # Where data are missing since, the time ends there: what is not seen is not idle.
-            seconds = max(min(now, one.silent_since or now) - one.since, 0.0)
+            seconds = max(min(now, incident.silent_since or now) - incident.since, 0.0)
             idle.append(_Row({"workload_id": subject.workload_id, "workload": subject.name, **owner}, {}, (seconds,)))
     families = (
         ("incident_cost", "usd", "Cost of the incident so far.", True),

@@ -76,7 +76,7 @@ def judged_gpus(verdicts: Verdicts, floor_hours: float, at: float) -> JudgedGpus
             and (facts.node, gpu.gpu_uuid) not in faulty
         ]  # fmt: skip
         if enough:
-            own = (one for uuid in enough for one in (uuid, *instances.get((facts.node, uuid), ())))
+            own = (instance for uuid in enough for instance in (uuid, *instances.get((facts.node, uuid), ())))
             gpus[facts.node] = tuple(own)
             count += min(len(enough), node.gpu_count)
         elif facts.hours_observed > 0 and facts.evidence_hours < floor:

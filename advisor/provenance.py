@@ -81,7 +81,7 @@ workload_gpus: workload_id ts_start ts_end shared: gpus_held gpus nodes elapsed_
 SERIES: dict[str, Series] = {}
 for _line in _TABLE.replace("\n  ", " ").splitlines():
     _view, _columns, _numbers = _line.split(": ")
-    _all = " ".join(_PARTS.get(one, one) for one in _columns.split())
+    _all = " ".join(_PARTS.get(part, part) for part in _columns.split())
     SERIES |= dict.fromkeys(_numbers.split(), Series(_view, tuple(_all.split())))
 
 # Numbers that telemetry does not hold.
@@ -115,9 +115,11 @@ class Numbers(NamedTuple):
 
 def numbers_of_finding(finding: Finding) -> Numbers:
     """Its evidence, then its GPU-hours and their cost."""
-    told = {e.metric for e in finding.evidence}
+    metrics = {e.metric for e in finding.evidence}
     sums = (("gpu_hours", finding.gpu_hours, "GPU-hours"), ("cost_usd", finding.cost_usd, "USD"))
-    more = (Evidence(name, value, None, unit) for name, value, unit in sums if name not in told and value is not None)
+    more = (
+        Evidence(name, value, None, unit) for name, value, unit in sums if name not in metrics and value is not None
+    )
     evidence = (*finding.evidence, *more)
     return Numbers(f"Finding {finding.id}, {finding.rule}: {finding.text}", evidence, finding.nodes, finding.gpus)
 
@@ -172,7 +174,7 @@ def render_queries(advice: Advice, told: Sequence[Numbers], *, width: int = 100)
 
 def _listed(advice: Advice, name: str) -> list[str]:
     values = advice.source.get(name)
-    return [str(one) for one in values] if isinstance(values, list | tuple) else []
+    return [str(value) for value in values] if isinstance(values, list | tuple) else []
 
 
 def _select(series: Series, numbers: Numbers, advice: Advice) -> str:

@@ -95,12 +95,12 @@ class Sampler:
             host={name: value for r in readings[::-1] for name, value in r.host.items()},
         )
         serving = tuple(one for r in readings for one in r.serving)
-        events = tuple(one for r in readings for one in r.events)
+        events = tuple(event for r in readings for event in r.events)
         looked = [r.processes for r in readings if r.processes is not None]
         processes = tuple(one for found in looked for one in found) if looked else None
         absences = frozenset[Absence]().union(*(r.absences for r in readings))
         if provided := frozenset[tuple[str, str]]().union(*(r.provides for r in readings)):
-            absences = frozenset(one for one in absences if (one.subject, one.metric) not in provided)
+            absences = frozenset(absence for absence in absences if (absence.subject, absence.metric) not in provided)
         return Sampled(tick, processes, absences, serving, events)
 
     def close(self) -> None:

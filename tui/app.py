@@ -256,9 +256,9 @@ class SkuwiseApp(HabitsApp):
         from ..advisor.views.document.explain_document import explain_sections  # noqa: PLC0415 - and this numpy
 
         advice = look.advice
-        found = next((one for one in (*advice.findings, *advice.recommendations) if one.id == message.id), None)
-        if found is not None:
-            told = explain_sections(advice, found)
+        finding = next((one for one in (*advice.findings, *advice.recommendations) if one.id == message.id), None)
+        if finding is not None:
+            told = explain_sections(advice, finding)
             self.push_screen(TextViewer("Details", lambda width: plain_text(sections_text(told, width))(width)))
 
     def _open_wanted(self, loaded: Loaded) -> None:

@@ -39,7 +39,7 @@ def sheets_of(screen: Screen[object]) -> list[Sheet]:
     """Everything a page shows, in its order: tables whole, not only the lines that fit; text as it is."""
     found: list[Sheet] = []
     for widget in screen.query("#data *").results(Widget):
-        if not all(one.display for one in widget.ancestors_with_self if isinstance(one, Widget)):
+        if not all(ancestor.display for ancestor in widget.ancestors_with_self if isinstance(ancestor, Widget)):
             continue
         if isinstance(widget, Sheeted):
             found.append(widget.sheet(_title(widget)))
@@ -121,7 +121,7 @@ def _json(sheets: Sequence[Sheet], about: Mapping[str, str]) -> str:
 
 def _title(widget: Widget) -> str:
     """The nearest frame's title."""
-    titled = (one.border_title for one in widget.ancestors_with_self if isinstance(one, Widget))
+    titled = (ancestor.border_title for ancestor in widget.ancestors_with_self if isinstance(ancestor, Widget))
     return next((str(title) for title in titled if title), "")
 
 

@@ -133,5 +133,7 @@ def node_checks(showback: Showback) -> Mapping[str, NodeCheck]:
 
 def whole_check(checks: Iterable[NodeCheck]) -> NodeCheck:
     """All priced nodes together."""
-    priced = [(one.rows_usd or 0.0, whole) for one in checks if (whole := one.node_price_times_hours_usd) is not None]
+    priced = [
+        (check.rows_usd or 0.0, whole) for check in checks if (whole := check.node_price_times_hours_usd) is not None
+    ]
     return NodeCheck(*map(sum, zip(*priced, strict=True))) if priced else NodeCheck(None, None)

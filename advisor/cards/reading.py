@@ -74,8 +74,8 @@ class CardReading:
 
     def _from_databases(self, source: Databases, asked: str) -> CardsRead:
         files = database_files(source.paths)
-        found = find_runs(files, asked, self.say)
-        run, others = named_run(asked, found, self.command, lambda: find_runs(files, None, self.say))
+        runs = find_runs(files, asked, self.say)
+        run, others = named_run(asked, runs, self.command, lambda: find_runs(files, None, self.say))
         places = tuple(Path(place) for place in run.places)
         earlier = earlier_runs(run, files if len(files) <= _FILES_SEARCHED else places)
         spans, _, _ = file_spans(places)

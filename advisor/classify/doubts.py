@@ -54,5 +54,5 @@ def doubts_of(gpu: pd.DataFrame, at: Mask, *, metric: str, code: str, sentence: 
 
 def percent(values: Floats) -> str:
     """The mean of what is known, as in ``97 %``."""
-    known = values[~np.isnan(values)]
-    return f"{known.mean() * 100:.0f} %" if len(known) else "unknown"
+    value = values[~np.isnan(values)]
+    return f"{value.mean() * 100:.0f} %" if len(value) else "unknown"

@@ -145,7 +145,7 @@ def merged(groups: Sequence[Verdicts]) -> Verdicts:
         return groups[0]
 
     def rows(name: str, key: Callable[[Any], object]) -> tuple[Any, ...]:
-        return tuple(sorted((row for one in groups for row in getattr(one, name)), key=key))  # type: ignore[arg-type]
+        return tuple(sorted((row for group in groups for row in getattr(group, name)), key=key))  # type: ignore[arg-type]
 
     def entries(name: str) -> dict[str, Any]:
         return {key: value for one in groups for key, value in getattr(one, name).items()}
@@ -177,7 +177,7 @@ def _compact(usage: ColumnRows) -> ColumnRows:
 
 def _joined(parts: list[ColumnRows]) -> ColumnRows:
     """All rows under one another, a column at a time; the parts' own columns are released on the way."""
-    tables = [dict(one.table) for one in parts]
+    tables = [dict(part.table) for part in parts]
     count = sum(map(len, parts))
     parts.clear()
     joined = {name: _or_nothing(np.concatenate([table.pop(name) for table in tables])) for name in list(tables[0])}

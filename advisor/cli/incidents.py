@@ -134,9 +134,9 @@ def parse_until(text: str, now: float) -> float:
 def _listed(path: Path | None) -> list[tuple[KnownState, tuple[Incident, ...]]]:
     """Every incident of the state file that is named, else of those of all fleets."""
     found: list[tuple[KnownState, tuple[Incident, ...]]] = []
-    for known in known_states(argparse.Namespace(state=path, db=None, prometheus=None)):
-        with known.state.reading() as db:
-            found.append((known, store.listed(db, resolved_since=0.0)))
+    for state in known_states(argparse.Namespace(state=path, db=None, prometheus=None)):
+        with state.state.reading() as db:
+            found.append((state, store.listed(db, resolved_since=0.0)))
     return found
 
 
@@ -145,7 +145,7 @@ def _asked(asked: str, path: Path | None, command: str) -> tuple[State, Incident
     AmbiguousError for several, UsageError for none."""
     every = {one.id: (known.state, one) for known, found in _listed(path) for one in found}
     names = [_named(one) for _, one in every.values()]
-    found = matching(asked, [one for one in names if every[one.id][1].resolved_at is None]) or matching(asked, names)
+    found = matching(asked, [name for name in names if every[name.id][1].resolved_at is None]) or matching(asked, names)
     if not found:
         raise unknown(asked, names, "among the incidents", "'skuwise incidents list --all' lists every ID.")
     if len(found) > 1:

@@ -113,7 +113,7 @@ class _Watcher:
                 began = time.monotonic()
                 try:
                     state, found, told = self._look()
-                    changed = {one.id: one for one in told.incidents}
+                    changed = {incident.id: incident for incident in told.incidents}
                     for event in told.events:
                         say(clean(f"{event.kind}: {changed[event.incident_id].sighting.text.text}"))
                     say(f"{_summary(found)}; incidents in {clean(str(state.path))}")

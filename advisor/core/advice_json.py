@@ -63,7 +63,7 @@ def plain(value: Any) -> Any:  # noqa: ANN401
 def _fields(kind: Any) -> tuple[tuple[str, str, bool], ...]:  # noqa: ANN401
     """The fields of a class that its JSON has: name, key, and whether it is a moment."""
     hints = get_type_hints(kind, include_extras=True)
-    keys = {one.name: one.metadata.get("json", one.name) for one in dataclasses.fields(kind)}
+    keys = {field.name: field.metadata.get("json", field.name) for field in dataclasses.fields(kind)}
     return tuple(
         (name, key, Moment in (hints[name], *get_args(hints[name]))) for name, key in keys.items() if key is not None
     )

@@ -51,7 +51,7 @@ def all_of(statements: Sequence[CodedText]) -> CodedText:
     separated by spaces."""
     if len(statements) == 1:
         return statements[0]
-    codes = " ".join(one.code for one in statements)
+    codes = " ".join(statement.code for statement in statements)
     return CodedText(
         "several-reasons",
         ". ".join(

@@ -91,8 +91,8 @@ class ColumnRows:
     def total(self, name: str) -> float | None:
         """The sum of what is known; None where nothing is."""
         values = self.floats(name)
-        known = values[~np.isnan(values)]
-        return float(known.sum()) if len(known) else None
+        value = values[~np.isnan(values)]
+        return float(value.sum()) if len(value) else None
 
     def sum(self, name: str) -> float:
         """The sum of what is known, as of hours: nothing is none of them."""
@@ -101,5 +101,5 @@ class ColumnRows:
     def mean(self, name: str) -> float:
         """The plain mean of what is known; NaN: nothing is."""
         values = self.floats(name)
-        known = values[~np.isnan(values)]
-        return float(known.mean()) if len(known) else math.nan
+        value = values[~np.isnan(values)]
+        return float(value.mean()) if len(value) else math.nan

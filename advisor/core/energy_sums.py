@@ -63,7 +63,7 @@ def phases_together(parts: Iterable[Sequence[PhaseEnergy]]) -> tuple[PhaseEnergy
 
 def joules_a_token(parts: Iterable[WorkloadEnergy]) -> tuple[float | None, float | None]:
     """Tokens and joules a token over workloads whose engines tell; None: none does."""
-    told = [one for one in parts if one.generated_tokens and one.joules_per_token is not None]
+    told = [part for part in parts if part.generated_tokens and part.joules_per_token is not None]
     tokens = added(one.generated_tokens or 0.0 for one in told)
     if tokens <= 0:
         return None, None

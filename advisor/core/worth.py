@@ -16,27 +16,27 @@ from .advice_types import COUNTED_RISKS, Advice, Decision, Interval, Recommendat
 from .totals import added_intervals
 
 
-def counted_recommendations(ways: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
+def counted_recommendations(recommendations: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
     """Those whose cash enters a sum, the best of each that exclude one another, the largest first."""
-    out = excluded_by_decisions(ways)
-    return compatible(sorted((r for r in ways if r.counts and r.id not in out), key=lambda r: r.rank))
+    out = excluded_by_decisions(recommendations)
+    return compatible(sorted((r for r in recommendations if r.counts and r.id not in out), key=lambda r: r.rank))
 
 
 def excluded_by_decisions(ways: Iterable[Recommendation]) -> frozenset[str]:
     """Ids of those that cannot be had any more, since one that excludes them was accepted or done."""
     ways = list(ways)
     settled = {r.id: r.excludes for r in ways if r.decision is not None and r.decision.state in ("accepted", "done")}
-    rivals = {one for excludes in settled.values() for one in excludes}
+    rivals = {exclude for excludes in settled.values() for exclude in excludes}
     return frozenset(
         r.id for r in ways if r.id not in settled and (r.id in rivals or not settled.keys().isdisjoint(r.excludes))
     )
 
 
-def compatible(ways: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
+def compatible(recommendations: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
     """Of ways in their order, those that no earlier one excludes."""
     chosen: dict[str, Recommendation] = {}
     excluded: set[str] = set()
-    for r in ways:
+    for r in recommendations:
         if r.id not in excluded and chosen.keys().isdisjoint(r.excludes):
             chosen[r.id] = r
             excluded.update(r.excludes)
@@ -105,7 +105,7 @@ class Worth:
     def reaches(self, r: Recommendation) -> bool:
         """Whether its gain is sure and reaches the minimum, and no dearer fabric lacks its reason."""
         gain = self.usd(r)
-        codes = {one.code for one in r.changes}
+        codes = {change.code for change in r.changes}
         unexplained = DEARER_FABRIC in codes and not codes & FABRIC_REASONS
         return gain.p50 > 0 and gain.p50 >= self.minimum and gain.p10 > 0 and not unexplained
 
@@ -131,7 +131,7 @@ class Selection:
             for rival in one.excludes:
                 excluded_by.setdefault(rival, one.id)
         rest = [r for r in self.shown if r.id not in kept]
-        return {r.id: excluded_by.get(r.id) or next(one for one in r.excludes if one in kept) for r in rest}
+        return {r.id: excluded_by.get(r.id) or next(exclude for exclude in r.excludes if exclude in kept) for r in rest}
 
     @property
     def capacity_gpu_hours(self) -> float:

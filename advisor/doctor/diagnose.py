@@ -27,7 +27,7 @@ def diagnose(frame: Frame, found: Reasoned, catalog: Catalog) -> Diagnosis:
     metrics = metric_coverage(frame, found, known, catalog)
     ports = frame.fabric[["node", "device", "port"]].drop_duplicates()["node"].astype(str).value_counts().to_dict()
     instances = Counter(node for node, _ in inventory.parents)
-    judged = {one.node: len(one.judged) for one in advice.standings}
+    judged = {standing.node: len(standing.judged) for standing in advice.standings}
     types = {str(row["node"]): text(row["instance_type"]) for row in records(frame.nodes)}
     nodes = tuple(
         NodeState(
@@ -59,7 +59,7 @@ def diagnose(frame: Frame, found: Reasoned, catalog: Catalog) -> Diagnosis:
 
 def _labels(found: Reasoned) -> Labels:
     """GPU-hours of work by the accounting of the advice; what was inferred from activity alone has no label."""
-    unnamed = {one.id for one in found.fleet.verdicts.workloads if one.basis == INFERRED}
+    unnamed = {workload.id for workload in found.fleet.verdicts.workloads if workload.basis == INFERRED}
     rows = found.fleet.verdicts.occupancy
     busy = rows[rows["class"].isin(_AT_WORK) & (rows["gpu_hours"] > 0)]
     labeled = busy[~busy["workload_id"].isin(unnamed)]
@@ -69,7 +69,7 @@ def _labels(found: Reasoned) -> Labels:
 
 def _slurm(workloads: pd.DataFrame) -> SchedulerWorkloads:
     """A job of which only the number is known is called after it, or after Slurm's copy of its script."""
-    own = workloads[(workloads["scheduler"] == "slurm") & workloads["job_id"].notna()]
-    numbers = "job " + own["job_id"].astype(str)
-    named = own["name"].notna() & (own["name"] != "slurm_script") & (own["name"] != numbers)
-    return SchedulerWorkloads(len(own), int(named.sum()))
+    workload = workloads[(workloads["scheduler"] == "slurm") & workloads["job_id"].notna()]
+    numbers = "job " + workload["job_id"].astype(str)
+    named = workload["name"].notna() & (workload["name"] != "slurm_script") & (workload["name"] != numbers)
+    return SchedulerWorkloads(len(workload), int(named.sum()))

@@ -148,9 +148,9 @@ class _Gaps:
 
     def measures(self) -> Iterator[TelemetryGap]:
         """Measures that some GPUs lack and could have."""
-        for one in self.found.metrics:
-            if one.scope == "gpu" and one.lacking:
-                yield from self._measure(one)
+        for metric in self.found.metrics:
+            if metric.scope == "gpu" and metric.lacking:
+                yield from self._measure(metric)
         unknown = unprofiled(self.frame, self.verdicts.inventory, self.catalog)
         for model, nodes in unknown.items():
             yield TelemetryGap(
@@ -244,7 +244,7 @@ class _Gaps:
         missing = hours.busy_gpu_hours - hours.labeled_gpu_hours
         if missing <= _UNNAMED_SHARE * hours.busy_gpu_hours:
             return
-        unnamed = [one for one in self.verdicts.workloads if one.basis == INFERRED]
+        unnamed = [workload for workload in self.verdicts.workloads if workload.basis == INFERRED]
         where, add = "", _AGENT_DOCTOR
         if self.found.on_server and self.in_kubernetes:
             where, add = "the environment of the dcgm-exporter container", remedies.PODS_FLAG

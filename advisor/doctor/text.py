@@ -50,19 +50,20 @@ def diagnosis_dict(found: Diagnosis) -> dict[str, Any]:
             "most_hours_of_a_node": _rounded(found.best_hours),
             "hours_until_waste": _rounded(max(floor - found.best_hours, 0.0) if summary.nothing_judged else 0.0),
         },
-        "nodes": [_node(one) for one in found.nodes],
+        "nodes": [_node(node) for node in found.nodes],
         "metrics": [
             {
-                "metric": one.metric, "scope": one.scope, "having": one.having, "of": one.of,
-                "window_share": _rounded(one.window_share), "resolution_seconds": _rounded(one.resolution_seconds),
+                "metric": metric.metric, "scope": metric.scope, "having": metric.having, "of": metric.of,
+                "window_share": _rounded(metric.window_share),
+                "resolution_seconds": _rounded(metric.resolution_seconds),
             }
-            for one in found.metrics
+            for metric in found.metrics
         ],
         "exporters": [{"name": name} for name in found.exporters],
         "workload_labels": {name: _rounded(value) for name, value in asdict(found.labels).items()},
         "kubernetes_workloads": asdict(found.kubernetes),
         "slurm_jobs": asdict(found.slurm),
-        "gaps": [asdict(one) for one in found.gaps],
+        "gaps": [asdict(gap) for gap in found.gaps],
         "notes": [asdict(note) for note in found.notes],
     }  # fmt: skip
 
@@ -121,9 +122,9 @@ def render_diagnosis_text(found: Diagnosis, *, width: int = 100, color: bool = F
             indented(console, f"Nodes: {_names(gap.nodes)}", _INDENT)
         if gap.add and gap.where:
             indented(console, f"Add to {gap.where}:", _INDENT)
-            for own in gap.add.split("\n"):
+            for part in gap.add.split("\n"):
                 # Lines to copy stay whole: a terminal may wrap them, we do not.
-                console.print(Text(f"     {clean(own)}", no_wrap=True, overflow="ignore"), crop=False, soft_wrap=True)
+                console.print(Text(f"     {clean(part)}", no_wrap=True, overflow="ignore"), crop=False, soft_wrap=True)
         elif gap.add:
             indented(console, f"To do: {gap.add.rstrip('.')}.", _INDENT)
     return written(out)
@@ -154,12 +155,16 @@ def _node_row(node: NodeState) -> tuple[str, ...]:
 
 
 def _metric_rows(found: Diagnosis) -> Iterator[tuple[str, ...]]:
-    for one in found.metrics:
-        known = f"{one.having} of {one.of} {'GPUs' if one.scope == 'gpu' else 'nodes'}" if one.of else words.NONE
+    for metric in found.metrics:
+        known = (
+            f"{metric.having} of {metric.of} {'GPUs' if metric.scope == 'gpu' else 'nodes'}"
+            if metric.of
+            else words.NONE
+        )
         share = words.NONE
-        if one.window_share is not None:
-            share = words.percent(one.window_share) if one.window_share >= 0.01 else "< 1 %"
-        yield one.title, known, share, span(one.resolution_seconds) if one.resolution_seconds else words.NONE
+        if metric.window_share is not None:
+            share = words.percent(metric.window_share) if metric.window_share >= 0.01 else "< 1 %"
+        yield metric.title, known, share, span(metric.resolution_seconds) if metric.resolution_seconds else words.NONE
 
 
 def _around(found: Diagnosis) -> Iterator[str]:

@@ -44,18 +44,18 @@ def alerts_of(
     """The open ones, and those that ended within the last hour. `now`: Unix seconds; `team_of`: the team that the
     routes give."""
     alerts: list[Alert] = []
-    for one in incidents:
-        resolved_at, sighting, subject = one.resolved_at, one.sighting, one.sighting.subject
+    for incident in incidents:
+        resolved_at, sighting, subject = incident.resolved_at, incident.sighting, incident.sighting.subject
         if resolved_at is not None and resolved_at <= now - RESOLVED_SECONDS:
             continue
         team, owner, commands = team_of(subject), subject.owner, writing.commands
-        starts = min(one.since, one.opened_at, now)
+        starts = min(incident.since, incident.opened_at, now)
         ends = now + PASSES * writing.settings.every_seconds if resolved_at is None else min(resolved_at, now)
-        item = Item(one, "resolved" if resolved_at is not None else "opened")
+        item = Item(incident, "resolved" if resolved_at is not None else "opened")
         # Each label names one thing; what is unknown, or several, is left out.
         labels = {
             "alertname": "Skuwise" + "".join(word.capitalize() for word in sighting.kind.split("-")),
-            "severity": SEVERITIES[sighting.severity], "incident": one.id, "kind": sighting.kind,
+            "severity": SEVERITIES[sighting.severity], "incident": incident.id, "kind": sighting.kind,
             "subject": subject.key, "workload": subject.name if subject.workload_id is not None else None,
             "job_id": subject.job_id, "pod": subject.pod, "holder": subject.holder, "team": team or owner.team,
             "namespace": owner.namespace, "user": owner.user, "account": owner.account,
@@ -65,10 +65,10 @@ def alerts_of(
         annotations = {
             "summary": line_words(item), "description": f"{summary_words(item)} {evidence}".strip(),
             "next": sighting.do_next.text,
-            "command": commands.job(subject.workload_id) if subject.workload_id is not None else commands.show(one.id),
-            "acknowledge": commands.acknowledge(one.id), "code": sighting.code, "nodes": where_words(subject),
-            "price": sighting.price_source, "acknowledged_by": one.acknowledged_by,
-            "snoozed_until": minute(one.snoozed_until) if one.snoozed_until is not None else None,
+            "command": commands.show(incident.id) if subject.workload_id is None else commands.job(subject.workload_id),
+            "acknowledge": commands.acknowledge(incident.id), "code": sighting.code, "nodes": where_words(subject),
+            "price": sighting.price_source, "acknowledged_by": incident.acknowledged_by,
+            "snoozed_until": minute(incident.snoozed_until) if incident.snoozed_until is not None else None,
         }  # fmt: skip
         alert: dict[str, object] = {
             "labels": _cleaned(labels, LABEL_MAX), "annotations": _cleaned(annotations, ANNOTATION_MAX),

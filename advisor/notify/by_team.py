@@ -168,7 +168,7 @@ def _energy(fleet: FleetEnergy | None, workloads: Sequence[WorkloadVerdict]) -> 
     return FleetEnergy(
         **figures,
         idle_held_kwh=figures["idle_kwh"],
-        phases=phases_together(one.phases for one in parts),
+        phases=phases_together(part.phases for part in parts),
         owners=owners_of(workloads, lambda w: w.owner.user or w.owner.namespace or w.owner.account),
         generated_tokens=tokens,
         joules_per_token=joules,

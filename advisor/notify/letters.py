@@ -84,7 +84,9 @@ def report_letter(story: Story, links: ReaderLinks = NO_LINKS) -> Letter:
         rows //= 2
         letter = _letter(report_document(story, rows, names, links))
     texts = (letter.html, letter.text)
-    room = MAIL_MAX - _HEADERS - sum(len(quopri.encodestring(one.encode("utf-8", "backslashreplace"))) for one in texts)
+    room = (
+        MAIL_MAX - _HEADERS - sum(len(quopri.encodestring(text.encode("utf-8", "backslashreplace"))) for text in texts)
+    )
     kept: list[Attachment] = []
     for file in files:
         coded = quopri.encodestring if file.media_type.startswith("text/") else base64.encodebytes

@@ -99,8 +99,8 @@ def _outline(change: Change) -> Document:
 
 def _workload_of(documents: list[Document], change: Change) -> Document:
     """The object of a manifest that runs the workload: the only one with pods, or the one of its name."""
-    pods = [one for one in documents if pod_groups(one)]
-    found = [one for one in pods if one["metadata"].get("name") == change.name] or pods
+    pods = [document for document in documents if pod_groups(document)]
+    found = [pod for pod in pods if pod["metadata"].get("name") == change.name] or pods
     about = [(one["metadata"].get("namespace"), one["metadata"].get("name")) for one in found]
     if len(found) != 1:
         told = ", ".join(quoted(f"{space}/{name}") for space, name in about[:5]) or "no object with pods"
@@ -151,7 +151,7 @@ def _place(document: Document, change: Change) -> list[str]:
     """GPU pods (all, where none asks for GPUs) on nodes with the target's labels. Returns what else they ask for."""
     groups, stale = pod_groups(document), _TYPES | set(change.labels)
     others: set[str] = set()
-    for spec in [one.spec for one in groups if one.gpus] or [one.spec for one in groups]:
+    for spec in [group.spec for group in groups if group.gpus] or [one.spec for one in groups]:
         spec.pop("nodeName", None)  # of an exported pod: it goes around the scheduler
         kept = {key: value for key, value in (spec.get("nodeSelector") or {}).items() if key not in stale}
         spec["nodeSelector"] = {**kept, **change.labels}
@@ -240,7 +240,7 @@ def _gpu_containers(document: Document) -> list[dict[str, Any]]:
 
 def _resize(document: Document, change: Change) -> None:
     """The GPUs of the target, in whole replicas where there are several."""
-    groups = [one for one in pod_groups(document) if one.gpus > 0]
+    groups = [pod_group for pod_group in pod_groups(document) if pod_group.gpus > 0]
     total, label = sum(one.pods * one.gpus for one in groups), f"{document['kind']} {document['metadata'].get('name')}"
     if total != change.gpus_before:
         raise UsageError(
@@ -329,9 +329,13 @@ def kueue_patch(change: Change) -> Patch:
     00b014c). Raises UsageError where the manifest is not the ClusterQueue of the workload, or a flavor is not clear."""
     assert change.manifest is not None
     documents = read_documents(change.manifest)
-    queues = [one for one in documents if one["kind"] == "ClusterQueue" and one["apiVersion"].startswith("kueue.")]
+    queues = [
+        document
+        for document in documents
+        if document["kind"] == "ClusterQueue" and document["apiVersion"].startswith("kueue.")
+    ]
     if "name" in change.typed:
-        queues = [one for one in queues if one["metadata"].get("name") == change.name]
+        queues = [queue for queue in queues if queue["metadata"].get("name") == change.name]
     if len(queues) != 1:
         what = f"{len(queues)} ClusterQueues" if queues else "no such ClusterQueue"
         export = "Set --manifest to the output of 'kubectl get clusterqueue NAME -o yaml'."

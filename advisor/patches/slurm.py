@@ -69,7 +69,7 @@ class BatchScript:
                 return
         newline = "\r\n" if self.text.partition("\n")[0].endswith("\r") else "\n"
         head = _HEAD.match(self.text)[0]  # type: ignore[index]
-        at = [one.end() for one in re.finditer(r"^#(?:SBATCH|!)[^\n]*\n?", head, re.MULTILINE)][-1]
+        at = [match.end() for match in re.finditer(r"^#(?:SBATCH|!)[^\n]*\n?", head, re.MULTILINE)][-1]
         gap = "" if self.text[:at].endswith("\n") else newline
         self.text = f"{self.text[:at]}{gap}#SBATCH --{name}={value}{newline}{self.text[at:]}"
 
@@ -138,7 +138,7 @@ def _unified(before: str, after: str, label: str) -> str:
 
 
 def _kept(script: BatchScript, name: str, *options: str) -> list[str]:
-    told = [(one, script.value(one)) for one in options]
+    told = [(option, script.value(option)) for option in options]
     return [f"{name} still asks for --{one}={clean(v)}: check that it fits." for one, v in told if v not in (None, "1")]
 
 

@@ -53,11 +53,11 @@ def day_of(at: float | None) -> str | None:
 
 def released(problem: Problem, layout: Layout) -> int:
     """GPUs of the fleet that services hold today and no longer hold afterwards."""
-    own = {n.name for n in problem.nodes if n.is_today}
+    names = {n.name for n in problem.nodes if n.is_today}
     held = {u.id: u.gpu_count for s in problem.series for u in s.units}
     held |= {o.unit(k): o.gpus_each for o in layout.chosen.values() for k in range(o.started)}
-    before = sum(c for s in problem.series for u in s.units for n, c in u.gpus.items() if n in own)
-    return max(before - sum(held[unit] for unit, node in layout.places.items() if node in own), 0)
+    before = sum(c for s in problem.series for u in s.units for n, c in u.gpus.items() if n in names)
+    return max(before - sum(held[unit] for unit, node in layout.places.items() if node in names), 0)
 
 
 def pool_plans(problem: Problem, layout: Layout, drafted: Drafted, growth: float | None) -> tuple[PoolPlan, ...]:

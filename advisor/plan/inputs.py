@@ -161,9 +161,9 @@ def placed(verdicts: Verdicts, groups: Sequence[Group], uses: pd.DataFrame, floo
         if bare.held_hours + bare.busy_hours > floor_share * bare.hours:
             taken[bare.node, bare.parent_uuid or bare.gpu_uuid].add(None)
     teams = {w.id: team_of(group) for group in groups for w in group.workloads}
-    for one in verdicts.instances:
-        if one.held:
-            taken[one.node, one.parent_uuid].update(teams.get(workload) for workload in one.held)
+    for instance in verdicts.instances:
+        if instance.held:
+            taken[instance.node, instance.parent_uuid].update(teams.get(workload) for workload in instance.held)
     holders: dict[str, set[str | None]] = defaultdict(set)
     for (node, _), whose in taken.items():
         holders[node] |= whose
@@ -182,9 +182,9 @@ def service_of(
     untouchable, names = _untouchable(group, request), {n.node for n in group.nodes}
     units = []
     for w in group.now:
-        own = [n.node for n in group.nodes if n.node in w.nodes]
+        nodes = [n.node for n in group.nodes if n.node in w.nodes]
         # By its names where nothing tells which GPUs it used.
-        held = where.by_workload.get(w.id) or {name: max(len(w.gpus) // len(own), 1) for name in own}
+        held = where.by_workload.get(w.id) or {name: max(len(w.gpus) // len(nodes), 1) for name in nodes}
         gpus = {node: count for node, count in held.items() if node in names}
         if not gpus:
             continue

@@ -159,10 +159,10 @@ def check_names(drafted: Drafted, found: Reasoned, request: PlanRequest) -> None
         *(w.id for w in found.advice.workloads), *(w.name for w in found.advice.workloads),
     }  # fmt: skip
     for what, asked, names in (("team", request.only, teams), ("name", request.exclude, known)):
-        for one in sorted(asked - names):
+        for name in sorted(asked - names):
             some = ", ".join(map(quoted, sorted(names)[:5])) or "none"
-            told = suggest(one, sorted(names)) or f"Known {what}s: {some}."
-            raise UsageError(f"Unknown {what} {quoted(one)} in this window.", told)
+            told = suggest(name, sorted(names)) or f"Known {what}s: {some}."
+            raise UsageError(f"Unknown {what} {quoted(name)} in this window.", told)
 
 
 def _unit_name(unit: str, names: Mapping[str, str], series: str) -> str:

@@ -151,8 +151,8 @@ class PlanModel:
 
     def _choices(self) -> None:
         p = self.problem
-        for own in p.options_of.values():
-            self.cp.add_at_most_one(self.take[o.id] for o in own)
+        for option in p.options_of.values():
+            self.cp.add_at_most_one(self.take[o.id] for o in option)
         for o in p.options:
             for other in o.excludes & self.take.keys():
                 self.cp.add_at_most_one([self.take[o.id], self.take[other]])

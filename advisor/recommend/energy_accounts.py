@@ -55,9 +55,9 @@ def energy_accounts(
     if not verdicts.nodes or verdicts.energy.empty:
         return EnergyAccounts(None, tuple(workloads), ())
     rows = _with_money(verdicts, book, site)
-    own = rows[rows["class"].isin(_OWN)]
-    by_workload, by_node = _sums(own, "workload_id"), _sums(rows, "node")
-    phases, gpus = _nested(own, "workload_id", "phase"), _nested(rows, "node", "gpu_uuid")
+    row = rows[rows["class"].isin(_OWN)]
+    by_workload, by_node = _sums(row, "workload_id"), _sums(rows, "node")
+    phases, gpus = _nested(row, "workload_id", "phase"), _nested(rows, "node", "gpu_uuid")
     told = tuple(replace(w, energy=_of_workload(w, by_workload, phases, verdicts.tokens.get(w.id))) for w in workloads)
     facts = sorted(verdicts.nodes, key=lambda n: n.node)
     nodes = tuple(_of_node(n, by_node.get(n.node, _NOTHING), gpus.get(n.node, {}), verdicts) for n in facts)
@@ -199,7 +199,7 @@ def _of_fleet(
         idle_held_kwh=None if kwh is None else figures["idle_kwh"] - free,
         idle_free_kwh=None if kwh is None else free,
         by_use=by_use,
-        phases=phases_together(one.phases for one in parts),
+        phases=phases_together(part.phases for part in parts),
         owners=owners_of(workloads),
         generated_tokens=tokens,
         joules_per_token=joules,

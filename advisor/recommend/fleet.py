@@ -293,5 +293,5 @@ class Series:
 
     def asking(self, action: Action) -> list[Found]:
         """The findings that such a recommendation answers, the first reason first."""
-        asked = [found for found in self.findings.values() if action in found.answered_by]
+        asked = [finding for finding in self.findings.values() if action in finding.answered_by]
         return sorted(asked, key=lambda found: found.answered_by[action])

@@ -186,10 +186,10 @@ def predict(
         return Prediction(ratio, SIGMA_KNOWN, "same GPU, different network")
     # Counters do not show experts: serving is taken to be as hard to predict as theirs.
     work = TRAINING if phase == "training" else EXPERTS
-    known = model.classes[work]
-    if families <= known.architectures:
-        return Prediction(ratio, known.sigma, work)
-    return Prediction(ratio, known.sigma * model.unseen, f"{work}; outside what was measured")
+    class_ = model.classes[work]
+    if families <= class_.architectures:
+        return Prediction(ratio, class_.sigma, work)
+    return Prediction(ratio, class_.sigma * model.unseen, f"{work}; outside what was measured")
 
 
 def not_measured(use: Use, *names: str) -> CodedText | None:

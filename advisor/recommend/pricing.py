@@ -249,9 +249,9 @@ def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ..
     prices = {n.node: book.per_gpu_hour(n) for n in verdicts.nodes}
     rates = {node: rate for node, rate in prices.items() if rate is not None}
     rows = verdicts.occupancy
-    own = rows[rows["class"].isin(("workload", "allocated_idle"))]
+    row = rows[rows["class"].isin(("workload", "allocated_idle"))]
     costs: dict[str, float] = {}
-    for key, hours in own.groupby(["workload_id", "node"])["gpu_hours"].sum().items():
+    for key, hours in row.groupby(["workload_id", "node"])["gpu_hours"].sum().items():
         workload, node = (str(part) for part in key)  # type: ignore[attr-defined]
         costs[workload] = costs.get(workload, 0.0) + rates.get(node, math.nan) * float(hours)
 

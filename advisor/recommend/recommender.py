@@ -48,13 +48,13 @@ def all_recommendations(fleet: Fleet) -> tuple[Recommendation, ...]:
 
 def work_that_is_over(fleet: Fleet) -> tuple[CodedText, ...]:
     """Notes on what was found of work that ended and did not recur: it saves nothing next month."""
-    found = {one.group.series_id for one in fleet.found if one.group is not None}
+    series_ids = {one.group.series_id for one in fleet.found if one.group is not None}
     faulty = frozenset[str]().union(*(one.faulty for one in fleet.found))
     told, ended = "{workload} {ended}; its past waste there is not recoverable.", "ended and did not recur"
     return tuple(
         coded("work-is-over", told, workload=group.lead.name, ended="moved to other nodes" if group.moved else ended)
         for group in fleet.groups
-        if not group.recurs and group.series_id in found - faulty
+        if not group.recurs and group.series_id in series_ids - faulty
     )
 
 

@@ -203,7 +203,11 @@ def kind_chance(group: Group, *kinds: str) -> float:
     verdict = group.lead.kind
     own = [verdict] if verdict.label != "unknown" else []
     return min(
-        sum({one.label: one.confidence for one in (*verdict.alternatives, *own)}.get(kind, 0.0) for kind in kinds), 1.0
+        sum(
+            {alternative.label: alternative.confidence for alternative in (*verdict.alternatives, *own)}.get(kind, 0.0)
+            for kind in kinds
+        ),
+        1.0,
     )
 
 

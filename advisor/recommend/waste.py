@@ -154,7 +154,7 @@ def find_waste(fleet: Fleet, exceptions: Exceptions, custom: CustomRules) -> Ask
 
 
 def _together(rule: Rule, reason: CodedText, those: Sequence[Unjudged]) -> NotJudged:
-    known = [one.usd_per_month for one in those if one.usd_per_month is not None]
+    usd_per_months = [one.usd_per_month for one in those if one.usd_per_month is not None]
     groups = [one.group for one in those if one.group is not None and not rule.judges_nodes]
     whole = {node.node: node.gpu_count for one in those if one.group is None or rule.judges_nodes for node in one.nodes}
     return NotJudged(
@@ -163,7 +163,7 @@ def _together(rule: Rule, reason: CodedText, those: Sequence[Unjudged]) -> NotJu
         nodes=tuple(sorted({node.node for one in those for node in one.nodes})),
         workloads=tuple(sorted({group.lead.id for group in groups})),
         gpu_count=len({gpu for group in groups for gpu in group.gpus}) + sum(whole.values()),
-        usd_per_month=sum(known) if known else None,
+        usd_per_month=sum(usd_per_months) if usd_per_months else None,
     )
 
 
@@ -178,8 +178,8 @@ def _contradicted(fleet: Fleet, rule: Rule, one: Found) -> Unjudged | None:
         others = (g for g in fleet.groups_on(one.nodes) if g is not one.group)
         asked += [g for g in others if g.nodes and {n.node for n in g.nodes} <= nodes]
     for group in asked:
-        told = {e.code for w in group.now for e in (*w.kind.evidence, *w.bottleneck.evidence)}
-        code, limit = min(told & rule.contradicted_by, default=None), rule.contradicting_limit
+        codes = {e.code for w in group.now for e in (*w.kind.evidence, *w.bottleneck.evidence)}
+        code, limit = min(codes & rule.contradicted_by, default=None), rule.contradicting_limit
         if code is None and limit is not None and group.busy_share(limit) >= LIMIT_SHARE:
             code = f"limited-by-{limit}"
         if (code := code or rule.refuted(fleet, group, one.finding)) is not None:

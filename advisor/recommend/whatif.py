@@ -88,8 +88,8 @@ class WhatIfResult:
     @property
     def prices(self) -> tuple[Price, ...]:
         """The prices its dollars rest on, once each."""
-        known = [side.price for side in (self.today, self.then) if side is not None and side.price is not None]
-        return tuple({p.id: p for p in known}.values())
+        prices = [side.price for side in (self.today, self.then) if side is not None and side.price is not None]
+        return tuple({p.id: p for p in prices}.values())
 
     def is_that(self, r: Recommendation) -> bool:
         """Whether a recommendation proposes this very change, so that a decision on it is one on this."""

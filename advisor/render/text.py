@@ -110,9 +110,9 @@ def document_text(document: Document, *, width: int = 100, color: bool = False, 
             hanging(console, f"{t.value}  ({t.change})" if t.change else t.value, _INDENT, f"{t.label:<{width}}")
             if t.meaning:
                 hanging(console, t.meaning, _INDENT + width)
-    for one in document.sections:
+    for section in document.sections:
         console.print()
-        _section(console, one, 0, fold)
+        _section(console, section, 0, fold)
     for text in ("", *document.footer) if document.footer else ():
         line(console, text)
     return written(out)
@@ -194,5 +194,5 @@ def _aside(console: Console, aside: AsideBlock, by: int, fold: bool) -> None:
     mail folded so that a shell reads it as one."""
     hanging(console, aside.text, by)
     command = clean(aside.command)
-    for one in command_lines(command, console.width - by - _INDENT) if fold else filter(None, [command]):
-        console.file.write(f"{' ' * (by + _INDENT)}{one}\n")
+    for command_line in command_lines(command, console.width - by - _INDENT) if fold else filter(None, [command]):
+        console.file.write(f"{' ' * (by + _INDENT)}{command_line}\n")

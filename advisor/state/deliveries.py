@@ -81,16 +81,23 @@ def queue(db: Database, messages: Iterable[Message], now: float) -> int:
     """Add messages that are due at once, but for those whose batch, team, channel and recipient have one already.
     Returns how many were added."""
     added = 0
-    for one in messages:
-        cells = (one.batch, one.team, one.channel, one.recipient, one.message_id, clean_text(one.subject))
+    for message in messages:
+        cells = (
+            message.batch,
+            message.team,
+            message.channel,
+            message.recipient,
+            message.message_id,
+            clean_text(message.subject),
+        )
         cursor = db.execute(
             "INSERT INTO deliveries (batch, team, channel, recipient, message_id, subject, content, queued_at, state) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'due') ON CONFLICT DO NOTHING",
-            [*map(sqlite_text, cells), one.content, now],
+            [*map(sqlite_text, cells), message.content, now],
         )
         if cursor.rowcount:
             added += 1
-            pairs = [(cursor.lastrowid, sqlite_text(item)) for item in dict.fromkeys(one.items)]
+            pairs = [(cursor.lastrowid, sqlite_text(item)) for item in dict.fromkeys(message.items)]
             db.conn.executemany("INSERT INTO delivery_items (delivery, item) VALUES (?, ?)", pairs)
     return added
 

@@ -43,8 +43,8 @@ def listed(db: Database, resolved_since: float | None = None) -> tuple[Incident,
 def commit(db: Database, advance: Advance) -> None:
     """Write what a pass changed; forget what was resolved more than 90 days before the newest pass."""
     db.table("incidents").upsert_all(map(_row, advance.incidents), pk="id")
-    events = ({"incident": one.incident_id, "number": one.number, "kind": one.kind, "at": one.at}
-              for one in advance.events)  # fmt: skip
+    events = ({"incident": event.incident_id, "number": event.number, "kind": event.kind, "at": event.at}
+              for event in advance.events)  # fmt: skip
     db.table("incident_events").insert_all(events, pk=("incident", "number"), ignore=True)
     old = f"SELECT id FROM incidents WHERE resolved_at < {_NEWEST} - ?"  # noqa: S608 - ours
     db.execute(f"DELETE FROM incident_events WHERE incident IN ({old})", [KEPT_SECONDS])  # noqa: S608 - ours
@@ -103,7 +103,7 @@ def _decide(db: Database, incident_id: str, changes: dict[str, Any]) -> Incident
 def _mark(db: Database, column: str, events: Iterable[IncidentEvent]) -> None:
     db.conn.executemany(
         f"UPDATE incident_events SET {column} = 1 WHERE incident = ? AND number = ?",  # noqa: S608 - ours
-        [(one.incident_id, one.number) for one in events],
+        [(event.incident_id, event.number) for event in events],
     )
 
 

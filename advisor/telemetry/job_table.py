@@ -69,7 +69,7 @@ def slurm_rows(frame: Frame) -> list[Record]:
 def with_jobs(frame: Frame, jobs: Collection[SlurmJob] = (), *, cluster: str | None = None) -> Frame:
     """The frame with its own job table and these `jobs` joined to its Slurm workloads, which get ids of the job's id
     and exact start. `cluster`: Slurm's name of it."""
-    columns = [one.name for one in fields(SlurmJob)]
+    columns = [field.name for field in fields(SlurmJob)]
     listed = frame.jobs.rename(columns=_COLUMNS).reindex(columns=columns).dropna(subset=["job_id", "started"])
     known = listed.astype(object).where(listed.notna() & (listed != ""), None)
     own, slurm = [SlurmJob(**row) for row in records(known)], slurm_rows(frame)
@@ -89,7 +89,7 @@ def with_jobs(frame: Frame, jobs: Collection[SlurmJob] = (), *, cluster: str | N
     contradicting: set[str] = set()
     for row in slurm:
         key = str(row["workload_id"])
-        candidates = list({run.job.key: run for one in job_names(row) for run in runs.get(one, ())}.values())
+        candidates = list({run.job.key: run for job_name in job_names(row) for run in runs.get(job_name, ())}.values())
         for use in records(frame.uses.iloc[at[key]]) if candidates and key in at else ():
             its_cluster = clusters.get(str(use["node"]), "")
             pieces = _pieces(use, [run for run in candidates if run.is_on(str(use["node"]), its_cluster)], edge)
@@ -148,7 +148,7 @@ def _made(row: Mapping[str, Any], run: _Run, cluster: str) -> dict[str, Any]:
     """The workload of a run: the observed one with what the table has of the job."""
     job = run.job
     number = job.job_id if job.job_id.isdigit() else text(row.get("job_id")) or job.job_id
-    names = {*row, "state"} & {one.name for one in fields(job)}
+    names = {*row, "state"} & {field.name for field in fields(job)}
     made = {**row, **{name: value for name in names if (value := getattr(job, name)) is not None}}
     made["name"] = text(made.get("name")) or f"job {number}"
     if job.name or job.user or job.account:

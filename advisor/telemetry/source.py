@@ -49,15 +49,15 @@ class JobTable:
             return is_in_window and not names.isdisjoint(job_names(job))
 
         try:
-            found = read_job_table(self.path, zone=self.time_zone, keep=is_wanted)
+            job_table = read_job_table(self.path, zone=self.time_zone, keep=is_wanted)
         except SkuwiseError as error:
             if not self.optional:
                 raise
             self.say(f"Slurm job table not used: {error}")
             return with_jobs(frame)
-        for line in found.warnings():
+        for line in job_table.warnings():
             self.say(line)
-        return with_jobs(frame, found.jobs.values(), cluster=self.cluster)
+        return with_jobs(frame, job_table.jobs.values(), cluster=self.cluster)
 
 
 @dataclass(frozen=True)

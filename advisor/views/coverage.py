@@ -94,7 +94,7 @@ def judged_of(summary: Summary) -> str:
 
 def judged_nodes(advice: Advice) -> tuple[frozenset[str], int]:
     """Nodes with a GPU that was observed long enough to judge waste, and how many nodes there are."""
-    return frozenset(one.node for one in advice.standings if one.judged), len(advice.standings)
+    return frozenset(standing.node for standing in advice.standings if standing.judged), len(advice.standings)
 
 
 def observed_fabrics(advice: Advice) -> tuple[frozenset[str], frozenset[str]]:

@@ -90,7 +90,7 @@ def money_words(e: FleetEnergy) -> tuple[str, ...]:
     """What it comes to by the site's figures, each with its source; or what to set."""
     if e.kwh is None:
         return ()
-    named = {one.name for one in e.figures}
+    named = {figure.name for figure in e.figures}
     if not named & _UNITS.keys():
         return (_NOT_SET.format("Cost and CO2 of energy", "usd_per_kwh and co2_grams_per_kwh"),)
     parts = [f"{words.usd(e.usd)} of power"] if e.usd is not None else []

@@ -29,9 +29,9 @@ def cases(advice: Advice) -> tuple[FindingGroup, ...]:
             answers.setdefault(finding, []).append(r)
 
     def case(f: Finding) -> FindingGroup:
-        ways = answers.get(f.id, ())
-        gains = (r for r in ways if not r.blocked_by and not r.set_aside and worth.usd(r).p50 > 0)
-        return FindingGroup(f, tuple(ways), next(gains, None))
+        answer = answers.get(f.id, ())
+        gains = (r for r in answer if not r.blocked_by and not r.set_aside and worth.usd(r).p50 > 0)
+        return FindingGroup(f, tuple(answer), next(gains, None))
 
     def order(case: FindingGroup) -> tuple[object, ...]:
         f, best = case.finding, case.best

@@ -85,8 +85,8 @@ def nodes_with_gpus(frame: Frame, unobserved: Iterable[Unobserved] = ()) -> tupl
         )  # fmt: skip
     for (node, uuid), reason in dark.items():
         if (node, uuid) not in listed:
-            one = GpuUse(node, uuid, None, None, None, None, None, None, MappingProxyType({}), reason)
-            gpus.setdefault(node, []).append(one)
+            gpu_use = GpuUse(node, uuid, None, None, None, None, None, None, MappingProxyType({}), reason)
+            gpus.setdefault(node, []).append(gpu_use)
     told = []
     for row in frame.nodes.sort_values("node").to_dict("records"):
         node = str(row["node"])

@@ -28,7 +28,7 @@ def find(advice: Advice, asked: str, command: Callable[[str], str] = "skuwise ex
     runs = runs_of(advice, asked)
     if runs:
         return runs[0]
-    every = {one.id: one for one in (*advice.workloads, *advice.findings, *advice.recommendations)}
+    every = {workload.id: workload for workload in (*advice.workloads, *advice.findings, *advice.recommendations)}
     exact = every.get(asked.strip())
     if exact is not None:  # what the others are called matters only where something is searched for
         return exact
@@ -44,7 +44,7 @@ def find(advice: Advice, asked: str, command: Callable[[str], str] = "skuwise ex
 def named_of(advice: Advice) -> list[Named]:
     """Everything of an advice that has an id. A workload is found by its name and its nodes; what is about a node
     alone by the node."""
-    workloads = {one.id: one for one in advice.workloads}
+    workloads = {workload.id: workload for workload in advice.workloads}
     window = f"{day(advice.start)} to {day(advice.end)}"
     named = [_workload(one) for one in advice.workloads]
     for finding in advice.findings:
@@ -52,12 +52,12 @@ def named_of(advice: Advice) -> list[Named]:
         nodes = finding.nodes or ((finding.node,) if finding.node else ())
         what = f"finding: {finding.rule}" + (f" of {about.name}" if about else "")
         named.append(Named(finding.id, what, "", () if about else nodes, (), window, usd(finding.cost_usd)))
-    for one in advice.recommendations:
-        about = workloads.get(one.workload or "")
-        what = f"recommendation: {one.action}" + (f" of {about.name}" if about else "")
-        saving = one.saving_usd_per_month if one.realisation in _CASH else None
+    for recommendation in advice.recommendations:
+        about = workloads.get(recommendation.workload or "")
+        what = f"recommendation: {recommendation.action}" + (f" of {about.name}" if about else "")
+        saving = recommendation.saving_usd_per_month if recommendation.realisation in _CASH else None
         cost = f"saves {usd(saving.p50)}/month" if saving is not None else ""
-        named.append(Named(one.id, what, when=window, cost=cost))
+        named.append(Named(recommendation.id, what, when=window, cost=cost))
     return named
 
 
@@ -75,7 +75,11 @@ def runs_of(advice: Advice, asked: str) -> list[WorkloadVerdict]:
     if not _JOB.fullmatch(number):
         return []
 
-    found = [one for one in advice.workloads if one.scheduled.name == "slurm" and number in _workload(one).jobs]
+    found = [
+        workload
+        for workload in advice.workloads
+        if workload.scheduled.name == "slurm" and number in _workload(workload).jobs
+    ]
     return sorted(found, key=lambda one: one.start, reverse=True)
 
 

@@ -129,10 +129,10 @@ def left_out_words(rows: Iterable[Row], more: int = 0) -> str:
     return f"Not shown: {'; '.join(told)}." if told else ""
 
 
-def _total(ways: Sequence[Recommendation]) -> str:
+def _total(recommendations: Sequence[Recommendation]) -> str:
     """`` (total $5,100/month, 12 GPU-hours/month)``: what they gain, alternatives once; empty: nothing."""
     usd = hours = kwh = 0.0
-    for r in compatible(ways):
+    for r in compatible(recommendations):
         if r.saving_usd_per_month is not None:
             usd += max(r.saving_usd_per_month.p50, 0.0)
         elif r.freed_gpu_hours_per_month > 0:

@@ -51,7 +51,7 @@ def run_click(group: click.Group, prog: str, arguments: Sequence[str]) -> int:
 
 def _sentence(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption):
-        known = [name for one in error.ctx.command.params for name in one.opts] if error.ctx else []
+        known = [name for param in error.ctx.command.params for name in param.opts] if error.ctx else []
         near = suggest(error.option_name, [*known, "--help"], loosely=True)
         return f"Unknown option {quoted(error.option_name)}. {near}".strip()
     text = error.format_message()

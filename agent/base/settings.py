@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 def keys_of(kind: type) -> Mapping[str, Field[Any]]:
     """The settings of a group by name."""
-    return {one.metadata.get("key", re.sub("_(seconds|bytes)$", "", one.name)): one for one in fields(kind)}
+    return {field.metadata.get("key", re.sub("_(seconds|bytes)$", "", field.name)): field for field in fields(kind)}
 
 
 def read_layers(kind: type[_T], layers: Iterable[Layer], prefix: str = "") -> _T:

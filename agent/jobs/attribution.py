@@ -231,13 +231,17 @@ def _uses(
     for gpu, workload in (*((gpu, "") for gpu in strangers), *running, *current):
         holders.setdefault(gpu, set()).add(workload)
     found = [replace(one, shared=len(holders[gpu]) > 1) for (gpu, _), one in current.items()]
-    for one in allocations:
-        if one.until is not None:
+    for allocation in allocations:
+        if allocation.until is not None:
             # Without a start nothing is known to be over before it.
-            others = [two for two in allocations if two.gpu_uuid == one.gpu_uuid and two.workload_id != one.workload_id]
-            begin, end = one.since or 0.0, one.until
+            others = [
+                two
+                for two in allocations
+                if two.gpu_uuid == allocation.gpu_uuid and two.workload_id != allocation.workload_id
+            ]
+            begin, end = allocation.since or 0.0, allocation.until
             met = any((two.until or math.inf) > begin and end > (two.since or 0.0) for two in others)
-            found.append(replace(one, shared=met))
+            found.append(replace(allocation, shared=met))
     for (gpu, workload), of_pid in running.items():
         told = [part for part in of_pid.values() if part is not None]
         total = sum(told) if len(told) == len(of_pid) else None

@@ -103,7 +103,9 @@ def folders_in(path: str | Path) -> list[str]:
     """The names of its folders, in order; empty where it cannot be read."""
     try:
         with os.scandir(path) as entries:
-            return sorted(islice((one.name for one in entries if one.is_dir(follow_symlinks=False)), _MAX_ENTRIES))
+            return sorted(
+                islice((entry.name for entry in entries if entry.is_dir(follow_symlinks=False)), _MAX_ENTRIES)
+            )
     except OSError:
         return []
 

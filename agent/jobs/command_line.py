@@ -188,8 +188,8 @@ def _base_name(word: str) -> str | None:
     first = "".join(word.split()[:1])
     if (first != word and "/" in word) or any(mark in word for mark in ("://", "@", "=")):
         return None
-    found = _PROGRAM.match(first.rsplit("/", 1)[-1].lstrip("-"))
-    return None if found is None or is_opaque(found[0]) else found[0]
+    match = _PROGRAM.match(first.rsplit("/", 1)[-1].lstrip("-"))
+    return None if match is None or is_opaque(match[0]) else match[0]
 
 
 def _flags(words: Sequence[str]) -> dict[str, tuple[str, str | None]]:

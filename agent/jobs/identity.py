@@ -71,16 +71,18 @@ def identify(
     else:
         named = {name: clean_text(environ.get(name, "")) for name in _SKU_LABELS[1:]}
         sku, source = sku_by_signs(dmi, named | labels, () if unread_gpus else gpus, ports, node_skus)
-    known = next((s for s in node_skus if s.name == sku), None)
+    node_sku = next((s for s in node_skus if s.name == sku), None)
     names = (environ.get("NODE_NAME", ""), config.node, read_bytes(config.procfs / "sys/kernel/hostname"))
     return Node(
         node=next(filter(None, map(clean_text, names)), "localhost"),
         cluster=clean_text(config.cluster),
         machine_id=_id(etc / "machine-id"),
         boot_id=_id(config.procfs / "sys/kernel/random/boot_id"),
-        provider=dmi.provider or (known.provider if known else None),
+        provider=dmi.provider or (node_sku.provider if node_sku else None),
         region=label_of(labels, REGION_LABELS),
-        instance_type=dmi.instance_type or label_of(labels, TYPE_LABELS) or (known.instance_type if known else None),
+        instance_type=dmi.instance_type
+        or label_of(labels, TYPE_LABELS)
+        or (node_sku.instance_type if node_sku else None),
         node_sku=sku,
         node_sku_source=source,
         gpu_count=sum(gpu.kind == "gpu" for gpu in gpus) + unread_gpus,
@@ -104,14 +106,14 @@ def sku_by_signs(
     whole = [gpu for gpu in gpus if gpu.kind == "gpu"]
     if not whole or whole[0].sku is None or len({gpu.sku for gpu in whole}) != 1:
         return None, None
-    found = [
+    names = [
         sku.name
         for sku in node_skus
         if (sku.gpu, sku.gpu_count) == (whole[0].sku, len(whole))
         and (sku.provider == dmi.provider if dmi.provider else not (dmi.readable and sku.provider in MARKED))
         and _has_fabric(ports, sku.fabric)
     ]
-    return (found[0], "shape") if len(found) == 1 else (None, "ambiguous-shape" if found else "unknown-shape")
+    return (names[0], "shape") if len(names) == 1 else (None, "ambiguous-shape" if names else "unknown-shape")
 
 
 def label_of(labels: Mapping[str, str], names: Sequence[str]) -> str | None:

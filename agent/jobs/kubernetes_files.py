@@ -100,7 +100,7 @@ def works_by_uid(items: Sequence[_Object], node: str, cluster: str, labels: Sequ
     """The pods of the node, of all nodes where none is its, the oldest first. A gang is all of its pods that ask for
     GPUs or own others, wherever they run."""
     wanted = (*OPERATOR_LABELS, *labels)
-    objects = {(_at(str, one, "kind"), *_name(one)): one for one in items if one.get("kind") != "Pod"}
+    objects = {(_at(str, item, "kind"), *_name(item)): item for item in items if item.get("kind") != "Pod"}
     pods = [
         (_pod(one, wanted), _at(str, one, "spec", "nodeName"))
         for one in items if one.get("kind") == "Pod" and _name(one)[1]
@@ -131,7 +131,7 @@ def works_by_uid(items: Sequence[_Object], node: str, cluster: str, labels: Sequ
 
 def slice_devices(items: Iterable[_Object], node: str) -> dict[str, SliceDevice]:
     """Devices of NVIDIA's driver by ``POOL/NAME``; the newest generation of a pool counts."""
-    specs = [_at(dict, one, "spec") for one in items if one.get("kind") == "ResourceSlice"]
+    specs = [_at(dict, item, "spec") for item in items if item.get("kind") == "ResourceSlice"]
     found = [spec for spec in specs if spec.get("driver") == DRA_DRIVER]
     own = [spec for spec in found if spec.get("nodeName") == node] or found
     own.sort(key=lambda spec: _at(int, spec, "pool", "generation"))
@@ -149,13 +149,13 @@ def slice_devices(items: Iterable[_Object], node: str) -> dict[str, SliceDevice]
 
 def _pod(item: _Object, wanted: Iterable[str]) -> Pod:
     containers = _at(list, item, "spec", "containers")
-    asking = [one for one in containers if _asks(one)]
+    asking = [container for container in containers if _asks(container)]
     images = {_at(str, one, "image") for one in asking or containers}
     created, started = _moment(item, "metadata", "creationTimestamp"), _moment(item, "status", "startTime")
     ended = math.inf
     if _at(str, item, "status", "phase") in ("Succeeded", "Failed"):
         statuses = _at(list, item, "status", "containerStatuses")
-        times = [at for one in statuses if (at := _moment(one, "state", "terminated", "finishedAt")) is not None]
+        times = [at for status in statuses if (at := _moment(status, "state", "terminated", "finishedAt")) is not None]
         ended = max(times, default=started or math.inf)
     return Pod(
         *_name(item), _at(str, item, "metadata", "uid") or None, _owner(item), created_seconds=created,
@@ -174,7 +174,7 @@ def _asks(container: _Object) -> bool:
 def _owner(item: _Object) -> PodOwner | None:
     """The controller, else the only owner there is."""
     owners = _at(list, item, "metadata", "ownerReferences")
-    own = [one for one in owners if one.get("controller") is True] or (owners if len(owners) == 1 else [])
+    own = [owner for owner in owners if owner.get("controller") is True] or (owners if len(owners) == 1 else [])
     told = sorted((_at(str, one, "kind"), _at(str, one, "name")) for one in own)
     return PodOwner(*told[0]) if told and all(told[0]) else None
 

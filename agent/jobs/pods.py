@@ -234,7 +234,7 @@ class _Known:
         if key in self.owners:
             return self.owners[key]
         if owner.kind == "Pod":
-            return next((one.owner for one in self.pods.get(key[1:], ()) if one.owner is not None), None)
+            return next((pod.owner for pod in self.pods.get(key[1:], ()) if pod.owner is not None), None)
         kind = _OWNER_IN_NAME.get(owner.kind)
         name = _inner(owner.kind, owner.name) if kind else None
         return PodOwner(kind, name) if kind and name else None

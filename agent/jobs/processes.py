@@ -71,8 +71,8 @@ def parse_stat(raw: bytes) -> Process | None:
 
 def read_start_ticks(procfs: Path, pid: int) -> int | None:
     """None: there is no such process (any more), or it is not visible to this user."""
-    found = parse_stat(read_bytes(f"{procfs}/{pid}/stat"))
-    return found.start_ticks if found is not None else None
+    stat = parse_stat(read_bytes(f"{procfs}/{pid}/stat"))
+    return stat.start_ticks if stat is not None else None
 
 
 def read_process(procfs: Path, pid: int) -> Process | None:

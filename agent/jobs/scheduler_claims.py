@@ -130,7 +130,7 @@ class Devices:
         if parent is None or match[2] != "gi":
             return parent
         instances = self.parts(parent)
-        if any(one.gpu_instance is not None for one in instances):
+        if any(instance.gpu_instance is not None for instance in instances):
             instances = tuple(one for one in instances if one.gpu_instance == int(match[3]))
         # Of several compute instances in it, or several whose number nobody told, none is beyond doubt.
         return instances[0].uuid if len(instances) == 1 else None
@@ -155,7 +155,7 @@ class Devices:
         if not (profile or "-mig-" in name):
             return parents[0].uuid
         parts = self.parts(parents[0].uuid)
-        fitting = [one.uuid for one in parts if not profile or _plain(one.mig_profile) == _plain(profile)]
+        fitting = [part.uuid for part in parts if not profile or _plain(part.mig_profile) == _plain(profile)]
         return fitting[0] if len(fitting) == 1 else None
 
 

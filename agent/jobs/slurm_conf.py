@@ -230,7 +230,7 @@ def _unit(files: Sequence[str], devices: Devices, procfs: Path) -> str | None:
         return gpu.uuid
     # The minor of an instance's access capability -> the GPU's minor and the instance's id.
     lines = read_ascii(procfs / "driver/nvidia-caps/mig-minors").splitlines()
-    places = {one[3]: (int(one[1]), int(one[2])) for line in lines if (one := _ACCESS.fullmatch(line.strip()))}
+    places = {match[3]: (int(match[1]), int(match[2])) for line in lines if (match := _ACCESS.fullmatch(line.strip()))}
     mine = {places.get(one[2]) for one in named if one is not None}
     instances = [part.uuid for part in parts if (gpu.minor, part.gpu_instance) in mine]
     return instances[0] if len(instances) == 1 else None

@@ -113,16 +113,18 @@ def _add_integrals(
     page: Page, integrals: Iterable[Integral], devices: Sequence[tuple[Labels, DeviceTotals]], now: int
 ) -> None:
     """Each metric's integral, the seconds behind it, and its gauge where the device was read in the tick `now`."""
-    for one in integrals:
-        total, observed = (name.removeprefix("skuwise_").removesuffix("_total") for name in (one.total, one.observed))
-        sums = [(labels, device.integrals.get(one.metric)) for labels, device in devices]
-        page.add(total, f"Summed over time: {one.meaning}.", sums, one.unit, kind="counter")
-        seconds = [(labels, device.seconds.get(one.metric)) for labels, device in devices]
-        page.add(observed, f"Time in which {one.metric} had a value.", seconds, "seconds", kind="counter")
-        if one.gauge:
-            last = [(labels, device.last.get(one.metric)) for labels, device in devices if device.last_tick == now]
-            stem = one.gauge.removeprefix("skuwise_")
-            page.add(stem, f"Now: {one.meaning}.", last, one.gauge_unit)
+    for integral in integrals:
+        total, observed = (
+            name.removeprefix("skuwise_").removesuffix("_total") for name in (integral.total, integral.observed)
+        )
+        sums = [(labels, device.integrals.get(integral.metric)) for labels, device in devices]
+        page.add(total, f"Summed over time: {integral.meaning}.", sums, integral.unit, kind="counter")
+        seconds = [(labels, device.seconds.get(integral.metric)) for labels, device in devices]
+        page.add(observed, f"Time in which {integral.metric} had a value.", seconds, "seconds", kind="counter")
+        if integral.gauge:
+            last = [(labels, device.last.get(integral.metric)) for labels, device in devices if device.last_tick == now]
+            stem = integral.gauge.removeprefix("skuwise_")
+            page.add(stem, f"Now: {integral.meaning}.", last, integral.gauge_unit)
 
 
 def _add_sums(

@@ -191,7 +191,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path != "/metrics":
             outcome, status, body = "bad_request", 404, b"There are /metrics and /healthz here.\n"
         else:
-            accepted = [one.strip() for one in self.headers.get("Accept-Encoding", "").lower().split(",")]
+            accepted = [part.strip() for part in self.headers.get("Accept-Encoding", "").lower().split(",")]
             encoding = "gzip" if "gzip" in accepted else ""
             outcome, kind = "scraped", _PLAIN
             try:

@@ -91,7 +91,7 @@ def config_lines(values: Mapping[str, str], origin: str) -> list[Capability]:
 def _script_line(kind: str, value: str, origin: str) -> Capability:
     """Whether slurm.conf runs our script, straight or from a script of the site's."""
     ours, setting = f"/etc/skuwise/slurm/{kind}.sh", f"{kind.capitalize()}={value} ({origin})"
-    paths = [Path(path) for one in value.split(",") for path in sorted(glob.glob(one.strip()))]  # noqa: PTH207
+    paths = [Path(path) for part in value.split(",") for path in sorted(glob.glob(part.strip()))]  # noqa: PTH207
     closed = [path for path in paths if os.access(path, os.F_OK) and not path.stat().st_mode & 0o111]
     calls_ours = False
     for path in paths:

@@ -217,8 +217,8 @@ class Totals:
         """Whose work is on which GPU from now on. No name, user or command: a page is read by more people than a
         database."""
         named = {
-            one.workload_id: _key(one, "series_id", "scheduler", "job_id", "namespace", "pod", "framework")
-            for one in workloads
+            workload.workload_id: _key(workload, "series_id", "scheduler", "job_id", "namespace", "pod", "framework")
+            for workload in workloads
         }
         keys = [
             (*_key(use, "gpu_uuid", "workload_id", "basis"), *named[use.workload_id], ("shared", str(int(use.shared))))

@@ -61,8 +61,8 @@ def parse_node_list(text: str) -> str | None:
 
 def parse_job_state(text: str) -> str | None:
     """The state in capitals."""
-    found = _STATE.fullmatch(text)
-    return found[1] if found else None
+    match = _STATE.fullmatch(text)
+    return match[1] if match else None
 
 
 def parse_count(text: str) -> int | None:

@@ -65,7 +65,7 @@ def read_jobs(
     file: io.BufferedIOBase, *, zone: tzinfo | None = None, keep: Keep | None = None, what: str = "the file"
 ) -> ReadJobs:
     """As `read_job_table`. `zone`: where sacct wrote its times (None: as this machine); `keep`: which are wanted."""
-    found = ReadJobs(keep)
+    jobs = ReadJobs(keep)
     lines = iter(lambda: file.readline(_MAX_LINE), b"")
     first = next((line for line in lines if line.strip(codecs.BOM_UTF8 + b" \r\n\t")), b"")
     if not first:
@@ -74,10 +74,10 @@ def read_jobs(
     if first.lstrip().startswith(b"{"):
         records = _json_records(first + file.read(MAX_JSON_BYTES), what)
     else:
-        records = _text_records(first.decode("utf-8", "replace").rstrip("\r\n"), lines, found, what)
-    for told in records:
-        found.take(told, zone)
-    return found
+        records = _text_records(first.decode("utf-8", "replace").rstrip("\r\n"), lines, jobs, what)
+    for record in records:
+        jobs.take(record, zone)
+    return jobs
 
 
 def _text_records(header: str, lines: Iterator[bytes], found: ReadJobs, what: str) -> Iterator[Mapping[str, str]]:
@@ -132,7 +132,7 @@ def _json_records(document: bytes, what: str) -> Iterator[Mapping[str, str]]:
         told["jobid"] = f"{array}_{task}" if array not in ("", "0") and task else ""
         for column, name in (("alloctres", "allocated"), ("reqtres", "requested")):
             tres = _at(job, f"tres.{name}")
-            told[column] = ",".join(_tres(one) for one in (tres if isinstance(tres, list) else ()))
+            told[column] = ",".join(_tres(tre) for tre in (tres if isinstance(tres, list) else ()))
         yield told
 
 

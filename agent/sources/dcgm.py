@@ -103,7 +103,7 @@ class DcgmSource:
             return Probe(capabilities=(_not_read(page).line(self.name, url),))
         lines: list[Capability] = []
         for uuid, (_, absences) in _read_all(devices, page.series).items():
-            missing = {one.metric: one for one in absences}
+            missing = {absence.metric: absence for absence in absences}
             for metric, names, _ in FIELDS:
                 origin = f"dcgm-exporter {names[0]}, every {self._target.every_seconds:g} s"
                 lines.append(Capability(self.name, "gpu", uuid, metric, origin, missing.get(metric)))

@@ -54,7 +54,7 @@ class HostSource:
         self._disks = {name: rates for name, rates in self._disks.items() if rates and self._is_physical(name)}
         # Another source is read, so that this one's counters are left as they are.
         reading = HostSource(self._procfs, self._sysfs, self._max_gap).read(Instant(0.0, 0.0))
-        absences = {one.metric: one for one in reading.absences if one.reason != FIRST_READING.reason}
+        absences = {absence.metric: absence for absence in reading.absences if absence.reason != FIRST_READING.reason}
         lines = [Capability(self.name, "host", "", one, origin, absences.get(one)) for one, origin in _ORIGINS.items()]
         return Probe(capabilities=tuple(lines))
 
@@ -68,10 +68,10 @@ class HostSource:
 
     def _read_cpu(self, now: float) -> _Told:
         """The values by metric, or why they are missing; guest time is inside user and nice already."""
-        found = _CPU.match(read_file(self._procfs / "stat") or b"")
-        if found is None:
+        match = _CPU.match(read_file(self._procfs / "stat") or b"")
+        if match is None:
             return dict.fromkeys(_CPU_METRICS, _NOT_READABLE)
-        user, nice, system, idle, iowait, irq, softirq, steal = map(int, found.groups())
+        user, nice, system, idle, iowait, irq, softirq, steal = map(int, match.groups())
         times = (user + nice + system + irq + softirq + steal, idle, iowait)
         busy, idling, waiting = (rate.rate(time, now) for rate, time in zip(self._cpu, times, strict=True))
         # The kernel lets idle and iowait step back a little at times (proc(5)); busy going back is a reset.
@@ -83,10 +83,10 @@ class HostSource:
         return {"cpu_util": busy / total, "io_wait": waiting if isinstance(waiting, Fault) else waiting / total}
 
     def _read_memory(self) -> _Told:
-        found = _MEMORY.search(read_file(self._procfs / "meminfo") or b"")
-        if found is None:
+        match = _MEMORY.search(read_file(self._procfs / "meminfo") or b"")
+        if match is None:
             return {"mem_used_bytes": _NOT_READABLE}
-        total, available = int(found[1]), int(found[2])
+        total, available = int(match[1]), int(match[2])
         return {"mem_total_bytes": total * 1024.0, "mem_used_bytes": (total - available) * 1024.0}
 
     def _read_disks(self, now: float) -> _Told:

@@ -48,9 +48,11 @@ class NvidiaDriver(NvmlSession):
     def unread_gpus(self) -> list[UnreadGpu]:
         """GPUs without GPM. What several instances share is no better on a page: it has the same counters."""
         return [
-            UnreadGpu(one.uuid, one.parent.uuid, str(one.made[0])) if one.parent else UnreadGpu(one.uuid, one.uuid)
-            for one in self.devices
-            if one.no_gpm not in (None, errors.MIG_SHARED) and one.lost is None
+            UnreadGpu(device.uuid, device.parent.uuid, str(device.made[0]))
+            if device.parent
+            else UnreadGpu(device.uuid, device.uuid)
+            for device in self.devices
+            if device.no_gpm not in (None, errors.MIG_SHARED) and device.lost is None
         ]
 
 

@@ -106,5 +106,5 @@ def explain(line: Capability, procfs: Path) -> Capability:
 def _number(path: Path, name: str) -> int | None:
     """The hexadecimal number of `name` in a file of procfs; None where there is none."""
     text = (read_file(path) or b"").decode("utf-8", "replace")
-    found = re.search(rf"^{name}:\s*([0-9a-fA-F]{{1,16}})\s*$", text, re.MULTILINE)
-    return int(found[1], 16) if found else None
+    match = re.search(rf"^{name}:\s*([0-9a-fA-F]{{1,16}})\s*$", text, re.MULTILINE)
+    return int(match[1], 16) if match else None

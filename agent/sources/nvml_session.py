@@ -59,7 +59,7 @@ class NvmlSession:
     @property
     def unnamed(self) -> list[Absence]:
         """GPUs that NVML counts but that have not told their UUID yet."""
-        return [one.lost.of("source", f"nvml/gpu{one.index}") for one in self._gpus if not one.uuid and one.lost]
+        return [gpu.lost.of("source", f"nvml/gpu{gpu.index}") for gpu in self._gpus if not gpu.uuid and gpu.lost]
 
     def open(self, instant: Instant) -> None:
         """Load the driver's library and find the GPUs; where that fails, `fault` says why. Does nothing when open."""
@@ -231,7 +231,9 @@ class GpuReader:
         values, absences = self._read_one(device, Instant(0.0, 0.0))
         self._states.pop(device, None)
         # That there was no earlier reading says nothing about a counter.
-        told = dict.fromkeys(values) | {one.metric: one if one.reason != "first-reading" else None for one in absences}
+        told = dict.fromkeys(values) | {
+            absence.metric: absence if absence.reason != "first-reading" else None for absence in absences
+        }
         return [Capability(self.name, "gpu", device.uuid, metric, self.origin, why) for metric, why in told.items()]
 
     def read(self, instant: Instant) -> Reading:

@@ -165,7 +165,9 @@ class FieldBlock:
         """NVML's code, of the call or of the field, and the number of each field."""
         if code := self._call(self._handle, len(self._entries), self._block):
             return [(code, 0)] * len(self._entries)
-        return [(one.nvmlReturn, getattr(one.value, _MEMBERS.get(one.valueType, "ullVal"))) for one in self._entries]
+        return [
+            (entry.nvmlReturn, getattr(entry.value, _MEMBERS.get(entry.valueType, "ullVal"))) for entry in self._entries
+        ]
 
 
 _MOST_PROCESSES = 4096  # more than a GPU can hold contexts for

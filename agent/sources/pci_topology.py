@@ -41,8 +41,8 @@ def sysfs_bus_id(bus_id: str) -> str | None:
 
 def pci_path(device: Path) -> PciPath:
     """The components of a device's real path from its PCI root complex on; empty if it has none."""
-    found = _FROM_ROOT_COMPLEX.search(os.path.realpath(device))
-    return tuple(found[0].split("/")) if found else ()
+    match = _FROM_ROOT_COMPLEX.search(os.path.realpath(device))
+    return tuple(match[0].split("/")) if match else ()
 
 
 def place_nics(nics: Sequence[Nic], gpus: Collection[PciPath], gpu_count: int) -> dict[str, tuple[Role, str]]:

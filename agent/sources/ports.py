@@ -291,6 +291,6 @@ def attribute_text(path: Path) -> str:
 
 def parse_line_rate(text: str) -> float | None:
     """``400 Gb/sec (4X NDR)``, or an interface's speed in Mbit/s, as bytes per second one way; None: not told (-1)."""
-    found = _RATE.match(text)
-    bits = float(found[1]) * _SCALE["M" if found[2] is None else found[2].upper()] if found is not None else 0.0
+    match = _RATE.match(text)
+    bits = float(match[1]) * _SCALE["M" if match[2] is None else match[2].upper()] if match is not None else 0.0
     return bits / 8 if 0 < bits < 1e14 else None

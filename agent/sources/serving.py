@@ -179,7 +179,7 @@ class ServingSource:
             sample, absences = _sample(before, now) if before is not None else (None, [])
             samples += [sample] if sample else []
             self._told[target.url] = now._replace(absences=self._fault(now) + absences)
-        absences = frozenset(one for told in self._told.values() for one in told.absences)
+        absences = frozenset(absence for told in self._told.values() for absence in told.absences)
         return Reading(serving=tuple(samples), absences=absences)
 
     def close(self) -> None:
@@ -225,7 +225,7 @@ def _read(page: FetchedPage) -> _Told:
                 amounts[metric + part] = sum(_whole(found))
         buckets = [one for one in _first(named, names, "_bucket") if len(one) <= MAX_BUCKETS]
         # An edge that not every part has is left out: the counts up to the others hold all the same.
-        common = set[float].intersection(*(set(one) for one in buckets)) if buckets else ()
+        common = set[float].intersection(*(set(bucket) for bucket in buckets)) if buckets else ()
         histograms[measure] = {edge: sum(one[edge] for one in buckets) for edge in common}
     return _Told(page, engine, amounts, histograms)
 

@@ -77,7 +77,7 @@ def burst_of(gpu_uuid: str, ts: float, readings: Sequence[BurstReading]) -> Burs
     """The readings of one GPU, oldest first, as a burst that ended at `ts`; None where they are too few to tell."""
     if len(readings) < MIN_READINGS:
         return None
-    ends = [one.end_seconds for one in readings]
+    ends = [reading.end_seconds for reading in readings]
     seconds = [one.seconds for one in readings]
     values = {name: [one.values.get(name) for one in readings] for name in BURST_METRICS}
     active, tensor = values["sm_active"], values["tensor_active"]

@@ -220,12 +220,12 @@ _RENAMED = {"uuid": "gpu_uuid", "index": "gpu_index"}
 
 def _fields(kind: type) -> tuple[str, ...]:
     """The columns that keep a value of the model, in the order of `kept`."""
-    return tuple(_RENAMED.get(one.name, one.name) for one in dataclasses.fields(kind) if one.compare)
+    return tuple(_RENAMED.get(field.name, field.name) for field in dataclasses.fields(kind) if field.compare)
 
 
 def kept(value: Node | Gpu | FabricPort | Workload | Absence | Event | AgentStats) -> tuple[Cell, ...]:
     """What is kept of a value of the model: what makes two of them equal."""
-    return tuple(getattr(value, one.name) for one in dataclasses.fields(value) if one.compare)
+    return tuple(getattr(value, field.name) for field in dataclasses.fields(value) if field.compare)
 
 
 BURST_COLUMNS = ("id", "n", *dict(BURST_STEPS))

@@ -67,7 +67,7 @@ def _waits(write: Callable[Concatenate[NodeWriter, _P], None]) -> Callable[Conca
 
     @wraps(write)
     def tell(self: NodeWriter, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
-        fixed = [tuple(one) if isinstance(one, Iterable) and not isinstance(one, str) else one for one in args]
+        fixed = [tuple(arg) if isinstance(arg, Iterable) and not isinstance(arg, str) else arg for arg in args]
         size = 1 + sum(len(one) for one in fixed if isinstance(one, tuple))
         state = write.__name__ if write.__name__.startswith("set_") else ""
         self.writer.tell(Told(self, partial(write, self, *fixed, **kwargs), size=size, state=state))
@@ -141,7 +141,10 @@ class NodeWriter:
         for use, end in timed:
             first, last = spans.get(use.workload_id, (ts, 0.0))
             spans[use.workload_id] = (min(first, end, inf if use.since is None else use.since), max(last, end))
-        refs = {one.workload_id: self._put_workload(one, *spans.get(one.workload_id, (ts, ts))) for one in workloads}
+        refs = {
+            workload.workload_id: self._put_workload(workload, *spans.get(workload.workload_id, (ts, ts)))
+            for workload in workloads
+        }
         # A clock that was put back begins a new use, so that none ends before it began.
         sql = (
             "SELECT workload_ref, gpu_uuid, basis, shared, id, ts_start, mem_used_bytes FROM workload_use"

@@ -187,8 +187,8 @@ class _NodeRollup:
     def _roll_bursts(self, end: int, devices: Iterable[int]) -> None:
         """The bursts of the hour that ends at `end`, for the GPUs that have a row in it. A GPU that changed within the
         hour has several ids; its bursts count under the one of its hour."""
-        known = self._connection.execute("SELECT id, gpu_uuid FROM gpu WHERE node_id = ?", (self._node_id,))
-        uuids: dict[int, str] = dict(known.fetchall())
+        cursor = self._connection.execute("SELECT id, gpu_uuid FROM gpu WHERE node_id = ?", (self._node_id,))
+        uuids: dict[int, str] = dict(cursor.fetchall())
         hour_ids = {uuids[device]: row_id("hour", end, device) for device in devices}
         first, last = (row_id("minute", ts, DEVICES - 1) for ts in (end - PERIOD_SECONDS["hour"], end))
         found: dict[int, list[Sequence[int | None]]] = {}

@@ -144,8 +144,8 @@ def _rest(full: Mapping[tuple[str, str, str, int], Line], resting: RestingPowers
             lowest[line.gpu.name] = line
     out = {}
     for name, line in lowest.items():
-        known = resting.gpus.get(name)
-        low = known.watts.low if known else resting.shares.low * line.gpu.tdp_watts
-        high = known.watts.high if known else resting.shares.high * line.gpu.tdp_watts
+        gpu = resting.gpus.get(name)
+        low = gpu.watts.low if gpu else resting.shares.low * line.gpu.tdp_watts
+        high = gpu.watts.high if gpu else resting.shares.high * line.gpu.tdp_watts
         out[name] = min(max(line.watts, low), high)
     return out

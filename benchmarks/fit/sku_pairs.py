@@ -65,8 +65,8 @@ class Pair:
     def family(self) -> str:
         """The model's family, whatever its version and size: llama of `meta-llama/Llama-3.1-70B`."""
         name = self.model.split()[0].rsplit("/", 1)[-1].casefold()
-        found = _FAMILY.search(name)
-        return found[0] if found else name
+        match = _FAMILY.search(name)
+        return match[0] if match else name
 
 
 def read_pairs(path: Path, catalog: Catalog) -> tuple[list[Pair], dict[str, int]]:

@@ -81,7 +81,7 @@ class Weights:
 
 def matrix(features: Iterable[Mapping[str, float]]) -> Matrix:
     """The shapes' levels, (example, shape)."""
-    return np.array([list(levels(one).values()) for one in features], dtype=float).reshape(-1, len(SHAPES))
+    return np.array([list(levels(feature).values()) for feature in features], dtype=float).reshape(-1, len(SHAPES))
 
 
 def works(kind: str, features: Mapping[str, float]) -> bool:

@@ -58,7 +58,7 @@ class Parser(argparse.ArgumentParser):
     def _takes(self, name: str) -> bool:
         if any(isinstance(action, argparse._SubParsersAction) for action in self._actions):
             return True  # a subcommand's own parser knows
-        return any(one.startswith(name) for one in self._option_string_actions)
+        return any(string_action.startswith(name) for string_action in self._option_string_actions)
 
     def _match_argument(self, action: argparse.Action, arg_strings_pattern: str) -> int:
         try:
@@ -79,7 +79,7 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:  # noqa: ANN401 - as argparse's
         if action.choices is None or value in action.choices:
             return
-        known = [str(one) for one in action.choices]
+        known = [str(choice) for choice in action.choices]
         near = suggest(str(value), known)
         if isinstance(action, argparse._SubParsersAction):
             listed = near or f"Commands: {', '.join(known)}."
@@ -113,7 +113,7 @@ def _alternatives(names: Sequence[str]) -> str:
 
 def examples_text(examples: Iterable[str]) -> str:
     """Commands as the end of a help text shows them."""
-    lines = [f"  {one}" for one in examples]
+    lines = [f"  {example}" for example in examples]
     return "\n".join(["examples:" if len(lines) > 1 else "example:", *lines]) if lines else ""
 
 

@@ -40,8 +40,8 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         raise UsageError(f"{what} cannot be read: {error.strerror}.", remedy) from error
     bare = _TEXTS.sub(lambda found: "\n" * found[0].count("\n"), text)
     for pattern, fault in _FAULTS:
-        if found := pattern.search(bare):
-            line = bare.count("\n", 0, found.start()) + 1
+        if match := pattern.search(bare):
+            line = bare.count("\n", 0, match.start()) + 1
             raise UsageError(f"{what} cannot be read: line {line} has {fault}.", "Correct the line.")
     try:
         return tomllib.loads(text)

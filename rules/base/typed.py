@@ -80,7 +80,7 @@ def in_words(text: str, unit: str = "") -> str:
 
 def _bare(hint: object) -> object:
     while get_origin(hint) in (Annotated, Union, UnionType):
-        hint = next(one for one in get_args(hint) if one is not NoneType)
+        hint = next(get_arg for get_arg in get_args(hint) if get_arg is not NoneType)
     return hint
 
 
@@ -126,6 +126,6 @@ def _located(
             return _located(part, inner, (*at, key), found)
     if isinstance(error.__cause__, ValueError) and len(error.__cause__.args) == 2:
         return at, *error.__cause__.args
-    choices = [str(one) for one in get_args(hint)] if get_origin(hint) is Literal else []
+    choices = [str(get_arg) for get_arg in get_args(hint)] if get_origin(hint) is Literal else []
     remedy = suggest(str(value), choices) or f"Known are {', '.join(choices)}." if choices else "Correct it."
     return at, in_words(str(error)), remedy

@@ -173,7 +173,11 @@ def _gpu(name: str, vendor: str, entry: GpuEntry) -> GpuSku:
         vendor=vendor,
         boost_hertz=entry.boost_mhz * 1e6,
         tensor_reference_hertz=entry.tensor.reference_mhz * 1e6,
-        dense_flops={one: entry.dense_tflops[one] * 1e12 for one in get_args(Precision) if one in entry.dense_tflops},
+        dense_flops={
+            get_arg: entry.dense_tflops[get_arg] * 1e12
+            for get_arg in get_args(Precision)
+            if get_arg in entry.dense_tflops
+        },
         mem_bytes=int(memory.mib * 1024**2) if memory.mib is not None else int(memory.gb * _GIB),
         mem_bandwidth_bytes_per_second=memory.gb_per_second * 1e9,
         nvlink_bytes_per_second=nvlink.gb_per_second_one_way * 1e9 if nvlink else None,

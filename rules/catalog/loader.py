@@ -63,8 +63,8 @@ class Catalog:
 
     def node_gpu_count(self, name: str) -> int | None:
         """GPUs of the node of exactly this name; None where there is none."""
-        found = self.nodes.get(name)
-        return found.gpu_count if found is not None else None
+        node = self.nodes.get(name)
+        return node.gpu_count if node is not None else None
 
     def nodes_of(self, gpu: str, gpu_count: int | None = None) -> tuple[NodeSku, ...]:
         """Every node with this GPU (a catalog name), and with this many of them where given."""
@@ -88,9 +88,9 @@ class Catalog:
     def reference_price(self, sku: NodeSku) -> Price | None:
         """The list price where no region is known: the one that holds in all, else that of the provider's reference
         region, else the lowest. None: the catalog lists none."""
-        known = self.providers.get(sku.provider)
+        provider = self.providers.get(sku.provider)
         by_region = {price.region: price for price in sku.prices}
-        named = by_region.get(ANY_REGION) or by_region.get((known.reference_region if known else None) or "")
+        named = by_region.get(ANY_REGION) or by_region.get((provider.reference_region if provider else None) or "")
         return named or min(sku.prices, key=lambda p: (p.usd_per_hour, p.region), default=None)
 
     def fabric_twins(self, node: NodeSku) -> tuple[NodeSku, ...]:

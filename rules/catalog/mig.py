@@ -36,17 +36,17 @@ def slices_of(profile: str | None, sku: GpuSku | None) -> Slices | None:
     """The slices of a profile as drivers write it (``3g.40gb``); None where it is not one."""
     if profile is None:
         return None
-    for one in sku.mig_profiles if sku is not None else ():
-        if one.name(sku.mem_bytes) == profile:  # type: ignore[union-attr]
-            return Slices(one.compute_slices, one.memory_slices)
-    found = _PROFILE.fullmatch(profile)
-    if found is None or int(found.group(1)) not in _MEMORY:
+    for mig_profile in sku.mig_profiles if sku is not None else ():
+        if mig_profile.name(sku.mem_bytes) == profile:  # type: ignore[union-attr]
+            return Slices(mig_profile.compute_slices, mig_profile.memory_slices)
+    match = _PROFILE.fullmatch(profile)
+    if match is None or int(match.group(1)) not in _MEMORY:
         return None
-    compute = int(found.group(1))
+    compute = int(match.group(1))
     memory = _MEMORY[compute]
     if sku is not None and sku.mem_bytes > 0:
         # Names round the memory of an instance up or down by one.
-        part = float(found.group(2)) * 1024**3 / (sku.mem_bytes / MEMORY_SLICES)
+        part = float(match.group(2)) * 1024**3 / (sku.mem_bytes / MEMORY_SLICES)
         memory = min(max(round(part), 1), MEMORY_SLICES)
     return Slices(compute, memory)
 
@@ -54,7 +54,7 @@ def slices_of(profile: str | None, sku: GpuSku | None) -> Slices | None:
 def shares(slices: Sequence[Slices | None]) -> list[float]:
     """The part of its GPU that each of the instances is that are there at once; together at most 1. An instance of
     which nothing is known has an equal share of what the others leave."""
-    known = [one.share if one is not None else 0.0 for one in slices]
+    known = [slice_.share if slice_ is not None else 0.0 for slice_ in slices]
     unknown = sum(one is None for one in slices)
     total = sum(known)
     if total > 1:

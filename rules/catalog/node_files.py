@@ -53,7 +53,7 @@ class _Node:
     note: Text | None = None
 
     def __post_init__(self) -> None:
-        if len({one.region for one in self.prices}) < len(self.prices):
+        if len({price.region for price in self.prices}) < len(self.prices):
             raise ValueError("a region has two prices", "Keep one.")
 
 
@@ -102,9 +102,15 @@ def _node(file: _File, instance: str, entry: _Node) -> NodeSku:
     rate = fabric.gbit_per_second
     prices = tuple(
         Price(
-            f"{name}@{one.region}:list", name, one.region, one.usd_per_hour, "list", file.sources[one.source], one.as_of
+            f"{name}@{price.region}:list",
+            name,
+            price.region,
+            price.usd_per_hour,
+            "list",
+            file.sources[price.source],
+            price.as_of,
         )
-        for one in entry.prices
+        for price in entry.prices
     )
     return NodeSku(
         name=name,

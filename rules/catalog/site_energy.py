@@ -91,7 +91,7 @@ class StatedEnergy:
 
 def site_energy(file: object, said: StatedEnergy) -> SiteEnergy:
     """The figures of one file. Raises RulesError for one that cannot be."""
-    told = {one.name: getattr(said, one.name) for one in fields(said)}
+    told = {field.name: getattr(said, field.name) for field in fields(said)}
     return SiteEnergy(**{
         name: None if one is None else _figure(file, name, one, SECTION, name) for name, one in told.items()
     })  # fmt: skip

@@ -78,10 +78,10 @@ def run(options: argparse.Namespace) -> int:
         except UsageError as error:
             wrong += 1
             # A file that several parts need is told of once, and every other file that is wrong as well.
-            for one in (error, *(error.others if isinstance(error, RulesError) else ())):
-                if str(one) not in told:
-                    write_lines(f"{name}: {one}")
-                told.add(str(one))
+            for other in (error, *(error.others if isinstance(error, RulesError) else ())):
+                if str(other) not in told:
+                    write_lines(f"{name}: {other}")
+                told.add(str(other))
     if wrong:
         parts_wrong = "1 part" if wrong == 1 else f"{wrong} parts"
         raise RulesError(f"{parts_wrong} of the rules cannot be used.", "Fix the lines above.")

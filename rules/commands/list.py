@@ -61,11 +61,12 @@ def run(options: argparse.Namespace) -> int:
 def _latency(latency: LatencyClasses) -> dict[str, object]:
     return {
         "classes": [
-            {"class": one.name, **one.limits, "says": one.says, "reason": one.reason, "source": one.source,
-             "origin": one.origin}
-            for one in latency.classes.values()
+            {"class": class_.name, **class_.limits, "says": class_.says, "reason": class_.reason,
+             "source": class_.source,
+             "origin": class_.origin}
+            for class_ in latency.classes.values()
         ],
-        "services": [{"id": one.id, "class": one.label, "reason": one.reason} for one in latency.services],
+        "services": [{"id": s.id, "class": s.label, "reason": s.reason} for s in latency.services],
         "kinds": latency.kinds,
     }  # fmt: skip
 

@@ -98,16 +98,16 @@ class PowerModel:
     made: Made
 
     def __post_init__(self) -> None:
-        bounds = [one.up_to for one in self.classes]
+        bounds = [class_.up_to for class_ in self.classes]
         if bounds != sorted(set(bounds)) or not bounds or bounds[-1] != math.inf:
             raise ValueError("'classes' must rise, the last without 'up_to'", "Make it again with `make power-model`.")
 
     def spread(self, slowdown: float, architecture: str) -> tuple[float, float]:
         """Sigmas of the log of time and of energy where `slowdown` (a time ratio) is predicted."""
-        found = next(one for one in self.classes if slowdown <= one.up_to)
+        class_ = next(one for one in self.classes if slowdown <= one.up_to)
         if self.measured(architecture):
-            return found.time, found.energy
-        return found.time_elsewhere, found.energy_elsewhere
+            return class_.time, class_.energy
+        return class_.time_elsewhere, class_.energy_elsewhere
 
     def measured(self, architecture: str) -> bool:
         """Whether any run under a cap was measured on a GPU of this architecture."""

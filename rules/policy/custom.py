@@ -183,11 +183,11 @@ def _meet(a: Condition, b: Condition) -> bool:
 
 
 def _condition(file: object, at: str, told: _Condition) -> Condition:
-    known = load_features()
-    if told.feature not in known:
-        near = suggest(told.feature, known) or "'skuwise rules features' names them all."
+    features = load_features()
+    if told.feature not in features:
+        near = suggest(told.feature, features) or "'skuwise rules features' names them all."
         raise wrong(file, at, f"unknown feature {quoted(told.feature)}", near)
-    unit = known[told.feature].unit
+    unit = features[told.feature].unit
     if told.unit not in (None, unit):
         raise wrong(file, at, f"the unit of {quoted(told.feature)} is {unit}, not {told.unit}", "Convert the value.")
     low, high = _BOUNDS.get(unit, (0.0, 1e18))

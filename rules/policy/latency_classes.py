@@ -97,7 +97,7 @@ class LatencyClasses:
 
     def set_for(self, owner: OwnerLike, name: str, series_id: str) -> ServiceClass | None:
         """What a site said of a workload; None: nothing."""
-        return next((one for one in self.services if one.fits(owner, name, series_id)), None)
+        return next((service for service in self.services if service.fits(owner, name, series_id)), None)
 
 
 @dataclass(frozen=True, slots=True)

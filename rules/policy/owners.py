@@ -34,7 +34,7 @@ class Owners:
     user: frozenset[Text] = frozenset()
 
     def __bool__(self) -> bool:
-        return any(getattr(self, one.name) for one in fields(self))
+        return any(getattr(self, field.name) for field in fields(self))
 
     def rank(self, owner: OwnerLike) -> int | None:
         """Position in `PARTS` of the first part that fits; None: the owner is none of these."""

@@ -36,5 +36,5 @@ class RestRules:
 
 def load_rest_rules(rules_dir: Path | None = None) -> RestRules:
     """The thresholds that ship, with those of a site's folder over them. Raises RulesError with file and line."""
-    found = load_thresholds(FILE, rules_dir)
-    return RestRules(**{field.name: found[field.name].value for field in fields(RestRules)})
+    thresholds = load_thresholds(FILE, rules_dir)
+    return RestRules(**{field.name: thresholds[field.name].value for field in fields(RestRules)})

@@ -39,5 +39,5 @@ class WatchRules:
 
 def load_watch_rules(rules_dir: Path | None = None) -> WatchRules:
     """The thresholds that ship, with those of a site's folder over them. Raises RulesError with file and line."""
-    found = load_thresholds(FILE, rules_dir)
-    return WatchRules(**{field.name: found[field.name].value for field in fields(WatchRules)})
+    thresholds = load_thresholds(FILE, rules_dir)
+    return WatchRules(**{field.name: thresholds[field.name].value for field in fields(WatchRules)})

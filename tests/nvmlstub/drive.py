@@ -33,7 +33,7 @@ def _absence(one: Absence) -> list[str]:
 def _reading(reading: Reading) -> dict[str, object]:
     processes = None
     if reading.processes is not None:
-        processes = [[one.gpu_uuid, one.pid, one.mem_used_bytes] for one in reading.processes]
+        processes = [[process.gpu_uuid, process.pid, process.mem_used_bytes] for process in reading.processes]
     return {"gpus": reading.gpus, "processes": processes, "absences": sorted(map(_absence, reading.absences))}
 
 

@@ -88,10 +88,10 @@ Devices = Sequence[tuple[Mapping[str, object], pd.DataFrame]]
 
 
 def _integrals(integrals: Iterable[Integral], devices: Devices, ticks: Floats) -> Iterator[Series]:
-    for one in integrals:
-        for name, of in ((one.total, True), (one.observed, False)):
+    for integral in integrals:
+        for name, of in ((integral.total, True), (integral.observed, False)):
             for labels, own in devices:
-                column = f"{one.metric}_mean"
+                column = f"{integral.metric}_mean"
                 if column in own and own[column].notna().any():
                     seconds = own["observed_seconds"].where(own[column].notna(), 0.0)
                     yield _counter(name, labels, own, seconds * own[column] if of else seconds, ticks)

@@ -91,9 +91,9 @@ class _Node:
 
     def gpu(self, name: str, told: Callable[[pd.DataFrame], pd.Series]) -> Iterator[Series]:
         for _, gpu in self._gpus.iterrows():
-            own = self._minutes.get(str(gpu["gpu_uuid"]))
-            if own is not None:
-                yield from self._by_pod(name, gpu, own["ts"].to_numpy(float), told(own).to_numpy(float))
+            minute = self._minutes.get(str(gpu["gpu_uuid"]))
+            if minute is not None:
+                yield from self._by_pod(name, gpu, minute["ts"].to_numpy(float), told(minute).to_numpy(float))
 
     def host(self, name: str) -> Iterator[Series]:
         if name in ("node_uname_info", "node_dmi_info"):

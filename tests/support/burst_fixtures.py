@@ -85,7 +85,7 @@ def main() -> None:
     ticking.ended.set()
     ticking.join()
     ticks = [
-        [at.monotonic_seconds, sorted(reading.gpus), sorted({one.reason for one in reading.absences})]
+        [at.monotonic_seconds, sorted(reading.gpus), sorted({absence.reason for absence in reading.absences})]
         for at, reading in ticking.readings
     ]
     print(json.dumps({"ticks": ticks}))  # noqa: T201

@@ -46,7 +46,7 @@ def every_parser(commands: Mapping[str, Command]) -> Iterator[ParsedCommand]:
         parser = command_parser(f"skuwise {name}", command)
         yield ParsedCommand((name,), command.text, parser.format_help(), options_of(parser))
         for group in (action for action in parser._actions if isinstance(action, argparse._SubParsersAction)):
-            texts = {one.dest: one.help or "" for one in group._choices_actions}
+            texts = {choices_action.dest: choices_action.help or "" for choices_action in group._choices_actions}
             for word, own in group.choices.items():
                 configure_command(own, own.command)
                 yield ParsedCommand((name, word), texts[word], own.format_help(), options_of(own))
@@ -64,8 +64,8 @@ def _clicked_option(param: click.Parameter, about: str) -> Option:
     choices = tuple(param.type.choices) if isinstance(param.type, click.Choice) else ()
     if isinstance(param, click.Argument):
         name = (param.name or "").upper()
-        told = re.search(rf"^{name}: (.*)\.$", about, re.MULTILINE)  # click has no help of arguments
-        return Option((), name, told[1] if told else "", required=param.required)
+        match = re.search(rf"^{name}: (.*)\.$", about, re.MULTILINE)  # click has no help of arguments
+        return Option((), name, match[1] if match else "", required=param.required)
     assert isinstance(param, click.Option)
     value = param.metavar or ("|".join(choices) if choices else (param.name or "").upper())
     switch = param.is_flag or "--help" in param.opts
@@ -82,7 +82,7 @@ def options_of(parser: argparse.ArgumentParser) -> tuple[Option, ...]:
 
 
 def _option(action: argparse.Action) -> Option:
-    choices = tuple(str(one) for one in action.choices) if action.choices is not None else ()
+    choices = tuple(str(choice) for choice in action.choices) if action.choices is not None else ()
     name = action.metavar if isinstance(action.metavar, str) else None
     named = name or ("|".join(choices) if choices else argument_name(action).lstrip("-").upper())
     text = " ".join((action.help % {**vars(action), "prog": "skuwise"}).split()) if action.help else ""

@@ -62,8 +62,8 @@ class FakeCarrier:
 
     def of(self, address: str) -> list[EmailMessage]:
         """The mails that somebody has."""
-        found = [one.content for one in self.taken if one.channel == "mail" and one.recipient == address]
-        return [email.message_from_bytes(one, policy=default_policy) for one in found]  # type: ignore[misc]
+        contents = [one.content for one in self.taken if one.channel == "mail" and one.recipient == address]
+        return [email.message_from_bytes(one, policy=default_policy) for one in contents]  # type: ignore[misc]
 
     def subjects(self, address: str) -> list[str]:
         return [str(one["Subject"]) for one in self.of(address)]

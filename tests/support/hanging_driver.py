@@ -49,4 +49,4 @@ def at(seconds: float) -> Instant:
 
 
 def reasons(reading: Reading) -> set[tuple[str, str]]:
-    return {(one.subject, one.reason) for one in reading.absences}
+    return {(absence.subject, absence.reason) for absence in reading.absences}

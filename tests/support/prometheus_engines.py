@@ -23,7 +23,7 @@ _PACKAGES = {
 
 def needed(*programs: str) -> None:
     """Skip the test where a program is not installed; fail it where ENGINES_REQUIRED says that it must be."""
-    missing = [one for one in programs if shutil.which(one) is None]
+    missing = [program for program in programs if shutil.which(program) is None]
     if missing:
         packages = " ".join(dict.fromkeys(_PACKAGES.get(one, one) for one in missing))
         what = f"{' and '.join(missing)} not installed (apt-get install {packages})"

@@ -24,8 +24,8 @@ def rulebook(
 ) -> Rulebook:
     """What ships, with this catalog, these prices of a team, or any other field of a `Rulebook`."""
     shipped = _shipped()
-    own = TeamPrices(tuple(prices), tuple(power))
-    return replace(shipped, catalog=catalog or shipped.catalog, own=own, **changes)  # type: ignore[arg-type]
+    team_prices = TeamPrices(tuple(prices), tuple(power))
+    return replace(shipped, catalog=catalog or shipped.catalog, own=team_prices, **changes)  # type: ignore[arg-type]
 
 
 def rules_folder(root: Path, files: Mapping[str, str]) -> Path:

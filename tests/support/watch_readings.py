@@ -167,4 +167,4 @@ def watch(recent: Recent) -> WatchPass:
 
 def found(recent: Recent) -> list[tuple[str, str, str]]:
     """(kind, code, subject) of all sightings."""
-    return sorted((one.kind, one.code, one.subject.name) for one in watch(recent).sightings)
+    return sorted((sighting.kind, sighting.code, sighting.subject.name) for sighting in watch(recent).sightings)

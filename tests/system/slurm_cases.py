@@ -117,11 +117,13 @@ def collect(machine: SlurmMachine, found: Sequence[Seen], copy: Path) -> None:
     imported = imported.astype(object).where(imported.notna(), None).to_dict("records")
     for seen in found:
         seen.accounted = [one for one in accounted if one.name in seen.cases]
-        mine = {one.job_id for one in seen.accounted}
-        seen.truth = {job: records for job, records in truth.items() if job in mine}
-        seen.recorded = [row for row in recorded if row["job_id"] in mine]
-        seen.imported = [{str(key): value for key, value in row.items()} for row in imported if row["job_id"] in mine]
-        recorded = [row for row in recorded if row["job_id"] not in mine]
+        job_ids = {one.job_id for one in seen.accounted}
+        seen.truth = {job: records for job, records in truth.items() if job in job_ids}
+        seen.recorded = [row for row in recorded if row["job_id"] in job_ids]
+        seen.imported = [
+            {str(key): value for key, value in row.items()} for row in imported if row["job_id"] in job_ids
+        ]
+        recorded = [row for row in recorded if row["job_id"] not in job_ids]
     assert not recorded, f"not of any job that ran: {recorded}"
 
 

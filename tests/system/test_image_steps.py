@@ -190,8 +190,8 @@ def test_the_steps_of_the_image_and_the_pod_make_an_agent_that_reads_and_may_do_
     # Nothing of the node's sysfs can be written (but what is mounted in /sys/fs/cgroup: cgroups of version 1).
     mounted = subprocess.run(command("cat", "/proc/self/mountinfo"), capture_output=True, text=True, check=True).stdout
     sysfs = [line.split() for line in mounted.splitlines() if line.split()[4].startswith("/host/sys/")]
-    flags = [one[5].split(",") for one in sysfs if "/fs/cgroup/" not in one[4]]
-    assert len(flags) == 6 and all("ro" in one for one in flags)
+    flags = [sysf[5].split(",") for sysf in sysfs if "/fs/cgroup/" not in sysf[4]]
+    assert len(flags) == 6 and all("ro" in flag for flag in flags)
     assert ends_with(*health) == 1  # nobody is there yet
 
     kubelet = KubeletServer(container.node / "var/lib/kubelet/pod-resources/kubelet.sock")

@@ -83,7 +83,7 @@ def came(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Came]:
     try:
         with ThreadPoolExecutor(len(LAYOUTS)) as pool:
             results = list(pool.map(lambda layout: on_machine(root, folder, layout), LAYOUTS))
-        yield Came({k: v for one in results for k, v in one.seen.items()}, results[0].faults, results[0].doctor)
+        yield Came({k: v for result in results for k, v in result.seen.items()}, results[0].faults, results[0].doctor)
     finally:
         with contextlib.suppress(OSError):
             shutil.rmtree(root)  # some 900 MB

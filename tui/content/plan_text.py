@@ -85,8 +85,10 @@ def head_words(plan: Plan) -> Content:
 def step_words(row: StepRow, advice: Advice) -> Content:
     """All about one step: what it moves, what falls free, what it waits for, its risk, and how it is done."""
     step = row.step
-    r = next((one for one in advice.recommendations if one.id == step.recommendation), None)
-    w = next((one for one in advice.workloads if one.id == step.workload), None)
+    r = next(
+        (recommendation for recommendation in advice.recommendations if recommendation.id == step.recommendation), None
+    )
+    w = next((workload for workload in advice.workloads if workload.id == step.workload), None)
     told = [line(f"Step {step.number}: {row.title}", "bold")]
     if r is not None:
         told.append(line(f"Alone: {gain_text(r, advice)}", "$success" if r.saving_usd_per_month else ""))
@@ -108,7 +110,7 @@ def step_words(row: StepRow, advice: Advice) -> Content:
         told += [line(f"Changes if: {one}") for one in r.would_change_if]
         if r.decision is not None:
             told.append(line(f"Decided: {words.decision_words(r.decision)}", "bold"))
-        told += [Content(""), *(line(f"  {one}", "$accent") for one in _commands(r, w))]
+        told += [Content(""), *(line(f"  {command}", "$accent") for command in _commands(r, w))]
     return lines(*told)
 
 
@@ -148,8 +150,8 @@ def pool_words(pool: PoolPlan, plan: Plan) -> str:
 
 def beside_words(plan: Plan) -> Content:
     """What was asked beside today, what is missing or rented, and what the plan leaves alone."""
-    told = [line(f"What if: {one.text}", "bold") for one in plan.changes]
-    told += [line(f"Missing: {one}", "$error") for one in _new_nodes(plan.missing)]
+    told = [line(f"What if: {change.text}", "bold") for change in plan.changes]
+    told += [line(f"Missing: {node}", "$error") for node in _new_nodes(plan.missing)]
     told += [
         line(f"{node_type(p.node_sku, p.pool)}: {words.counted(p.short_gpus, 'GPU')} missing at the peak", "$error")
         for p in plan.pools

@@ -89,7 +89,7 @@ def answer_words(o: WhatIfResult, proposed: Recommendation | None) -> Content:
         told.append(line(f"Risk of more than 10 % slower: {o.risk}; basis of the time: {o.basis}."))
     told += [line(f"Blocked: {one}.", "$warning") for one in o.blocked_by]
     told += [line(f"Unknown: {one}.", "$warning") for one in o.missing]
-    told += [line(one) for one in o.notes]
+    told += [line(note) for note in o.notes]
     if proposed is not None:
         state = f", {words.decision_words(proposed.decision)}" if proposed.decision is not None else "; a accepts it"
         told.append(line(f"Recommended as {proposed.id}{state}.", "$success"))

@@ -50,12 +50,14 @@ class Overview(Page):
     )
 
     def compose_data(self) -> ComposeResult:
-        found = ItemTable(_COLUMNS, empty="No waste found.", identity=lambda row: row.group.finding.id, id="findings")
+        item_table = ItemTable(
+            _COLUMNS, empty="No waste found.", identity=lambda row: row.group.finding.id, id="findings"
+        )
         money = Bars(words.usd, empty="No price available.", id="money")
         with Scroll(id="board"):
             with Vertical(classes="half", id="money-half"):
                 yield panel("Savings and cost", Static(id="cost", classes="prose"), money)
-                yield panel("Findings", found, id="found")
+                yield panel("Findings", item_table, id="found")
                 yield panel("Waste over time", WasteChart(id="history"), id="wasted")
             with Vertical(classes="half", id="use-half"):
                 yield panel("GPU-hours by kind of work", Bars(hours_short, empty="No GPU-hours.", id="kinds"))
@@ -95,7 +97,7 @@ class Overview(Page):
         """Draw the waste over time; where there is none, why."""
         if self.is_attached:
             self.query_one("#wasted").border_title = f"Waste over time, {look.window.name}, by rule"
-            found, whole = sum(one.total for one in history.rules), look.shown.summary.wasted_usd
+            found, whole = sum(rule.total for rule in history.rules), look.shown.summary.wasted_usd
             overlap = history.priced and whole is not None and found > 1.01 * whole
             self.query_one("#wasted").border_subtitle = f"rules overlap; total {words.usd(whole)}" if overlap else ""
             self.query_one(WasteChart).set_data(history, coverage.nothing_found_short(look.shown))

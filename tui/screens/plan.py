@@ -153,9 +153,9 @@ class PlanPage(Page):
         if self._timer is not None:
             self._timer.stop()
         put(self.query_one("#plan-question", Static), question_words(question))
-        known = self._plans.get(question)
-        if known is not None:
-            self._take(self._asked, known)
+        plan = self._plans.get(question)
+        if plan is not None:
+            self._take(self._asked, plan)
             return
         self._tell_quality("Planning ...", "$warning")
         self._timer = self.set_timer(_PAUSE_SECONDS, self._search)
@@ -327,7 +327,7 @@ class PlanPage(Page):
         loaded, id_ = self._loaded, self.subject
         if self.workload is None or loaded is None:
             return
-        r = next((one for one in loaded.advice.recommendations if one.id == id_), None)
+        r = next((recommendation for recommendation in loaded.advice.recommendations if recommendation.id == id_), None)
         self.post_message(WhatIfWanted(self.workload, r.target.node_sku if r is not None else None))
 
 

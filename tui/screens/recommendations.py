@@ -178,7 +178,7 @@ def _reasons(advice: Advice, row: Row) -> Content:
         *([line(f"Instead of {row.instead_of}: not both.")] if row.instead_of else []),
         *(line(f"Blocked: {one}", "$warning") for one in r.blocked_by),
         *([line(f"This recommendation {r.break_even}.")] if r.break_even else []),
-        *(line(f"{one}") for one in r.levers),
+        *(line(f"{lever}") for lever in r.levers),
         *(line(f"Changes if: {one}") for one in r.would_change_if),
         *([line(f"Decided: {words.decision_words(r.decision)}", "bold")] if r.decision else []),
         *(line(f"{p.sku}, {p.region}: {words.price_words(p)}", "$foreground-muted") for p in prices),

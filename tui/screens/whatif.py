@@ -257,8 +257,8 @@ def price_of(text: str) -> tuple[float | None]:
 
 def _first(loaded: Loaded) -> str | None:
     """The workload with the first recommendation; else the largest."""
-    ways = (r.workload for r in loaded.advice.recommendations if r.workload)
-    return next(ways, None) or next((w.id for w in loaded.advice.workloads), None)
+    workloads = (r.workload for r in loaded.advice.recommendations if r.workload)
+    return next(workloads, None) or next((w.id for w in loaded.advice.workloads), None)
 
 
 def _target_text(o: WhatIfResult) -> str:

@@ -106,7 +106,12 @@ class WorkloadPage(Page):
         history, drawn = told.history, told.roofline
         self.query_one(RooflinePlot).display = drawn.source is not None
         self.query_one(RooflinePlot).set_data(drawn)
-        self._say("#roof", lines(*(line(one) for one in (*drawn.place_sentences(), *drawn.limits, *drawn.missing))))
+        self._say(
+            "#roof",
+            lines(
+                *(line(place_sentence) for place_sentence in (*drawn.place_sentences(), *drawn.limits, *drawn.missing))
+            ),
+        )
         self.query_one("#short").display = len(history.ends) == 1
         course = history.lines if len(history.ends) > 1 else ()
         for name, _, wanted, _ in _PLOTS:
@@ -176,11 +181,11 @@ def _found(advice: Advice, findings: Sequence[Finding]) -> Content:
     return lines(*told)
 
 
-def _out(advice: Advice, ways: Sequence[Recommendation]) -> Content:
-    if not ways:
+def _out(advice: Advice, recommendations: Sequence[Recommendation]) -> Content:
+    if not recommendations:
         return line("No recommendations for this workload.")
     told: list[Content] = []
-    for r in ways:
+    for r in recommendations:
         told.append(line(f"{titled(r, advice)}, risk {r.risk}, id {r.id}", "bold"))
         told.append(line(f"Predicted time {words.time_words(r.time_ratio)}. {r.text}"))
         told += [Content.assemble("Blocked: ", line(one)) for one in r.blocked_by]

@@ -109,7 +109,7 @@ class TimePlot(Drawing):
             first, last = ends[0], ends[-1]
             ticks = [first + (last - first) * n / (_TICKS - 1) for n in range(_TICKS)]
             plot.xticks(ticks, [minute(x)[5:16] for x in ticks])
-        values = [y for one in measures for y in one.values if y is not None]
+        values = [y for measure in measures for y in measure.values if y is not None]
         top = self._top or nice(max([*values, *(level.value for level in levels)], default=1.0), _ENDS)
         plot.ylim(0, top)
         up = [top * n / (_UP - 1) for n in range(_UP)]

@@ -47,10 +47,10 @@ class Sparklines(Widget):
             return Content.styled(self._empty, "$foreground-muted")
         room = max(self.size.width - _NAME - _VALUE - 2, 0)
         told = []
-        for one in self._courses:
-            *above, last = spark(one.values, top_of(one.values, one.top), room, self._rows)
+        for course in self._courses:
+            *above, last = spark(course.values, top_of(course.values, course.top), room, self._rows)
             told += [Content.assemble(" " * (_NAME + 1), Content.styled(bars, "$primary")) for bars in above]
-            name, value = fit(one.name, _NAME), fit(last_words(one), _VALUE)
+            name, value = fit(course.name, _NAME), fit(last_words(course), _VALUE)
             told.append(Content.assemble(name, " ", Content.styled(last, "$primary"), " ", value))
         return lines(*told)
 

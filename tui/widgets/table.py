@@ -293,9 +293,9 @@ class ItemTable(ScrollView, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         if event.y == 0:
             places = self._lay_out().places
-            found = next((p.number for p in places if p.left <= event.x < p.left + p.width), None)
-            if found is not None:
-                self._sort_by(found)
+            place = next((p.number for p in places if p.left <= event.x < p.left + p.width), None)
+            if place is not None:
+                self._sort_by(place)
             return
         row = event.y - 1 + self.scroll_offset.y
         if row >= len(self._shown):

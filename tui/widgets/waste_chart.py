@@ -57,7 +57,9 @@ class WasteChart(Widget):
 
     def sheet(self, title: str) -> Sheet:
         rules = self._history.rules if self._history is not None else ()
-        return Sheet(title, ("rule", "wasted in the window"), lambda: [(one.rule, self._amount(one)) for one in rules])
+        return Sheet(
+            title, ("rule", "wasted in the window"), lambda: [(rule.rule, self._amount(rule)) for rule in rules]
+        )
 
     def _amount(self, one: RuleWaste) -> str:
         priced = self._history is not None and self._history.priced

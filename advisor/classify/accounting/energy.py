@@ -232,7 +232,7 @@ def phases_of_rows(
         w = workloads.get(str(key))
         phases = sorted(w.phases, key=lambda one: one.start) if w is not None else []
         generates = w is not None and (w.framework in GENERATES or "generated_tokens" in w.features)
-        names = np.array([*(phase_name(one, generates=generates) for one in phases), "not-told"], dtype=object)
+        names = np.array([*(phase_name(phase, generates=generates) for phase in phases), "not-told"], dtype=object)
         place = np.searchsorted([one.start for one in phases], middle[at], side="right") - 1
         ends = np.array([*(one.end for one in phases), -np.inf])
         out[at] = names[np.where(middle[at] <= ends[place], place, len(phases))]

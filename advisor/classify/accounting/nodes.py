@@ -286,7 +286,7 @@ def bare_gpus(  # noqa: PLR0917
     }  # fmt: skip
     # A GPU works for somebody whom nothing names where it works for a workload that was inferred from its activity:
     # what is left of it is at rest by construction, and may be held all the same.
-    unowned = {one.workload_id for one in attribution.sessions if one.basis == INFERRED}
+    unowned = {session.workload_id for session in attribution.sessions if session.basis == INFERRED}
     held = places[places["workload_id"].isin(unowned)]
     of_held, keys = held["row"].to_numpy(int), frame.gpu_keys
     worked = np.where(rows["idle"].to_numpy(bool)[of_held], 0.0, held["seconds"].to_numpy(float))
@@ -294,22 +294,22 @@ def bare_gpus(  # noqa: PLR0917
     out = []
     for (node, uuid), places_of in gpu.groupby(["node", "gpu_uuid"], sort=True).indices.items():
         key = str(node), str(uuid)
-        own = ColumnRows(columns, places_of)
-        w, unnamed, idle = own["weight"], own["unnamed"], own.flags("idle")
+        column_rows = ColumnRows(columns, places_of)
+        w, unnamed, idle = column_rows["weight"], column_rows["unnamed"], column_rows.flags("idle")
         if w.sum() <= 0:
             continue
-        above, sku, highest = frame.parents.get(key), index.sku(*key), own["g_max"]
+        above, sku, highest = frame.parents.get(key), index.sku(*key), column_rows["g_max"]
         out.append(BareGpu(
-            node=key[0], gpu_uuid=key[1], gpu_sku=sku.name if sku else None, last_ts=float(own["ts"].max()),
+            node=key[0], gpu_uuid=key[1], gpu_sku=sku.name if sku else None, last_ts=float(column_rows["ts"].max()),
             hours=float(w.sum() / 3600), idle_hours=float(w[idle].sum() / 3600),
-            engine_mean=_average(own["g"], w),
+            engine_mean=_average(column_rows["g"], w),
             engine_max=float(np.nanmax(highest)) if not np.isnan(highest).all() else None,
-            dram_mean=_average(own["m"], w), power_mean_watts=_average(own["power"], w),
-            idle_power_watts=_average(own["idle_power"], w),
+            dram_mean=_average(column_rows["m"], w), power_mean_watts=_average(column_rows["power"], w),
+            idle_power_watts=_average(column_rows["idle_power"], w),
             busy_hours=float(unnamed[~idle].sum()) / 3600 + inferred.get(key, 0.0),
-            held_hours=float(unnamed[own["mem"] >= HELD_MEM_RATIO].sum()) / 3600,
-            telemetry_fault=_fault_words(key, float(np.average(own["fault"], weights=w)), doubts),
-            part=float(np.average(own["part"], weights=w)) if above is not None else 1.0,
+            held_hours=float(unnamed[column_rows["mem"] >= HELD_MEM_RATIO].sum()) / 3600,
+            telemetry_fault=_fault_words(key, float(np.average(column_rows["fault"], weights=w)), doubts),
+            part=float(np.average(column_rows["part"], weights=w)) if above is not None else 1.0,
             parent_uuid=above[1] if above is not None else None, profile=index.profiles.get(key),
         ))  # fmt: skip
     return tuple(out)
@@ -353,8 +353,8 @@ def rest_levels(frame: Frame, index: GpuIndex, rows: pd.DataFrame) -> tuple[Rest
     """
 
     def median(values: Floats) -> float | None:
-        known = values[np.isfinite(values)]
-        return float(np.median(known)) if len(known) else None
+        value = values[np.isfinite(values)]
+        return float(np.median(value)) if len(value) else None
 
     idle, memory_held = rows["idle"].to_numpy(bool), rows["held"].to_numpy(bool)
     clock, held, free = (rows[name].to_numpy(float) for name in ("clock_ratio", "rest_power", "rest_free_power"))

@@ -245,7 +245,7 @@ def _latency(
         ))  # fmt: skip
     kind = w.kind.label
     if kind == _SERVICE and "first_token" in figures:
-        limited = [one for one in classes.classes.values() if one.limits]
+        limited = [class_ for class_ in classes.classes.values() if class_.limits]
         for one in limited:
             known = {key: value for key in one.limits if (value := _value(key, figures)) is not None}
             is_kept = all(value <= one.limits[key] for key, value in known.items())

@@ -90,7 +90,7 @@ class Case:
         if self.kind.label != "unknown":
             return self.kind.label in kinds
         said = {one: sum(clue.weights.get(one, 0.0) for clue in self.clues) for one in (*JOB_KINDS, *ON_DEMAND_KINDS)}
-        if max(said.values()) > max(said[one] for one in kinds):
+        if max(said.values()) > max(said[kind] for kind in kinds):
             return False
         return sum(other.confidence for other in self.kind.alternatives if other.label in kinds) > 0.5
 

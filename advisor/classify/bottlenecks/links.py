@@ -178,9 +178,9 @@ def _mates(sessions: Sequence[Session]) -> dict[str, str]:
     Schedulers that name all nodes of a job need no such guess.
     """
     by_name: dict[tuple[str | None, str], list[Session]] = {}
-    for one in sessions:
-        if one.scheduler not in _WHOLE_JOBS:
-            by_name.setdefault((one.namespace, PART.sub("", one.name)), []).append(one)
+    for session in sessions:
+        if session.scheduler not in _WHOLE_JOBS:
+            by_name.setdefault((session.namespace, PART.sub("", session.name)), []).append(session)
     found: dict[str, str] = {}
     for (namespace, name), group in by_name.items():
         for before, after in itertools.pairwise(sorted(group, key=lambda one: one.first_seen)):

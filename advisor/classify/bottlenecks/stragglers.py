@@ -51,8 +51,8 @@ def lateness(
     t = {name: threshold.value for name, threshold in thresholds.items()}
     several, waiting, late = (np.zeros(len(gpu), dtype=np.bool_) for _ in range(3))
     share = np.full(len(gpu), np.nan)
-    own = workload_rows[workload_rows["whole"].to_numpy(bool) & ~workload_rows["shared"].to_numpy(bool)]
-    at, code = own["row"].to_numpy(int), pd.factorize(own["workload_id"])[0]
+    workload_row = workload_rows[workload_rows["whole"].to_numpy(bool) & ~workload_rows["shared"].to_numpy(bool)]
+    at, code = workload_row["row"].to_numpy(int), pd.factorize(workload_row["workload_id"])[0]
     works = ~(rows["idle"].to_numpy(bool) | rows["fault"].to_numpy(bool))[at]
     at, code = at[works], code[works]
     # Rows end on the minute or the hour: moments of nodes whose clocks differ a little fall together.

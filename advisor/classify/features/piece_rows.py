@@ -39,7 +39,7 @@ class PieceRows:
     @classmethod
     def of(cls, tables: RowTables, pieces: Sequence[ColumnRows]) -> PieceRows:
         """`pieces`: rows of `Attribution.workload_rows`, of each."""
-        at = np.concatenate([np.empty(0, dtype=np.intp), *(one["row"] for one in pieces)])
+        at = np.concatenate([np.empty(0, dtype=np.intp), *(piece["row"] for piece in pieces)])
         seconds = np.concatenate([np.empty(0), *(one["seconds"] for one in pieces)])
         return cls(tables, Segments.of_lengths([len(one) for one in pieces]), at, seconds)
 

@@ -174,9 +174,9 @@ def _sizes(gpus: pd.DataFrame) -> pd.DataFrame:
 def _is_blank(values: Floats) -> Mask:
     """Which values are one of DCGM's blanks, in any unit."""
     out = values >= _PLAIN_BLANKS.min() - 32.0
-    told = values[out]
-    above = np.searchsorted(_BLANKS, told).clip(1, len(_BLANKS) - 1)
-    out[out] = np.any([np.abs(told - _BLANKS[at]) <= _BLANK_NEAR[at] for at in (above - 1, above)], axis=0)
+    value = values[out]
+    above = np.searchsorted(_BLANKS, value).clip(1, len(_BLANKS) - 1)
+    out[out] = np.any([np.abs(value - _BLANKS[at]) <= _BLANK_NEAR[at] for at in (above - 1, above)], axis=0)
     return out
 
 

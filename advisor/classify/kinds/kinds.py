@@ -121,7 +121,7 @@ def judge_kind(
     rivals: list[KindLabel] = [one for one in ranked if one != label and not {one, label} <= {*TRAINING_KINDS}]
     others = tuple(Alternative(name, round(confidences[name], 3)) for name in rivals if confidences[name] >= 0.05)
     if confidence < thresholds["abstain_below"].value:
-        second: KindLabel = next(one for one in rivals if one != "idle")
+        second: KindLabel = next(rival for rival in rivals if rival != "idle")
         settling = settled_by(label, second, features, names, model) if label != "idle" else ()
         return KindVerdict("unknown", confidence, (*evidence, *settling), (Alternative(label, confidence), *others))
     return KindVerdict(label, confidence, evidence, others)

@@ -59,7 +59,7 @@ def judge_phases(
     unnamed |= dict.fromkeys(("namespace", "pod", "framework", "command"))
     pieces = (cut.pieces[one] for cut, own in zip(cuts, others, strict=True) for one in own)
     given = iter(judge(replace(piece, session=replace(piece.session, **unnamed)) for piece in pieces))
-    shapes = [{one: next(given) for one in own} for own in others]
+    shapes = [{one: next(given) for one in other} for other in others]
     return [_judged(*one) for one in zip(cuts, judgements, parts, shapes, strict=True)]
 
 
@@ -244,7 +244,7 @@ def _together(alike: Sequence[WorkloadVerdict], piece_of: Mapping[str, Piece]) -
     end = max(v.end for v in alike)
     whole = replace(
         lead, start=end - sum(v.end - v.start for v in alike), end=end,
-        first_seen=min(one.first_seen for one in sessions), last_seen=max(one.last_seen for one in sessions),
+        first_seen=min(session.first_seen for session in sessions), last_seen=max(one.last_seen for one in sessions),
         held_seconds=sum(one.held_seconds for one in sessions),
     )  # fmt: skip
     return Piece(whole, parts[0].taken(np.concatenate([rows.at for rows in parts])))

@@ -185,7 +185,7 @@ def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None], blind: 
 
 def merged_inventory(groups: Sequence[Inventory]) -> Inventory:
     """The inventory of a fleet from those of groups of its nodes."""
-    begin, end = (min(edge) for edge in zip(*(one.lacking for one in groups), strict=True))
+    begin, end = (min(edge) for edge in zip(*(group.lacking for group in groups), strict=True))
     hours = {hour for one in groups for hour in one.seconds_by_hour}
     by_hour = {hour: max(one.seconds_by_hour.get(hour, 0.0) for one in groups) for hour in hours}
     return replace(
@@ -255,8 +255,8 @@ def _without_renamed(nodes: dict[str, NodeInventory]) -> dict[str, NodeInventory
         later: list[GpuCoverage] = []
         for gpu in node.observed:
             later += [
-                one for one in stays[gpu.gpu_uuid]
-                if one.node != name and one.first_ts >= gpu.last_ts - HOUR_SECONDS and one.last_ts > gpu.last_ts
+                stay for stay in stays[gpu.gpu_uuid]
+                if stay.node != name and stay.first_ts >= gpu.last_ts - HOUR_SECONDS and stay.last_ts > gpu.last_ts
             ][:1]  # fmt: skip
         if later and len(later) == len(node.observed):
             first = min(later, key=lambda one: one.first_ts)

@@ -49,9 +49,9 @@ def place_arguments(options: argparse.Namespace) -> str:
 def open_ledgers(options: argparse.Namespace) -> list[tuple[KnownState, tuple[LedgerEntry, ...]]]:
     """The ledger that was asked for, or those of all fleets, with its state file. Raises as `known_states`."""
     found: list[tuple[KnownState, tuple[LedgerEntry, ...]]] = []
-    for known in known_states(options):
-        with known.state.reading() as db:
-            found.append((known, ledger.entries(db)))
+    for state in known_states(options):
+        with state.state.reading() as db:
+            found.append((state, ledger.entries(db)))
     return found
 
 

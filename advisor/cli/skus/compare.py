@@ -149,7 +149,7 @@ def _answer(
 
 
 def _document(question: Question, source: GpuSku, target: GpuSku, found: Comparison) -> dict[str, object]:
-    levers = [asdict(one) for one in levers_of(question, target)]
+    levers = [asdict(lever) for lever in levers_of(question, target)]
     return {
         **_answer(question, source, target, found, found.blocked_by),
         "speedup": found.speedup,
@@ -173,7 +173,7 @@ def _text(question: Question, source: GpuSku, target: GpuSku, found: Comparison)
     lines.append(f"  basis      {found.basis}")
     lines += [f"  outside    {reason}" for reason in found.outside]
     lines += [f"  blocked    {reason}" for reason in found.blocked_by]
-    lines += [f"  lever      {one}" for one in levers_of(question, target)]
+    lines += [f"  lever      {lever}" for lever in levers_of(question, target)]
     if found.assumed or found.sigma > 0.25:
         lines.append("  This is a rough estimate, not a recommendation. Benchmark first.")
     return lines

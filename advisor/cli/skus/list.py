@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
         document: dict[str, object] = {"schema": SCHEMA}
         if options.provider is None:
             document["gpus"] = [gpu_json(gpu) for gpu in catalog.gpus.values()]
-            document["accelerators"] = [gpu_json(one) for one in catalog.accelerators]
+            document["accelerators"] = [gpu_json(accelerator) for accelerator in catalog.accelerators]
         document["nodes"] = [node_json(node, catalog) for node in nodes]
         write_json(document)
         return EXIT_DONE
@@ -57,7 +57,10 @@ def _gpu_table(catalog: Catalog) -> str:
     ]
     header = ("GPU", "FP16 TFLOP/s", "FP8 TFLOP/s", "GiB", "memory GB/s", "link GB/s one way", "W", "grade")
     notes = ["Dense rates per GPU. Grade C rests on memory or on a formula: verify it before you rely on it."]
-    notes += [f"Also known, as information: {one.name} ({one.vendor})." for one in catalog.accelerators]
+    notes += [
+        f"Also known, as information: {accelerator.name} ({accelerator.vendor})."
+        for accelerator in catalog.accelerators
+    ]
     return "\n".join([columns(header, rows, right=range(1, 7)), *notes])
 
 

@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
             "training": [_json(plan) for plan in training[: _OTHERS + 1]],
             "serving": [_json(plan) for plan in serving[: _OTHERS + 1]],
             "notes": [asdict(note) for note in notes],
-            **({"levers": [asdict(one) for one in levers]} if levers else {}),
+            **({"levers": [asdict(lever) for lever in levers]} if levers else {}),
         }
         write_json(document)
     else:

@@ -131,7 +131,7 @@ def _repacked(verdicts: Verdicts) -> Iterator[Recommendation]:
     """One for each node on which packing MIG instances frees GPUs. No dollars: GPUs are not given back one by one."""
     unobserved = {one.node for one in verdicts.inventory.unobserved}
     for node in verdicts.nodes:
-        own = [one for one in verdicts.instances if one.node == node.node]
+        own = [instance for instance in verdicts.instances if instance.node == node.node]
         # Who held an instance that was not observed is not known, and whether it may move neither.
         known = own and node.node not in unobserved and node.hours_observed >= COVERAGE_HOURS
         kept, empty, moved = (pack(own) if known else None) or ((), (), ())

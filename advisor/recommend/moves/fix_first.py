@@ -34,8 +34,8 @@ class FixFirst(Move):
     def build(self, fleet: Fleet) -> Iterator[Recommendation]:
         """Faulty telemetry is fixed whatever runs there; a bottleneck only where the work goes on."""
         counters = (f for f in fleet.found if "fix-first" in f.answered_by and f.fault is None)
-        for found in (*counters, *(f for series in fleet.series for f in _faults(series))):
-            yield _recommendation(fleet, found)
+        for counter in (*counters, *(f for series in fleet.series for f in _faults(series))):
+            yield _recommendation(fleet, counter)
 
     def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
         return _TITLES.get(told.get("fault", ""), "Fix {} first").format(of)

@@ -45,7 +45,7 @@ class RestClocks(Move):
     unasked_hours = WEEK_HOURS
 
     def build(self, fleet: Fleet) -> Iterator[Recommendation]:
-        levels = {(one.node, one.gpu_uuid): one for one in fleet.verdicts.rest_levels}
+        levels = {(rest_level.node, rest_level.gpu_uuid): rest_level for rest_level in fleet.verdicts.rest_levels}
         for series in fleet.series:
             yield from self._of(series, levels)
 

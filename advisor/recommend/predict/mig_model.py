@@ -105,7 +105,7 @@ def pack(instances: Sequence[MigInstance]) -> tuple[list[str], list[str], list[M
     touched: set[str] = set()
 
     def hold(instances: Sequence[MigInstance]) -> bool:
-        return fits([(one.compute or 0, one.memory or 0) for one in instances])
+        return fits([(instance.compute or 0, instance.memory or 0) for instance in instances])
 
     for gpu in (one for one in order if one not in touched):
         trial = {other: list(own) for other, own in keep.items() if other != gpu}

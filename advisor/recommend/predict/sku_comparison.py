@@ -62,19 +62,19 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
         return Comparison(interval, blocked, basis, "no data", SIGMA_NOTHING_KNOWN, (basis,))
     ratio, in_flight = typical
     work = work_class(question, source, target)
-    known = model.classes[work]
+    class_ = model.classes[work]
     rates = [rates_of(sku, question.precision) for sku in (source, target)]
     # Sustained INT8 rates were measured nowhere and FP4 rates hardly, but whole workloads were: errors hold that.
     assumed = tuple(
         what
-        for what in dict.fromkeys(what for one in rates if one is not None for what in one.assumed)
+        for what in dict.fromkeys(what for rate in rates if rate is not None for what in rate.assumed)
         if "sustained INT8" not in what and "sustained FP4" not in what
     )
-    outside = tuple(_outside(question, known, source, target))
+    outside = tuple(_outside(question, class_, source, target))
     unseen = assumed or any(why.code == "architecture-not-calibrated" for why in outside)
-    sigma = known.sigma * (model.unseen if unseen else 1.0)
+    sigma = class_.sigma * (model.unseen if unseen else 1.0)
     told = "typical work" if question.params is None else f"work of {question.params / 1e9:g} B parameters"
-    rests = f"interval from {known.lines} measured pairs of {known.families} model families, {work}"
+    rests = f"interval from {class_.lines} measured pairs of {class_.families} model families, {work}"
     basis = f"assumed: no published data on {' or '.join(assumed)}" if assumed else f"{told}; {rests}"
     if outside:
         basis += "; outside what was measured"
@@ -128,7 +128,9 @@ def _outside(question: Question, known: WorkClass, source: GpuSku, target: GpuSk
     if batch is not None and (span := beyond(batch, known.batch)):
         have = "published benchmarks have {least:.0f} to {most:.0f} sequences in flight, not {batch}"
         yield coded("batch-not-calibrated", have, batch=batch, least=span.least, most=span.most)
-    if _SAME.get(question.precision, question.precision) not in {_SAME.get(one, one) for one in known.precisions}:
+    if _SAME.get(question.precision, question.precision) not in {
+        _SAME.get(precision, precision) for precision in known.precisions
+    }:
         use = f"{', '.join(sorted(one.upper() for one in known.precisions))}, not {question.precision.upper()}"
         fields = {"precision": question.precision}
         yield CodedText("precision-not-calibrated", f"published benchmarks use {use}", fields)

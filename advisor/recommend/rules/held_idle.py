@@ -112,7 +112,7 @@ class HeldIdle(WorkloadRule):
         }  # fmt: skip
         if group.sliced:
             of_it = set(group.gpus)
-            profiles = sorted({one.profile for one in verdicts.instances if one.gpu_uuid in of_it})
+            profiles = sorted({instance.profile for instance in verdicts.instances if instance.gpu_uuid in of_it})
             what = f"MIG {'instance' if group.gpu_count == 1 else 'instances'} ({', '.join(profiles)})"
             values |= {"power_words": OF_WHOLE_GPUS, "gpu_sku": f"{what} of {group.lead.gpu_sku or 'a GPU'}"}
         sure = _SURE_OF_JOB if group.kind in JOB_KINDS else _SURE_OF_OTHERS
@@ -160,9 +160,9 @@ def _left(rows: ColumnRows, kind: str, limits: WasteRule) -> bool:
     signs = ~resting
     for name, least in (("g", limits.value("trace_engine_max")), ("m", limits.value("trace_dram_max"))):
         values = rows.floats(name)
-        known = values[resting & np.isfinite(values)]
+        value = values[resting & np.isfinite(values)]
         # A row that shows so many times what rows at rest show is no noise of theirs.
-        level = 3.0 * float(np.median(known)) if len(known) else 0.0
+        level = 3.0 * float(np.median(value)) if len(value) else 0.0
         signs |= values > max(least, level)
     if "g_max" in rows:
         signs |= rows.floats("g_max") >= limits.value("kernel_max")

@@ -207,7 +207,7 @@ def _chance_of_training(group: Group) -> tuple[float, float, float]:
 def _training_confidence(workload: WorkloadVerdict) -> float:
     """How likely it is training, whatever it is called: of unknown work all that no other kind explains."""
     kind = workload.kind
-    others = [(one.label in TRAINING_KINDS, one.confidence) for one in kind.alternatives]
+    others = [(alternative.label in TRAINING_KINDS, alternative.confidence) for alternative in kind.alternatives]
     if kind.label == "unknown":
         return max(1.0 - sum(chance for trains, chance in others if not trains), 0.0)
     own = kind.confidence if kind.label in TRAINING_KINDS else 0.0

@@ -115,6 +115,6 @@ def _sustained(sku: GpuSku | None, siblings: Iterable[GpuSku] = ()) -> float | N
     lowest share that a sibling of the same architecture reached, for memory and its controller come with that."""
     if sku is None:
         return None
-    kin = [one for one in siblings if one.vendor == sku.vendor and one.architecture == sku.architecture]
+    kin = [sibling for sibling in siblings if sibling.vendor == sku.vendor and sibling.architecture == sku.architecture]
     shares = [one.achieved.mem for one in ([sku] if sku.achieved.mem else kin) if one.achieved.mem]
     return sku.mem_bandwidth_bytes_per_second * min(shares) if shares else None

@@ -30,8 +30,8 @@ def sparkline(levels: tuple[float | None, ...], *, ascii_only: bool) -> str:
     """One sign for each level (0..1); a dot, or a question mark, where there is no data."""
     signs, nothing = (_ASCII, _NO_DATA_ASCII) if ascii_only else (_BLOCKS, _NO_DATA)
     return "".join(
-        nothing if one is None else signs[min(int(min(max(one, 0.0), 1.0) * len(signs)), len(signs) - 1)]
-        for one in levels
+        nothing if level is None else signs[min(int(min(max(level, 0.0), 1.0) * len(signs)), len(signs) - 1)]
+        for level in levels
     )
 
 

@@ -137,7 +137,7 @@ class NodeIdentity:
             # A host that was given its domain is the same host where it has the same GPUs.
             key, nodes = _unknown(group), set().union(*(places[uuid] for uuid in devices[group]))
             if group not in found:
-                place(group, next((one for one in sorted(nodes) if _is_same_host(one[1], key[1])), key))
+                place(group, next((node for node in sorted(nodes) if _is_same_host(node[1], key[1])), key))
         return {group: found[group] for group in devices}
 
     def _name_groups(self, found: Mapping[_Group, NodeKey]) -> None:

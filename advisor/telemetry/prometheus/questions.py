@@ -107,7 +107,9 @@ class Questions:
         window = self.found.window
         self.queries.setdefault(ask.name, []).append(ask.query)
         days = [self.instant(ask.query, ask.kept, float(at)) for at in np.arange(window.end, window.start, -DAY)]
-        return SeriesAnswer(tuple(one for day in days for one in day.labels), np.vstack([day.values for day in days]))
+        return SeriesAnswer(
+            tuple(label for day in days for label in day.labels), np.vstack([day.values for day in days])
+        )
 
 
 # Parts of the names of measures that only verdicts over days use: percentiles, rhythms, energy, latencies.
@@ -182,7 +184,7 @@ def drained_nodes(asked: Questions, known: Collection[str]) -> pd.DataFrame:
     gone = f"last_over_time({listed}[{window.seconds:.0f}s]) unless on ({', '.join(_KUBE_NODE)}) {listed}"
     query = f"kube_node_spec_unschedulable{chosen} == 1 or ({gone} and on () count({listed}))"
     labels = asked.instant(query, _KUBE_NODE).labels if any("kube_node_" in name for name in asked.found.names) else ()
-    short = {(one.get("exported_node") or one.get("node", "")).split(".")[0] for one in labels}
+    short = {(label.get("exported_node") or label.get("node", "")).split(".")[0] for label in labels}
     table = pd.DataFrame({"node": sorted(node for node in known if node.split(".")[0] in short)}, dtype=object)
     why = {"reason": "drained", "detail": "Kubernetes schedules nothing on this node.", "remedy": ""}
     table = table.assign(scope="node", metric="*", since=window.start, **why)

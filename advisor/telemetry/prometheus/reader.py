@@ -213,7 +213,9 @@ def read_tables(asked: Questions, reading: ServerReading, catalog: Catalog, log:
     if AMD_ACTIVITY in found.names and not any(note.fields["vendor"] == "AMD" for note in notes):
         devices = f"{AMD_ACTIVITY}{queries.selector(asked.matches)}"
         answer = asked.over_window(f"(group by (hostname, serial_number) ({devices}))", ("hostname", "serial_number"))
-        notes.append(vendor_note("AMD", len(answer.labels), sorted({one.get("hostname", "") for one in answer.labels})))
+        notes.append(
+            vendor_note("AMD", len(answer.labels), sorted({label.get("hostname", "") for label in answer.labels}))
+        )
     for note in notes:
         log.add(note)
     identity = read_identity(asked, kube, log)

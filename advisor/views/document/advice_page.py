@@ -270,7 +270,7 @@ def _next(story: Story, options: PageOptions) -> tuple[Section, ...]:
     if again is None:
         return ()
     ids = (*(row.recommendation.id for row in story.listed[:1]), *(f.id for f in advice.findings[:1]))
-    short = short_ids(one.id for one in (*advice.recommendations, *advice.findings))
+    short = short_ids(recommendation.id for recommendation in (*advice.recommendations, *advice.findings))
     rows = [AsideBlock("Evidence and calculation of one id:", again.command("explain", short[ids[0]]))] if ids else []
     if options.short and advice.workloads:
         told = "All sections (--section NAME for one, --verbose for every reason):"
@@ -312,7 +312,7 @@ def recommendation_block(advice: Advice, r: Recommendation) -> Section:
 
 def levers(advice: Advice, lengths: Lengths) -> tuple[Section, ...]:
     """What a lower precision would change, service by service; none where there is nothing to tell."""
-    told = [f"{w.name}: {one}" for w in advice.workloads for one in w.levers]
+    told = [f"{w.name}: {lever}" for w in advice.workloads for lever in w.levers]
     return (section("Lower precision (not included in any sum)", lengths.bulleted(told, lengths.rows)),) if told else ()
 
 

@@ -77,11 +77,11 @@ def _owners(e: FleetEnergy, lengths: Lengths) -> Table | None:
     if not any(one.owner for one in e.owners):
         return None
     rows = []
-    for one in e.owners[: _most(lengths)]:
-        hours = one.measured_gpu_hours
-        each = one.kwh / hours if one.kwh is not None and hours > 0 else None
-        figures = _figures(e, one, "kWh per GPU-hour", each, one.joules_per_token)
-        rows.append({"owner": one.owner or "unknown owner", "GPU-hours": words.bare_hours(hours), **figures})
+    for owner in e.owners[: _most(lengths)]:
+        hours = owner.measured_gpu_hours
+        each = owner.kwh / hours if owner.kwh is not None and hours > 0 else None
+        figures = _figures(e, owner, "kWh per GPU-hour", each, owner.joules_per_token)
+        rows.append({"owner": owner.owner or "unknown owner", "GPU-hours": words.bare_hours(hours), **figures})
     return _table(rows, lengths.more(e.owners, _most(lengths)))
 
 

@@ -125,8 +125,8 @@ def _workload(w: WorkloadVerdict | None) -> Iterable[Section]:
     )
     unknown = (f"Not evaluated: {w.levers_unknown}.",) if w.levers_unknown is not None else ()
     yield _listed("Lower precision (not included in any sum)", (*w.levers, *unknown))
-    known = load_features()
-    told = ((n, words.figure(value), known.get(n)) for n, value in w.features.items())
+    features = load_features()
+    told = ((n, words.figure(value), features.get(n)) for n, value in w.features.items())
     rows = tuple((n, value, one.unit if one else "", one.meaning if one else "") for n, value, one in told)
     yield section("Measurements", Table(("feature", "value", "unit", "meaning"), rows, (1,)))
 
@@ -194,8 +194,10 @@ def _findings(advice: Advice, findings: Sequence[Finding]) -> Section:
     return _listed("Findings", (f"{finding_title(f, advice)} [{f.severity}, {f.id}]. {f.text}" for f in findings))
 
 
-def _recommendations(advice: Advice, ways: Sequence[Recommendation]) -> Section:
-    return _listed("Recommendations", (f"{_titled(r, advice)} [{r.risk} risk, {r.id}]. {r.text}" for r in ways))
+def _recommendations(advice: Advice, recommendations: Sequence[Recommendation]) -> Section:
+    return _listed(
+        "Recommendations", (f"{_titled(r, advice)} [{r.risk} risk, {r.id}]. {r.text}" for r in recommendations)
+    )
 
 
 def _titled(r: Recommendation, advice: Advice) -> str:

@@ -144,9 +144,9 @@ def _digest(items: Sequence[Item], now: float, commands: ReaderCommands, dashboa
     named, rest = _cut(items)
     kinds: list[tuple[ItemKind, int]] = [(kind, sum(one.kind == kind for one in items)) for kind in _ORDER]
     counts = ", ".join(f"{count:,} {_COUNTS[kind]}" for kind, count in kinds if count)
-    known = [one.incident.cost_usd for one in items if one.incident.cost_usd is not None]
+    cost_usds = [one.incident.cost_usd for one in items if one.incident.cost_usd is not None]
     gpu_hours = hours(sum(one.incident.gpu_hours for one in items))
-    total = f"{say.dollars(sum(known))}, {gpu_hours}" if known else gpu_hours
+    total = f"{say.dollars(sum(cost_usds))}, {gpu_hours}" if cost_usds else gpu_hours
     title = f"{len(items):,} incidents ({counts}): {total} so far"
     still = [one.incident for one in named if not one.ended][:1]
     return Document(
@@ -181,13 +181,13 @@ def _worst(items: Sequence[Item]) -> str:
 
 
 def _digest_tiles(items: Sequence[Item]) -> tuple[Tile, ...]:
-    still = [one.incident.sighting for one in items if not one.ended]
-    known = [one.usd_per_hour for one in still if one.usd_per_hour is not None]
-    gpus, unpriced = sum(one.subject.gpu_count for one in still), len(still) - len(known)
+    still = [item.incident.sighting for item in items if not item.ended]
+    usd_per_hours = [one.usd_per_hour for one in still if one.usd_per_hour is not None]
+    gpus, unpriced = sum(one.subject.gpu_count for one in still), len(still) - len(usd_per_hours)
     note = f"{counted(unpriced, 'incident')} without a price" if unpriced else ""
     return (
         Tile("GPUs affected now", f"{gpus:,.3g}" if gpus < 1000 else f"{gpus:,.0f}"),
-        Tile("Cost rate now", usd(sum(known), "/hour") if known else "unknown", note),
+        Tile("Cost rate now", usd(sum(usd_per_hours), "/hour") if usd_per_hours else "unknown", note),
     )
 
 
@@ -215,9 +215,9 @@ def _rest(rest: Sequence[Item]) -> Section:
     ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
     rows = []
     for (kind, owner), each in ordered[:_COUNTED]:
-        known = [one.cost_usd for one in each if one.cost_usd is not None]
+        cost_usds = [one.cost_usd for one in each if one.cost_usd is not None]
         held = hours(sum(one.gpu_hours for one in each), "").rstrip()
-        rows.append((kind, owner, f"{len(each):,}", held, say.dollars(sum(known)) if known else NONE))
+        rows.append((kind, owner, f"{len(each):,}", held, say.dollars(sum(cost_usds)) if cost_usds else NONE))
     left = ordered[_COUNTED:]
     more = f"{sum(len(each) for _, each in left):,} more of {counted(len(left), 'other owner')}." if left else ""
     heads = ("kind", "owner", "incidents", "GPU-hours", "cost so far")

@@ -265,8 +265,8 @@ def as_table(incidents: Sequence[Incident], resolved: int, now: float) -> str:
 
 def price_words(incidents: Iterable[Incident], most: int = 3) -> str:
     """What the dollars of several rest on; empty where none has any."""
-    known = {one.sighting.price_source for one in incidents if one.cost_usd is not None}
-    sources = [short(source, 120) for source in sorted(filter(None, known))]
+    price_sources = {incident.sighting.price_source for incident in incidents if incident.cost_usd is not None}
+    sources = [short(source, 120) for source in sorted(filter(None, price_sources))]
     more = f" and {len(sources) - most} more" if len(sources) > most else ""
     return f"Cost: {'; '.join(sources[:most])}{more}." if sources else ""
 

@@ -97,11 +97,11 @@ def _recommendations(story: Story, brevity: Brevity, commands: ReaderCommands, d
 
     def card(number: int, row: Row) -> Section:
         r = row.recommendation
-        found = next((f for f in story.advice.findings if f.id in r.findings), None)
-        own = next((w for w in story.advice.workloads if w.id == r.workload), None)
-        nodes = sorted(found.nodes) if found is not None else list(own.nodes if own is not None else ())
-        url = dashboard.of(own.name if own is not None else "", nodes[0] if nodes else "")
-        evidence = _SENTENCE_ENDS.split(found.text)[0] if found is not None else r.text
+        finding = next((f for f in story.advice.findings if f.id in r.findings), None)
+        workload = next((w for w in story.advice.workloads if w.id == r.workload), None)
+        nodes = sorted(finding.nodes) if finding is not None else list(workload.nodes if workload is not None else ())
+        url = dashboard.of(workload.name if workload is not None else "", nodes[0] if nodes else "")
+        evidence = _SENTENCE_ENDS.split(finding.text)[0] if finding is not None else r.text
         told = ", in an earlier report" if r.id in story.told else ""
         return section(
             f"{number}. {brevity.sentence(row.title, 120)}: {row.gain}",
@@ -137,7 +137,7 @@ def _changes(story: Story, brevity: Brevity, shown: int) -> Section:
     ]  # fmt: skip
     rows = []
     for what, lines in (("New", c.new), ("Resolved", c.resolved), ("Done", done)):
-        texts = [brevity.sentence(one, 160) for one in lines[:shown]]
+        texts = [brevity.sentence(line, 160) for line in lines[:shown]]
         texts += filter(None, [_more(lines, shown)])
         rows += [(what if not n else "", text) for n, text in enumerate(texts)]
     if not rows:

@@ -55,7 +55,7 @@ def write_node(fleet: Fleet, folder: Path) -> Planned:
     silent: dict[str, bool | None] = {
         name: one.is_silent() for name, one in nodes.items() if one.machine.shape.fabric == "ib"
     }
-    figures = [one.figures() for one in nodes.values()]
+    figures = [node.figures() for node in nodes.values()]
     most = Figures(*(max(getattr(f, name) for f in figures) for name in ("most", "compute", "memory", "nvlink")))
     if workload.kind == "interactive" and max(one.busy() for one in nodes.values()) < 0.005:
         workload.kind = workload.bottleneck = None  # nobody came

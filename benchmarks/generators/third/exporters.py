@@ -158,7 +158,7 @@ def _gpu(
     read = reading.of(load, rank)
     count = span[1] - span[0]
     level = np.float32(rng.normal(1, 0.015))
-    is_shared = any(one[0] < span[1] and one[1] > span[0] for one in seen.labels)
+    is_shared = any(label[0] < span[1] and label[1] > span[0] for label in seen.labels)
     for name in MEANS:
         if name in BYTES and machine.part.nvlink == 0 and name.startswith("nvlink"):
             continue
@@ -243,7 +243,7 @@ def _sum(parts: dict[str, list[F]]) -> Figures:
     def of(name: str, rank: float) -> float:
         return float(np.percentile(np.concatenate(parts[name]), rank)) if parts[name] else 0.0
 
-    needed = max((float(one[0]) for one in parts["needed"]), default=None)
+    needed = max((float(part[0]) for part in parts["needed"]), default=None)
     return Figures(of("most", 99), of("compute", 95), of("memory", 99.5), of("nvlink", 99.5), needed)
 
 

@@ -107,10 +107,10 @@ def _silence(load: Load, share: F, *, read: float) -> None:
     load.cpu = load.cpu * left + 0.6 * share
     load.read = (load.read * left + read * share).astype(np.float32)
     load.storage_rx = load.storage_rx * left
-    for own in load.ranks.values():
-        for name in own:
+    for rank in load.ranks.values():
+        for name in rank:
             if name not in ("memory", "clock"):
-                own[name] = own[name] * left
+                rank[name] = rank[name] * left
 
 
 def _start(rng: np.random.Generator, load: Load) -> None:
@@ -216,7 +216,7 @@ def throttle(rng: np.random.Generator, load: Load, clock: float) -> Load:
 
 def concatenated(parts: list[Load]) -> Load:
     """One after the other."""
-    out = of_channels({name: np.concatenate([getattr(one, name) for one in parts]) for name in CHANNELS})
+    out = of_channels({name: np.concatenate([getattr(part, name) for part in parts]) for name in CHANNELS})
     for rank in {rank for one in parts for rank in one.ranks}:
         names = {name for one in parts for name in one.ranks.get(rank, {})}
         out.ranks[rank] = {name: np.concatenate([one.of(name, rank) for one in parts]) for name in names}

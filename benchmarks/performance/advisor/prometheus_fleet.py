@@ -51,7 +51,7 @@ def fills(nodes: int, ts: np.ndarray, *, rules: bool) -> list[Fill]:
     found: list[Fill] = [(list(series_of(nodes)), values, ts)]
     if rules:
         ruled = {
-            rule: [how(one.reshape(-1, 5), axis=1) for one in values[gauge]] for rule, (gauge, how) in RULED.items()
+            rule: [how(value.reshape(-1, 5), axis=1) for value in values[gauge]] for rule, (gauge, how) in RULED.items()
         }
         series = [
             ({**labels, "__name__": rule}, rule, variant)

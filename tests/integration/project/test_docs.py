@@ -100,7 +100,7 @@ SHARED_FROM = 2  # options of at least so many commands, with the same meaning, 
 def commands_page() -> str:
     """The page as it should be, for the commands of today."""
     commands = list(every_parser(COMMANDS))
-    groups = {one.words[0] for one in commands if len(one.words) > 1}
+    groups = {command.words[0] for command in commands if len(command.words) > 1}
     counted = Counter(_row(option) for one in commands for option in _options(one))
     shared = {row for row, count in counted.items() if count >= SHARED_FROM}
     table = "\n".join(["## Shared options", "", "| option | meaning |", "|---|---|", *sorted(shared), "", ""])
@@ -123,7 +123,7 @@ def _section(command: ParsedCommand, groups: set[str], shared: set[str]) -> str:
 
 
 def _options(command: ParsedCommand) -> list[Option]:
-    return [one for one in command.options if "--help" not in one.names]
+    return [option for option in command.options if "--help" not in option.names]
 
 
 def _row(option: Option) -> str:

@@ -43,11 +43,11 @@ class Bare:
     checkout: Path
 
     def has(self, *programs: str) -> Bare:
-        for one in programs:
-            found = shutil.which(one)
+        for program in programs:
+            found = shutil.which(program)
             if found is None:
-                pytest.skip(f"{one} is not installed")
-            (self.bin / one).symlink_to(found)
+                pytest.skip(f"{program} is not installed")
+            (self.bin / program).symlink_to(found)
         return self
 
     def has_python(

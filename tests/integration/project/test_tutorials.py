@@ -71,7 +71,7 @@ def run(blocks: Sequence[Block], folder: Path, environ: Mapping[str, str], shows
         else:
             after = folder / ".environment"
             script = f"{block.text}\nstatus=$?\nenv -0 > {shlex.quote(str(after))}\nexit $status\n"
-            one = subprocess.run(
+            result = subprocess.run(
                 ["bash", "-c", script],
                 cwd=folder,
                 env=current,
@@ -80,7 +80,7 @@ def run(blocks: Sequence[Block], folder: Path, environ: Mapping[str, str], shows
                 timeout=600,
                 check=False,
             )
-            status, output = one.returncode, one.stdout + one.stderr
+            status, output = result.returncode, result.stdout + result.stderr
             current |= dict(pair.split("=", 1) for pair in after.read_text().split("\0") if "=" in pair)
         done.append(Ran(block, status, output))
     return done
@@ -158,7 +158,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_the_tutorial_on_prometheus_works_as_shown(server: str, tmp_path: Path) -> None:
     blocks = blocks_of(DOCS / "tutorials/prometheus.md")
-    assert len(blocks) >= 7 and sum(one.key is not None for one in blocks) == 1
+    assert len(blocks) >= 7 and sum(block.key is not None for block in blocks) == 1
     at = [replace(one, text=one.text.replace(ADDRESS, server)) for one in blocks]
     environ = environment(tmp_path, os.environ)
     cut = next(n for n, one in enumerate(at) if " ID" in one.text)

@@ -24,7 +24,7 @@ def series(page: SitePage) -> Series:
     text = generate_latest(page.page({})).decode()  # type: ignore[arg-type] - it collects
     assert "\x1b" not in text and max(map(len, text.splitlines()), default=0) < 1000
     return {
-        family.name: [(one.labels, one.value) for one in family.samples]
+        family.name: [(sample.labels, sample.value) for sample in family.samples]
         for family in text_string_to_metric_families(text)
     }
 

@@ -98,8 +98,8 @@ def test_a_variable_of_the_agent_is_none_of_a_section_that_begins_alike(tmp_path
     assert load_config({}, environ, system_file=tmp_path / "none", config_home=tmp_path).slurm_conf == Path(
         "/etc/slurm"
     )
-    found = load_slurm_settings(environ, system_file=tmp_path / "none", config_home=tmp_path)
-    assert found.sacct == "/opt/slurm/bin/sacct"
+    slurm_settings = load_slurm_settings(environ, system_file=tmp_path / "none", config_home=tmp_path)
+    assert slurm_settings.sacct == "/opt/slurm/bin/sacct"
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,7 @@ def test_what_a_terminal_would_act_on_is_shown_escaped(capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize("words", EVERY)
 def test_every_option_of_every_command_has_a_help_text(words: str) -> None:
-    missing = [one.names or one.value for one in EVERY[words].options if one.names and not one.help]
+    missing = [option.names or option.value for option in EVERY[words].options if option.names and not option.help]
     assert missing == []
 
 

@@ -123,8 +123,8 @@ def _read_answer(_: Path, body: bytes) -> object:
     grid = Grid(T0, T0 + 11 * HOUR, HOUR)
     with contextlib.suppress(SkuwiseError):
         read_vector(body, None, LabelSets())
-    found = read_matrix(body, grid, None, LabelSets())
-    return [dict(labels) for labels in found.labels], found.notes
+    matrix = read_matrix(body, grid, None, LabelSets())
+    return [dict(labels) for labels in matrix.labels], matrix.notes
 
 
 def _read_jobs(path: Path) -> object:

@@ -143,16 +143,16 @@ def test_a_sites_line_speaks_before_ours_replaces_one_of_its_name_and_silences_b
 
 
 def test_those_that_ship_are_told_strictest_first_and_their_limits_are_edges_of_the_bins() -> None:
-    found = load_latency_classes()
-    assert list(found.classes) == ["interactive", "documents", "waited-for", "batch"]
-    assert found.classes["interactive"].limits == {
+    latency_classes = load_latency_classes()
+    assert list(latency_classes.classes) == ["interactive", "documents", "waited-for", "batch"]
+    assert latency_classes.classes["interactive"].limits == {
         "first_token_p90_seconds": 0.1, "output_token_p90_seconds": 0.05, "first_token_p99_seconds": 2.0,
     }  # fmt: skip
-    assert found.classes["batch"].limits == {}
-    limits = [limit for one in found.classes.values() for limit in one.limits.values()]
+    assert latency_classes.classes["batch"].limits == {}
+    limits = [limit for class_ in latency_classes.classes.values() for limit in class_.limits.values()]
     assert set(limits) <= set(LATENCY_EDGES) and max(limits) <= REACH_SECONDS
-    assert found.kinds == {"online-inference": "waited-for", "batch-inference": "batch"}
-    assert found.set_for(Owner(namespace="chat"), "chat", "s-1") is None
+    assert latency_classes.kinds == {"online-inference": "waited-for", "batch-inference": "batch"}
+    assert latency_classes.set_for(Owner(namespace="chat"), "chat", "s-1") is None
 
 
 SITE = """classes:
@@ -166,13 +166,16 @@ kinds: {online-inference: documents}
 
 
 def test_a_site_adds_classes_changes_figures_and_says_whose_is_which(tmp_path: Path) -> None:
-    found = load_latency_classes(site(tmp_path, "latency_classes.yaml", SITE))
-    assert list(found.classes) == ["reads-along", "interactive", "documents", "waited-for", "batch"]
-    assert found.classes["documents"].limits == {"first_token_p90_seconds": 1.0}
-    assert found.classes["documents"].origin == "site" and found.kinds["online-inference"] == "documents"
+    latency_classes = load_latency_classes(site(tmp_path, "latency_classes.yaml", SITE))
+    assert list(latency_classes.classes) == ["reads-along", "interactive", "documents", "waited-for", "batch"]
+    assert latency_classes.classes["documents"].limits == {"first_token_p90_seconds": 1.0}
+    assert (
+        latency_classes.classes["documents"].origin == "site"
+        and latency_classes.kinds["online-inference"] == "documents"
+    )
 
     def label(owner: Owner, name: str = "x", series: str = "s") -> str | None:
-        said = found.set_for(owner, name, series)
+        said = latency_classes.set_for(owner, name, series)
         return said.label if said is not None else None
 
     assert label(Owner(namespace="chat"), "api") == "interactive"  # the first that fits

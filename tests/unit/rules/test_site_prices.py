@@ -120,9 +120,9 @@ def test_prices_come_in_the_order_that_is_documented():
     by_node, by_gpu = {IB: 70.0}, {"H100-SXM5": 5.0}
     assert PriceBook(CATALOG, file, hourly=HourPrices(by_gpu, by_node, DAY)).of(node()).usd_per_hour == 61.0
     assert PriceBook(CATALOG, hourly=HourPrices(by_gpu, by_node, DAY)).of(node()).usd_per_hour == 70.0
-    own = PriceBook(CATALOG, hourly=HourPrices(by_gpu, {}, DAY))
-    assert (own.of(node()).usd_per_hour, own.of(node()).basis) == (40.0, "negotiated")
-    assert (own.of(node(sku=None)).basis, own.of(node(region=None)).usd_per_hour) == ("negotiated", 40.0)
+    price_book = PriceBook(CATALOG, hourly=HourPrices(by_gpu, {}, DAY))
+    assert (price_book.of(node()).usd_per_hour, price_book.of(node()).basis) == (40.0, "negotiated")
+    assert (price_book.of(node(sku=None)).basis, price_book.of(node(region=None)).usd_per_hour) == ("negotiated", 40.0)
     listed = PriceBook(CATALOG).of(node())
     assert (listed.basis, listed.region_assumed) == ("list", False)
     assert PriceBook(CATALOG).of(node(region=None)).region_assumed
@@ -171,7 +171,7 @@ def test_a_fleet_priced_in_part_has_units_in_its_cells():
     both = [node("n1"), node("n2", None, provider=None, region=None)]
     work = [workload("paid", ("n1",)), workload("lost", ("n2",), node_sku=None)]
     table = render(advice_of(verdicts(both, work)), "table", width=160, color=False)
-    lost = next(one for one in table.splitlines() if one.startswith("lost "))
+    lost = next(line for line in table.splitlines() if line.startswith("lost "))
     assert lost.endswith("5,840 GPU-hours")  # a month of them, with the unit
     assert "No price for 1 of 2 nodes (H100-SXM5), not included in dollar amounts" in " ".join(table.split())
 
@@ -209,7 +209,7 @@ def test_the_founding_case_without_a_region_states_its_dollars_and_claims_no_mor
     assert 0 < assumed.summary.recoverable_usd_per_month <= known.summary.recoverable_usd_per_month
     assert {r.id for r in known.recommendations} == {r.id for r in assumed.recommendations}
     assert all(p.region_assumed for p in assumed.prices)
-    assert {p.id for p in assumed.prices} >= {one for r in assumed.recommendations for one in r.prices}
+    assert {p.id for p in assumed.prices} >= {price for r in assumed.recommendations for price in r.prices}
     (note,) = [n for n in assumed.notes if n.code == "region-assumed"]
     assert "azure eastus" in note.text and "topology.kubernetes.io/region" in note.text
     for form in FORMATS:

@@ -128,9 +128,9 @@ def test_a_rule_has_what_its_findings_cost_in_the_hours_of_their_gpus() -> None:
             wanted[f.rule] = wanted.get(f.rule, 0.0) + (f.cost_usd or 0.0)
     assert history.priced and history.unplaced == 0
     assert {one.rule: one.total for one in history.rules} == pytest.approx(wanted)
-    for one in history.rules:
-        assert math.fsum(one.values) == pytest.approx(one.total) and len(one.values) == HOURS
-        assert max(one.values) == pytest.approx(one.total / HOURS, rel=0.05)  # the service runs evenly
+    for rule in history.rules:
+        assert math.fsum(rule.values) == pytest.approx(rule.total) and len(rule.values) == HOURS
+        assert max(rule.values) == pytest.approx(rule.total / HOURS, rel=0.05)  # the service runs evenly
 
 
 def test_without_a_price_it_is_in_gpu_hours() -> None:
@@ -139,7 +139,7 @@ def test_without_a_price_it_is_in_gpu_hours() -> None:
     history = waste_history(loaded.frame, replace(loaded.advice, findings=bare))
     assert not history.priced
     hours = {f.rule: f.gpu_hours for f in bare if is_waste(f.rule)}
-    assert {one.rule: one.total for one in history.rules} == pytest.approx(hours)
+    assert {rule.rule: rule.total for rule in history.rules} == pytest.approx(hours)
 
 
 def test_what_has_no_place_in_the_window_is_told_apart_and_nothing_is_no_waste() -> None:
@@ -159,5 +159,5 @@ def test_cells_hold_whole_hours_and_tell_a_day() -> None:
     rules = tuple(RuleWaste(f"r{n}", 10.0 - n, (10.0 - n,)) for n in range(7))
     drawn = bands(rules, 3)
     assert [one.rule for one in drawn] == ["r0", "r1", "5 other rules"]
-    assert sum(one.total for one in drawn) == sum(one.total for one in rules)
+    assert sum(one.total for one in drawn) == sum(rule.total for rule in rules)
     assert bands(WasteHistory(0.0, True, ()).rules, 3) == ()

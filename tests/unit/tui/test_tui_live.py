@@ -105,8 +105,8 @@ def test_a_file_that_vanished_was_replaced_or_is_locked_is_told_and_a_new_one_be
     with pytest.raises(UsageError, match="does not exist"):
         read_live(path, "n1", END + 2)
     begun(path, count=50, uuids=("GPU-9",))[0].close()
-    told = read_live(path, "n1", T0 + 51)
-    assert [device.key for device in told.of("gpu")] == ["GPU-9"] and told.ends[-1] < series.ends[-1]
+    live = read_live(path, "n1", T0 + 51)
+    assert [device.key for device in live.of("gpu")] == ["GPU-9"] and live.ends[-1] < series.ends[-1]
     with pytest.raises(StoreError, match="No node n7"):
         read_live(path, "n7", T0 + 51)
     path.write_bytes(b"no database at all" * 100)
@@ -207,7 +207,9 @@ def test_what_an_earlier_run_saw_is_there_while_the_source_is_read_and_nothing_i
         await s.press(KEY["recommendations"])
         await s.shows("Before and after")
         await s.press("a")
-        await s.until(lambda: any("decide when the source" in one.message for one in s.app._notifications))
+        await s.until(
+            lambda: any("decide when the source" in notification.message for notification in s.app._notifications)
+        )
         assert len(s.app.screen_stack) == 1
         await s.press(KEY["workloads"])
         gate.set()
@@ -292,7 +294,7 @@ def test_another_source_or_other_options_are_another_look(tmp_path: Path) -> Non
     options = (("source", None, Path("prices.yaml")), ("source", Path("prices.yaml"), None), ("other", None, None))
     KeptLooks(tmp_path, "a", most_bytes=1000).put(fleet())
     assert list(tmp_path.iterdir()) == []  # what is too large is not kept
-    bases = [basis_of(*one) for one in options]
+    bases = [basis_of(*option) for option in options]
     assert len(set(bases)) == len(bases)
     KeptLooks(tmp_path, bases[0]).put(fleet())
     assert [KeptLooks(tmp_path, basis).get(fleet().window) is not None for basis in bases] == [True, False, False]

@@ -257,8 +257,8 @@ def test_what_is_no_window_is_said(text: str, why: str) -> None:
 
 
 def test_from_a_window_of_ones_own_the_next_on_the_key_is_the_next_longer_or_shorter() -> None:
-    own = parse_window("3d", NOW)
-    assert (next_window(own, 1).name, next_window(own, -1).name) == ("7d", "24h")
+    window = parse_window("3d", NOW)
+    assert (next_window(window, 1).name, next_window(window, -1).name) == ("7d", "24h")
     assert next_window(parse_window("90d", NOW), 1) == WINDOWS[0]
     assert (next_window(FINDINGS_WINDOW, 1), next_window(WINDOWS[0], -1)) == (WINDOWS[0], FINDINGS_WINDOW)
 

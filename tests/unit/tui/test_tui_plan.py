@@ -163,7 +163,7 @@ def test_a_step_is_accepted_and_the_plan_is_made_anew() -> None:
     async def steps(s: Session) -> None:
         await at_the_page(s)
         await s.press("a")
-        await s.until(lambda: any("only rents nodes" in one.message for one in s.app._notifications))
+        await s.until(lambda: any("only rents nodes" in notification.message for notification in s.app._notifications))
         await at_the_move(s)
         await s.press("a")
         await s.shows("Accept: will be done")

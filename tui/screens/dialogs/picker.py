@@ -59,9 +59,9 @@ class ColumnPicker(ModalScreen[tuple[str, ...]]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="window small") as panel:
             panel.border_title = "Columns"
-            yield Choices(*(Selection(one, one, one in self._shown) for one in self._titles[1:]))
+            yield Choices(*(Selection(title, title, title in self._shown) for title in self._titles[1:]))
             yield Static(line("space selects, escape applies", "$foreground-muted"))
 
     def action_take(self) -> None:
         chosen = set(self.query_one(Choices).selected)
-        self.dismiss((self._titles[0], *(one for one in self._titles[1:] if one in chosen)))
+        self.dismiss((self._titles[0], *(title for title in self._titles[1:] if title in chosen)))

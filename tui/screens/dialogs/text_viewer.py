@@ -47,7 +47,7 @@ class TextViewer(ModalScreen[None]):
 
 def plain_text(text: str) -> Callable[[int], Content]:
     """Text that is broken already, line by line."""
-    return lambda _: lines(*(line(one) for one in text.split("\n")))
+    return lambda _: lines(*(line(part) for part in text.split("\n")))
 
 
 def help_text(about: str, keys: Sequence[tuple[str, str]]) -> Callable[[int], Content]:
@@ -79,7 +79,7 @@ class SkuComparisonDialog(ModalScreen[None]):
         return lines(
             Content(""),
             line(f"Time of typical work on {second}, relative to {first}", "bold $primary"),
-            *(line(one) for one in self._told.times),
+            *(line(time) for time in self._told.times),
             Content(""),
-            *(line(one, "$foreground-muted") for one in self._told.notes),
+            *(line(note, "$foreground-muted") for note in self._told.notes),
         )

@@ -218,7 +218,7 @@ def joined(whole: Grid, parts: Sequence[_Part]) -> SeriesAnswer:
     for _, answer in ordered:
         if id(answer.labels) not in rows_of:
             rows_of[id(answer.labels)] = [
-                index.setdefault(tuple(one.items()), (len(index), one))[0] for one in answer.labels
+                index.setdefault(tuple(label.items()), (len(index), label))[0] for label in answer.labels
             ]
     values = np.full((len(index), whole.count), np.nan)
     for grid, answer in ordered:

@@ -67,7 +67,7 @@ class KubeOwners:
     def cluster_of(self, cluster: str, namespace: str, pod: str) -> str | None:
         """As which kube-state-metrics has the cluster of a pod. One of the two may not name it; None: unknown."""
         candidates = (cluster, "") if cluster else ("", *self.objects)
-        known = [one for one in candidates if (one, namespace, pod) in self.pods]
+        known = [candidate for candidate in candidates if (candidate, namespace, pod) in self.pods]
         return known[0] if len(known) == 1 or known[:1] == [cluster] else None
 
 
@@ -88,7 +88,7 @@ def read_owners(
     pods_only = uses[(uses["scheduler"] == "kubernetes") & uses["pod"].notna()].fillna({"namespace": ""})
     held = pods_only.groupby(["namespace", "pod"]).agg(first=("ts_start", "min"), last=("ts_end", "max"))
     spelled = map(kubernetes.spelled, dict.fromkeys((*kubernetes.OPERATOR_LABELS, *team_labels)))
-    labels = tuple(f"label_{one}" for name in spelled for one in kubernetes.spellings_of(name))
+    labels = tuple(f"label_{spelling}" for name in spelled for spelling in kubernetes.spellings_of(name))
     server = _Server(instants, known, matches, labels, requests or {})
     recent, seconds = min(window.seconds, _RECENT_SECONDS), window.seconds
     pods = server.pods(held.index.get_level_values("pod")[held["last"] > window.end - 2 * recent], recent)

@@ -79,7 +79,7 @@ _GPU_QUERIES = {
 
 
 def _means(integrals: Iterable[Integral], present: Collection[str]) -> dict[str, str]:
-    known = (one for one in integrals if one.total in present)
+    known = (integral for integral in integrals if integral.total in present)
     return {f"{one.metric}_mean": _share(one.total, one.observed) for one in known}
 
 

@@ -72,7 +72,7 @@ def gpu_of(labels: Labels) -> tuple[str, str | None] | None:
     dcgm-exporter gives an instance its parent's UUID and a number: ours is both. Virtual devices are one GPU,
     counted once: time slicing calls them ``GPU-...::3``, HAMi ``GPU-...-3``, GKE ``GPU-.../vgpu3``."""
     uuid, instance = labels.get("UUID", ""), labels.get("GPU_I_ID")
-    uuid = found["gpu"] if (found := _VIRTUAL.fullmatch(uuid)) else uuid
+    uuid = match["gpu"] if (match := _VIRTUAL.fullmatch(uuid)) else uuid
     return ((f"{uuid}/gi{instance}", uuid) if instance else (uuid, None)) if uuid else None
 
 
@@ -222,7 +222,7 @@ class DcgmQueries:
             rule = rule_name(gauge.measure, statistic)
             names = [rule] if rule in self.ruled and statistic != "p95" and not possible else known
             samples = [f"({name}$ <= {gauge.limit})" if possible else f"{name}$" for name in names]
-            query = " or ".join(f"{_OVER_TIME[statistic]}{one}{row})" for one in samples)
+            query = " or ".join(f"{_OVER_TIME[statistic]}{sample}{row})" for sample in samples)
             queries |= {f"{gauge.measure}_{statistic}": query} if names else {}
         return asks_of(queries, DCGM_LABELS, (*own, *self.matches), self.step)
 

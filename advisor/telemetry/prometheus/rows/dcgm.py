@@ -66,7 +66,7 @@ def leave_out_impossible(
         names, labels = gauge.known(made.present), [beyond.labels[row] for row in rows]
         if not rows or not names:
             continue
-        gpus, nodes = [found[0] for found in map(gpu_of, labels) if found], [node(one) or "" for one in labels]
+        gpus, nodes = [found[0] for found in map(gpu_of, labels) if found], [node(label) or "" for label in labels]
         series = pd.Index([label_set(one) - {("measure", gauge.measure)} for one in labels], dtype=object)
         wrong = pd.DataFrame(~np.isnan(beyond.values[rows]), series)
         again = ask(made.statistics(gauge, *of_gpus(gpus), possible=True))
@@ -228,7 +228,7 @@ def dcgm_rows(
         found, its_node = gpu_of(labels), node(labels)
         return (found[1] or found[0], its_node) if found and its_node is not None else None
 
-    every = [labels for one in (counts, *readings.values()) for labels in one.labels]
+    every = [labels for reading in (counts, *readings.values()) for labels in reading.labels]
     every = list({id(labels): labels for labels in (*every, *named)}.values())  # mostly the same objects
     several = reporters_note(counts, who, log)
     unnamed_note(every, node, log)

@@ -118,7 +118,7 @@ def combined(first: GpuRows, second: GpuRows) -> GpuRows:
     for name in dict.fromkeys([*first.cells.columns, *second.cells.columns]):
         own, other = placed(first.cells, name), placed(second.cells, name)
         out.columns[name] = np.where(seen.T, own.T, other.T).T  # of bins the last axis comes first
-    absences = [one for one in second.absences if one["node"] not in nodes]
+    absences = [absence for absence in second.absences if absence["node"] not in nodes]
     return GpuRows(out, about, absences, second.pods)
 
 

@@ -87,8 +87,8 @@ def node_table(
     # A count below one, or in parts, is no reading: hours would be invented from it.
     counted: dict[str | None, float] = {}
     for labels, values in zip(counts.labels, counts.values, strict=True) if counts is not None else ():
-        known = values[(values >= 1) & (values <= MOST_GPUS) & (values % 1 == 0)]
-        counted |= {agent_node(labels): float(known[-1])} if len(known) else {}
+        value = values[(values >= 1) & (values <= MOST_GPUS) & (values % 1 == 0)]
+        counted |= {agent_node(labels): float(value[-1])} if len(value) else {}
     grid, seen = gpus.cells.grid, gpus.cells.seen()
     whole: dict[str, dict[str, Gpu]] = defaultdict(dict)
     observed: dict[str, dict[str, Span]] = defaultdict(dict)
@@ -108,10 +108,10 @@ def node_table(
         spans += [present[node]] if node in present else []
         spans = spans or [(grid.start - grid.step, grid.end)]
         row: dict[str, object] = {"node": node, "first_seen": min(spans)[0], "last_seen": max(end for _, end in spans)}
-        if (own := agents.get(node)) is not None:
-            row |= {name: own.get(name) for name in ("node_sku", "node_sku_source", "provider", "instance_type")}
-            row["cluster"] = own.get("exported_cluster") or own.get("cluster") or ""
-            row["region"] = own.get("exported_region") or own.get("region")
+        if (agent := agents.get(node)) is not None:
+            row |= {name: agent.get(name) for name in ("node_sku", "node_sku_source", "provider", "instance_type")}
+            row["cluster"] = agent.get("exported_cluster") or agent.get("cluster") or ""
+            row["region"] = agent.get("exported_region") or agent.get("region")
         else:
             row |= _by_signs(listed, by_node[node], dmi.get(node, {}), kube.get(node, {}), catalog)
             row["cluster"] = clusters.get(node, "")

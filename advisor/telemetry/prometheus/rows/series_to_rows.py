@@ -58,7 +58,7 @@ class Cells(Generic[K]):
                 index = {label_set(one): row for row, one in enumerate(weights.labels)}
                 known = np.vstack([weights.values, np.ones(values.shape[1])])
                 labels = (labels for labels, row in zip(answer.labels, at, strict=True) if row >= 0)
-                weight *= np.nan_to_num(known)[[index.get(label_set(one), -1) for one in labels]]
+                weight *= np.nan_to_num(known)[[index.get(label_set(label), -1) for label in labels]]
             joined = (values.fillna(0.0) * weight).groupby(by).sum() / weight.groupby(by).sum()
         out[joined.index] = joined
 

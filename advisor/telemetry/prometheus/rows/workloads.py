@@ -245,14 +245,14 @@ def with_requests(
     divided = {one.node for one in about.values() if one.kind == "mig"}
     added: list[_Row] = []
     for node, rows in requests[requests["resource"].str.startswith("nvidia_com_gpu")].groupby("node"):
-        own = gpus.get(str(node), set())
+        gpu = gpus.get(str(node), set())
         # In a pod's first row another may have preceded it. What ends at a moment ends before what begins there.
         long = rows[rows["ts_end"] - rows["ts_start"] > step]
         count = long["count"].to_numpy(float)
         changes = pd.concat([pd.Series(-count, long["ts_end"]), pd.Series(count, long["ts_start"] + step)])
         most = changes.sort_index(kind="stable").cumsum().to_numpy(float).max(initial=0.0)
-        are_replicas = most > len(own) and max(most, offered.get(str(node), 0)) >= 2 * len(own)
-        if not own or node in divided or not (are_replicas or rows["resource"].str.contains("shared").any()):
+        are_replicas = most > len(gpu) and max(most, offered.get(str(node), 0)) >= 2 * len(gpu)
+        if not gpu or node in divided or not (are_replicas or rows["resource"].str.contains("shared").any()):
             continue
         here = uses[uses["node"] == node] if len(uses) else pd.DataFrame(columns=["namespace", "pod", "cluster"])
         named = set(zip(here["namespace"], here["pod"], strict=True))
@@ -261,7 +261,7 @@ def with_requests(
         for row in unnamed:
             start, end = float(row["ts_start"]), float(row["ts_end"])
             holders = Counter(uuid for uuid, a, b in held if a < end and b > start)
-            for uuid in sorted(own, key=lambda one: (holders[one], one))[: max(1, int(row["count"]))]:
+            for uuid in sorted(gpu, key=lambda one: (holders[one], one))[: max(1, int(row["count"]))]:
                 held.append((uuid, start, end))
                 base = {"node": node, "gpu_uuid": uuid, "cluster": next(iter(here["cluster"]), "")}
                 added.append(_shared(base, row["namespace"], row["pod"], start, end))

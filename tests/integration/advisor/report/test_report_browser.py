@@ -84,9 +84,9 @@ def look(folder: Path, scheme: str, documents: dict[str, str]) -> dict:
         ],
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
-    found = re.search(r"<body>(\{.*\})</body>", done.stdout, re.DOTALL)
-    assert found is not None, done.stdout[-2000:] + done.stderr[-2000:]
-    return json.loads(html.unescape(found[1]))
+    match = re.search(r"<body>(\{.*\})</body>", done.stdout, re.DOTALL)
+    assert match is not None, done.stdout[-2000:] + done.stderr[-2000:]
+    return json.loads(html.unescape(match[1]))
 
 
 def lightness(color: str) -> float:

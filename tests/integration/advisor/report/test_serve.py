@@ -23,8 +23,8 @@ def test_a_page_whose_address_is_in_use_says_so(tmp_path: Path, capsys: pytest.C
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         serve_page(Address("127.0.0.1", taken.getsockname()[1]), page).stop()
-    told = capsys.readouterr().err.splitlines()[-1]
-    assert "cannot listen" in told and "serve.listen" in told
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "cannot listen" in line and "serve.listen" in line
 
 
 def test_a_stop_ends_what_runs_and_starts_nothing_more(tmp_path: Path) -> None:

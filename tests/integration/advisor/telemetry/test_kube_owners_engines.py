@@ -93,40 +93,42 @@ class Cluster:
 
 
 def fleet() -> Cluster:
-    own = Cluster()
+    cluster = Cluster()
     # A rolling update: two ReplicaSets of one Deployment, three pods each.
     for hash_, start, end in (("7d4b9c6f5d", 0.0, 12.0), ("5f6d8c9b7c", 12.0, HOURS)):
-        own.owner("ReplicaSet", f"chat-{hash_}", ("Deployment", "chat"))
+        cluster.owner("ReplicaSet", f"chat-{hash_}", ("Deployment", "chat"))
         for n, tail in enumerate(("x2k4m", "zz9fb", "q7wtl")):
-            own.pod(
+            cluster.pod(
                 f"chat-{hash_}-{tail}", f"u-chat-{hash_}-{n}", ("ReplicaSet", f"chat-{hash_}"), start=start, end=end,
                 image="vllm/vllm-openai:v0.6.4", beside={"istio-proxy": "istio/proxyv2:1.22"},
             )  # fmt: skip
     # Gangs on four nodes.
     for n in range(4):
-        own.pod(f"llama-worker-{n}", f"u-py-{n}", ("PyTorchJob", "llama"), start=2, end=9)
-        own.pod(f"sim-{n}-{'bcdf'[n]}7klm", f"u-ix-{n}", ("Job", "sim"), start=3, end=5)
-    own.owner("Job", "sim", None, end=6)
+        cluster.pod(f"llama-worker-{n}", f"u-py-{n}", ("PyTorchJob", "llama"), start=2, end=9)
+        cluster.pod(f"sim-{n}-{'bcdf'[n]}7klm", f"u-ix-{n}", ("Job", "sim"), start=3, end=5)
+    cluster.owner("Job", "sim", None, end=6)
     # The same PyTorchJob again, on the same names.
     for n in range(4):
-        own.pod(f"llama-worker-{n}", f"u-py2-{n}", ("PyTorchJob", "llama"), start=9 + (n + 1) / 60, end=12)
+        cluster.pod(f"llama-worker-{n}", f"u-py2-{n}", ("PyTorchJob", "llama"), start=9 + (n + 1) / 60, end=12)
     # A StatefulSet's pod that was made anew on the same GPU.
-    own.pod("store-0", "u-store-a", ("StatefulSet", "store"), end=13.25, gpu="GPU-store")
-    own.pod("store-0", "u-store-b", ("StatefulSet", "store"), start=13.25, gpu="GPU-store")
+    cluster.pod("store-0", "u-store-a", ("StatefulSet", "store"), end=13.25, gpu="GPU-store")
+    cluster.pod("store-0", "u-store-b", ("StatefulSet", "store"), start=13.25, gpu="GPU-store")
     # A pod group of Kueue: bare pods.
     for n in range(2):
-        own.pod(f"solo-{'bcdf'[n]}7klm", f"u-kueue-{n}", None, labels={"label_kueue_x_k8s_io_pod_group_name": "solve"})
+        cluster.pod(
+            f"solo-{'bcdf'[n]}7klm", f"u-kueue-{n}", None, labels={"label_kueue_x_k8s_io_pod_group_name": "solve"}
+        )
     # A bare pod that is named like a Deployment's, and a pod of which nothing is told.
-    own.pod("bare-7d4b9c6f5d-x2k4m", "u-bare", None)
-    before = len(own.series)
-    own.pod("untold-7d4b9c6f5d-x2k4m", "u-untold", None)
-    own.series[before:] = [one for one in own.series[before:] if not one.name.startswith("kube_")]
+    cluster.pod("bare-7d4b9c6f5d-x2k4m", "u-bare", None)
+    before = len(cluster.series)
+    cluster.pod("untold-7d4b9c6f5d-x2k4m", "u-untold", None)
+    cluster.series[before:] = [one for one in cluster.series[before:] if not one.name.startswith("kube_")]
     for replica in REPLICAS:
         labels = {"job": "kube-state-metrics", "instance": replica, "namespace": "ml", "label_team": "search"}
-        own.series.append(Series("kube_namespace_labels", labels, span(0, HOURS), np.ones(len(span(0, HOURS)))))
+        cluster.series.append(Series("kube_namespace_labels", labels, span(0, HOURS), np.ones(len(span(0, HOURS)))))
         labels = labels | {"pod": "store-0", "uid": "u-store-b", "label_team": "storage", "label_x_conflict1": "z"}
-        own.series.append(Series("kube_pod_labels", labels, span(13.25, HOURS), np.ones(len(span(13.25, HOURS)))))
-    return own
+        cluster.series.append(Series("kube_pod_labels", labels, span(13.25, HOURS), np.ones(len(span(13.25, HOURS)))))
+    return cluster
 
 
 @pytest.fixture(scope="module", params=ENGINES)

@@ -35,9 +35,9 @@ def test_two_processes_read_what_one_reads(paths: list[Path], ends: bool, monkey
         monkeypatch.setattr(reader, "_begin", _end)
     steps: list[tuple[int, int]] = []
     two = read_files(paths, ASKED, processes=2, bytes_a_process=1, steps=lambda *done: steps.append(done))
-    one = read_files(paths, ASKED)
-    assert list(two) == list(one) == paths and steps[-1] == (6, 6)
-    for mine, theirs in zip(two.values(), one.values(), strict=True):
+    files = read_files(paths, ASKED)
+    assert list(two) == list(files) == paths and steps[-1] == (6, 6)
+    for mine, theirs in zip(two.values(), files.values(), strict=True):
         if isinstance(theirs, Parts):
             assert isinstance(mine, Parts)
             for name in theirs.rows:

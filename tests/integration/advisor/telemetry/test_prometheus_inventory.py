@@ -86,9 +86,9 @@ def test_a_gpu_that_lacks_a_metric_loses_what_that_metric_tells_and_nothing_else
     strange: tuple[Frame, Verdicts],
 ) -> None:
     frame, verdicts = strange
-    own = verdicts.inventory.nodes["lacking"]
-    assert len(own.observed) == len(VALUES) == own.gpu_count
-    assert [gpu.hours for gpu in own.observed] == pytest.approx([HOURS] * len(VALUES), rel=0.02)
+    node = verdicts.inventory.nodes["lacking"]
+    assert len(node.observed) == len(VALUES) == node.gpu_count
+    assert [gpu.hours for gpu in node.observed] == pytest.approx([HOURS] * len(VALUES), rel=0.02)
     rows = frame.gpu[(frame.gpu["node"] == "lacking") & (frame.gpu["gpu_uuid"] == "GPU-DEV_GPU_UTIL")]
     assert rows["gpu_util_mean"].to_numpy() == pytest.approx(0.9)
     assert frame.gpu.loc[frame.gpu["gpu_uuid"] == "GPU-PROF_DRAM_ACTIVE", "dram_active_mean"].isna().all()

@@ -116,7 +116,7 @@ def test_a_pods_name_is_tied_to_its_uid_and_stays_so_while_it_idles(kubelet: Kub
     with node(tmp_path) as agent:
         unnamed = agent.attribute([on])[0][0]
         (running,), uses = until(lambda: agent.attribute([on]), lambda found: len(found[1]) > 1)
-        assert "allocation-unresolved" not in {one.reason for one in agent.absences}
+        assert "allocation-unresolved" not in {absence.reason for absence in agent.absences}
         (idle,), idle_uses = agent.attribute([])
         (tmp_path / "cgroup" / slice_).rmdir()
         (gone,), _ = agent.attribute([])
@@ -152,7 +152,7 @@ def test_a_pod_is_named_by_its_uid_as_kube_state_metrics_would_name_it(tmp_path:
 
 def test_a_file_that_changes_is_read_anew_and_a_broken_one_leaves_what_was_known(tmp_path: Path) -> None:
     files = KubernetesFiles("c", "n1", tmp_path / "pods.json", tmp_path / "slices.json")
-    assert {one.reason for one in files.read().absences} == {"kubernetes-file"}
+    assert {absence.reason for absence in files.read().absences} == {"kubernetes-file"}
     for name in ("a", "b"):
         written(tmp_path / "pods.json", pod(name, None))
         assert until(files.read, lambda facts, name=name: f"u-{name}" in facts.by_uid).absences

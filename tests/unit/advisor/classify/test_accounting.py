@@ -105,9 +105,9 @@ def test_tokens_are_held_against_the_energy_of_the_same_hours_alone() -> None:
     rows = [("n1", "w", "vllm", START + (n + 1) * HOUR, seconds, tokens) for n, seconds, tokens in told]
     columns = ["node", "workload_id", "engine", "ts", "seconds", "generated_tokens"]
     tokens = pd.DataFrame(rows, columns=columns).reindex(columns=list(queries.TOKENS.columns))
-    found = judge(replace(b.frame(), tokens=tokens), rulebook()).tokens["w"]
-    assert (found.tokens, found.hours) == (3e6, pytest.approx(3.0))
-    assert found.joules == pytest.approx(3 * HOUR * 2 * 280.0, rel=1e-6)
+    token = judge(replace(b.frame(), tokens=tokens), rulebook()).tokens["w"]
+    assert (token.tokens, token.hours) == (3e6, pytest.approx(3.0))
+    assert token.joules == pytest.approx(3 * HOUR * 2 * 280.0, rel=1e-6)
 
 
 def test_a_nodes_power_is_of_moments_in_which_every_gpu_was_measured() -> None:

@@ -209,9 +209,9 @@ def test_pods_that_share_listed_devices_add_none() -> None:
         b.use(FREE, uuid=uuid)
     resources = ["nvidia_com_gpu"] * 4 + ["nvidia_com_gpu_shared"] * 4
     requests = [(f"asr-{n}", resource, 1.0, 0, 40) for n, resource in enumerate(resources)]
-    found = counted(asked(b, "n1", *requests)).nodes["n1"]
-    assert (found.gpu_count, found.unobserved) == (2, ())
-    assert found.unaccounted_pods == tuple(f"ml/asr-{n}" for n in range(8))
+    node = counted(asked(b, "n1", *requests)).nodes["n1"]
+    assert (node.gpu_count, node.unobserved) == (2, ())
+    assert node.unaccounted_pods == tuple(f"ml/asr-{n}" for n in range(8))
 
 
 PARENT = "GPU-n1-0"

@@ -113,8 +113,8 @@ def test_below_the_floor_no_waste_and_the_text_says_from_when(hours: int, ready:
     b.work("w", [("n1", "GPU-n1-0")])
     verdicts = judge(b.frame(), rulebook())
     assert verdicts.waste_ready == {"w": ready}
-    told = [one.text for one in verdicts.workloads[0].kind.evidence]
-    assert any("30 h, reached at 20" in text for text in told) is not ready
+    texts = [one.text for one in verdicts.workloads[0].kind.evidence]
+    assert any("30 h, reached at 20" in text for text in texts) is not ready
 
 
 # The bottleneck's questions, one by one: what differs from training, and the answer.

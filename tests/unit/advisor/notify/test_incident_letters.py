@@ -101,9 +101,9 @@ def test_names_from_outside_end_no_header_and_are_no_markup(count: int) -> None:
     assert "<b>" not in letter.html and "<!channel>" not in letter.html
     for text in (letter.subject, letter.text.replace("\n", ""), letter.html.replace("\n", "")):
         assert not {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs")}
-    told = json.loads(webhook_json(incident_letter(items, "search", MORNING, writing)))["text"]
-    assert "<" not in told and told.count("```") == 2 and len(told) <= WEBHOOK_MAX
-    assert "\u202e" not in told and "\x1b" not in told
+    load = json.loads(webhook_json(incident_letter(items, "search", MORNING, writing)))["text"]
+    assert "<" not in load and load.count("```") == 2 and len(load) <= WEBHOOK_MAX
+    assert "\u202e" not in load and "\x1b" not in load
 
 
 WRITING_ALERTS = Writing(WatchSettings())

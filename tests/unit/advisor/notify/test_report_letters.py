@@ -131,9 +131,9 @@ def test_charts_are_pictures_of_the_page_with_their_figures_in_words():
     html = letter().attachments[0].data.decode()
     images = [attributes for tag, attributes in Tags(html).tags if tag == "img"]
     assert [one["alt"].partition(":")[0] for one in images] == ["GPU-hours by kind", "Fabric cost", "Cost breakdown"]
-    for one in images:
-        pixels = matplotlib.image.imread(io.BytesIO(base64.b64decode(one["src"].partition(",")[2])))
-        assert re.search(r"\d", one["alt"])
+    for image in images:
+        pixels = matplotlib.image.imread(io.BytesIO(base64.b64decode(image["src"].partition(",")[2])))
+        assert re.search(r"\d", image["alt"])
         assert (pixels[..., 3].min(), pixels[..., 3].max()) == (0.0, 1.0)  # a ground that shows through
 
 

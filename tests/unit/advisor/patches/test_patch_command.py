@@ -36,7 +36,7 @@ def test_a_patch_is_printed_and_written_once(place: Path, capsys: Capture) -> No
     printed = capsys.readouterr().out
     assert f"ledger show {ID}" in printed and "by ann" in printed and "What was measured." in printed
     assert patch(place, *given, "--output", str(place / "out")) == 0
-    written = {one.name: one.read_text() for one in (place / "out").iterdir()}
+    written = {path.name: path.read_text() for path in (place / "out").iterdir()}
     assert set(written) == {"patch-deployment-chat.yaml", "undo-deployment-chat.yaml"}
     assert written["patch-deployment-chat.yaml"] == printed
     assert "nothing was applied" in capsys.readouterr().err

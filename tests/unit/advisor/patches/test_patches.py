@@ -206,8 +206,8 @@ def test_a_custom_resource_keeps_what_stands_in_its_lists_and_names_its_version(
     made = patch_of("reduce-gpus", "kubernetes", ("m.yaml", manifest))
     (worker,) = spec_of(made.patch.text)["workers"]
     assert (worker["replicas"], worker["minReplicas"]) == (1, 1)
-    lines = [one.strip() for one in made.patch.text.split("\n")]
-    assert lines[lines.index("args:") + 1 :][: len(words)] == [f"- {one}" for one in words]
+    lines = [part.strip() for part in made.patch.text.split("\n")]
+    assert lines[lines.index("args:") + 1 :][: len(words)] == [f"- {word}" for word in words]
     assert yaml.safe_load(made.patch.text)["metadata"]["resourceVersion"] == "7"
     assert "resourceVersion" not in yaml.safe_load(made.undo.text)["metadata"]
 

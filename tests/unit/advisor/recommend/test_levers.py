@@ -44,7 +44,7 @@ def advice(command=LLAMA, *, kv=0.3, framework="vllm", **changes):
 
 def test_an_empty_cache_lets_fp8_fit_half_of_the_gpus_beside_recommendations_and_in_no_sum():
     told, without = advice(), advice("vllm serve acme/secret-model")
-    by_name = {(one.fields["sku"], one.fields["precision"]): one for one in told.workloads[0].levers}
+    by_name = {(lever.fields["sku"], lever.fields["precision"]): lever for lever in told.workloads[0].levers}
     fewer = by_name["H100-SXM5", "fp8"]
     f, cache = fewer.fields, 0.3 * (0.9 * of.catalog().gpus["H100-SXM5"].mem_bytes * 4 - 140e9)
     assert (told.workloads[0].levers_unknown, fewer.code) == (None, "lever-precision")
@@ -129,7 +129,7 @@ def test_compare_names_the_precision_in_which_weights_fit(capsys, words, precisi
     told = skus(capsys, f"compare H100-SXM5 {words} --phase decode")
     assert code is None or code in {one["code"] for one in told["blocked_by"]}
     levers = told.get("levers")
-    assert (levers and [one["fields"]["precision"] for one in levers]) == precisions
+    assert (levers and [lever["fields"]["precision"] for lever in levers]) == precisions
     if levers:
         assert {one["code"] for one in levers} == {"lever-weights-fit"} and levers[0]["fields"]["gpus_at_least"] == 2
 

@@ -262,7 +262,7 @@ SLICES = {
     ],
 )  # fmt: skip
 def test_a_gpu_holds_what_nvidias_placements_allow(profiles: list[str], possible: bool) -> None:
-    assert fits([SLICES[one] for one in profiles]) is possible
+    assert fits([SLICES[profile] for profile in profiles]) is possible
 
 
 def test_the_emptiest_gpu_is_emptied_onto_the_others() -> None:

@@ -79,8 +79,8 @@ def test_missing_host_time_is_not_sped_up_for_jobs():
 
 
 def test_risk_is_the_chance_of_a_tenth_slower():
-    told = [Prediction(*one, "").risk for one in ((0.7, 0.12), (0.95, 0.1), (1.0, 0.12), (1.3, 0.12))]
-    assert told == ["very-low", "low", "medium", "high"]
+    risks = [Prediction(*one, "").risk for one in ((0.7, 0.12), (0.95, 0.1), (1.0, 0.12), (1.3, 0.12))]
+    assert risks == ["very-low", "low", "medium", "high"]
 
 
 @pytest.mark.parametrize("exposed", [True, False])

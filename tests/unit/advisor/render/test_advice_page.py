@@ -26,9 +26,9 @@ RULES = ("idle", "held-idle", "idle-fabric", "energy", "fix-first", "under-tier"
 AGAIN = Again("skuwise", "--db '/data/two words.db' --since 7d")
 
 
-def with_ways(*ways: Recommendation, minimum: float = 100.0) -> Advice:
+def with_ways(*recommendation: Recommendation, minimum: float = 100.0) -> Advice:
     base = fleet(1, 1)
-    named = [replace(r, id=f"r-{n:012x}") for n, r in enumerate(ways)]
+    named = [replace(r, id=f"r-{n:012x}") for n, r in enumerate(recommendation)]
     summary = replace(base.summary, min_saving_usd_per_month=minimum)
     return marked(replace(base, recommendations=tuple(named), summary=summary))
 

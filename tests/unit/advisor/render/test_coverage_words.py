@@ -74,8 +74,8 @@ def test_a_week_of_15_hours_is_not_judged_and_states_no_zero(form: str) -> None:
     subject, *bodies = mailed(a)
     assert "15 of 168 h observed" in subject
     assert "Idleness was not judged on any of the 8 GPUs" in paged(a)
-    for told in bodies:
-        assert "not judged" in told and not [zero for zero in ZEROS if zero in told]
+    for body in bodies:
+        assert "not judged" in body and not [zero for zero in ZEROS if zero in body]
 
 
 def test_where_all_was_judged_the_words_are_plain() -> None:
@@ -186,7 +186,7 @@ def test_a_teams_week_is_told_in_kwh_dollars_carbon_and_joules_a_token():
 
 def test_csv_has_energy_of_fleet_workloads_and_nodes():
     rows = list(csv.DictReader(io.StringIO(render(fleet(), "csv"))))
-    assert [float(one["energy_kwh"]) for one in rows if one["row"] == "summary"] == [pytest.approx(2016)]
+    assert [float(row["energy_kwh"]) for row in rows if row["row"] == "summary"] == [pytest.approx(2016)]
     chat = next(one for one in rows if (one["row"], one["name"]) == ("workload", "chat"))
     assert (chat["energy_basis"], float(chat["joules_per_token"])) == ("counter", 0.25)
     rated = [(one["node"], one["rated_watts"]) for one in rows if one["row"] == "node"]

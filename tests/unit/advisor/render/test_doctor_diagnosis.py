@@ -38,7 +38,7 @@ BOOK = rulebook()
 
 
 def measure(found: Diagnosis, name: str) -> MetricCoverage:
-    return next(one for one in found.metrics if one.metric == name)
+    return next(metric for metric in found.metrics if metric.metric == name)
 
 
 def document(found: Diagnosis) -> dict:
@@ -74,7 +74,7 @@ def test_doctor_and_advise_say_the_same(partly: Diagnosis) -> None:
         {"node": u.node, "gpus": list(u.gpus), "reason": u.reason, "code": u.code} for u in summary.unobserved
     ]
     assert out["verdicts"]["waste_ready_gpus"] == summary.judged_gpu_count
-    prices = {one.usd_per_hour for one in advice().prices}
+    prices = {price.usd_per_hour for price in advice().prices}
     assert {node["usd_per_hour"] for node in out["nodes"]} <= prices
     assert out["verdicts"]["waste_ready_nodes"] == 2
     coverage = PageOptions(sections=("coverage",))
@@ -275,7 +275,7 @@ def priced(gap: TelemetryGap) -> Rulebook:
     assert set(words[::2]) == {"--gpu-hour-usd"}
     flags = parse_flags(words[1::2])
     settings = tomllib.loads(gap.add)["prices"]["gpu_hour_usd"]
-    assert {one.name: float(str(one.usd)) for one in flags} == settings
+    assert {flag.name: float(str(flag.usd)) for flag in flags} == settings
     return replace(BOOK, hourly=resolve_prices(StatedPrices(gpu_flags=flags), BOOK.catalog, date(2026, 9, 1)))
 
 
@@ -345,7 +345,7 @@ def test_a_printed_price_is_taken_as_it_is_printed(model: str) -> None:
 def test_a_price_of_any_name_survives_the_shell_and_the_settings(model: str) -> None:
     (gap,) = gaps(diagnosed(Fleet(model=model, sku=None, region=None)))["no-price"]
     (options,) = re.findall(r"\(or pass (.*)\)", gap.where)
-    assert [one.name for one in parse_flags(shlex.split(options)[1:])] == [model]
+    assert [parse_flag.name for parse_flag in parse_flags(shlex.split(options)[1:])] == [model]
     assert tomllib.loads(gap.add)["prices"]["gpu_hour_usd"] == {model: 2.10}
 
 

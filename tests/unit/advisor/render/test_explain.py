@@ -214,7 +214,7 @@ def test_a_server_is_asked_for_the_samples_of_the_series_that_it_has() -> None:
 def test_a_selector_holds_no_outside_text() -> None:
     advice = idle_advice(**PROMETHEUS)
     queries = plain(queries_of(advice, hostile(advice.findings[0], "engine_active"), width=100), "#")
-    assert [one.partition(",UUID=")[2].partition(",cluster=")[0] for one in queries] == [
+    assert [query.partition(",UUID=")[2].partition(",cluster=")[0] for query in queries] == [
         r'''~"x'\\); DROP TABLE nodes; --\u001b\\[31m\u202e\u000a\"\\{node\\}?"'''
     ] * 2
 

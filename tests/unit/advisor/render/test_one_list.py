@@ -85,8 +85,8 @@ def test_every_surface_has_one_list_in_one_order_with_the_same_gains(surface: st
 
 def test_programs_get_the_same_list() -> None:
     advice = surfaces()
-    told = json.loads(render(advice, "json"))["recommendations"]
-    assert [r["id"] for r in told if r["shown"]] == list(SHOWN)
+    load = json.loads(render(advice, "json"))["recommendations"]
+    assert [r["id"] for r in load if r["shown"]] == list(SHOWN)
     rows = [row for row in csv.DictReader(io.StringIO(render(advice, "csv"))) if row["shown"] == "yes"]
     usd, hours = "saving_usd_per_month_p50", "freed_gpu_hours_per_month"
     found = [(row["id"], f"{float(row[usd] or row[hours]):,.0f}") for row in rows]

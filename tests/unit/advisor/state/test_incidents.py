@@ -94,7 +94,7 @@ def test_a_clock_that_steps_by_a_day_and_back_loses_nothing_and_tells_nothing_tw
     counts = {one.sighting.subject.name: one for one in current(state) if one.resolved_at is None}
     assert set(counts) == {"goes on", "new", "back soon"}
     events = told(state)
-    assert len({(one.incident_id, one.number) for one in events}) == len(events)
+    assert len({(event.incident_id, event.number) for event in events}) == len(events)
     by_kind = {kind: sum(one.kind == kind for one in events) for kind in ("opened", "resolved")}
     # A reminder is due after a day of the clock. What came back is told as such, or as new.
     assert by_kind["resolved"] == 1 and by_kind["opened"] in (3, 4) and len(events) <= 7
@@ -109,12 +109,12 @@ def test_nobody_decides_in_the_middle_of_a_pass_and_a_pass_undoes_no_decision(st
         taken = store.acknowledge(db, ids["a"], "ann", later - 1)
         store.snooze(db, ids["b"], later + 24 * HOUR)
     assert (taken.state, taken.acknowledged_by, taken.acknowledged_at) == ("acknowledged", "ann", later - 1)
-    found = WatchPass(later, later, tuple(sighting(n, until=later) for n in "abc"), live_nodes=frozenset({"n1"}))
+    watch_pass = WatchPass(later, later, tuple(sighting(n, until=later) for n in "abc"), live_nodes=frozenset({"n1"}))
     with state.writing() as db:
         known = store.current(db)
         with pytest.raises(StoreError, match="locked by another process"), state.writing():
             pass
-        store.commit(db, advance(known, found, settings))
+        store.commit(db, advance(known, watch_pass, settings))
     after = {one.sighting.subject.name: one for one in current(state)}
     assert after["a"].state == "acknowledged" and after["a"].acknowledged_by == "ann"
     assert after["a"].last_seen_at == later and after["b"].snoozed_until == later + 24 * HOUR
@@ -287,4 +287,6 @@ def test_unused_gpus_of_a_workload_are_one_incident_however_they_are_found(first
     assert (watch.only.id, watch.only.sighting.kind, watch.only.since) == (id_, then, BEGAN)
     assert watch.only.gpu_hours == pytest.approx(3 * GPUS)
     watch.step([watch.idle(BEGAN, "other", kind=then), sighting(kind="fabric-silent")])
-    assert sorted(one.sighting.kind for one in watch.incidents.values()) == sorted([then, then, "fabric-silent"])
+    assert sorted(incident.sighting.kind for incident in watch.incidents.values()) == sorted(
+        [then, then, "fabric-silent"]
+    )

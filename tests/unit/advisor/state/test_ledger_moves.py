@@ -177,7 +177,7 @@ def test_a_site_is_applied_to_predictions_told_and_off_without_moves() -> None:
 
 
 def test_measured_moves_of_the_ledger_become_the_site_unless_the_load_changed() -> None:
-    told = Realised(
+    realised = Realised(
         START, END, 300.0, Interval(80.0, 100.0, 120.0), RATIO, 500.0, 410.0, 90.0, None, 1.0, 1.0, 1.2, None, 1.1
     )
     own = ground(target=L40S, time_ratio=RATIO)
@@ -186,6 +186,6 @@ def test_measured_moves_of_the_ledger_become_the_site_unless_the_load_changed() 
         done = LedgerEvent("done", END, "skuwise", realised=measured)
         return site_of([entry_of(recommendation(), done, snapshot=ground)], END)
 
-    assert (site(told).cases, site(told).saved) == (1, (100.0, 90.0)) and site(told).factor > 1.03
-    assert site(replace(told, load_ratio=1.5)).cases == 0
-    assert site(told, replace(own, target=replace(own.source, node_sku=PLAIN))).cases == 0  # the same GPU
+    assert (site(realised).cases, site(realised).saved) == (1, (100.0, 90.0)) and site(realised).factor > 1.03
+    assert site(replace(realised, load_ratio=1.5)).cases == 0
+    assert site(realised, replace(own, target=replace(own.source, node_sku=PLAIN))).cases == 0  # the same GPU

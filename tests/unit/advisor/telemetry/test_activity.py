@@ -21,7 +21,9 @@ Periods = Sequence[tuple[float, float]]
 
 
 def inferred(frame: Frame, minutes: Sequence[DeviceSeries] = ()) -> Frame:
-    return with_activity(frame, lambda devices, _: [one for one in minutes if (one.node, one.gpu_uuid) in devices])
+    return with_activity(
+        frame, lambda devices, _: [minute for minute in minutes if (minute.node, minute.gpu_uuid) in devices]
+    )
 
 
 def found(frame: Frame) -> list[tuple[tuple[str, ...], float, float]]:
@@ -166,7 +168,9 @@ def test_its_recommendations_wait_for_an_owner_and_its_verdicts_say_why_they_are
     assert (workload.basis, workload.owner.user, len(workload.gpus)) == ("activity", None, 8)
     assert workload.kind.confidence <= 0.9 and "inferred-from-activity" in {one.code for one in workload.kind.evidence}
     assert advice.recommendations
-    assert all("owner-unknown" in {why.code for why in one.blocked_by} for one in advice.recommendations)
+    assert all(
+        "owner-unknown" in {why.code for why in recommendation.blocked_by} for recommendation in advice.recommendations
+    )
     assert not advice.summary.recoverable_usd_per_month
 
 

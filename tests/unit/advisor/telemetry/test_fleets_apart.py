@@ -56,7 +56,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Callable[...
 
     def run_(*arguments: object, status: int = 0) -> tuple[str, str]:
         capsys.readouterr()
-        assert main([str(one) for one in arguments]) == status, capsys.readouterr().err
+        assert main([str(argument) for argument in arguments]) == status, capsys.readouterr().err
         told = capsys.readouterr()
         return told.out, told.err
 
@@ -200,7 +200,13 @@ def test_a_host_that_gets_its_domain_is_one_node_by_its_gpus() -> None:
     names = [("hpc1", "a"), ("hpc1.example.org", "a"), ("hpc1.other.org", "b"), ("10.0.0.1", "c"), ("10.0.0.2", "c")]
     targets = [{"Hostname": name, "instance": f"{name}:9400", "UUID": f"GPU-{uuid}"} for name, uuid in names]
     identity = identity_of(targets=targets)
-    assert [identity.node_of(one) for one in targets] == ["hpc1", "hpc1", "hpc1.other.org", "10.0.0.1", "10.0.0.2"]
+    assert [identity.node_of(target) for target in targets] == [
+        "hpc1",
+        "hpc1",
+        "hpc1.other.org",
+        "10.0.0.1",
+        "10.0.0.2",
+    ]
 
 
 def test_clusters_with_equal_names_stay_apart_and_one_cluster_keeps_its_names() -> None:

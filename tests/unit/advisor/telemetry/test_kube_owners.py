@@ -205,8 +205,8 @@ def test_an_image_is_that_of_the_container_that_holds_the_gpus(
     told = [({**pod, "container": name, "image": one}, 1.0) for name, one in images.items()]
     server = Server({"kube_pod_info": [(pod, 1.0)], "kube_pod_container_info": told})
     requests = {("ml", "a"): asking}
-    found = read_owners(server, SERIES, (), held("a"), window=Window(END - DAY, END), requests=requests)
-    assert [pod.image for pod in found.pods["", "ml", "a"]] == [image]
+    owners = read_owners(server, SERIES, (), held("a"), window=Window(END - DAY, END), requests=requests)
+    assert [pod.image for pod in owners.pods["", "ml", "a"]] == [image]
 
 
 GPU = ("n1", "GPU-n1-0")

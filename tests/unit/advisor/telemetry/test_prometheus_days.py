@@ -49,7 +49,7 @@ def asked(fake: FakePrometheus, cache: Path | None, window: Window, log: Log | N
 
 def spans(fake: FakePrometheus) -> list[tuple[float, float]]:
     """What was asked for since the last call."""
-    found = sorted((float(one.params["start"]), float(one.params["end"])) for one in fake.requests)
+    found = sorted((float(request.params["start"]), float(request.params["end"])) for request in fake.requests)
     fake.requests.clear()
     return found
 
@@ -68,7 +68,7 @@ def test_days_are_one_question_and_those_between_kept_ones_too(tmp_path: Path) -
         assert spans(fake) == [(HOUR, 2 * DAY), (3 * DAY + HOUR, 5 * DAY)]
         kept = asked(fake, tmp_path, Window(0.0, 5 * DAY))
         assert spans(fake) == []
-    assert [one["a"] for one in whole.labels] == ["first", "late"]
+    assert [label["a"] for label in whole.labels] == ["first", "late"]
     assert whole.values[0].tolist() == [n * HOUR for n in range(1, 121)] and np.isnan(whole.values[1]).sum() == 72
     assert same(mixed, whole) and same(kept, whole)
 
@@ -184,9 +184,9 @@ def test_a_file_that_does_not_read_back_is_asked_again(tmp_path: Path) -> None:
 def test_answers_that_others_could_have_written_are_not_believed(tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     folder.mkdir()
-    mine = Cache(folder, "s")
-    mine.put("q", GRID, ("a",), ANSWER)
-    assert mine.get("q", GRID, ("a",)) is not None and not mine.refused
+    cache = Cache(folder, "s")
+    cache.put("q", GRID, ("a",), ANSWER)
+    assert cache.get("q", GRID, ("a",)) is not None and not cache.refused
     folder.chmod(0o777)
     theirs = Cache(folder, "s")
     assert theirs.get("q", GRID, ("a",)) is None and "other users" in theirs.refused
@@ -210,8 +210,8 @@ def read(fake: FakePrometheus, folder: Path, *, cached: bool = True) -> tuple[Fr
     before = len(fake.requests)
     server = PrometheusServer(fake.url, (), environ, cached=cached)
     frame = server.read(CATALOG, since=2 * DAY, until=NOW, now=NOW + DAY)
-    told = [r.query for r in fake.requests[before:] if r.path.endswith("query_range")]
-    return frame, [query for query in told if not query.startswith("max by (__name__")]
+    querys = [r.query for r in fake.requests[before:] if r.path.endswith("query_range")]
+    return frame, [query for query in querys if not query.startswith("max by (__name__")]
 
 
 def test_another_server_behind_the_same_address_is_not_told_from_the_answers_of_the_first(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_the_exporters_own_pod_is_no_workload(
     labels = tuple(
         {"UUID": f"GPU-{n}", "job": "dcgm", "instance": "10.0.0.1:9400", **one} for n, one in enumerate(series)
     )
-    about = {one["UUID"]: About("n1", uuid=one["UUID"]) for one in labels}
+    about = {label["UUID"]: About("n1", uuid=label["UUID"]) for label in labels}
     uses = dcgm_uses(
         SeriesAnswer(labels, np.full((len(labels), GRID.count), 60.0)), GRID, about, taken=set(),
         intervals=dict.fromkeys(about, 60.0), key_of=lambda one: one["UUID"],
@@ -174,7 +174,7 @@ def test_a_shared_gpu_has_the_devices_value_where_it_is_told(
     of_pods = [{**A, "exported_pod": name, "exported_namespace": "x"} for name in "pq"]
     held = [15, 60, 60, 60] if samples[0] == 30 else [60] * 4
     rows = rows_of(
-        [(A, samples), *((one, held) for one in of_pods)],
+        [(A, samples), *((of_pod, held) for of_pod in of_pods)],
         gpu_util_mean=[(A, device), *((one, [value] * 4) for one, value in zip(of_pods, pods, strict=True))],
     )
     assert rows.cells.column("gpu_util_mean")[0].tolist() == pytest.approx(expected)
@@ -205,7 +205,7 @@ def test_a_counter_that_stands_still_under_load_is_missing(
     sent = {name: [(gpu, [0.0, 0.0, traffic, 0.0]) for gpu in gpus] for name in links}
     rows = rows_of([(gpu, [60] * 4) for gpu in gpus], gpu_util_mean=[(gpu, [use] * 4) for gpu in gpus], **sent)
     assert [np.isnan(rows.cells.column(name)).any() for name in links] == [not is_known] * 4
-    reasons = [(one["reason"], one["node"], one["metric"]) for one in rows.absences]
+    reasons = [(absence["reason"], absence["node"], absence["metric"]) for absence in rows.absences]
     expected = [("counter-never-moved", "n1", f"nvlink_{way}_bytes_per_second") for way in ("tx", "rx")]
     assert reasons == ([] if is_known else expected)
 
@@ -245,7 +245,10 @@ def frame() -> Frame:
 @pytest.fixture(scope="module")
 def whole(frame: Frame) -> Advice:
     advice = told(frame)
-    assert {one.action for one in advice.recommendations if claims(one)} >= {"release", "move-sku"}
+    assert {recommendation.action for recommendation in advice.recommendations if claims(recommendation)} >= {
+        "release",
+        "move-sku",
+    }
     return advice
 
 
@@ -257,8 +260,8 @@ def claims(one: Recommendation) -> bool:
 
 
 def idle_gpus(advice: Advice) -> set[str]:
-    found = {gpu for one in advice.findings if one.rule in {"idle", "held-idle"} for gpu in one.gpus}
-    return found | {gpu for one in advice.workloads if one.kind.label == "idle" for gpu in one.gpus}
+    found = {gpu for finding in advice.findings if finding.rule in {"idle", "held-idle"} for gpu in finding.gpus}
+    return found | {gpu for workload in advice.workloads if workload.kind.label == "idle" for gpu in workload.gpus}
 
 
 @pytest.mark.parametrize(
@@ -277,9 +280,13 @@ def test_hiding_a_metric_never_raises_a_claim(frame: Frame, whole: Advice, hidde
     assert not {one.id for one in part.recommendations if claims(one)} - claimed
     assert (part.summary.recoverable_usd_per_month or 0) <= (whole.summary.recoverable_usd_per_month or 0) + 0.01
     risks = {one.id: one.risk for one in whole.recommendations}
-    for one in part.recommendations:
-        assert RISKS.index(one.risk) >= RISKS.index(risks.get(one.id, "very-low")), one.text
-    working = {gpu for one in whole.workloads if one.kind.label not in {"idle", "unknown"} for gpu in one.gpus}
+    for recommendation in part.recommendations:
+        assert RISKS.index(recommendation.risk) >= RISKS.index(risks.get(recommendation.id, "very-low")), (
+            recommendation.text
+        )
+    working = {
+        gpu for workload in whole.workloads if workload.kind.label not in {"idle", "unknown"} for gpu in workload.gpus
+    }
     assert not (idle_gpus(part) - idle_gpus(whole)) & working
 
 
@@ -296,4 +303,4 @@ def without(frame: Frame, hidden: tuple[str, ...]) -> Frame:
                 frame, gpu=frame.gpu.assign(**{one: none for one in map(str, frame.gpu) if one.endswith("_bins")})
             )
     columns = [f"{name}_{part}" for name in hidden for part in ("mean", "p95", "max")]
-    return replace(frame, gpu=frame.gpu.assign(**{one: np.nan for one in columns if one in frame.gpu}))
+    return replace(frame, gpu=frame.gpu.assign(**{column: np.nan for column in columns if column in frame.gpu}))

@@ -326,7 +326,7 @@ def test_ports_hosts_and_verdicts_follow(frame: Frame) -> None:
     ports = frame.fabric.groupby(["node", "device"])["tx_bytes_per_second_mean"].mean()
     assert ports["agent-1", "mlx5_0"] == pytest.approx(1e9) and ports["serve-1", "mlx5_0"] == pytest.approx(50.0)
     assert {"agent-1", "serve-1"} <= set(frame.host["node"])
-    (served,) = [one for one in judge(frame, BOOK).workloads if one.name == "llm"]
+    (served,) = [workload for workload in judge(frame, BOOK).workloads if workload.name == "llm"]
     assert served.kind.label == "online-inference"
 
 

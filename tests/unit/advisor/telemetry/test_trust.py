@@ -287,9 +287,9 @@ def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_b
         for name, start, end in (("long", 0.5, 30.5), ("short", 40.5, 41.5)):
             node.put_workload_use(Workload(name, name, name, "slurm"), "GPU-n1", T0 + start * HOUR, T0 + end * HOUR,
                                   "allocation")  # fmt: skip
-    told = read_file(path, (Window(T0, T0 + 48 * HOUR), 2, HOUR, None))
-    assert isinstance(told, Parts)
-    gpu = pd.concat(told.rows["gpu"], ignore_index=True)
+    file = read_file(path, (Window(T0, T0 + 48 * HOUR), 2, HOUR, None))
+    assert isinstance(file, Parts)
+    gpu = pd.concat(file.rows["gpu"], ignore_index=True)
     by_minute = gpu.loc[gpu["interval_seconds"] == 60, "ts"]
     assert sorted({(ts - T0 - 1) // HOUR for ts in by_minute}) == [40, 41]
     assert float(gpu["observed_seconds"].sum()) == 48 * HOUR

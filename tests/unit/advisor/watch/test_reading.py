@@ -34,8 +34,8 @@ def recent(folder: Path) -> Recent:
 
 def test_the_last_hours_of_databases_are_told_by_gpu_and_holder(recent: Recent) -> None:
     assert recent.spans.end == UNTIL and not recent.notes
-    assert [one.node for one in recent.nodes] == ["serve-01", "serve-02"]
-    assert {one.sku for one in recent.gpus} == {"H100-SXM5"} and len(recent.gpus) == 16
+    assert [node.node for node in recent.nodes] == ["serve-01", "serve-02"]
+    assert {gpu.sku for gpu in recent.gpus} == {"H100-SXM5"} and len(recent.gpus) == 16
     held = sorted(place for hold in recent.holds for place in hold.gpus)
     assert held == list(range(16)) and len({hold.series_id for hold in recent.holds}) == 1
     engine = recent.gpu["engine"]
@@ -74,7 +74,7 @@ def test_the_last_hours_of_a_server() -> None:
     with FakePrometheus(DcgmServer(series=[GPU, {**GPU, "UUID": "GPU-b", "gpu": "1"}])).running() as fake:
         source = PrometheusServer(fake.url, environ={}, cached=False)
         told = read_recent(source, BOOK, lookback_seconds=6 * HOUR, now=UNTIL)
-    assert [(one.node, one.uuid, one.sku) for one in told.gpus] == [
+    assert [(gpu.node, gpu.uuid, gpu.sku) for gpu in told.gpus] == [
         ("n1", "GPU-a", "H100-SXM5"), ("n1", "GPU-b", "H100-SXM5"),
     ]  # fmt: skip
     assert np.nanmax(told.gpu["util"]) == pytest.approx(0.5)

@@ -59,8 +59,8 @@ def test_two_fleets_at_one_address_have_a_file_each(home: Path, monkeypatch, cap
     assert main(["watch", *STEM, "--once"]) == 0
     assert len(files(home)) == 2 and capsys.readouterr().out
     assert main(["incidents", "list", "--format", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)["incidents"]
-    assert sorted((one["fleet"], one["title"].partition(":")[0]) for one in found) == [("m1", "w"), ("n1, n2", "idle")]
+    load = json.loads(capsys.readouterr().out)["incidents"]
+    assert sorted((one["fleet"], one["title"].partition(":")[0]) for one in load) == [("m1", "w"), ("n1, n2", "idle")]
     assert main(["incidents", "acknowledge", "w"]) == 0
     named = files(home)[0]
     assert main(["watch", *STEM, "--once", "--state", str(named)]) == (2 if "n1" in named.name else 0)

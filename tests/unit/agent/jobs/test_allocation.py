@@ -130,9 +130,9 @@ def test_only_what_nobody_else_can_write_and_the_driver_names_is_believed(node: 
     node.attribution = node.agent()
     os.mkfifo(node.folder / "44-0.job")
     (node.folder / "notes.txt").write_text("x")
-    found = read_job_files(node.folder, TRUSTED)
-    assert [job.job_id for job in found.jobs] == ["42"]
-    assert [name for name, _ in found.refused] == ["44-0.job"]
+    job_files = read_job_files(node.folder, TRUSTED)
+    assert [job.job_id for job in job_files.jobs] == ["42"]
+    assert [name for name, _ in job_files.refused] == ["44-0.job"]
     assert read_job_files(node.folder, frozenset({65533})).missing is not None
     node.see()
     assert node.reasons() == {"allocation-refused"}

@@ -180,7 +180,7 @@ def test_three_jobs_on_one_gpu_are_three_workloads_and_each_shares_it_with_its_m
     proc.process(703, ppid=702, argv=["python", "t.py"], cgroup=f"{STEPD}/job_3/step_0")
     on_0 = [on(0, 700, 100), on(0, 700, 100), on(0, 701, None), on(0, 702, 100), on(0, 703, 30)]
     workloads, uses = attribution(proc).attribute([*on_0, on(1, 702, 1), on(1, 703, None)])
-    job_of = {one.workload_id: one.job_id for one in workloads}
+    job_of = {workload.workload_id: workload.job_id for workload in workloads}
     # A process counts once, and the sum is unknown where a part is.
     assert {(job_of[use.workload_id], use.gpu_uuid, use.shared, use.mem_used_bytes) for use in uses} == {
         ("1", "GPU-0", True, 100), ("2", "GPU-0", True, None), ("3", "GPU-0", True, 130), ("3", "GPU-1", False, None),

@@ -83,7 +83,7 @@ def test_a_gangs_run_is_named_by_its_oldest_pod_that_asks_for_gpus() -> None:
     key = gang_id("c", "ml", "MPIJob", "m", "u-m-worker-0")
     for order in itertools.permutations([launcher, *workers]):
         assert {one.workload_id for one in works_of("c", order, Objects())} == {key}
-    without = [replace(one, uid=None) for one in workers]
+    without = [replace(worker, uid=None) for worker in workers]
     assert work(without[3], *without[:3]).workload_id == gang_id("c", "ml", "MPIJob", "m", f"{CREATED:.0f}")
 
 
@@ -136,7 +136,7 @@ def test_a_team_is_the_pods_label_else_its_namespaces_spelled_as_kube_state_metr
     assert team_of_pod(pod("a"), objects, ["example.com/costCenter"]) == "42"
     assert team_of_pod(pod("a"), objects, []) is team_of_pod(doubtful, Objects(), ["owner"]) is None
     labels = {"app.kubernetes.io/part-of": "app_kubernetes_io_part_of", "Team": "team", "a__b": "a__b", "x2Y": "x2_y"}
-    assert {one: spelled(one) for one in labels} == labels
+    assert {label: spelled(label) for label in labels} == labels
 
 
 GPUS = [Gpu(f"GPU-{n}", n, "H100", minor=(0, 1, 3, 2)[n], pci_bus_id=f"00000000:{n}A:00.0") for n in range(4)]

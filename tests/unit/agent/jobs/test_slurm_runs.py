@@ -117,7 +117,7 @@ def test_a_requeued_job_is_two_runs_of_one_series(node: SlurmNode) -> None:
     node.prolog(22, "5", T0 + 60, restarts=1)
     node.job(22, 701)
     workloads, uses = node.see((5, 701))
-    (second,) = (one for one in workloads if one.workload_id != first.workload_id)
+    (second,) = (workload for workload in workloads if workload.workload_id != first.workload_id)
     assert (first.restarts, second.restarts) == (0, 1)
     assert first.series_id == second.series_id
     found = {(use.workload_id, use.gpu_uuid) for use in uses}
@@ -148,7 +148,7 @@ def test_a_requeued_run_of_which_the_epilog_alone_wrote_has_its_gpu_start_and_en
     workloads, uses = node.see()
     assert [(use.workload_id, use.gpu_uuid, use.until) for use in uses] == [(second.workload_id, "GPU-7", T0 + 50)]
     assert uses[0].since == pytest.approx(T0 + 8, abs=0.05)
-    assert node.see() == ((), ()) and {one.workload_id for one in workloads} == {second.workload_id}
+    assert node.see() == ((), ()) and {workload.workload_id for workload in workloads} == {second.workload_id}
 
 
 def test_a_file_without_a_job_does_not_share_the_gpu_of_the_next(node: SlurmNode) -> None:
@@ -230,7 +230,7 @@ def test_what_a_job_was_given(given: Sequence[str], settings: Gres, gpus: Sequen
     if not uuids or uuids.isdecimal():
         assert found == Resolution(tuple(f"GPU-{index}" for index in uuids))
     else:
-        assert found.gpu_uuids == () and found.unknown and any(one in found.why for one in uuids.split("|"))
+        assert found.gpu_uuids == () and found.unknown and any(part in found.why for part in uuids.split("|"))
 
 
 def test_instances_are_named_by_their_capabilities(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_why_profiling_is_refused_is_told_with_the_remedy_that_follows(
 def test_pages_that_would_tell_something_but_are_not_asked_for_are_named() -> None:
     blind = replace(SURVEY, capabilities=(replace(REFUSED, absence=NO_GPM.of("gpu", GPU.uuid, "sm_active")),))
     lines = not_configured(AgentConfig(dcgm_url=""), blind)
-    assert [(one.source, one.absence and one.absence.reason) for one in lines] == [
+    assert [(line.source, line.absence and line.absence.reason) for line in lines] == [
         ("dcgm", "not-configured"),
         ("serving", "not-configured"),
     ]

@@ -138,9 +138,9 @@ def test_settings_are_checked(tmp_path: Path) -> None:
     (home / "skuwise").mkdir(parents=True)
     file = home / "skuwise" / "skuwise.toml"
     file.write_text('[slurm]\njobs = "/j"\ntime_zone = "Europe/Berlin"\nscheduled = true\nevery = "5m"\n')
-    found = load_slurm_settings({}, system_file=tmp_path / "none", config_home=home)
-    assert (found.jobs, str(found.time_zone)) == (Path("/j"), "Europe/Berlin")
-    assert (found.scheduled, found.every_seconds) == (True, 300)
+    slurm_settings = load_slurm_settings({}, system_file=tmp_path / "none", config_home=home)
+    assert (slurm_settings.jobs, str(slurm_settings.time_zone)) == (Path("/j"), "Europe/Berlin")
+    assert (slurm_settings.scheduled, slurm_settings.every_seconds) == (True, 300)
     for bad in ('time_zone = "Mars/Crater"', "every = 1", "jobs = 3", 'job = "x"', 'slurmrestd_version = "v9/../x"'):
         file.write_text(f"[slurm]\n{bad}\n")
         with pytest.raises(UsageError):
@@ -180,16 +180,16 @@ def by_id(reading: ReadJobs) -> dict[str, SlurmJob]:
 
 @pytest.mark.parametrize("name", ["requeued.txt", "steps.txt", "epoch.txt"])
 def test_real_jobs_are_read_with_steps_arrays_and_both_runs_of_a_requeued_one(name: str) -> None:
-    found = read_job_table(DATA / name, zone=UTC)
-    assert found.refused == 1  # the job with a delimiter and a line break in its name, and only that
-    assert {job.job_id for job in found.jobs.values()} == {*"12345789", "10"}
-    runs = sorted((job for job in found.jobs.values() if job.job_id == "9"), key=lambda job: job.started)
+    job_table = read_job_table(DATA / name, zone=UTC)
+    assert job_table.refused == 1  # the job with a delimiter and a line break in its name, and only that
+    assert {job.job_id for job in job_table.jobs.values()} == {*"12345789", "10"}
+    runs = sorted((job for job in job_table.jobs.values() if job.job_id == "9"), key=lambda job: job.started)
     assert [(run.state, run.started, run.ended) for run in runs] == [
         ("REQUEUED", 1795373613.0, 1795373616.0), ("COMPLETED", 1795373618.0, 1795373625.0),
     ]  # fmt: skip
-    tasks = {job.job_id: (job.array_job_id, job.array_task_id) for job in found.jobs.values() if job.array_job_id}
+    tasks = {job.job_id: (job.array_job_id, job.array_task_id) for job in job_table.jobs.values() if job.array_job_id}
     assert tasks == {"3": ("1", "3"), "4": ("1", "4"), "1": ("1", "5")}
-    timeout = by_id(found)["10"]
+    timeout = by_id(job_table)["10"]
     assert (timeout.name, timeout.user, timeout.state, timeout.gpus) == ("timeout", "alice", "TIMEOUT", 1)
 
 
@@ -207,12 +207,12 @@ def test_json_of_later_versions_wraps_numbers_and_lists_states() -> None:
       "time": {"start": 1790000000, "end": 0, "submission": {"set": true, "number": 1789999990}},
       "tres": {"allocated": [{"type": "gres", "name": "gpu:h100", "count": 4}, {"type": "mem", "count": 1024}]}},
       {"job_id": -1}, "no job", {"job_id": 8, "state": {"current": "PENDING"}, "time": {"start": 0}}]}"""
-    found = read_jobs(io.BytesIO(document.encode()))
-    assert list(found.jobs.values()) == [
+    jobs = read_jobs(io.BytesIO(document.encode()))
+    assert list(jobs.jobs.values()) == [
         SlurmJob("7", 1790000000.0, None, 1789999990.0, name="x", array_job_id="5", array_task_id="0", state="RUNNING",
                  restarts=2, gpus=4, mem_bytes=1024.0**3)
     ]  # fmt: skip
-    assert found.refused == 2
+    assert jobs.refused == 2
 
 
 def test_what_has_not_begun_is_no_run_and_an_end_that_is_not_told_is_none() -> None:
@@ -329,4 +329,4 @@ def test_node_lists_are_written_out_within_a_bound() -> None:
 def test_a_run_of_two_users_is_nobodys() -> None:
     for users in (("ann", "eve"), ("eve", "ann"), ("ann", "eve", "ann")):
         found = read(*(line(22, user=user) for user in users), line(23))
-        assert set(by_id(found)) == {"23"} and any("several users" in one for one in found.warnings())
+        assert set(by_id(found)) == {"23"} and any("several users" in warning for warning in found.warnings())

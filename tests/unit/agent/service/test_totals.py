@@ -203,8 +203,8 @@ def test_totals_go_on_after_new_settings_and_begin_anew_for_another_node() -> No
     assert value(page(totals), "skuwise_gpu_sm_active_observed_seconds_total") == before == 5
     assert totals.gpus[GPU.uuid].last_tick == -1  # what was last seen is not what is now
     totals.add_tick(tick(60, {"sm_active": 0.0}, 10.0))
-    one = totals.gpus[GPU.uuid]
-    assert one.idle_run_seconds == 10.0 and one.recent.maxlen == 7 and len(one.recent) == 6
+    gpu = totals.gpus[GPU.uuid]
+    assert gpu.idle_run_seconds == 10.0 and gpu.recent.maxlen == 7 and len(gpu.recent) == 6
     assert value(page(totals), "skuwise_gpu_sm_active_observed_seconds_total") == 15
     assert value(page(totals), "skuwise_absence_seconds_total", reason="no-gpm") == 10.0
     assert not totals.go_on(Node("n1", "c2"), 10.0)

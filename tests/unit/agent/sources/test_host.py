@@ -71,9 +71,9 @@ def test_a_node_without_anything_is_all_absent_with_a_remedy(tmp_path: Path) -> 
     assert list(sources) == ["infiniband", "ethernet", "host", "serving", "dcgm"]
     lines = {name: source.probe().capabilities for name, source in sources.items()}
     readings = {name: source.read(at(0)) for name, source in sources.items()}
-    assert all((one.fabric, one.host, one.gpus) == ({}, {}, {}) for one in readings.values())
+    assert all((reading.fabric, reading.host, reading.gpus) == ({}, {}, {}) for reading in readings.values())
     assert len(lines["host"]) == 5 and {line.absence for line in lines["host"]} == readings["host"].absences
-    assert all(one.reason == "not-readable" and one.remedy for one in readings["host"].absences)
+    assert all(absence.reason == "not-readable" and absence.remedy for absence in readings["host"].absences)
     for source in sources.values():
         source.close()
 

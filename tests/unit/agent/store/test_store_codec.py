@@ -62,8 +62,8 @@ def through_the_view(database: sqlite3.Connection, table: RollupTable, row: dict
     values = row_encoder(table)(row)
     end = PERIOD_SECONDS[rollup_period(table)]
     write_rollups(database, table, [(end, 1, values)])
-    found = database.execute(f"SELECT * FROM {table}s")
-    (told,) = [dict(zip([name for name, *_ in found.description], values, strict=True)) for values in found]
+    cursor = database.execute(f"SELECT * FROM {table}s")
+    (told,) = [dict(zip([name for name, *_ in cursor.description], values, strict=True)) for values in cursor]
     assert told["ts"] == end
     return told
 
