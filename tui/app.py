@@ -252,8 +252,8 @@ class SkuwiseApp(HabitsApp):
         look = self.state.look
         if look is None:
             return
-        from ..advisor.render.text import sections_text  # noqa: PLC0415 - it needs rich: not at the start
-        from ..advisor.views.document.explain_document import explain_sections  # noqa: PLC0415 - and this numpy
+        from ..advisor.show.pages.explain import explain_sections  # noqa: PLC0415 - and this numpy
+        from ..advisor.show.writers.text import sections_text  # noqa: PLC0415 - it needs rich: not at the start
 
         advice = look.advice
         finding = next((one for one in (*advice.findings, *advice.recommendations) if one.id == message.id), None)
@@ -267,7 +267,7 @@ class SkuwiseApp(HabitsApp):
         if wanted is None:
             return
         from ..advisor.core.naming import AmbiguousError  # noqa: PLC0415
-        from ..advisor.views.subjects import find  # noqa: PLC0415
+        from ..advisor.show.subjects import find  # noqa: PLC0415
 
         try:
             found = find(loaded.advice, wanted)

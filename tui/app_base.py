@@ -73,7 +73,7 @@ def render_export(kind: str, sheets: Sequence[Sheet], about: Mapping[str, str], 
 
 def markdown(sheets: Sequence[Sheet], about: Mapping[str, str]) -> str:
     """For people, and for the clipboard."""
-    from ..advisor.render.markdown import escape  # noqa: PLC0415
+    from ..advisor.show.writers.markdown import escape  # noqa: PLC0415
 
     lines = [f"{escape(name)}: {escape(value)}  " for name, value in about.items()]
     for sheet in sheets:
@@ -89,13 +89,13 @@ def markdown(sheets: Sequence[Sheet], about: Mapping[str, str]) -> str:
 
 def tabbed(cells: Sequence[str]) -> str:
     """One line for the clipboard: cells with tabs between them."""
-    from ..advisor.render.csv import cell  # noqa: PLC0415
+    from ..advisor.show.writers.csv import cell  # noqa: PLC0415
 
     return "\t".join(str(cell(text)) for text in cells)
 
 
 def _csv(table: Sheet | None, sheets: Sequence[Sheet]) -> str:
-    from ..advisor.render.csv import cell  # noqa: PLC0415
+    from ..advisor.show.writers.csv import cell  # noqa: PLC0415
 
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\r\n")

@@ -13,7 +13,7 @@ from ..advisor.core.worth import marked
 if TYPE_CHECKING:
     from ..advisor.core.frame import Frame
     from ..advisor.pipeline import Reasoned
-    from ..advisor.views.health import Health
+    from ..advisor.show.series.health import Health
 
 # What was read longer ago is marked as old: a rollup of minutes is long past then.
 STALE_SECONDS = 600.0

@@ -9,8 +9,8 @@ from typing import Any
 from ..core.advice_json import plain
 from ..core.formatting import NONE, bare_hours, counted, listed, percent, price_note, usd
 from ..core.timestamps import minute, rfc3339
-from ..render.csv import csv_text
-from ..views.document.model import Bullets, Document, Table, section
+from ..show.document import Bullets, Document, Table, section
+from ..show.writers.csv import csv_text
 from .focus_rows import VERSION, focus_rows, price_cells
 from .showback import OWNED, Showback
 from .showback_sums import BY, By, GroupSum, NodeCheck, Sum, groups_of, node_checks, sum_rows, unowned_of, whole_check

@@ -13,8 +13,8 @@ from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import say
 from ...rules.base.typed_again import program
 from ..advise import read_and_reason
-from ..render import FORMATS
-from ..views.document.page_options import SECTIONS, PageOptions
+from ..show.page_options import SECTIONS, PageOptions
+from ..show.writers.formats import FORMATS
 from .options import add_source, again_of
 from .output import EVALUATING, cores, print_advice, reading_telemetry
 from .price_options import rulebook_of

@@ -22,14 +22,14 @@ from ..demo import simulate
 from ..notify.report import ReportJob, reported_week, write_previews
 from ..notify.routes import Routes
 from ..notify.settings import ReportSettings
-from ..render import render
-from ..render.text import document_text
 from ..rulebook import Rulebook
+from ..show.page_options import Again, PageOptions, Rows
+from ..show.pages.advice import advice_page
+from ..show.reader_commands import ReaderCommands
+from ..show.writers.formats import render
+from ..show.writers.text import document_text
 from ..state.beside import StateBeside
 from ..telemetry.source import Databases
-from ..views.document.advice_page import advice_page
-from ..views.document.page_options import Again, PageOptions, Rows
-from ..views.document.reader_commands import ReaderCommands
 from .output import terminal_width, wants_color
 
 # A node's own GPUs are sampled this long; enough to see that it works, far too short for advice.

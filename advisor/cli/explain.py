@@ -12,7 +12,7 @@ from ...rules.base.typed_again import typed_with
 from ..advise import read_and_reason
 from ..core.advice_types import Advice, Finding, Recommendation
 from ..core.verdict_types import Owner, WorkloadVerdict
-from ..views.subjects import Subject, find, recommended, runs_of, workload_of
+from ..show.subjects import Subject, find, recommended, runs_of, workload_of
 from .options import add_source
 from .output import EVALUATING, cores, reading_telemetry, terminal_width
 from .price_options import rulebook_of
@@ -43,9 +43,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Advise on the source, and print all evidence of one part of it."""
-    from ..render.text import sections_text  # noqa: PLC0415
-    from ..views.document.explain_document import explain_sections  # noqa: PLC0415
-    from ..views.roofline import roofline  # noqa: PLC0415
+    from ..show.pages.explain import explain_sections  # noqa: PLC0415
+    from ..show.series.roofline import roofline  # noqa: PLC0415
+    from ..show.writers.text import sections_text  # noqa: PLC0415
 
     now, source = time.time(), source_of(options, say, cores())
     book = rulebook_of(options, now)

@@ -21,9 +21,9 @@ from ..core import formatting as words
 from ..core.incident_types import Incident
 from ..core.naming import AmbiguousError, Named, matching, unknown
 from ..core.timestamps import minute, parse_moment, rfc3339
+from ..show.incident_words import as_dict, as_table, as_text, by_urgency, title
 from ..state import incidents as store
 from ..state.file import State
-from ..views.document.incident_words import as_dict, as_table, as_text, by_urgency, title
 from .output import terminal_width
 from .state_options import KnownState, known_states
 

@@ -145,8 +145,8 @@ def _listed(
     options: argparse.Namespace, reading: CardReading | None, now: float
 ) -> tuple[Sequence[Card], Fleet | None]:
     """The cards of the jobs of an owner, worst first, with kept ones that telemetry no longer has."""
+    from ..show.pages.job_rows import worst_first  # noqa: PLC0415
     from ..state.cards import listed  # noqa: PLC0415
-    from ..views.card_rows import worst_first  # noqa: PLC0415
 
     owners: dict[str, str | None] = {name: getattr(options, name) for name in _OWNERS}
 
@@ -198,8 +198,8 @@ def _keep(options: argparse.Namespace, fleet: Fleet, cards: Sequence[Card], now:
 
 def _content(options: argparse.Namespace, cards: Sequence[Card]) -> str:
     """The cards in the format that was asked for."""
-    from ..render.cards import text  # noqa: PLC0415
-    from ..views.card_rows import card_list  # noqa: PLC0415
+    from ..show.pages.job_rows import card_list  # noqa: PLC0415
+    from ..show.writers import job_text as text  # noqa: PLC0415
     from .output import terminal_width  # noqa: PLC0415
 
     card = cards[0] if options.id is not None else None
@@ -211,11 +211,11 @@ def _content(options: argparse.Namespace, cards: Sequence[Card]) -> str:
         case "markdown":
             return text.list_markdown(card_list(cards)) if card is None else text.card_markdown(card)
         case "html":
-            from ..render.cards.html import card_html, list_html  # noqa: PLC0415 - what makes pages
+            from ..show.writers.job_html import card_html, list_html  # noqa: PLC0415 - what makes pages
 
             return list_html(card_list(cards)) if card is None else card_html(card)
         case "admin-comment":
-            from ..render.cards.admin_comment import admin_comment  # noqa: PLC0415
+            from ..show.writers.admin_comment import admin_comment  # noqa: PLC0415
 
             return f"{admin_comment(cards[0], options.existing)}\n"
         case _ if card is None:

@@ -10,7 +10,7 @@ from ...agent.base.durations import parse_duration
 from ...rules.base.errors import UsageError
 from ...rules.base.typed_again import program
 from ..core.timestamps import parse_moment, rfc3339
-from ..views.document.page_options import Again
+from ..show.page_options import Again
 from .price_options import add_prices, add_rules
 from .source_options import add_source_choice, source_arguments
 

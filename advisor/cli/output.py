@@ -10,8 +10,8 @@ import sys
 from ...rules.base.output import write_output
 from ...rules.base.progress import Progress, plain, progress
 from ..core.advice_types import Advice
-from ..render import render
-from ..views.document.page_options import PageOptions
+from ..show.page_options import PageOptions
+from ..show.writers.formats import render
 
 # What follows the reading of telemetry.
 EVALUATING = "evaluating workloads"

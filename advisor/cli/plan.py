@@ -171,7 +171,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _rendered(plan: Plan, advice: Advice, options: argparse.Namespace) -> str:
     # ruff: noqa: PLC0415 - what a format needs is loaded for it
-    from ..views.document.plan_document import plan_document
+    from ..show.pages.plan import plan_document
 
     if options.format == "json":
         from ..core.advice_json import document
@@ -179,12 +179,12 @@ def _rendered(plan: Plan, advice: Advice, options: argparse.Namespace) -> str:
 
         return json.dumps(document(SCHEMA, plan), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
     if options.format == "table":
-        from ..render.text import document_text
+        from ..show.writers.text import document_text
 
         page = plan_document(plan, advice, again_of(options), None if options.all else _ROWS)
         return document_text(page, width=terminal_width(), color=options.output is None and wants_color())
-    from ..render.html import page_html
-    from ..render.markdown import document_markdown
+    from ..show.writers.html import page_html
+    from ..show.writers.markdown import document_markdown
 
     render = page_html if options.format == "html" else document_markdown
     return render(plan_document(plan, advice, again_of(options)))

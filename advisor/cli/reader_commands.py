@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...rules.base.own_command import own_command
 from ..notify.settings import ReportSettings
-from ..views.document.reader_commands import ReaderCommands
+from ..show.reader_commands import ReaderCommands
 
 
 def reader_commands(options: argparse.Namespace, settings: ReportSettings, host: str) -> ReaderCommands:

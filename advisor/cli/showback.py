@@ -96,7 +96,7 @@ def _whose(options: argparse.Namespace) -> Whose:
 
 def _content(showback: Showback, options: argparse.Namespace) -> str:
     from ..billing import showback_output  # noqa: PLC0415
-    from ..render.text import document_text  # noqa: PLC0415
+    from ..show.writers.text import document_text  # noqa: PLC0415
 
     match options.format:
         case "json":

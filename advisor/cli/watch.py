@@ -86,7 +86,7 @@ class _Watcher:
 
     def once(self) -> int:
         """One look: how much was evaluated, and what is open. Raises SkuwiseError where the source cannot be read."""
-        from ..views.document.incident_words import as_dict, as_table, by_urgency  # noqa: PLC0415
+        from ..show.incident_words import as_dict, as_table, by_urgency  # noqa: PLC0415
 
         state, found, _ = self._look()
         failed = self._notify(state)

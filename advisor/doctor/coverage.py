@@ -14,7 +14,7 @@ from ..core.frame import Frame
 from ..core.scalars import text
 from ..core.timestamps import span
 from ..pipeline import Reasoned
-from ..views.coverage import observed_fabrics
+from ..show.coverage import observed_fabrics
 from .types import MetricCoverage
 
 HOUR = 3600.0

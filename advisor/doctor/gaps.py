@@ -18,7 +18,7 @@ from ..core.timestamps import minute, span
 from ..core.unobservable import blind_nodes
 from ..core.verdict_types import INFERRED
 from ..recommend.finding import ready_at, when_possible
-from ..views.coverage import observed_fabrics
+from ..show.coverage import observed_fabrics
 from . import remedies
 from .coverage import HOUR, WINDOW_SHARE, unprofiled
 from .types import Diagnosis, MetricCoverage, NodeState, TelemetryGap

@@ -12,9 +12,9 @@ from ...rules.base.sanitize import clean
 from ..core import formatting as words
 from ..core.formatting import counted
 from ..core.timestamps import minute, rfc3339, span
-from ..render.text import console_of, indented, line, table, written
-from ..views import coverage
-from ..views.coverage import judged_nodes
+from ..show import coverage
+from ..show.coverage import judged_nodes
+from ..show.writers.text import console_of, indented, line, table, written
 from .types import Diagnosis, NodeState
 
 SCHEMA = "skuwise.doctor/1"

@@ -22,7 +22,7 @@ from ..core.http_session import UnansweredError, post
 from ..core.incident_types import Incident, Subject
 from ..core.loopback import is_loopback
 from ..core.timestamps import minute, rfc3339
-from ..views.document.incident_words import Item, line_words, summary_words, where_words
+from ..show.incident_words import Item, line_words, summary_words, where_words
 from .letters import Writing
 
 # An open alert that is not sent again ends after so many passes: the watch itself is down.

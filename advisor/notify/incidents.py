@@ -20,12 +20,12 @@ from ...rules.base.errors import SkuwiseError, UsageError
 from ...rules.base.sanitize import clean
 from ..core.formatting import counted
 from ..core.incident_types import Incident, IncidentEvent
+from ..show.dashboard import Dashboard
+from ..show.incident_words import Item, ItemKind
+from ..show.reader_commands import NO_COMMANDS, ReaderCommands
 from ..state.deliveries import Message, Told, queue, told, waiting
 from ..state.file import State
 from ..state.incidents import current, mark_printed, settle, untold
-from ..views.document.dashboard import Dashboard
-from ..views.document.incident_words import Item, ItemKind
-from ..views.document.reader_commands import NO_COMMANDS, ReaderCommands
 from ..watch.settings import WatchSettings
 from .alertmanager import alerts_of, post_alerts
 from .letters import Letter, Writing, incident_letter

@@ -13,17 +13,17 @@ from ...agent.base.safe_text import clean_text
 from ...rules.base.sanitize import clean
 from ..core.timestamps import day
 from ..core.worth import selected
-from ..render import FORMATS, render
-from ..render.csv import csv_text
-from ..render.html import mail_html
-from ..render.text import mail_text
-from ..views.document.dashboard import NO_DASHBOARD, Dashboard
-from ..views.document.incident_document import incident_document, incident_lines
-from ..views.document.incident_words import Item
-from ..views.document.model import Document
-from ..views.document.reader_commands import NO_COMMANDS, ReaderCommands
-from ..views.document.report_document import NO_LINKS, ReaderLinks, report_document
-from ..views.document.report_story import Story, TeamRow
+from ..show.dashboard import NO_DASHBOARD, Dashboard
+from ..show.document import Document
+from ..show.incident_words import Item
+from ..show.pages.incident import incident_document, incident_lines
+from ..show.pages.report import NO_LINKS, ReaderLinks, report_document
+from ..show.pages.story import Story, TeamRow
+from ..show.reader_commands import NO_COMMANDS, ReaderCommands
+from ..show.writers.csv import csv_text
+from ..show.writers.formats import FORMATS, render
+from ..show.writers.html import mail_html
+from ..show.writers.text import mail_text
 from ..watch.settings import WatchSettings
 
 SUBJECT_MAX = 150

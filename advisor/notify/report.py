@@ -16,18 +16,18 @@ from ..core.coded_text import CodedText
 from ..core.timestamps import day, minute, span
 from ..core.worth import marked
 from ..pipeline import WINDOW_NOTES
-from ..render.csv import csv_text
 from ..rulebook import Rulebook
+from ..show.dashboard import Dashboard
+from ..show.pages.report import ReaderLinks
+from ..show.pages.story import story_of
+from ..show.reader_commands import NO_COMMANDS, ReaderCommands
+from ..show.writers.csv import csv_text
 from ..state.beside import StateBeside
 from ..state.deliveries import known, queue
 from ..state.file import State
 from ..state.ledger import mailed_since, note_mailed
 from ..state.outcomes import move_outcomes
 from ..telemetry.source import Source
-from ..views.document.dashboard import Dashboard
-from ..views.document.reader_commands import NO_COMMANDS, ReaderCommands
-from ..views.document.report_document import ReaderLinks
-from ..views.document.report_story import story_of
 from .by_team import outcomes_by_team, split_by_team
 from .letters import Letter, report_letter
 from .mime import compose, file_names, message_id, message_to

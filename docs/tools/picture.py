@@ -12,7 +12,7 @@ from rich.text import Text
 from skuwise.advisor.advise import load_rulebook, read_and_reason
 from skuwise.advisor.cli.demo import demo_text
 from skuwise.advisor.demo import simulate
-from skuwise.advisor.views.document.page_options import Again
+from skuwise.advisor.show.page_options import Again
 
 WIDTH = 116
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z: the picture is the same whenever it is drawn

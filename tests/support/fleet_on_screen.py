@@ -12,10 +12,10 @@ from skuwise.advisor.core.advice_types import Advice, Decision
 from skuwise.advisor.pipeline import AdviseOptions, reason_on
 from skuwise.advisor.plan.planner import Planner
 from skuwise.advisor.rulebook import Rulebook
+from skuwise.advisor.show.series.health import health_of
+from skuwise.advisor.show.series.whatif_session import Workbench, workbench
+from skuwise.advisor.show.subjects import find
 from skuwise.advisor.state.file import State
-from skuwise.advisor.views.health import health_of
-from skuwise.advisor.views.subjects import find
-from skuwise.advisor.views.whatif_session import Workbench, workbench
 from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.support.frame_builder import DECODE, HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook

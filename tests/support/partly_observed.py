@@ -6,7 +6,7 @@ import numpy as np
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.pipeline import AdviseOptions, advise
-from skuwise.advisor.views.health import health_of
+from skuwise.advisor.show.series.health import health_of
 from skuwise.tests.support.frame_builder import DECODE, HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 from skuwise.tui.state import FINDINGS_WINDOW, Loaded

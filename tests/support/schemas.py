@@ -11,7 +11,7 @@ from skuwise.__main__ import main
 
 def schema(name: str) -> dict[str, Any]:
     """The schema `name` (advice, card, doctor, fleet-plan, showback) of the first version."""
-    return json.loads(files("skuwise.advisor.render").joinpath("schema", f"{name}-1.schema.json").read_text("utf-8"))
+    return json.loads(files("skuwise.advisor.show").joinpath("schema", f"{name}-1.schema.json").read_text("utf-8"))
 
 
 def validate(value: object, name: str) -> None:

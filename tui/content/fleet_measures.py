@@ -12,7 +12,7 @@ from ...advisor.core.verdict_types import WorkloadVerdict
 from ..cell_text import CUT, nice
 
 if TYPE_CHECKING:
-    from ...advisor.views.fleet_map import GpuUse, NodeUse
+    from ...advisor.show.series.fleet_map import GpuUse, NodeUse
 
 NO_WORKLOAD, NO_OWNER, NOT_OBSERVED = "no workload", "owner unknown", "not observed"
 _WORTH_CUTTING = 4

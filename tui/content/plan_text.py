@@ -11,7 +11,7 @@ from textual.content import Content
 
 from ...advisor.core import formatting as words
 from ...advisor.core.timestamps import minute
-from ...advisor.views.document.plan_document import (
+from ...advisor.show.pages.plan import (
     heading,
     node_type,
     quality,
@@ -20,7 +20,7 @@ from ...advisor.views.document.plan_document import (
     tiles,
     when_words,
 )
-from ...advisor.views.titles import Titles, gain_text
+from ...advisor.show.titles import Titles, gain_text
 from ..cell_text import line, lines
 from ..widgets.columns import Column
 from .plan_question import PlanQuestion

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...advisor.core.advice_types import Advice, Finding
-from ...advisor.views.titles import is_waste, waste_of
+from ...advisor.show.titles import is_waste, waste_of
 from ..widgets.waste_chart import RuleWaste, WasteHistory
 
 if TYPE_CHECKING:

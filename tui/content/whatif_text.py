@@ -13,7 +13,7 @@ from ..widgets.side_by_side import Pair
 if TYPE_CHECKING:
     from ...advisor.core.advice_types import Interval, Recommendation
     from ...advisor.recommend.whatif import Side, WhatIfResult
-    from ...advisor.views.whatif_session import Workbench
+    from ...advisor.show.series.whatif_session import Workbench
     from ...rules.catalog.types import Price
 
 

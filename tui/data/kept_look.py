@@ -16,7 +16,7 @@ from ... import __version__
 from ...advisor.core.advice_types import Advice
 from ...advisor.core.cache_folder import CacheFolder
 from ...advisor.core.scalars import numpy_hook
-from ...advisor.views.health import Health
+from ...advisor.show.series.health import Health
 from ..state import Look, WindowChoice
 
 SUFFIX = ".look"

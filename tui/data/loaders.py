@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from ...advisor.pipeline import Reasoned
     from ...advisor.plan.planner import Planner
     from ...advisor.rulebook import Rulebook
+    from ...advisor.show.series.whatif_session import Workbench
     from ...advisor.state.beside import StateBeside
     from ...advisor.state.file import State
     from ...advisor.state.ledger import Act
     from ...advisor.telemetry.source import Source
-    from ...advisor.views.whatif_session import Workbench
     from ...rules.catalog.hour_prices import StatedPrices
     from .kept_look import KeptLooks
 
@@ -91,7 +91,7 @@ class Loader:
     def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
         """Read and judge the findings' window, unless `kept` tells it, and the chosen one where it is another. Raises
         SkuwiseError."""
-        from ...advisor.views.health import health_of  # noqa: PLC0415
+        from ...advisor.show.series.health import health_of  # noqa: PLC0415
 
         now = self._clock()
         read = self._reader(now, tell)
@@ -149,14 +149,14 @@ class Loader:
     def queries(self, look: Look, id_: str) -> str:
         """The queries behind the numbers of a finding, a recommendation or a workload. Raises SkuwiseError."""
         from ...advisor.cli.explain import queries_of  # noqa: PLC0415
-        from ...advisor.views.subjects import find  # noqa: PLC0415
+        from ...advisor.show.subjects import find  # noqa: PLC0415
 
         return queries_of(look.advice, find(look.advice, id_), width=_QUERY_WIDTH)
 
     def bench(self, loaded: Loaded, workload: str, tell: Tell) -> Workbench | None:
         """A workload of the findings' window laid out for questions; None: it is not in it. The nodes of its series are
         judged, and their telemetry is read again where another window is shown. Raises SkuwiseError."""
-        from ...advisor.views.whatif_session import workbench  # noqa: PLC0415
+        from ...advisor.show.series.whatif_session import workbench  # noqa: PLC0415
 
         book = self.rulebook()
         frame = loaded.frame

@@ -19,7 +19,7 @@ from ..widgets.table import ItemTable
 from .base_page import Header, Page
 
 if TYPE_CHECKING:
-    from ...advisor.views.health import Lack, NodeHealth
+    from ...advisor.show.series.health import Lack, NodeHealth
 
 NodeRow = tuple["NodeHealth", float]
 

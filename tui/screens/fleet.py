@@ -72,7 +72,7 @@ class FleetPage(Page):
         self._window = loaded.window.name
 
         def work(loader: Loader, tell: Tell) -> tuple[FleetMap, Mapping[int, Sequence[MapTile]]]:  # noqa: ARG001
-            from ...advisor.views.fleet_map import nodes_with_gpus  # noqa: PLC0415 - it needs pandas
+            from ...advisor.show.series.fleet_map import nodes_with_gpus  # noqa: PLC0415 - it needs pandas
 
             found = fleet_map(nodes_with_gpus(loaded.frame, loaded.shown.summary.unobserved), loaded.shown)
             return found, tiles_of(found)

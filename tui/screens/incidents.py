@@ -128,7 +128,7 @@ class Incidents(ListPage):
         self, incidents: Sequence[Incident], problem: tuple[str, ...] = (), said: str | None = None
     ) -> None:
         """Show what was read. `problem`: why there is nothing, in lines; `said`: what was decided."""
-        from ...advisor.views.document.incident_words import by_urgency  # noqa: PLC0415
+        from ...advisor.show.incident_words import by_urgency  # noqa: PLC0415
 
         if not self.is_mounted:
             return
@@ -140,14 +140,14 @@ class Incidents(ListPage):
         self.tell()
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
-        from ...advisor.views.document.incident_words import as_text  # noqa: PLC0415
+        from ...advisor.show.incident_words import as_text  # noqa: PLC0415
 
         self.post_message(ReadingWanted("Incident", as_text(event.item.incident, self._now, _WIDTH)))
 
     def tell(self) -> None:
         row, told = self.query_one(ItemTable).item, self.query_one("#told", Static)
         if row is not None:
-            from ...advisor.views.document.incident_words import details  # noqa: PLC0415
+            from ...advisor.show.incident_words import details  # noqa: PLC0415
 
             told.update(lines(*(_detail(label, text) for label, text in details(row.incident, self._now))))
         else:
@@ -191,7 +191,7 @@ class Row:
     """An incident in the list, as of `now` (Unix seconds)."""
 
     def __init__(self, incident: Incident, now: float) -> None:
-        from ...advisor.views.document.incident_words import owner_words, state_word, title  # noqa: PLC0415
+        from ...advisor.show.incident_words import owner_words, state_word, title  # noqa: PLC0415
 
         self.id, self.incident = incident.id, incident
         self.title, self.state, self.owner = title(incident), state_word(incident, now), owner_words(incident)

@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 from ...advisor.core import formatting as words
 from ...advisor.core.timestamps import minute, span
-from ...advisor.views.energy import node_words
+from ...advisor.show.energy_shares import node_words
 from ...rules.base.errors import SkuwiseError
 from ...rules.base.sanitize import clean
 from ..cell_text import fit, line, lines, spark
@@ -27,7 +27,7 @@ from ..widgets.table import Column, ItemTable
 from .base_page import Header, Page, WorkloadWanted, WorkWanted
 
 if TYPE_CHECKING:
-    from ...advisor.views.device_series import Device, DeviceGauge, NodeSeries
+    from ...advisor.show.series.device_series import Device, DeviceGauge, NodeSeries
 
 _LOOK_SECONDS = 1.0
 # Measures whose course the table of GPUs shows; m chooses.
@@ -100,10 +100,10 @@ class NodePage(Page):
         files = tuple(Path(str(path)) for path in source.get("databases", ()))  # type: ignore[attr-defined] - a list
 
         def work(loader: Loader, tell: Tell) -> tuple[NodeSeries, Path | None]:  # noqa: ARG001 - it is soon done
+            from ...advisor.show.series.device_series import in_frame  # noqa: PLC0415 - it needs pandas: not at the start
+            from ...advisor.show.series.live import holding  # noqa: PLC0415
+            from ...advisor.show.series.minutes import by_minute  # noqa: PLC0415
             from ...advisor.telemetry.sqlite.join import believed_of  # noqa: PLC0415
-            from ...advisor.views.device_series import in_frame  # noqa: PLC0415 - it needs pandas: not at the start
-            from ...advisor.views.live import holding  # noqa: PLC0415
-            from ...advisor.views.minutes import by_minute  # noqa: PLC0415
 
             own = [path for path, nodes in believed_of(source, files).items() if nodes is None or node in nodes]
             return in_frame(by_minute(loaded.frame, (node,)), node), holding(own, node)
@@ -130,7 +130,7 @@ class NodePage(Page):
         self._looking = True
 
         def work(loader: Loader, tell: Tell) -> tuple[NodeSeries | None, str]:  # noqa: ARG001
-            from ...advisor.views.live import read_live  # noqa: PLC0415
+            from ...advisor.show.series.live import read_live  # noqa: PLC0415
 
             try:
                 return read_live(file, node, now), ""
@@ -220,7 +220,7 @@ class NodePage(Page):
         if not self._live:
             every = f"rows of {span(series.interval_seconds)} " if series.interval_seconds else ""
             return f"no live data here: {every}{told}"
-        from ...advisor.views.live import LIVE_SECONDS  # noqa: PLC0415
+        from ...advisor.show.series.live import LIVE_SECONDS  # noqa: PLC0415
 
         every = f"every {span(series.interval_seconds)}" if series.interval_seconds else "one sample"
         return f"live, {every}, {told}" if age < LIVE_SECONDS else f"not live: newest samples, {told}"

@@ -13,13 +13,13 @@ from textual.widgets import Static
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Advice, Summary
 from ...advisor.core.ids import short_ids
-from ...advisor.views import coverage
-from ...advisor.views.aggregates import hours_by_bottleneck, hours_by_kind, observed_share
-from ...advisor.views.document.head import tiles
-from ...advisor.views.document.report_story import story_of
-from ...advisor.views.energy import kg, kwh, small
-from ...advisor.views.finding_groups import FindingGroup, cases
-from ...advisor.views.titles import Titles, is_waste, waste_of
+from ...advisor.show import coverage
+from ...advisor.show.aggregates import hours_by_bottleneck, hours_by_kind, observed_share
+from ...advisor.show.energy_shares import kg, kwh, small
+from ...advisor.show.finding_groups import FindingGroup, cases
+from ...advisor.show.pages.head import tiles
+from ...advisor.show.pages.story import story_of
+from ...advisor.show.titles import Titles, is_waste, waste_of
 from ..cell_text import cost_cell, line, lines
 from ..content.waste_history import WasteHistory, waste_history
 from ..data.background_jobs import Tell

@@ -14,8 +14,8 @@ from textual.widgets import Static
 
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Advice, Configuration, Recommendation
-from ...advisor.views import coverage
-from ...advisor.views.titles import Row, left_out_words, recommendation_rows
+from ...advisor.show import coverage
+from ...advisor.show.titles import Row, left_out_words, recommendation_rows
 from ..cell_text import line, lines
 from ..content.whatif_text import time_pairs
 from ..state import Look

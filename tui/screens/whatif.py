@@ -15,7 +15,7 @@ from textual.widgets import Static
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Recommendation
 from ...advisor.core.verdict_types import WorkloadVerdict
-from ...advisor.views.titles import recommendation_title
+from ...advisor.show.titles import recommendation_title
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean
 from ..cell_text import fit, line
@@ -35,7 +35,7 @@ from .workloads import workload_table
 
 if TYPE_CHECKING:
     from ...advisor.recommend.whatif import WhatIfChoice, WhatIfResult
-    from ...advisor.views.whatif_session import Workbench
+    from ...advisor.show.series.whatif_session import Workbench
 
 _NAME_MAX = 40
 _CLOCK_STEP, _CLOCK_LOWEST = 5, 50  # percent; below half the clock nothing is known

@@ -16,10 +16,10 @@ from ...advisor.core.coded_text import CodedText
 from ...advisor.core.formatting import latency_words
 from ...advisor.core.timestamps import minute, span
 from ...advisor.core.verdict_types import INFERRED, WorkloadVerdict
-from ...advisor.views import coverage
-from ...advisor.views.energy import workload_words
-from ...advisor.views.phases import phase_reasons, phase_sentence
-from ...advisor.views.titles import is_waste, titled, waste_of
+from ...advisor.show import coverage
+from ...advisor.show.energy_shares import workload_words
+from ...advisor.show.phases import phase_reasons, phase_sentence
+from ...advisor.show.titles import is_waste, titled, waste_of
 from ..cell_text import line, lines
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
@@ -31,7 +31,7 @@ from ..widgets.plot import RooflinePlot, TimePlot
 from .base_page import Page, WorkWanted
 
 if TYPE_CHECKING:
-    from ...advisor.views.workload_timeline import WorkloadTimeline
+    from ...advisor.show.series.workload_timeline import WorkloadTimeline
 
 # The plots, one below another on the same time axis: (id, title, names of the lines, upper end).
 _PLOTS = (
@@ -92,7 +92,7 @@ class WorkloadPage(Page):
         self._say("#cover", _cover(w))
 
         def work(loader: Loader, tell: Tell) -> WorkloadTimeline:  # noqa: ARG001 - it is soon done
-            from ...advisor.views.workload_timeline import timeline_of  # noqa: PLC0415 - it needs pandas
+            from ...advisor.show.series.workload_timeline import timeline_of  # noqa: PLC0415 - it needs pandas
 
             book = loader.rulebook()
             return timeline_of(loaded.frame, loaded.advice, w, book.catalog, book.rules)

@@ -19,8 +19,8 @@ from ..cell_text import line, lines, nice
 from ..themes import LINE_COLOURS, MONOCHROME
 
 if TYPE_CHECKING:
-    from ...advisor.views.roofline import Roofline
-    from ...advisor.views.workload_timeline import Level, MeasureLine
+    from ...advisor.show.series.roofline import Roofline
+    from ...advisor.show.series.workload_timeline import Level, MeasureLine
 
 MARKS = ("dot", "x", "+", "o")
 _SHOWN = ("•", "x", "+", "o")  # how these marks look
@@ -136,7 +136,7 @@ class RooflinePlot(Drawing):
         self.draw()
 
     def draw(self) -> None:
-        from ...advisor.views.roofline import amount  # noqa: PLC0415 - it need not be there at the start
+        from ...advisor.show.series.roofline import amount  # noqa: PLC0415 - it need not be there at the start
 
         drawn, drawing = self._drawn, self.query_one(PlotextPlot)
         plot = drawing.plt

@@ -13,7 +13,7 @@ from ...advisor.core.formatting import figure
 from ..cell_text import fit, lines, spark
 
 if TYPE_CHECKING:
-    from ...advisor.views.device_series import DeviceGauge
+    from ...advisor.show.series.device_series import DeviceGauge
 
 _NAME, _VALUE = 16, 18
 _ROOMY = 45  # lines of a terminal from which on a course takes two

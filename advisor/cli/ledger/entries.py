@@ -14,10 +14,10 @@ from ....rules.base.typed_again import program, typed_with
 from ...core.formatting import usd
 from ...core.naming import AmbiguousError, Named, matching, unknown
 from ...core.timestamps import day
+from ...show.ledger_words import STATES, as_dict, as_text, entry_text
 from ...state import ledger
 from ...state.file import State
 from ...state.ledger import LedgerEntry
-from ...views.document.ledger_words import STATES, as_dict, as_text, entry_text
 from ..output import terminal_width
 from ..source_options import add_source_choice, source_arguments
 from ..state_options import KnownState, add_state, known_states

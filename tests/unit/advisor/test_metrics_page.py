@@ -10,7 +10,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from skuwise.advisor.core.incident_types import Advance, Incident
 from skuwise.advisor.metrics_page import SitePage
-from skuwise.advisor.render import render
+from skuwise.advisor.show.writers.formats import render
 from skuwise.advisor.state.file import State
 from skuwise.advisor.state.incidents import commit
 from skuwise.tests.support.incident_builders import HOSTILE, HOUR, NOW, opened, sighting

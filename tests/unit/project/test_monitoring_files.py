@@ -13,7 +13,7 @@ import pytest
 import yaml
 from skuwise.advisor.core.incident_types import Advance, Incident
 from skuwise.advisor.metrics_page import SitePage, WatchPasses
-from skuwise.advisor.render import render
+from skuwise.advisor.show.writers.formats import render
 from skuwise.advisor.state.file import State
 from skuwise.advisor.state.incidents import commit
 from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES, rule_name

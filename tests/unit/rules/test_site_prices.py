@@ -13,7 +13,7 @@ from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.cli.price_options import add_prices, said_prices
 from skuwise.advisor.core import formatting as words
 from skuwise.advisor.recommend.pricing import PriceBook, fabric_premium
-from skuwise.advisor.render import FORMATS, render
+from skuwise.advisor.show.writers.formats import FORMATS, render
 from skuwise.rules.base.errors import RulesError, UsageError
 from skuwise.rules.catalog.hour_prices import HourPrices, StatedPrice, StatedPrices, resolve_prices
 from skuwise.rules.catalog.node_files import ANY_REGION

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.core.incident_types import Advance, Incident
+from skuwise.advisor.show.titles import is_waste
 from skuwise.advisor.state.file import State
 from skuwise.advisor.state.incidents import commit, listed
-from skuwise.advisor.views.titles import is_waste
 from skuwise.tests.support.fleet_on_screen import HOURS, NOW, HandLoader, fleet
 from skuwise.tests.support.incident_builders import HOSTILE, HOUR, opened, renamed, sighting
 from skuwise.tests.support.tui_session import KEY, Session, drive

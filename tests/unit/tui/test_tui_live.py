@@ -10,12 +10,12 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from skuwise.advisor.show.series.device_series import MOMENTS, in_frame
+from skuwise.advisor.show.series.fleet_map import nodes_with_gpus
+from skuwise.advisor.show.series.live import BEHIND_SECONDS, LIVE_SECONDS, read_live
+from skuwise.advisor.show.series.minutes import by_minute
 from skuwise.advisor.telemetry.source import Databases
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.advisor.views.device_series import MOMENTS, in_frame
-from skuwise.advisor.views.fleet_map import nodes_with_gpus
-from skuwise.advisor.views.live import BEHIND_SECONDS, LIVE_SECONDS, read_live
-from skuwise.advisor.views.minutes import by_minute
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
 from skuwise.agent.store.rollups import RollupJob
 from skuwise.agent.store.writer import Writer

@@ -16,9 +16,9 @@ import pytest
 from rich.cells import cell_len
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Decision
-from skuwise.advisor.views.device_series import in_frame
-from skuwise.advisor.views.fleet_map import NO_PORTS, nodes_with_gpus
-from skuwise.advisor.views.workload_timeline import history_of
+from skuwise.advisor.show.series.device_series import in_frame
+from skuwise.advisor.show.series.fleet_map import NO_PORTS, nodes_with_gpus
+from skuwise.advisor.show.series.workload_timeline import history_of
 from skuwise.rules.base.errors import StoreError, UsageError
 from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, HandLoader, fleet
 from skuwise.tests.support.frame_builder import DECODE, GIB, HOUR, START, TRAINING, FrameBuilder

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from skuwise.advisor.notify.by_team import split_by_team
 from skuwise.advisor.notify.letters import Writing, incident_letter, report_letter
-from skuwise.advisor.views.document.incident_words import Item
-from skuwise.advisor.views.document.report_story import story_of
+from skuwise.advisor.show.incident_words import Item
+from skuwise.advisor.show.pages.story import story_of
 from skuwise.advisor.watch.settings import WatchSettings
 from skuwise.tests.support.incident_builders import MORNING, incident
 from skuwise.tests.support.prometheus_engines import needed

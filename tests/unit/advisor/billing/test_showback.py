@@ -20,7 +20,7 @@ from skuwise.advisor.billing.showback_sums import BY, groups_of, node_checks, su
 from skuwise.advisor.classify.accounting.energy import hours_by_use
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.recommend.pricing import PriceBook, reconcile
-from skuwise.advisor.render.text import document_text
+from skuwise.advisor.show.writers.text import document_text
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.frame_builder import DECODE, FREE, HOUR, START, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook

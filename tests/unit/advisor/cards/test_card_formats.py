@@ -18,12 +18,13 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.naming import AmbiguousError
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.demo import simulate
-from skuwise.advisor.render.cards import html, text
-from skuwise.advisor.render.cards.admin_comment import MOST_BYTES, admin_comment, compact
+from skuwise.advisor.show.pages.job_rows import card_list, worst_first
+from skuwise.advisor.show.writers import job_html as html
+from skuwise.advisor.show.writers import job_text as text
+from skuwise.advisor.show.writers.admin_comment import MOST_BYTES, admin_comment, compact
 from skuwise.advisor.state.cards import keep, listed, named, of_series
 from skuwise.advisor.state.file import State
 from skuwise.advisor.telemetry.source import Databases
-from skuwise.advisor.views.card_rows import card_list, worst_first
 from skuwise.rules.base.errors import NothingToDo, UsageError
 from skuwise.tests.support.card_cases import HOSTILE, HOUR, MINUTE, busy_then_idle, card, only_card
 from skuwise.tests.support.frame_builder import START, TRAINING, FrameBuilder

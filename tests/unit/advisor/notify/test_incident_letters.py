@@ -17,9 +17,9 @@ from skuwise.advisor.notify.alertmanager import ANNOTATION_MAX, LABEL_MAX, alert
 from skuwise.advisor.notify.letters import WEBHOOK_MAX, Writing, incident_letter, webhook_json
 from skuwise.advisor.notify.mime import compose
 from skuwise.advisor.notify.routes import Routes
-from skuwise.advisor.views.document.dashboard import Dashboard
-from skuwise.advisor.views.document.incident_words import Item, as_dict, line_words, phrase_words, title
-from skuwise.advisor.views.document.reader_commands import ReaderCommands
+from skuwise.advisor.show.dashboard import Dashboard
+from skuwise.advisor.show.incident_words import Item, as_dict, line_words, phrase_words, title
+from skuwise.advisor.show.reader_commands import ReaderCommands
 from skuwise.advisor.watch.settings import WatchSettings
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.golden_files import golden

@@ -19,8 +19,8 @@ from skuwise.advisor.core.advice_types import Decision
 from skuwise.advisor.plan.problem import FleetChange, PlanRequest
 from skuwise.advisor.plan.result import Plan
 from skuwise.advisor.plan.worth import MONTH_SECONDS
-from skuwise.advisor.render.text import document_text
-from skuwise.advisor.views.document.plan_document import plan_document
+from skuwise.advisor.show.pages.plan import plan_document
+from skuwise.advisor.show.writers.text import document_text
 from skuwise.rules.base.errors import NothingToDo, UsageError
 from skuwise.tests.support.moves_builders import (
     END,

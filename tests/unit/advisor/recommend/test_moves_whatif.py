@@ -14,8 +14,8 @@ from skuwise.advisor.recommend.fleet import baseline_for
 from skuwise.advisor.recommend.moves.schedule_off import off_hours
 from skuwise.advisor.recommend.predict.clock_model import Draw
 from skuwise.advisor.recommend.whatif import WhatIfChoice, WhatIfResult, survey, what_if
-from skuwise.advisor.render import render
-from skuwise.advisor.views.whatif_session import workbench
+from skuwise.advisor.show.series.whatif_session import workbench
+from skuwise.advisor.show.writers.formats import render
 from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, fleet
 from skuwise.tests.support.moves_builders import (
     END,

@@ -19,7 +19,7 @@ from skuwise.advisor.recommend.groups import Group
 from skuwise.advisor.recommend.rule import WorkloadRule
 from skuwise.advisor.recommend.rules import RULES
 from skuwise.advisor.recommend.waste import find_waste
-from skuwise.advisor.render import render
+from skuwise.advisor.show.writers.formats import render
 from skuwise.tests.support.moves_builders import (
     END,
     IB,

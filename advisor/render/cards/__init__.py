@@ -1,1 +1,0 @@
-"""The card of a job in its formats: text, Markdown, HTML, a list and Slurm's comment."""

@@ -1,0 +1,1 @@
+"""Each page as a document: advice, explanation, job, plan, report, incident."""

@@ -1,0 +1,123 @@
+"""The head and the foot of every page on an advice, whole or a team's part, as a page or as a mail."""
+
+from __future__ import annotations
+
+from ...core import formatting as words
+from ...core.timestamps import day, minute
+from ...core.worth import CAPACITY, RECOVERABLE, SLOWED, WASTED, selected
+from .. import coverage
+from ..aggregates import holdings
+from ..document import Tile
+from ..titles import covered_hours, monthly, short_usd, usd_per_month
+from ..truncate import brief
+from .story import Change, Story
+
+_HINT_LENGTH = 320
+
+
+def subject(story: Story) -> str:
+    """``GPU report, team nlp: $734k/month spend, $72k/month recoverable (10 %) (week of 2026-11-16)``."""
+    missing = coverage.short_words(story.advice)
+    notes = "; ".join(part for part in (f"week of {day(story.advice.start)}", missing) if part)
+    team = "" if story.team is None else f", team {brief(story.team)}"
+    return f"GPU report{team}: {_headline(story)} ({notes})"
+
+
+def heading(story: Story) -> str:
+    """The subject as a page's title: without the week, which stands above it."""
+    return f"{'GPU fleet' if story.team is None else f'Team {brief(story.team)}'}: {_headline(story)}"
+
+
+def _headline(story: Story) -> str:
+    """What is spent, and what of it can be recovered, both a month."""
+    a, s = story.advice, story.advice.summary
+    if story.empty:
+        return "no GPU work observed"
+    spend, cash = monthly(s.cost_usd, a), s.recoverable_usd_per_month
+    if spend is None:
+        spent = f"{words.hours(monthly(s.gpu_hours, a) or 0.0)}/month"
+        free = selected(a).capacity_gpu_hours
+        gain = f"{words.hours(free)}/month recoverable" if free else ""
+    else:
+        spent = f"{short_usd(spend)}/month spend"
+        share = f" ({words.percent(cash / spend)})" if cash and spend > 0 and cash / spend >= 0.005 else ""
+        gain = f"{short_usd(cash)}/month recoverable{share}" if cash else ""
+    if not gain:
+        open_ = s.nothing_judged and not cash
+        gain = "savings not judged yet" if open_ else "no savings available now"
+        gain += ", not all judged" if not open_ and coverage.open_verdicts(a) else ""
+    return f"{spent}, {gain}"
+
+
+def window(story: Story) -> str:
+    """``2026-11-02 to 2026-11-16 UTC (14 of 14 days observed): all 16 GPUs, 5,376 GPU-hours``."""
+    return f"{coverage.window_words(story.advice)}: {coverage.size_words(story.advice.summary)}"
+
+
+def basis(story: Story) -> str:
+    """What the dollars rest on, or what to set to get them; and what could not be judged."""
+    a, s = story.advice, story.advice.summary
+    if s.cost_usd is not None:
+        told = f"Costs are {words.price_note(a.prices)}. A month has 730 hours."
+    else:
+        hints = " ".join(brief(note, _HINT_LENGTH) for note in a.notes if note.code in words.PRICE_NOTES)
+        told = hints or "No price is known. Costs are in GPU-hours."
+    if s.nothing_judged and s.gpu_count and not s.recoverable_usd_per_month:
+        return f"{told} {coverage.why_not_judged(s)}"
+    return f"{told} Waste was {coverage.judged_of(s)}." if s.partly_judged else told
+
+
+def tiles(story: Story) -> tuple[Tile, ...]:
+    """Spend, waste and savings of a month, with the window's figures in brackets and what each sum means."""
+    a, s = story.advice, story.advice.summary
+    hours = covered_hours(a)
+    days = f"{hours / 24:,.3g} days" if hours >= 48 else f"{hours:,.3g} h"
+    free = selected(a).capacity_gpu_hours
+    capacity = f"up to {words.hours(free)}/month" if free else "none available now"
+    open_ = coverage.open_verdicts(a)
+    covered = (
+        Tile("Coverage", f"{coverage.observed_time(a)}; {coverage.gpus_words(s)}"),
+        *(Tile("Not judged" if n == 0 else "", one) for n, one in enumerate(open_)),
+    )
+
+    def of(value: str, change: Change) -> str:
+        return ", ".join(filter(None, (f"{value} in {days}", change.words)))
+
+    def judged(label: str, value: str, change: str, meaning: str, known: bool = True) -> Tile:
+        """What is no zero where nothing was judged, and says of how many GPUs it is known where some were."""
+        if not known or (s.nothing_judged and label == "Capacity" and not free):
+            return Tile(label, coverage.not_judged(s) if s.nothing_judged else "unknown", "", meaning)
+        part = coverage.judged_of(s) if s.partly_judged else ""
+        return Tile(label, value, "; ".join(filter(None, (change, part))), meaning)
+
+    def month(value: float | None) -> str:
+        told = monthly(value, a)
+        return "unknown" if value is None else usd_per_month(value if told is None else told)
+
+    if s.cost_usd is None:
+        held = monthly(s.gpu_hours, a)
+        idle = sum(h.gpu_hours for h in holdings(a))
+        return (
+            Tile("GPU-hours", f"{words.hours(s.gpu_hours if held is None else held)}/month",
+                 of(words.hours(s.gpu_hours), story.gpu_hours)),
+            judged("Idle", f"{words.hours(idle)} in {days}", "", "", not s.nothing_judged),
+            judged("Capacity", capacity, "", CAPACITY),
+            *covered,
+        )  # fmt: skip
+    cash, spread = s.recoverable_usd_per_month, words.spread(s.recoverable_interval_usd_per_month).strip(" ()")
+    sums = (("Wasted", s.wasted_usd, story.wasted_usd, WASTED), ("Slowed", s.slowed_usd, story.slowed_usd, SLOWED))
+    return (
+        Tile("Spend", month(s.cost_usd), of(words.usd(s.cost_usd), story.cost_usd)),
+        *(judged(name, month(value), of(words.usd(value), change), meaning if value else "", value is not None)
+          for name, value, change, meaning in sums),
+        judged("Recoverable", usd_per_month(cash or 0.0) if cash else "no cash savings available now",
+               spread and f"{spread}, 10th to 90th percentile", RECOVERABLE if cash else "", cash is not None),
+        *((judged("Capacity", capacity, "", CAPACITY),) if free else ()),
+        *covered,
+    )  # fmt: skip
+
+
+def written(story: Story) -> str:
+    """Who wrote the page, when, and from what."""
+    when = minute(story.advice.generated_at)
+    return f"Written by skuwise, {when}, from telemetry alone: nothing was changed on any node."

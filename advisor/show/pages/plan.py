@@ -1,0 +1,313 @@
+"""A plan as a page: what comes back and when, the steps in order, the fleet before and after, what is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from ...core import formatting as words
+from ...core.advice_types import Advice, Recommendation
+from ...core.formatting import counted
+from ...core.timestamps import day, minute
+from ..document import AsideBlock, Bullets, Document, Section, Table, Tile, section
+from ..page_options import Again
+from ..titles import Titles, gain_text
+
+if TYPE_CHECKING:  # it needs numpy, which the terminal has not at its start
+    from ...plan.result import NotInPlan, Plan, PlanStep, PoolPlan, RentedNode, ReturnedNode
+
+_BESIDE = 5  # recommendations that go with any plan, on a short page
+_NAMES = 6  # nodes named in a cell; the rest is counted
+Known = Mapping[str, Recommendation]
+_UNFIT = "This demand does not fit the fleet: without these nodes some of it has no place. Use --buy to plan with them."
+_GOALS = {"cash": "cash", "nodes": "nodes", "capacity": "GPU capacity", "energy": "energy"}
+
+
+def plan_document(plan: Plan, advice: Advice, again: Again | None = None, rows: int | None = None) -> Document:
+    """`again`: how to run a command on the same telemetry; `rows`: of each list at most, None: all."""
+    titles = Titles(advice)
+    known = {r.id: r for r in advice.recommendations}
+    risky = [n for n in plan.not_in_plan if n.risk_alone and (n.would_bring_usd_per_month or 0.0) >= 0]
+    others = [n for n in plan.not_in_plan if not n.risk_alone and n.why.code != "plan-blocked"]
+    beside = [f"{id_}: {titles.of(known[id_])}" for id_ in plan.beside if id_ in known]
+    if rows is not None and len(beside) > _BESIDE:
+        beside = [*beside[:_BESIDE], f"{len(beside) - _BESIDE} more: --all"]
+    used = {r.price for r in (*plan.returned, *plan.rented) if r.price is not None}
+    prices = [p for p in advice.prices if p.id in used]
+    rent = Section("To rent first", (_node_list(plan.rented),)) if plan.rented else None
+    first = next((s.recommendation for s in plan.steps if s.recommendation is not None), None)
+    patch = None
+    if first is not None and again is not None:
+        accept = f"{again.program} ledger accept {first}"
+        patch = AsideBlock("Accept a step, then print the patch that does it:", accept)
+    missing = (_UNFIT, _node_list(plan.missing)) if plan.missing else ()
+    sections = (
+        section("What if", Bullets(tuple(change.text for change in plan.changes))),
+        section("Nodes to return", returned_table(plan, rows), rent),
+        section("Missing", *missing),
+        section("Compared with advise", Bullets(reconciled(plan))),
+        section("Steps", steps_table(plan, known, rows), patch),
+        section("Fleet before and after", pools_table(plan.pools, rows)),
+        section("Not worth the risk", _left_table(risky, advice, known, rows)),
+        section("Left out for other reasons", _left_table(others, advice, known, rows)),
+        section("Independent of the plan", Bullets(tuple(beside))),
+        section("Notes", Bullets(tuple(note.text for note in plan.notes))),
+        section("How good this plan is", quality(plan)),
+    )
+    return Document(
+        title=heading(plan),
+        heading=heading(plan),
+        window=f"From telemetry of {day(plan.start)} to {day(plan.end)}: {counted(plan.nodes_today, 'node')}, "
+        f"{counted(plan.gpus_today, 'GPU')}, {counted(plan.workloads, 'workload')}",
+        summary=f"Dollars are {words.price_note(prices)}. A month has 730 hours." if prices else "",
+        tiles=tiles(plan),
+        sections=tuple(one for one in sections if one.blocks),
+        footer=(f"Written by skuwise, {minute(plan.generated_at)}. Nothing is applied: every step is yours to take.",),
+    )
+
+
+def heading(plan: Plan) -> str:
+    """``Plan: return 6 of 62 nodes (saves $71,774/month)``."""
+    count, gain = len(plan.returned), _cash(plan)
+    if not plan.steps and not count and not plan.rented and not plan.missing:
+        return "Plan: nothing to change"
+    head = f"return {count} of {counted(plan.nodes_today, 'node')}" if count else "return no node"
+    if plan.rented:
+        head += f", rent {len(plan.rented)}"
+    if plan.missing:
+        head += f", {counted(len(plan.missing), 'node')} missing"
+    return f"Plan: {head}{f' ({gain})' if gain else ''}"
+
+
+def tiles(plan: Plan) -> tuple[Tile, ...]:
+    """The figures of the head."""
+    found = [Tile("Goal", _GOALS[plan.goal])]
+    found.append(Tile("Nodes to return", f"{len(plan.returned)} of {plan.nodes_today}"))
+    for one in plan.cash:
+        label = "Cash now" if one.date is None else f"Cash from {one.date}"
+        usd = one.saving_usd_per_month
+        low, high = words.usd(usd.p10), words.usd(usd.p90)
+        found.append(
+            Tile(label, f"{words.usd(usd.p50)}/month", f"80 % interval {low} to {high}" if low != high else "")
+        )
+    if plan.rented:
+        before = round(sum(p.gpus_needed_today for p in plan.pools))
+        after = round(sum(p.gpus_needed for p in plan.pools))
+        needed = f"{after:,} needed at the peak instead of {before:,}"
+        found.append(Tile("Net GPUs", f"{before - after:,}", needed if before != after else ""))
+    else:
+        found.append(Tile("GPUs freed", f"{plan.gpus_freed:,} of {plan.gpus_today:,}"))
+    if plan.energy_kwh_per_month is not None and plan.returned:
+        found.append(Tile("Energy", f"{plan.energy_kwh_per_month:,.0f} kWh/month", "idle power of the GPUs to return"))
+    found.append(Tile("Workloads touched", f"{plan.touched} of {plan.workloads}"))
+    return tuple(found)
+
+
+def returned_table(plan: Plan, rows: int | None = None) -> Table:
+    """Nodes to return by SKU, date and how they are paid back."""
+
+    def key(r: ReturnedNode) -> tuple[str, str, str]:
+        return (r.available_from or "", r.node_sku or r.pool, r.realisation)
+
+    lines = []
+    for (_, sku, _how), own in groupby(sorted(plan.returned, key=lambda r: (*key(r), r.name)), key=key):
+        nodes = list(own)
+        usd = [r.usd_per_month for r in nodes]
+        known = [u for u in usd if u is not None]
+        lines.append(
+            (
+                str(len(nodes)), sku, words.gpus(sum(r.gpus for r in nodes), nodes[0].gpu_sku), when_words(nodes[0]),
+                words.usd(sum(known)) if len(known) == len(usd) else "unknown",
+                _steps_words(nodes), _named([r.name for r in nodes]),
+            )
+        )  # fmt: skip
+    heads = ("nodes", "node type", "GPUs", "when", "cost/month", "after step", "names")
+    return Table(heads, tuple(lines[:rows]), (0, 4), _more(lines, rows))
+
+
+def when_words(r: ReturnedNode) -> str:
+    """When a node can be given back, and whether it is cash."""
+    if r.realisation == "cash-at":
+        return f"cash from {r.available_from}"
+    return "now" if r.realisation == "cash-now" else "capacity, no cash"
+
+
+def steps_table(plan: Plan, known: Known, rows: int | None = None) -> Table:
+    """The steps in their order. `known`: recommendations by id."""
+    lines = [
+        (
+            str(s.number), _short_title(s, known), s.recommendation or "-", _moves_words(s), _named(s.frees) or "-",
+            s.risk or "-", ", ".join(map(str, s.after)) or "-",
+        )
+        for s in plan.steps
+    ]  # fmt: skip
+    heads = ("step", "what", "recommendation", "moves", "empties", "risk", "after")
+    return Table(heads, tuple(lines[:rows]), (0,), _more(lines, rows))
+
+
+def step_title(step: PlanStep, titles: dict[str, str]) -> str:
+    """A step as an action."""
+    if step.kind == "rent":
+        return f"Rent {counted(len(step.rents), 'node')}"
+    if step.kind == "give-up":
+        return f"Return {counted(len(step.frees), 'empty node')}"
+    if step.recommendation is not None:
+        return titles.get(step.recommendation, f"{step.action} of {step.name}")
+    moved = sum(1 for m in step.moves if m.start is not None and m.end is not None)
+    if not moved:
+        return f"Start {counted(len(step.moves), 'more replica')} of {step.name}"
+    return f"Move {counted(moved, 'replica')} of {step.name} to another node"
+
+
+def _short_title(step: PlanStep, known: Known) -> str:
+    """A step in a narrow column: what happens to whom, without what the recommendation's own title adds."""
+    r = known.get(step.recommendation or "")
+    if r is None:
+        return step_title(step, {})
+    match r.action:
+        case "move-sku":
+            where = node_type(r.target.node_sku, "another node")
+            return f"Move {step.name} to {words.gpus(r.target.gpu_count, r.target.gpu_sku)} ({where})"
+        case "reduce-gpus":
+            return f"Reduce {step.name} to {words.gpus(r.target.gpu_count, r.target.gpu_sku)}"
+        case "release":
+            return f"Release the {words.gpus(r.source.gpu_count, r.source.gpu_sku)} of {step.name}"
+        case "mig-slice":
+            return f"Run {step.name} on MIG instances of {words.gpus(r.target.gpu_count, r.target.gpu_sku)}"
+        case _:
+            return step_title(step, {})
+
+
+def pools_table(pools: Sequence[PoolPlan], rows: int | None = None) -> Table:
+    """The fleet by node type: today, afterwards, and how far it carries. `rows`: None shows those that stay as they
+    are, too."""
+    growing = any(p.runs_out_at is not None for p in pools)
+    shown = [p for p in pools if rows is None or growing or p.nodes_after != p.nodes_today or p.rented or p.short_gpus]
+    lines = tuple(
+        (
+            node_type(p.node_sku, p.pool), p.region or "-", _change(p.nodes_today, p.nodes_after, p.rented),
+            _change(round(p.gpus_needed_today), round(p.gpus_needed)), f"{p.gpus_after:,}",
+            f"{p.reserve_gpus} of {p.reserve_wanted_gpus}", "-" if p.carries is None else f"x{p.carries:.2f}",
+        )
+        for p in shown
+    )  # fmt: skip
+    heads = ("node type", "region", "nodes", "GPUs needed at peak", "GPUs", "GPUs in reserve", "demand carried")
+    if any(p.runs_out_at is not None for p in pools):
+        heads = (*heads, "runs out")
+        lines = tuple((*line, _runs_out(p)) for line, p in zip(lines, shown, strict=True))
+    rest = len(pools) - len(shown)
+    return Table(heads, lines, (2, 3, 4, 5, 6), f"{counted(rest, 'node type')} unchanged: --all" if rest else "")
+
+
+def _runs_out(p: PoolPlan) -> str:
+    if p.runs_out_at is None:
+        return "-" if p.carries is None else "not in 10 years"
+    return "now" if p.carries is not None and p.carries <= 1 else day(p.runs_out_at)
+
+
+def node_type(sku: str | None, pool: str) -> str:
+    """A node SKU without its provider; of a pool without a SKU, its shape."""
+    return (sku or pool).rpartition("/")[2].removeprefix("Standard_")
+
+
+def _change(before: int, after: int, rented: int = 0) -> str:
+    told = f"{before:,}" if before == after and not rented else f"{before:,} to {after:,}"
+    return f"{told} ({rented} rented)" if rented else told
+
+
+def _cash(plan: Plan) -> str:
+    if not plan.cash or not plan.returned:
+        return ""
+    last = plan.cash[-1]
+    usd = last.saving_usd_per_month
+    if usd.p50 <= 0:
+        return f"costs {words.usd(-usd.p50)}/month more" if usd.p50 < 0 else ""
+    when = f" from {last.date}" if last.date is not None else ""
+    return f"saves {words.usd(usd.p50)}/month{when}"
+
+
+def _node_list(nodes: Sequence[RentedNode]) -> Table:
+    rows = []
+    for (sku, usd), own in groupby(
+        sorted(nodes, key=lambda r: (r.node_sku or "", r.usd_per_month or 0.0, r.name)),
+        key=lambda r: (r.node_sku or r.pool, r.usd_per_month),
+    ):
+        alike = list(own)
+        cost = words.usd(usd * len(alike)) if usd is not None else "unknown"
+        rows.append((str(len(alike)), sku, words.gpus(sum(n.gpus for n in alike), alike[0].gpu_sku), cost))
+    return Table(("nodes", "node type", "GPUs", "cost/month"), tuple(rows), (0, 3))
+
+
+def _left_table(left: Sequence[NotInPlan], advice: Advice, known: Known, rows: int | None) -> Table:
+    titles = Titles(advice)
+    lines = [
+        (
+            one.recommendation, titles.of(known[one.recommendation]) if one.recommendation in known else one.action,
+            gain_text(known[one.recommendation], advice) if one.recommendation in known else "-", one.why.text,
+        )
+        for one in left
+    ]  # fmt: skip
+    return Table(("id", "recommendation", "gain alone", "why not"), tuple(lines[:rows]), (), _more(lines, rows))
+
+
+def quality(plan: Plan) -> str:
+    """How good the plan is, and within which limits."""
+    s, kept = plan.solver, sum(p.reserve_gpus for p in plan.pools)
+    limits = [f"risk {plan.risk}"]
+    if plan.max_moves is not None:
+        limits.append(f"at most {counted(plan.max_moves, 'workload')} touched")
+    if plan.reserve or kept:
+        limits.append(f"{counted(len(plan.reserve), 'node') if plan.reserve else counted(kept, 'GPU')} in reserve")
+    within = f"{', '.join(limits)} (found in {s.seconds:.1f} s)."
+    if s.gap is None:
+        return f"Unknown how much better a plan could be within: {within}"
+    return f"Best plan within: {within}" if s.gap < 5e-4 else f"At most {s.gap:.1%} below the best within: {within}"
+
+
+def reconciled(plan: Plan) -> tuple[str, ...]:
+    """What the plan keeps in reserve, and how its cash adds up to what `advise` calls recoverable."""
+    if plan.advise_usd_per_month is None or plan.plan_usd_per_month is None:
+        return ()
+    reserve = sum(r.usd_per_month for r in plan.reserve)
+    left = sum(n.advise_usd_per_month or 0.0 for n in plan.not_in_plan)
+    if not round(plan.advise_usd_per_month) and not round(plan.plan_usd_per_month):
+        return ()
+    kept = [f"Kept in reserve: {r.node} ({words.usd(r.usd_per_month)}/month)" for r in plan.reserve]
+    told = f"{words.usd(plan.plan_usd_per_month)} in the plan"
+    told += f" + {words.usd(reserve)} kept in reserve" if plan.reserve else ""
+    told += f" + {words.usd(left)} left out" if round(left) else ""
+    if combined := round(plan.combined_usd_per_month or 0.0):
+        found = "found by combining moves" if combined > 0 else "less where moves are combined"
+        told += f" {'-' if combined > 0 else '+'} {words.usd(abs(combined))} {found}"
+    return (*kept, f"{told} = {words.usd(plan.advise_usd_per_month)}/month recoverable in advise")
+
+
+def _steps_words(nodes: Sequence[ReturnedNode]) -> str:
+    numbers = sorted({r.step for r in nodes if r.step is not None})
+    told = ", ".join(map(str, numbers))
+    empty = sum(1 for r in nodes if r.step is None)
+    drains = sum(1 for r in nodes if r.drains)
+    parts = [told, f"{empty} empty now" if empty and not drains else f"{drains} once jobs end" if drains else ""]
+    return "; ".join(filter(None, parts))
+
+
+def _moves_words(step: PlanStep) -> str:
+    moved = [m for m in step.moves if m.start is not None and m.end is not None]
+    new = sum(1 for m in step.moves if m.start is None)
+    ended = sum(1 for m in step.moves if m.end is None)
+    told = [f"{m.start} to {m.end}" for m in moved[:2]] + ([f"{len(moved) - 2} more"] if len(moved) > 2 else [])
+    if step.kind != "rent":
+        told += [f"start {new}"] * bool(new) + [f"stop {ended}"] * bool(ended)
+    if step.staging is not None:
+        told.append(step.staging.text)
+    return "; ".join(told) or "-"
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NAMES])
+    return f"{shown} and {len(names) - _NAMES} more" if len(names) > _NAMES else shown
+
+
+def _more(lines: Sequence[object], rows: int | None) -> str:
+    return f"{len(lines) - rows} more: --all" if rows is not None and len(lines) > rows else ""

@@ -1,0 +1,1 @@
+"""Time series and maps of a fleet, as the terminal screens draw them."""

@@ -1,0 +1,67 @@
+"""One workload laid out for questions: its group, its baseline and what its GPUs draw, reckoned once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....rules.catalog.types import MEMORY_SLICES
+from ...classify.judge import judge
+from ...core.frame import Frame
+from ...core.frame_groups import of_nodes
+from ...core.verdict_types import WorkloadVerdict
+from ...pipeline import fleet_of
+from ...recommend.fleet import Baseline, Fleet, baseline_for
+from ...recommend.predict.calibration import NO_SITE, Site
+from ...recommend.predict.clock_model import Draw, power_at_work
+from ...recommend.whatif import SEED, WhatIfChoice, WhatIfResult, survey, what_if
+from ...rulebook import Rulebook
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """`profiles`: the MIG instances of its GPU by name, the smallest first. `targets`: each node of the catalog as if
+    it alone were chosen; those of its provider, then priced ones of others.
+    """
+
+    workload: str
+    fleet: Fleet
+    base: Baseline
+    drawn: Draw | None
+    profiles: tuple[str, ...]
+    targets: tuple[WhatIfResult, ...]
+
+    def ask(self, choice: WhatIfChoice) -> WhatIfResult:
+        return what_if(self.fleet, self.base, choice, self.drawn)
+
+
+def workbench(
+    frame: Frame, workloads: Sequence[WorkloadVerdict], id_: str, book: Rulebook, at: float, *, site: Site = NO_SITE
+) -> Workbench | None:
+    """The bench of a workload. `workloads`: all of the frame's window; `at`: now, Unix seconds; `site`: what
+    moves that were done here say of predictions. None: the frame has none of this id.
+
+    Only the nodes of its series are judged, so that a question of one workload does not take a fleet's time.
+    """
+    asked = next((w for w in workloads if w.id == id_), None)
+    if asked is None:
+        return None
+    nodes = {n for w in workloads if w.series_id == asked.series_id for n in w.nodes}
+    verdicts = judge(of_nodes(frame, nodes), book)
+    fleet = fleet_of(verdicts, book, at, np.random.default_rng(SEED), site=site)
+    group = next((g for g in fleet.groups if any(w.id == id_ for w in g.workloads)), None)
+    if group is None:
+        return None
+    base = baseline_for(fleet, group)
+    sku = book.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
+    profiles = sorted(sku.mig_profiles, key=lambda p: (p.memory_slices, p.sm_count)) if sku is not None else ()
+    parts = tuple(p.name(sku.mem_bytes) for p in profiles if sku is not None and p.memory_slices < MEMORY_SLICES)
+    # The nodes of its provider, then priced ones of others.
+    here = group.nodes[0].provider if group.nodes else None
+    sold = book.catalog.nodes.values()
+    mine = [n for n in sold if n.provider == here and n.name != group.lead.node_sku]
+    others = [n for n in sold if n.provider != here and n.prices]
+    targets = (*survey(fleet, base, mine), *survey(fleet, base, others))
+    return Workbench(id_, fleet, base, power_at_work(verdicts, group, fleet.hours_of(group)), parts, targets)

@@ -1,0 +1,1 @@
+"""A document in each format: text, Markdown, HTML, CSV."""

@@ -1,0 +1,153 @@
+"""The advice as CSV: a row of sums, then one per node with unobserved GPUs, workload, node, finding and recommendation.
+
+It is safe to open in a spreadsheet.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from ....rules.base.sanitize import clean
+from ....rules.catalog.types import Price
+from ...core import formatting as words
+from ...core.advice_types import Advice, Interval
+from ...core.energy_types import Energy
+from ...core.timestamps import rfc3339
+from .. import coverage
+
+COLUMNS = (
+    "row", "id", "name", "workload", "node", "rule_or_action", "label", "bottleneck", "severity_or_risk", "confidence",
+    "start", "end", "gpu_sku", "node_sku", "gpu_count", "to_gpu_sku", "to_node_sku", "to_gpu_count", "gpu_hours",
+    "cost_usd", "time_ratio_p10", "time_ratio_p50", "time_ratio_p90", "saving_usd_per_month_p10",
+    "saving_usd_per_month_p50", "saving_usd_per_month_p90", "freed_gpu_hours_per_month",
+    "energy_saving_kwh_per_month_p10", "energy_saving_kwh_per_month_p50", "energy_saving_kwh_per_month_p90", "levers",
+    "realisation", "blocked_by",
+    "price_basis", "price_date", "price_source", "price_region_assumed", "shown", "decision", "text",
+    "energy_kwh",
+    "energy_idle_kwh", "energy_basis", "energy_measured_gpu_hours", "joules_per_token", "tokens_per_second_per_watt",
+    "kwh_per_busy_gpu_hour", "power_usd", "co2_kg", "mean_watts", "p95_watts", "rated_watts",
+)  # fmt: skip
+
+
+# What spreadsheets take for the beginning of a formula, also behind blanks and quotes: ASCII, full-width and small
+# forms, superscripts and subscripts, which are folded into it; at the very beginning also what starts DDE.
+_STARTS = "=+\\-@＝＋－＠﹢﹣﹦﹫⁺⁻⁼₊₋₌−"
+_CELL_BEGINS = re.compile(rf"(^(?=[\s\"']*[{_STARTS}|%])|[,;|\t](?=[\s\"']*[{_STARTS}]))")
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """Rows under their columns, safe to open in a spreadsheet; what a row does not have is empty."""
+    out = io.StringIO(newline="")
+    writer: csv.DictWriter[str] = csv.DictWriter(out, columns, restval="", lineterminator="\r\n")
+    writer.writeheader()
+    writer.writerows({key: cell(value) for key, value in row.items()} for row in rows)
+    return out.getvalue()
+
+
+def advice_csv(advice: Advice) -> str:
+    return csv_text(COLUMNS, _rows(advice))
+
+
+def cell(value: object) -> object:
+    """One cell: a missing number is empty, and text that a spreadsheet might run as a formula gets an apostrophe.
+
+    Also inside a cell, behind each sign that some reader takes for the end of a cell: spreadsheets of many countries
+    separate by semicolons, and one that does sees our quotes in the middle of its cells.
+    """
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    if isinstance(value, float):
+        return round(value, 6)
+    if isinstance(value, int):
+        return value
+    return _CELL_BEGINS.sub(r"\1'", clean(value))
+
+
+def _rows(advice: Advice) -> list[dict[str, object]]:
+    names = {w.id: w.name for w in advice.workloads}
+    prices = {p.id: p for p in advice.prices}
+    # Of several prices of one SKU the highest is what it costs: a lower one is what a saving may be reckoned with.
+    sku_prices = {p.sku: p for p in sorted(advice.prices, key=lambda p: (p.usd_per_hour, p.id))}
+    rows: list[dict[str, object]] = []
+    s = advice.summary
+    rows.append({
+        "row": "summary", "start": rfc3339(advice.start), "end": rfc3339(advice.end), "gpu_count": s.gpu_count,
+        "gpu_hours": s.gpu_hours, "cost_usd": s.cost_usd,
+        "text": coverage.sentences(advice), **_energy(s.energy),
+    })  # fmt: skip
+    for one in s.unobserved:
+        rows.append({
+            "row": "unobserved", "node": one.node, "label": one.code, "gpu_count": len(one.gpus),
+            "gpu_hours": one.gpu_hours, "cost_usd": one.cost_usd, "text": f"{one.reason} GPUs: {' '.join(one.gpus)}",
+        })  # fmt: skip
+    for w in advice.workloads:
+        rows.append({
+            "row": "workload", "id": w.id, "name": w.name, "workload": w.id, "node": " ".join(w.nodes),
+            "label": w.kind.label, "bottleneck": w.bottleneck.label, "confidence": w.kind.confidence,
+            "start": rfc3339(w.start), "end": rfc3339(w.end), "gpu_sku": w.gpu_sku, "node_sku": w.node_sku,
+            "gpu_count": len(w.gpus), "gpu_hours": w.gpu_hours, "cost_usd": w.cost_usd,
+            "levers": "; ".join(map(str, w.levers)),
+            **_price(sku_prices.get(w.node_sku or "") if w.cost_usd is not None else None), **_energy(w.energy),
+        })  # fmt: skip
+    for n in advice.node_energy:
+        rows.append({"row": "node", "node": n.node, "gpu_count": len(n.gpus), **_energy(n)})
+    for f in advice.findings:
+        rows.append({
+            "row": "finding", "id": f.id, "name": names.get(f.workload or ""), "workload": f.workload,
+            "node": " ".join(f.nodes), "rule_or_action": f.rule, "severity_or_risk": f.severity,
+            "confidence": f.confidence, "gpu_count": len(f.gpus), "gpu_hours": f.gpu_hours, "cost_usd": f.cost_usd,
+            **_price(prices.get(f.price or "")), "text": f.text,
+        })  # fmt: skip
+    ways = [("recommendation", r) for r in advice.recommendations] + [("market", r) for r in advice.market or ()]
+    for row, r in ways:
+        known = [prices[p] for p in r.prices if p in prices]
+        rows.append({
+            "row": row, "id": r.id, "name": names.get(r.workload or ""), "workload": r.workload,
+            "rule_or_action": r.action, "severity_or_risk": r.risk, "gpu_sku": r.source.gpu_sku,
+            "node_sku": r.source.node_sku, "gpu_count": r.source.gpu_count, "to_gpu_sku": r.target.gpu_sku,
+            "to_node_sku": r.target.node_sku, "to_gpu_count": r.target.gpu_count,
+            **_interval("time_ratio", r.time_ratio), **_interval("saving_usd_per_month", r.saving_usd_per_month),
+            "freed_gpu_hours_per_month": r.freed_gpu_hours_per_month, "realisation": r.realisation,
+            **_interval("energy_saving_kwh_per_month", r.energy_saving_kwh_per_month),
+            "levers": "; ".join(map(str, r.levers)),
+            "blocked_by": "; ".join(map(str, r.blocked_by)), **_price(known[0] if known else None),
+            "shown": None if r.shown is None else "yes" if r.shown else "no", "text": r.text,
+            "decision": words.decision_words(r.decision) if r.decision else None,
+        })  # fmt: skip
+    return rows
+
+
+def _price(price: Price | None) -> dict[str, object]:
+    if price is None:
+        return {}
+    return {
+        "price_basis": price.basis,
+        "price_date": price.as_of,
+        "price_source": price.source,
+        "price_region_assumed": "yes" if price.region_assumed else "no",
+    }
+
+
+# Of fleets, workloads and nodes; what one of them does not have is empty.
+_ENERGY = (
+    "joules_per_token", "tokens_per_second_per_watt", "kwh_per_busy_gpu_hour", "co2_kg", "mean_watts", "p95_watts",
+    "rated_watts",
+)  # fmt: skip
+
+
+def _energy(e: Energy | None) -> dict[str, object]:
+    if e is None:
+        return {}
+    return {
+        "energy_kwh": e.kwh, "energy_idle_kwh": e.idle_kwh, "energy_basis": e.basis,
+        "energy_measured_gpu_hours": e.measured_gpu_hours, "power_usd": e.usd,
+        **{name: getattr(e, name, None) for name in _ENERGY},
+    }  # fmt: skip
+
+
+def _interval(name: str, interval: Interval | None) -> dict[str, object]:
+    return {} if interval is None else {f"{name}_{q}": getattr(interval, q) for q in ("p10", "p50", "p90")}

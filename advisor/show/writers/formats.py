@@ -1,0 +1,66 @@
+"""The advice in its formats; each is loaded when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...core.advice_types import Advice
+    from ..page_options import PageOptions
+
+# What ``--format`` takes: (media type, suffix of a file's name).
+FORMATS: Mapping[str, tuple[str, str]] = MappingProxyType({
+    "csv": ("text/csv", ".csv"), "html": ("text/html", ".html"), "json": ("application/json", ".json"),
+    "markdown": ("text/markdown", ".md"), "table": ("text/plain", ".txt"),
+})  # fmt: skip
+LINES_MAX = 100  # of the short page for a terminal: two screens
+
+
+def render(
+    advice: Advice,
+    form: str,
+    *,
+    width: int = 100,
+    color: bool = False,
+    page: PageOptions | None = None,
+    team: str | None = None,
+) -> str:
+    """The advice in the format of this name. `width` and `color` concern text on a screen only, as do the sections of
+    `page` (None: the short page, without commands); `team`, of HTML, says whose part of an advice it is."""
+    # ruff: noqa: PLC0415 - pandas, rich and matplotlib are loaded by the formats that need them
+    from ..page_options import SHORT
+    from ..pages.advice import advice_page, whole_page
+    from ..truncate import WHOLE
+
+    page = page or SHORT
+    match form:
+        case "csv":
+            from .csv import advice_csv
+
+            return advice_csv(advice)
+        case "json":
+            import json
+
+            from ...core.advice_json import to_dict
+
+            return json.dumps(to_dict(advice), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+        case "markdown":
+            from .markdown import document_markdown
+
+            return document_markdown(whole_page(advice, WHOLE, again=page.again))
+        case "html":
+            from .charts import charts_of
+            from .html import page_html
+
+            return page_html(whole_page(advice, WHOLE, charts_of, page.again, team))
+    from .text import document_text
+
+    while True:  # lists are cut until the short page fits two screens of this width
+        text = document_text(advice_page(advice, page), width=width, color=color)
+        fewer = page.rows.fewer()
+        if not page.short or page.verbose or fewer == page.rows or text.count("\n") <= LINES_MAX:
+            return text
+        page = replace(page, rows=fewer)

@@ -1,1 +1,0 @@
-"""What a screen, a page or a card shows, as values."""

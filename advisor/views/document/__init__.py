@@ -1,1 +1,0 @@
-"""The advice and the weekly report as one document: what it says, before any format."""
