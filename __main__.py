@@ -158,7 +158,7 @@ def _dispatch(name: str, arguments: list[str], commands: Mapping[str, Command]) 
 def _run_click(name: str, command: Command, arguments: list[str]) -> int:
     from importlib import import_module  # noqa: PLC0415
 
-    from .agent.base.click_commands import run_click  # noqa: PLC0415
+    from .rules.base.click_commands import run_click  # noqa: PLC0415
 
     return run_click(getattr(import_module(command.module), name), f"skuwise {name}", arguments)
 

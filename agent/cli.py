@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
+from ..rules.base.click_commands import Group, examples
 from ..rules.base.errors import EXIT_DONE, EXIT_FAILED, EXIT_NOTHING, UsageError
 from ..rules.base.output import say, write_json, write_lines, write_stdout
-from .base.click_commands import Group, examples
 from .base.clock import SystemClock
 from .base.durations import parse_duration
 from .config import AgentConfig, load_config

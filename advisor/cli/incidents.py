@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from ...agent.base.click_commands import Group, examples
 from ...agent.base.durations import parse_duration
+from ...rules.base.click_commands import Group, examples
 from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import say, write_json, write_stdout
 from ...rules.base.sanitize import clean

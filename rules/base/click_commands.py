@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import click
 
-from ...rules.base.errors import EXIT_USAGE
-from ...rules.base.sanitize import clean, quoted
-from ...rules.base.suggestions import suggest
+from .errors import EXIT_USAGE
+from .sanitize import clean, quoted
+from .suggestions import suggest
 
 
 class Group(click.Group):
