@@ -22,7 +22,7 @@ SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d " "))
 PARALLEL := -n 2 --dist worksteal
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 .DEFAULT_GOAL := help
-.PHONY: help setup runtime sbom-tool install demo test integration properties lint types contracts check bench evaluate model move-model power-model golden picture mails screens build lock format clean standalone image image-archive standalone-in-container sbom release
+.PHONY: help setup runtime sbom-tool install demo test integration properties words lint types contracts check bench evaluate model move-model power-model golden picture mails screens build lock format clean standalone image image-archive standalone-in-container sbom release
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -49,6 +49,9 @@ integration: setup ## the tests with servers, processes and packages; they skip 
 
 properties: setup ## the property tests of the unit tests on new cases; SEED=N repeats a run
 	$(BIN)/python -m pytest $(PARALLEL) tests/unit -m property --run-seed $(SEED)
+
+words: setup ## words and names that a technical writer would not use
+	$(BIN)/python docs/tools/words.py
 
 lint: setup ## ruff: rules and format
 	$(BIN)/ruff check .
