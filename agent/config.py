@@ -195,14 +195,14 @@ def read_sections(
 
     Raises `UsageError` where a file cannot be read or has something else under this name.
     """
-    found: list[Layer] = []
+    layers: list[Layer] = []
     for origin, whole in _files(environ, system_file, config_home):
         table = whole.get(name)
         if table is not None and not isinstance(table, dict):
             raise UsageError(f"{name} in {origin} is no table.", f"Write [{name}] above it.")
         if table is not None:
-            found.append((origin, table))
-    return found
+            layers.append((origin, table))
+    return layers
 
 
 def _files(

@@ -185,14 +185,14 @@ _INTEGRALS: Mapping[str, tuple[str, str, str]] = {
 
 
 def _integrals(scope: str, metrics: tuple[Metric, ...]) -> tuple[Integral, ...]:
-    found: list[Integral] = []
+    integrals: list[Integral] = []
     for metric in metrics:
         if metric.unit in _INTEGRALS:
             dropped, unit, gauge = _INTEGRALS[metric.unit]
             stem = f"skuwise_{scope}_{metric.name.removesuffix(dropped).removeprefix(f'{scope}_')}"
             names = f"{stem}_{unit}_total", unit, f"{stem}_observed_seconds_total", f"{stem}_{gauge}" if gauge else ""
-            found.append(Integral(metric.name, metric.meaning, *names, gauge))
-    return tuple(found)
+            integrals.append(Integral(metric.name, metric.meaning, *names, gauge))
+    return tuple(integrals)
 
 
 GPU_INTEGRALS = _integrals("gpu", GPU_METRICS)

@@ -94,10 +94,10 @@ class Sampler:
             port_states={key: state for r in readings[::-1] for key, state in r.port_states.items()},
             host={name: value for r in readings[::-1] for name, value in r.host.items()},
         )
-        serving = tuple(one for r in readings for one in r.serving)
+        serving = tuple(serving_sample for r in readings for serving_sample in r.serving)
         events = tuple(event for r in readings for event in r.events)
         looked = [r.processes for r in readings if r.processes is not None]
-        processes = tuple(one for found in looked for one in found) if looked else None
+        processes = tuple(gpu_process for gpu_processes in looked for gpu_process in gpu_processes) if looked else None
         absences = frozenset[Absence]().union(*(r.absences for r in readings))
         if provided := frozenset[tuple[str, str]]().union(*(r.provides for r in readings)):
             absences = frozenset(absence for absence in absences if (absence.subject, absence.metric) not in provided)

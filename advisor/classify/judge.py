@@ -60,14 +60,16 @@ class MeasuredRows:
 
 def judge_groups(frames: Iterable[Frame], book: Rulebook, between: Callable[[], None] = lambda: None) -> Verdicts:
     """The verdicts on a fleet that is given group by group; `between`: as for `judge`."""
-    found: list[Verdicts] = []
+    verdictses: list[Verdicts] = []
     for frame in frames:
         verdicts = judge(frame, book, between)
         # Of a part of a fleet the rows in use are copied, so that the telemetry behind them is released.
-        found.append(verdicts if frame.telemetry_span is None else replace(verdicts, usage=_compact(verdicts.usage)))
+        verdictses.append(
+            verdicts if frame.telemetry_span is None else replace(verdicts, usage=_compact(verdicts.usage))
+        )
         del frame, verdicts  # not held while the next group is read
         between()
-    return merged(found)
+    return merged(verdictses)
 
 
 def judge(frame: Frame, book: Rulebook, between: Callable[[], None] = lambda: None) -> Verdicts:
@@ -148,18 +150,18 @@ def merged(groups: Sequence[Verdicts]) -> Verdicts:
         return tuple(sorted((row for group in groups for row in getattr(group, name)), key=key))  # type: ignore[arg-type]
 
     def entries(name: str) -> dict[str, Any]:
-        return {key: value for one in groups for key, value in getattr(one, name).items()}
+        return {key: value for verdicts in groups for key, value in getattr(verdicts, name).items()}
 
     def table(name: str) -> pd.DataFrame:
-        return pd.concat([t for one in groups if len(t := getattr(one, name))] or [getattr(groups[0], name)])
+        return pd.concat([t for verdicts in groups if len(t := getattr(verdicts, name))] or [getattr(groups[0], name)])
 
     return Verdicts(
         window=groups[0].window, workloads=rows("workloads", lambda w: (-w.gpu_hours, w.id)),
         nodes=rows("nodes", lambda node: node.node), bare=rows("bare", lambda gpu: gpu.node),
-        occupancy=table("occupancy").reset_index(drop=True), usage=_joined([one.usage for one in groups]),
-        waste_ready=entries("waste_ready"), notes=tuple(dict.fromkeys(note for one in groups for note in one.notes)),
+        occupancy=table("occupancy").reset_index(drop=True), usage=_joined([verdicts.usage for verdicts in groups]),
+        waste_ready=entries("waste_ready"), notes=tuple(dict.fromkeys(note for v in groups for note in v.notes)),
         energy=table("energy").sort_values(KEYS, ignore_index=True), tokens=entries("tokens"), power=entries("power"),
-        inventory=merged_inventory([one.inventory for one in groups]),
+        inventory=merged_inventory([verdicts.inventory for verdicts in groups]),
         doubts=rows("doubts", lambda doubt: (doubt.node, doubt.gpu_uuid)),
         instances=rows("instances", lambda one: (one.node, one.parent_uuid, one.gpu_uuid)),
         rest_levels=rows("rest_levels", lambda level: (level.node, level.gpu_uuid)),

@@ -129,10 +129,10 @@ def _judge_batch(pieces: Sequence[Piece], inputs: JudgementInputs) -> list[Judge
         if piece.session.basis == INFERRED:  # less sure; a kind that becomes too unsure is unknown
             kind, limit = out[n].kind, out[n].bottleneck
             confidence = round(kind.confidence * INFERRED_SHARE, 3)
-            told = replace(kind, confidence=confidence, evidence=(*kind.evidence, _FROM_ACTIVITY))
+            kind_verdict = replace(kind, confidence=confidence, evidence=(*kind.evidence, _FROM_ACTIVITY))
             if kind.label != "unknown" and confidence < book.kinds["abstain_below"].value:
                 others = (Alternative(kind.label, confidence), *kind.alternatives)
-                told = replace(told, label="unknown", alternatives=others)
+                kind_verdict = replace(kind_verdict, label="unknown", alternatives=others)
             limit = replace(limit, confidence=round(limit.confidence * INFERRED_SHARE, 3))
-            out[n] = Judgement(out[n].features, told, limit)
+            out[n] = Judgement(out[n].features, kind_verdict, limit)
     return out

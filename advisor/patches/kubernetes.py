@@ -101,7 +101,7 @@ def _workload_of(documents: list[Document], change: Change) -> Document:
     """The object of a manifest that runs the workload: the only one with pods, or the one of its name."""
     pods = [document for document in documents if pod_groups(document)]
     found = [pod for pod in pods if pod["metadata"].get("name") == change.name] or pods
-    about = [(one["metadata"].get("namespace"), one["metadata"].get("name")) for one in found]
+    about = [(document["metadata"].get("namespace"), document["metadata"].get("name")) for document in found]
     if len(found) != 1:
         told = ", ".join(quoted(f"{space}/{name}") for space, name in about[:5]) or "no object with pods"
         raise UsageError(f"Which object to change is not clear: {told}.", f"Name it alone. {_EXPORT}")
@@ -151,7 +151,7 @@ def _place(document: Document, change: Change) -> list[str]:
     """GPU pods (all, where none asks for GPUs) on nodes with the target's labels. Returns what else they ask for."""
     groups, stale = pod_groups(document), _TYPES | set(change.labels)
     others: set[str] = set()
-    for spec in [group.spec for group in groups if group.gpus] or [one.spec for one in groups]:
+    for spec in [group.spec for group in groups if group.gpus] or [pod_group.spec for pod_group in groups]:
         spec.pop("nodeName", None)  # of an exported pod: it goes around the scheduler
         kept = {key: value for key, value in (spec.get("nodeSelector") or {}).items() if key not in stale}
         spec["nodeSelector"] = {**kept, **change.labels}
@@ -241,7 +241,10 @@ def _gpu_containers(document: Document) -> list[dict[str, Any]]:
 def _resize(document: Document, change: Change) -> None:
     """The GPUs of the target, in whole replicas where there are several."""
     groups = [pod_group for pod_group in pod_groups(document) if pod_group.gpus > 0]
-    total, label = sum(one.pods * one.gpus for one in groups), f"{document['kind']} {document['metadata'].get('name')}"
+    total, label = (
+        sum(pod_group.pods * pod_group.gpus for pod_group in groups),
+        f"{document['kind']} {document['metadata'].get('name')}",
+    )
     if total != change.gpus_before:
         raise UsageError(
             f"{quoted(label)} asks for {total} GPUs; the recommendation starts from {change.gpus_before}.",
@@ -249,7 +252,7 @@ def _resize(document: Document, change: Change) -> None:
         )
     if total == change.gpus_after:
         return
-    group, *more = [one for one in groups if one.pods > 1] or groups
+    group, *more = [pod_group for pod_group in groups if pod_group.pods > 1] or groups
     holder, inside = group.holder, [one for one in group.spec["containers"] if gpus_of(one)]
     left = change.gpus_after - total + group.pods * group.gpus
     counted = holder is not None and (group.count_key in holder or document["kind"] in _REPLICATED)
@@ -262,7 +265,7 @@ def _resize(document: Document, change: Change) -> None:
         for held, name in _held(inside[0]):
             held[name] = left
     else:
-        shape = " + ".join(f"{one.pods} x {one.gpus}" for one in groups)
+        shape = " + ".join(f"{pod_group.pods} x {pod_group.gpus}" for pod_group in groups)
         raise UsageError(f"{quoted(label)} has {shape} GPUs, which cannot become {change.gpus_after}.", _BY_HAND)
 
 

@@ -82,10 +82,10 @@ class BatchScript:
         told = {name: v for name, v in told.items() if name.startswith("gpus") or re.search(r"\bgpu\b", v)}
         if len(told) == 1 and (name := next(iter(told))) in _TIMES:
             bare = re.sub(r"^gres[/:]gpu:|^gpu:|^gpu$", "", told[name]) or "1" if name == "gres" else told[name]
-            found, per = _COUNTED.fullmatch(bare), _TIMES[name]
+            match, per = _COUNTED.fullmatch(bare), _TIMES[name]
             times = (self.value(per) if per is not None else None) or "1"
-            if found is not None and times.isdecimal():
-                return name, found["kind"], int(found["count"]), int(times)
+            if match is not None and times.isdecimal():
+                return name, match["kind"], int(match["count"]), int(times)
         what = "--gres=gpu:N, --gpus, --gpus-per-node or --gpus-per-task alone"
         raise UsageError(f"The script does not ask for GPUs with {what}.", _BY_HAND)
 

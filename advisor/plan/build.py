@@ -208,13 +208,13 @@ def reserve_of(problem: Problem, request: PlanRequest) -> tuple[Mapping[str, int
     that it makes a full pool no fuller."""
     wanted, kept = {}, {}
     for pool, nodes in problem.pools.items():
-        own = [n for n in nodes if n.is_today or n.extra == "added"]
-        if not own:
+        plan_nodes = [n for n in nodes if n.is_today or n.extra == "added"]
+        if not plan_nodes:
             continue
-        count = request.reserve_nodes if request.reserve_nodes is not None else inputs.reserve_nodes(len(own))
-        wanted[pool] = sum(sorted((n.gpus for n in own), reverse=True)[:count])
+        count = request.reserve_nodes if request.reserve_nodes is not None else inputs.reserve_nodes(len(plan_nodes))
+        wanted[pool] = sum(sorted((n.gpus for n in plan_nodes), reverse=True)[:count])
         used = int(problem.needs.base[pool].max())
-        kept[pool] = max(min(wanted[pool], sum(n.gpus for n in own) - used), 0)
+        kept[pool] = max(min(wanted[pool], sum(n.gpus for n in plan_nodes) - used), 0)
     return wanted, kept
 
 

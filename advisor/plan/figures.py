@@ -65,9 +65,9 @@ def pool_plans(problem: Problem, layout: Layout, drafted: Drafted, growth: float
     demand a month, ratio; None: not asked."""
     asked, out = State(problem).set(layout.chosen, layout.places, layout.kept).asked, []
     for pool, members in problem.pools.items():
-        own = [n for n in members if n.is_today]
+        plan_nodes = [n for n in members if n.is_today]
         kept = [n for n in members if n.name in layout.kept]
-        if not own and not kept:
+        if not plan_nodes and not kept:
             continue
         peak, room = int(asked[pool].max()), sum(n.gpus for n in kept if n.extra != "missing")
         carries, months = room / peak if peak > 0 else None, math.inf
@@ -77,9 +77,9 @@ def pool_plans(problem: Problem, layout: Layout, drafted: Drafted, growth: float
         out.append(
             PoolPlan(
                 pool=pool, node_sku=members[0].node_sku, gpu_sku=members[0].gpu_sku, region=members[0].region,
-                nodes_today=len(own), nodes_after=sum(n.extra != "missing" for n in kept),
+                nodes_today=len(plan_nodes), nodes_after=sum(n.extra != "missing" for n in kept),
                 rented=sum(n.is_bought for n in kept),
-                gpus_today=sum(n.gpus for n in own), gpus_after=room,
+                gpus_today=sum(n.gpus for n in plan_nodes), gpus_after=room,
                 gpus_needed_today=float(problem.needs.base[pool].max()), gpus_needed=float(peak),
                 peak_at=float(drafted.grid[int(asked[pool].argmax())]) + 3600.0 if peak > 0 else None,
                 reserve_gpus=min(wanted, max(room - peak, 0)), reserve_wanted_gpus=wanted if peak > 0 else 0,
@@ -136,7 +136,7 @@ def left_out(
             if (given := _given_back(problem, names, gone, by_layout)) is not None:
                 gone, by_layout = gone - given, by_layout - given
                 continue
-            why = _why_kept(state, names, {one.node for one in reserve})
+            why = _why_kept(state, names, {reserved_node.node for reserved_node in reserve})
             if usd is not None and why.code == "plan-reserve":
                 reserve += [ReservedNode(name, usd / len(names), r.id, why) for name in names]
                 continue
@@ -145,7 +145,9 @@ def left_out(
         usd = None if why.code == "plan-other-chosen" else usd
         left.append(NotInPlan(r.id, r.action, r.workload, why, r.risk, own, why.code == "plan-risk", usd))
     left.sort(key=lambda n: (not n.risk_alone, -(n.would_bring_usd_per_month or 0.0), n.recommendation))
-    return tuple(sorted(reserve, key=lambda one: (-one.usd_per_month, one.node))), tuple(left)
+    return tuple(sorted(reserve, key=lambda reserved_node: (-reserved_node.usd_per_month, reserved_node.node))), tuple(
+        left
+    )
 
 
 def recoverable_of(found: Reasoned) -> Mapping[str, float]:
@@ -175,9 +177,9 @@ def _why_kept(state: State, names: Sequence[str], reserved: Set[str]) -> CodedTe
         return held
     for pool in {n.pool for n in nodes}:
         kept = [state.rooms[n.name] for n in state.problem.pools[pool] if n.name in state.kept]
-        own = [room for room in kept if room.node in nodes or room.node.name in reserved]
-        room = sum(r.node.gpus for r in kept) - sum(r.node.gpus for r in own) - int(state.asked[pool].max())
-        empty = sum(not r.gpus for r in kept) - sum(not r.gpus for r in own)
+        rooms = [room for room in kept if room.node in nodes or room.node.name in reserved]
+        room = sum(r.node.gpus for r in kept) - sum(r.node.gpus for r in rooms) - int(state.asked[pool].max())
+        empty = sum(not r.gpus for r in kept) - sum(not r.gpus for r in rooms)
         if room < 0 or empty < int(state.whole[pool].max()):
             return coded("plan-peak", "the work of its node type needs it at its peak")
         if room < state.reserve(pool):

@@ -85,21 +85,23 @@ def island_of(gpu: GpuSku | None) -> int:
 
 def why_held(verdicts: Verdicts, node: NodeFacts, floor_hours: float) -> CodedText | None:
     """Why a node may neither be emptied nor take more work: it is unknown what runs there. None: it may."""
-    dark = [one for one in verdicts.inventory.unobserved if one.node == node.node]
+    dark = [unobserved for unobserved in verdicts.inventory.unobserved if unobserved.node == node.node]
     if dark:
         return coded("plan-gpus-unobserved", "no data from {count} of its GPUs", count=sum(len(o.gpus) for o in dark))
-    known = verdicts.inventory.nodes.get(node.node)
-    if known is not None and known.unaccounted_pods:
+    node_inventory = verdicts.inventory.nodes.get(node.node)
+    if node_inventory is not None and node_inventory.unaccounted_pods:
         return coded(
             "plan-pods-not-named", "{count} pods requested its GPUs, and no metric names them",
-            count=len(known.unaccounted_pods),
+            count=len(node_inventory.unaccounted_pods),
         )  # fmt: skip
     if node.hours_observed < floor_hours:
         return coded(
             "plan-too-little-data", "{hours:.0f} of the {floor:g} h of data that a verdict needs",
             hours=node.hours_observed, floor=floor_hours,
         )  # fmt: skip
-    if (known is not None and known.end is not None) or node.last_seen < verdicts.window.end - 86400.0:
+    if (
+        node_inventory is not None and node_inventory.end is not None
+    ) or node.last_seen < verdicts.window.end - 86400.0:
         return coded("plan-node-silent", "it has stopped sending data")
     return None
 
@@ -143,7 +145,9 @@ class Placed:
 def placed(verdicts: Verdicts, groups: Sequence[Group], uses: pd.DataFrame, floor_share: float) -> Placed:
     """`uses`: as in `Frame`. `floor_share`: of a bare GPU's hours, those in which memory was held on it, from which on
     it counts as held."""
-    parents = {(one.node, one.gpu_uuid): one.parent_uuid for one in verdicts.instances}
+    parents = {
+        (mig_instance.node, mig_instance.gpu_uuid): mig_instance.parent_uuid for mig_instance in verdicts.instances
+    }
     # Workload -> node and GPU (of an instance its parent) of what it held last: a run may have been taken to another
     # node within the window.
     holds: dict[str, set[tuple[str, str]]] = defaultdict(set)
@@ -236,8 +240,8 @@ def jobs_of(groups: Sequence[Group], verdicts: Verdicts, request: PlanRequest, g
         for w in group.workloads:
             at = next((node for name in w.nodes if (node := verdicts.node(name)) is not None), group.nodes[0])
             runs.setdefault(pool_of(at), (at, []))[1].append(w)
-        for pool, (first, own) in runs.items():
-            pools[pool].append((group, own, first.gpu_count))
+        for pool, (first, workload_verdicts) in runs.items():
+            pools[pool].append((group, workload_verdicts, first.gpu_count))
     counts = Counter(group.series_id for own in pools.values() for group, _, _ in own)
     steps = int(3600 / STEP_SECONDS)
     moments = (grid[:, None] + STEP_SECONDS * (np.arange(steps) + 0.5)[None, :]).ravel()

@@ -79,7 +79,7 @@ def plan_of(found: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
     )
     # What was added stays: it is no part of what can be given back.
     layout = replace(layout, kept=layout.kept | {n.name for n in problem.nodes if n.extra == "added"})
-    own = [n for n in problem.nodes if n.is_today]
+    plan_nodes = [n for n in problem.nodes if n.is_today]
     returned = _returned(problem, layout, steps)
     reserve, not_in_plan = left_out(found, drafted, layout, order)
     cash = cash_of_plan(found, problem, layout)
@@ -90,7 +90,7 @@ def plan_of(found: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
     return Plan(
         goal=problem.goal, risk=request.risk, max_moves=request.max_moves, generated_at=advice.generated_at,
         start=advice.start, end=advice.end,
-        source=dict(advice.source), nodes_today=len(own), gpus_today=sum(n.gpus for n in own),
+        source=dict(advice.source), nodes_today=len(plan_nodes), gpus_today=sum(n.gpus for n in plan_nodes),
         workloads=len({s.workload or s.id for s in problem.series}),
         touched=len({s.series for s in steps if s.series is not None}),
         gpus_freed=released(problem, layout), cash=cash,
@@ -102,7 +102,7 @@ def plan_of(found: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
         advise_usd_per_month=advise, plan_usd_per_month=None if advise is None else now,
         combined_usd_per_month=None if advise is None else now + others - advise, reserve=reserve,
         not_in_plan=not_in_plan, beside=_beside(found, drafted, layout),
-        kept_nodes={n.name: n.held for n in own if n.held is not None}, solver=_solver(problem, layout),
+        kept_nodes={n.name: n.held for n in plan_nodes if n.held is not None}, solver=_solver(problem, layout),
         notes=plan_notes(drafted), changes=drafted.changes,
     )  # fmt: skip
 
@@ -118,11 +118,11 @@ def _solver(problem: Problem, layout: Layout) -> SolverFigures:
 
 def plan_notes(drafted: Drafted) -> tuple[CodedText, ...]:
     problem = drafted.problem
-    own = [n for n in problem.nodes if n.is_today]
+    plan_nodes = [n for n in problem.nodes if n.is_today]
     units = [u for s in problem.series for u in s.units]
-    held = sum(n.held is not None and n.held.code != "plan-excluded" for n in own)
-    unpriced = sum(n.usd_per_hour is None for n in own)
-    forever = sum(n.bound_until == FOREVER and n.usd_per_hour is not None for n in own)
+    held = sum(n.held is not None and n.held.code != "plan-excluded" for n in plan_nodes)
+    unpriced = sum(n.usd_per_hour is None for n in plan_nodes)
+    forever = sum(n.bound_until == FOREVER and n.usd_per_hour is not None for n in plan_nodes)
     bound = "{count} owned, or committed without a known end: capacity when emptied, not cash"
     counts = [
         ("plan-nodes-held", "too little is known to empty or fill {count}", held),
@@ -130,7 +130,7 @@ def plan_notes(drafted: Drafted) -> tuple[CodedText, ...]:
         ("plan-bound", bound, forever),
     ]
     notes = [coded(code, text, count=counted(found, "node")) for code, text, found in counts if found]
-    if not any(n.host_mem_bytes for n in own) or not any(u.host_mem_bytes for u in units):
+    if not any(n.host_mem_bytes for n in plan_nodes) or not any(u.host_mem_bytes for u in units):
         notes.append(coded("plan-host-memory-unknown", "host memory was not measured and limits nothing"))
     crowded = "{pool}: work of the window would not fit beside the services of today: {gpus} too few at the peak"
     lost = "{pool}: {gpus} fewer than today can be kept in reserve for failures"

@@ -181,8 +181,8 @@ class PlanModel:
             for home, units in kind.homes.items():
                 self.stay[kind, home] = cp.new_int_var(0, len(units), f"stay:{i}:{home}")
             here = sum(self.stay[kind, home] for home in kind.homes) + sum(coming)
-            own, unchanged = p.options_of[kind.series.id], self._unchanged(kind.series.id)
-            left = unchanged + sum(self.take[o.id] for o in own if o.keeps_units and o.left)
+            plan_options, unchanged = p.options_of[kind.series.id], self._unchanged(kind.series.id)
+            left = unchanged + sum(self.take[o.id] for o in plan_options if o.keeps_units and o.left)
             cp.add(here <= kind.count * left)
             cp.add(here >= kind.count * unchanged)
             present[kind.series.id].append(here)

@@ -203,8 +203,8 @@ class State:
 
     def _count(self, option: PlanOption, sign: int) -> None:
         for total, change in ((self.asked, self.needs.change), (self.whole, self.needs.change_whole)):
-            for pool, own in change[option.id].items():
-                total[pool] = total[pool] + sign * own
+            for pool, counts in change[option.id].items():
+                total[pool] = total[pool] + sign * counts
 
     def set(self, chosen: Mapping[str, PlanOption], places: Mapping[str, str], kept: Set[str]) -> State:
         """Become another layout."""

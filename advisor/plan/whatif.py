@@ -27,7 +27,7 @@ NODES_MAX, FACTOR_MAX = 10_000, 1000.0
 
 def changed(problem: Problem, change: FleetChange) -> tuple[Problem, tuple[CodedText, ...]]:
     """The problem of the changed fleet, and what was changed, in sentences. Raises UsageError for what is unknown."""
-    told: list[CodedText] = []
+    reasons: list[CodedText] = []
     kind: Extra = "buy" if change.buy else "missing"
     if (change.remove or change.demand) and not change.buy:
         # Whether the fleet carries something is not asked of nodes that could be rented.
@@ -38,7 +38,7 @@ def changed(problem: Problem, change: FleetChange) -> tuple[Problem, tuple[Coded
     if (ends := change.commitments_end) is not None:
         bound = {n.name for n in problem.nodes if n.bound_until is not None and n.bound_until > ends}
         text = "commitments of {nodes} end on {date}"
-        told.append(coded("whatif-commitments", text, nodes=counted(len(bound), "node"), date=day(ends)))
+        reasons.append(coded("whatif-commitments", text, nodes=counted(len(bound), "node"), date=day(ends)))
         until = ends if ends > problem.now else None
         nodes = (replace(n, bound_until=until) if n.name in bound else n for n in problem.nodes)
         problem = replace(problem, nodes=tuple(nodes))
@@ -51,20 +51,22 @@ def changed(problem: Problem, change: FleetChange) -> tuple[Problem, tuple[Coded
         like = replace(like, usd_per_hour=usd, idle_watts=watts)
         problem = replace(problem, nodes=(*problem.nodes, *_copies(problem.nodes, like, "added", count)))
         nodes_more = counted(count, "node")
-        told.append(coded("whatif-added", "{nodes} of {sku} more (cost not counted)", nodes=nodes_more, sku=asked))
+        reasons.append(coded("whatif-added", "{nodes} of {sku} more (cost not counted)", nodes=nodes_more, sku=asked))
     own = {n.name for n in problem.nodes if n.is_today}
     for name in sorted(change.remove - own):
         raise UsageError(f"Unknown node {quoted(name)}.", suggest(name, sorted(own)) or "Use a node of the fleet.")
     if change.remove:
         if {n.name for n in problem.nodes if n.is_today or n.extra == "added"} <= change.remove:
             raise NothingToDo("All nodes would be removed.", "Keep one.")
-        told.append(coded("whatif-removed", "without {nodes}", nodes=", ".join(sorted(change.remove))))
+        reasons.append(coded("whatif-removed", "without {nodes}", nodes=", ".join(sorted(change.remove))))
         gone = {name: replace(problem.by_node[name], extra=kind, held=None, bound_until=None) for name in change.remove}
         problem = replace(problem, nodes=tuple(gone.get(n.name, n) for n in problem.nodes))
-    problem = _grown(problem, change, kind, told)
+    problem = _grown(problem, change, kind, reasons)
     if change.growth_per_month is not None:
-        told.append(coded("whatif-growth", "all demand grows by {growth:.1%} a month", growth=change.growth_per_month))
-    return _with_room(problem, kind), tuple(told)
+        reasons.append(
+            coded("whatif-growth", "all demand grows by {growth:.1%} a month", growth=change.growth_per_month)
+        )
+    return _with_room(problem, kind), tuple(reasons)
 
 
 def _copies(nodes: Sequence[PlanNode], like: PlanNode, kind: Extra, count: int) -> list[PlanNode]:
@@ -85,14 +87,14 @@ def _like(problem: Problem, asked: str) -> PlanNode:
         lambda n: f"/{n.pool}".endswith(f"/{asked}"),
         lambda n: n.gpu_sku is not None and asked in (n.gpu_sku, n.gpu_sku.split("-")[0]),
     ):
-        found = [n for n in own if is_it(n)]
-        pools = sorted({n.pool for n in found})
+        plan_nodes = [n for n in own if is_it(n)]
+        pools = sorted({n.pool for n in plan_nodes})
         if len(pools) > 1 and asked not in pools:
             raise UsageError(
                 f"{quoted(asked)} is ambiguous: {', '.join(map(quoted, pools[:5]))}.", "Use one of these names."
             )
-        if found:
-            return next((n for n in found if n.pool == asked), found[0])
+        if plan_nodes:
+            return next((n for n in plan_nodes if n.pool == asked), plan_nodes[0])
     known = sorted({n.node_sku or n.gpu_sku or "" for n in own} - {""})
     raise UsageError(
         f"No node of the fleet is {quoted(asked)}.",
@@ -150,13 +152,13 @@ def _with_room(problem: Problem, kind: Extra) -> Problem:
     used = {name for s in problem.series for u in s.units for name in u.gpus}
     used |= {name for name, count in problem.fixed_gpus.items() if count}
     for pool, members in problem.pools.items():
-        own = [n for n in members if not n.rented]
-        if not own:
+        plan_nodes = [n for n in members if not n.rented]
+        if not plan_nodes:
             continue
-        lacking = int(problem.needs.base[pool].max()) - sum(n.gpus for n in own)
-        whole = int(problem.needs.whole[pool].max()) - sum(n.name not in used and n.held is None for n in own)
-        count = min(max(math.ceil(lacking / max(own[0].gpus, 1)), whole, 0), NODES_MAX)
-        problem = replace(problem, nodes=(*problem.nodes, *_copies(problem.nodes, own[0], kind, count)))
+        lacking = int(problem.needs.base[pool].max()) - sum(n.gpus for n in plan_nodes)
+        whole = int(problem.needs.whole[pool].max()) - sum(n.name not in used and n.held is None for n in plan_nodes)
+        count = min(max(math.ceil(lacking / max(plan_nodes[0].gpus, 1)), whole, 0), NODES_MAX)
+        problem = replace(problem, nodes=(*problem.nodes, *_copies(problem.nodes, plan_nodes[0], kind, count)))
     return problem
 
 

@@ -58,10 +58,14 @@ def energy_accounts(
     row = rows[rows["class"].isin(_OWN)]
     by_workload, by_node = _sums(row, "workload_id"), _sums(rows, "node")
     phases, gpus = _nested(row, "workload_id", "phase"), _nested(rows, "node", "gpu_uuid")
-    told = tuple(replace(w, energy=_of_workload(w, by_workload, phases, verdicts.tokens.get(w.id))) for w in workloads)
+    workload_verdicts = tuple(
+        replace(w, energy=_of_workload(w, by_workload, phases, verdicts.tokens.get(w.id))) for w in workloads
+    )
     facts = sorted(verdicts.nodes, key=lambda n: n.node)
     nodes = tuple(_of_node(n, by_node.get(n.node, _NOTHING), gpus.get(n.node, {}), verdicts) for n in facts)
-    return EnergyAccounts(_of_fleet(rows, told, verdicts, _stated(verdicts, book, site)), told, nodes)
+    return EnergyAccounts(
+        _of_fleet(rows, workload_verdicts, verdicts, _stated(verdicts, book, site)), workload_verdicts, nodes
+    )
 
 
 def _sums(rows: pd.DataFrame, *by: str) -> dict[Any, Sums]:

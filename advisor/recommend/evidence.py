@@ -76,10 +76,10 @@ class EvidenceGate:
         if (node := self.verdicts.inventory.nodes.get(name)) is None:
             yield coded("node-unknown", "no data for {node}", node=name)
             return
-        for one in node.unobserved[:1] if claim.whole else ():
-            why = f"{one.reason[:1].lower()}{one.reason[1:].rstrip('.')}"
+        for unobserved in node.unobserved[:1] if claim.whole else ():
+            why = f"{unobserved.reason[:1].lower()}{unobserved.reason[1:].rstrip('.')}"
             told = f"no data for {node.unobserved_count} of {node.gpu_count} GPUs of {name}: {why}"
-            fields = {"node": name, "gpus": node.unobserved_count, "of": node.gpu_count, "because": one.code}
+            fields = {"node": name, "gpus": node.unobserved_count, "of": node.gpu_count, "because": unobserved.code}
             yield CodedText("gpus-not-observed", told, fields)
         if claim.whole and node.surplus:
             told = "{node} reports {surplus} more GPUs than its SKU has, so its SKU is doubtful"
@@ -92,9 +92,9 @@ class EvidenceGate:
             yield CodedText("pods-not-named", told, {"node": name, "pods": ", ".join(pods)})
         # Every GPU of a whole node is the claim's or nobody's.
         bare, most = self.free.get(name, ()) if claim.whole else (), GAP_MAX * self.verdicts.inventory.hours
-        if any(one.busy_hours > most for one in bare):
+        if any(bare_gpu.busy_hours > most for bare_gpu in bare):
             yield coded("worked-for-nobody", "GPUs of {node} worked without a workload label", node=name)
-        if held := sum(one.held_hours > most for one in bare):
+        if held := sum(bare_gpu.held_hours > most for bare_gpu in bare):
             told = "memory of {gpus} GPUs of {node} is in use without a workload label"
             yield coded("memory-held-by-nobody", told, gpus=held, node=name)
         if claim.host and node.host_hours < self._enough(name):
@@ -107,10 +107,10 @@ class EvidenceGate:
         return (1.0 - GAP_MAX) * self._hours(node) - 1e-6
 
     def _observed(self, name: str, claim: EvidenceClaim) -> Iterator[CodedText]:
-        if not (own := self._gpus(name, claim)):
+        if not (gpu_coverages := self._gpus(name, claim)):
             yield coded("no-gpu-observed", "no data for any GPU of {node}", node=name)
             return
-        least, last = min(gpu.hours for gpu in own), min(gpu.last_ts for gpu in own)
+        least, last = min(gpu.hours for gpu in gpu_coverages), min(gpu.last_ts for gpu in gpu_coverages)
         if least < self.floor_hours:
             told = "only {hours:.1f} h of data for {node}, {needed_hours:g} h needed"
             yield coded("observed-too-short", told, node=name, hours=least, needed_hours=self.floor_hours)
@@ -123,9 +123,9 @@ class EvidenceGate:
             yield coded("observed-in-part", told, node=name, hours=least, window_hours=self._hours(name))
         else:
             for measure in sorted(claim.measures):
-                if lacking := sum(gpu.known.get(measure, 0.0) < (1.0 - GAP_MAX) * gpu.hours for gpu in own):
-                    which = "" if lacking == len(own) else f"{lacking} of {len(own)} GPUs of "
-                    fields = {"measure": measure, "node": name, "gpus": lacking, "of": len(own)}
+                if lacking := sum(gpu.known.get(measure, 0.0) < (1.0 - GAP_MAX) * gpu.hours for gpu in gpu_coverages):
+                    which = "" if lacking == len(gpu_coverages) else f"{lacking} of {len(gpu_coverages)} GPUs of "
+                    fields = {"measure": measure, "node": name, "gpus": lacking, "of": len(gpu_coverages)}
                     yield CodedText("measure-missing", f"no {NAMES[measure]} data for {which}{name}", fields)
 
     def _fabric(self, name: str) -> CodedText | None:
@@ -153,8 +153,11 @@ class EvidenceGate:
 
 def all_seen(verdicts: Verdicts, nodes: Iterable[str]) -> bool:
     """Whether every GPU of these nodes was observed: what is switched off is a node, with all of them."""
-    known = [verdicts.inventory.nodes.get(name) for name in nodes]
-    return all(one is not None and not one.unobserved and not one.surplus for one in known)
+    node_inventories = [verdicts.inventory.nodes.get(name) for name in nodes]
+    return all(
+        node_inventory is not None and not node_inventory.unobserved and not node_inventory.surplus
+        for node_inventory in node_inventories
+    )
 
 
 def without_claim(r: Recommendation, subject: str, reasons: Iterable[CodedText]) -> Recommendation:

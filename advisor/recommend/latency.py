@@ -96,8 +96,8 @@ def held_against(latency: Latency, slowdown: Slowdown) -> tuple[tuple[CodedText,
     broken, kept, lacking, end = list[CodedText](), list[str](), list[str](), math.isinf(slowdown.queue)
     figures = {"first_token": latency.first_token, "output_token": latency.output_token}
     for key, (measure, share) in LIMITS.items():
-        own, limit, name = figures[measure], latency.limits.get(key), MEASURES[measure]
-        measured = own.at(share) if own is not None else None
+        latency_figures, limit, name = figures[measure], latency.limits.get(key), MEASURES[measure]
+        measured = latency_figures.at(share) if latency_figures is not None else None
         if limit is None or measured is None:
             lacking += [name] if limit is not None and name not in lacking else []
             continue

@@ -53,14 +53,14 @@ class PriceBook:
         """The price of one node per hour in exactly this region; a price without a region holds everywhere."""
         if node_sku is None:
             return None
-        own = [p for p in self.team if p.sku == node_sku and p.region in (region, ANY_REGION)]
-        if exact := [p for p in own if p.region == region] or own:
+        prices = [p for p in self.team if p.sku == node_sku and p.region in (region, ANY_REGION)]
+        if exact := [p for p in prices if p.region == region] or prices:
             return min(exact, key=_cheapest)
         return self._by_hour(self.catalog.node(node_sku)) or self.catalog.price(node_sku, region)
 
     def power(self, region: str | None) -> PowerPrice | None:
         """What the team pays for electricity in a region; None: it did not say, and then energy is no money."""
-        by_region = {one.region: one for one in self.electricity}
+        by_region = {power_price.region: power_price for power_price in self.electricity}
         return by_region.get(region or ANY_REGION) or by_region.get(ANY_REGION)
 
     def of(self, node: NodeFacts) -> Price | None:
@@ -75,14 +75,14 @@ class PriceBook:
                 return self._said(name, usd * node.gpu_count, node.provider, f"gpu-hour-{node.gpu_count}")
             if exact is not None or sku is None:
                 return exact
-        own = [p for p in self.team if p.sku == sku.name]
-        if here := [p for p in own if p.region == node.region]:
+        prices = [p for p in self.team if p.sku == sku.name]
+        if here := [p for p in prices if p.region == node.region]:
             return min(here, key=_cheapest)
         named = self.catalog.providers.get(sku.provider)
         reference = named.reference_region if named is not None else None
-        known = min(own, key=lambda p: (p.region != ANY_REGION, p.region != reference, _cheapest(p)), default=None)
+        price = min(prices, key=lambda p: (p.region != ANY_REGION, p.region != reference, _cheapest(p)), default=None)
         listed = None if guessed else self.catalog.reference_price(sku)
-        return _assumed(known or self._by_hour(sku, owned=guessed) or listed)
+        return _assumed(price or self._by_hour(sku, owned=guessed) or listed)
 
     def saving_price(self, node: NodeFacts) -> Price | None:
         """What giving a node back saves per hour: what it costs, where its region is assumed what it costs at least."""
@@ -110,12 +110,12 @@ class PriceBook:
         if sku is None or other is None or placed:
             return self.price(target, node.region)
         regions = regions or {ANY_REGION}
-        found = [self.price(other.name, region) for region in sorted(regions)]
-        if None in found:
+        prices = [self.price(other.name, region) for region in sorted(regions)]
+        if None in prices:
             return None
         if ANY_REGION in regions:  # it may stand anywhere
-            found += [self.price(other.name, region) for region in self._regions(other)]
-        return _assumed(max((p for p in found if p is not None), key=_cheapest, default=None))
+            prices += [self.price(other.name, region) for region in self._regions(other)]
+        return _assumed(max((p for p in prices if p is not None), key=_cheapest, default=None))
 
     def twin(self, node: NodeFacts, target: str) -> Price | None:
         """What another node costs in the region that `of` tells, to see what sets the two apart. None: it is not sold
@@ -295,8 +295,8 @@ def prices_named(book: PriceBook, nodes: Sequence[NodeFacts], targets: Iterable[
     # Nodes alike share their prices: once each, not once a node.
     places = {(n.node_sku, n.region, n.provider, n.gpu_sku, n.gpu_count): n for n in nodes}.values()
     wanted = sorted({t for t in targets if t is not None})
-    found = [price for n in places for price in (book.of(n), book.saving_price(n))]
-    return found + [book.beside(n, t) for n in places for t in wanted]
+    prices = [price for n in places for price in (book.of(n), book.saving_price(n))]
+    return prices + [book.beside(n, t) for n in places for t in wanted]
 
 
 def price_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[CodedText, ...]:

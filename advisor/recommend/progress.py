@@ -234,10 +234,10 @@ def by_runs(
     place = next(iter(places)) if len(places) == 1 else None
     if place is None:
         return None
-    own = [w for w in runs if where(w) == place]
-    since = max([min(w.start for w in own), seen.start, *(w.end for w in runs if where(w) != place)])
+    workload_verdicts = [w for w in runs if where(w) == place]
+    since = max([min(w.start for w in workload_verdicts), seen.start, *(w.end for w in runs if where(w) != place)])
     told = f"only on {name}" if place == "target" else "on its original nodes"
-    return MoveState(place, since, hours(own, since), f"It has run {told} since {minute(since)}.")
+    return MoveState(place, since, hours(workload_verdicts, since), f"It has run {told} since {minute(since)}.")
 
 
 def by_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState | None:
@@ -318,9 +318,9 @@ def cost_after(snapshot: PredictionSnapshot, state: MoveState, seen: Observation
         there = [w for w in runs if name in w.nodes]
         share = 1.0 if always else hours(there, begin, seen.end) * 3600 / (seen.end - begin)
         holders = seen.holders(name)
-        mine = [w for w in holders if w.series_id == snapshot.series_id]
-        if len(mine) < len(holders):
-            gpus = sum(len(w.gpus) / len(w.nodes) for w in mine)
+        workload_verdicts = [w for w in holders if w.series_id == snapshot.series_id]
+        if len(workload_verdicts) < len(holders):
+            gpus = sum(len(w.gpus) / len(w.nodes) for w in workload_verdicts)
             share *= min(gpus / max(seen.nodes[name].gpu_count, 1), 1.0)
             said.append(f"{name} runs other work, so only its own GPUs count.")
         usd += price * share * HOURS_PER_MONTH
@@ -358,5 +358,9 @@ def _unsure(nodes: Sequence[str], seen: Observation) -> MoveCost | None:
 
 def price_then(snapshot: PredictionSnapshot, seen: Observation, node: str) -> float | None:
     """Of a node per hour: as it stood in the proposal, else as it stands today."""
-    known = seen.nodes.get(node)
-    return None if known is None else snapshot.usd_per_hour.get(known.node_sku or "", known.usd_per_hour)
+    node_standing = seen.nodes.get(node)
+    return (
+        None
+        if node_standing is None
+        else snapshot.usd_per_hour.get(node_standing.node_sku or "", node_standing.usd_per_hour)
+    )

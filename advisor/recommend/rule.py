@@ -90,7 +90,7 @@ class Rule(ABC):
         """
         group, own = (about, about.nodes) if isinstance(about, Group) else (None, (about,))
         limits, nodes = self.limits(fleet, group), nodes or own
-        gpus = tuple(gpus) or (group.gpus if group is not None else tuple(one.gpu_uuid for one in bare))
+        gpus = tuple(gpus) or (group.gpus if group is not None else tuple(bare_gpu.gpu_uuid for bare_gpu in bare))
         price = fleet.book.of(own[0])
         filled = {
             "nodes": node_words(nodes), "node": nodes[0].node, "node_count": len(nodes), "gpu_count": len(gpus),
@@ -138,7 +138,7 @@ class Rule(ABC):
             ),
             text=" ".join(filter(None, (fill(limits.text, filled), before, after))),
             nodes=tuple(n.node for n in nodes),
-            parts={one.gpu_uuid: one.part for one in bare if one.part < 1},
+            parts={bare_gpu.gpu_uuid: bare_gpu.part for bare_gpu in bare if bare_gpu.part < 1},
         )
         return Found(finding, group, tuple(nodes), tuple(bare), answered_by=self.answered_by, waste=self.waste, **more)
 
@@ -201,10 +201,12 @@ def seen_at_work(group: Group, limits: WasteRule) -> bool:
 def kind_chance(group: Group, *kinds: str) -> float:
     """How likely its work is one of these kinds, 0..1: by its verdict, or what an abstention names beside it."""
     verdict = group.lead.kind
-    own = [verdict] if verdict.label != "unknown" else []
+    kind_verdicts = [verdict] if verdict.label != "unknown" else []
     return min(
         sum(
-            {alternative.label: alternative.confidence for alternative in (*verdict.alternatives, *own)}.get(kind, 0.0)
+            {alternative.label: alternative.confidence for alternative in (*verdict.alternatives, *kind_verdicts)}.get(
+                kind, 0.0
+            )
             for kind in kinds
         ),
         1.0,

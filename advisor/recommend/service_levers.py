@@ -101,14 +101,14 @@ def levers_by_workload(fleet: Fleet, known: ServedModels) -> Mapping[str, Levers
 
 
 def with_levers(workload: WorkloadVerdict, told: Mapping[str, Levers]) -> WorkloadVerdict:
-    one = told.get(workload.id, ())
-    return replace(workload, **{"levers_unknown" if isinstance(one, CodedText) else "levers": one})
+    levers = told.get(workload.id, ())
+    return replace(workload, **{"levers_unknown" if isinstance(levers, CodedText) else "levers": levers})
 
 
 def beside(r: Recommendation, told: Mapping[str, Levers]) -> Recommendation:
     """The recommendation with the levers of its work, where it is about which GPUs."""
-    one = told.get(r.workload or "", ())
-    return r if isinstance(one, CodedText) or r.action not in BESIDE else replace(r, levers=one)
+    levers = told.get(r.workload or "", ())
+    return r if isinstance(levers, CodedText) or r.action not in BESIDE else replace(r, levers=levers)
 
 
 def service_levers(fleet: Fleet, group: Group, known: ServedModels) -> Levers:

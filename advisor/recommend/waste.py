@@ -52,34 +52,36 @@ class _OwnRule(WorkloadRule):
         self._custom = custom
 
     def scope(self, fleet: Fleet) -> Iterable[Group]:
-        return (group for group in fleet.groups if any(group.kind in own.kinds for own in self._of(group)))
+        return (
+            group for group in fleet.groups if any(group.kind in custom_rule.kinds for custom_rule in self._of(group))
+        )
 
     def _of(self, group: Group) -> list[CustomRule]:
         """The rule, as the group's team has it; empty: the team has none."""
-        return [own for own in self._custom.of(group.lead.owner) if own.rule.id == self.id]
+        return [custom_rule for custom_rule in self._custom.of(group.lead.owner) if custom_rule.rule.id == self.id]
 
     def limits(self, fleet: Fleet, group: Group | None = None) -> WasteRule:
         return self._of(group)[0].rule if group is not None else super().limits(fleet)
 
     def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:  # noqa: ARG002
-        (own,) = self._of(group)
+        (custom_rule,) = self._of(group)
         values: dict[Condition, float] = {}  # the value nearest to the threshold
-        for condition in own.conditions:
+        for condition in custom_rule.conditions:
             known = [w.features[condition.feature] for w in group.now if condition.feature in w.features]
             if not all(condition.holds(value) for value in known):
                 return None
             if len(known) == len(group.now):
                 values[condition] = min(known) if condition.operator in RISING else max(known)
-        if len(values) < len(own.conditions):
+        if len(values) < len(custom_rule.conditions):
             return coded("feature-not-measured", "what the rule asks for was not measured in every run")
-        if group.observed_hours < own.coverage_hours:
+        if group.observed_hours < custom_rule.coverage_hours:
             text = (
                 f"{self.id} appears to apply to {series_label(group)} ({span(group.observed_hours * 3600)} of data); "
             )
-            fields = {"rule": self.id, "hours": group.observed_hours, "needed_hours": own.coverage_hours}
-            text += f"a finding needs {own.coverage_hours:g} h."
+            fields = {"rule": self.id, "hours": group.observed_hours, "needed_hours": custom_rule.coverage_hours}
+            text += f"a finding needs {custom_rule.coverage_hours:g} h."
             note = CodedText("custom-rule-seen-too-short", text, fields)
-            return Unjudged(seen_too_short(own.coverage_hours), group.nodes, group, note=note)
+            return Unjudged(seen_too_short(custom_rule.coverage_hours), group.nodes, group, note=note)
 
         def words(unit: str, value: float) -> str | None:
             bare = unit in ("count", "correlation", "0 or 1")
@@ -108,14 +110,14 @@ class Asked:
 def find_waste(fleet: Fleet, exceptions: Exceptions, custom: CustomRules) -> Asked:
     """All that the rules say. A rule fires on numbers it can show; a telemetry fault, too little data or an unknown
     kind leave it without a verdict, and what an exception silences counts as clean: the site decided it."""
-    own = (_OwnRule(rule_id, custom) for rule_id in sorted(custom.ids))
-    found: list[Found] = []
+    own_rules = (_OwnRule(rule_id, custom) for rule_id in sorted(custom.ids))
+    founds: list[Found] = []
     notes: list[CodedText] = []
     judged: list[RuleVerdicts] = []
     silenced: dict[tuple[str, RuleException], list[str]] = {}
     not_judged: dict[tuple[Rule, CodedText], list[Unjudged]] = {}
     released: set[str] = set()
-    for rule in (*RULES, *own):
+    for rule in (*RULES, *own_rules):
         counts = [0, 0, 0]  # found, clean, not judged
         for one in rule.find(fleet):
             if isinstance(one, Found):
@@ -140,7 +142,7 @@ def find_waste(fleet: Fleet, exceptions: Exceptions, custom: CustomRules) -> Ask
                     why = why or exceptions.of_nodes(rule.id, {n.node for n in one.nodes}, day(fleet.at))
                     if why is None:
                         place = 0
-                        found.append(one)
+                        founds.append(one)
                     else:
                         silenced.setdefault((rule.id, why), []).append(one.label)
             counts[place] += subjects
@@ -150,17 +152,22 @@ def find_waste(fleet: Fleet, exceptions: Exceptions, custom: CustomRules) -> Ask
         fields = {"rule": rule_id, "exception": why.id, "origin": why.origin, "reason": why.reason}
         notes.append(CodedText("silenced-by-exception", text, fields))
     together = tuple(_together(rule, reason, those) for (rule, reason), those in not_judged.items())
-    return Asked(tuple(found), tuple(dict.fromkeys(notes)), tuple(judged), together)
+    return Asked(tuple(founds), tuple(dict.fromkeys(notes)), tuple(judged), together)
 
 
 def _together(rule: Rule, reason: CodedText, those: Sequence[Unjudged]) -> NotJudged:
-    usd_per_months = [one.usd_per_month for one in those if one.usd_per_month is not None]
-    groups = [one.group for one in those if one.group is not None and not rule.judges_nodes]
-    whole = {node.node: node.gpu_count for one in those if one.group is None or rule.judges_nodes for node in one.nodes}
+    usd_per_months = [unjudged.usd_per_month for unjudged in those if unjudged.usd_per_month is not None]
+    groups = [unjudged.group for unjudged in those if unjudged.group is not None and not rule.judges_nodes]
+    whole = {
+        node.node: node.gpu_count
+        for unjudged in those
+        if unjudged.group is None or rule.judges_nodes
+        for node in unjudged.nodes
+    }
     return NotJudged(
         rule=rule.id,
         reason=reason,
-        nodes=tuple(sorted({node.node for one in those for node in one.nodes})),
+        nodes=tuple(sorted({node.node for unjudged in those for node in unjudged.nodes})),
         workloads=tuple(sorted({group.lead.id for group in groups})),
         gpu_count=len({gpu for group in groups for gpu in group.gpus}) + sum(whole.values()),
         usd_per_month=sum(usd_per_months) if usd_per_months else None,
@@ -193,7 +200,7 @@ def _contradicted(fleet: Fleet, rule: Rule, one: Found) -> Unjudged | None:
 
 def excused(groups: Sequence[Group], exceptions: Exceptions, at: float) -> tuple[Group, ...]:
     """The groups with the exceptions that fit them: one of a group's runs is enough. `at`: Unix seconds."""
-    rules = sorted({rule for one in exceptions.every for rule in one.rules})
+    rules = sorted({rule for rule_exception in exceptions.every for rule in rule_exception.rules})
     today, told = day(at), []
     for group in groups:
         whys = (

@@ -221,7 +221,7 @@ class _Evaluation:
         if asked is None:
             return None
         fits = fitting(self.source, group, self.base.headroom) if same else ()
-        if (fit := next((one for one in fits if one.name == asked), None)) is not None:
+        if (fit := next((slice_fit for slice_fit in fits if slice_fit.name == asked), None)) is not None:
             self.blocked += [why for why in fit.blocked_by if why.code != INSTANCE_BUSY]  # the load is told by itself
             if fit.prediction is not None:
                 self._also(fit.prediction, "", "")
@@ -315,19 +315,19 @@ class _Evaluation:
     def _price(self) -> Price | None:
         """The price chosen; else that of the region; else, at another provider, the lowest."""
         base, target, node = self.base, self.target, self.base.group.nodes[0]
-        known = base.price if self.stays else self.fleet.book.beside(node, target.name) if target else None
-        if known is None and target is not None and target.provider != node.provider:
-            known = min(target.prices, key=lambda p: (p.usd_per_hour, p.region), default=None)
+        price = base.price if self.stays else self.fleet.book.beside(node, target.name) if target else None
+        if price is None and target is not None and target.provider != node.provider:
+            price = min(target.prices, key=lambda p: (p.usd_per_hour, p.region), default=None)
         if self.choice.usd_per_hour is not None:
             sku = target.name if target is not None else base.group.lead.node_sku or "node"
-            region = known.region if known is not None else node.region or "any region"
+            region = price.region if price is not None else node.region or "any region"
             usd, at = self.choice.usd_per_hour, day(self.fleet.at)
             return Price(f"chosen:{sku}", sku, region, usd, "chosen", "entered here", at)
-        if known is None:
+        if price is None:
             where = f" in {node.region}" if node.region and not self.stays else ""
             what = f"{target.name if target else 'its nodes'}{where}"
             self._lacks("price-unknown", "no price for {what}; set one", what=what)
-        return known
+        return price
 
     def _cash(self, then: Side, nodes_drawn: Array) -> Saving | None:
         """Saving against what is paid today, and when it is cash; None: none can be claimed, and why is noted."""

@@ -78,7 +78,9 @@ class Allocations:
         idle = {c: o for c, o in self._pods.items() if c in pods and c not in matched and o not in seen}
         living = pod_uids(self.cgroups) if idle else frozenset()
         for claim, origin in idle.items():
-            is_contested = any(set(one.gpu_uuids) & set(claim.gpu_uuids) for one in pods if one != claim)
+            is_contested = any(
+                set(device_claim.gpu_uuids) & set(claim.gpu_uuids) for device_claim in pods if device_claim != claim
+            )
             if origin.key in living and origin not in matched.values() and not is_contested:
                 matched[claim] = origin
         self._pods = {claim: matched[claim] for claim in pods if claim in matched}

@@ -98,12 +98,12 @@ class NodeAttribution:
         running: dict[Origin | None, Workload] = {held.origin: named[key] for key, held in runs.items()}
         given = [(c, running.get(matched.get(c)) or self._name(None, c, matched.get(c))) for c in granted.claims]
         strangers = {process.gpu_uuid for process in processes if process.pid in hidden}
-        found = _uses(memory, {key: workload.workload_id for key, workload in named.items()}, strangers, given)
+        workload_uses = _uses(memory, {key: workload.workload_id for key, workload in named.items()}, strangers, given)
         # A job that was given no GPU and runs on none is none of ours.
         holding = [workload for claim, workload in given if claim.gpu_uuids or claim.unresolved]
         self._current = {workload.workload_id: workload for workload in (*holding, *named.values())}
         self._named = named
-        return tuple(self._current[key] for key in sorted(self._current)), found
+        return tuple(self._current[key] for key in sorted(self._current)), workload_uses
 
     def _memory(self, processes: Sequence[GpuProcess]) -> dict[tuple[str, str], dict[int, int | None]]:
         """By GPU and first workload id: PID -> bytes in use; None: not told. A user's own MPS server is part of the one
@@ -154,7 +154,7 @@ class NodeAttribution:
     def _describe(self, lineage: Sequence[Process], first: dict[str, Workload]) -> _Known:
         """`first`: the workloads that are described already."""
         process, leader, origin = lineage[0], leader_of(lineage), origin_of(lineage[0].cgroup)
-        words = (*(parse_command(one.argv).program for one in (leader, process)), leader.comm, process.comm)
+        words = (*(parse_command(process.argv).program for process in (leader, process)), leader.comm, process.comm)
         name = next(filter(None, (plain_name(word) for word in words if word)), "unnamed")
         if origin == PLAIN:
             # The outermost slurmstepd is Slurm's own: what looks like one below it was started by the job.
@@ -165,7 +165,7 @@ class NodeAttribution:
         is_somebody = origin.scheduler != "kubernetes" and (origin.scheduler != "docker" or leader.uid != 0)
         user = self._name_of(leader.uid) if is_somebody else None
         # Only a process that Slurm itself put into its cgroup is believed about its job.
-        told = job_of(origin.key, self.variables(process.pid)) if origin.scheduler == "slurm" else None
+        job_file = job_of(origin.key, self.variables(process.pid)) if origin.scheduler == "slurm" else None
         key: tuple[str, ...] = (origin.key,)
         if origin == PLAIN:
             key = (self.boot, str(leader.pid), str(leader.start_ticks))
@@ -180,19 +180,19 @@ class NodeAttribution:
             command=parse_command(leader.argv).text,
         )
         workload = first.setdefault(workload.workload_id, workload)
-        return _Known(process.start_ticks, origin, workload, told, process.comm == MPS and origin == PLAIN)
+        return _Known(process.start_ticks, origin, workload, job_file, process.comm == MPS and origin == PLAIN)
 
     def _name_of(self, uid: int | None) -> str | None:
         return None if uid is None else clean_text(self.user_name(uid) or str(uid))
 
     def _name(self, held: _Known | None, claim: DeviceClaim | None, origin: Origin | None) -> Workload:
         """The workload with what its scheduler tells of it. `held` None: it was given devices, but runs nothing now."""
-        workload, told = (held.workload, held.told) if held is not None else (None, None)
+        workload, job_file = (held.workload, held.told) if held is not None else (None, None)
         scheduler = (claim or origin or PLAIN).scheduler
         # What ran before it went quiet told more about it: `_current`.
         if scheduler == "slurm":
             user = self._name_of(claim.uid) if claim is not None and claim.user is None else None
-            return slurm_workload(self.cluster, claim, origin, told, workload, user=user, known=self._current)
+            return slurm_workload(self.cluster, claim, origin, job_file, workload, user=user, known=self._current)
         uid = origin.key if origin is not None else ""
         fact = self.allocations.facts.by_uid.get(uid) if scheduler == "kubernetes" else None
         if workload is None and claim is not None:
@@ -226,11 +226,15 @@ def _uses(
         for claim, workload in given
         for uuid in claim.gpu_uuids
     ]
-    current = {(one.gpu_uuid, one.workload_id): one for one in allocations if one.until is None}
+    current = {
+        (workload_use.gpu_uuid, workload_use.workload_id): workload_use
+        for workload_use in allocations
+        if workload_use.until is None
+    }
     holders: dict[str, set[str]] = {}
     for gpu, workload in (*((gpu, "") for gpu in strangers), *running, *current):
         holders.setdefault(gpu, set()).add(workload)
-    found = [replace(one, shared=len(holders[gpu]) > 1) for (gpu, _), one in current.items()]
+    workload_uses = [replace(workload_use, shared=len(holders[gpu]) > 1) for (gpu, _), workload_use in current.items()]
     for allocation in allocations:
         if allocation.until is not None:
             # Without a start nothing is known to be over before it.
@@ -241,12 +245,12 @@ def _uses(
             ]
             begin, end = allocation.since or 0.0, allocation.until
             met = any((two.until or math.inf) > begin and end > (two.since or 0.0) for two in others)
-            found.append(replace(allocation, shared=met))
+            workload_uses.append(replace(allocation, shared=met))
     for (gpu, workload), of_pid in running.items():
         told = [part for part in of_pid.values() if part is not None]
         total = sum(told) if len(told) == len(of_pid) else None
-        found.append(WorkloadUse(workload, gpu, "process", len(holders[gpu]) > 1, total))
-    return tuple(sorted(found, key=lambda use: (use.gpu_uuid, use.workload_id, use.basis, use.until or 0.0)))
+        workload_uses.append(WorkloadUse(workload, gpu, "process", len(holders[gpu]) > 1, total))
+    return tuple(sorted(workload_uses, key=lambda use: (use.gpu_uuid, use.workload_id, use.basis, use.until or 0.0)))
 
 
 _HIDDEN = Absence(

@@ -95,7 +95,7 @@ def pod_uids(cgroups: Path) -> frozenset[str]:
         qos = [top / name for top in tops for name in folders_in(top) if "besteffort" in name or "burstable" in name]
         if tops:
             names = (name for folder in (*tops, *qos) for name in folders_in(folder))
-            return frozenset(found[1].replace("_", "-") for found in map(_POD.search, names) if found)
+            return frozenset(match[1].replace("_", "-") for match in map(_POD.search, names) if match)
     return frozenset()
 
 

@@ -52,10 +52,10 @@ class KubernetesFiles:
         """What is known now."""
         pods, slices = self._pods.look(), self._slices.look()
         absences: set[Absence] = set()
-        for own, what in ((self._pods, "pods,replicasets,jobs -A"), (self._slices, "resourceslices")):
-            detail = f"{own.path} is not used: {own.fault}."
+        for watched, what in ((self._pods, "pods,replicasets,jobs -A"), (self._slices, "resourceslices")):
+            detail = f"{watched.path} is not used: {watched.fault}."
             remedy = f"Write it with kubectl get {what} -o json, as a new file that is then renamed."
-            if own.fault:
+            if watched.fault:
                 absences.add(Absence("source", "allocation", "kubernetes", "kubernetes-file", detail, remedy))
         return KubernetesFacts(by_uid=pods.by_uid, slices=slices.slices, absences=frozenset(absences))
 

@@ -197,7 +197,7 @@ class _Known:
             return itself.kind, itself.name, itself if is_gang else None
         chain = self._chain(pod, pod.owner)
         kind, name = chain[-1].kind, chain[-1].name
-        gang = next((one for one in chain if one.kind in _GANGS), None)
+        gang = next((pod_owner for pod_owner in chain if pod_owner.kind in _GANGS), None)
         group = self._group(pod, pod.owner.name, gang, labels) if pod.owner.kind == "StatefulSet" else None
         if group is not None:
             return "LeaderWorkerSet", group[0], PodOwner("LeaderWorkerSet", group[1])
@@ -214,7 +214,7 @@ class _Known:
             return kind, _inner(kind, name) or name, gang
         if gang is None and pod_group and kind not in _REPLICATED:
             gang = PodOwner("PodGroup", pod_group)
-        return kind, name, gang or next((one for one in chain if one.kind in ("Job", "Pod")), None)
+        return kind, name, gang or next((pod_owner for pod_owner in chain if pod_owner.kind in ("Job", "Pod")), None)
 
     def _chain(self, pod: Pod, first: PodOwner) -> tuple[PodOwner, ...]:
         """The owners that stand for the pod's work, the nearest first; it alone where they go round in a circle."""

@@ -113,13 +113,13 @@ def read_variables(procfs: Path, pid: int) -> dict[str, str]:
 
 def read_lineage(procfs: Path, pid: int) -> tuple[Process, ...]:
     """The process, its parent, its parent's parent and so on; empty: it is gone, or not visible to this user."""
-    found: list[Process] = []
-    while pid > 0 and len(found) <= _MAX_CLIMB and (process := read_process(procfs, pid)) is not None:
-        if found and process.start_ticks > found[-1].start_ticks:
+    processes: list[Process] = []
+    while pid > 0 and len(processes) <= _MAX_CLIMB and (process := read_process(procfs, pid)) is not None:
+        if processes and process.start_ticks > processes[-1].start_ticks:
             break  # its PID was used again
-        found.append(process)
+        processes.append(process)
         pid = process.ppid
-    return tuple(found)
+    return tuple(processes)
 
 
 def leader_of(lineage: Sequence[Process]) -> Process:
@@ -141,9 +141,9 @@ def is_drivers_own(lineage: Sequence[Process]) -> bool:
     nvidia-docker#419). A name alone proves nothing: it must be root's, outside all jobs and containers, or the MPS
     server of root's control daemon. A daemon has no terminal; sudo under its name, waiting for a password, has one."""
     first = lineage[0]
-    one = lineage[1] if first.comm == MPS and first.uid != 0 and len(lineage) > 1 else first
-    is_roots = origin_of(first.cgroup) == PLAIN and one.uid == 0 and not one.tty
-    return is_roots and {one.comm, first.comm} <= _DRIVER_HELPERS
+    process = lineage[1] if first.comm == MPS and first.uid != 0 and len(lineage) > 1 else first
+    is_roots = origin_of(first.cgroup) == PLAIN and process.uid == 0 and not process.tty
+    return is_roots and {process.comm, first.comm} <= _DRIVER_HELPERS
 
 
 class Listeners:

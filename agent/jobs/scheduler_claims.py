@@ -131,26 +131,28 @@ class Devices:
             return parent
         instances = self.parts(parent)
         if any(instance.gpu_instance is not None for instance in instances):
-            instances = tuple(one for one in instances if one.gpu_instance == int(match[3]))
+            instances = tuple(gpu for gpu in instances if gpu.gpu_instance == int(match[3]))
         # Of several compute instances in it, or several whose number nobody told, none is beyond doubt.
         return instances[0].uuid if len(instances) == 1 else None
 
     def _of_claim(self, name: str) -> str | None:
         """The device of a DRA claim. Which release of the driver named it is not told: without a ResourceSlice a name
         counts where minor number and index give the same GPU."""
-        match, told = _DRA_NAME.fullmatch(name.rpartition("/")[2]), self._slices.get(name)
-        if told is not None and told.uuid is not None:
-            return told.uuid if told.uuid in self.uuids else None
-        if told is not None:
+        match, slice_device = _DRA_NAME.fullmatch(name.rpartition("/")[2]), self._slices.get(name)
+        if slice_device is not None and slice_device.uuid is not None:
+            return slice_device.uuid if slice_device.uuid in self.uuids else None
+        if slice_device is not None:
             # An instance that is made when it is claimed has a parent and a profile, no UUID.
-            at, profile = _address(told.pci_bus_id), told.profile
-            parents = [g for g in self.whole if g.uuid == told.parent_uuid or (at and at == _address(g.pci_bus_id))]
+            at, profile = _address(slice_device.pci_bus_id), slice_device.profile
+            parents = [
+                g for g in self.whole if g.uuid == slice_device.parent_uuid or (at and at == _address(g.pci_bus_id))
+            ]
         elif match is not None:
             number, profile = int(match[1]), match["profile"]
             parents = [gpu for gpu in self.whole if number in (gpu.minor, gpu.index)]
         else:
             return None
-        if len(parents) != 1 or (told is None and parents[0].minor != parents[0].index):
+        if len(parents) != 1 or (slice_device is None and parents[0].minor != parents[0].index):
             return None
         if not (profile or "-mig-" in name):
             return parents[0].uuid

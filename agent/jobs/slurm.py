@@ -249,29 +249,30 @@ class SlurmAllocations:
         # The last run of each job counts; one before it is over, whoever did not say so.
         running = [job for job in {job.job_id: job for job in files.jobs}.values() if job.until is None]
         stale = [job for job in running if self._is_stale(job, running, live, seen or {})]
-        told = [job for job in running if job not in stale]
-        known = {name for job in told for name in (job.job_id, job.sluid)}
+        job_files = [job for job in running if job not in stale]
+        known = {name for job in job_files for name in (job.job_id, job.sluid)}
         untold = list(filter(None, (self._begin(n, p, files.jobs) for n, p in live.items() if n not in known)))
         ended = [job for job in files.jobs if job.until is not None]
-        claims = [_claim(job, self._resolve(job, devices, seen or {})) for job in told]
+        claims = [_claim(job, self._resolve(job, devices, seen or {})) for job in job_files]
         # What these were given is not told, but which run it is: its processes are nobody else's.
         claims += [_claim(job, Resolution()) for job in untold if job.since is not None]
         claims += [self._over(job, devices) for job in ended]
         runs = {job.run for job in files.jobs}
         self._left = {run: left for run, left in self._left.items() if run in runs}
-        self._resolved = {run: one for run, one in self._resolved.items() if run in runs}
+        self._resolved = {run: resolution for run, resolution in self._resolved.items() if run in runs}
         self._named = frozenset(job.run for job in ended) if seen is not None else self._named
         self._live_before = frozenset(live)
         claims.sort(key=lambda claim: (claim.job_id or "", claim.since or 0.0))
-        given = {job.job_id: self._resolved[job.run] for job in told}
+        given = {job.job_id: self._resolved[job.run] for job in job_files}
         began = [f"{job.job_id or job.sluid} began before the prolog was installed, or it failed" for job in untold]
         said = {
             "unknown": [files.missing] if files.missing is not None else began,
             "stale": [job.job_id for job in stale],
             "refused": [": ".join(one) for one in files.refused],
-            "contradicted": [f"job {job} was given {one.contradiction}" for job, one in given.items()
-                             if one.contradiction],
-            "unresolved": [f"{job}: {', '.join(one.unknown)} ({one.why})" for job, one in given.items() if one.unknown],
+            "contradicted": [f"job {job} was given {resolution.contradiction}" for job, resolution in given.items()
+                             if resolution.contradiction],
+            "unresolved": [f"{job}: {', '.join(resolution.unknown)} ({resolution.why})"
+                           for job, resolution in given.items() if resolution.unknown],
         }  # fmt: skip
         absences = (not_known("slurm", reason, *_ABSENCES[reason], names) for reason, names in said.items())
         return SchedulerState(True, tuple(claims), frozenset().union(*absences))
@@ -281,10 +282,14 @@ class SlurmAllocations:
         long as it lives. Elsewhere an allocated job may have no process and no cgroup; there its file is stale when a
         later job was given one of its GPUs."""
         left = self._left.get(job.run, _NEVER_SEEN_SCANS)
-        later = (one for one in running if one.node == job.node and (one.since or 0.0) > (job.since or 0.0))
+        later = (
+            job_file
+            for job_file in running
+            if job_file.node == job.node and (job_file.since or 0.0) > (job.since or 0.0)
+        )
         if {job.job_id, job.sluid} & {*live, *seen}:
             left = _GONE_SCANS
-        elif any(set(one.devices or ()) & set(job.devices or ()) for one in later):
+        elif any(set(job_file.devices or ()) & set(job.devices or ()) for job_file in later):
             left = 0
         elif self._extern_in_use and (job.sluid is not None or all(map(str.isdecimal, live))):
             left -= 1  # where cgroups carry SLUIDs and the file does not say its own, nothing is known
@@ -298,8 +303,8 @@ class SlurmAllocations:
         ended = [job for job in jobs if name in (job.job_id, job.sluid) and job.until is not None]
         before = ended[-1] if ended else JobFile()
         border = before.until or 0.0
-        known = self._begun.get(name)
-        since = known.since if known is not None and name in self._live_before else None
+        job_file = self._begun.get(name)
+        since = job_file.since if job_file is not None and name in self._live_before else None
         if since is None or since <= border:
             found = [read_start_ticks(self.procfs, pid) for pid in job_pids(path)]
             ticks = min((one for one in found if one is not None), default=None)
@@ -314,13 +319,13 @@ class SlurmAllocations:
 
     def _resolve(self, job: JobFile, devices: Devices, seen: Mapping[str, frozenset[str]]) -> Resolution:
         """As it was resolved first: slurmd read gres.conf before the job began."""
-        found = self._resolved.get(job.run)
-        if found is None or found.unknown:
+        resolution = self._resolved.get(job.run)
+        if resolution is None or resolution.unknown:
             gres = self.settings.gres(job.conf, job.node)
-            found = resolve(job.devices or (), gres, devices, self.procfs)
+            resolution = resolve(job.devices or (), gres, devices, self.procfs)
         works_on = seen.get(job.job_id, frozenset()) | seen.get(job.sluid or "", frozenset())
-        self._resolved[job.run] = found = without_contradiction(found, devices, works_on)
-        return found
+        self._resolved[job.run] = resolution = without_contradiction(resolution, devices, works_on)
+        return resolution
 
     def _over(self, job: JobFile, devices: Devices) -> DeviceClaim:
         """A run that ended: its devices are named once, and then it only tells whose its last processes are."""

@@ -73,8 +73,8 @@ class SlurmConfReader:
     def gres(self, told_conf: str | None = None, told_node: str | None = None) -> Gres:
         """What holds for a job whose prolog named these: ``SLURM_CONF`` and ``SLURMD_NODENAME`` (several slurmd may run
         on a machine)."""
-        told = [Path(told_conf).parent] if told_conf and self._configured is None else []
-        for folder in (*told, *self._folders):
+        paths = [Path(told_conf).parent] if told_conf and self._configured is None else []
+        for folder in (*paths, *self._folders):
             if any((folder / name).is_file() for name in _FILES):
                 return read_gres(folder, told_node or self._host.partition(".")[0])
         return Gres(why="slurm.conf and gres.conf are not found on this node")
@@ -221,7 +221,7 @@ def _named(gres: Gres, devices: Devices, procfs: Path) -> tuple[Mapping[str, str
 def _unit(files: Sequence[str], devices: Devices, procfs: Path) -> str | None:
     """The device of one index: a GPU, or the one MIG instance whose capabilities are among the files."""
     named = [_DEVICE.fullmatch(file) for file in files]
-    minors = {int(one[1]) for one in named if one is not None and one[1]}
+    minors = {int(match[1]) for match in named if match is not None and match[1]}
     gpu = next((gpu for gpu in devices.whole if minors == {gpu.minor}), None)
     if gpu is None or None in named:
         return None
@@ -231,7 +231,7 @@ def _unit(files: Sequence[str], devices: Devices, procfs: Path) -> str | None:
     # The minor of an instance's access capability -> the GPU's minor and the instance's id.
     lines = read_ascii(procfs / "driver/nvidia-caps/mig-minors").splitlines()
     places = {match[3]: (int(match[1]), int(match[2])) for line in lines if (match := _ACCESS.fullmatch(line.strip()))}
-    mine = {places.get(one[2]) for one in named if one is not None}
+    mine = {places.get(match[2]) for match in named if match is not None}
     instances = [part.uuid for part in parts if (gpu.minor, part.gpu_instance) in mine]
     return instances[0] if len(instances) == 1 else None
 

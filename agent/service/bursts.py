@@ -59,7 +59,7 @@ class Bursts:
         finally:
             self._fabric.close()  # descriptors are not held for five minutes
         ts = self._now().wall_seconds
-        bursts = [one for uuid in sorted(taken) if (one := burst_of(uuid, ts, taken[uuid])) is not None]
+        bursts = [burst for uuid in sorted(taken) if (burst := burst_of(uuid, ts, taken[uuid])) is not None]
         self._done.extend(bursts)
         return bursts
 
@@ -133,13 +133,13 @@ def capabilities(
     """What `doctor` says of the fast dynamics, GPU by GPU: they need what `lines` says the bursts' source can read."""
     how = f" for {seconds:g} s every {every_seconds:g} s" if every_seconds else ""
     asked = {line.subject: line for line in lines if line.source == _SOURCE and line.metric in _ASKED}
-    found: list[Capability] = []
+    capabilities: list[Capability] = []
     for gpu in gpus:
         if (line := asked.get(gpu.uuid)) is not None:
             why = line.absence or (None if every_seconds else _SWITCHED_OFF)
             origin = f"{_SOURCE.upper()} at 10 Hz{how}"
-            found.append(Capability(METRIC, "gpu", gpu.uuid, METRIC, origin, why and _about(gpu.uuid, why)))
-    return tuple(found)
+            capabilities.append(Capability(METRIC, "gpu", gpu.uuid, METRIC, origin, why and _about(gpu.uuid, why)))
+    return tuple(capabilities)
 
 
 def next_start(node: str, now: float, every_seconds: float) -> float:

@@ -77,16 +77,16 @@ def source_lines(survey: Survey, sampled: Sampled, procfs: Path) -> tuple[Capabi
     lines: dict[tuple[str, str, str], Capability] = {}
     for line in survey.capabilities:
         # Where one source lacks what another gives, it is not missing; of two that lack it the later knows more.
-        known = lines.get((line.scope, line.subject, line.metric))
-        if known is None or known.absence is not None:
+        capability = lines.get((line.scope, line.subject, line.metric))
+        if capability is None or capability.absence is not None:
             lines[line.scope, line.subject, line.metric] = line
     for absence in sorted(sampled.absences, key=lambda a: (a.scope, a.subject, a.metric)):
         key = (absence.scope, absence.subject, absence.metric)
-        known = lines.get(key)
+        capability = lines.get(key)
         # A first look has nothing to subtract from; that says nothing.
-        if absence.reason != "first-reading" and (known is None or known.absence is None):
-            source = known.source if known else absence.subject or absence.scope
-            lines[key] = Capability(source, *key, known.origin if known else "", absence)
+        if absence.reason != "first-reading" and (capability is None or capability.absence is None):
+            source = capability.source if capability else absence.subject or absence.scope
+            lines[key] = Capability(source, *key, capability.origin if capability else "", absence)
     return tuple(explain(line, procfs) for line in lines.values())
 
 

@@ -242,7 +242,7 @@ class DriverThread:
     def _look(self, instant: Instant) -> None:
         """Open the driver, where it is not open, and see what is there."""
         self.driver.open(instant)
-        found = self._inner.probe()
+        survey = self._inner.probe()
         if self.driver.fault is None or not self._probe.gpus:
-            self._probe = found
+            self._probe = survey
         self.wants_probe = self.driver.fault is None

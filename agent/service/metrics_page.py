@@ -98,13 +98,13 @@ def _add_histogram(page: Page, name: str, text: str, samples: Iterable[tuple[Lab
     """One histogram of ratios, with the upper edges `EDGES`."""
     family = Metric(f"skuwise_{name}", text, "histogram", "ratio")
     bounds = [*(repr(edge) for edge in EDGES), "+Inf"]
-    for labels, one in samples:
+    for labels, distribution in samples:
         whole, count = page.base | labels, 0
-        for bound, more in zip(bounds, one.counts, strict=True):
+        for bound, more in zip(bounds, distribution.counts, strict=True):
             count += more
             family.add_sample(f"{family.name}_bucket", {**whole, "le": bound}, count)
         family.add_sample(f"{family.name}_count", whole, count)
-        family.add_sample(f"{family.name}_sum", whole, one.total)
+        family.add_sample(f"{family.name}_sum", whole, distribution.total)
     if family.samples:
         page.families.append(family)
 
@@ -144,41 +144,43 @@ def gpu_labels(uuid: str, gpu: Gpu | None) -> Labels:
 def _add_gpus(page: Page, totals: Totals) -> None:
     known = totals.gpus_known
     info = ("name", "parent_uuid", "mig_profile", "pci_bus_id", "driver_version")
-    here = [(gpu_labels(one.uuid, one), one) for one in known.values()]
-    infos = [(labels | cleaned({name: getattr(one, name) for name in info}), 1) for labels, one in here]
+    here = [(gpu_labels(gpu.uuid, gpu), gpu) for gpu in known.values()]
+    infos = [(labels | cleaned({name: getattr(gpu, name) for name in info}), 1) for labels, gpu in here]
     page.add("gpu", "A GPU or MIG instance that is here.", infos, kind="info")
     for name, unit in (("mem_total", "bytes"), ("power_limit", "watts"), ("nvlink", "bytes_per_second")):
         field = f"{name}_{unit}"
-        values = [(labels, getattr(one, field)) for labels, one in here]
+        values = [(labels, getattr(gpu, field)) for labels, gpu in here]
         page.add(f"gpu_{name}", f"Reported by the driver: {field}.", values, unit)
-    gpus = [(gpu_labels(uuid, known.get(uuid)), one) for uuid, one in totals.gpus.items()]
-    seen = [(labels, one.observed_seconds) for labels, one in gpus]
+    gpus = [(gpu_labels(uuid, known.get(uuid)), gpu_totals) for uuid, gpu_totals in totals.gpus.items()]
+    seen = [(labels, gpu_totals.observed_seconds) for labels, gpu_totals in gpus]
     page.add("gpu_observed", "Time in which the GPU was observed.", seen, "seconds", kind="counter")
     _add_sums(page, _GPU_SUMS, gpus)
     _add_integrals(page, GPU_INTEGRALS, gpus, totals.ticks)
     reasons = [
         (labels | {"reason": THROTTLE_BITS.get(bit, hex(bit))}, seconds)
-        for labels, one in gpus
-        for bit, seconds in sorted(one.throttle_reasons.items())
+        for labels, gpu_totals in gpus
+        for bit, seconds in sorted(gpu_totals.throttle_reasons.items())
     ]
     page.add("gpu_throttle_reason", "Time with this reason for the GPU's clocks.", reasons, "seconds", kind="counter")
     for name, meaning in _DISTRIBUTIONS.items():
-        held = [(labels, one.distributions[name]) for labels, one in gpus if name in one.distributions]
+        held = [
+            (labels, gpu_totals.distributions[name]) for labels, gpu_totals in gpus if name in gpu_totals.distributions
+        ]
         _add_histogram(page, f"gpu_{name}_distribution", f"Ticks by {meaning}.", held)
-    _add_rhythm(page, [(labels, one) for labels, one in gpus if one.last_tick == totals.ticks])
+    _add_rhythm(page, [(labels, gpu_totals) for labels, gpu_totals in gpus if gpu_totals.last_tick == totals.ticks])
     _add_events(page, totals)
 
 
 def _add_rhythm(page: Page, gpus: Sequence[tuple[Labels, GpuTotals]]) -> None:
     least, most = PERIOD_LAGS["minute"]
     peaks: list[tuple[Labels, tuple[float, float]]] = []
-    for labels, one in gpus:
-        grid = second_grid([value for _, value in one.recent], [ts for ts, _ in one.recent])
+    for labels, gpu_totals in gpus:
+        grid = second_grid([value for _, value in gpu_totals.recent], [ts for ts, _ in gpu_totals.recent])
         enough = sum(value is not None for value in grid) >= PERIOD_SAMPLES["minute"]
         if enough and (peak := autocorrelation_peak(grid, least, most)) is not None:
             peaks.append((labels, peak))
     periods, strengths = ([(labels, peak[place]) for labels, peak in peaks] for place in (0, 1))
-    idle = [(labels, one.idle_run_seconds) for labels, one in gpus if "sm_active" in one.last]
+    idle = [(labels, gpu_totals.idle_run_seconds) for labels, gpu_totals in gpus if "sm_active" in gpu_totals.last]
     page.add("gpu_idle_run", "How long sm_active has been below 5 % by now.", idle, "seconds")
     page.add("gpu_period", "Period of the last minute's tensor activity.", periods, "seconds")
     page.add("gpu_period_strength", "Height of its autocorrelation, 0..1.", strengths, "ratio")
@@ -205,14 +207,17 @@ def _add_fabric(page: Page, totals: Totals) -> None:
         device, _, port = key.rpartition("/")
         labels[key] = cleaned({"device": device, "port": port})
     known = [(labels[key], port) for key, port in totals.ports_known.items()]
-    infos = [(base | cleaned({"role": one.role, "link_layer": one.link_layer}), 1) for base, one in known]
+    infos = [
+        (base | cleaned({"role": fabric_port.role, "link_layer": fabric_port.link_layer}), 1)
+        for base, fabric_port in known
+    ]
     page.add("fabric_port", "A port of a NIC, and whom it serves.", infos, kind="info")
-    rates = [(base, one.line_rate_bytes_per_second) for base, one in known]
+    rates = [(base, fabric_port.line_rate_bytes_per_second) for base, fabric_port in known]
     page.add("fabric_line_rate", "The port's line rate, one way.", rates, "bytes_per_second")
-    ports = [(labels[key], one) for key, one in totals.ports.items()]
+    ports = [(labels[key], device_totals) for key, device_totals in totals.ports.items()]
     _add_sums(page, _PORT_SUMS, ports)
     _add_integrals(page, FABRIC_INTEGRALS, ports, totals.ticks)
-    held = [(base, one.distributions["util"]) for base, one in ports if one.distributions]
+    held = [(base, device_totals.distributions["util"]) for base, device_totals in ports if device_totals.distributions]
     _add_histogram(page, "fabric_util_distribution", "Ticks by traffic over the line rate.", held)
 
 

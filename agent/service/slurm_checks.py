@@ -136,14 +136,19 @@ def devices_lines(settings: SlurmConfReader, gpus: Sequence[Gpu], procfs: Path) 
         return []
     gres = settings.gres()
     number = len(gres.units) if gres.units is not None else gres.count or len(whole)
-    found = [resolve((str(index),), gres, Devices(gpus), procfs) for index in range(number)]
-    if not found or any(one.unknown for one in found):
-        why = next((one.why for one in found if one.why), gres.why) or "no GPUs are configured"
+    resolutions = [resolve((str(index),), gres, Devices(gpus), procfs) for index in range(number)]
+    if not resolutions or any(resolution.unknown for resolution in resolutions):
+        why = (
+            next((resolution.why for resolution in resolutions if resolution.why), gres.why) or "no GPUs are configured"
+        )
         detail = f"Slurm's GPU indices match no GPU: {why}."
         remedy = "Let gres.conf name every GPU's device file (File=/dev/nvidia[0-7]); set slurm_conf to its folder."
         return [_line("devices", "", "indices-unknown", detail, remedy)]
     names = {gpu.uuid: f"{gpu.index}" + (f"/{gpu.gpu_instance}" if gpu.kind == "mig" else "") for gpu in gpus}
-    order = ", ".join(f"{index} is GPU {'+'.join(names[u] for u in one.gpu_uuids)}" for index, one in enumerate(found))
+    order = ", ".join(
+        f"{index} is GPU {'+'.join(names[u] for u in resolution.gpu_uuids)}"
+        for index, resolution in enumerate(resolutions)
+    )
     return [_line("devices", f"{gres.folder or ''}/gres.conf: {order}")]
 
 

@@ -241,7 +241,7 @@ class Totals:
                 uuid = event.gpu_uuid or ""
                 code = "" if event.kind != "xid" else str(event.code) if event.code is not None else "other"
                 if code and (uuid, event.kind, code) not in self.events:
-                    told_apart = sum(one[0] == uuid and one[2] != "" for one in self.events)
+                    told_apart = sum(event_key[0] == uuid and event_key[2] != "" for event_key in self.events)
                     code = code if told_apart < MAX_XIDS else "other"
                 key = (uuid, event.kind, code)
                 self.events[key] = self.events.get(key, 0) + event.count

@@ -220,8 +220,8 @@ def run(options: argparse.Namespace) -> int:
 def _into_database(path: Path, cluster: str | None, read: _Read, now: float) -> int:
     known = known_jobs(path)
     chosen = JobsOfNode(known.nodes, known.clusters, known.runs, cluster)
-    found = read(chosen, known.imported_at)
-    left_out = found.warnings()
+    read_jobs = read(chosen, known.imported_at)
+    left_out = read_jobs.warnings()
     if chosen.other_clusters:
         names = ", ".join(repr(name) for name, _ in chosen.other_clusters.most_common(3))
         told = f"{chosen.other_clusters.total()} jobs are of another cluster ({names}) and were not taken."
@@ -230,10 +230,10 @@ def _into_database(path: Path, cluster: str | None, read: _Read, now: float) -> 
         left_out.append(f"{chosen.elsewhere} jobs ran on other nodes and were not taken.")
     for line in left_out:
         say(line)
-    if not found.jobs and left_out:
+    if not read_jobs.jobs and left_out:
         nodes = ", ".join(sorted(known.nodes)[:3]) or "this node"
         raise NothingToDo(f"No job of the table ran on {nodes}.", "See what was left out above.")
-    new, changed = write_jobs(path, found.jobs.values(), now)
+    new, changed = write_jobs(path, read_jobs.jobs.values(), now)
     say(f"{new} new jobs, {changed} changed in {path}")
     return EXIT_DONE
 
@@ -242,10 +242,10 @@ def _into_file(path: Path, keep_seconds: float, read: _Read, now: float) -> int:
     merged = read_job_table(path) if path.exists() else ReadJobs()
     before = dict(merged.jobs)
     newest = max((max(job.started, job.ended or 0.0) for job in before.values()), default=None)
-    found = read(None, newest)
-    for line in found.warnings():
+    read_jobs = read(None, newest)
+    for line in read_jobs.warnings():
         say(line)
-    for job in found.jobs.values():
+    for job in read_jobs.jobs.values():
         merged.add(job)
     kept = [job for job in merged.jobs.values() if (job.ended or now) >= now - keep_seconds]
     if not kept:

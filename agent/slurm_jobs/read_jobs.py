@@ -129,8 +129,8 @@ class ReadJobs:
     def take(self, told: Mapping[str, str], zone: tzinfo | None) -> None:
         """Take a record in: `told` has the text of sacct's columns (in lower case) that are there."""
         shown, raw = (JOB_ID.fullmatch(told.get(name, "")) for name in ("jobid", "jobidraw"))
-        known = shown or raw
-        if known is None or (shown is None and told.get("jobid")) or (raw is None and told.get("jobidraw")):
+        match = shown or raw
+        if match is None or (shown is None and told.get("jobid")) or (raw is None and told.get("jobidraw")):
             self.refused += 1
             return
         times = {name: told.get(name, "") for name in ("start", "end", "submit")}
@@ -138,18 +138,18 @@ class ReadJobs:
         # What has not begun, or will begin again (sacct(1), "JOB STATE CODES"), is no run; nor is a step.
         has_not_begun = parse_job_state(told.get("state", "")) in ("PENDING", "CONFIGURING")
         has_not_begun |= start is None and times["start"].strip().lower() in {*_NOTHING, "0"}
-        if has_not_begun or known["step"] or (raw and raw["step"]) or known["waiting"] is not None:
+        if has_not_begun or match["step"] or (raw and raw["step"]) or match["waiting"] is not None:
             return
         if start is None or (end is not None and end < start):
             self.untimed += start is None
             self.refused += start is not None
             return
-        self.unraw_tasks += raw is None and bool(known["task"] or known["part"])
+        self.unraw_tasks += raw is None and bool(match["task"] or match["part"])
         texts = {name: read(text[: _MOST_LIST + 1]) for name, column, _, read in TEXTS if (text := told.get(column))}
         gpus, cpus, mem_bytes = parse_tres(*(told.get(name, "")[: _MOST_LIST + 1] for name in ("alloctres", "reqtres")))
         self.add(SlurmJob(
             job_id=raw["job"] if raw else told["jobid"], started=start, ended=end, submitted=submitted,
-            array_job_id=known["job"] if known["task"] else None, array_task_id=known["task"],
+            array_job_id=match["job"] if match["task"] else None, array_task_id=match["task"],
             gpus=gpus, cpus=cpus, mem_bytes=mem_bytes,
             **texts,  # type: ignore[arg-type] - each text by the reader of its field
         ))  # fmt: skip

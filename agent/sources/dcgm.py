@@ -129,7 +129,7 @@ class DcgmSource:
             return self._between
         found = _read_all(devices, page.series)
         # Traffic is counted, or said to be missing, by the driver's counters: that the page lacks it too is no news.
-        absences = frozenset(one for _, absent in found.values() for one in absent if one.metric in _RATIOS)
+        absences = frozenset(absence for _, absent in found.values() for absence in absent if absence.metric in _RATIOS)
         provides = frozenset((uuid, metric) for uuid, (values, _) in found.items() for metric in values)
         self._between = Reading(absences=absences, provides=provides)
         return replace(self._between, gpus={uuid: values for uuid, (values, _) in found.items() if values})

@@ -128,7 +128,7 @@ class _Counters:
         self._wide = False  # whether a PCIe counter has shown more than 32 bits
         asked: list[tuple[int, int]] = []
         for row in COUNTERS:
-            if row.metric in [one.metric for one in self.rows] or (row.scope != 0 and device.nvlink_links == 0):
+            if row.metric in [row.metric for row in self.rows] or (row.scope != 0 and device.nvlink_links == 0):
                 continue
             scopes = range(device.nvlink_places) if row.scope == EACH_LINK else (row.scope,)
             fields = [(row.number, scope) for scope in scopes]

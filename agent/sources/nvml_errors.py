@@ -63,8 +63,8 @@ NOT_UPDATED = Fault("not-updated", "The driver has not refreshed its counter sin
 
 def fault_of(code: int) -> Fault:
     """The meaning of an NVML error code."""
-    known = _FAULTS.get(code)
-    return known or Fault("nvml-error", f"NVML answered with error {code} ({pynvml.NVMLError(code)}).", _REPORT)
+    fault = _FAULTS.get(code)
+    return fault or Fault("nvml-error", f"NVML answered with error {code} ({pynvml.NVMLError(code)}).", _REPORT)
 
 
 def code_of(error: pynvml.NVMLError) -> int:

@@ -96,8 +96,8 @@ class NvmlSession:
         fault = fault_of(code)
         if code in errors.GPU_GONE:
             whole = device.parent or device
-            for one in (whole, *(d for d in self.devices if d.parent is whole)):
-                one.lost = fault
+            for nvml_device in (whole, *(d for d in self.devices if d.parent is whole)):
+                nvml_device.lost = fault
             self._ask_later()
         elif code in errors.DRIVER_GONE:
             self._shut()
@@ -120,7 +120,7 @@ class NvmlSession:
             self._again_at, self._doubt = math.inf, False
         answered = [self._take_up(place) for place in asked]
         devices: list[NvmlDevice] = []
-        for gpu in [one for one in self._gpus if one.uuid]:
+        for gpu in [nvml_device for nvml_device in self._gpus if nvml_device.uuid]:
             known = {device.uuid: device for device in self.devices if device.parent is gpu}
             found = known  # that the driver does not say is not the same as none
             try:
@@ -199,11 +199,11 @@ def _instances_of(gpu: NvmlDevice) -> dict[str, NvmlDevice]:
             continue  # nothing there, or it went away while it was asked
         made = (*ids, table.address_of(handle))
         found.setdefault(uuid, NvmlDevice(uuid, gpu.index, handle, no_gpm=gpu.no_gpm, parent=gpu, made=made))
-    held = [one.made[0] for one in found.values()]
-    for one in found.values():
-        one.made = (*one.made, held.count(one.made[0]))
-        if one.no_gpm is None and one.made[-1] > 1:
-            one.no_gpm = errors.MIG_SHARED
+    held = [nvml_device.made[0] for nvml_device in found.values()]
+    for nvml_device in found.values():
+        nvml_device.made = (*nvml_device.made, held.count(nvml_device.made[0]))
+        if nvml_device.no_gpm is None and nvml_device.made[-1] > 1:
+            nvml_device.no_gpm = errors.MIG_SHARED
     return found
 
 
@@ -222,7 +222,10 @@ class GpuReader:
         """What can be read of each GPU. Those whose handle is the same as at the last probe are not asked again."""
         if self._session.fault is not None:
             return Probe(capabilities=(self._session.fault.line(self.name, self.origin),))
-        self._lines = {one: self._lines.get(one) or self._look(one) for one in self._session.devices}
+        self._lines = {
+            nvml_device: self._lines.get(nvml_device) or self._look(nvml_device)
+            for nvml_device in self._session.devices
+        }
         self._states = {device: state for device, state in self._states.items() if device in self._lines}
         return Probe(capabilities=tuple(line for lines in self._lines.values() for line in lines))
 

@@ -75,7 +75,7 @@ def parse_page(page: bytes, wanted: Collection[str]) -> list[Series]:
             said = f"Line {place} of the page is not of the text format, so it is no page of metrics."
             raise PageError("page-malformed", said, "See that the address is that of the metrics page.")
         pairs = _LABEL.findall(f"{rest[1] or ''}}}")
-        labels = {label: _ESCAPE.sub(lambda one: one[1].replace("n", "\n"), text) for label, text in pairs}
+        labels = {label: _ESCAPE.sub(lambda match: match[1].replace("n", "\n"), text) for label, text in pairs}
         series.append(Series(start[1].decode(), labels, rest[2]))
     if unfinished:
         raise PageError("page-cut", "The page ends in the middle of a line.", "See its server's log.")

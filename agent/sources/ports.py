@@ -170,7 +170,7 @@ class PortSource:
             configured = configured_role(port.key, self._configured) or configured_role(port.device, self._configured)
             if configured is not None:
                 port.role, port.basis = configured, "configured"
-            missing = {one.metric: one for one in self._read_port(port, 0.0)[2]}
+            missing = {absence.metric: absence for absence in self._read_port(port, 0.0)[2]}
             port.close()  # what was counted for this look is not kept
             port.down = "*" in missing and missing["*"].reason != _UNKNOWN_COUNTERS.reason
             # A port that is down reports the rate it would train to at worst, not its line rate.
@@ -182,8 +182,10 @@ class PortSource:
         if not self._ports and self.no_ports is not None:
             lines = [self.no_ports.line(self.name, str(self._class))]
         self.wants_probe = False
-        found = [FabricPort(one.device, one.number, one.role, one.link_layer, one.line_rate) for one in self._ports]
-        return Probe(ports=tuple(found), capabilities=tuple(lines))
+        fabric_ports = [
+            FabricPort(port.device, port.number, port.role, port.link_layer, port.line_rate) for port in self._ports
+        ]
+        return Probe(ports=tuple(fabric_ports), capabilities=tuple(lines))
 
     def keep_only(self, role: Role) -> None:
         """Read no ports but those of this role, until the next `probe`."""
@@ -211,7 +213,7 @@ class PortSource:
                 states[port.key] = state
             if values:
                 fabric[port.key] = values
-            elif len({one.reason for one in absent}) == 1:
+            elif len({absence.reason for absence in absent}) == 1:
                 absent = [replace(absent[0], metric="*")]
             absences += absent
         return Reading(fabric=fabric, port_states=states, absences=frozenset(absences))

@@ -109,8 +109,8 @@ for _word, *_rest in (line.split() for line in _TABLE.splitlines() if line and n
         _into[_word] = [_prefix + name for name in _rest]
 WANTED = frozenset(
     name.split("/")[0] + part
-    for one in ENGINES
-    for named, parts in ((one.gauges | one.rates, ("",)), (one.histograms, ("_sum", "_count", "_bucket")))
+    for engine in ENGINES
+    for named, parts in ((engine.gauges | engine.rates, ("",)), (engine.histograms, ("_sum", "_count", "_bucket")))
     for name in chain.from_iterable(named.values())
     for part in parts
 )
@@ -203,7 +203,7 @@ def _read(page: FetchedPage) -> _Told:
     for one in page.series:
         some = "".join(f"/{label}/{one.labels[label]}" for label in _SOME_OF if label in one.labels)
         named.setdefault(one.name + some, []).append(one)
-    engine = next((one for one in ENGINES if any(name.startswith(one.prefix) for name in named)), None)
+    engine = next((engine for engine in ENGINES if any(name.startswith(engine.prefix) for name in named)), None)
     if engine is None:
         return _Told(page, None, {}, {})
     amounts: dict[str, float] = {}
@@ -221,12 +221,12 @@ def _read(page: FetchedPage) -> _Told:
     for metric, measure in _MEANS.items():
         names = engine.histograms.get(measure, ())
         for part in ("_sum", "_count"):
-            if found := _first(named, names, part):
-                amounts[metric + part] = sum(_whole(found))
-        buckets = [one for one in _first(named, names, "_bucket") if len(one) <= MAX_BUCKETS]
+            if bucketses := _first(named, names, part):
+                amounts[metric + part] = sum(_whole(bucketses))
+        buckets = [buckets for buckets in _first(named, names, "_bucket") if len(buckets) <= MAX_BUCKETS]
         # An edge that not every part has is left out: the counts up to the others hold all the same.
         common = set[float].intersection(*(set(bucket) for bucket in buckets)) if buckets else ()
-        histograms[measure] = {edge: sum(one[edge] for one in buckets) for edge in common}
+        histograms[measure] = {edge: sum(buckets[edge] for buckets in buckets) for edge in common}
     return _Told(page, engine, amounts, histograms)
 
 

@@ -175,8 +175,12 @@ def row_encoder(table: RollupTable) -> Callable[[Mapping[str, object]], list[Cel
     other_steps = tuple(_OTHERS[kind].items())
     whole = round(PERIOD_SECONDS[rollup_period(table)] * _SECONDS)
     measures = [
-        (*(f"{one.name}_{what}" for what in ("mean", "max", "p95", "n")), one.steps, one.spread)
-        for one in MEASURES[kind]
+        (
+            *(f"{rollup_measure.name}_{what}" for what in ("mean", "max", "p95", "n")),
+            rollup_measure.steps,
+            rollup_measure.spread,
+        )
+        for rollup_measure in MEASURES[kind]
     ]
 
     def encode(row: Mapping[str, object]) -> list[Cell]:

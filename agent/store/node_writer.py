@@ -207,7 +207,7 @@ class NodeWriter:
         columns, hour = ", ".join(codec.TABLES["event"]), event.ts // 3600
         sql = f"SELECT {columns} FROM event WHERE node_id = ? ORDER BY id DESC LIMIT {MOST_ROWS_AN_HOUR + 1}"  # noqa: S608
         known = [(number, Event(*about)) for number, _, *about in self._run(sql, self._number)]
-        full = sum(one.ts // 3600 == hour for _, one in known) >= MOST_ROWS_AN_HOUR
+        full = sum(event.ts // 3600 == hour for _, event in known) >= MOST_ROWS_AN_HOUR
         counting = {  # the newest of each
             one.key: (number, one)
             for number, one in reversed(known)

@@ -223,8 +223,8 @@ class Writer:
     def _identity(self) -> tuple[int, int] | None:
         """Which file stands under the database's name; None: there is none. Raises OSError."""
         with suppress(FileNotFoundError):
-            found = self.path.stat()
-            return found.st_dev, found.st_ino
+            stat_result = self.path.stat()
+            return stat_result.st_dev, stat_result.st_ino
         return None
 
     def _hold(self, error: PassingError) -> None:

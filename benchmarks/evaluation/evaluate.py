@@ -78,9 +78,15 @@ def _tell_labelled(options: argparse.Namespace) -> None:
     for folder in options.labelled:
         series = read_folder(folder, basic=options.basic, repeat_hours=options.repeat)
         judged = list(judge_series(series, behind_prometheus=options.prometheus, window_hours=options.window))
-        kinds = [one.kind for one in judged]
+        kinds = [judged_series.kind for judged_series in judged]
         print("\n".join(report.summary(clean(folder), kinds)))
-        print("\n".join(report.bottlenecks([found for one in judged if (found := one.bottleneck) is not None])))
+        print(
+            "\n".join(
+                report.bottlenecks(
+                    [answer for judged_series in judged if (answer := judged_series.bottleneck) is not None]
+                )
+            )
+        )
         every += kinds
     if len(options.labelled) > 1:
         print("\n".join(report.summary("together", every)))

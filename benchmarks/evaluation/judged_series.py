@@ -103,8 +103,8 @@ def read_folder(folder: Path, *, basic: bool = False, repeat_hours: float | None
     """Everything that a folder labels. `basic`: GPU use, memory and power alone. `repeat_hours`: what did one thing
     throughout is repeated for so long, by the minute: a job that runs again and again. Raises UsageError."""
     series = [read_series(label) for label in read_labels(folder)]
-    series = [_basic(one) for one in series] if basic else series
-    return [repeated(one, repeat_hours) for one in series] if repeat_hours else series
+    series = [_basic(labelled_series) for labelled_series in series] if basic else series
+    return [repeated(labelled_series, repeat_hours) for labelled_series in series] if repeat_hours else series
 
 
 def _basic(series: LabelledSeries) -> LabelledSeries:
@@ -140,32 +140,40 @@ def judge_series(
 def judge_stored(series: Iterable[LabelledSeries], book: Rulebook) -> Iterator[JudgedSeries]:
     """Each series in an agent's database of its own."""
     with tempfile.TemporaryDirectory() as scratch:
-        for n, one in enumerate(series):
-            stored = store_series(one, book.catalog, Path(scratch) / f"{n}.db")
-            yield JudgedSeries(one, _verdict(read_frame([stored.database], stored.window), book))
+        for n, labelled_series in enumerate(series):
+            stored = store_series(labelled_series, book.catalog, Path(scratch) / f"{n}.db")
+            yield JudgedSeries(labelled_series, _verdict(read_frame([stored.database], stored.window), book))
 
 
 def judge_served(series: Sequence[LabelledSeries], book: Rulebook, window_hours: float = 0.0) -> Iterator[JudgedSeries]:
     """All series in one Prometheus, each moved by whole weeks so that all end in one week; one window for each."""
-    newest = max(one.end for one in series)
-    moved = {one.label.digest: WEEK * math.floor((newest - one.end) / WEEK) for one in series}
+    newest = max(labelled_series.end for labelled_series in series)
+    moved = {
+        labelled_series.label.digest: WEEK * math.floor((newest - labelled_series.end) / WEEK)
+        for labelled_series in series
+    }
     metrics = sorted(
-        (metric for one in series for metric in exported(one, moved[one.label.digest])), key=lambda metric: metric.name
+        (
+            metric
+            for labelled_series in series
+            for metric in exported(labelled_series, moved[labelled_series.label.digest])
+        ),
+        key=lambda metric: metric.name,
     )
     with tempfile.TemporaryDirectory() as scratch, prometheus(Path(scratch), metrics) as url:
-        for one in series:
-            shift = moved[one.label.digest]
-            asked = max(one.end - one.start, window_hours * HOUR)
+        for labelled_series in series:
+            shift = moved[labelled_series.label.digest]
+            asked = max(labelled_series.end - labelled_series.start, window_hours * HOUR)
             row = HOUR if asked >= HOURLY_FROM else ROW
-            start = math.floor((one.end - asked + shift) / row) * row
-            end = math.ceil((one.end + shift) / row) * row
-            nodes = "|".join(sorted(set(one.gpu["node"])))
+            start = math.floor((labelled_series.end - asked + shift) / row) * row
+            end = math.ceil((labelled_series.end + shift) / row) * row
+            nodes = "|".join(sorted(set(labelled_series.gpu["node"])))
             try:
                 frame = frame_of(url, book.catalog, start, end, (f'Hostname=~"{nodes}"',))
             except NothingToDo:
-                yield JudgedSeries(one, None)
+                yield JudgedSeries(labelled_series, None)
             else:
-                yield JudgedSeries(one, _verdict(frame, book))
+                yield JudgedSeries(labelled_series, _verdict(frame, book))
 
 
 def _verdict(frame: Frame, book: Rulebook) -> WorkloadVerdict | None:

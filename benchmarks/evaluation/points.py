@@ -55,8 +55,8 @@ def judge_points(path: Path) -> list[Point]:
 
 
 def _answers(judged: Iterator[JudgedSeries]) -> Iterator[Answer]:
-    for one in judged:
-        if (answer := one.bottleneck) is not None:
+    for judged_series in judged:
+        if (answer := judged_series.bottleneck) is not None:
             yield answer
 
 

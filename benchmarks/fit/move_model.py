@@ -159,15 +159,15 @@ def text_of(model: MoveModel, lines: Sequence[Line], made: date) -> str:
         f"unseen: {model.unseen:g}",
         "classes:",
     ]
-    for work, known in sorted(model.classes.items()):
-        spans = (("params", known.params), ("batch", known.batch))
+    for work, figures in sorted(model.classes.items()):
+        spans = (("params", figures.params), ("batch", figures.batch))
         out += [
             f"  {work}:",
-            f"    width: {known.width:.3f}",
-            *(f"    {name}: {getattr(known, name)}" for name in ("lines", "sources", "families")),
+            f"    width: {figures.width:.3f}",
+            *(f"    {name}: {getattr(figures, name)}" for name in ("lines", "sources", "families")),
             *(f"    {name}: {{least: {span.least:.4g}, most: {span.most:.4g}}}" for name, span in spans if span),
-            f"    precisions: [{', '.join(sorted(known.precisions))}]",
-            f"    architectures: [{', '.join(sorted(known.architectures))}]",
+            f"    precisions: [{', '.join(sorted(figures.precisions))}]",
+            f"    architectures: [{', '.join(sorted(figures.architectures))}]",
         ]
     sources = sorted({line.pair.source for line in lines})
     out += ["made:", f'  date: "{made.isoformat()}"', f'  sources: "{"; ".join(sources)}"']

@@ -126,13 +126,15 @@ def _capped(lines: Sequence[Line], resting: RestingPowers, refused: dict[str, in
         else:
             limits[line.limit_watts] = line
     rest = _rest({key: limits[max(limits)] for key, limits in runs.items()}, resting)
-    found: list[Capped] = []
+    cappeds: list[Capped] = []
     for limits in runs.values():
         full = limits[max(limits)]
         if len(limits) == 1:
             refused["a run under one limit alone"] = refused.get("a run under one limit alone", 0) + 1
-        found += [Capped(full, line, rest[full.gpu.name]) for limit, line in limits.items() if limit < full.limit_watts]
-    return found
+        cappeds += [
+            Capped(full, line, rest[full.gpu.name]) for limit, line in limits.items() if limit < full.limit_watts
+        ]
+    return cappeds
 
 
 def _rest(full: Mapping[tuple[str, str, str, int], Line], resting: RestingPowers) -> dict[str, float]:

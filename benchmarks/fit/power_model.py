@@ -80,8 +80,8 @@ def fit(capped: Sequence[Capped]) -> PowerCurve:
     table, weights = Table.of(capped), _weights(capped)
 
     def loss(x: Numbers) -> float:
-        found = predict(_curve(np.clip(x, LEAST, MOST)), table)
-        errors = np.log(table.time / found.time), np.log(table.joules / found.joules)
+        effect = predict(_curve(np.clip(x, LEAST, MOST)), table)
+        errors = np.log(table.time / effect.time), np.log(table.joules / effect.joules)
         outside = float(np.sum(np.abs(x - np.clip(x, LEAST, MOST))))
         return sum(float(np.sum(weights * (np.hypot(e, NOISE) - NOISE))) for e in errors) + outside
 
@@ -114,8 +114,8 @@ def left_out(capped: Sequence[Capped], by: Callable[[Capped], str]) -> Errors:
     parts: list[Errors] = []
     for name in names if len(names) > 1 else ():
         apart = [c for c in capped if by(c) == name]
-        table, found = Table.of(apart), predict(fit([c for c in capped if by(c) != name]), Table.of(apart))
-        parts.append(Errors(apart, found.time, np.log(table.time / found.time), np.log(table.joules / found.joules)))
+        table, effect = Table.of(apart), predict(fit([c for c in capped if by(c) != name]), Table.of(apart))
+        parts.append(Errors(apart, effect.time, np.log(table.time / effect.time), np.log(table.joules / effect.joules)))
     return _joined(parts)
 
 
@@ -139,7 +139,7 @@ def calibrate(capped: Sequence[Capped]) -> PowerModel:
         inside, apart = _within(errors, low, high), _within(by_gpu, low, high)
         time, energy = _sigma(name, inside, inside.time), _sigma(name, inside, inside.joules)
         worst = [
-            [_sigma(name, one, values(one)) for one in _each_gpu(apart)]
+            [_sigma(name, errors, values(errors)) for errors in _each_gpu(apart)]
             for values in (lambda e: e.time, lambda e: e.joules)
         ]
         time_elsewhere, energy_elsewhere = max(time, *worst[0], 0.0), max(energy, *worst[1], 0.0)

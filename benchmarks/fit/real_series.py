@@ -48,11 +48,11 @@ def make_rows(folder: Path) -> Iterator[Row]:
     """Every series of a folder, in every window in which something of it was seen. Raises UsageError."""
     for window, (repeat_hours, window_hours) in WINDOWS.items():
         series = read_folder(folder, basic=True, repeat_hours=repeat_hours)
-        for one in judge_series(series, behind_prometheus=True, window_hours=window_hours):
-            label = one.series.label
-            if one.verdict is not None:
+        for judged_series in judge_series(series, behind_prometheus=True, window_hours=window_hours):
+            label = judged_series.series.label
+            if judged_series.verdict is not None:
                 about = (label.file.name, window, folder.name, label.owner, label.source, label.licence, label.kind)
-                yield Row(*about, kinds=label.kinds, features=one.verdict.features)
+                yield Row(*about, kinds=label.kinds, features=judged_series.verdict.features)
 
 
 def read_rows(path: Path = TABLE) -> list[Row]:

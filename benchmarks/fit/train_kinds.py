@@ -112,11 +112,11 @@ def fit_real(x: Matrix, y: Labels, owners: Sequence[str], simulated: Matrix) -> 
     weights = np.array([1.0 / count[owner] for owner in owners])
     weights *= REAL_EXAMPLES / weights.sum()
     shares = np.bincount(y, weights=weights, minlength=len(WORKING_KINDS)) / REAL_EXAMPLES + LEAST_SHARE
-    found, intercepts = bounded_fit(
+    matrix, intercepts = bounded_fit(
         x, y, weights, SHAPES, WORKING_KINDS, centre=simulated, offset=np.log(shares / shares.sum()),
         penalty=REAL_PENALTY, intercept_penalty=REAL_INTERCEPT_PENALTY,
     )  # fmt: skip
-    return Weights(found, intercepts + np.log([SITE[kind] for kind in WORKING_KINDS]))
+    return Weights(matrix, intercepts + np.log([SITE[kind] for kind in WORKING_KINDS]))
 
 
 def fit_rows(rows: Sequence[Row], noted: Mapping[str, str] | None = None) -> KindModel:
@@ -125,13 +125,13 @@ def fit_rows(rows: Sequence[Row], noted: Mapping[str, str] | None = None) -> Kin
     x, y, owners = matrix(row.features for row in kept), _positions([row.kind for row in kept]), [r.owner for r in kept]
     simulated = read_simulated()
     with threadpool_limits(1):  # sums of one thread come out the same everywhere
-        found = fit_real(x, y, owners, simulated)
+        weights = fit_real(x, y, owners, simulated)
         slope, offset = _calibration(kept, x, y, simulated)
     columns: dict[str, dict[str, float]] = {
         shape.name: dict(zip(map(str, WORKING_KINDS), map(float, of), strict=True))
-        for shape, of in zip(SHAPES, found.shapes.T, strict=True)
+        for shape, of in zip(SHAPES, weights.shapes.T, strict=True)
     }
-    intercepts = dict(zip(map(str, WORKING_KINDS), map(float, found.intercepts), strict=True))
+    intercepts = dict(zip(map(str, WORKING_KINDS), map(float, weights.intercepts), strict=True))
     return KindModel(
         intercepts, columns, Calibration(slope, offset), fingerprint(SHAPES), inputs=inputs(rows), trained=noted or {}
     )  # fmt: skip
@@ -145,8 +145,10 @@ def _calibration(rows: Sequence[Row], x: Matrix, y: Labels, simulated: Matrix) -
     said, right = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64)
     for number in np.unique(parts):
         out = parts == number
-        found = fit_real(x[~out], y[~out], owners[~out].tolist(), simulated)
-        for at, p in zip(np.nonzero(out)[0].tolist(), softmax(x[out] @ found.shapes.T + found.intercepts), strict=True):
+        weights = fit_real(x[~out], y[~out], owners[~out].tolist(), simulated)
+        for at, p in zip(
+            np.nonzero(out)[0].tolist(), softmax(x[out] @ weights.shapes.T + weights.intercepts), strict=True
+        ):
             label, said[at] = likeliest(dict(zip(WORKING_KINDS, p.tolist(), strict=True)))
             right[at] = label in rows[at].kinds
     odds = np.log(np.clip(said, 1e-4, 1 - 1e-4)) - np.log1p(-np.clip(said, 1e-4, 1 - 1e-4))

@@ -52,7 +52,7 @@ def main() -> int:
         places += [(line, f"name {name}") for line, name in bindings(tree) if name in NAMES]
         count += len(places)
         for line, what in sorted(places):
-            print(f"{path.relative_to(ROOT)}:{line}: {what}")  # noqa: T201 - that is its answer
+            print(f"{path.relative_to(ROOT)}:{line}: {what}")
     return 1 if count else 0
 
 

@@ -76,7 +76,7 @@ def main() -> None:
         bursts = Bursts(driver, fabric, clock.now, seconds)
         began = clock.now().monotonic_seconds
         ticking.pause_at = None if pause_after is None else began + pause_after
-        told = [dataclasses.asdict(one) for one in bursts.run()]
+        told = [dataclasses.asdict(burst) for burst in bursts.run()]
         row = {"bursts": told, "absences": len(bursts.absences), "seconds": clock.now().monotonic_seconds - began}
         print(json.dumps(row))  # noqa: T201
     time.sleep(2 * TICK_SECONDS)

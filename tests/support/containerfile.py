@@ -29,13 +29,13 @@ def stages(path: Path) -> list[list[Instruction]]:
     """The instructions of each stage, from its FROM on; what stands before the first is stage 0."""
     lines = [line for line in path.read_text().splitlines() if not line.lstrip().startswith("#")]
     joined = re.sub(r"\s*\\\n\s*", " ", "\n".join(lines))
-    found: list[list[Instruction]] = [[]]
+    instructionses: list[list[Instruction]] = [[]]
     for line in filter(None, joined.splitlines()):
         name, _, text = line.partition(" ")
         if name == "FROM":
-            found.append([])
-        found[-1].append(Instruction(name, text.strip()))
-    return found
+            instructionses.append([])
+        instructionses[-1].append(Instruction(name, text.strip()))
+    return instructionses
 
 
 def every(stage: list[Instruction], name: str) -> list[Instruction]:

@@ -62,7 +62,9 @@ class FakeCarrier:
 
     def of(self, address: str) -> list[EmailMessage]:
         """The mails that somebody has."""
-        contents = [one.content for one in self.taken if one.channel == "mail" and one.recipient == address]
+        contents = [
+            message.content for message in self.taken if message.channel == "mail" and message.recipient == address
+        ]
         return [email.message_from_bytes(one, policy=default_policy) for one in contents]  # type: ignore[misc]
 
     def subjects(self, address: str) -> list[str]:
@@ -139,4 +141,4 @@ class Bench(Post):
 
     def untold(self) -> list[str]:
         with self.state.reading() as db:
-            return [key_of(one) for one, _ in untold(db)]
+            return [key_of(incident_event) for incident_event, _ in untold(db)]

@@ -116,5 +116,5 @@ def diagnosed(fleet: Fleet) -> Diagnosis:
 def diagnosed_frame(frame: Frame, book: Rulebook) -> Diagnosis:
     """What `skuwise doctor` says of a frame at its window's end."""
     options = AdviseOptions(frame.window.end)
-    found = reason_on(judge(frame, book), book, options, np.random.default_rng(1), source=frame.source)
-    return diagnose(frame, found, book.catalog)
+    reasoned = reason_on(judge(frame, book), book, options, np.random.default_rng(1), source=frame.source)
+    return diagnose(frame, reasoned, book.catalog)

@@ -119,8 +119,8 @@ class Watch:
     def known(self) -> tuple[Incident, ...]:
         """As `state.incidents.current`."""
         return tuple(
-            one for one in self.incidents.values()
-            if one.resolved_at is None or not one.resolution_told or one.resolved_at >= self.now - DAY
+            incident for incident in self.incidents.values()
+            if incident.resolved_at is None or not incident.resolution_told or incident.resolved_at >= self.now - DAY
         )  # fmt: skip
 
     def step(
@@ -150,7 +150,7 @@ class Watch:
             held=None if held is None else frozenset(held),
         )  # fmt: skip
         done = advance(self.known(), looked, self.settings)
-        self.incidents |= {one.id: one for one in done.incidents}
+        self.incidents |= {incident.id: incident for incident in done.incidents}
         self.events += done.events
         return done
 
@@ -159,17 +159,17 @@ class Watch:
         return sighting(name, since=max(since, self.data - DAY), until=self.data, **about)
 
     def told(self) -> list[tuple[str, int]]:
-        return [(one.kind, one.number) for one in self.events]
+        return [(incident_event.kind, incident_event.number) for incident_event in self.events]
 
     @property
     def only(self) -> Incident:
-        (one,) = self.incidents.values()
-        return one
+        (incident,) = self.incidents.values()
+        return incident
 
 
 def opened(*sightings: Sighting, now: float = NOW) -> Advance:
     """What a first pass makes of these."""
-    nodes = frozenset(node for one in sightings for node in one.subject.nodes)
+    nodes = frozenset(node for sighting in sightings for node in sighting.subject.nodes)
     return advance((), WatchPass(now, now, sightings, live_nodes=nodes), WatchSettings())
 
 

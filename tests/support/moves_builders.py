@@ -141,8 +141,8 @@ def fired(advice: Advice) -> list[str]:
 
 def found(advice: Advice, rule: str) -> Finding:
     """The only finding of a rule."""
-    (one,) = [f for f in advice.findings if f.rule == rule]
-    return one
+    (finding,) = [f for f in advice.findings if f.rule == rule]
+    return finding
 
 
 def ways(advice: Advice, action: str) -> list[Recommendation]:

@@ -27,7 +27,7 @@ NOTHING = pd.DataFrame()
 
 def planner(given: Verdicts, prices=(), *, host: pd.DataFrame = NOTHING, decisions=None) -> Planner:
     """A planner of verdicts. Who holds what follows from the workloads themselves."""
-    found = reason_on(
+    reasoned = reason_on(
         given, rulebook(catalog(), prices=prices), AdviseOptions(given.window.end, decisions=decisions or {}),
         np.random.default_rng(1), source={"kind": "sqlite", "databases": ["fleet.db"]},
     )  # fmt: skip
@@ -38,7 +38,7 @@ def planner(given: Verdicts, prices=(), *, host: pd.DataFrame = NOTHING, decisio
     frame = Frame(
         given.window, NOTHING, NOTHING, NOTHING, NOTHING, host, NOTHING, uses, NOTHING, {"kind": "sqlite"}
     )  # fmt: skip
-    return Planner(found, frame, 5.0, lambda: 0.0)
+    return Planner(reasoned, frame, 5.0, lambda: 0.0)
 
 
 def plan_of(given: Verdicts, prices=(), change: FleetChange = NO_CHANGE, **request) -> Plan:

@@ -154,10 +154,10 @@ def _beyond(problem: Problem, n: PlanNode, on: _Node) -> list[str]:
 
 def _pool(problem: Problem, layout: Layout, pool: str, on: State, today: State) -> list[str]:
     """Rules 11 and 12."""
-    own = [n for n in problem.nodes if n.pool == pool]
-    kept = [n for n in own if n.name in layout.kept]
+    plan_nodes = [n for n in problem.nodes if n.pool == pool]
+    kept = [n for n in plan_nodes if n.name in layout.kept]
     hours = max((len(s.demand) for s in problem.series), default=1)
-    asked = np.zeros(hours) + sum(problem.fixed_gpus.get(n.name, 0) for n in own)
+    asked = np.zeros(hours) + sum(problem.fixed_gpus.get(n.name, 0) for n in plan_nodes)
     wholes = np.zeros(hours)
     for s in problem.series:
         o = layout.chosen.get(s.id)
@@ -176,9 +176,11 @@ def _pool(problem: Problem, layout: Layout, pool: str, on: State, today: State) 
     open_ = [n for n in kept if n.held is None]
     if wholes.max() > sum(not on[n.name].gpus for n in open_):
         said.append(f"{pool}: {wholes.max()} whole nodes asked for")
-    if reserve and not any(n.extra in ("buy", "missing") for n in own):
-        free_today = max((n.gpus - today[n.name].gpus for n in own if n.held is None and not n.rented), default=0)
-        spare = min(max(today[n.name].largest for n in own), free_today)
+    if reserve and not any(n.extra in ("buy", "missing") for n in plan_nodes):
+        free_today = max(
+            (n.gpus - today[n.name].gpus for n in plan_nodes if n.held is None and not n.rented), default=0
+        )
+        spare = min(max(today[n.name].largest for n in plan_nodes), free_today)
         if max((n.gpus - on[n.name].gpus for n in open_), default=0) < spare:
             said.append(f"{pool}: no node has {spare} GPUs free")
     return said

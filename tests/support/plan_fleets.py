@@ -35,9 +35,9 @@ def random_problem(
         if home and rng.random() < 0.15:
             found.append(_job(rng, i, pool, gpus[pool], hours))
             options += _job_options(rng, i, found[-1], gpus)
-        elif home and (own := _service(rng, i, home, free, hours)) is not None:
-            found.append(own)
-            options += _options(rng, i, own, pools)
+        elif home and (plan_series := _service(rng, i, home, free, hours)) is not None:
+            found.append(plan_series)
+            options += _options(rng, i, plan_series, pools)
     ids = [o.id for o in options]
     options = [
         replace(o, excludes=frozenset({str(rng.choice(ids))}) - {o.id}) if rng.random() < 0.1 else o for o in options
@@ -60,8 +60,8 @@ def random_problem(
     )  # fmt: skip
     problem, _ = as_today(problem)
     room = {
-        p: sum(n.gpus for n in own if not n.rented) - int(problem.needs.base[p].max())
-        for p, own in problem.pools.items()
+        p: sum(n.gpus for n in plan_nodes if not n.rented) - int(problem.needs.base[p].max())
+        for p, plan_nodes in problem.pools.items()
     }
     return replace(problem, reserve={p: max(min(count, room.get(p, 0)), 0) for p, count in reserve.items()})
 

@@ -100,11 +100,11 @@ def way(saving: float | tuple[float, float, float] | None = None, freed: float =
     """A recommendation that saves so many US dollars a month (with or without percentiles), or frees GPU-hours."""
     (base,) = fleet(1, 1).recommendations
     usd = saving if isinstance(saving, tuple) or saving is None else (saving, saving, saving)
-    told = replace(
+    recommendation = replace(
         base, saving_usd_per_month=Interval(*usd) if usd else None, freed_gpu_hours_per_month=freed, shown=None,
         realisation="cash-now" if usd else "capacity-freed",
     )  # fmt: skip
-    return replace(told, **changes)
+    return replace(recommendation, **changes)
 
 
 def outcome(id_: str = "r-1", about: str = "chat-0-0", **changes: Any) -> MoveOutcome:

@@ -35,8 +35,8 @@ def wheel(factory: pytest.TempPathFactory) -> Path:
 
     Made by the locked build backend of this environment: one of its own would be fetched without a hash.
     """
-    (found,) = once(factory, "wheel", _build).glob("*.whl")
-    return found
+    (path,) = once(factory, "wheel", _build).glob("*.whl")
+    return path
 
 
 def _build(folder: Path) -> None:

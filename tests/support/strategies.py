@@ -28,8 +28,8 @@ def _changed(data: bytes, at: float, text: bytes, over: int | None) -> bytes:
     place = int(at * len(data))
     if over is not None:
         return data[:place] + text + data[place + over :]
-    found = _NUMBER.search(data, place) or _NUMBER.search(data)
-    return data[: found.start()] + text + data[found.end() :] if found else data + text
+    match = _NUMBER.search(data, place) or _NUMBER.search(data)
+    return data[: match.start()] + text + data[match.end() :] if match else data + text
 
 
 def _nested(ends: tuple[bytes, bytes], depth: int, closed: bool) -> bytes:

@@ -118,7 +118,7 @@ def reading(
         for (node, n), place in places.items()
     )
     last = {name: max((g.last_seen or 0.0 for g in gpus if g.node == name), default=0.0) for name in names}
-    found = tuple(
+    recent_nodes = tuple(
         RecentNode(name, "aws/p5.48xlarge", 6.88, "list price, 2026-11-01", 8, last_seen=last[name]) for name in names
     )
     holders = Counter(gpu for work in works for gpu in work.gpus)
@@ -135,7 +135,7 @@ def reading(
     service = [work.engine or () for work in works]
     gpu_names = (*TRAINING, "engine_p95")
     return Recent(
-        now, gpus, found, holds, SPANS, measures(courses, gpu_names), measures(host, tuple(QUIET_HOST)),
+        now, gpus, recent_nodes, holds, SPANS, measures(courses, gpu_names), measures(host, tuple(QUIET_HOST)),
         measures(service, ("requests_running", "requests_waiting", "tokens_per_second")),
         Fleet(
             ", ".join(names), simulated=False, match=(), clusters=frozenset(),

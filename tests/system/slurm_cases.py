@@ -116,8 +116,8 @@ def collect(machine: SlurmMachine, found: Sequence[Seen], copy: Path) -> None:
     imported = frame.uses.merge(frame.workloads, on="workload_id")
     imported = imported.astype(object).where(imported.notna(), None).to_dict("records")
     for seen in found:
-        seen.accounted = [one for one in accounted if one.name in seen.cases]
-        job_ids = {one.job_id for one in seen.accounted}
+        seen.accounted = [accounted_job for accounted_job in accounted if accounted_job.name in seen.cases]
+        job_ids = {accounted_job.job_id for accounted_job in seen.accounted}
         seen.truth = {job: records for job, records in truth.items() if job in job_ids}
         seen.recorded = [row for row in recorded if row["job_id"] in job_ids]
         seen.imported = [
@@ -181,17 +181,20 @@ class Line:
 
 def lines_of(seen: Seen, rows: Sequence[Row], columns: Sequence[str]) -> list[Line]:
     """The table's lines of one layout. Only `columns` can be wrong."""
-    assert {one.name for one in seen.accounted} == set(seen.cases)
+    assert {accounted_job.name for accounted_job in seen.accounted} == set(seen.cases)
     lines: list[Line] = []
-    for job_id, name in dict.fromkeys((one.job_id, one.name) for one in seen.accounted):
-        runs = sorted((one for one in seen.accounted if one.job_id == job_id), key=lambda one: one.start)
+    for job_id, name in dict.fromkeys((accounted_job.job_id, accounted_job.name) for accounted_job in seen.accounted):
+        runs = sorted(
+            (accounted_job for accounted_job in seen.accounted if accounted_job.job_id == job_id),
+            key=lambda accounted_job: accounted_job.start,
+        )
         workloads: dict[str, list[Row]] = {}
         for row in sorted((row for row in rows if row["job_id"] == job_id), key=lambda row: row["ts_start"]):
             workloads.setdefault(row["workload_id"], []).append(row)
-        found = list(workloads.values())
-        for position in range(max(len(runs), len(found))):
+        rowses = list(workloads.values())
+        for position in range(max(len(runs), len(rowses))):
             run = runs[position] if position < len(runs) else None
-            of_run = found[position] if position < len(found) else []
+            of_run = rowses[position] if position < len(rowses) else []
             lines.append(_line(seen, seen.cases[name], run, of_run, columns))
     return lines
 

@@ -172,18 +172,18 @@ def _write(root: Path, name: str, text: str) -> Path:
 def booted(root: Path, folder: Path, layout: Layout) -> Iterator[SlurmMachine]:
     """The tree of `root`, booted as a node of this layout. `root` stays as it is."""
     folder.mkdir()
-    own = folder / "root"
-    own.mkdir()
+    path = folder / "root"
+    path.mkdir()
     for name in ("upper", "work"):
         (folder / name).mkdir()
     layers = f"lowerdir={root},upperdir={folder / 'upper'},workdir={folder / 'work'}"
-    laid = subprocess.run(["mount", "-t", "overlay", "overlay", "-o", layers, str(own)], check=False).returncode == 0
+    laid = subprocess.run(["mount", "-t", "overlay", "overlay", "-o", layers, str(path)], check=False).returncode == 0
     if not laid:
-        own.rmdir()
-        must("cp", "-a", root, own)
+        path.rmdir()
+        must("cp", "-a", root, path)
     machine = None
     try:
-        machine = SlurmMachine(own, folder, layout)
+        machine = SlurmMachine(path, folder, layout)
         machine.wait_for_login()
         machine.start_slurm()
         yield machine
@@ -191,7 +191,7 @@ def booted(root: Path, folder: Path, layout: Layout) -> Iterator[SlurmMachine]:
         if machine is not None:
             machine.stop()
         if laid:
-            must("umount", own)
+            must("umount", path)
         shutil.rmtree(folder)
 
 
@@ -321,10 +321,10 @@ class SlurmMachine(Machine):
         """Slurm's job table into the agent's database, as its timer does it; and a copy of that."""
         self.run("systemctl", "start", "skuwise-slurm.service")
         with (
-            contextlib.closing(sqlite3.connect(f"file:{self.inside(DATABASE)}?mode=ro", uri=True)) as own,
+            contextlib.closing(sqlite3.connect(f"file:{self.inside(DATABASE)}?mode=ro", uri=True)) as connection,
             contextlib.closing(sqlite3.connect(copy)) as other,
         ):
-            own.backup(other)
+            connection.backup(other)
 
     def reconfigure(self, layout: Layout) -> None:
         """Start Slurm's daemons anew with this layout."""

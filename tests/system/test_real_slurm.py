@@ -57,18 +57,18 @@ def on_machine(root: Path, folder: Path, layout: Layout) -> Came:
     name = layout.name.replace(" ", "-")
     with booted(root, folder / name, layout) as machine:
         try:
-            found = [Seen(layout)]
-            runner = Runner(machine, found[0])
+            seens = [Seen(layout)]
+            runner = Runner(machine, seens[0])
             runner.kinds()
             runner.restarts()
             is_first = layout is LAYOUTS[0]
             if is_first:
-                found.append(Seen(LINUXPROC))
-                Runner(machine, found[1]).without_cgroups()
-            collect(machine, found, folder / f"{name}.db")
+                seens.append(Seen(LINUXPROC))
+                Runner(machine, seens[1]).without_cgroups()
+            collect(machine, seens, folder / f"{name}.db")
             doctor = ask_doctor(machine, layout) if is_first else ""
             faults = meet_faults(machine) if is_first else None
-            return Came({one.layout.name: one for one in found}, faults, doctor)
+            return Came({seen.layout.name: seen for seen in seens}, faults, doctor)
         except BaseException as error:
             with contextlib.suppress(Exception):
                 error.add_note(machine.logs())

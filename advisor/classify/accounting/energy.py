@@ -212,7 +212,7 @@ def phase_name(phase: Phase, *, generates: bool) -> EnergyPhase:
     """What a phase of a verdict is called. `generates`: whether the workload runs an engine for language models: what
     it generates is called prefill where computing holds it back and decode where memory bandwidth does, for that is
     what the two halves of it are bound by. Other inference, and what something else holds back, is not told apart."""
-    if any(one.code == "evaluates" for one in phase.evidence):
+    if any(reason.code == "evaluates" for reason in phase.evidence):
         return "evaluation"
     if phase.kind in ("online-inference", "batch-inference"):
         return _HALVES.get(phase.bottleneck, "inference") if generates else "inference"
@@ -230,11 +230,11 @@ def phases_of_rows(
     out = np.full(len(workload_ids), "", dtype=object)
     for key, at in workload_ids.reset_index(drop=True).groupby(workload_ids.to_numpy(), sort=False).indices.items():
         w = workloads.get(str(key))
-        phases = sorted(w.phases, key=lambda one: one.start) if w is not None else []
+        phases = sorted(w.phases, key=lambda phase: phase.start) if w is not None else []
         generates = w is not None and (w.framework in GENERATES or "generated_tokens" in w.features)
         names = np.array([*(phase_name(phase, generates=generates) for phase in phases), "not-told"], dtype=object)
-        place = np.searchsorted([one.start for one in phases], middle[at], side="right") - 1
-        ends = np.array([*(one.end for one in phases), -np.inf])
+        place = np.searchsorted([phase.start for phase in phases], middle[at], side="right") - 1
+        ends = np.array([*(phase.end for phase in phases), -np.inf])
         out[at] = names[np.where(middle[at] <= ends[place], place, len(phases))]
         out[at[idle[at]]] = "idle"
     return out

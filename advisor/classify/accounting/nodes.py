@@ -246,15 +246,15 @@ def _nvlink_peaks(frame: Frame, rows: pd.DataFrame, whole: Iterable[Key]) -> dic
     for way in ("tx", "rx"):
         moved |= frame.gpu[f"nvlink_{way}_bytes_per_second_mean"].to_numpy(float) > 0
     peaks, blind, moves = dict[str, float](), set[str](), set[str]()
-    for (node, uuid), own in frame.gpu_keys.rows():
-        moves |= {node} if moved[own].any() else set()
-        if (node, uuid) not in whole or seconds[own].sum() <= 0:
+    for (node, uuid), ints in frame.gpu_keys.rows():
+        moves |= {node} if moved[ints].any() else set()
+        if (node, uuid) not in whole or seconds[ints].sum() <= 0:
             continue
-        if seconds[own][known[own]].sum() < KNOWN_MIN * seconds[own].sum():
+        if seconds[ints][known[ints]].sum() < KNOWN_MIN * seconds[ints].sum():
             blind.add(node)
             continue
-        bare = own[~have[own] & known[own]]
-        found = [bins_quantile(np.nansum(matrix[own], axis=0, dtype=float), 0.995), *p95[bare]]
+        bare = ints[~have[ints] & known[ints]]
+        found = [bins_quantile(np.nansum(matrix[ints], axis=0, dtype=float), 0.995), *p95[bare]]
         peaks[node] = max(*(float(peak) for peak in found if peak is not None), peaks.get(node, 0.0))
     if frame.source.get("kind") != "sqlite":
         blind |= set(peaks) - moves

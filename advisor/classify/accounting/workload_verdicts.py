@@ -81,7 +81,7 @@ def workload_verdicts(  # noqa: PLR0917
         session = piece.session
         unseen = [metric for metric, known in seen.items() if not known[n]]
         missing = _missing(session, unseen, absences, inputs)
-        texts, codes = ({name: getattr(one, kind) for name, one in missing.items()} for kind in ("text", "code"))
+        texts, codes = ({name: getattr(reason, kind) for name, reason in missing.items()} for kind in ("text", "code"))
         bottleneck, resolution = judged.bottleneck, whole.features.get("resolution_seconds", length)
         if bottleneck.label == "unknown":
             unmeasured = (
@@ -246,18 +246,22 @@ def _latency(
     kind = w.kind.label
     if kind == _SERVICE and "first_token" in figures:
         limited = [class_ for class_ in classes.classes.values() if class_.limits]
-        for one in limited:
-            known = {key: value for key in one.limits if (value := _value(key, figures)) is not None}
-            is_kept = all(value <= one.limits[key] for key, value in known.items())
+        for latency_class in limited:
+            known = {key: value for key in latency_class.limits if (value := _value(key, figures)) is not None}
+            is_kept = all(value <= latency_class.limits[key] for key, value in known.items())
             if is_kept and any(LIMITS[key][0] == "first_token" for key in known):
                 told = ", ".join(
                     f"{NAMES[LIMITS[key][0]]} {seconds_words(value)} at p{LIMITS[key][1] * 100:.0f}, "
-                    f"limit {seconds_words(one.limits[key])}"
+                    f"limit {seconds_words(latency_class.limits[key])}"
                     for key, value in known.items()
                 )
                 text = "Latency class {label}: the strictest class that it meets today ({told})."
-                return given(one.name, "measured", coded("latency-class-kept", text, label=one.name, told=told))
-        loosest = [key for one in limited for key in one.limits][-1:]
+                return given(
+                    latency_class.name,
+                    "measured",
+                    coded("latency-class-kept", text, label=latency_class.name, told=told),
+                )
+        loosest = [key for latency_class in limited for key in latency_class.limits][-1:]
         if loosest and _value(loosest[0], figures) is not None:
             p90 = figures["first_token"].p90
             return given(None, "measured", coded(

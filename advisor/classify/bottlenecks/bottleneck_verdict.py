@@ -89,7 +89,10 @@ class Case:
         """Whether it is of one of these kinds, or likelier to be than not where its kind is open."""
         if self.kind.label != "unknown":
             return self.kind.label in kinds
-        said = {one: sum(clue.weights.get(one, 0.0) for clue in self.clues) for one in (*JOB_KINDS, *ON_DEMAND_KINDS)}
+        said = {
+            kind_label: sum(clue.weights.get(kind_label, 0.0) for clue in self.clues)
+            for kind_label in (*JOB_KINDS, *ON_DEMAND_KINDS)
+        }
         if max(said.values()) > max(said[kind] for kind in kinds):
             return False
         return sum(other.confidence for other in self.kind.alternatives if other.label in kinds) > 0.5
@@ -142,38 +145,38 @@ def judge_bottlenecks(
     first = [_first_verdict(case, held, dominant) for case, held in zip(cases, shares, strict=True)]
     busy = [{name: share for name, share in held.items() if name != "idle"} for held in shares]
     # What most of the busy time carries, where a case is open: what is told of it is told of these rows.
-    open_ = [not one.evidence for one in first]
+    open_ = [not bottleneck_verdict.evidence for bottleneck_verdict in first]
     leads = np.array([labels.code(leading(b)) if o else -1 for b, o in zip(busy, open_, strict=True)], dtype=np.intp)
     chosen = rows.where(codes == rows.segments.spread(leads))
     trains = np.array([case.kind.label in TRAINING_KINDS for case in cases], dtype=np.bool_)
     signs = signatures(rows.where(rows.segments.spread(leads >= 0) & (codes != labels.code("idle"))), trains)
-    doubts = _doubts(chosen, [one.label for one in first])
+    doubts = _doubts(chosen, [bottleneck_verdict.label for bottleneck_verdict in first])
 
     @cache
     def means(name: str) -> list[float]:
         return chosen.mean(name).tolist()
 
     out: list[BottleneckVerdict] = []
-    for n, (case, one) in enumerate(zip(cases, first, strict=True)):
+    for n, (case, bottleneck_verdict) in enumerate(zip(cases, first, strict=True)):
         if not open_[n]:
-            out.append(one)
+            out.append(bottleneck_verdict)
             continue
         worked, lead = sum(busy[n].values()), labels.names[leads[n]]
         of_busy = {name: share / worked for name, share in busy[n].items()}
         evidence = [
             *_shares_told(of_busy, lead, dominant),
-            *figures_behind(one.label, lambda name, n=n: means(name)[n]),
+            *figures_behind(bottleneck_verdict.label, lambda name, n=n: means(name)[n]),
         ]
-        if one.label == "straggler":
+        if bottleneck_verdict.label == "straggler":
             own = slice(rows.segments.bounds[n], rows.segments.bounds[n + 1])
             evidence.extend(suspect(ColumnRows(tables.measures, rows.at[own]), rows.seconds[own]))
         evidence.extend(signs[n])
-        if one.label == "unknown":
+        if bottleneck_verdict.label == "unknown":
             own = slice(chosen.segments.bounds[n], chosen.segments.bounds[n + 1])
             evidence.extend(unsettled(set(map(str, tables.measures["lacks"][chosen.at[own]])), means("g")[n]))
         doubt, said = doubts[n]
         confidence = round(doubt * _confidence(of_busy[lead], case.coverage), 3)
-        out.append(replace(one, confidence=confidence, evidence=(*evidence, *said)))
+        out.append(replace(bottleneck_verdict, confidence=confidence, evidence=(*evidence, *said)))
     return out
 
 

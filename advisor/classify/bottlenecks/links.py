@@ -120,7 +120,7 @@ def _works(frame: Frame, attribution: Attribution) -> tuple[Mask, Mask, Mask, In
     per_node = Counter(node for node, _ in whole_gpus(frame))
     found = np.zeros((len(pairs), 3), dtype=np.bool_)
     jobs = np.full(len(ids), -1, dtype=np.intp)
-    sessions = {one.workload_id: one for one in attribution.sessions}
+    sessions = {session.workload_id: session for session in attribution.sessions}
     for n, key in enumerate(map(str, ids)):
         if (session := sessions.get(key)) is None:
             continue
@@ -183,7 +183,7 @@ def _mates(sessions: Sequence[Session]) -> dict[str, str]:
             by_name.setdefault((session.namespace, PART.sub("", session.name)), []).append(session)
     found: dict[str, str] = {}
     for (namespace, name), group in by_name.items():
-        for before, after in itertools.pairwise(sorted(group, key=lambda one: one.first_seen)):
+        for before, after in itertools.pairwise(sorted(group, key=lambda session: session.first_seen)):
             if after.first_seen - before.first_seen <= _TOGETHER_SECONDS and set(before.nodes) != set(after.nodes):
                 found |= dict.fromkeys((before.workload_id, after.workload_id), f"{namespace}/{name}")
     return found

@@ -91,8 +91,8 @@ def _one_apart(
     lowest, usual = ranked[first], ranked[first + 1 + (count - 2) // 2]  # the middle one of the others
     lost = 1 - lowest / usual if signal == "clock_ratio" else usual - lowest
     late = level < ranks.spread((usual + lowest) / 2)
-    known = np.logical_and.reduce([~np.isnan(values[name]) for name in (signal, "c", "g")])
-    apart = ranks.all(known) & (lost >= t["straggler_wait_min"])
+    incomplete = np.logical_and.reduce([~np.isnan(values[name]) for name in (signal, "c", "g")])
+    apart = ranks.all(incomplete) & (lost >= t["straggler_wait_min"])
     apart &= ranks.count(late) <= np.maximum(1, count * t["straggler_late_share_max"])
     apart &= usual >= {"waits": t["straggler_wait_min"], "g": t["spin_engine_min"]}.get(signal, 0.0)
     (work, busy), (work_of_others, busy_of_others) = (
@@ -116,8 +116,8 @@ def suspect(rows: ColumnRows, weights: Floats) -> list[CodedText]:
     if by_gpu.empty or by_gpu.max() < _SUSPECT_SHARE_MIN * by_gpu.sum():
         return [say("no-single-suspect")]
     node, uuid, number = cast("tuple[str, str, float]", by_gpu.idxmax())
-    one, others = table.where((table["gpu_uuid"] == uuid) & late), table.where(~late)
-    waits, clock, held = ((one.mean(name), others.mean(name)) for name in ("waits", "clock_ratio", "throttled"))
+    column_rows, others = table.where((table["gpu_uuid"] == uuid) & late), table.where(~late)
+    waits, clock, held = ((column_rows.mean(name), others.mean(name)) for name in ("waits", "clock_ratio", "throttled"))
     who = {"gpu_index": float(number), "node": str(node), "gpu_uuid": str(uuid)}
     differs = waits[1] - waits[0] >= _WAITS_MIN
     said = [

@@ -50,10 +50,10 @@ def features(
 ) -> list[dict[str, float]]:
     """All features of each that can be told. `kinds`: thresholds, of which some say when memory is a preallocated
     pool."""
-    every = PieceRows.of(tables, [one.rows for one in observed])
+    every = PieceRows.of(tables, [observed.rows for observed in observed])
     seen = every.segments.total(every.seconds) > 0
     hours = (every.segments.total(every.seconds) / 3600).tolist()
-    out = [_of_session(one, spent, window) for one, spent in zip(observed, hours, strict=True)]
+    out = [_of_session(observed, spent, window) for observed, spent in zip(observed, hours, strict=True)]
     own = every.segments.spread(seen)
     rows = every.where(own)
     figures = {name: rows.mean(measure) for name, measure in _MEANS.items()}
@@ -64,8 +64,8 @@ def features(
     samples = rows.gpu("gpu_util_n")
     apart = np.divide(rows.measured("seconds"), samples, out=np.full(len(samples), np.nan), where=samples > 0)
     figures["resolution_seconds"] = rows.segments.median(apart)
-    whole = np.concatenate([np.empty(0, dtype=np.bool_), *(one.rows["whole"] for one in observed)])[own]
-    shared = np.concatenate([np.empty(0, dtype=np.bool_), *(one.rows["shared"] for one in observed)])[own]
+    whole = np.concatenate([np.empty(0, dtype=np.bool_), *(observed.rows["whole"] for observed in observed)])[own]
+    shared = np.concatenate([np.empty(0, dtype=np.bool_), *(observed.rows["shared"] for observed in observed)])[own]
     # The shape of what several held at once is a workload's only where it has nothing else.
     unshared = rows.segments.spread(rows.segments.any(whole & ~shared))
     figures |= _of_shape(rows.where(whole & ~(shared & unshared)), figures, observed, index, kinds)
@@ -99,13 +99,13 @@ def _of_shape(
     """What only rows that lie within a workload tell. `known`: of all its rows."""
     idle = shape.flags("idle")
     out = busy_features(shape.where(~idle & ~shape.flags("fault")), known["resolution_seconds"])
-    out |= bin_features(shape, [_sustained(one.session.gpus, index) for one in observed])
+    out |= bin_features(shape, [_sustained(observed.session.gpus, index) for observed in observed])
     out |= memory_features(shape, idle, kinds)
     out["rest_watts"] = shape.where(idle & shape.flags("held")).mean("power")
     out["idle_run_hours"] = shape.mean("idle_run_seconds") / 3600
     gpus = shape.segments.grouped(shape.uuid)
     out["idle_stretch_hours"] = longest_rest(gpus.of_row, gpus.each, idle, shape.seconds) / 3600
-    out |= hourly_features(shape, np.array([len(one.session.gpus) >= 2 for one in observed], dtype=np.bool_))
+    out |= hourly_features(shape, np.array([len(observed.session.gpus) >= 2 for observed in observed], dtype=np.bool_))
     return out | course_features(_course(shape), shape.segments, kinds["idle_engine_max"].value)
 
 

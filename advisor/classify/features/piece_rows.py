@@ -40,8 +40,8 @@ class PieceRows:
     def of(cls, tables: RowTables, pieces: Sequence[ColumnRows]) -> PieceRows:
         """`pieces`: rows of `Attribution.workload_rows`, of each."""
         at = np.concatenate([np.empty(0, dtype=np.intp), *(piece["row"] for piece in pieces)])
-        seconds = np.concatenate([np.empty(0), *(one["seconds"] for one in pieces)])
-        return cls(tables, Segments.of_lengths([len(one) for one in pieces]), at, seconds)
+        seconds = np.concatenate([np.empty(0), *(column_rows["seconds"] for column_rows in pieces)])
+        return cls(tables, Segments.of_lengths([len(column_rows) for column_rows in pieces]), at, seconds)
 
     def where(self, chosen: Mask) -> PieceRows:
         return PieceRows(self.tables, self.segments.where(chosen), self.at[chosen], self.seconds[chosen])

@@ -207,12 +207,18 @@ def _silent(rows: pd.DataFrame, at: Ints) -> str:
 def _bounds(a: Activity, resting: RestingPowers) -> list[Floats]:
     """Lowest and highest power of a context at rest, watts: by SKU, else by power limit; NaN: neither is known."""
     codes, names = pd.factorize(a.sku)
-    known = [resting.gpus.get(str(name)) for name in names]
+    resting_powers = [resting.gpus.get(str(name)) for name in names]
     return [
         np.where(np.isnan(watts := np.array([*own, np.nan], dtype=np.float64)[codes]), share * a.limit, watts)
         for own, share in (
-            ([one.watts.low if one else np.nan for one in known], resting.shares.low),
-            ([one.watts.high if one else np.nan for one in known], resting.shares.high),
+            (
+                [resting_power.watts.low if resting_power else np.nan for resting_power in resting_powers],
+                resting.shares.low,
+            ),
+            (
+                [resting_power.watts.high if resting_power else np.nan for resting_power in resting_powers],
+                resting.shares.high,
+            ),
         )
     ]
 

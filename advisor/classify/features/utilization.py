@@ -77,11 +77,11 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     tx, rx = gpu["nvlink_tx_bytes_per_second_mean"], gpu["nvlink_rx_bytes_per_second_mean"]
     out["nvlink_symmetry"] = _symmetry(tx, rx).where(out["n"] >= 0.005)
     for name, measured in (("c", [one.bf16_gemm for one in achieved]), ("m", [one.mem for one in achieved])):
-        known, eta = [share for share in measured if share], sku[f"eta_{name}"]
+        etas, eta = [share for share in measured if share], sku[f"eta_{name}"]
         out[f"u_{name}"] = out[name] / eta
         # Activity is a share of what the GPU has, whether the catalog knows its rates or not.
-        out[f"assumed_{name}"] = eta.isna() & out[name].notna() & bool(known)
-        out[f"label_{name}"] = out[f"u_{name}"].where(eta.notna(), out[name] / median(known or [np.nan]))
+        out[f"assumed_{name}"] = eta.isna() & out[name].notna() & bool(etas)
+        out[f"label_{name}"] = out[f"u_{name}"].where(eta.notna(), out[name] / median(etas or [np.nan]))
     # All-reduce is the only link figure that is measured; where it is not, NVLink and PCIe are held against the peak.
     eta_link = sku["eta_link"].fillna(1.0)
     out["u_n"], out["u_p"] = out["n"] / eta_link, out["p"]

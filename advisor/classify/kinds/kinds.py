@@ -118,7 +118,9 @@ def judge_kind(
     confidence = round(min(sure, _ceiling(features, told=bool(names) or is_idle)) * (1 - 0.5 * faulty), 3)
     faults = [coded("telemetry-faulty", _CONTRADICTED, share=faulty)] if faulty else []
     evidence = (*faults, *_ordered(clues, label), *_limits(features, label), *_either(label, confidences))
-    rivals: list[KindLabel] = [one for one in ranked if one != label and not {one, label} <= {*TRAINING_KINDS}]
+    rivals: list[KindLabel] = [
+        kind_label for kind_label in ranked if kind_label != label and not {kind_label, label} <= {*TRAINING_KINDS}
+    ]
     others = tuple(Alternative(name, round(confidences[name], 3)) for name in rivals if confidences[name] >= 0.05)
     if confidence < thresholds["abstain_below"].value:
         second: KindLabel = next(rival for rival in rivals if rival != "idle")

@@ -44,22 +44,26 @@ def judge_phases(
     `judgements`: over all rows of each; `judge`: gives one for each piece. A workload of several computations is what
     most of its time is: a judgement over all its hours would blur them into one that fits none.
     """
-    apart = [[one for one in cut.pieces if one.label != "idle" or one == cut.main] for cut in cuts]
-    given = iter(judge(cut.pieces[one] for cut, own in zip(cuts, apart, strict=True) for one in own))
-    parts = [{one: next(given) for one in own} for own in apart]
+    apart = [
+        [behaviour for behaviour in cut.pieces if behaviour.label != "idle" or behaviour == cut.main] for cut in cuts
+    ]
+    given = iter(
+        judge(cut.pieces[behaviour] for cut, behaviours in zip(cuts, apart, strict=True) for behaviour in behaviours)
+    )
+    parts = [{behaviour: next(given) for behaviour in behaviours} for behaviours in apart]
     others = [
         [
-            one for one in own
-            if abs(_computation(own[one]) - _computation(own[cut.main])) >= math.log(OTHER_COMPUTATION)
+            behaviour for behaviour in own
+            if abs(_computation(own[behaviour]) - _computation(own[cut.main])) >= math.log(OTHER_COMPUTATION)
         ]
         for cut, own in zip(cuts, parts, strict=True)
     ]  # fmt: skip
     # What anybody says of the workload is about the rest of its time.
     unnamed = {"workload_id": "", "name": "", "scheduler": "process", "scheduled": Scheduled(), "shared": False}
     unnamed |= dict.fromkeys(("namespace", "pod", "framework", "command"))
-    pieces = (cut.pieces[one] for cut, own in zip(cuts, others, strict=True) for one in own)
+    pieces = (cut.pieces[behaviour] for cut, behaviours in zip(cuts, others, strict=True) for behaviour in behaviours)
     given = iter(judge(replace(piece, session=replace(piece.session, **unnamed)) for piece in pieces))
-    shapes = [{one: next(given) for one in other} for other in others]
+    shapes = [{behaviour: next(given) for behaviour in other} for other in others]
     return [_judged(*one) for one in zip(cuts, judgements, parts, shapes, strict=True)]
 
 
@@ -193,9 +197,9 @@ def with_series(
             and (v.kind.label == "unknown" or v.kind.confidence < UNSURE_BELOW)
             and v.features.get("fault_share", 0.0) < FAULT_SHARE_MAX
         ]  # fmt: skip
-        known = _agreed([v for v in members if v.kind.label != "unknown" and v not in open_], open_)
-        if known is not None:
-            kinds |= dict.fromkeys((v.id for v in open_), known)
+        kind_verdict = _agreed([v for v in members if v.kind.label != "unknown" and v not in open_], open_)
+        if kind_verdict is not None:
+            kinds |= dict.fromkeys((v.id for v in open_), kind_verdict)
             continue
         for gpus in sorted({len(v.gpus) for v in open_}):
             alike = [v for v in open_ if len(v.gpus) == gpus]
@@ -244,14 +248,15 @@ def _together(alike: Sequence[WorkloadVerdict], piece_of: Mapping[str, Piece]) -
     end = max(v.end for v in alike)
     whole = replace(
         lead, start=end - sum(v.end - v.start for v in alike), end=end,
-        first_seen=min(session.first_seen for session in sessions), last_seen=max(one.last_seen for one in sessions),
-        held_seconds=sum(one.held_seconds for one in sessions),
+        first_seen=min(session.first_seen for session in sessions),
+        last_seen=max(session.last_seen for session in sessions),
+        held_seconds=sum(session.held_seconds for session in sessions),
     )  # fmt: skip
     return Piece(whole, parts[0].taken(np.concatenate([rows.at for rows in parts])))
 
 
 def _with_kind(verdict: WorkloadVerdict, kind: KindVerdict) -> WorkloadVerdict:
-    own = tuple(one for one in verdict.kind.evidence if one not in kind.evidence)
+    reasons = tuple(reason for reason in verdict.kind.evidence if reason not in kind.evidence)
     told = ("unknown", verdict.kind.label)  # what is told now stands for what was not, or vaguely
     phases = tuple(replace(p, kind=kind.label) if p.kind in told else p for p in verdict.phases)
-    return replace(verdict, kind=replace(kind, evidence=(*kind.evidence, *own)), phases=phases)
+    return replace(verdict, kind=replace(kind, evidence=(*kind.evidence, *reasons)), phases=phases)

@@ -70,8 +70,8 @@ def attribute(frame: Frame) -> Attribution:
     held, shared_ids = dict.fromkeys(ids, 0.0), set[str]()
     drained = drained_spans(frame)
     for key in dict.fromkeys([*rows_of, *used]):
-        own, share, marked = used.get(key, nothing)
-        sweep, parts = _sweep(own, share, marked, window)
+        spans, share, marked = used.get(key, nothing)
+        sweep, parts = _sweep(spans, share, marked, window)
         above = frame.parents.get(key)  # type: ignore[call-overload]
         if above in used:
             # Whoever was given the whole GPU holds its instances.
@@ -81,19 +81,19 @@ def attribute(frame: Frame) -> Attribution:
                 sweep = _over_nobody(sweep, list(zip(whole.start[at], whole.end[at], strict=True)), int(n))
         if key in rows_of:
             sweep = _over_nobody(sweep, drained.get(key[0], ()), _DRAINED)  # type: ignore[index]
-        for n in set(own.code.tolist()):
-            held[ids[n]] += float((own.end - own.start)[own.code == n].sum())
+        for n in set(spans.code.tolist()):
+            held[ids[n]] += float((spans.end - spans.start)[spans.code == n].sum())
         rows = rows_of.get(key, ints)
         bounds = begin[rows], stop[rows], observed[rows]
-        of_both = (np.concatenate((own.start, sweep.start)), np.concatenate((own.end, sweep.end)))
+        of_both = (np.concatenate((spans.start, sweep.start)), np.concatenate((spans.end, sweep.end)))
         row, span, seconds, inside = overlaps(*bounds, *of_both)
-        row, count = rows[row], np.searchsorted(span, len(own.start))
+        row, count = rows[row], np.searchsorted(span, len(spans.start))
         a, b = sweep.start[sweep.code == _SHARED], sweep.end[sweep.code == _SHARED]
-        on_shared = np.searchsorted(b, own.start, side="right") < np.searchsorted(a, own.end, side="left")
-        shared_ids |= {ids[n] for n in own.code[on_shared].tolist()}
-        places.append((row[count:], sweep.code[span[count:] - len(own.start)], seconds[count:]))
+        on_shared = np.searchsorted(b, spans.start, side="right") < np.searchsorted(a, spans.end, side="left")
+        shared_ids |= {ids[n] for n in spans.code[on_shared].tolist()}
+        places.append((row[count:], sweep.code[span[count:] - len(spans.start)], seconds[count:]))
         span, of_it = span[:count], (seconds[:count], inside[:count])
-        workload_rows.append((row[:count], own.code[span], *of_it, on_shared[span], parts[span]))
+        workload_rows.append((row[:count], spans.code[span], *of_it, on_shared[span], parts[span]))
     return Attribution(
         _sessions(frame, uses, held, shared_ids),
         _table(workload_rows, ("row", "workload_id", "seconds", "whole", "shared", "share"), ids),

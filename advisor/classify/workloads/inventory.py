@@ -92,7 +92,7 @@ class NodeInventory:
 
     @property
     def unobserved_count(self) -> int:
-        return sum(len(one.gpus) for one in self.unobserved)
+        return sum(len(unobserved.gpus) for unobserved in self.unobserved)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Inventory:
 
     @cached_property
     def unobserved(self) -> tuple[Unobserved, ...]:
-        return tuple(one for name in sorted(self.nodes) for one in self.nodes[name].unobserved)
+        return tuple(unobserved for name in sorted(self.nodes) for unobserved in self.nodes[name].unobserved)
 
     @cached_property
     def observed_gpu_hours(self) -> float:
@@ -186,11 +186,11 @@ def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None], blind: 
 def merged_inventory(groups: Sequence[Inventory]) -> Inventory:
     """The inventory of a fleet from those of groups of its nodes."""
     begin, end = (min(edge) for edge in zip(*(group.lacking for group in groups), strict=True))
-    hours = {hour for one in groups for hour in one.seconds_by_hour}
-    by_hour = {hour: max(one.seconds_by_hour.get(hour, 0.0) for one in groups) for hour in hours}
+    hours = {hour for inventory in groups for hour in inventory.seconds_by_hour}
+    by_hour = {hour: max(inventory.seconds_by_hour.get(hour, 0.0) for inventory in groups) for hour in hours}
     return replace(
-        groups[0], nodes={name: one.nodes[name] for one in groups for name in one.nodes}, lacking=(begin, end),
-        parents={key: parent for one in groups for key, parent in one.parents.items()}, seconds_by_hour=by_hour,
+        groups[0], nodes={name: group.nodes[name] for group in groups for name in group.nodes}, lacking=(begin, end),
+        parents={key: parent for group in groups for key, parent in group.parents.items()}, seconds_by_hour=by_hour,
     )  # fmt: skip
 
 
@@ -259,7 +259,7 @@ def _without_renamed(nodes: dict[str, NodeInventory]) -> dict[str, NodeInventory
                 if stay.node != name and stay.first_ts >= gpu.last_ts - HOUR_SECONDS and stay.last_ts > gpu.last_ts
             ][:1]  # fmt: skip
         if later and len(later) == len(node.observed):
-            first = min(later, key=lambda one: one.first_ts)
+            first = min(later, key=lambda gpu_coverage: gpu_coverage.first_ts)
             end = max(first.first_ts, *(gpu.last_ts for gpu in node.observed))
             out[name] = replace(node, moved_to=first.node, end=end)
     return out

@@ -129,16 +129,16 @@ def _of_pool(
 
 def _repacked(verdicts: Verdicts) -> Iterator[Recommendation]:
     """One for each node on which packing MIG instances frees GPUs. No dollars: GPUs are not given back one by one."""
-    unobserved = {one.node for one in verdicts.inventory.unobserved}
+    unobserved = {unobserved.node for unobserved in verdicts.inventory.unobserved}
     for node in verdicts.nodes:
-        own = [instance for instance in verdicts.instances if instance.node == node.node]
+        mig_instances = [instance for instance in verdicts.instances if instance.node == node.node]
         # Who held an instance that was not observed is not known, and whether it may move neither.
-        known = own and node.node not in unobserved and node.hours_observed >= COVERAGE_HOURS
-        kept, empty, moved = (pack(own) if known else None) or ((), (), ())
+        known = mig_instances and node.node not in unobserved and node.hours_observed >= COVERAGE_HOURS
+        kept, empty, moved = (pack(mig_instances) if known else None) or ((), (), ())
         if not empty:
             continue
         sku, freed, left = node.gpu_sku or node.gpu_name, len(empty), len(kept)
-        kinds = ", ".join(sorted({one.profile for one in moved}))
+        kinds = ", ".join(sorted({mig_instance.profile for mig_instance in moved}))
         yield recommend(
             "consolidate", f"{node.cluster}/{node.node}", node.node_sku, "mig",
             source=Configuration(sku, node.node_sku, freed + left), target=Configuration(sku, node.node_sku, left),

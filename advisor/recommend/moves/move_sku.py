@@ -67,7 +67,7 @@ class MoveSku(Move):
             known = same and there.gpu_sku is not None
             return f"Move {of} to {'a node without the fabric' if known else 'another GPU type'}"
         differs = [change.text for change in r.changes if change.code not in FABRIC_REASONS]
-        reasons = [f". Reason: {one.text}" for one in r.changes if one.code in FABRIC_REASONS]
+        reasons = [f". Reason: {reason.text}" for reason in r.changes if reason.code in FABRIC_REASONS]
         if here.gpu_count != there.gpu_count:
             differs.append(f"{gpus(there.gpu_count, there.gpu_sku)} instead of {gpus(here.gpu_count, here.gpu_sku)}")
         elif not differs:

@@ -62,14 +62,18 @@ class RestClocks(Move):
         if total <= 0 or at_rest < 0.5 * total:
             return
         keys = sorted({(str(n), str(u)) for n, u in zip(usage["node"], usage["gpu_uuid"], strict=True)})
-        own = [levels[key] for key in keys if key in levels]
-        watts = np.array([one.held_watts for one in own if one.held_watts is not None])
-        clocks = [one.held_clock_ratio for one in own if one.held_clock_ratio is not None]
+        rest_levels = [levels[key] for key in keys if key in levels]
+        watts = np.array([rest_level.held_watts for rest_level in rest_levels if rest_level.held_watts is not None])
+        clocks = [rest_level.held_clock_ratio for rest_level in rest_levels if rest_level.held_clock_ratio is not None]
         if len(watts) < len(keys) or (clocks and max(clocks) < CLOCKS_UP):
             return
-        free = [seen for one in own if (seen := _free(one, levels)) is not None]
-        known, gpu_hours, held = len(free) == len(own), fleet.monthly(group, at_rest / 3600), float(watts.mean())
-        blocked = _blocked(group, free_known=known, clocks_known=len(clocks) == len(own))
+        free = [seen for rest_level in rest_levels if (seen := _free(rest_level, levels)) is not None]
+        known, gpu_hours, held = (
+            len(free) == len(rest_levels),
+            fleet.monthly(group, at_rest / 3600),
+            float(watts.mean()),
+        )
+        blocked = _blocked(group, free_known=known, clocks_known=len(clocks) == len(rest_levels))
         price, rest_watts, kwh, saving, then = fleet.book.power_of(group.nodes[0]), None, None, None, ""
         told = f"It draws {held:.0f} W per idle GPU. Savings unknown: no data on idle power at lower clocks."
         if known:

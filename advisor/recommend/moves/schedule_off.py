@@ -92,13 +92,15 @@ class ScheduleOff(Move):
     def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
         if seen.start < state.since - SLACK_SECONDS:
             return MIXED
-        known = [seen.nodes[n] for n in snapshot.nodes if n in seen.nodes]
-        prices = [price_then(snapshot, seen, n.node) for n in known]
+        node_standings = [seen.nodes[n] for n in snapshot.nodes if n in seen.nodes]
+        prices = [price_then(snapshot, seen, n.node) for n in node_standings]
         span = (seen.end - seen.start) / 3600
-        if not known or any(p is None for p in prices) or span <= 0:
+        if not node_standings or any(p is None for p in prices) or span <= 0:
             return MoveCost(None, "no price for its nodes")
         # A node that goes on reporting through the night is on, and paid for.
-        hourly = sum((p or 0.0) * min(n.hours_observed / span, 1.0) for p, n in zip(prices, known, strict=True))
+        hourly = sum(
+            (p or 0.0) * min(n.hours_observed / span, 1.0) for p, n in zip(prices, node_standings, strict=True)
+        )
         usd = hourly * HOURS_PER_MONTH
         return MoveCost(min(usd, snapshot.yardstick.usd_per_month or usd))
 

@@ -225,15 +225,15 @@ def predict_cap(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) ->
 
 def weigh_cap(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) -> ClockMove:
     """As `predict_cap`, and nothing is refused."""
-    found = _effect(draw, np.array([cap_watts]), model)
-    time, shown = float(found.time[0]), model.measured(family(sku))
+    effect = _effect(draw, np.array([cap_watts]), model)
+    time, shown = float(effect.time[0]), model.measured(family(sku))
     sigma, joules_sigma = model.spread(time, family(sku))
     where = f"some on {sku.architecture}" if shown else f"none on {sku.architecture} (wider interval)"
     predicted = Prediction(
         time, sigma, f"power cap of {cap_watts:.0f} W; {model.made.lines} training runs under caps, {where}"
     )
     # A draw that is at rest already is taken a little above it: the watts are those that were measured.
-    after, clock = draw.watts * float(found.joules[0]) / time, float(found.clock[0])
+    after, clock = draw.watts * float(effect.joules[0]) / time, float(effect.clock[0])
     return ClockMove(clock, cap_watts, predicted, draw.watts, after, joules_sigma, draw.hours_per_month, shown)
 
 

@@ -94,12 +94,12 @@ def pack(instances: Sequence[MigInstance]) -> tuple[list[str], list[str], list[M
     """The emptiest GPUs emptied onto the others: GPUs that hold instances afterwards, GPUs that fall free, instances
     that start anew. None where a held instance's slices are not known."""
     keep: dict[str, list[MigInstance]] = {}
-    for one in instances:
-        if one.held:
-            if one.compute is None or one.memory is None:
+    for mig_instance in instances:
+        if mig_instance.held:
+            if mig_instance.compute is None or mig_instance.memory is None:
                 return None
-            keep.setdefault(one.parent_uuid, []).append(one)
-    order = sorted(keep, key=lambda gpu: (sum(one.compute or 0 for one in keep[gpu]), gpu))
+            keep.setdefault(mig_instance.parent_uuid, []).append(mig_instance)
+    order = sorted(keep, key=lambda gpu: (sum(mig_instance.compute or 0 for mig_instance in keep[gpu]), gpu))
     freed: list[str] = []
     moved: list[MigInstance] = []
     touched: set[str] = set()
@@ -108,12 +108,14 @@ def pack(instances: Sequence[MigInstance]) -> tuple[list[str], list[str], list[M
         return fits([(instance.compute or 0, instance.memory or 0) for instance in instances])
 
     for gpu in (one for one in order if one not in touched):
-        trial = {other: list(own) for other, own in keep.items() if other != gpu}
+        trial = {other: list(mig_instances) for other, mig_instances in keep.items() if other != gpu}
         places: list[str] = []
-        for one in sorted(keep[gpu], key=lambda part: (-(part.memory or 0), part.gpu_uuid)):
-            if (there := next((o for o in reversed(order) if o in trial and hold([*trial[o], one])), None)) is None:
+        for mig_instance in sorted(keep[gpu], key=lambda part: (-(part.memory or 0), part.gpu_uuid)):
+            if (
+                there := next((o for o in reversed(order) if o in trial and hold([*trial[o], mig_instance])), None)
+            ) is None:
                 break
-            trial[there].append(one)
+            trial[there].append(mig_instance)
             places.append(there)
         else:
             moved += keep[gpu]

@@ -210,30 +210,30 @@ def _training_confidence(workload: WorkloadVerdict) -> float:
     others = [(alternative.label in TRAINING_KINDS, alternative.confidence) for alternative in kind.alternatives]
     if kind.label == "unknown":
         return max(1.0 - sum(chance for trains, chance in others if not trains), 0.0)
-    own = kind.confidence if kind.label in TRAINING_KINDS else 0.0
-    return own + sum(chance for trains, chance in others if trains)
+    share = kind.confidence if kind.label in TRAINING_KINDS else 0.0
+    return share + sum(chance for trains, chance in others if trains)
 
 
 def _with_notes(open_: Sequence[Unjudged]) -> Iterator[Unjudged]:
     """One note for all nodes of one reason, with what is at stake where their fabrics were silent."""
     alike: dict[CodedText | None, list[Unjudged]] = {}
-    for one in open_:
-        alike.setdefault(one.note, []).append(one)
+    for unjudged in open_:
+        alike.setdefault(unjudged.note, []).append(unjudged)
     for note, own in alike.items():
         if note is None:
             yield from own
             continue
-        nodes = [n for one in own for n in one.nodes]
+        nodes = [n for unjudged in own for n in unjudged.nodes]
         names = [n.node for n in nodes]
         text = f"No verdict on the fabric of {listed(names)}: {note.text}"
         if note.code == "fabrics-not-observed":
             text = f"No fabric data for {node_words(nodes)}, {note.text}"
         elif note.code == "fabric-silent-not-judged":
             text = f"The fabric of {listed(names)} was silent, and is not judged: {note.text}"
-            if at_stake := sum(one.usd_per_month or 0.0 for one in own):
+            if at_stake := sum(unjudged.usd_per_month or 0.0 for unjudged in own):
                 text += f" At stake: {usd(at_stake)}/month."
         yield replace(own[0], note=CodedText(note.code, text, {"nodes": ", ".join(names), **note.fields}))
-        yield from (replace(one, note=None) for one in own[1:])
+        yield from (replace(unjudged, note=None) for unjudged in own[1:])
 
 
 def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], *, rented: bool) -> str:

@@ -105,7 +105,7 @@ def _cheaper(fleet: Fleet, limits: WasteRule, group: Group) -> _Cheaper | CodedT
         if best is None or less > best.usd_less:
             if not (against := gates(group, source, fleet.book.sku_of(here), gpu, node)):
                 best = _Cheaper(node, price, less, there / own, gpu.achieved.mem is None)
-            elif all(one.code in _NOT_MEASURED for one in against):
+            elif all(reason.code in _NOT_MEASURED for reason in against):
                 closed = closed or _NOT_MEASURED[against[0].code]
     return best or closed
 
@@ -116,5 +116,5 @@ def _sustained(sku: GpuSku | None, siblings: Iterable[GpuSku] = ()) -> float | N
     if sku is None:
         return None
     kin = [sibling for sibling in siblings if sibling.vendor == sku.vendor and sibling.architecture == sku.architecture]
-    shares = [one.achieved.mem for one in ([sku] if sku.achieved.mem else kin) if one.achieved.mem]
+    shares = [gpu_sku.achieved.mem for gpu_sku in ([sku] if sku.achieved.mem else kin) if gpu_sku.achieved.mem]
     return sku.mem_bandwidth_bytes_per_second * min(shares) if shares else None

@@ -43,9 +43,9 @@ class TelemetryFault(Rule):
         for groups in faulty.values():
             yield self._of_groups(fleet, groups, doubts)
         for node in fleet.verdicts.nodes:
-            own = fleet.free.get(node.node, [])
-            faults = [gpu for gpu in own if gpu.telemetry_fault]
-            if max((gpu.hours for gpu in faults or own), default=0.0) >= least:
+            bare_gpus = fleet.free.get(node.node, [])
+            faults = [gpu for gpu in bare_gpus if gpu.telemetry_fault]
+            if max((gpu.hours for gpu in faults or bare_gpus), default=0.0) >= least:
                 yield self._of_node(fleet, node, faults) if faults else Clean(node)
 
     def _of_groups(self, fleet: Fleet, groups: Sequence[Group], doubts: Mapping[str, Sequence[Doubt]]) -> Found:
@@ -54,7 +54,7 @@ class TelemetryFault(Rule):
         # Of their GPUs while they held them; the longest first.
         own = [
             d
-            for w in (w for one in groups for w in one.workloads)
+            for w in (w for group in groups for w in group.workloads)
             for uuid in w.gpus
             for d in doubts.get(uuid, ())
             if d.node in w.nodes and w.start < d.end and d.start < w.end

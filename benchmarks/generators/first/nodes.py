@@ -64,12 +64,12 @@ class SensedNode(SimNode):
         reason = ("not-exported", "The exporter does not export this field.")
         if self.sensing == "nvml":
             reason = ("not-supported", "This GPU has no GPM, and no dcgm-exporter runs on this node.")
-        found = [Absence("gpu", gpu.uuid, name, *reason) for gpu in self.gpus for name in self.unread]
+        absences = [Absence("gpu", gpu.uuid, name, *reason) for gpu in self.gpus for name in self.unread]
         whole = "The driver reports this for the whole GPU only; see the parent of the instance."
         for gpu, instance, parent in zip(self.gpus, self.instances, self.parents, strict=True):
             hidden = _OF_PARENTS_ONLY if instance else ("gpu_util", *_PROFILED) if parent else ()
-            found += [Absence("gpu", gpu.uuid, name, "mig", whole) for name in hidden]
-        return found
+            absences += [Absence("gpu", gpu.uuid, name, "mig", whole) for name in hidden]
+        return absences
 
 
 def sensed_node(sim: SimNode, sensing: Sensing | None, instances: tuple[int, ...]) -> SensedNode:

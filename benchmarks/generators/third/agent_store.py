@@ -172,16 +172,16 @@ def _write(path: Path, fleet: Fleet, workload: Planned, node: _Seconds, *, by_pa
         machine.name, provider=None, region=shape.region, instance_type=shape.instance_type, gpu_count=len(gpus)
     )
     with Writer.open(path, now=lambda: end) as writer:
-        own = writer.for_node(about, fleet.start)
-        own.set_gpus(gpus, fleet.start)
-        own.set_ports(ports, fleet.start)
+        node_writer = writer.for_node(about, fleet.start)
+        node_writer.set_gpus(gpus, fleet.start)
+        node_writer.set_ports(ports, fleet.start)
         for number, run in enumerate(workload.runs):
             for member, slots in run.members:
                 if member is machine:
                     who = _workload(fleet, workload, run, number)
                     for slot in slots:
                         used = int(node.gpus["mem_used_bytes"][slot.index, run.start : run.end].max())
-                        own.put_workload_use(
+                        node_writer.put_workload_use(
                             who,
                             slot.uuid,
                             fleet.start + run.start - run.since,
@@ -194,8 +194,8 @@ def _write(path: Path, fleet: Fleet, workload: Planned, node: _Seconds, *, by_pa
             (MINUTE, ("gpu_minute", "fabric_minute", "host_minute")),
             (HOUR, ("gpu_hour", "fabric_hour", "host_hour")),
         ):
-            _rollups(own, fleet, node, ports, seconds, tables, by_pages=by_pages)  # type: ignore[arg-type]
-        own.set_node(about, end)
+            _rollups(node_writer, fleet, node, ports, seconds, tables, by_pages=by_pages)  # type: ignore[arg-type]
+        node_writer.set_node(about, end)
 
 
 def _workload(fleet: Fleet, workload: Planned, run: Run, number: int) -> Workload:

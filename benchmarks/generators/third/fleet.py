@@ -68,9 +68,9 @@ def plan(seed: int, end: float) -> Fleet:
     days = int(rng.choice([3, 4, 4, 5, 7], p=[0.2, 0.25, 0.25, 0.2, 0.1]))
     stop = end - float(rng.integers(0, 7)) * DAY - float(rng.integers(0, 24)) * HOUR
     fleet = Fleet(seed, stop - days * DAY, days * DAY, float(rng.integers(-8, 9)))
-    order = [one for one in ARCHETYPES for _ in range(one.count)]
+    order = [archetype for archetype in ARCHETYPES for _ in range(archetype.count)]
     # The largest are placed first: what is left of a node is taken by the small.
-    order.sort(key=lambda one: -max(one.gpus) * one.pods)
+    order.sort(key=lambda archetype: -max(archetype.gpus) * archetype.pods)
     for number, archetype in enumerate(order):
         own = fleet.rng(1, number)
         _place(own, fleet, number, archetype)
@@ -99,9 +99,9 @@ def _place(rng: R, fleet: Fleet, number: int, archetype: Archetype) -> None:
             for a, b in lives:
                 pods = archetype.pods if shape == "shared" else 1
                 for _ in range(pods):
-                    own = series.of_run(rng, members[0][0].scheduler, len(workload.runs))
+                    name = series.of_run(rng, members[0][0].scheduler, len(workload.runs))
                     before = int(rng.exponential(20 * DAY)) if archetype.life == "whole" and a == 0 else 0
-                    workload.runs.append(Run(own, a, b, members, before))
+                    workload.runs.append(Run(name, a, b, members, before))
     if archetype.name == "never-used" and held[0][0][0].scheduler == "none":
         workload.kind = workload.bottleneck = None  # nobody holds it, as far as anything tells
     fleet.workloads.append(workload)

@@ -217,7 +217,7 @@ def throttle(rng: np.random.Generator, load: Load, clock: float) -> Load:
 def concatenated(parts: list[Load]) -> Load:
     """One after the other."""
     out = of_channels({name: np.concatenate([getattr(part, name) for part in parts]) for name in CHANNELS})
-    for rank in {rank for one in parts for rank in one.ranks}:
-        names = {name for one in parts for name in one.ranks.get(rank, {})}
-        out.ranks[rank] = {name: np.concatenate([one.of(name, rank) for one in parts]) for name in names}
+    for rank in {rank for load in parts for rank in load.ranks}:
+        names = {name for load in parts for name in load.ranks.get(rank, {})}
+        out.ranks[rank] = {name: np.concatenate([load.of(name, rank) for load in parts]) for name in names}
     return out

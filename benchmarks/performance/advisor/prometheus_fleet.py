@@ -48,7 +48,7 @@ Fill = tuple[list[tuple[dict[str, str], str, int]], dict[str, list[np.ndarray]],
 def fills(nodes: int, ts: np.ndarray, *, rules: bool) -> list[Fill]:
     """What is written: series, their values by name and variant, and the moments; the rules' each five minutes."""
     values = values_of(ts)
-    found: list[Fill] = [(list(series_of(nodes)), values, ts)]
+    fills: list[Fill] = [(list(series_of(nodes)), values, ts)]
     if rules:
         ruled = {
             rule: [how(value.reshape(-1, 5), axis=1) for value in values[gauge]] for rule, (gauge, how) in RULED.items()
@@ -59,8 +59,8 @@ def fills(nodes: int, ts: np.ndarray, *, rules: bool) -> list[Fill]:
             for labels, name, variant in series_of(nodes)
             if name == gauge
         ]
-        found.append((series, ruled, ts[4::5]))
-    return found
+        fills.append((series, ruled, ts[4::5]))
+    return fills
 
 
 def series_of(nodes: int) -> Iterator[tuple[dict[str, str], str, int]]:

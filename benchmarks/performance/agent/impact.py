@@ -169,15 +169,15 @@ def run_rounds(
     for number in range(1, rounds + 1):
         for mode in rng.sample(modes, len(modes)):
             runs[mode.name].append(run(mode))
-        took = ", ".join(f"{name} {found[-1].seconds:.3f} s" for name, found in runs.items())
+        took = ", ".join(f"{name} {timed_runs[-1].seconds:.3f} s" for name, timed_runs in runs.items())
         print(f"round {number} of {rounds}: {took}", file=sys.stderr)
-    seconds = {name: [one.seconds for one in found] for name, found in runs.items()}
+    seconds = {name: [timed_run.seconds for timed_run in timed_runs] for name, timed_runs in runs.items()}
     results = [
         ModeResult(
             mode.name,
             slowdown(seconds[mode.name], seconds[OFF.name], rng),
-            statistics.median(one.cpu_share for one in runs[mode.name] if one.cpu_share is not None),
-            statistics.median(one.rss_bytes for one in runs[mode.name] if one.rss_bytes is not None),
+            statistics.median(timed_run.cpu_share for timed_run in runs[mode.name] if timed_run.cpu_share is not None),
+            statistics.median(timed_run.rss_bytes for timed_run in runs[mode.name] if timed_run.rss_bytes is not None),
         )
         for mode in modes
         if mode is not OFF

@@ -92,12 +92,12 @@ def workers(count: int = 8) -> Iterator[list[int]]:
     """PIDs of processes that do nothing, for GPUs to run."""
     running = [subprocess.Popen([sys.executable, "-c", _SLEEP], stdin=subprocess.PIPE) for _ in range(count)]
     try:
-        yield [one.pid for one in running]
+        yield [process.pid for process in running]
     finally:
-        for one in running:
-            assert one.stdin is not None
-            one.stdin.close()
-            one.wait()
+        for process in running:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait()
 
 
 def agent_command(sysfs: Path, db: Path, interval: str, seconds: float, *more: str) -> list[str]:
@@ -199,8 +199,8 @@ def main() -> None:
         starts: list[float] = []
         for interval in ("1s", "0.1s"):
             found = alone(environment, sysfs, folder, interval)
-            starts += [one.start_seconds for one in found]
-            costs = sorted(one.path / one.ticks * 1e3 for one in found)
+            starts += [observed.start_seconds for observed in found]
+            costs = sorted(observed.path / observed.ticks * 1e3 for observed in found)
             print(
                 f"tick path alone, interval {interval}: {statistics.median(costs):.2f} ms CPU a tick "
                 f"({costs[0]:.2f} to {costs[-1]:.2f}, {RUNS} runs); RSS {found[0].rss_bytes / 1e6:.1f} MB",

@@ -70,9 +70,9 @@ def judged(folder: Path, rows: Rows, step: int, kept: Mask | None = None) -> Wor
             lines.append(f"{MONDAY + (n + 1) * step},{step},n,0,{TOTAL},{told}")
     (folder / "s.csv").write_text("\n".join(lines) + "\n")
     (folder / "labels.csv").write_text("file,kind,gpu\ns.csv,training,H100-SXM5\n")
-    (one,) = judge_series(read_folder(folder))
-    assert one.verdict is not None
-    return one.verdict
+    (judged_series,) = judge_series(read_folder(folder))
+    assert judged_series.verdict is not None
+    return judged_series.verdict
 
 
 def is_right_or_abstains(verdict: WorkloadVerdict, kind: str) -> bool:

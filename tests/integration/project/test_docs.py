@@ -101,10 +101,10 @@ def commands_page() -> str:
     """The page as it should be, for the commands of today."""
     commands = list(every_parser(COMMANDS))
     groups = {command.words[0] for command in commands if len(command.words) > 1}
-    counted = Counter(_row(option) for one in commands for option in _options(one))
+    counted = Counter(_row(option) for parsed_command in commands for option in _options(parsed_command))
     shared = {row for row, count in counted.items() if count >= SHARED_FROM}
     table = "\n".join(["## Shared options", "", "| option | meaning |", "|---|---|", *sorted(shared), "", ""])
-    return COMMANDS_HEAD + table + "\n".join(_section(one, groups, shared) for one in commands)
+    return COMMANDS_HEAD + table + "\n".join(_section(parsed_command, groups, shared) for parsed_command in commands)
 
 
 def _section(command: ParsedCommand, groups: set[str], shared: set[str]) -> str:

@@ -129,11 +129,11 @@ def test_what_fails_half_way_leaves_nothing_and_the_next_run_starts_anew(bare: B
 
 
 def test_a_folder_that_make_did_not_make_is_not_touched(bare: Bare, tmp_path: Path) -> None:
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "thesis").touch()
-    assert "make did not create it" in sentence(bare.has_python().sets_up(given=str(mine)))
-    assert (mine / "thesis").exists()
+    path = tmp_path / "mine"
+    path.mkdir()
+    (path / "thesis").touch()
+    assert "make did not create it" in sentence(bare.has_python().sets_up(given=str(path)))
+    assert (path / "thesis").exists()
 
 
 @pytest.mark.parametrize(("engine", "words"), [("absent", "is not installed"), ("false", "does not answer")])

@@ -159,14 +159,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_the_tutorial_on_prometheus_works_as_shown(server: str, tmp_path: Path) -> None:
     blocks = blocks_of(DOCS / "tutorials/prometheus.md")
     assert len(blocks) >= 7 and sum(block.key is not None for block in blocks) == 1
-    at = [replace(one, text=one.text.replace(ADDRESS, server)) for one in blocks]
+    at = [replace(block, text=block.text.replace(ADDRESS, server)) for block in blocks]
     environ = environment(tmp_path, os.environ)
-    cut = next(n for n, one in enumerate(at) if " ID" in one.text)
+    cut = next(n for n, block in enumerate(at) if " ID" in block.text)
     first = run(at[:cut], tmp_path, environ)
     advice = json.loads((tmp_path / "advice.json").read_text())
     assert advice["summary"]["recoverable_usd_per_month"] > 0
     chosen = advice["recommendations"][0]["id"]
-    rest = [replace(one, text=one.text.replace(" ID", f" {chosen}")) for one in at[cut:]]
+    rest = [replace(block, text=block.text.replace(" ID", f" {chosen}")) for block in at[cut:]]
     done = [*first, *run(rest, tmp_path, {**environ, "PROM": server}, shows="spare-01")]
     for one in done:
         assert one.status == 0, f"{one.block.title}\n{one.output[-2000:]}"

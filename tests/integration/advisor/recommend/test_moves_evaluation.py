@@ -13,8 +13,8 @@ def test_the_calibration_that_ships_is_the_one_of_the_tables():
     lines, profiles, _, _ = read_lines()
     made, shipped = calibrate(lines, profiles), load_move_model()
     assert made.unseen == shipped.unseen
-    assert {name: replace(known, params=None, batch=None) for name, known in made.classes.items()} == {
-        name: replace(known, params=None, batch=None) for name, known in shipped.classes.items()
+    assert {name: replace(work_class, params=None, batch=None) for name, work_class in made.classes.items()} == {
+        name: replace(work_class, params=None, batch=None) for name, work_class in shipped.classes.items()
     }
 
 

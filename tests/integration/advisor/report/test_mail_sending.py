@@ -142,7 +142,7 @@ def test_a_connection_that_is_dropped_costs_the_others_nothing_unless_all_are(
     server.behaviour.drop_in_data = dropped
     tally = desk.send()
     assert (tally.sent, tally.waiting, sum(n for (n,) in desk.rows("attempts"))) == (sent, 5 - sent, tries)  # type: ignore[misc]
-    assert [("breaks every connection" in str(one)) for one in tally.down] == [True] * (sent == 0)
+    assert [("breaks every connection" in str(skuwise_error)) for skuwise_error in tally.down] == [True] * (sent == 0)
     server.behaviour.drop_in_data = set()
     desk.live(FIRST_PAUSE_SECONDS)
     assert desk.send().waiting == 0 and len(server.received) == 5

@@ -58,12 +58,12 @@ def name(plain: str) -> str:
 def pages() -> dict[str, str]:
     """The mail of a week, its whole page, and mails of one incident and of several, with names that are markup."""
     now, before = fleet(12, 3, name=name), fleet(12, 3, end=END - WEEK, name=name)
-    told = outcome(about=name("chat"), from_config="8 x " + "x" * 70, to_config="-", why=name("Seen."))
-    mail = report_letter(story_of(now, before, (told,), teams=split_by_team(now, by_namespace)))
+    move_outcome = outcome(about=name("chat"), from_config="8 x " + "x" * 70, to_config="-", why=name("Seen."))
+    mail = report_letter(story_of(now, before, (move_outcome,), teams=split_by_team(now, by_namespace)))
     items = [Item(incident(n, name=name("train"), user=name("ann"), cost=1234.0 * n), "opened") for n in range(1, 4)]
-    one, several = (incident_letter(some, "", MORNING, Writing(WatchSettings())) for some in (items[:1], items))
+    letter, several = (incident_letter(some, "", MORNING, Writing(WatchSettings())) for some in (items[:1], items))
     page = mail.attachments[0].data.decode()
-    return {"mail": mail.html, "page": page, "incident": one.html, "digest": several.html}
+    return {"mail": mail.html, "page": page, "incident": letter.html, "digest": several.html}
 
 
 def look(folder: Path, scheme: str, documents: dict[str, str]) -> dict:

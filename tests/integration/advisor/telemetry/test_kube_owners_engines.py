@@ -135,8 +135,11 @@ def fleet() -> Cluster:
 def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     place = tmp_path_factory.mktemp(request.param)
     series = merged(fleet().series)
-    with ENGINES[request.param](place, series) as url, contextlib.closing(Client(url, PrometheusSettings(), {})) as own:
-        yield own
+    with (
+        ENGINES[request.param](place, series) as url,
+        contextlib.closing(Client(url, PrometheusSettings(), {})) as client,
+    ):
+        yield client
     shutil.rmtree(place, ignore_errors=True)
 
 
@@ -200,10 +203,10 @@ def test_a_name_is_read_only_where_nothing_tells_an_owner(frame: Frame) -> None:
 
 
 def test_doctor_counts_the_workloads_whose_owner_is_known(frame: Frame) -> None:
-    found = diagnosed_frame(frame, rulebook(CATALOG))
-    assert found.kubernetes.observed - found.kubernetes.named == 1
-    (gap,) = [gap for gap in found.gaps if gap.code == "pod-owners-unknown"]
-    assert f"for 1 of {found.kubernetes.observed} workloads" in gap.what and "kube_pod_(owner|info" in gap.add
+    diagnosis = diagnosed_frame(frame, rulebook(CATALOG))
+    assert diagnosis.kubernetes.observed - diagnosis.kubernetes.named == 1
+    (gap,) = [gap for gap in diagnosis.gaps if gap.code == "pod-owners-unknown"]
+    assert f"for 1 of {diagnosis.kubernetes.observed} workloads" in gap.what and "kube_pod_(owner|info" in gap.add
 
 
 def test_no_use_is_lost_and_none_counts_twice(frame: Frame) -> None:

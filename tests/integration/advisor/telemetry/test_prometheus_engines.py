@@ -91,13 +91,13 @@ def test_our_agents_series_give_the_advice_that_its_database_gives(frame: Frame,
         },
     )  # fmt: skip
     theirs = read_frame([folder / f"{node}.db"], frame.window)
-    one, two = judged(theirs), judged(mine)
-    assert mine.window == theirs.window and of_node(one, node) == of_node(two, node)
-    assert {f.id: f.rule for f in one.findings} == {f.id: f.rule for f in two.findings}
-    assert {r.id: r.action for r in one.recommendations} == {r.id: r.action for r in two.recommendations}
-    assert two.summary.gpu_hours == pytest.approx(one.summary.gpu_hours)
+    advice, two = judged(theirs), judged(mine)
+    assert mine.window == theirs.window and of_node(advice, node) == of_node(two, node)
+    assert {f.id: f.rule for f in advice.findings} == {f.id: f.rule for f in two.findings}
+    assert {r.id: r.action for r in advice.recommendations} == {r.id: r.action for r in two.recommendations}
+    assert two.summary.gpu_hours == pytest.approx(advice.summary.gpu_hours)
     for cash in ("cost_usd", "wasted_usd", "recoverable_usd_per_month"):
-        assert getattr(two.summary, cash) == pytest.approx(getattr(one.summary, cash), rel=0.02), cash
+        assert getattr(two.summary, cash) == pytest.approx(getattr(advice.summary, cash), rel=0.02), cash
 
 
 def test_columns_agree_with_those_of_the_database(frame: Frame, folder: Path) -> None:
@@ -115,8 +115,8 @@ def test_columns_agree_with_those_of_the_database(frame: Frame, folder: Path) ->
 
 def test_exporters_alone_find_the_founding_case(frame: Frame, advice: Advice, folder: Path) -> None:
     node = sorted(folder.glob("*.db"))[1].stem
-    found = [f for f in advice.findings if f.rule == "idle-fabric" and node in f.nodes]
-    assert found, [f.rule for f in advice.findings]
+    findings = [f for f in advice.findings if f.rule == "idle-fabric" and node in f.nodes]
+    assert findings, [f.rule for f in advice.findings]
     table = frame.nodes.set_index("node")
     assert table.loc[node, "node_sku"] == "azure/Standard_ND96isr_H100_v5"
     assert table.loc[node, "node_sku_source"] == "shape"

@@ -146,11 +146,11 @@ def test_nodes_that_pods_alone_name_are_counted_once_though_told_twice(strange: 
     assert (dark.gpu_count, dark.unobserved_count) == (4, 4)
     assert (unlisted.gpu_count, unlisted.unobserved_count) == (1, 1), "a pod that is done holds nothing"
     assert len(frame.requests) == 3 and frame.requests["count"].tolist() == [1, 1, 1]
-    reasons = {one.node: one.code for one in verdicts.inventory.unobserved}
+    reasons = {unobserved.node: unobserved.code for unobserved in verdicts.inventory.unobserved}
     assert reasons["n-dark"] == reasons["n-unlisted"] == "not-named"
 
 
 def test_every_gpu_is_observed_or_has_a_reason(inventory: Inventory) -> None:
     for name, node in inventory.nodes.items():
         assert len(node.observed) + node.unobserved_count >= node.gpu_count, name
-        assert all(one.reason for one in node.unobserved)
+        assert all(unobserved.reason for unobserved in node.unobserved)

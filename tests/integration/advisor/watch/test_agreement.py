@@ -40,14 +40,14 @@ def test_all_commands_agree_on_every_gpu(name: str, tmp_path: Path) -> None:
     scene = Scene.of(recent, CRITERIA)
     gpu, asked = measured.frame.gpu, scene.spans.since(end - ASKED)
     idle = {}
-    for place, one in enumerate(recent.gpus):
-        own = ((gpu["gpu_uuid"] == one.uuid) & (gpu["ts"] > end - ASKED)).to_numpy(bool)
+    for place, recent_gpu in enumerate(recent.gpus):
+        own = ((gpu["gpu_uuid"] == recent_gpu.uuid) & (gpu["ts"] > end - ASKED)).to_numpy(bool)
         advised = measured.rows[own]
-        answer = idle_answer(recent, Target(one.uuid, gpus=(place,)), ASKED, CRITERIA)
-        idle[one.uuid] = answer.state == "idle"
+        answer = idle_answer(recent, Target(recent_gpu.uuid, gpus=(place,)), ASKED, CRITERIA)
+        idle[recent_gpu.uuid] = answer.state == "idle"
         assert answer.state in {"idle", "busy"}
-        assert idle[one.uuid] == bool(advised["rests"].all()) == bool(scene.gpus.rest[place, asked].all())
-        assert idle[one.uuid] or not advised["idle"].all()
+        assert idle[recent_gpu.uuid] == bool(advised["rests"].all()) == bool(scene.gpus.rest[place, asked].all())
+        assert idle[recent_gpu.uuid] or not advised["idle"].all()
     verdicts = judge_rows(measured, BOOK)
     for workload in verdicts.workloads:
         hours, since, _ = rests_of(verdicts, workload)

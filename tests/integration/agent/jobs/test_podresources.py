@@ -84,11 +84,11 @@ def test_pods_and_their_devices_come_through_the_child(kubelet: KubeletServer) -
     resources = PodResources(kubelet.path)
     assert resources.read(Devices(GPUS)) == SchedulerState(True)
     kubelet.pods(("llama", ("GPU-0", "GPU-1::2")), ("mig", ("nvidia2",)), ("odd", ("nvidia9",)))
-    found = until(lambda: resources.read(Devices(GPUS)), lambda state: state.claims)
-    assert [(c.namespace, c.pod, c.gpu_uuids, c.unresolved) for c in found.claims] == [
+    scheduler_state = until(lambda: resources.read(Devices(GPUS)), lambda state: state.claims)
+    assert [(c.namespace, c.pod, c.gpu_uuids, c.unresolved) for c in scheduler_state.claims] == [
         ("ml", "llama", ("GPU-0", "GPU-1"), ()), ("ml", "mig", ("GPU-2",), ()), ("ml", "odd", (), ("nvidia9",)),
     ]  # fmt: skip
-    (absence,) = found.absences
+    (absence,) = scheduler_state.absences
     assert (absence.reason, "ml/odd: nvidia9" in absence.detail) == ("allocation-unresolved", True)
     kubelet.path.unlink()
     kubelet.path.write_text("")
@@ -143,11 +143,16 @@ def test_a_pod_is_named_by_its_uid_as_kube_state_metrics_would_name_it(tmp_path:
     Procfs(tmp_path / "proc").process(700, argv=["python", "train.py"], cgroup=path)
     files = KubernetesFiles("c", "n1", tmp_path / "pods.json", None, ["team"])
     with node(tmp_path, kubernetes=files) as agent:
-        (found,), _ = until(lambda: agent.attribute([GpuProcess("GPU-0", 700)]), lambda found: found[0][0].pod)
-    assert found.workload_id == workload_id("c", "kubernetes", UID)
-    assert found.series_id == series_id("c", "ml", None, "chat")
-    assert (found.name, found.controller_kind, found.namespace, found.pod) == ("chat", "Deployment", "ml", name)
-    assert (found.image, found.team) == (image, "search")
+        (workload,), _ = until(lambda: agent.attribute([GpuProcess("GPU-0", 700)]), lambda workload: workload[0][0].pod)
+    assert workload.workload_id == workload_id("c", "kubernetes", UID)
+    assert workload.series_id == series_id("c", "ml", None, "chat")
+    assert (workload.name, workload.controller_kind, workload.namespace, workload.pod) == (
+        "chat",
+        "Deployment",
+        "ml",
+        name,
+    )
+    assert (workload.image, workload.team) == (image, "search")
 
 
 def test_a_file_that_changes_is_read_anew_and_a_broken_one_leaves_what_was_known(tmp_path: Path) -> None:
@@ -157,6 +162,6 @@ def test_a_file_that_changes_is_read_anew_and_a_broken_one_leaves_what_was_known
         written(tmp_path / "pods.json", pod(name, None))
         assert until(files.read, lambda facts, name=name: f"u-{name}" in facts.by_uid).absences
     (tmp_path / "pods.json").write_text('{"items": [')
-    facts = until(files.read, lambda facts: any("not JSON" in one.detail for one in facts.absences))
+    facts = until(files.read, lambda facts: any("not JSON" in absence.detail for absence in facts.absences))
     assert set(facts.by_uid) == {"u-b"}
     files.close()

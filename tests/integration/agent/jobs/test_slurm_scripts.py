@@ -78,8 +78,8 @@ def test_a_requeued_run_is_ended_although_its_epilog_is_told_the_next_count(tmp_
     assert (first.restarts, second.restarts, second.until) == (0, 1, None)
     assert first.until is not None
     run("epilog.sh", tmp_path, again, shell=shell)
-    one, two = read_job_files(tmp_path, TRUSTED).jobs
-    assert one == first and two.until is not None and one.until is not None and two.until >= one.until
+    job_file, two = read_job_files(tmp_path, TRUSTED).jobs
+    assert job_file == first and two.until is not None and job_file.until is not None and two.until >= job_file.until
 
 
 def test_what_ended_is_tidied_away_and_what_runs_stays(tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
         return running[-1]
 
     yield begin
-    for one in running:
-        one.end()
+    for running_agent in running:
+        running_agent.end()
 
 
 @pytest.fixture

@@ -121,7 +121,7 @@ def test_a_database_is_read_where_nothing_may_be_written(tmp_path: Path, live: b
     writer.commit()
     if not live:
         writer.close()
-    before = sorted(one.name for one in tmp_path.iterdir())
+    before = sorted(path.name for path in tmp_path.iterdir())
     for file in tmp_path.iterdir():
         file.chmod(0o444)
     tmp_path.chmod(0o555)
@@ -130,7 +130,7 @@ def test_a_database_is_read_where_nothing_may_be_written(tmp_path: Path, live: b
     finally:
         tmp_path.chmod(0o755)
     assert done.stdout == "1\n", done.stderr
-    assert sorted(one.name for one in tmp_path.iterdir()) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
     writer.close()
 
 

@@ -36,11 +36,11 @@ def double(path: Path, *, old: bool = False, more: str = "") -> dict[str, str]:
 
 @pytest.mark.parametrize("old", [False, True])
 def test_sacct_is_asked_so_that_no_name_can_break_its_answer(tmp_path: Path, old: bool) -> None:
-    found = ask_sacct("sacct", 1789990000.0, double(tmp_path / "sacct", old=old))
-    (job,) = found.jobs.values()
+    read_jobs = ask_sacct("sacct", 1789990000.0, double(tmp_path / "sacct", old=old))
+    (job,) = read_jobs.jobs.values()
     assert (job.job_id, job.user, job.started, job.ended) == ("22", "ann", 1790000000.0, 1790000600.0)
     assert job.name == "a|b 23|23|lab|eve|x|x|x|COMPLETED|1|1|1|1|n|c|c|made up"
-    assert found.refused == 0
+    assert read_jobs.refused == 0
 
 
 def test_a_sacct_that_is_missing_fails_hangs_or_prints_nonsense_is_told(tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ def test_slurmrestd_is_asked_in_the_version_that_it_knows(tmp_path: Path, unix: 
     token.chmod(0o600)
     answer = (200, (DATA / "jobs.json").read_bytes())
     with slurmrestd({"/slurmdb/v0.0.38/jobs": answer}, tmp_path / "s" if unix else None) as (address, asked):
-        found = ask_slurmrestd(SlurmImportSettings(slurmrestd=address, slurmrestd_token_file=token), 1790000000.0)
-    assert len(found.jobs) == 11
+        read_jobs = ask_slurmrestd(SlurmImportSettings(slurmrestd=address, slurmrestd_token_file=token), 1790000000.0)
+    assert len(read_jobs.jobs) == 11
     assert asked[-1].startswith("GET /slurmdb/v0.0.38/jobs?start_time=1790000000&skip_steps=true HTTP")
     assert "X-SLURM-USER-TOKEN: abc.def\r\n" in asked[-1]
 

@@ -119,9 +119,9 @@ def test_a_nodes_power_is_of_moments_in_which_every_gpu_was_measured() -> None:
     b.node("n2", gpus=1, gpu_count=2)
     b.use(FREE, node="n2", uuid="GPU-n2-0")
     power = judge(b.frame(), rulebook()).power
-    one = power["n1"]
-    assert (one.mean, one.p95, one.highest) == pytest.approx((880.0, 880.0, 880.0), rel=1e-5)
-    assert one.rated == 1400.0 and one.interval_seconds == HOUR
+    node_power = power["n1"]
+    assert (node_power.mean, node_power.p95, node_power.highest) == pytest.approx((880.0, 880.0, 880.0), rel=1e-5)
+    assert node_power.rated == 1400.0 and node_power.interval_seconds == HOUR
     assert (power["n2"].mean, power["n2"].rated) == (None, None)
 
 
@@ -177,10 +177,10 @@ def latency_of(w: WorkloadVerdict, *rows: dict[str, object], classes: LatencyCla
     ],
 )
 def test_the_strictest_class_that_is_kept_today_is_the_class(first, token, label) -> None:
-    told = latency_of(workload(), row("w-chat", END, first, token))
-    assert told is not None and (told.label, told.basis) == (label, "measured")
-    assert told.limits == (dict(SHIPPED.classes[label].limits) if label else {})
-    assert told.evidence[0].code == ("latency-class-kept" if label else "latency-class-none")
+    latency = latency_of(workload(), row("w-chat", END, first, token))
+    assert latency is not None and (latency.label, latency.basis) == (label, "measured")
+    assert latency.limits == (dict(SHIPPED.classes[label].limits) if label else {})
+    assert latency.evidence[0].code == ("latency-class-kept" if label else "latency-class-none")
 
 
 @pytest.mark.parametrize(
@@ -192,12 +192,12 @@ def test_the_strictest_class_that_is_kept_today_is_the_class(first, token, label
     ],
 )
 def test_what_nobody_measured_is_taken_from_its_kind_and_said_so(rows: list[tuple], why: str) -> None:
-    told = latency_of(workload(), *(row(*one) for one in rows))
-    assert told is not None
-    assert (told.label, told.basis, told.first_token is None) == ("waited-for", "kind", why != "too few")
-    assert why in told.evidence[0].text
-    if told.first_token is not None:
-        assert told.first_token.p50 is not None and told.first_token.p99 is None
+    latency = latency_of(workload(), *(row(*one) for one in rows))
+    assert latency is not None
+    assert (latency.label, latency.basis, latency.first_token is None) == ("waited-for", "kind", why != "too few")
+    assert why in latency.evidence[0].text
+    if latency.first_token is not None:
+        assert latency.first_token.p50 is not None and latency.first_token.p99 is None
 
 
 @pytest.mark.parametrize("kind", ["training", "fine-tuning", "interactive", "idle", "unknown"])
@@ -210,17 +210,17 @@ def test_a_sites_word_comes_first_whatever_is_measured(tmp_path: Path) -> None:
         "services:\n  a: {class: interactive, match: {namespace: [chat]}, reason: people type}\n"
     )
     classes = load_latency_classes(tmp_path)
-    own = workload(owner=Owner(namespace="chat"))
-    told = latency_of(own, row("w-chat", END, TOO_SLOW), classes=classes)
-    assert told is not None and (told.label, told.basis) == ("interactive", "site")
-    assert told.evidence[0].text == "Latency class interactive: people type (site rules, entry a)."
-    assert latency_of(workload(owner=own.owner, kind="training"), classes=classes) is not None
+    workload_verdict = workload(owner=Owner(namespace="chat"))
+    latency = latency_of(workload_verdict, row("w-chat", END, TOO_SLOW), classes=classes)
+    assert latency is not None and (latency.label, latency.basis) == ("interactive", "site")
+    assert latency.evidence[0].text == "Latency class interactive: people type (site rules, entry a)."
+    assert latency_of(workload(owner=workload_verdict.owner, kind="training"), classes=classes) is not None
 
 
 def test_figures_are_of_the_busy_hours_and_of_all_replicas_of_the_series() -> None:
     replicas = [workload("chat", ("n1",)), workload("chat", ("n2",), id="w-chat-2")]
     noon = [row("w-chat", END, MIDDLING), row("w-chat-2", END - 10, MIDDLING)]
     night = [row("w-chat", END - 3600 * n, QUICK, count=100.0) for n in range(1, 12)]
-    one, two = (w.latency for w in with_latency(replicas, table(*noon, *night), SHIPPED))
-    assert one == two and one is not None and one.first_token is not None
-    assert (one.label, one.busy_hours, one.first_token.counted) == ("documents", 1.0, 4000.0)
+    latency, two = (w.latency for w in with_latency(replicas, table(*noon, *night), SHIPPED))
+    assert latency == two and latency is not None and latency.first_token is not None
+    assert (latency.label, latency.busy_hours, latency.first_token.counted) == ("documents", 1.0, 4000.0)

@@ -163,9 +163,9 @@ def test_a_gpu_nobody_measured_has_a_label_and_no_use_for_money(name: str) -> No
 
 
 def test_nvlink_is_named_for_collectives_of_small_tensors_and_doubted() -> None:
-    found = alone(SMALL, gpus=8).bottleneck
-    assert (found.label, found.confidence <= 0.8) == ("nvlink", True)
-    assert any(s.code == "waits-in-collectives" for s in found.evidence)
+    bottleneck_verdict = alone(SMALL, gpus=8).bottleneck
+    assert (bottleneck_verdict.label, bottleneck_verdict.confidence <= 0.8) == ("nvlink", True)
+    assert any(s.code == "waits-in-collectives" for s in bottleneck_verdict.evidence)
     assert alone({**SMALL, "nvlink_tx_bytes_per_second": 2e9, "nvlink_rx_bytes_per_second": 2e9}, gpus=8,
                  work={"scheduler": "slurm"}).bottleneck.label == "latency"  # fmt: skip
 
@@ -181,8 +181,10 @@ def test_nvlink_is_named_for_collectives_of_small_tensors_and_doubted() -> None:
 )
 def test_training_waits_for_its_host_where_more_than_gpu_use_shows_it(values: Mapping[str, float], label: str) -> None:
     job = {"command": "torchrun train.py", "scheduler": "slurm", "framework": "torchrun"}
-    found = alone(values, gpus=1, work=job).bottleneck
-    assert found.label == label and any(s.code == "missing-activity" for s in found.evidence) == (values is USE_ALONE)
+    bottleneck_verdict = alone(values, gpus=1, work=job).bottleneck
+    assert bottleneck_verdict.label == label and any(
+        s.code == "missing-activity" for s in bottleneck_verdict.evidence
+    ) == (values is USE_ALONE)
     assert alone(values, wave="gpu_util", work=SERVES).bottleneck.label != "host-input"
 
 
@@ -240,7 +242,7 @@ def table(rows, at):
 
 def told(*rows, trains=True):
     (said,) = signatures(table(rows, range(len(rows))), np.array([trains]))
-    return {one.code: dict(one.fields) for one in said}
+    return {reason.code: dict(reason.fields) for reason in said}
 
 
 def test_checkpoints_cost_what_is_done_less_in_hours_with_them():

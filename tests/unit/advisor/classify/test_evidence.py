@@ -15,8 +15,8 @@ def idle_node(**changes: object) -> Verdicts:
 
 
 def release_of(given: Verdicts) -> Recommendation:
-    (found,) = [r for r in advice_of(given).recommendations if r.action == "release"]
-    return found
+    (recommendation,) = [r for r in advice_of(given).recommendations if r.action == "release"]
+    return recommendation
 
 
 def changed(given: Verdicts, name: str, **changes: object) -> Verdicts:
@@ -38,9 +38,9 @@ def refused(r: Recommendation) -> bool:
 
 
 def test_a_node_of_which_every_gpu_was_observed_and_idle_is_given_back() -> None:
-    found = release_of(idle_node())
-    assert (found.realisation, found.blocked_by, found.risk) == ("cash-now", (), "very-low")
-    assert found.saving_usd_per_month is not None
+    recommendation = release_of(idle_node())
+    assert (recommendation.realisation, recommendation.blocked_by, recommendation.risk) == ("cash-now", (), "very-low")
+    assert recommendation.saving_usd_per_month is not None
 
 
 def test_gpus_that_nobody_observed_keep_their_node() -> None:
@@ -69,25 +69,25 @@ NEEDS = [
     ],
 )
 def test_what_a_release_needs_of_each_gpu(given: Verdicts, said: str) -> None:
-    found = release_of(given)
-    assert refused(found) and "$" not in found.text and said in found.text
-    assert any(said in why.text for why in found.blocked_by), found.blocked_by
+    recommendation = release_of(given)
+    assert refused(recommendation) and "$" not in recommendation.text and said in recommendation.text
+    assert any(said in why.text for why in recommendation.blocked_by), recommendation.blocked_by
 
 
 @pytest.mark.parametrize("gpus", [8, 4])  # a node to return, GPUs for other work
 def test_pods_that_requested_gpus_keep_their_node_and_are_named(gpus: int) -> None:
     given = verdicts([node("spare", fabric=None)], bare_gpus=[bare("spare", i) for i in range(gpus)])
     given = changed(given, "spare", unaccounted_pods=("research/train-0", "research/train-1"))
-    found = release_of(given)
-    assert refused(found) and "research/train-0" in found.blocked_by[0].text
-    assert found.blocked_by[0].code == "pods-not-named"
+    recommendation = release_of(given)
+    assert refused(recommendation) and "research/train-0" in recommendation.blocked_by[0].text
+    assert recommendation.blocked_by[0].code == "pods-not-named"
     held = why_held(given, given.nodes[0], 30.0)
     assert held is not None and held.code == "plan-pods-not-named"
 
 
 def test_below_one_percent_the_claim_stands_and_names_the_gap() -> None:
-    found = release_of(with_gpus(idle_node(), "spare", {"hours": 334.0}))
-    assert not found.blocked_by and "0.6 % of the window has no data." in found.text
+    recommendation = release_of(with_gpus(idle_node(), "spare", {"hours": 334.0}))
+    assert not recommendation.blocked_by and "0.6 % of the window has no data." in recommendation.text
 
 
 def demanding(**measured: float) -> Advice:
@@ -98,16 +98,16 @@ def demanding(**measured: float) -> Advice:
     u_c, u_m = values["u_c"], values["u_m"]
     uses = [usage(w, u_c=u_c, u_m=u_m, u_n=values["u_n"], g=values["g"]) for w in pods]
     given = verdicts(nodes, pods, uses=uses)
-    for one in nodes:
+    for node_facts in nodes:
         lacking = [name for name, key in (("dram_active", "u_m"), ("tensor_active", "u_c")) if np.isnan(values[key])]
-        known = {k: v for k, v in given.inventory.nodes[one.node].gpus[0].known.items() if k not in lacking}
-        given = with_gpus(given, one.node, {"known": known})
+        known = {k: v for k, v in given.inventory.nodes[node_facts.node].gpus[0].known.items() if k not in lacking}
+        given = with_gpus(given, node_facts.node, {"known": known})
     return advice_of(given)
 
 
 def test_the_service_whose_bandwidth_is_missing_keeps_its_gpus() -> None:
-    told, blind = demanding(), demanding(u_m=float("nan"))
-    assert [r.counts for r in told.recommendations if r.action == "reduce-gpus"] == [True]
+    advice, blind = demanding(), demanding(u_m=float("nan"))
+    assert [r.counts for r in advice.recommendations if r.action == "reduce-gpus"] == [True]
     for kept in (r for r in blind.recommendations if r.action == "reduce-gpus"):
         assert not kept.counts and any("memory bandwidth" in why.text for why in kept.blocked_by)
     assert blind.summary.recoverable_usd_per_month == 0.0

@@ -136,10 +136,10 @@ def test_gpus_that_exist_and_tell_nothing_are_unobserved(
     b.nodes[-1]["node_sku"] = sku
     for uuid in uuids[:used]:
         b.use(DECODE, uuid=uuid)
-    found = counted(b.frame())
-    (one,) = found.unobserved
-    assert (found.gpu_count, found.observed_hours) == (count, pytest.approx(40))
-    assert (one.node, one.gpus, one.code) == ("n1", gap, code) and words in one.reason
+    inventory = counted(b.frame())
+    (unobserved,) = inventory.unobserved
+    assert (inventory.gpu_count, inventory.observed_hours) == (count, pytest.approx(40))
+    assert (unobserved.node, unobserved.gpus, unobserved.code) == ("n1", gap, code) and words in unobserved.reason
 
 
 def asked(b: FrameBuilder, node: str, *requests: tuple[str, str, float, float, float]) -> Frame:
@@ -156,9 +156,9 @@ def test_a_node_that_pods_alone_tell_of_is_counted_by_what_they_requested() -> N
     b = FrameBuilder(hours=4)
     b.nodes.append({"node": "dark", "first_seen": START, "last_seen": START + 4 * HOUR})
     spans = [("p", "nvidia_com_gpu", 4.0, 0, 2), ("q", "nvidia_com_gpu", 2.0, 1, 4), ("r", "nvidia_com_gpu", 1.0, 3, 4)]
-    found = counted(asked(b, "dark", *spans))
-    assert (found.nodes["dark"].gpu_count, found.nodes["dark"].unobserved_count) == (6, 6)
-    assert found.unobserved[0].code == "not-named"
+    inventory = counted(asked(b, "dark", *spans))
+    assert (inventory.nodes["dark"].gpu_count, inventory.nodes["dark"].unobserved_count) == (6, 6)
+    assert inventory.unobserved[0].code == "not-named"
 
 
 def test_rows_of_instances_count_for_the_gpu_that_they_are_a_part_of() -> None:
@@ -167,10 +167,10 @@ def test_rows_of_instances_count_for_the_gpu_that_they_are_a_part_of() -> None:
     for n in range(2):
         b.gpus.append({**b.gpus[0], "gpu_uuid": f"MIG-n1-{n}", "kind": "mig", "parent_uuid": parent})
         b.use(DECODE, uuid=f"MIG-n1-{n}")
-    found = counted(b.frame())
-    (gpu,) = found.nodes["n1"].gpus
-    assert (found.gpu_count, gpu.gpu_uuid, gpu.sliced) == (1, parent, True) and gpu.hours == pytest.approx(10)
-    assert gpu.known["dram_active"] == pytest.approx(10) and not found.unobserved
+    inventory = counted(b.frame())
+    (gpu,) = inventory.nodes["n1"].gpus
+    assert (inventory.gpu_count, gpu.gpu_uuid, gpu.sliced) == (1, parent, True) and gpu.hours == pytest.approx(10)
+    assert gpu.known["dram_active"] == pytest.approx(10) and not inventory.unobserved
 
 
 def test_a_node_that_was_renamed_counts_its_gpus_once_and_ends_where_the_other_name_begins() -> None:
@@ -182,11 +182,14 @@ def test_a_node_that_was_renamed_counts_its_gpus_once_and_ends_where_the_other_n
     for uuid in old:
         b.use(DECODE, node="old", uuid=uuid, end=24)
         b.use(DECODE, node="new", uuid=uuid, start=24)
-    found = counted(b.frame())
-    assert found.gpu_count == 2 and (found.nodes["old"].moved_to, found.nodes["old"].end) == ("new", START + 24 * HOUR)
+    inventory = counted(b.frame())
+    assert inventory.gpu_count == 2 and (inventory.nodes["old"].moved_to, inventory.nodes["old"].end) == (
+        "new",
+        START + 24 * HOUR,
+    )
     verdicts = judge(b.frame(), rulebook(CATALOG))
     assert verdicts.occupancy["gpu_hours"].sum() == pytest.approx(80)
-    assert {one.node for one in verdicts.bare} == {"old", "new"}
+    assert {bare_gpu.node for bare_gpu in verdicts.bare} == {"old", "new"}
 
 
 def test_a_node_that_left_counts_until_it_was_last_seen() -> None:
@@ -195,10 +198,10 @@ def test_a_node_that_left_counts_until_it_was_last_seen() -> None:
         (uuid,) = b.node(name)
         b.nodes[-1]["last_seen"] = START + hours * HOUR
         b.use(DECODE, name, uuid, end=hours)
-    found = counted(b.frame())
-    spans = {name: (node.span_hours, node.end) for name, node in found.nodes.items()}
+    inventory = counted(b.frame())
+    spans = {name: (node.span_hours, node.end) for name, node in inventory.nodes.items()}
     assert spans == {"left": (8.0, START + 8 * HOUR), "late": (240.0, None), "stays": (240.0, None)}
-    assert found.gpu_count == 3
+    assert inventory.gpu_count == 3
 
 
 def test_pods_that_share_listed_devices_add_none() -> None:
@@ -247,7 +250,7 @@ def test_instances_cost_and_rest_for_their_parts_of_the_gpu_and_every_hour_count
     assert set(verdicts.occupancy["gpu_uuid"]) == {PARENT}
     (node,) = verdicts.nodes
     assert (node.gpu_count, node.gpu_sku) == (1, "H100-SXM5") and node.hours_observed == pytest.approx(48)
-    free = {one.gpu_uuid: one for one in verdicts.bare}["MIG-n1-2"]
+    free = {bare_gpu.gpu_uuid: bare_gpu for bare_gpu in verdicts.bare}["MIG-n1-2"]
     assert (free.parent_uuid, free.profile, free.part) == (PARENT, "3g.40gb", 0.5)
     assert (free.hours, free.idle_hours) == (pytest.approx(24), pytest.approx(24))
 
@@ -307,16 +310,20 @@ def test_groups_give_the_verdicts_of_the_whole(rows_at_once: int) -> None:
     parts = list(parts_of(frame, rows_at_once))
     assert len(parts) > 1 and sum(len(part.gpu) for part in parts) == len(frame.gpu)
     whole, grouped = judge(frame, book), judge_groups(parts, book)
-    for told, same in zip(whole.workloads, grouped.workloads, strict=True):
-        assert (same.id, same.kind.label, same.bottleneck.label) == (told.id, told.kind.label, told.bottleneck.label)
-        assert same.gpu_hours == pytest.approx(told.gpu_hours)
+    for workload_verdict, same in zip(whole.workloads, grouped.workloads, strict=True):
+        assert (same.id, same.kind.label, same.bottleneck.label) == (
+            workload_verdict.id,
+            workload_verdict.kind.label,
+            workload_verdict.bottleneck.label,
+        )
+        assert same.gpu_hours == pytest.approx(workload_verdict.gpu_hours)
     assert grouped.nodes == whole.nodes and grouped.inventory.hours == pytest.approx(whole.inventory.hours)
     assert grouped.inventory.observed_hours == pytest.approx(whole.inventory.observed_hours)
-    assert {node: one.span_hours for node, one in grouped.inventory.nodes.items()} == {
-        node: one.span_hours for node, one in whole.inventory.nodes.items()
+    assert {node: node_inventory.span_hours for node, node_inventory in grouped.inventory.nodes.items()} == {
+        node: node_inventory.span_hours for node, node_inventory in whole.inventory.nodes.items()
     }
     for name in ("occupancy", "energy"):
-        own, other = (pd.DataFrame(getattr(one, name)) for one in (whole, grouped))
+        own, other = (pd.DataFrame(getattr(verdicts, name)) for verdicts in (whole, grouped))
         own_hours, other_hours = (table.groupby("node")["gpu_hours"].sum() for table in (own, other))
         pd.testing.assert_series_equal(own_hours, other_hours)
     assert len(grouped.usage) == len(whole.usage)

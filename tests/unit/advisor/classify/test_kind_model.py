@@ -85,7 +85,7 @@ def settling(features: Mapping[str, float], told: KindModel, *, named: bool = Tr
 
 
 def codes(found: list[CodedText]) -> list[str]:
-    return [one.code for one in found]
+    return [reason.code for reason in found]
 
 
 def without(*names: str) -> dict[str, float]:
@@ -111,10 +111,10 @@ def without(*names: str) -> dict[str, float]:
 def test_what_is_missing_and_would_tell_is_named_with_its_odds(
     features: Mapping[str, float], weights: Mapping[str, float], code: str, series: str
 ) -> None:
-    found = settling(features, model(**weights))
-    assert codes(found) == [code] and series in found[0].text
-    assert found[0].fields["odds"] == pytest.approx(math.exp(2.0))
-    assert "between training and batch-inference (by up to 7 to 1)" in found[0].text
+    reasons = settling(features, model(**weights))
+    assert codes(reasons) == [code] and series in reasons[0].text
+    assert reasons[0].fields["odds"] == pytest.approx(math.exp(2.0))
+    assert "between training and batch-inference (by up to 7 to 1)" in reasons[0].text
 
 
 def test_what_cannot_exist_is_not_asked_for() -> None:
@@ -136,12 +136,12 @@ def test_an_abstention_says_what_would_settle_it_and_a_verdict_does_not() -> Non
     features = {**without("tensor_utilization", "hbm_utilization"), "engine_active": 0.5, "resolution_seconds": 60.0}
     unsure = judge_kind((), features, load_thresholds("kinds.yaml"), model(periodic=2.0, compute_bound=1.5))
     assert unsure.label == "unknown"
-    assert [one.code for one in unsure.evidence if one.code.startswith("settled-by")] == [
+    assert [reason.code for reason in unsure.evidence if reason.code.startswith("settled-by")] == [
         "settled-by-owner", "settled-by-seconds",
     ]  # fmt: skip
     strong = (Clue({"training": 6.0}, CodedText("owner-kind", "Its owner trains.", {})),)
     sure = judge_kind(strong, features, load_thresholds("kinds.yaml"), model(periodic=2.0))
-    assert sure.label == "training" and not [one for one in sure.evidence if one.code.startswith("settled-by")]
+    assert sure.label == "training" and not [reason for reason in sure.evidence if reason.code.startswith("settled-by")]
 
 
 BUSY = EngineFacts(("vllm",), 20.0, 400.0, 120.0, 3.0, 0.5, 0.42, has_counted=True)
@@ -289,8 +289,8 @@ def test_light_serving_with_an_engines_series_is_serving_though_it_rests() -> No
     rest = {**DECODE, "gpu_util": 0.01, "sm_active": 0.01, "dram_active": 0.01, "tensor_active": 0.0, "duty": 0.01,
             "power_watts": 110.0, "mem_used_bytes": 73.6 * GIB}  # fmt: skip
     assert _judged(rest, controller_kind="Job").kind.label == "idle"
-    told = _judged(rest, _told(running_max=2.0), controller_kind="Job")
-    assert told.kind.label == "online-inference" and told.kind.confidence >= 0.8
+    workload_verdict = _judged(rest, _told(running_max=2.0), controller_kind="Job")
+    assert workload_verdict.kind.label == "online-inference" and workload_verdict.kind.confidence >= 0.8
 
 
 _PROFILED = ("sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp64_active", "fp32_active")

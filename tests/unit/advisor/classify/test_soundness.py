@@ -42,8 +42,8 @@ BLANKS = [
 
 def sound(frame: Frame, **columns: object) -> tuple[Frame, tuple[Doubt, ...], set[tuple[str, str]]]:
     """What is left of the frame with these columns of its GPU rows, the doubts, and their metrics and codes."""
-    found = examine(replace(frame, gpu=frame.gpu.assign(**columns)))  # type: ignore[arg-type]
-    return found.frame, found.doubts, {(doubt.metric, doubt.code) for doubt in found.doubts}
+    soundness = examine(replace(frame, gpu=frame.gpu.assign(**columns)))  # type: ignore[arg-type]
+    return soundness.frame, soundness.doubts, {(doubt.metric, doubt.code) for doubt in soundness.doubts}
 
 
 def built(values: Mapping[str, float], *, hours: int = 48, **extra: object) -> Frame:
@@ -63,8 +63,8 @@ def training() -> Frame:
 @pytest.mark.parametrize("values", [FREE, TRAINING, DECODE, HELD])
 def test_what_can_be_measured_is_left_as_it_is(values: Mapping[str, float]) -> None:
     frame = built(values)
-    found = examine(frame)
-    assert (found.frame, found.doubts) == (frame, ())
+    soundness = examine(frame)
+    assert (soundness.frame, soundness.doubts) == (frame, ())
 
 
 @pytest.mark.parametrize("blank", BLANKS)
@@ -110,12 +110,12 @@ def test_counters_at_zero_beside_a_busy_engine_are_named_with_hours() -> None:
     b.node()
     b.use(TRAINING, end=17)
     b.use({**FREE, "gpu_util": 0.97, "power_watts": 600.0}, start=17)
-    found = examine(b.frame())
-    assert found.contradicted.tolist() == [False] * 17 + [True] * 31
-    (doubt,) = found.doubts
+    soundness = examine(b.frame())
+    assert soundness.contradicted.tolist() == [False] * 17 + [True] * 31
+    (doubt,) = soundness.doubts
     assert doubt.code == SILENT
     assert doubt.text.startswith("GPU_UTIL 97 % (mean), but tensor, DRAM and SM activity 0 over 31.0 h from ")
-    assert found.frame.gpu["dram_active_mean"].isna().sum() == 31
+    assert soundness.frame.gpu["dram_active_mean"].isna().sum() == 31
 
 
 @pytest.mark.parametrize(
@@ -146,10 +146,10 @@ BLANKED = 9223372036854775794.0
 
 
 def measured(frame: Frame) -> pd.DataFrame:
-    found = examine(frame)
-    index = index_gpus(found.frame, CATALOG)
-    rows, _ = measures(found.frame, index, port_traffic(found.frame, rulebook(CATALOG)), rulebook(CATALOG))
-    return at_rest(found.frame, index, rows, rulebook(CATALOG), found.contradicted)[0]
+    soundness = examine(frame)
+    index = index_gpus(soundness.frame, CATALOG)
+    rows, _ = measures(soundness.frame, index, port_traffic(soundness.frame, rulebook(CATALOG)), rulebook(CATALOG))
+    return at_rest(soundness.frame, index, rows, rulebook(CATALOG), soundness.contradicted)[0]
 
 
 def replaced(frame: Frame, metric: str, how: str) -> Frame:

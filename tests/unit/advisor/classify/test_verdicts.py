@@ -46,7 +46,7 @@ def test_a_counter_stuck_at_zero_is_no_kind_of_work_and_is_named() -> None:
     b.work("w", [("n1", stuck)])
     given = judge(b.frame(), rulebook())
     (kind,) = (w.kind for w in given.workloads)
-    assert (kind.label, [one.code for one in kind.evidence]) == ("unknown", ["zero-not-confirmed"])
+    assert (kind.label, [reason.code for reason in kind.evidence]) == ("unknown", ["zero-not-confirmed"])
     assert [n.fields["nodes"] for n in advice_of(given).notes if n.code == "held-idle-not-judged"] == ["n1"]
 
 
@@ -113,7 +113,7 @@ def test_below_the_floor_no_waste_and_the_text_says_from_when(hours: int, ready:
     b.work("w", [("n1", "GPU-n1-0")])
     verdicts = judge(b.frame(), rulebook())
     assert verdicts.waste_ready == {"w": ready}
-    texts = [one.text for one in verdicts.workloads[0].kind.evidence]
+    texts = [reason.text for reason in verdicts.workloads[0].kind.evidence]
     assert any("30 h, reached at 20" in text for text in texts) is not ready
 
 
@@ -236,9 +236,11 @@ def label(
             b.work(f"pod-{node}", own, name=f"job-{part}", series=part, scheduler="kubernetes", namespace="research")
     else:
         b.work("w", [one for own in held.values() for one in own], scheduler=scheduler)
-    found = judge(b.frame(), rulebook(CATALOG)).workloads
-    assert skip or len({w.bottleneck.label for w in found}) == 1
-    return max((w.bottleneck for w in found), key=lambda one: one.label == "latency")
+    workload_verdicts = judge(b.frame(), rulebook(CATALOG)).workloads
+    assert skip or len({w.bottleneck.label for w in workload_verdicts}) == 1
+    return max(
+        (w.bottleneck for w in workload_verdicts), key=lambda bottleneck_verdict: bottleneck_verdict.label == "latency"
+    )
 
 
 def rows(b: FrameBuilder, node: str, port: Port) -> None:

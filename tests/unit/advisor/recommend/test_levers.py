@@ -81,8 +81,11 @@ NO_LEVER = {
     ],
 )
 def test_what_is_not_known_is_said_and_gives_no_lever(changes, code):
-    told = advice(**{"kv": 0.1} | changes).workloads[0]
-    assert (told.levers, told.levers_unknown and told.levers_unknown.code) == ((), code)
+    workload_verdict = advice(**{"kv": 0.1} | changes).workloads[0]
+    assert (workload_verdict.levers, workload_verdict.levers_unknown and workload_verdict.levers_unknown.code) == (
+        (),
+        code,
+    )
 
 
 @pytest.mark.parametrize(
@@ -252,15 +255,18 @@ def test_what_was_not_measured_is_none_and_counted():
 
 
 def test_tokens_idle_hours_and_phases_of_a_workload():
-    (one, _) = advice_of(founding()).workloads
-    e = one.energy
+    (workload_verdict, _) = advice_of(founding()).workloads
+    e = workload_verdict.energy
     assert e.joules_per_token == pytest.approx(0.5) and e.tokens_per_second_per_watt == pytest.approx(2.0)
     assert e.kwh_per_busy_gpu_hour == pytest.approx(0.3) and e.idle_kwh == 0
-    assert [(p.phase, p.cost_usd) for p in e.phases] == [("decode", pytest.approx(one.cost_usd))]
+    assert [(p.phase, p.cost_usd) for p in e.phases] == [("decode", pytest.approx(workload_verdict.cost_usd))]
     held = verdicts([node()], [workload("left", ("n1",))], idle_hours={"w-left": 8 * 24.0})
-    (one,) = advice_of(of.drawing(held, 100.0)).workloads
-    assert one.energy.idle_kwh == pytest.approx(8 * 24 * 0.1)
-    assert {p.phase for p in one.energy.phases} == {"idle", "decode"} and one.energy.joules_per_token is None
+    (workload_verdict,) = advice_of(of.drawing(held, 100.0)).workloads
+    assert workload_verdict.energy.idle_kwh == pytest.approx(8 * 24 * 0.1)
+    assert {p.phase for p in workload_verdict.energy.phases} == {
+        "idle",
+        "decode",
+    } and workload_verdict.energy.joules_per_token is None
 
 
 def typed(capsys: pytest.CaptureFixture[str], words: str) -> tuple[object, str, str]:

@@ -96,13 +96,13 @@ def test_what_is_released_is_cash_where_whole_nodes_fall_free_and_nothing_binds_
 
 
 def test_a_fleet_of_one_gpu():
-    one = replace(node(sku=None), gpu_count=1, node_sku=None)
-    free = advice_of(verdicts([one], [], bare_gpus=[made.bare("n1")]))
+    node_facts = replace(node(sku=None), gpu_count=1, node_sku=None)
+    free = advice_of(verdicts([node_facts], [], bare_gpus=[made.bare("n1")]))
     (released,) = made.ways(free, "release")
     assert (released.source.gpu_count, released.saving_usd_per_month) == (1, None)
     assert released.freed_gpu_hours_per_month == 730
     chat = workload(gpus=gpus_of("n1", 1), node_sku=None)
-    busy = advice_of(verdicts([one], [chat], uses=[usage(chat)]))
+    busy = advice_of(verdicts([node_facts], [chat], uses=[usage(chat)]))
     assert not [r for r in busy.recommendations if not r.blocked_by and r.saving_usd_per_month]
     assert busy.summary.gpu_count == 1
 
@@ -190,11 +190,11 @@ def test_published_medians_are_met_where_nothing_else_is_said(source, target, ph
     ],
 )
 def test_what_lies_outside_of_what_was_measured_is_said(target, precision, more, code, wider):
-    found = asked("H100", target, "decode", precision, **more)
-    assert code in [one.code for one in found.outside]
-    assert "outside what was measured" in found.basis
-    known = MODEL.classes[found.work].sigma
-    assert found.sigma == pytest.approx(known * MODEL.unseen if wider else known)
+    comparison = asked("H100", target, "decode", precision, **more)
+    assert code in [reason.code for reason in comparison.outside]
+    assert "outside what was measured" in comparison.basis
+    known = MODEL.classes[comparison.work].sigma
+    assert comparison.sigma == pytest.approx(known * MODEL.unseen if wider else known)
 
 
 @pytest.mark.parametrize("phase", ["training", "prefill", "decode", "mixed"])
@@ -207,11 +207,11 @@ def test_every_pair_of_gpus_gets_an_answer(phase, precision):
 
 
 def test_what_nobody_published_is_assumed_and_widens_the_interval():
-    known, unknown = asked("H100", "H200-SXM", "prefill", "fp8"), asked("H100", "H100-NVL", "prefill", "fp8")
-    assert known.assumed == ()
+    comparison, unknown = asked("H100", "H200-SXM", "prefill", "fp8"), asked("H100", "H100-NVL", "prefill", "fp8")
+    assert comparison.assumed == ()
     assert "assumed" in unknown.basis
     assert "H100-NVL" in unknown.basis
-    assert unknown.sigma > known.sigma
+    assert unknown.sigma > comparison.sigma
 
 
 @pytest.mark.parametrize(
@@ -266,13 +266,13 @@ def test_a_gpu_holds_what_nvidias_placements_allow(profiles: list[str], possible
 
 
 def test_the_emptiest_gpu_is_emptied_onto_the_others() -> None:
-    own = [
+    mig_instances = [
         MigInstance("n", f"{gpu}/{number}", gpu, profile, *SLICES[profile], tuple(held))
         for gpu, number, profile, held in (
             ("a", 1, "3g.40gb", "w"), ("a", 2, "1g.10gb", "w"), ("b", 1, "1g.10gb", "w"), ("b", 2, "3g.40gb", ""),
         )
     ]  # fmt: skip
-    kept, freed, moved = pack(own)
+    kept, freed, moved = pack(mig_instances)
     assert (kept, freed, [one.gpu_uuid for one in moved]) == (["a"], ["b"], ["b/1"])
 
 

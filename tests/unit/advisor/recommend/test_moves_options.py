@@ -53,9 +53,9 @@ def test_a_move_is_credited_only_beyond_the_right_sized_count():
     pods = [workload("api", (f"n{i}",), id=f"w-{i}") for i in range(1, 5)]
     uses = [usage(w, u_c=0.05, u_m=0.15, u_n=0.2) for w in pods]
     advice = advice_of(made.verdicts([node(w.nodes[0]) for w in pods], pods, uses=uses))
-    found = made.found(advice, "too-many-gpus")
-    assert {e.metric: e.threshold for e in found.evidence}["gpus_held"] == 16.0
-    assert found.cost_usd == pytest.approx(2 * 98.32 * 336)
+    finding = made.found(advice, "too-many-gpus")
+    assert {e.metric: e.threshold for e in finding.evidence}["gpus_held"] == 16.0
+    assert finding.cost_usd == pytest.approx(2 * 98.32 * 336)
     ways = {(r.action, r.target.node_sku): r for r in advice.recommendations}
     fewer, moved = ways["reduce-gpus", IB], ways["move-sku", PLAIN]
     assert (fewer.target.gpu_count, moved.target.gpu_count, fewer.realisation) == (16, 16, "cash-now")
@@ -245,14 +245,18 @@ def rest_advice(rest, *, driver=DRIVER, share=0.75, prices=(), power=(), kind="o
 
 
 def test_the_difference_of_its_own_levels_over_its_rest_is_what_a_month_saves():
-    (way,) = ways(rest_advice(levels()), KIND)
+    (recommendation,) = ways(rest_advice(levels()), KIND)
     hours = 8 * 730 * 0.75 * (DAYS * 24 - 1) / (DAYS * 24)
     most = 50.0 * hours / 1000
-    kwh = way.energy_saving_kwh_per_month
+    kwh = recommendation.energy_saving_kwh_per_month
     assert RECOVERED[0] * most * 0.99 <= kwh.p10 <= kwh.p50 <= kwh.p90 <= most * 1.01
-    assert (way.blocked_by, way.realisation, way.saving_usd_per_month) == ((), "energy", None)
-    assert "CUDA_DISABLE_PERF_BOOST=1" in way.text
-    (late,) = [one for one in way.would_change_if if one.code == "first-request-after-rest"]
+    assert (recommendation.blocked_by, recommendation.realisation, recommendation.saving_usd_per_month) == (
+        (),
+        "energy",
+        None,
+    )
+    assert "CUDA_DISABLE_PERF_BOOST=1" in recommendation.text
+    (late,) = [reason for reason in recommendation.would_change_if if reason.code == "first-request-after-rest"]
     assert late.fields == {"extra_seconds_low": 0.15, "extra_seconds_high": 0.22}
 
 
@@ -270,22 +274,22 @@ def test_the_difference_of_its_own_levels_over_its_rest_is_what_a_month_saves():
     ],
 )
 def test_what_is_not_known_and_a_driver_without_the_variable_block_it(driver, seen, code):
-    (way,) = ways(rest_advice(levels(**seen), driver=driver), KIND)
-    assert [one.code for one in way.blocked_by] == [code]
-    assert way.energy_saving_kwh_per_month is None
+    (recommendation,) = ways(rest_advice(levels(**seen), driver=driver), KIND)
+    assert [reason.code for reason in recommendation.blocked_by] == [code]
+    assert recommendation.energy_saving_kwh_per_month is None
 
 
 def test_free_gpus_of_its_kind_stand_for_one_that_was_never_free():
     sister = levels("n2", free=72.0)
-    (own,) = ways(rest_advice(levels()), KIND)
+    (recommendation,) = ways(rest_advice(levels()), KIND)
     (other,) = ways(rest_advice((*levels(free=None, free_clock=None), *sister), nodes=[node("n2")]), KIND)
     assert "on other nodes" in other.text
-    a, b = own.energy_saving_kwh_per_month, other.energy_saving_kwh_per_month
+    a, b = recommendation.energy_saving_kwh_per_month, other.energy_saving_kwh_per_month
     assert b.p50 == pytest.approx(a.p50, rel=0.03)
     assert b.p90 - b.p10 > a.p90 - a.p10
     alien = levels("n2", sku="L40S")
     (none,) = ways(rest_advice((*levels(free=None, free_clock=None), *alien), nodes=[node("n2")]), KIND)
-    assert [one.code for one in none.blocked_by] == ["rest-level-not-seen"]
+    assert [reason.code for reason in none.blocked_by] == ["rest-level-not-seen"]
 
 
 @pytest.mark.parametrize(
@@ -313,10 +317,10 @@ def test_frames_tell_levels_clocks_and_drivers():
     made.use(HELD, uuid=a, start=10)
     made.use(FREE | idle, uuid=b)
     made.work("w", [("n1", a)], framework="vllm", command="vllm serve x")
-    told = judge(made.frame(), rulebook())
-    assert told.node("n1").driver_version == DRIVER
-    held, free = told.rest_levels
+    verdicts = judge(made.frame(), rulebook())
+    assert verdicts.node("n1").driver_version == DRIVER
+    held, free = verdicts.rest_levels
     assert (held.free_watts, held.held_watts) == (None, pytest.approx(110.0, rel=0.01))
     assert (free.held_watts, free.free_watts) == (None, pytest.approx(70.0, rel=0.01))
     assert free.free_clock_ratio < 0.25 < 1 < held.held_clock_ratio
-    assert told.workloads[0].features["rest_watts"] == pytest.approx(110.0, rel=0.01)
+    assert verdicts.workloads[0].features["rest_watts"] == pytest.approx(110.0, rel=0.01)

@@ -126,13 +126,13 @@ def held(action: Action, time: Interval | None, told: Latency | None, gpus: int 
 
 @pytest.mark.parametrize("action", ["lower-clock", "power-cap", "mig-slice", "move-sku"])
 def test_a_move_that_breaks_a_limit_is_blocked_with_both_figures(action: Action) -> None:
-    way = held(action, SLOWER, latency(token=0.047))
-    (why,) = way.blocked_by
+    recommendation = held(action, SLOWER, latency(token=0.047))
+    (why,) = recommendation.blocked_by
     f = why.fields
     assert (why.code, f["class"], f["measure"]) == ("latency-class-broken", "interactive", "output_token")
     assert (f["predicted_seconds"], f["limit_seconds"]) == (pytest.approx(0.047 * 1.1), 0.05)
     assert all(said in why.text for said in ("52 ms", "50 ms", "47 ms now"))
-    assert why.text in way.text and way.risk == "low"
+    assert why.text in recommendation.text and recommendation.risk == "low"
 
 
 def test_the_outer_limit_is_held_at_the_99th_percentile() -> None:
@@ -149,10 +149,10 @@ def test_where_nobody_waits_or_no_class_is_kept_nothing_is_held_against_a_move(t
 
 @pytest.mark.parametrize("told", [latency(first=None, token=None), latency(token=None), latency("waited-for", None)])
 def test_where_it_cannot_be_predicted_the_risk_is_a_step_higher_and_what_to_measure_is_said(told: Latency) -> None:
-    way = held("lower-clock", SLOWER, told)
-    assert (way.blocked_by, way.risk) == ((), "medium")
-    assert "histogram" in way.text
-    assert way.would_change_if[-1].code == "latency-not-measured"
+    recommendation = held("lower-clock", SLOWER, told)
+    assert (recommendation.blocked_by, recommendation.risk) == ((), "medium")
+    assert "histogram" in recommendation.text
+    assert recommendation.would_change_if[-1].code == "latency-not-measured"
     faster = Interval(0.5, 0.6, 0.9)
     assert held("move-sku", faster, told) == proposed("move-sku", faster)
 
@@ -169,11 +169,16 @@ def test_fewer_gpus_make_requests_wait() -> None:
 
 def test_advice_blocks_the_lower_clock_of_a_chat_service_that_has_no_room() -> None:
     def lower_clock(told: Latency) -> Recommendation:
-        one = workload(features=DECODE_LATENCY, latency=told)
-        advice = advice_of(verdicts([node()], [one], uses=[usage(one, u_m=0.85, u_c=0.05, g=0.95)]))
-        (way,) = [r for r in advice.recommendations if r.action == "lower-clock"]
-        return way
+        workload_verdict = workload(features=DECODE_LATENCY, latency=told)
+        advice = advice_of(
+            verdicts([node()], [workload_verdict], uses=[usage(workload_verdict, u_m=0.85, u_c=0.05, g=0.95)])
+        )
+        (recommendation,) = [r for r in advice.recommendations if r.action == "lower-clock"]
+        return recommendation
 
-    way = lower_clock(latency(first=0.06, token=0.0499))
-    assert ([why.fields["measure"] for why in way.blocked_by], way.counts) == (["output_token"], False)
+    recommendation = lower_clock(latency(first=0.06, token=0.0499))
+    assert ([why.fields["measure"] for why in recommendation.blocked_by], recommendation.counts) == (
+        ["output_token"],
+        False,
+    )
     assert lower_clock(latency(first=0.03, token=0.02)).blocked_by == ()

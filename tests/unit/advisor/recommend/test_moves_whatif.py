@@ -59,20 +59,22 @@ def service(gpus: int = 8, **use) -> Verdicts:
 
 
 def test_the_node_of_a_way_out_comes_to_what_the_way_out_says() -> None:
-    (way,) = [r for r in advice_of(founding()).recommendations if r.target.node_sku == PLAIN]
-    told = asked(founding(), PLAIN)
-    assert told.open and told.is_that(way)
-    assert (told.saving_usd_per_month, told.realisation, told.time_ratio, told.risk, {p.id for p in told.prices}) == (
-        way.saving_usd_per_month, way.realisation, way.time_ratio, way.risk, set(way.prices),
-    )  # fmt: skip
-    assert told.today.usd_per_month - told.then.usd_per_month == pytest.approx(way.saving_usd_per_month.p50)
+    (recommendation,) = [r for r in advice_of(founding()).recommendations if r.target.node_sku == PLAIN]
+    result = asked(founding(), PLAIN)
+    assert result.open and result.is_that(recommendation)
+    for field in ("saving_usd_per_month", "realisation", "time_ratio", "risk"):
+        assert getattr(result, field) == getattr(recommendation, field)
+    assert {price.id for price in result.prices} == set(recommendation.prices)
+    assert result.today.usd_per_month - result.then.usd_per_month == pytest.approx(
+        recommendation.saving_usd_per_month.p50
+    )
 
 
 @pytest.mark.parametrize(("target", "usd"), [(PLAIN, 50.0), (None, 90.0)])
 def test_a_price_that_was_typed_is_taken_and_told_as_such(target, usd) -> None:
-    told = asked(founding(), target, usd_per_hour=usd)
-    assert told.saving_usd_per_month.p50 == pytest.approx(2 * (98.32 - usd) * 730)
-    assert ("chosen", "entered here", usd) in [(p.basis, p.source, p.usd_per_hour) for p in told.prices]
+    result = asked(founding(), target, usd_per_hour=usd)
+    assert result.saving_usd_per_month.p50 == pytest.approx(2 * (98.32 - usd) * 730)
+    assert ("chosen", "entered here", usd) in [(p.basis, p.source, p.usd_per_hour) for p in result.prices]
 
 
 LIGHT = {"u_c": 0.02, "u_m": 0.05, "g": 0.3}
@@ -95,25 +97,32 @@ LIGHT = {"u_c": 0.02, "u_m": 0.05, "g": 0.3}
     ],
 )
 def test_what_forbids_a_choice_and_what_is_missing_is_told(given, choice, blocked, missing) -> None:
-    told = asked(given, **choice)
-    assert [{one.code for one in said} for said in (told.blocked_by, told.missing)] == [blocked, missing]
+    result = asked(given, **choice)
+    assert [{reason.code for reason in said} for said in (result.blocked_by, result.missing)] == [
+        blocked,
+        missing,
+    ]
 
 
 def test_where_no_price_is_known_nothing_is_claimed() -> None:
-    told = asked(founding(), H200)
-    assert "no price for azure/Standard_ND96isr_H200_v5 in eastus" in str(told.missing[0])
-    assert (told.saving_usd_per_month, told.then.usd_per_month) == (None, None)
-    assert told.time_ratio.p50 < 1
+    result = asked(founding(), H200)
+    assert "no price for azure/Standard_ND96isr_H200_v5 in eastus" in str(result.missing[0])
+    assert (result.saving_usd_per_month, result.then.usd_per_month) == (None, None)
+    assert result.time_ratio.p50 < 1
     given = founding()
     nowhere = replace(given, nodes=tuple(replace(n, node_sku=None, region=None, provider=None) for n in given.nodes))
-    told = asked(nowhere, PLAIN)
-    assert told.saving_usd_per_month is None and "todays-price-unknown" in {one.code for one in told.missing}
+    result = asked(nowhere, PLAIN)
+    assert result.saving_usd_per_month is None and "todays-price-unknown" in {reason.code for reason in result.missing}
 
 
 def test_without_a_count_the_demand_sets_it() -> None:
-    told = asked(service(u_m=0.2))
-    assert (told.then.gpus, told.then.nodes, told.freed_gpu_hours_per_month) == (3, 1, pytest.approx(5 * 730))
-    assert told.saving_usd_per_month is None  # no whole node falls free
+    result = asked(service(u_m=0.2))
+    assert (result.then.gpus, result.then.nodes, result.freed_gpu_hours_per_month) == (
+        3,
+        1,
+        pytest.approx(5 * 730),
+    )
+    assert result.saving_usd_per_month is None  # no whole node falls free
     sliced = asked(service(**LIGHT), profile="1g.10gb")
     assert sliced.then.gpus == 2 and sliced.time_ratio.p50 > 1
 
@@ -129,30 +138,30 @@ def test_training_on_another_count_changes_its_time_and_its_cost() -> None:
 
 
 def test_a_lower_clock_tells_time_power_and_energy_and_no_dollars_where_power_is_in_the_price() -> None:
-    told = asked(founding(), clock_share=0.7, drawn=DRAWN)
-    (saves,) = [note for note in told.notes if note.code == "clock-saves"]
-    assert told.time_ratio.p50 > 1 and saves.fields["joules_per_month"] > 0
-    assert DRAWN.rest_watts < told.then.watts < told.today.watts
-    assert "no dollar value" in saves.text and told.saving_usd_per_month is None
+    result = asked(founding(), clock_share=0.7, drawn=DRAWN)
+    (saves,) = [note for note in result.notes if note.code == "clock-saves"]
+    assert result.time_ratio.p50 > 1 and saves.fields["joules_per_month"] > 0
+    assert DRAWN.rest_watts < result.then.watts < result.today.watts
+    assert "no dollar value" in saves.text and result.saving_usd_per_month is None
 
 
 def test_a_survey_begins_with_what_is_open_and_saves_most() -> None:
     fleet, base = scene_of(founding())
-    found = survey(fleet, base, catalog().nodes.values())
-    assert len(found) == len(catalog().nodes)
-    savings = [o.saving_usd_per_month.p50 for o in found if o.open and o.saving_usd_per_month is not None]
-    for told in (savings, [o.open for o in found]):
+    results = survey(fleet, base, catalog().nodes.values())
+    assert len(results) == len(catalog().nodes)
+    savings = [o.saving_usd_per_month.p50 for o in results if o.open and o.saving_usd_per_month is not None]
+    for told in (savings, [o.open for o in results]):
         assert told == sorted(told, reverse=True)
-    assert all(o == what_if(fleet, base, o.choice) for o in found[::20])
+    assert all(o == what_if(fleet, base, o.choice) for o in results[::20])
 
 
 def test_a_bench_judges_only_the_nodes_of_its_series_and_agrees_with_the_advice() -> None:
     bench = HandLoader().bench(fleet(), "w-serve", lambda _: None)
     assert [n.node for n in bench.base.group.nodes] == ["n1"]
     move = next(r for r in ways(fleet().advice, "move-sku") if r.workload == "w-serve" and r.target.node_sku)
-    told = bench.ask(WhatIfChoice(move.target.node_sku))
-    assert told.is_that(move)
-    assert told.saving_usd_per_month.p50 == pytest.approx(move.saving_usd_per_month.p50)
+    result = bench.ask(WhatIfChoice(move.target.node_sku))
+    assert result.is_that(move)
+    assert result.saving_usd_per_month.p50 == pytest.approx(move.saving_usd_per_month.p50)
     assert bench.profiles[0] == "1g.10gb"
     mine = [o.choice.node.partition("/")[0] for o in bench.targets]
     assert mine == sorted(mine, key=lambda provider: provider != "azure")
@@ -174,10 +183,12 @@ def session(w) -> pd.DataFrame:
 
 def test_work_that_fills_nothing_gets_a_slice_and_no_dollars_for_part_of_a_node():
     w = tables()
-    (way,) = ways(advice_of(verdicts([node(fabric=fabric(util_p995=0.5))], [w], uses=[session(w)])), "mig-slice")
-    assert not way.blocked_by and way.findings
-    assert (way.risk in {"very-low", "low"}, way.saving_usd_per_month) == (True, None)
-    assert 0 < way.freed_gpu_hours_per_month < 730
+    (recommendation,) = ways(
+        advice_of(verdicts([node(fabric=fabric(util_p995=0.5))], [w], uses=[session(w)])), "mig-slice"
+    )
+    assert not recommendation.blocked_by and recommendation.findings
+    assert (recommendation.risk in {"very-low", "low"}, recommendation.saving_usd_per_month) == (True, None)
+    assert 0 < recommendation.freed_gpu_hours_per_month < 730
 
 
 def halves():
@@ -191,9 +202,12 @@ def packed(services) -> list[Recommendation]:
 
 
 def test_two_half_empty_nodes_become_one_and_a_whole_node_is_cash():
-    (way,) = packed(halves())
-    assert (way.saving_usd_per_month.p50, way.realisation) == (pytest.approx(98.32 * 730), "cash-now")
-    assert (way.source.gpu_count, way.target.gpu_count) == (16, 8)
+    (recommendation,) = packed(halves())
+    assert (recommendation.saving_usd_per_month.p50, recommendation.realisation) == (
+        pytest.approx(98.32 * 730),
+        "cash-now",
+    )
+    assert (recommendation.source.gpu_count, recommendation.target.gpu_count) == (16, 8)
 
 
 @pytest.mark.parametrize(
@@ -234,10 +248,10 @@ def test_a_node_of_its_own_is_switched_off_for_cash_and_part_of_one_is_not():
     def off(*work):
         return ways(advice_of(verdicts([node(fabric=None)], work, uses=[daily(w) for w in work])), "schedule-off")
 
-    (way,) = off(tables(gpus=gpus_of("n1", 8)))
-    assert way.saving_usd_per_month.p50 == pytest.approx(98.32 * 730 * 14 / 24)
-    for way in off(tables(gpu=0), tables(gpu=1)):
-        assert (way.saving_usd_per_month, way.realisation) == (None, "capacity-freed")
+    (recommendation,) = off(tables(gpus=gpus_of("n1", 8)))
+    assert recommendation.saving_usd_per_month.p50 == pytest.approx(98.32 * 730 * 14 / 24)
+    for recommendation in off(tables(gpu=0), tables(gpu=1)):
+        assert (recommendation.saving_usd_per_month, recommendation.realisation) == (None, "capacity-freed")
 
 
 def test_a_training_changes_places_once_and_first_of_all_on_owned_nodes():

@@ -51,13 +51,13 @@ def nvlink(util):
 def decoding(fabric_of_it=None, share=1.0, **features):
     """Eight replicas of one L40S each, bound by memory bandwidth."""
     told = {"tensor_of_sustained_p95": 0.2, "mem_flat": 0.0, "cpu": 0.01, **features}
-    own = [
+    workload_verdicts = [
         workload("api", id=f"w-{i}", gpus=(f"GPU-n1-{i}",), features=told, bottleneck=bound_by("hbm-bandwidth", share),
                  **L40S)
         for i in range(8)
     ]  # fmt: skip
     host = node(sku="aws/g6e.48xlarge", provider="aws", region="us-east-1", gpu_sku="L40S", fabric=fabric_of_it)
-    return verdicts([host], own, uses=[usage(w, u_m=0.8, memory=0.3) for w in own])
+    return verdicts([host], workload_verdicts, uses=[usage(w, u_m=0.8, memory=0.3) for w in workload_verdicts])
 
 
 def memory(most):
@@ -150,14 +150,14 @@ def test_what_nvlink_and_a_too_good_gpu_cost_is_their_part_of_the_price():
 
 
 def test_a_lower_clock_is_energy_and_dollars_only_where_the_team_pays_for_the_power():
-    (way,) = ways(advice_of(clocked()), "lower-clock")
-    assert (way.realisation, way.saving_usd_per_month) == ("energy", None)
-    assert way.time_ratio.p90 <= 1.1
+    (recommendation,) = ways(advice_of(clocked()), "lower-clock")
+    assert (recommendation.realisation, recommendation.saving_usd_per_month) == ("energy", None)
+    assert recommendation.time_ratio.p90 <= 1.1
     power = (PowerPrice("eastus", 0.10, "utility bill", "2026-10-01"),)
     advice = advice_of(clocked(), (price_of(usd=60.0, basis="owned"),), power=power)
-    finding, (way,) = found(advice, "energy"), ways(advice, "lower-clock")
+    finding, (recommendation,) = found(advice, "energy"), ways(advice, "lower-clock")
     kwh = next(e.value for e in finding.evidence if e.metric == "energy_saved_per_month")
-    assert way.saving_usd_per_month.p50 == pytest.approx(kwh * 0.10, rel=0.05)
+    assert recommendation.saving_usd_per_month.p50 == pytest.approx(kwh * 0.10, rel=0.05)
     assert finding.cost_usd == pytest.approx(kwh * 0.10 * 336 / 730)
     assert advice.summary.recoverable_usd_per_month == 0
     (rented,) = ways(advice_of(clocked(), power=power), "lower-clock")
@@ -230,19 +230,24 @@ PHASES = (Phase(START, START + DAY, "training", "compute"), Phase(START + DAY, E
 def test_every_node_with_a_fabric_is_found_clean_or_not_judged_with_the_price_at_stake(
     kinds, changes, seen, expected, code
 ):
-    own = [workload("chat", (f"n{i}",), id=f"w-{i}", kind=kind, **changes) for i, kind in enumerate(kinds, 1)]
-    nodes = [node(w.nodes[0], fabric=None if seen is None else fabric(**seen)) for w in own]
-    advice = advice_of(verdicts(nodes, own, uses=[usage(w, u_c=0.4) for w in own]))
-    (told,) = [j for j in advice.judged if j.rule == "idle-fabric"]
-    assert (told.found, told.clean, told.not_judged) == expected
-    if told.found:
+    workload_verdicts = [
+        workload("chat", (f"n{i}",), id=f"w-{i}", kind=kind, **changes) for i, kind in enumerate(kinds, 1)
+    ]
+    nodes = [node(w.nodes[0], fabric=None if seen is None else fabric(**seen)) for w in workload_verdicts]
+    advice = advice_of(verdicts(nodes, workload_verdicts, uses=[usage(w, u_c=0.4) for w in workload_verdicts]))
+    (rule_verdicts,) = [j for j in advice.judged if j.rule == "idle-fabric"]
+    assert (rule_verdicts.found, rule_verdicts.clean, rule_verdicts.not_judged) == expected
+    if rule_verdicts.found:
         finding = found(advice, "idle-fabric")
-        assert (len(finding.nodes), finding.cost_usd) == (len(own), pytest.approx(len(own) * PREMIUM * 336, rel=1e-3))
+        assert (len(finding.nodes), finding.cost_usd) == (
+            len(workload_verdicts),
+            pytest.approx(len(workload_verdicts) * PREMIUM * 336, rel=1e-3),
+        )
     open_ = [n for n in advice.not_judged if n.rule == "idle-fabric"]
     assert [n.reason.code for n in open_] == ([code] if code else [])
-    for one in open_:
-        assert (one.nodes, one.gpu_count) == (tuple(n.node for n in nodes), 8 * len(own))
-        assert one.usd_per_month == pytest.approx(len(own) * PREMIUM * 730, rel=1e-3)
+    for not_judged in open_:
+        assert (not_judged.nodes, not_judged.gpu_count) == (tuple(n.node for n in nodes), 8 * len(workload_verdicts))
+        assert not_judged.usd_per_month == pytest.approx(len(workload_verdicts) * PREMIUM * 730, rel=1e-3)
     for note in (n for n in advice.notes if n.code == "fabric-silent-not-judged"):
         assert note.fields["nodes"] == ", ".join(n.node for n in nodes)
         assert "At stake: $" in note.text
@@ -305,8 +310,8 @@ def test_an_idle_replica_is_released_without_those_that_serve(idle):
     nodes = [node(w.nodes[0], fabric=None) for w in pods]
     advice = advice_of(verdicts(nodes, pods, uses=uses, idle_hours={f"w-{idle}": 8 * 336.0}))
     where = next(w.nodes[0] for w in pods if w.id == f"w-{idle}")
-    told = found(advice, "held-idle")
-    assert (told.node, told.gpus, told.gpu_hours) == (where, gpus_of(where), pytest.approx(8 * 336))
+    finding = found(advice, "held-idle")
+    assert (finding.node, finding.gpus, finding.gpu_hours) == (where, gpus_of(where), pytest.approx(8 * 336))
     (released,) = ways(advice, "release")
     assert (released.source.gpu_count, released.yardstick.nodes) == (8, (where,))
     assert released.saving_usd_per_month.p50 == pytest.approx(98.32 * 730)

@@ -65,7 +65,7 @@ def decoding(compute=0.0, **features):
 
 
 def code(given, rule) -> list[str]:
-    return [one.reason.code for one in advice_of(given).not_judged if one.rule == rule]
+    return [not_judged.reason.code for not_judged in advice_of(given).not_judged if not_judged.rule == rule]
 
 
 @pytest.mark.parametrize(
@@ -126,10 +126,15 @@ def counts(advice, rule) -> tuple[int, int, int]:
 def test_those_of_one_reason_are_told_together_with_their_gpus():
     two = [workload("b", gpus=gpus_of("n1")[:2]), workload("a", gpus=gpus_of("n1")[2:4])]
     advice = advice_of(verdicts([node(fabric=None)], two))
-    (one,) = [n for n in advice.not_judged if n.rule == "idle-nvlink"]
-    assert (one.nodes, one.workloads, one.gpu_count, one.usd_per_month) == (("n1",), ("w-a", "w-b"), 4, None)
-    (told,) = [j for j in advice.judged if j.rule == "idle-nvlink"]
-    assert (told.found, told.clean, told.not_judged) == (0, 0, 2)
+    (not_judged,) = [n for n in advice.not_judged if n.rule == "idle-nvlink"]
+    assert (not_judged.nodes, not_judged.workloads, not_judged.gpu_count, not_judged.usd_per_month) == (
+        ("n1",),
+        ("w-a", "w-b"),
+        4,
+        None,
+    )
+    (rule_verdicts,) = [j for j in advice.judged if j.rule == "idle-nvlink"]
+    assert (rule_verdicts.found, rule_verdicts.clean, rule_verdicts.not_judged) == (0, 0, 2)
 
 
 KINDS = st.sampled_from(["training", "online-inference", "batch-inference", "interactive", "idle", "unknown"])
@@ -172,21 +177,27 @@ def fleets(draw):
 def test_a_rule_speaks_once_of_everybody_in_its_scope_and_the_counts_say_so(given):
     book = rulebook(catalog())
     fleet = fleet_of(given, book, END, np.random.default_rng(1))
-    counted = {one.rule: one for one in find_waste(fleet, book.exceptions, book.custom).judged}
+    counted = {
+        rule_verdicts.rule: rule_verdicts for rule_verdicts in find_waste(fleet, book.exceptions, book.custom).judged
+    }
     for rule in RULES:
         spoken = []
-        for one in rule.find(fleet):
-            if isinstance(one, Clean):
-                spoken.append(one.about.series_id if isinstance(one.about, Group) else one.about.node)
-            elif rule.judges_nodes or one.group is None:
-                spoken += [n.node for n in one.nodes]
+        for outcome in rule.find(fleet):
+            if isinstance(outcome, Clean):
+                spoken.append(outcome.about.series_id if isinstance(outcome.about, Group) else outcome.about.node)
+            elif rule.judges_nodes or outcome.group is None:
+                spoken += [n.node for n in outcome.nodes]
             else:
-                spoken += sorted(one.faulty) if isinstance(one, Found) and one.faulty else [one.group.series_id]
+                spoken += (
+                    sorted(outcome.faulty)
+                    if isinstance(outcome, Found) and outcome.faulty
+                    else [outcome.group.series_id]
+                )
         assert len(spoken) == len(set(spoken))
         if isinstance(rule, WorkloadRule):
             assert set(spoken) == {group.series_id for group in rule.scope(fleet)}
-        told = counted[rule.id]
-        assert told.found + told.clean + told.not_judged == len(spoken)
+        rule_verdicts = counted[rule.id]
+        assert rule_verdicts.found + rule_verdicts.clean + rule_verdicts.not_judged == len(spoken)
 
 
 RULE = """id: slow-input
@@ -228,7 +239,7 @@ def test_a_custom_rule_tells_its_evidence_with_unit_and_threshold_and_claims_no_
     ]
     assert finding.text == "The training job job (ann): CPUs 90 % busy at 250 watts."
     assert (finding.severity, finding.cost_usd, finding.gpu_hours) == ("medium", None, 8 * 336)
-    assert [one.text for one in finding.would_change_if] == ["The loader is given more than 8 cores."]
+    assert [reason.text for reason in finding.would_change_if] == ["The loader is given more than 8 cores."]
     without = advice(one(train()), tmp_path / "none_of_its_own", {"waste/idle.yaml": "id: idle\n"})
     assert told.summary == without.summary
     assert told.recommendations == without.recommendations

@@ -166,7 +166,9 @@ def test_its_recommendations_wait_for_an_owner_and_its_verdicts_say_why_they_are
     advice = advise(inferred(builder.frame()), rulebook(), AdviseOptions(END), np.random.default_rng(1))
     (workload,) = advice.workloads
     assert (workload.basis, workload.owner.user, len(workload.gpus)) == ("activity", None, 8)
-    assert workload.kind.confidence <= 0.9 and "inferred-from-activity" in {one.code for one in workload.kind.evidence}
+    assert workload.kind.confidence <= 0.9 and "inferred-from-activity" in {
+        reason.code for reason in workload.kind.evidence
+    }
     assert advice.recommendations
     assert all(
         "owner-unknown" in {why.code for why in recommendation.blocked_by} for recommendation in advice.recommendations

@@ -99,10 +99,10 @@ def test_an_id_of_two_fleets_is_asked_about_and_the_list_names_both(run, simulat
     run("advise", "--db", real)
     said = run("ledger", "accept", id_, status=2)[1]
     assert f"{id_} is in 2 ledgers" in said and "--state" in said
-    mine, theirs = files(tmp_path)
-    run("ledger", "accept", id_, "--ledger", mine)
+    path, theirs = files(tmp_path)
+    run("ledger", "accept", id_, "--ledger", path)
     text = run("ledger", "list")[0]
-    assert f"Fleet eu ({mine})" in text and "Fleet simulated " in text
+    assert f"Fleet eu ({path})" in text and "Fleet simulated " in text
     listed = json.loads(run("ledger", "list", "--all", "--format", "json")[0])["recommendations"]
     assert {(r["fleet"], r["state"]) for r in listed if r["id"] == id_} == {
         ("eu", "accepted"), (known(theirs).name, "proposed"),

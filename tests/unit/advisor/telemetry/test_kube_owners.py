@@ -60,8 +60,8 @@ def test_a_thousand_pods_take_a_bounded_number_of_queries() -> None:
     rows = [({"namespace": "ml", "pod": n, "uid": n, "owner_kind": "PyTorchJob", "owner_name": n[:-9],
               "owner_is_controller": "true"}, 60.0) for n in names]  # fmt: skip
     server = Server({"kube_pod_owner": rows})
-    found = ask(server, held(*names))
-    assert len(found.pods) == 1000
+    kube_owners = ask(server, held(*names))
+    assert len(kube_owners.pods) == 1000
     # Seven parts of 150 names, six series, and the namespace's labels.
     assert len(server.asked) <= 7 * 6 + 1 and all('cluster="eu"' in query for query in server.asked)
     nothing = Server({})
@@ -92,8 +92,8 @@ def test_a_pod_of_two_clusters_is_that_of_its_own() -> None:
         ({"cluster": c, "namespace": "ml", "pod": "a", "uid": c, "created_by_kind": "Job", "created_by_name": c}, 1.0)
         for c in ("eu", "us")
     ]
-    found = ask(Server({"kube_pod_info": rows}), held("a"))
-    assert [found.cluster_of(one, "ml", "a") for one in ("eu", "us", "", "ap")] == ["eu", "us", None, None]
+    kube_owners = ask(Server({"kube_pod_info": rows}), held("a"))
+    assert [kube_owners.cluster_of(one, "ml", "a") for one in ("eu", "us", "", "ap")] == ["eu", "us", None, None]
 
 
 def use(pod: str, start: float, end: float, gpu: str = "GPU-0", **about: object) -> dict[str, object]:
@@ -248,9 +248,13 @@ def test_a_job_gets_name_owner_series_and_the_id_of_its_exact_start() -> None:
     (row,) = frame.workloads.to_dict("records")
     assert row["workload_id"] == workload_id("c", "slurm", "22", str(int(START)))
     assert row["series_id"] == series_id("c", "vision", "ann", "train-9")  # digits are folded
-    (told,) = judge(frame, rulebook()).workloads
-    assert (told.name, told.owner.user, told.owner.account) == ("train-7", "ann", "vision")
-    about = told.scheduled
+    (workload_verdict,) = judge(frame, rulebook()).workloads
+    assert (workload_verdict.name, workload_verdict.owner.user, workload_verdict.owner.account) == (
+        "train-7",
+        "ann",
+        "vision",
+    )
+    about = workload_verdict.scheduled
     assert (about.job_id, about.array_job_id, about.array_task_id, about.partition, about.qos, about.state) == (
         "22", "20", "7", "main", "high", "COMPLETED",
     )  # fmt: skip
@@ -337,8 +341,8 @@ def test_two_workloads_of_one_job_become_one() -> None:
     frame = with_jobs(make.frame(), [run(gpus=2, node_list="n[1-2]")])
     (row,) = frame.workloads.to_dict("records")
     assert row["framework"] == "pytorch" and len(frame.uses) == 2
-    (told,) = judge(frame, rulebook()).workloads
-    assert told.nodes == ("n1", "n2")
+    (workload_verdict,) = judge(frame, rulebook()).workloads
+    assert workload_verdict.nodes == ("n1", "n2")
 
 
 def test_explain_finds_a_job_by_its_number_and_of_several_runs_the_newest() -> None:
@@ -349,7 +353,10 @@ def test_explain_finds_a_job_by_its_number_and_of_several_runs_the_newest() -> N
     last = job("b", START + 9 * HOUR, job_id="22")
     other = replace(job("c", START), scheduled=Scheduled("kubernetes", job_id="23"))
     advice = advice_of(verdicts([one_node()], [first, last, other]))
-    assert find(advice, "22").id == "w-b" and [one.id for one in runs_of(advice, "22")] == ["w-b", "w-a"]
+    assert find(advice, "22").id == "w-b" and [workload_verdict.id for workload_verdict in runs_of(advice, "22")] == [
+        "w-b",
+        "w-a",
+    ]
     assert find(advice, "20_7").id == "w-a" and find(advice, "23").id == "w-c"
     for nobody in ("7", "22 OR 1", "2" * 40):
         with pytest.raises(UsageError):

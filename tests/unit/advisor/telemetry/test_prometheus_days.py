@@ -80,11 +80,15 @@ def test_a_server_that_takes_one_day_at_a_time_is_asked_by_days_and_each_is_kept
 
     log = Log()
     with FakePrometheus(told).running() as fake:
-        found = asked(fake, tmp_path, Window(0.0, 5 * DAY), log)
+        series_answer = asked(fake, tmp_path, Window(0.0, 5 * DAY), log)
         assert spans(fake)
         again = asked(fake, tmp_path, Window(0.0, 5 * DAY))
         assert not spans(fake)
-    assert log.notes == [] and same(found, again) and found.values[0].tolist() == [n * HOUR for n in range(1, 121)]
+    assert (
+        log.notes == []
+        and same(series_answer, again)
+        and series_answer.values[0].tolist() == [n * HOUR for n in range(1, 121)]
+    )
 
 
 def test_hours_that_are_too_much_by_themselves_are_missing_and_told() -> None:
@@ -94,8 +98,8 @@ def test_hours_that_are_too_much_by_themselves_are_missing_and_told() -> None:
 
     log = Log()
     with FakePrometheus(told).running() as fake:
-        found = asked(fake, None, Window(0.0, 3 * DAY), log)
-    assert np.nonzero(np.isnan(found.values[0]))[0].tolist() == [29]
+        series_answer = asked(fake, None, Window(0.0, 3 * DAY), log)
+    assert np.nonzero(np.isnan(series_answer.values[0]))[0].tolist() == [29]
     assert [note.code for note in log.notes] == ["measure-missing-for-a-time"]
 
 

@@ -88,10 +88,10 @@ def test_a_reserved_gpu_is_held_for_shared_use() -> None:
 
 
 def test_jobs_of_slurm_are_told_apart_though_their_numbers_fold_to_one() -> None:
-    one, two = work_of({"hpc_job": "12"}, exported=False), work_of({"hpc_job": "13"}, exported=True)
-    assert one is not None and two is not None
-    assert one.workload_id == workload_id("", "slurm", "12") and one.series_id is None
-    assert one.workload_id != two.workload_id and work_of({"hpc_job": "0"}, exported=False) is None
+    labelled_work, two = work_of({"hpc_job": "12"}, exported=False), work_of({"hpc_job": "13"}, exported=True)
+    assert labelled_work is not None and two is not None
+    assert labelled_work.workload_id == workload_id("", "slurm", "12") and labelled_work.series_id is None
+    assert labelled_work.workload_id != two.workload_id and work_of({"hpc_job": "0"}, exported=False) is None
 
 
 def test_the_agents_ids_are_taken_as_they_are() -> None:
@@ -276,10 +276,10 @@ def idle_gpus(advice: Advice) -> set[str]:
 )  # fmt: skip
 def test_hiding_a_metric_never_raises_a_claim(frame: Frame, whole: Advice, hidden: tuple[str, ...]) -> None:
     part = told(without(frame, hidden))
-    claimed = {one.id for one in whole.recommendations if claims(one)}
-    assert not {one.id for one in part.recommendations if claims(one)} - claimed
+    claimed = {recommendation.id for recommendation in whole.recommendations if claims(recommendation)}
+    assert not {recommendation.id for recommendation in part.recommendations if claims(recommendation)} - claimed
     assert (part.summary.recoverable_usd_per_month or 0) <= (whole.summary.recoverable_usd_per_month or 0) + 0.01
-    risks = {one.id: one.risk for one in whole.recommendations}
+    risks = {recommendation.id: recommendation.risk for recommendation in whole.recommendations}
     for recommendation in part.recommendations:
         assert RISKS.index(recommendation.risk) >= RISKS.index(risks.get(recommendation.id, "very-low")), (
             recommendation.text

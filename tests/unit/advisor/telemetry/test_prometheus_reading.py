@@ -333,7 +333,7 @@ def test_ports_hosts_and_verdicts_follow(frame: Frame) -> None:
 def test_the_last_hours_name_the_same_holders(server: FakePrometheus) -> None:
     source = PrometheusServer(server.url, environ={}, cached=False)
     recent = read_recent(source, BOOK, lookback_seconds=6 * HOUR, now=NOW)
-    (hold,) = [one for one in recent.holds if one.name == "llm"]
+    (hold,) = [hold for hold in recent.holds if hold.name == "llm"]
     assert (hold.holder, len(hold.gpus), hold.engine) == ("service", 8, True)
     assert np.nanmax(recent.gpu["util"]) == pytest.approx(0.99)
     assert {node.node: node.drained for node in recent.nodes} == {"agent-1": False, "serve-1": True}

@@ -148,7 +148,11 @@ def test_the_node_of_copies_that_contradict_one_another_is_refused_by_name_and_n
     (note,) = [note for note in frame.notes if note.code == "databases-contradicting-copies"]
     assert "copy.db" in note.text and "n2.db" in note.text and "n2: none of them is used" in note.text
     inventory = inventory_of(frame, lambda _: 8, blind_nodes(frame.absences))
-    (dark,) = [one for one in inventory.unobserved if one.node == "n2" and one.code == CONTRADICTION]
+    (dark,) = [
+        unobserved
+        for unobserved in inventory.unobserved
+        if unobserved.node == "n2" and unobserved.code == CONTRADICTION
+    ]
     assert list(dark.gpus) == of("n2") and "contradict" in dark.reason
     assert inventory.nodes["n2"].gpu_count == 8 and not inventory.nodes["n2"].observed
     assert frame.uses[frame.uses["node"] == "n2"].empty
@@ -231,8 +235,8 @@ def test_a_snapshot_beside_the_live_file_adds_nothing(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(both.serving, alone.serving, check_dtype=False)
     assert any("96 GPU rows appear in more than one database" in note.text for note in both.notes)
     assert len(both.nodes) == len(both.gpus) == len(both.uses) == len(both.workloads) == 1
-    one, other = (judge(frame, rulebook()) for frame in (alone, both))
-    assert one.workloads == other.workloads and one.occupancy.equals(other.occupancy)
+    verdicts, other = (judge(frame, rulebook()) for frame in (alone, both))
+    assert verdicts.workloads == other.workloads and verdicts.occupancy.equals(other.occupancy)
 
 
 def test_a_copy_made_in_the_middle_of_a_minute_and_of_an_absence_knows_less(tmp_path: Path) -> None:

@@ -65,8 +65,13 @@ def test_eight_workers_of_one_launcher_are_one_workload(proc: Procfs) -> None:
     proc.process(700, ppid=600, argv=["/usr/bin/python3", "/opt/bin/torchrun", "--nproc_per_node=8", "train.py"])
     for rank in range(8):
         proc.process(701 + rank, ppid=700, argv=["/usr/bin/python3", "-u", "train.py"], start=1001)
-    (found,), uses = attribution(proc).attribute([on(rank, 701 + rank, rank * 1024) for rank in range(8)])
-    assert (found.name, found.framework, found.user, found.scheduler) == ("train.py", "torchrun", "ada", "process")
+    (workload,), uses = attribution(proc).attribute([on(rank, 701 + rank, rank * 1024) for rank in range(8)])
+    assert (workload.name, workload.framework, workload.user, workload.scheduler) == (
+        "train.py",
+        "torchrun",
+        "ada",
+        "process",
+    )
     assert [(u.gpu_uuid, u.mem_used_bytes, u.shared, u.basis) for u in uses] == [
         (f"GPU-{i}", i * 1024, False, "process") for i in range(8)
     ]
@@ -148,14 +153,15 @@ def test_whose_a_cgroup_is(proc: Procfs, cgroup: str, scheduler: str, key: str) 
     proc.process(699, comm="tini", ppid=1, uid=0, argv=["tini", "--"], cgroup=cgroup)
     for i in range(2):
         proc.process(700 + i, ppid=699, uid=0, argv=["vllm", "serve", "org/m"], cgroup=cgroup, start=1000 + i)
-    found, _ = attribution(proc).attribute([on(0, 700), on(1, 701)])
+    workloads, _ = attribution(proc).attribute([on(0, 700), on(1, 701)])
     is_slurms, is_plain = scheduler == "slurm", scheduler == "process"
     shown = (key, f"job {key}") if is_slurms else (None, "vllm org/m")
     user = "root" if is_slurms or is_plain else None
-    assert len(found) == 1 + is_plain
-    assert {(one.scheduler, one.user, one.job_id, one.name, one.framework) for one in found} == {
-        (scheduler, user, *shown, "vllm")
-    }
+    assert len(workloads) == 1 + is_plain
+    assert {
+        (workload.scheduler, workload.user, workload.job_id, workload.name, workload.framework)
+        for workload in workloads
+    } == {(scheduler, user, *shown, "vllm")}
 
 
 def test_slurm_variables_name_the_job_and_nothing_else_is_read_of_them(proc: Procfs) -> None:
@@ -163,12 +169,12 @@ def test_slurm_variables_name_the_job_and_nothing_else_is_read_of_them(proc: Pro
         "SLURM_JOB_ID": "42", "SLURM_JOB_NAME": "llama-7b\x1b[31m", "SLURM_JOB_ACCOUNT": "nlp", "HF_TOKEN": "hf_secret",
     }  # fmt: skip
     proc.process(700, argv=["python", "t.py"], cgroup=f"{STEPD}/{SLUID}/step_batch", environ=variables)
-    found = only(proc, on(0, 700))
-    assert (found.job_id, found.name, found.account) == ("42", "llama-7b[31m", "nlp")
-    assert "hf_secret" not in repr(found)
+    workload = only(proc, on(0, 700))
+    assert (workload.job_id, workload.name, workload.account) == ("42", "llama-7b[31m", "nlp")
+    assert "hf_secret" not in repr(workload)
     proc.process(701, argv=["python", "t.py"], cgroup=f"{STEPD}/{SLUID}/step_batch")
     bare = only(proc, on(0, 701))
-    assert (bare.job_id, bare.workload_id) == (SLUID, found.workload_id)
+    assert (bare.job_id, bare.workload_id) == (SLUID, workload.workload_id)
 
 
 # Who shares a GPU, and with how much memory.
@@ -226,8 +232,10 @@ def test_the_drivers_own_helpers_are_no_tenants(
 
 def test_the_drivers_own_helper_alone_is_nobody_and_a_users_is_his(proc: Procfs) -> None:
     proc.process(801, ppid=1, uid=0, **SERVER)
-    found = attribution(proc)
-    assert [found.attribute([on(0, 801)]) for _ in range(2)] == [((), ())] * 2 and reasons(found) == set()
+    node_attribution = attribution(proc)
+    assert [node_attribution.attribute([on(0, 801)]) for _ in range(2)] == [((), ())] * 2 and reasons(
+        node_attribution
+    ) == set()
     proc.process(802, ppid=1, **SERVER)
     assert only(proc, on(0, 802)).user == "ada"
 
@@ -237,20 +245,20 @@ def test_the_drivers_own_helper_alone_is_nobody_and_a_users_is_his(proc: Procfs)
 
 def test_a_process_that_is_gone_and_one_that_is_hidden(proc: Procfs) -> None:
     proc.process(700, ppid=600, argv=["python", "a.py"])
-    found = attribution(proc)
-    workloads, (use,) = found.attribute([on(0, 700), on(0, 4242)])
+    node_attribution = attribution(proc)
+    workloads, (use,) = node_attribution.attribute([on(0, 700), on(0, 4242)])
     assert len(workloads) == 1
-    assert (use.shared, reasons(found)) == (False, set())
-    _, (use,) = found.attribute([on(0, 700), on(0, 4242)])
-    assert (use.shared, reasons(found)) == (True, {"process-not-visible"})
-    _, (use,) = found.attribute([on(0, 700)])
-    assert (use.shared, reasons(found)) == (False, set())
+    assert (use.shared, reasons(node_attribution)) == (False, set())
+    _, (use,) = node_attribution.attribute([on(0, 700), on(0, 4242)])
+    assert (use.shared, reasons(node_attribution)) == (True, {"process-not-visible"})
+    _, (use,) = node_attribution.attribute([on(0, 700)])
+    assert (use.shared, reasons(node_attribution)) == (False, set())
 
 
 def test_hostile_names_and_a_stat_that_was_cut(proc: Procfs) -> None:
     proc.process(700, comm=b"a) S 1 (\xff\x1b[2J", ppid=600, argv=[b"\x1b]0;x\x07\xfe" + b"n" * 999])
-    found = only(proc, on(0, 700))
-    assert (found.name, found.command) == ("a) S 1 (\ufffd[2J", None)
+    workload = only(proc, on(0, 700))
+    assert (workload.name, workload.command) == ("a) S 1 (\ufffd[2J", None)
     for raw in (b"", b"700", b"700 (x", b"700 (x) S", b"x (y) S 1 1 1", b"\xff" * 99):
         put(proc.root / "700/stat", raw)
         assert attribution(proc).attribute([on(0, 700)]) == ((), ())
@@ -261,12 +269,17 @@ def test_a_servers_front_end_belongs_to_the_work_on_the_gpus(proc: Procfs) -> No
     proc.process(701, ppid=700, argv=["VLLM::EngineCore"], start=2900)
     proc.process(800, ppid=600, argv=["python", "other.py"], start=2901)
     proc.process(900, ppid=600, argv=["docker-proxy"], start=2902)
-    found = attribution(proc)
-    assert found.holder_of([700]) is None
-    workloads, _ = found.attribute([on(0, 701), on(1, 800)])
+    node_attribution = attribution(proc)
+    assert node_attribution.holder_of([700]) is None
+    workloads, _ = node_attribution.attribute([on(0, 701), on(1, 800)])
     served = next(w.workload_id for w in workloads if "vllm" in (w.command or ""))
-    assert found.holder_of([700]) == found.holder_of([701]) == found.holder_of([700, 900, 12345]) == served
-    assert found.holder_of([900]) is None
-    assert found.holder_of([700, 800]) is None  # two at one port are nobody's for certain
+    assert (
+        node_attribution.holder_of([700])
+        == node_attribution.holder_of([701])
+        == node_attribution.holder_of([700, 900, 12345])
+        == served
+    )
+    assert node_attribution.holder_of([900]) is None
+    assert node_attribution.holder_of([700, 800]) is None  # two at one port are nobody's for certain
     proc.process(700, ppid=600, argv=["python", "-m", "http.server"], start=3000)  # its number was given again
-    assert found.holder_of([700]) is None
+    assert node_attribution.holder_of([700]) is None

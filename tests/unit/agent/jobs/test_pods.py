@@ -70,11 +70,11 @@ def owners(*links: tuple[str, str, str | None, str]) -> Objects:
 def test_a_chain_is_followed_as_far_as_it_stands_for_one_piece_of_work(
     own: Pod, objects: Objects, kind: str | None, name: str, gang: int
 ) -> None:
-    found = work(own, objects=objects)
-    assert (found.kind, found.name, found.gang) == (kind, name, bool(gang))
-    assert found.series_id == series_id("c", "ml", None, name)
+    pod_work = work(own, objects=objects)
+    assert (pod_work.kind, pod_work.name, pod_work.gang) == (kind, name, bool(gang))
+    assert pod_work.series_id == series_id("c", "ml", None, name)
     if not gang:
-        assert found.workload_id == workload_id("c", "kubernetes", f"u-{own.name}")
+        assert pod_work.workload_id == workload_id("c", "kubernetes", f"u-{own.name}")
 
 
 def test_a_gangs_run_is_named_by_its_oldest_pod_that_asks_for_gpus() -> None:
@@ -82,7 +82,7 @@ def test_a_gangs_run_is_named_by_its_oldest_pod_that_asks_for_gpus() -> None:
     workers = [pod(f"m-worker-{n}", "MPIJob", "m", created_seconds=CREATED + n) for n in range(4)]
     key = gang_id("c", "ml", "MPIJob", "m", "u-m-worker-0")
     for order in itertools.permutations([launcher, *workers]):
-        assert {one.workload_id for one in works_of("c", order, Objects())} == {key}
+        assert {pod_work.workload_id for pod_work in works_of("c", order, Objects())} == {key}
     without = [replace(worker, uid=None) for worker in workers]
     assert work(without[3], *without[:3]).workload_id == gang_id("c", "ml", "MPIJob", "m", f"{CREATED:.0f}")
 
@@ -93,10 +93,10 @@ def test_a_worker_that_is_replaced_stays_in_the_run_and_a_gang_that_begins_anew_
     again = pod("w-3", "PyTorchJob", "j", uid="u-new", created_seconds=CREATED + 3605, ended_seconds=CREATED + 7200)
     # Pods of one name overlap by seconds where all of them are made anew at once.
     anew = [pod(f"w-{n}", "PyTorchJob", "j", uid=f"v-{n}", created_seconds=CREATED + 7195 + n) for n in range(4)]
-    found = works_of("c", [*anew, again, *first], Objects())
+    pod_works = works_of("c", [*anew, again, *first], Objects())
     runs = [gang_id("c", "ml", "PyTorchJob", "j", uid) for uid in ("v-0", "u-w-0")]
-    assert [one.workload_id for one in found] == [runs[0]] * 4 + [runs[1]] * 5
-    assert len({one.series_id for one in found}) == 1
+    assert [pod_work.workload_id for pod_work in pod_works] == [runs[0]] * 4 + [runs[1]] * 5
+    assert len({pod_work.series_id for pod_work in pod_works}) == 1
 
 
 def test_a_job_is_a_gang_where_its_pods_run_at_a_time() -> None:
@@ -110,7 +110,7 @@ def test_a_job_is_a_gang_where_its_pods_run_at_a_time() -> None:
         (in_turn, 2, True),
     ):
         objects = Objects(parallelism={("ml", "j"): told} if told else {})
-        assert {one.gang for one in works_of("c", pods, objects)} == {is_gang}
+        assert {pod_work.gang for pod_work in works_of("c", pods, objects)} == {is_gang}
 
 
 @pytest.mark.parametrize("told", [False, True])
@@ -122,10 +122,10 @@ def test_a_group_of_a_leader_worker_set_is_one_gang_with_and_without_its_owners(
     ]  # fmt: skip
     links = [("StatefulSet", "big", "LeaderWorkerSet", "big")]
     links += [("StatefulSet", f"big-{group}", "Pod", f"big-{group}") for group in range(2)]
-    found = works_of("c", pods, owners(*links) if told else Objects())
+    pod_works = works_of("c", pods, owners(*links) if told else Objects())
     keys = [gang_id("c", "ml", "LeaderWorkerSet", f"big-{group}", f"u-big-{group}") for group in range(2)]
-    assert [one.workload_id for one in found] == [*keys, keys[0], keys[0], keys[1], keys[1]]
-    assert {(one.name, one.kind) for one in found} == {("big", "LeaderWorkerSet")}
+    assert [pod_work.workload_id for pod_work in pod_works] == [*keys, keys[0], keys[0], keys[1], keys[1]]
+    assert {(pod_work.name, pod_work.kind) for pod_work in pod_works} == {("big", "LeaderWorkerSet")}
 
 
 def test_a_team_is_the_pods_label_else_its_namespaces_spelled_as_kube_state_metrics_does() -> None:

@@ -138,7 +138,7 @@ def test_a_requeued_run_of_which_the_epilog_alone_wrote_has_its_gpu_start_and_en
     node.proc.process(701, ppid=600, argv=["python", "t.py"], cgroup=path, start=9 * tick)
     node.attribution = node.agent()  # it was restarted meanwhile
     live = node.see((7, 701))[0]
-    (second,) = (one for one in live if one.restarts == 1)
+    (second,) = (workload for workload in live if workload.restarts == 1)
     assert (second.account, second.partition, second.series_id) == ("nlp", "gpu", first.series_id)
     assert "allocation-unknown" in node.reasons()
     node.over(22)
@@ -182,11 +182,11 @@ def test_without_cgroups_a_job_is_one_workload_by_its_slurmstepd(node: SlurmNode
     node = SlurmNode(node.root / "other")
     node.stepd(300, "42.batch", tty=34816)
     node.child(301, 300)
-    assert {one.job_id for one in node.see((0, 301))[0]} == {None}
+    assert {workload.job_id for workload in node.see((0, 301))[0]} == {None}
     node.stepd(200, "22.batch")
     node.stepd(201, "42.batch", ppid=200, start=6)
     node.child(202, 201)
-    assert {one.job_id for one in node.see((0, 202))[0]} == {"22"}
+    assert {workload.job_id for workload in node.see((0, 202))[0]} == {"22"}
 
 
 NOWHERE = Path("/nothing")
@@ -226,11 +226,15 @@ def gres(*minors: int, is_sorted: bool = False) -> Gres:
     ],
 )
 def test_what_a_job_was_given(given: Sequence[str], settings: Gres, gpus: Sequence[Gpu], uuids: str) -> None:
-    found = resolve(tuple(given), settings, Devices(gpus), NOWHERE)
+    resolution = resolve(tuple(given), settings, Devices(gpus), NOWHERE)
     if not uuids or uuids.isdecimal():
-        assert found == Resolution(tuple(f"GPU-{index}" for index in uuids))
+        assert resolution == Resolution(tuple(f"GPU-{index}" for index in uuids))
     else:
-        assert found.gpu_uuids == () and found.unknown and any(part in found.why for part in uuids.split("|"))
+        assert (
+            resolution.gpu_uuids == ()
+            and resolution.unknown
+            and any(part in resolution.why for part in uuids.split("|"))
+        )
 
 
 def test_instances_are_named_by_their_capabilities(tmp_path: Path) -> None:
@@ -238,8 +242,8 @@ def test_instances_are_named_by_their_capabilities(tmp_path: Path) -> None:
         "gpu0/gi2/access 21\ngpu0/gi2/ci0/access 22")  # fmt: skip
     caps = "/dev/nvidia-caps/nvidia-cap"
     lines = [f"Name=gpu MultipleFiles=/dev/nvidia0,{caps}{one},{caps}{one + 1}" for one in (21, 12)]
-    found = read_gres(settings(tmp_path, "\n".join([*lines, "Name=gpu File=/dev/nvidia1"])), "n1")
-    given = [resolve((index,), found, Devices(MIG), tmp_path).gpu_uuids for index in "012"]
+    gres = read_gres(settings(tmp_path, "\n".join([*lines, "Name=gpu File=/dev/nvidia1"])), "n1")
+    given = [resolve((index,), gres, Devices(MIG), tmp_path).gpu_uuids for index in "012"]
     assert given == [("MIG-b",), ("MIG-a",), ("GPU-1",)]
 
 
@@ -295,17 +299,17 @@ def test_the_order_is_slurmds(tmp_path: Path, gres: str | None, slurm: str | Non
 
 
 def test_the_folder_is_the_one_that_slurmd_names_else_the_first_and_it_is_read_again(tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
+    path, two = tmp_path / "one", tmp_path / "two"
     settings(two, "NodeName=n2 Name=gpu File=/dev/nvidia[4-5]\nNodeName=n3 Name=gpu File=/dev/nvidia6")
-    reader = SlurmConfReader(folders=(one, two), host="n1.example.org")
+    reader = SlurmConfReader(folders=(path, two), host="n1.example.org")
     assert reader.gres().units is None
-    settings(one, "Name=gpu File=/dev/nvidia[0-1")
+    settings(path, "Name=gpu File=/dev/nvidia[0-1")
     assert reader.gres().units is None and reader.is_present
-    settings(one, "Name=gpu File=/dev/nvidia[0-1]")
+    settings(path, "Name=gpu File=/dev/nvidia[0-1]")
     assert reader.gres().units == (("/dev/nvidia0",), ("/dev/nvidia1",))
     # Several slurmd on a machine, each with a name and settings of its own.
     assert reader.gres(f"{two}/slurm.conf", "n2").units == (("/dev/nvidia4",), ("/dev/nvidia5",))
     assert reader.gres(f"{two}/slurm.conf", "n3").units == (("/dev/nvidia6",),)
-    assert SlurmConfReader(two / "slurm.conf", (one,), "n1").gres(f"{one}/slurm.conf").folder == two
+    assert SlurmConfReader(two / "slurm.conf", (path,), "n1").gres(f"{path}/slurm.conf").folder == two
     nowhere = SlurmConfReader(folders=(tmp_path / "nothing",), host="n1")
     assert not nowhere.is_present and nowhere.gres().units is None

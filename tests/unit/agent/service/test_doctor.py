@@ -62,10 +62,10 @@ def test_pages_that_would_tell_something_but_are_not_asked_for_are_named() -> No
         ("dcgm", "not-configured"),
         ("serving", "not-configured"),
     ]
-    assert [one.source for one in not_configured(AgentConfig(), blind)] == ["serving"]
+    assert [capability.source for capability in not_configured(AgentConfig(), blind)] == ["serving"]
     assert not_configured(AgentConfig(serving_endpoints=("http://127.0.0.1:8000/metrics",)), SURVEY) == ()
-    found = not_configured(AgentConfig(serving_discover=True), SURVEY)
-    assert found[0].absence is not None and "was found" in found[0].absence.detail
+    capabilities = not_configured(AgentConfig(serving_discover=True), SURVEY)
+    assert capabilities[0].absence is not None and "was found" in capabilities[0].absence.detail
     assert not_configured(AgentConfig(dcgm_url=""), Survey((), (), ())) == ()
 
 

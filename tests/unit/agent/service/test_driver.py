@@ -114,7 +114,7 @@ def test_a_driver_hung_for_a_minute_ends_the_agent_once_an_hour(tmp_path: Path, 
     told = Told(tmp_path, thread)
     told.supervisor.attend()
     assert told.supervisor.wants_restart
-    assert [one.reason for one in told.noted] == ["self-restart"]
+    assert [absence.reason for absence in told.noted] == ["self-restart"]
     told.lock.close()
     again = Told(tmp_path, thread)
     again.supervisor.attend()

@@ -40,15 +40,15 @@ GPUS = [Gpu(f"GPU-{n}", n, "NVIDIA H100 80GB HBM3", mem_total_bytes=80 * 2**30) 
 def database(path: Path, *, node: str = "gpunode.site", cluster: str = "", seconds: int = 120) -> Path:
     """A node on which jobs 5, 7 and 9 of the real table held GPU 0, known by their numbers."""
     with Writer.open(path) as writer:
-        one = writer.for_node(Node(node, cluster, machine_id="m", gpu_count=2), T0)
-        one.set_gpus(GPUS, T0)
+        node_writer = writer.for_node(Node(node, cluster, machine_id="m", gpu_count=2), T0)
+        node_writer.set_gpus(GPUS, T0)
         for second in range(seconds):
             values = {gpu.uuid: {"sm_active": 0.5, "power_watts": 300.0} for gpu in GPUS}
-            one.add_tick(Tick(T0 + second + 1, 1.0, values, {}, {}, {}))
+            node_writer.add_tick(Tick(T0 + second + 1, 1.0, values, {}, {}, {}))
         for job, start, end in (("5", 21, 25), ("7", 33, 35), ("9", 33, 45)):
             name = f"job {job}"
             work = Workload(workload_id(cluster, "slurm", job), f"s-{job}", name, "slurm", job_id=job)
-            one.put_workload_use(work, "GPU-0", T0 + start, T0 + end, "allocation")
+            node_writer.put_workload_use(work, "GPU-0", T0 + start, T0 + end, "allocation")
     return path
 
 
@@ -216,20 +216,20 @@ def test_json_of_later_versions_wraps_numbers_and_lists_states() -> None:
 
 
 def test_what_has_not_begun_is_no_run_and_an_end_that_is_not_told_is_none() -> None:
-    found = read(
+    read_jobs = read(
         "22_[1-10%2]|22|wait|ann|PENDING|Unknown|Unknown", "23|23|wait|ann|PENDING|Unknown|Unknown",
         "24|24|gone|ann|CANCELLED by 1000|None|2026-09-21T12:00:00", f"25|25|on|ann|RUNNING|{T}|Unknown",
         f"26+0|26|het|ann|COMPLETED|{T}|{T + 5}", f"26+1|27|het|ann|COMPLETED|{T}|{T + 5}",
         f"28|28|odd|ann|FAILED|{T}|{T - 5}",
     )  # fmt: skip
-    jobs = by_id(found)
-    assert (sorted(jobs), found.refused) == (["25", "26", "27"], 1)
+    jobs = by_id(read_jobs)
+    assert (sorted(jobs), read_jobs.refused) == (["25", "26", "27"], 1)
     assert (jobs["25"].ended, jobs["25"].state) == (None, "RUNNING")
     # Columns may stand in any order and number; 600 is no moment.
-    found = read("x|600|21|Berlin", f"x|{T}|22|Berlin", head="JobName|Start|JobID|Nonsense")
-    assert (by_id(found), found.untimed) == ({"22": SlurmJob("22", float(T), name="x")}, 1)
-    found = read("x22|1|x|a|FAILED|1|1", "22; DROP|1|x|a|FAILED|1|1", f"22|x|x|a|FAILED|{T}|{T}")
-    assert found.jobs == {} and found.refused == 1
+    read_jobs = read("x|600|21|Berlin", f"x|{T}|22|Berlin", head="JobName|Start|JobID|Nonsense")
+    assert (by_id(read_jobs), read_jobs.untimed) == ({"22": SlurmJob("22", float(T), name="x")}, 1)
+    read_jobs = read("x22|1|x|a|FAILED|1|1", "22; DROP|1|x|a|FAILED|1|1", f"22|x|x|a|FAILED|{T}|{T}")
+    assert read_jobs.jobs == {} and read_jobs.refused == 1
     states = {
         "CANCELLED by 1000": "CANCELLED",
         "CANCELLED+": "CANCELLED",
@@ -309,10 +309,10 @@ UNTRACKED = (
 
 
 def test_gpus_of_a_cluster_that_does_not_track_them_are_unknown(tmp_path: Path) -> None:
-    found = read(UNTRACKED, head="JobID|JobName|State|Start|End|NodeList|AllocTRES|ReqTRES")
-    job = by_id(found)["501"]
+    read_jobs = read(UNTRACKED, head="JobID|JobName|State|Start|End|NodeList|AllocTRES|ReqTRES")
+    job = by_id(read_jobs)["501"]
     assert (job.gpus, job.cpus, job.mem_bytes) == (None, 192, 800 * GIB)
-    both = found.jobs | read_job_table(DATA / "jobs.json").jobs
+    both = read_jobs.jobs | read_job_table(DATA / "jobs.json").jobs
     write_job_table(tmp_path / "jobs", both.values())
     assert read_job_table(tmp_path / "jobs").jobs == both  # what is written is read back
     assert (tmp_path / "jobs").stat().st_mode & 0o007 == 0
@@ -328,5 +328,5 @@ def test_node_lists_are_written_out_within_a_bound() -> None:
 
 def test_a_run_of_two_users_is_nobodys() -> None:
     for users in (("ann", "eve"), ("eve", "ann"), ("ann", "eve", "ann")):
-        found = read(*(line(22, user=user) for user in users), line(23))
-        assert set(by_id(found)) == {"23"} and any("several users" in warning for warning in found.warnings())
+        read_jobs = read(*(line(22, user=user) for user in users), line(23))
+        assert set(by_id(read_jobs)) == {"23"} and any("several users" in warning for warning in read_jobs.warnings())

@@ -60,8 +60,8 @@ def test_the_unit_of_a_counter_is_its_drivers_and_a_rate_covers_measured_time(
     fabric: tuple[float, ...],
 ) -> None:  # fmt: skip
     tree, source = one_nic(tmp_path, port, driver)
-    (found,) = source.probe().ports
-    assert (found.link_layer, found.line_rate_bytes_per_second) == (layer, line_rate)
+    (fabric_port,) = source.probe().ports
+    assert (fabric_port.link_layer, fabric_port.line_rate_bytes_per_second) == (layer, line_rate)
     assert reasons(source.read(at(0)))["*" if driver != "efa" else TX] == "first-reading"
     for name, value in counted.items():
         tree.counter("x_0", name, value, folder="hw_counters" if driver == "efa" else "counters")
@@ -276,4 +276,4 @@ FLAT_NICS = [nic(f"n{i}", f"pci010{i}:00", f"n{i}") for i in range(2)]
 )  # fmt: skip
 def test_roles_by_the_places_of_nics_and_gpus(nics: list[Nic], gpus: list[tuple[str, ...]], roles: list[str]) -> None:
     found = place_nics(nics, gpus, len(gpus))
-    assert [found[one.device][0] for one in nics] == roles
+    assert [found[nic.device][0] for nic in nics] == roles

@@ -87,12 +87,12 @@ def begun() -> tuple[ServingSource, PagesAtHand]:
 def samples(*pages: str, every: float = 10.0) -> list[ServingSample]:
     """What a source makes of these pages, which come `every` seconds."""
     source, at_hand = begun()
-    found: list[ServingSample] = []
+    serving_samples: list[ServingSample] = []
     for number, page in enumerate(pages):
         at_hand.put(URL, page, every * number, pids={42})
-        found += source.read(NOW).serving
+        serving_samples += source.read(NOW).serving
         assert source.read(NOW).serving == ()  # a page is given once
-    return found
+    return serving_samples
 
 
 QUEUE = {"requests_running": 7.0, "requests_waiting": 3.0}
@@ -132,15 +132,15 @@ def triton(requests: int) -> str:
 def test_a_triton_without_llms_that_counts_requests_is_a_service_in_use(tmp_path: Path) -> None:
     hour, path = NOW.wall_seconds // 3600 * 3600, tmp_path / "node.db"
     told = {"busy": samples(triton(1000), triton(1800)), "idle": samples(triton(1800), triton(1800))}
-    assert {name: one.values for name, (one,) in told.items()} == {
+    assert {name: serving_sample.values for name, (serving_sample,) in told.items()} == {
         "busy": {"requests_waiting": 0.0, "requests_per_second": 80.0},
         "idle": {"requests_waiting": 0.0, "requests_per_second": 0.0},
     }
     with Writer.open(path, now=lambda: hour + 7200) as writer:
         node = writer.for_node(Node("n1"), hour)
         node.set_workloads([Workload(name, "s", name, "process") for name in told], (), hour)
-        for name, (one,) in told.items():
-            node.add_serving(replace(one, workload_id=name))
+        for name, (serving_sample,) in told.items():
+            node.add_serving(replace(serving_sample, workload_id=name))
     with open_reader(path) as reader:
         table = to_table(reader.fetch(queries.SERVING.sql, {"start": hour, "end": hour + 7200}), queries.SERVING)
     assert {name: facts.has_counted for name, facts in engine_facts(table).items()} == {"busy": True, "idle": False}

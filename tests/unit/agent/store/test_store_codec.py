@@ -202,8 +202,8 @@ def test_what_servers_counted_is_added_up_by_the_hour_and_the_work_that_held_the
             node = writer.for_node(Node("n1"), hour)
             node.set_workloads((WORK,), (), hour)
             for after, work, counts in part:
-                one = sample(hour + after, work)
-                node.add_serving(replace(one, latency={"output_token": counts}))
+                serving_sample = sample(hour + after, work)
+                node.add_serving(replace(serving_sample, latency={"output_token": counts}))
     with open_reader(path) as reader:
         kept = reader.fetch("SELECT ts, interval_seconds, workload_id, first_token_bins, output_token_bins"
                             " FROM serving_hours ORDER BY ts")  # fmt: skip

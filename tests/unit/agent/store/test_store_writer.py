@@ -34,10 +34,10 @@ def writer(path: Path) -> Iterator[Writer]:
 
 @pytest.fixture
 def node(writer: Writer) -> NodeWriter:
-    own = writer.for_node(NODE, T0)
-    own.set_gpus(GPUS, T0)
-    own.set_ports([PORT], T0)
-    return own
+    node_writer = writer.for_node(NODE, T0)
+    node_writer.set_gpus(GPUS, T0)
+    node_writer.set_ports([PORT], T0)
+    return node_writer
 
 
 def tick(ts: float, **values: float) -> Tick:
@@ -306,6 +306,6 @@ def test_what_passes_is_told_from_wrong_usage(tmp_path: Path, code: int | str, r
         error = OSError(code, "it did not work")
     else:
         error.sqlite_errorcode, error.sqlite_errorname = getattr(sqlite3, code), code  # type: ignore[union-attr]
-    told = disk_error(tmp_path / "node.db", error)
-    assert (told.reason if isinstance(told, PassingError) else None) == reason
-    assert told.remedy
+    store_error = disk_error(tmp_path / "node.db", error)
+    assert (store_error.reason if isinstance(store_error, PassingError) else None) == reason
+    assert store_error.remedy
