@@ -171,7 +171,7 @@ def reason_on(
     fleet = fleet_of(verdicts, rulebook, generated_at, rng, site=options.site)
     book = fleet.book
     asked = find_waste(fleet, rulebook.exceptions, rulebook.custom)
-    fleet = replace(fleet, found=asked.found)
+    fleet = replace(fleet, waste=asked.waste)
     told = levers_by_workload(fleet, rulebook.served_models)
     every = all_recommendations(fleet)
     ways = tuple(beside(replace(r, decision=options.decisions.get(r.id)), told) for r in every)
@@ -181,7 +181,7 @@ def reason_on(
     # After everything that counts: its draws must not change those of what is recommended.
     elsewhere = market_recommendations(fleet) if options.with_market else None
     used = {p for r in (*recommendations, *(elsewhere or ())) for p in r.prices}
-    used |= {f.finding.price for f in asked.found if f.finding.price is not None}
+    used |= {f.finding.price for f in asked.waste if f.finding.price is not None}
     named = prices_named(book, verdicts.nodes, {r.target.node_sku for r in recommendations})
     if elsewhere:
         named += [p for n in rulebook.catalog.nodes.values() for p in n.prices]
@@ -194,8 +194,8 @@ def reason_on(
     )  # fmt: skip
     enough = judged_gpus(verdicts, fleet.floor_hours, generated_at)
     gpu_count = verdicts.inventory.gpu_count or sum(n.gpu_count for n in verdicts.nodes)
-    waste = wasted((f.finding, f.group and f.group.series_id) for f in asked.found)
-    slowed = slowed_usd(f.finding for f in asked.found)
+    waste = wasted((f.finding, f.group and f.group.series_id) for f in asked.waste)
+    slowed = slowed_usd(f.finding for f in asked.waste)
     energy = energy_accounts(verdicts, with_costs(verdicts, book), book, rulebook.energy)
     summary = Summary(
         gpu_count=gpu_count,
@@ -225,7 +225,7 @@ def reason_on(
         summary=replace(summary, min_saving_usd_per_month=_min_saving(rulebook, summary)),
         prices=tuple(sorted({p.id: p for p in named if p and p.id in used | here}.values(), key=lambda p: p.id)),
         workloads=tuple(with_levers(w, told) for w in energy.workloads),
-        findings=tuple(f.finding for f in asked.found),
+        findings=tuple(f.finding for f in asked.waste),
         judged=asked.judged,
         not_judged=asked.not_judged,
         recommendations=recommendations,

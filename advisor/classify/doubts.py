@@ -44,11 +44,11 @@ def doubts_of(gpu: pd.DataFrame, at: Mask, *, metric: str, code: str, sentence: 
     end = rows["ts"].to_numpy(float)
     begin = end - rows["interval_seconds"].to_numpy(float)
     doubts = []
-    for (node, uuid), own in rows.groupby(["node", "gpu_uuid"], sort=True).indices.items():  # type: ignore[misc]
-        hours, start = float(seconds[own].sum()) / 3600, float(begin[own].min())
-        said = sentence if isinstance(sentence, str) else sentence(where[own])
+    for (node, uuid), positions in rows.groupby(["node", "gpu_uuid"], sort=True).indices.items():  # type: ignore[misc]
+        hours, start = float(seconds[positions].sum()) / 3600, float(begin[positions].min())
+        said = sentence if isinstance(sentence, str) else sentence(where[positions])
         text = f"{said} over {span(hours * 3600)} from {minute(start)}."
-        doubts.append(Doubt(str(node), str(uuid), metric, code, hours, start, float(end[own].max()), text))
+        doubts.append(Doubt(str(node), str(uuid), metric, code, hours, start, float(end[positions].max()), text))
     return doubts
 
 

@@ -163,7 +163,7 @@ def merged(groups: Sequence[Verdicts]) -> Verdicts:
         energy=table("energy").sort_values(KEYS, ignore_index=True), tokens=entries("tokens"), power=entries("power"),
         inventory=merged_inventory([verdicts.inventory for verdicts in groups]),
         doubts=rows("doubts", lambda doubt: (doubt.node, doubt.gpu_uuid)),
-        instances=rows("instances", lambda one: (one.node, one.parent_uuid, one.gpu_uuid)),
+        instances=rows("instances", lambda instance: (instance.node, instance.parent_uuid, instance.gpu_uuid)),
         rest_levels=rows("rest_levels", lambda level: (level.node, level.gpu_uuid)),
     )  # fmt: skip
 

@@ -103,28 +103,31 @@ def judge_pieces(pieces: Iterable[Piece], inputs: JudgementInputs, batch_rows: i
     are judged does not grow with the fleet."""
     every = list(pieces)
     batch = np.cumsum([len(piece.rows) for piece in every]) // batch_rows
-    groups = itertools.groupby(zip(batch, every, strict=True), key=lambda one: one[0])
+    groups = itertools.groupby(zip(batch, every, strict=True), key=lambda pair: pair[0])
     return [judged for _, some in groups for judged in _judge_batch([piece for _, piece in some], inputs)]
 
 
 def _judge_batch(pieces: Sequence[Piece], inputs: JudgementInputs) -> list[Judgement]:
     book = inputs.book
     observed = [Observed(piece.session, piece.rows, inputs.nodes_of(piece.session)) for piece in pieces]
-    found = features(observed, inputs.frame.window, inputs.tables, inputs.index, book.kinds)
+    all_features = features(observed, inputs.frame.window, inputs.tables, inputs.index, book.kinds)
     cases = []
-    for piece, one, own in zip(pieces, observed, found, strict=True):
+    for piece, seen, piece_features in zip(pieces, observed, all_features, strict=True):
         session = piece.session
-        begin = min((node.first_seen for node in one.nodes), default=session.start)
+        begin = min((node.first_seen for node in seen.nodes), default=session.start)
         # What was before its nodes were first observed is no gap.
         held = session.held_seconds - max(begin - session.start, 0.0) * len(session.gpus)
         since_seen = min(1.0, piece.seconds / held) if held > 0 else 1.0
         facts = inputs.engines.get(session.workload_id)
-        clues = tuple(metadata_clues(session, own, facts, book.kind_priors))
-        kind = judge_kind(clues, own, book.kinds, book.kind_model, since_seen)
+        clues = tuple(metadata_clues(session, piece_features, facts, book.kind_priors))
+        kind = judge_kind(clues, piece_features, book.kinds, book.kind_model, since_seen)
         cases.append(Case(piece.rows, kind, clues, piece.observed_share))
     dominant = book.bottlenecks["dominant_share_min"].value
     limits = judge_bottlenecks(cases, inputs.tables, inputs.labels, dominant)
-    out = [Judgement(own, case.kind, limit) for own, case, limit in zip(found, cases, limits, strict=True)]
+    out = [
+        Judgement(piece_features, case.kind, limit)
+        for piece_features, case, limit in zip(all_features, cases, limits, strict=True)
+    ]
     for n, piece in enumerate(pieces):
         if piece.session.basis == INFERRED:  # less sure; a kind that becomes too unsure is unknown
             kind, limit = out[n].kind, out[n].bottleneck

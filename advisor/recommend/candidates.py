@@ -75,13 +75,15 @@ def candidates(
         draws = (held * today.usd_per_hour - there * price.usd_per_hour) * hours
         return Candidate(node, price, prediction, gpus, int(nodes_for(gpus, node.gpu_count)), draws)
 
-    found = [(target, weighed(target, price)) for target, price in sold]
-    kept = [one for _, one in found if isinstance(one, Candidate)]
+    weighed_targets = [(target, weighed(target, price)) for target, price in sold]
+    kept = [candidate for _, candidate in weighed_targets if isinstance(candidate, Candidate)]
     rejected: dict[str, Rejected] = {}
     # One line a GPU: the node of it that least speaks against.
-    for target, why in sorted(((t, o) for t, o in found if isinstance(o, tuple)), key=lambda one: len(one[1])):
+    for target, why in sorted(
+        ((t, o) for t, o in weighed_targets if isinstance(o, tuple)), key=lambda entry: len(entry[1])
+    ):
         rejected.setdefault(target.gpu, Rejected(target.name, all_of(why)))
-    order = dict.fromkeys(target.gpu for target, _ in found if target.gpu in rejected)
+    order = dict.fromkeys(target.gpu for target, _ in weighed_targets if target.gpu in rejected)
     return sorted(kept, key=lambda c: (not c.safe, -c.saving, c.node.name)), {gpu: rejected[gpu] for gpu in order}
 
 
@@ -115,5 +117,5 @@ def break_even(base: Baseline, candidate: Candidate) -> str | None:
     if not saves[1.0]:
         near = f"at {below or above:.2f}x the current peak demand" if below or above else None
         return f"saves {near or f'at no demand up to {DEMANDS[-1]:g}x the current peak'}"
-    told = [f"{where} {at:.2f}x" for where, at in (("above", above), ("at or below", below)) if at]
-    return f"stops saving {' and '.join(told)} the current peak demand" if told else None
+    places = [f"{where} {at:.2f}x" for where, at in (("above", above), ("at or below", below)) if at]
+    return f"stops saving {' and '.join(places)} the current peak demand" if places else None

@@ -77,10 +77,10 @@ def _sums(rows: pd.DataFrame, *by: str) -> dict[Any, Sums]:
 
 def _nested(rows: pd.DataFrame, outer: str, inner: str) -> dict[str, dict[str, Sums]]:
     """The sums of the groups of two columns, by the first and then by the second."""
-    found: dict[str, dict[str, Sums]] = defaultdict(dict)
-    for (first, second), own in _sums(rows, outer, inner).items():
-        found[first][second] = own
-    return found
+    by_key: dict[str, dict[str, Sums]] = defaultdict(dict)
+    for (first, second), totals in _sums(rows, outer, inner).items():
+        by_key[first][second] = totals
+    return by_key
 
 
 def _with_money(verdicts: Verdicts, book: PriceBook, site: SiteEnergy) -> pd.DataFrame:
@@ -119,9 +119,9 @@ def _by_hour(figure: SiteFigure | None, hours: np.ndarray, without: float) -> np
 def _stated(verdicts: Verdicts, book: PriceBook, site: SiteEnergy) -> tuple[StatedFigure, ...]:
     """The figures that dollars and carbon rest on, each with its source."""
     powers = {p.region: p for n in verdicts.nodes if (p := book.power(n.region)) is not None}
-    own = [(None if region == ANY_REGION else region, _figure(price)) for region, price in sorted(powers.items())]
+    regional = [(None if region == ANY_REGION else region, _figure(price)) for region, price in sorted(powers.items())]
     figures: list[tuple[EnergyFigure, SiteFigure | None, str | None]] = [
-        *(("usd_per_kwh", figure, region) for region, figure in own if not site.usd_per_kwh),
+        *(("usd_per_kwh", figure, region) for region, figure in regional if not site.usd_per_kwh),
         ("usd_per_kwh", site.usd_per_kwh, None),
         ("pue", site.pue, None),
         ("co2_grams_per_kwh", site.co2_grams_per_kwh, None),
@@ -154,7 +154,7 @@ def _figures(of: Sums, gpu_hours: float) -> dict[str, Any]:
 def _of_workload(
     w: WorkloadVerdict, sums: Mapping[str, Sums], phases: Mapping[str, Mapping[str, Sums]], tokens: TokenEnergy | None
 ) -> WorkloadEnergy:
-    of, own = sums.get(w.id, _NOTHING), phases.get(w.id, {})
+    of, workload_phases = sums.get(w.id, _NOTHING), phases.get(w.id, {})
     per_token = tokens.joules / tokens.tokens if tokens is not None else None
     return WorkloadEnergy(
         # What was not observed of its time, or was shared, has no energy; hours that only the verdict counts neither.
@@ -168,14 +168,16 @@ def _of_workload(
         phases=tuple(
             PhaseEnergy(name, p["gpu_hours"], p["kwh"], None if p["unpriced"] else p["cost"], p["usd"], p["co2_kg"])
             for name in PHASES
-            if (p := own.get(name)) is not None
+            if (p := workload_phases.get(name)) is not None
         ),
     )
 
 
 def _of_node(node: NodeFacts, of: Sums, gpus: Mapping[str, Sums], verdicts: Verdicts) -> NodeEnergy:
     figures, power = _figures(of, node.gpu_count * node.span_hours), verdicts.power.get(node.node)
-    each = (GpuEnergy(uuid, own["kwh"], own["counted"], own["measured_hours"]) for uuid, own in gpus.items())
+    each = (
+        GpuEnergy(uuid, figures["kwh"], figures["counted"], figures["measured_hours"]) for uuid, figures in gpus.items()
+    )
     energy = NodeEnergy(**figures, node=node.node, gpus=tuple(each))
     return energy if power is None else replace(
         energy, mean_watts=power.mean, p95_watts=power.p95, highest_watts=power.highest, rated_watts=power.rated,

@@ -78,25 +78,25 @@ class EvidenceGate:
             return
         for unobserved in node.unobserved[:1] if claim.whole else ():
             why = f"{unobserved.reason[:1].lower()}{unobserved.reason[1:].rstrip('.')}"
-            told = f"no data for {node.unobserved_count} of {node.gpu_count} GPUs of {name}: {why}"
+            text = f"no data for {node.unobserved_count} of {node.gpu_count} GPUs of {name}: {why}"
             fields = {"node": name, "gpus": node.unobserved_count, "of": node.gpu_count, "because": unobserved.code}
-            yield CodedText("gpus-not-observed", told, fields)
+            yield CodedText("gpus-not-observed", text, fields)
         if claim.whole and node.surplus:
-            told = "{node} reports {surplus} more GPUs than its SKU has, so its SKU is doubtful"
-            yield coded("sku-in-doubt", told, node=name, surplus=node.surplus)
+            text = "{node} reports {surplus} more GPUs than its SKU has, so its SKU is doubtful"
+            yield coded("sku-in-doubt", text, node=name, surplus=node.surplus)
         yield from self._observed(name, claim)
         pods = node.unaccounted_pods
         if pods and (claim.whole or claim.unheld):
             them = "it" if len(pods) == 1 else "them"
-            told = f"{listed(list(pods))} requested GPUs of {name}, but no metric names {them}"
-            yield CodedText("pods-not-named", told, {"node": name, "pods": ", ".join(pods)})
+            text = f"{listed(list(pods))} requested GPUs of {name}, but no metric names {them}"
+            yield CodedText("pods-not-named", text, {"node": name, "pods": ", ".join(pods)})
         # Every GPU of a whole node is the claim's or nobody's.
         bare, most = self.free.get(name, ()) if claim.whole else (), GAP_MAX * self.verdicts.inventory.hours
         if any(bare_gpu.busy_hours > most for bare_gpu in bare):
             yield coded("worked-for-nobody", "GPUs of {node} worked without a workload label", node=name)
         if held := sum(bare_gpu.held_hours > most for bare_gpu in bare):
-            told = "memory of {gpus} GPUs of {node} is in use without a workload label"
-            yield coded("memory-held-by-nobody", told, gpus=held, node=name)
+            text = "memory of {gpus} GPUs of {node} is in use without a workload label"
+            yield coded("memory-held-by-nobody", text, gpus=held, node=name)
         if claim.host and node.host_hours < self._enough(name):
             yield coded("cores-not-measured", "CPU use of {node} was not measured for the whole window", node=name)
         if name in claim.fabric and (why := self._fabric(name)) is not None:
@@ -112,15 +112,15 @@ class EvidenceGate:
             return
         least, last = min(gpu.hours for gpu in gpu_coverages), min(gpu.last_ts for gpu in gpu_coverages)
         if least < self.floor_hours:
-            told = "only {hours:.1f} h of data for {node}, {needed_hours:g} h needed"
-            yield coded("observed-too-short", told, node=name, hours=least, needed_hours=self.floor_hours)
+            text = "only {hours:.1f} h of data for {node}, {needed_hours:g} h needed"
+            yield coded("observed-too-short", text, node=name, hours=least, needed_hours=self.floor_hours)
         # Rows are up to an hour long, and nodes write them at moments of their own.
         elif last < self.verdicts.inventory.end - 7200.0:
-            told = f"no data for {name} after {minute(last)}"
-            yield CodedText("not-observed-since", told, {"node": name, "ts": last})
+            text = f"no data for {name} after {minute(last)}"
+            yield CodedText("not-observed-since", text, {"node": name, "ts": last})
         elif least < self._enough(name):
-            told = "{node} has data for {hours:.0f} of {window_hours:.0f} h"
-            yield coded("observed-in-part", told, node=name, hours=least, window_hours=self._hours(name))
+            text = "{node} has data for {hours:.0f} of {window_hours:.0f} h"
+            yield coded("observed-in-part", text, node=name, hours=least, window_hours=self._hours(name))
         else:
             for measure in sorted(claim.measures):
                 if lacking := sum(gpu.known.get(measure, 0.0) < (1.0 - GAP_MAX) * gpu.hours for gpu in gpu_coverages):
@@ -137,11 +137,11 @@ class EvidenceGate:
             why = (fabric.reason or "not readable").rstrip(".")
             return coded("fabric-unreadable", "fabric data of {node} not usable: {because}", node=name, because=why)
         if fabric.still_share > STILL_MAX and name in self._spanned:
-            told = "fabric counters of {node} did not change in {share:.0%} of the time although work there spans nodes"
-            return coded("fabric-counters-still", f"{told}; they may be stuck", node=name, share=fabric.still_share)
+            text = "fabric counters of {node} did not change in {share:.0%} of the time although work there spans nodes"
+            return coded("fabric-counters-still", f"{text}; they may be stuck", node=name, share=fabric.still_share)
         if fabric.hours < self._enough(name):
-            told, hours = "fabric data of {node} cover {hours:.0f} of {window_hours:.0f} h", self._hours(name)
-            return coded("fabric-observed-in-part", told, node=name, hours=fabric.hours, window_hours=hours)
+            text, hours = "fabric data of {node} cover {hours:.0f} of {window_hours:.0f} h", self._hours(name)
+            return coded("fabric-observed-in-part", text, node=name, hours=fabric.hours, window_hours=hours)
         return None
 
     @cached_property

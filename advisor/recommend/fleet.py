@@ -57,7 +57,7 @@ class Fleet:
     seed: int
     floor_hours: float = 30.0
     site: Site = NO_SITE
-    found: tuple[Found, ...] = ()
+    waste: tuple[Found, ...] = ()
 
     @property
     def catalog(self) -> Catalog:
@@ -72,8 +72,8 @@ class Fleet:
         self, source: GpuSku, target: GpuSku, group: Group, network: tuple[float | None, float | None]
     ) -> Prediction | CodedText:
         """The time of a group's work on another GPU over its time today, as moves that were done here bear it out."""
-        found = predict(source, target, group.use, group.phase, self.model, network=network)
-        return found if source.name == target.name else self.site.applied(found)
+        prediction = predict(source, target, group.use, group.phase, self.model, network=network)
+        return prediction if source.name == target.name else self.site.applied(prediction)
 
     def headroom(self, group: Group) -> float:
         """The load that fewer or other GPUs may reach, as the group's team keeps it."""
@@ -111,8 +111,8 @@ class Fleet:
 
     def cost(self, gpu_hours: float, nodes: Sequence[NodeFacts]) -> float | None:
         """GPU-hours at the mean price of these nodes; None where one of them has no price."""
-        known = [rate for n in nodes if (rate := self.book.per_gpu_hour(n)) is not None]
-        return gpu_hours * sum(known) / len(known) if known and len(known) == len(nodes) else None
+        rates = [rate for n in nodes if (rate := self.book.per_gpu_hour(n)) is not None]
+        return gpu_hours * sum(rates) / len(rates) if rates and len(rates) == len(nodes) else None
 
     def gpu_of(self, group: Group) -> GpuSku | None:
         return self.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
@@ -167,11 +167,13 @@ class Fleet:
     def series(self) -> tuple[Series, ...]:
         """The series that may be moved: in use, of known kind and sound signals, with no release of them found."""
         by_group: dict[str, dict[str, Found]] = defaultdict(dict)
-        for one in self.found:
-            if one.group is not None:
-                by_group[one.group.series_id][one.finding.rule] = one
-        faulty = frozenset[str]().union(*(one.faulty for one in self.found))
-        faulty |= {s for s, own in by_group.items() if any("release" in one.answered_by for one in own.values())}
+        for waste in self.waste:
+            if waste.group is not None:
+                by_group[waste.group.series_id][waste.finding.rule] = waste
+        faulty = frozenset[str]().union(*(waste.faulty for waste in self.waste))
+        faulty |= {
+            s for s, answers in by_group.items() if any("release" in waste.answered_by for waste in answers.values())
+        }
         return tuple(
             Series(self, baseline_for(self, group), by_group[group.series_id])
             for group in self.groups
@@ -294,4 +296,4 @@ class Series:
     def asking(self, action: Action) -> list[Found]:
         """The findings that such a recommendation answers, the first reason first."""
         asked = [finding for finding in self.findings.values() if action in finding.answered_by]
-        return sorted(asked, key=lambda found: found.answered_by[action])
+        return sorted(asked, key=lambda waste: waste.answered_by[action])

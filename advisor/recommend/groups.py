@@ -89,18 +89,18 @@ class Group:
     def exchanges(self) -> bool:
         """Whether the GPUs of a replica exchange anything over NVLink, however little: by its mean, or because what it
         carries follows the work. False where it was not measured."""
-        known = np.isfinite(self.use.u_n) & (self.use.seconds > 0)
-        if self.gpus_per_replica < 2 or not known.any() or not self.use.u_n[known].any():
+        measured = np.isfinite(self.use.u_n) & (self.use.seconds > 0)
+        if self.gpus_per_replica < 2 or not measured.any() or not self.use.u_n[measured].any():
             return False
-        carried = self.use.u_n[known]
+        carried = self.use.u_n[measured]
         # Tokens that experts exchange, or tensor parallelism at a few dozen tokens a second, are some hundred MB/s:
         # below a hundredth of NVLink, and no silence. The lowest edge of the bins that silence is counted in.
-        if float(np.average(carried, weights=self.use.seconds[known])) > 0.0005:
+        if float(np.average(carried, weights=self.use.seconds[measured])) > 0.0005:
             return True
         fine = [w.features.get("tensor_nvlink_correlation", 0.0) for w in self.now]
         if max(map(abs, fine), default=0.0) >= EXCHANGE_IN_SECONDS:
             return True
-        work = np.fmax(self.use.u_c[known], self.use.u_m[known])
+        work = np.fmax(self.use.u_c[measured], self.use.u_m[measured])
         both = np.isfinite(work)
         moves = both.sum() >= EXCHANGE_ROWS_MIN and carried[both].std() > 0 and work[both].std() > 0
         return bool(moves and np.corrcoef(carried[both], work[both])[0, 1] >= EXCHANGE_BY_ROWS)
@@ -206,15 +206,15 @@ def groups_of(verdicts: Verdicts) -> tuple[Group, ...]:
             ever_on[node].add(key)
             if w.end >= end - CURRENT_SECONDS:
                 current_on[node].add(key)
-    found = []
+    groups = []
     for key, members in series.items():
         # A service holds its nodes; jobs come and go, so whoever ran there in the window is likely to come back.
         others = ever_on if members[-1].kind.label in JOB_KINDS else current_on
         elsewhere = [start for other, start in began[members[0].series_id] if other != key]
         # All that ran elsewhere came after all that ran here: it went there, and does not come and go between the two.
         moved = bool(elsewhere) and min(elsewhere) > max(w.start for w in members)
-        found.append(_group(verdicts, key, members, others, moved=moved))
-    return tuple(sorted(found, key=lambda g: (-g.gpu_hours, g.series_id)))
+        groups.append(_group(verdicts, key, members, others, moved=moved))
+    return tuple(sorted(groups, key=lambda g: (-g.gpu_hours, g.series_id)))
 
 
 def _group(
@@ -248,10 +248,10 @@ def _group(
     )
     # Load by moment, of the rows in which it is known.
     asked = demand(use)
-    told = np.isfinite(asked)
-    load_ts, moment = np.unique(seen.floats("ts")[told], return_inverse=True)
-    weights = use.seconds[told]
-    load = np.bincount(moment, asked[told] * weights, len(load_ts)) / np.bincount(moment, weights, len(load_ts))
+    measured = np.isfinite(asked)
+    load_ts, moment = np.unique(seen.floats("ts")[measured], return_inverse=True)
+    weights = use.seconds[measured]
+    load = np.bincount(moment, asked[measured] * weights, len(load_ts)) / np.bincount(moment, weights, len(load_ts))
     shares: dict[str, float] = defaultdict(float)
     for w in now:
         for label, share in w.bottleneck.time_shares.items():

@@ -54,19 +54,19 @@ def held_to_class(r: Recommendation, base: Baseline) -> Recommendation:
     gpus = r.target.gpu_count if r.action in _COUNTED else None
     if (slowdown := slowdown_of(time, base, gpus)) is None:
         return r
-    broken, said, known = held_against(latency, slowdown)
+    broken, said, measured = held_against(latency, slowdown)
     if broken:
         text = r.text if r.blocked_by else f"{r.text} Not recommended: {all_of(broken).text}."
         return replace(r, blocked_by=(*r.blocked_by, *broken), text=text)
     if not slowdown.slower:
         return r
-    if not known:
+    if not measured:
         # A move is credited beyond the right-sized present, and so is its risk; fewer GPUs carry their own.
-        own = slowdown if fewer else slowdown_of(time, base, gpus, held=base.right_gpus)
-        r = replace(r, risk=raised_risk(r.risk)) if own is not None and own.slower else r
-        told = "the latency of its requests is not measured; scrape the engine's histograms of time to first token and "
-        told += "time per token first (serving_endpoints of the agent, or Prometheus)"
-        measure = () if r.blocked_by else (coded("latency-not-measured", told),)
+        own_slowdown = slowdown if fewer else slowdown_of(time, base, gpus, held=base.right_gpus)
+        r = replace(r, risk=raised_risk(r.risk)) if own_slowdown is not None and own_slowdown.slower else r
+        missing = "the latency of its requests is not measured; scrape the engine's histograms of time to first "
+        missing += "token and time per token first (serving_endpoints of the agent, or Prometheus)"
+        measure = () if r.blocked_by else (coded("latency-not-measured", missing),)
         r = replace(r, would_change_if=(*r.would_change_if, *measure))
     return r if r.blocked_by else replace(r, text=f"{r.text} {said}")
 

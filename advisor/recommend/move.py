@@ -57,7 +57,7 @@ class Move(ABC):
         return iter(())
 
     @abstractmethod
-    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
+    def title(self, r: Recommendation, of: str, at: str, fields: Fields) -> str:
         """One as an action with its object. `of`: workload or nodes; `at`: `` on gpu-009``, or empty; `told`: its
         changes."""
 
@@ -109,8 +109,8 @@ class Saving:
 def at_power_price(price: PowerPrice | None, saved_kwh: Array, drawn_kwh: float) -> tuple[Saving | None, str]:
     """What energy saved a month is worth to a team, and that as a sentence. `drawn_kwh`: what it is taken off."""
     if price is None:
-        told = "No dollar value: rented nodes include power, and no price file sets a power price for other nodes."
-        return None, told
+        text = "No dollar value: rented nodes include power, and no price file sets a power price for other nodes."
+        return None, text
     saving = Saving(saved_kwh * price.usd_per_kwh, (), drawn_kwh * price.usd_per_kwh, "energy")
     worth = f"{usd(saving.interval.p50)}/month{spread(saving.interval)}"
     return saving, f"Saves {worth} at the configured power price ({price.source}, {price.as_of})."
@@ -157,9 +157,9 @@ def recommend_for(
 ) -> Recommendation:
     """A recommendation about a series (as `recommend`). `place`: what of it the recommendation claims."""
     group, here = series.group, series.base.configuration
-    known = {
-        "findings": tuple(found.finding.id for found in series.asking(action)), "source": here, "target": here,
+    defaults = {
+        "findings": tuple(waste.finding.id for waste in series.asking(action)), "source": here, "target": here,
         "observed_hours": series.fleet.hours_of(group), "workload": group.lead.id,
         "claims": (f"{place}:{group.series_id}",),
     }  # fmt: skip
-    return recommend(action, group.identity, group.lead.node_sku, *to, **known | parts)
+    return recommend(action, group.identity, group.lead.node_sku, *to, **defaults | parts)

@@ -84,8 +84,10 @@ class Use:
     @cached_property
     def link_p95(self) -> Mapping[str, float]:
         """95th percentile of the use of NVLink (n), the network (i) and PCIe (p); NaN: not measured."""
-        known = {link: values[np.isfinite(values)] for link in "nip" for values in (self.of(f"u_{link}"),)}
-        return {link: float(np.percentile(values, 95)) if values.size else math.nan for link, values in known.items()}
+        measured = {link: values[np.isfinite(values)] for link in "nip" for values in (self.of(f"u_{link}"),)}
+        return {
+            link: float(np.percentile(values, 95)) if values.size else math.nan for link, values in measured.items()
+        }
 
     def matters(self, link: str) -> bool:
         """Whether a link (n, i or p) was measured and is in use at all: 5 % at the 95th percentile."""
@@ -177,8 +179,8 @@ def predict(
 
     here, there = exposed_share(Factors()), exposed_share(rho)
     if there > EXPOSED_MAX and there > here:
-        told = "exposed communication would take {there:.0%} of the time (now {here:.0%})"
-        return coded("communication-exposed", told, there=there, here=here)
+        text = "exposed communication would take {there:.0%} of the time (now {here:.0%})"
+        return coded("communication-exposed", text, there=there, here=here)
     families = {family(source), family(target)}
     floor = SERVING_FLOOR if phase == "serving" and families <= _MODERN else 0.0
     ratio = max(time_ratio(use, phase, rho, floor), 1e-6)
@@ -196,8 +198,8 @@ def not_measured(use: Use, *names: str) -> CodedText | None:
     """What a prediction needs and nobody measured, as a reason; None: all of it was measured."""
     if not (lacking := use.lacking(*names)):
         return None
-    told, were = " and ".join(USE_NAMES[name] for name in lacking), "was" if len(lacking) == 1 else "were"
-    return CodedText("use-not-measured", f"{told} {were} not measured on the current GPUs", {"lacking": told})
+    missing, were = " and ".join(USE_NAMES[name] for name in lacking), "was" if len(lacking) == 1 else "were"
+    return CodedText("use-not-measured", f"{missing} {were} not measured on the current GPUs", {"lacking": missing})
 
 
 def demand(use: Use) -> Array:
@@ -234,14 +236,14 @@ def times(use: Use, factors: Factors, floor: float = 0.0) -> tuple[Use, Array, A
     """
     rates = {"u_c": factors.c, "u_m": factors.m, "u_p": factors.p, "u_n": factors.n, "u_i": factors.i}
     lacking = use.lacking("u_p", "u_n", "u_i")
-    known = np.ones(len(use.seconds), dtype=np.bool_)
+    measured = np.ones(len(use.seconds), dtype=np.bool_)
     for name, rate in rates.items():
         if rate is None or (name in lacking and rate < 1.0):
             rates[name] = 1.0
         elif rate != 1.0:
-            known &= np.isfinite(use.of(name))
-    if not known.all():
-        rows = {f.name: getattr(use, f.name)[known] for f in fields(use) if f.name != "apart"}
+            measured &= np.isfinite(use.of(name))
+    if not measured.all():
+        rows = {f.name: getattr(use, f.name)[measured] for f in fields(use) if f.name != "apart"}
         use = Use(**rows, apart=use.apart)
     cubes_here, cubes_there, exposed_here, exposed_there = (np.zeros_like(use.g) for _ in range(4))
     for name, rate in rates.items():
@@ -254,10 +256,10 @@ def times(use: Use, factors: Factors, floor: float = 0.0) -> tuple[Use, Array, A
         cubes_there += there * there * there
         exposed_here += u - hidden
         exposed_there += (u - hidden) * rate
-    busy, own = engine(use), np.cbrt(cubes_here) + exposed_here
+    busy, device = engine(use), np.cbrt(cubes_here) + exposed_here
     # What the counters say cannot exceed the time the engine ran: clip, and scale the target's part alike.
-    clipped = np.minimum(own, busy * (1.0 - floor))
-    scale = np.divide(clipped, own, out=np.ones_like(own), where=own > 0)
+    clipped = np.minimum(device, busy * (1.0 - floor))
+    scale = np.divide(clipped, device, out=np.ones_like(device), where=device > 0)
     latency = (busy - clipped) * factors.latency
     return use, busy, (np.cbrt(cubes_there) + exposed_there) * scale + latency, exposed_there
 
@@ -269,12 +271,12 @@ def _factors_between(source: GpuSku, target: GpuSku, network: tuple[float | None
         if rates is None:
             return coded("rate-not-in-catalog", "the catalog has no 16-bit tensor rate of {sku}", sku=sku.name)
         if rates.assumed:
-            told = "no published data on {rates}; nominal peaks are misleading"
-            return coded("rates-not-published", told, rates=" or ".join(rates.assumed))
+            text = "no published data on {rates}; nominal peaks are misleading"
+            return coded("rates-not-published", text, rates=" or ".join(rates.assumed))
     assert here is not None and there is not None
 
-    def over(own: float | None, other: float | None) -> float | None:
-        return own / other if own and other else None
+    def over(value: float | None, other: float | None) -> float | None:
+        return value / other if value and other else None
 
     nvlink = over(source.link_bytes_per_second, target.link_bytes_per_second)
     # Two measured efficiencies, or none: a measured one against a prior would compare methods, not links.

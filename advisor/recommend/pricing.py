@@ -122,10 +122,10 @@ class PriceBook:
         there, or a price by the GPU-hour tells nothing of the difference."""
         price = self.of(node)
         region = price.region if price is not None and price.region_assumed else node.region
-        found = self.price(target, region)
-        if found is None or found.source == _BY_GPU:
+        rate = self.price(target, region)
+        if rate is None or rate.source == _BY_GPU:
             return None
-        return _assumed(found) if region != node.region else found
+        return _assumed(rate) if region != node.region else rate
 
     def power_of(self, node: NodeFacts) -> PowerPrice | None:
         """What the team pays for a node's electricity; None: not told, or it is in the node's price (rented)."""
@@ -314,8 +314,8 @@ def price_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[CodedText,
             "topology.kubernetes.io/region in kube-state-metrics, or set prices with --prices."
         )
         notes.append(CodedText("region-assumed", text, {"nodes": len(assumed), "without_region": unknown}))
-    known = {normalise(n.gpu_name or "") for n in nodes}
-    names = [name for name in book.hourly.gpu if book.catalog.gpu(name) is None and normalise(name) not in known]
+    reported = {normalise(n.gpu_name or "") for n in nodes}
+    names = [name for name in book.hourly.gpu if book.catalog.gpu(name) is None and normalise(name) not in reported]
     if names:
         text = f"Price not used: no GPU here is called {listed(names)}, and the catalog has no such name."
         notes.append(CodedText("price-not-used", text, {"gpus": ", ".join(names)}))
@@ -325,7 +325,7 @@ def price_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[CodedText,
 def _unpriced(nodes: Sequence[NodeFacts], of: int) -> CodedText:
     """`of`: nodes in all."""
     counts = Counter(n.gpu_sku or n.gpu_name or "" for n in nodes)
-    skus = [sku for sku, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0])) if sku]
+    skus = [sku for sku, _ in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])) if sku]
     fields = {"nodes": len(nodes), "of": of, "gpus": ", ".join(skus)}
     whole = len(nodes) == of
     what = f"No price for {len(nodes)}{'' if whole else f' of {of}'} {'node' if of == 1 else 'nodes'}"
@@ -334,8 +334,8 @@ def _unpriced(nodes: Sequence[NodeFacts], of: int) -> CodedText:
         text = f"{what} ({listed([n.node for n in nodes])}){out}: no GPU observed, or GPUs of several models. "
         text += "Set provider, region and node_sku in the agent's configuration, or use a price file (--prices)."
         return CodedText("prices-and-skus-missing", text, fields)
-    told = listed(skus) + (f"; {counts['']} without a GPU, or with several models" if counts[""] else "")
+    models = listed(skus) + (f"; {counts['']} without a GPU, or with several models" if counts[""] else "")
     shown = skus[:3]  # in one line that people copy
     table = ", ".join(f'"{sku}" = YOUR_PRICE' for sku in shown)
     settings = f"Set {GPU_HOUR} = {{ {table} }} under [prices] in skuwise.toml"
-    return CodedText("prices-missing", f"{what} ({told}){out}. {settings}, or {flag_line(shown, 'PRICE')}.", fields)
+    return CodedText("prices-missing", f"{what} ({models}){out}. {settings}, or {flag_line(shown, 'PRICE')}.", fields)

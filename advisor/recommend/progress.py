@@ -85,12 +85,12 @@ class PredictionSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class MoveState:
-    """`since`: from then on (Unix seconds); `hours`: observed there since; `told`: the evidence, a sentence."""
+    """`since`: from then on (Unix seconds); `hours`: observed there since; `evidence`: the evidence, a sentence."""
 
     place: Place
     since: float
     hours: float
-    told: str
+    evidence: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +119,11 @@ class Observation:
 
     @cached_property
     def _by_key(self) -> dict[tuple[str, str], list[WorkloadVerdict]]:
-        found: dict[tuple[str, str], list[WorkloadVerdict]] = {}
+        runs: dict[tuple[str, str], list[WorkloadVerdict]] = {}
         for w in sorted(self.workloads, key=lambda w: (w.end, w.start, w.id)):
             for key in (("series", w.series_id), *(("node", node) for node in w.nodes)):
-                found.setdefault(key, []).append(w)
-        return found
+                runs.setdefault(key, []).append(w)
+        return runs
 
     def series(self, series_id: str | None) -> Sequence[WorkloadVerdict]:
         """Its runs in the window, in the order of their ends."""
@@ -192,9 +192,9 @@ def measure(runs: Sequence[WorkloadVerdict], start: float, end: float) -> Measur
 
     def mean(name: str, of: Sequence[WorkloadVerdict] = runs) -> float | None:
         """The mean of a feature over runs that tell it, by GPU-hours."""
-        told = [(w.features[name], w.gpu_hours) for w in of if math.isfinite(w.features.get(name, math.nan))]
-        weight = sum(h for _, h in told)
-        return float(sum(value * h for value, h in told) / weight) if weight > 0 else None
+        weighted = [(w.features[name], w.gpu_hours) for w in of if math.isfinite(w.features.get(name, math.nan))]
+        weight = sum(h for _, h in weighted)
+        return float(sum(value * h for value, h in weighted) / weight) if weight > 0 else None
 
     # Steps are taken for told where so much of the busy time has a period.
     stepping = [w for w in runs if w.features.get("period_share", 0.0) >= 0.5]
@@ -236,8 +236,8 @@ def by_runs(
         return None
     workload_verdicts = [w for w in runs if where(w) == place]
     since = max([min(w.start for w in workload_verdicts), seen.start, *(w.end for w in runs if where(w) != place)])
-    told = f"only on {name}" if place == "target" else "on its original nodes"
-    return MoveState(place, since, hours(workload_verdicts, since), f"It has run {told} since {minute(since)}.")
+    text = f"only on {name}" if place == "target" else "on its original nodes"
+    return MoveState(place, since, hours(workload_verdicts, since), f"It has run {text} since {minute(since)}.")
 
 
 def by_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState | None:
@@ -254,8 +254,8 @@ def by_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState | Non
 
 def level(snapshot: PredictionSnapshot, seen: Observation, name: str) -> float | None:
     """The mean of a feature over the runs that hold GPUs now; None: none of them tells it."""
-    told = [w.features[name] for w in seen.now(snapshot.series_id) if name in w.features]
-    return sum(told) / len(told) if told else None
+    values = [w.features[name] for w in seen.now(snapshot.series_id) if name in w.features]
+    return sum(values) / len(values) if values else None
 
 
 def by_level(
@@ -266,9 +266,9 @@ def by_level(
     now = level(snapshot, seen, of)
     if now is None or before is None or target is None or before <= target:
         return None
-    told = words.format(now=now, before=before, ratio=now / before)
+    text = words.format(now=now, before=before, ratio=now / before)
     place: Place = "target" if now <= (before + target) / 2 else "source"
-    return MoveState(place, seen.end, hours(seen.now(snapshot.series_id)), told)
+    return MoveState(place, seen.end, hours(seen.now(snapshot.series_id)), text)
 
 
 def by_freed_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState | None:
@@ -296,8 +296,8 @@ def by_freed_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState
         still = listed([n for n in nodes if not seen.gone(n)])
         return MoveState("source", seen.start, (seen.end - seen.start) / 3600, f"No change: {still}.")
     free = sorted(free)[:wanted]
-    since, told = free[-1][0], listed([what for _, what in free])
-    return MoveState("target", since, (seen.end - since) / 3600, f"Since {minute(since)}: {told}.")
+    since, freed = free[-1][0], listed([what for _, what in free])
+    return MoveState("target", since, (seen.end - since) / 3600, f"Since {minute(since)}: {freed}.")
 
 
 def cost_after(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:

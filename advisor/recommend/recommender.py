@@ -48,11 +48,11 @@ def all_recommendations(fleet: Fleet) -> tuple[Recommendation, ...]:
 
 def work_that_is_over(fleet: Fleet) -> tuple[CodedText, ...]:
     """Notes on what was found of work that ended and did not recur: it saves nothing next month."""
-    series_ids = {one.group.series_id for one in fleet.found if one.group is not None}
-    faulty = frozenset[str]().union(*(one.faulty for one in fleet.found))
-    told, ended = "{workload} {ended}; its past waste there is not recoverable.", "ended and did not recur"
+    series_ids = {waste.group.series_id for waste in fleet.waste if waste.group is not None}
+    faulty = frozenset[str]().union(*(waste.faulty for waste in fleet.waste))
+    text, ended = "{workload} {ended}; its past waste there is not recoverable.", "ended and did not recur"
     return tuple(
-        coded("work-is-over", told, workload=group.lead.name, ended="moved to other nodes" if group.moved else ended)
+        coded("work-is-over", text, workload=group.lead.name, ended="moved to other nodes" if group.moved else ended)
         for group in fleet.groups
         if not group.recurs and group.series_id in series_ids - faulty
     )
@@ -73,8 +73,8 @@ def _ask_owners(options: Iterable[Recommendation], groups: Sequence[Group]) -> I
         nodes = sorted({node for key in touched for w in unowned[key].now for node in w.nodes})
         more = len(nodes) - _NAMED
         who = ", ".join(nodes[:_NAMED]) + (f" and {counted(more, 'more node')}" if more > 0 else "")
-        told = f"the owner of this work is unknown; ask who uses {who} before you act"
-        why = CodedText("owner-unknown", told, {"nodes": ", ".join(nodes)})
+        note = f"the owner of this work is unknown; ask who uses {who} before you act"
+        why = CodedText("owner-unknown", note, {"nodes": ", ".join(nodes)})
         # What is not advised anyway asks nothing of anybody.
         ask = "" if r.blocked_by else f" First ask who uses {who}: no label or process names an owner."
         tells_too = (*r.would_change_if, coded("work-inferred", tells))
@@ -143,7 +143,7 @@ def without_losers(draws: Sequence[Array]) -> list[Array]:
     left = list(draws)
     while len(left) > 1:
         total = np.sum(left, axis=0)
-        medians = [float(np.median(total - own)) for own in left]
+        medians = [float(np.median(total - saving)) for saving in left]
         if max(medians) <= float(np.median(total)) + 1e-9:
             break
         del left[int(np.argmax(medians))]

@@ -88,15 +88,16 @@ class Rule(ABC):
         sentences that follow (None: what it costs). `sure`: how far the rule's own reasons are trusted (0..1).
         `nodes`, `gpus`: those it is about, where not all of the group's. `more`: of `Found`.
         """
-        group, own = (about, about.nodes) if isinstance(about, Group) else (None, (about,))
-        limits, nodes = self.limits(fleet, group), nodes or own
+        group, whole = (about, about.nodes) if isinstance(about, Group) else (None, (about,))
+        limits, nodes = self.limits(fleet, group), nodes or whole
         gpus = tuple(gpus) or (group.gpus if group is not None else tuple(bare_gpu.gpu_uuid for bare_gpu in bare))
-        price = fleet.book.of(own[0])
+        price = fleet.book.of(whole[0])
         filled = {
             "nodes": node_words(nodes), "node": nodes[0].node, "node_count": len(nodes), "gpu_count": len(gpus),
-            "node_sku": own[0].node_sku, "gpu_sku": own[0].gpu_sku or own[0].gpu_name, "gpu_hours": f"{gpu_hours:,.0f}",
+            "node_sku": whole[0].node_sku, "gpu_sku": whole[0].gpu_sku or whole[0].gpu_name,
+            "gpu_hours": f"{gpu_hours:,.0f}",
         }  # fmt: skip
-        key, parts = (own[0].cluster, own[0].node), (sure,)
+        key, parts = (whole[0].cluster, whole[0].node), (sure,)
         if group is not None:
             coverage, key = group.lead.coverage, (group.series_id,)
             # Coarse sampling is trusted less: 1 Hz wholly, half a minute at nine tenths.

@@ -95,29 +95,29 @@ class _Held:
         return next((n for n in sorted({*(1, 2, 4, 8), most}) if n <= most and needed <= n * room), most + 1)
 
 
-def levers_by_workload(fleet: Fleet, known: ServedModels) -> Mapping[str, Levers]:
+def levers_by_workload(fleet: Fleet, served_models: ServedModels) -> Mapping[str, Levers]:
     """The levers of every series, under the id of its newest workload, which recommendations name."""
-    return {group.lead.id: service_levers(fleet, group, known) for group in fleet.groups}
+    return {group.lead.id: service_levers(fleet, group, served_models) for group in fleet.groups}
 
 
-def with_levers(workload: WorkloadVerdict, told: Mapping[str, Levers]) -> WorkloadVerdict:
-    levers = told.get(workload.id, ())
+def with_levers(workload: WorkloadVerdict, by_workload: Mapping[str, Levers]) -> WorkloadVerdict:
+    levers = by_workload.get(workload.id, ())
     return replace(workload, **{"levers_unknown" if isinstance(levers, CodedText) else "levers": levers})
 
 
-def beside(r: Recommendation, told: Mapping[str, Levers]) -> Recommendation:
+def beside(r: Recommendation, by_workload: Mapping[str, Levers]) -> Recommendation:
     """The recommendation with the levers of its work, where it is about which GPUs."""
-    levers = told.get(r.workload or "", ())
+    levers = by_workload.get(r.workload or "", ())
     return r if isinstance(levers, CodedText) or r.action not in BESIDE else replace(r, levers=levers)
 
 
-def service_levers(fleet: Fleet, group: Group, known: ServedModels) -> Levers:
+def service_levers(fleet: Fleet, group: Group, served_models: ServedModels) -> Levers:
     """The levers of a series. Nothing for what serves no language model, shares its GPUs, or is gone."""
     framework, command = group.lead.framework, group.lead.command
     engine = (framework or "").lower() in ENGINES or any(_SERVES.search(word) for word in _words(command or "")[:12])
     if not engine or group.kind not in SERVING or not group.current or group.shared or group.sliced:
         return ()
-    model = served_model(command, known)
+    model = served_model(command, served_models)
     held = model if isinstance(model, CodedText) else _held(fleet, group, model)
     if isinstance(held, CodedText):
         return held
@@ -136,10 +136,10 @@ def _held(fleet: Fleet, group: Group, model: ServedModel) -> _Held | CodedText:
     weights = model.params * BYTES[model.precision]
     # Memory in use may be this much below what the weights need by size: sizes are rounded, and some layers are shared.
     if weights * 0.95 > used:
-        told = f"{model.name} in {model.precision.upper()} needs {weights / 1e9:.0f} GB for its weights, but only "
-        told += f"{used / 1e9:.0f} GB of {gpus} GPUs are in use; its size or precision is different"
+        text = f"{model.name} in {model.precision.upper()} needs {weights / 1e9:.0f} GB for its weights, but only "
+        text += f"{used / 1e9:.0f} GB of {gpus} GPUs are in use; its size or precision is different"
         fields = {"model": model.name, "weights_bytes": weights, "used_bytes": used, "gpus": gpus}
-        return CodedText("memory-contradicts-size", told, fields)
+        return CodedText("memory-contradicts-size", text, fields)
     full = group.feature("kv_cache_used_p95")
     return _Held(model, gpus, sku, max(used - weights, 0.0) * (1.0 if full is None else full), full is not None)
 
@@ -161,11 +161,11 @@ def _smaller(held: _Held, fleet: Fleet, group: Group) -> Iterator[CodedText]:
         gpu = fleet.catalog.gpu(node.gpu)
         if gpu and gpu.mem_bytes < held.sku.mem_bytes and not (other_stack(held.sku, gpu) or arm_host(held.sku, gpu)):
             sold[gpu.name] = gpu, max(sold.get(gpu.name, (gpu, 0))[1], node.gpu_count)
-    for sku, together in sorted(sold.values(), key=lambda one: (-one[0].mem_bytes, one[0].name)):
+    for sku, together in sorted(sold.values(), key=lambda entry: (-entry[0].mem_bytes, entry[0].name)):
         most = min(held.gpus, together, held.gpus if sku.link_bytes_per_second else PCIE_GROUP_MAX)
         if held.least(held.model.precision, sku, most) > most:
-            found = ((p, sku, held.least(p, sku, most)) for p in usable(sku, held.model.precision))
-            yield from islice((_lever(held, *one) for one in found if one[2] <= most), 1)
+            options = ((p, sku, held.least(p, sku, most)) for p in usable(sku, held.model.precision))
+            yield from islice((_lever(held, *option) for option in options if option[2] <= most), 1)
 
 
 def _lever(held: _Held, precision: str, sku: GpuSku, gpus: int) -> CodedText:
@@ -173,19 +173,19 @@ def _lever(held: _Held, precision: str, sku: GpuSku, gpus: int) -> CodedText:
     needed = weights + held.cache_bytes
     here, there = rates_of(held.sku, model.precision), rates_of(sku, precision)
     read = matrix = None
-    assumed, told = True, ""
+    assumed, text = True, ""
     if here is not None and there is not None:
         read = needed / (gpus * there.memory) * held.gpus * here.memory / (now + held.cache_bytes)
         matrix = gpus * there.matrix / (held.gpus * here.matrix)
         assumed = bool(here.assumed or there.assumed)
         rates = f"Reading all of it takes {read:.2f}x the time; matrix products run at {matrix:.2f}x the rate"
-        told = f" {rates}{' (some rates assumed)' if assumed else ''}."
+        text = f" {rates}{' (some rates assumed)' if assumed else ''}."
     cached = "with its peak cache" if held.cache_told else "with its full cache (use unknown)"
     return CodedText(
         "lever-precision",
         f"if served in {precision.upper()}: {gpus} x {sku.name} per copy instead of {held.gpus} x {held.sku.name}. "
         f"The weights of {model.name} need {weights / 1e9:.0f} GB instead of {now / 1e9:.0f} GB, {needed / 1e9:.0f} GB "
-        f"{cached}.{told} {CHECK}",
+        f"{cached}.{text} {CHECK}",
         {
             "precision": precision, "precision_now": model.precision, "model": model.name, "params": model.params,
             "sku": sku.name, "gpus": gpus, "sku_now": held.sku.name, "gpus_now": held.gpus, "weights_bytes": weights,
@@ -196,7 +196,7 @@ def _lever(held: _Held, precision: str, sku: GpuSku, gpus: int) -> CodedText:
     )  # fmt: skip
 
 
-def served_model(command: str | None, known: ServedModels) -> ServedModel | CodedText:
+def served_model(command: str | None, served_models: ServedModels) -> ServedModel | CodedText:
     """The model of a serving command, or why it is not known, as a clause."""
     if command is None:
         return coded("command-not-known", "serving command unknown, so the model is unknown")
@@ -211,14 +211,14 @@ def served_model(command: str | None, known: ServedModels) -> ServedModel | Code
             flags.setdefault(name.replace("_", "-").lower(), value)
         if plain is None and word.rpartition("/")[2] in _AFTER and not after.startswith("-"):
             plain = after
-    told = next((flags[name] for name in _MODEL_FLAGS if name in flags), plain)
-    if told is None or _MASKED in told:
+    model_name = next((flags[name] for name in _MODEL_FLAGS if name in flags), plain)
+    if model_name is None or _MASKED in model_name:
         return coded("model-not-named", "its command names no model")
     # As it is compared: without organisation and folder, lower case, one dash between words.
-    cached = _CACHED.search(told)
-    last = cached.group(1) if cached else next((p for p in reversed(told.split("/")) if p), "")
+    cached = _CACHED.search(model_name)
+    last = cached.group(1) if cached else next((p for p in reversed(model_name.split("/")) if p), "")
     name = _WORD.sub("-", last[:_NAME_MAX].casefold()).strip("-.")
-    family = known.of(name)
+    family = served_models.of(name)
     params = family.params if family is not None and family.params is not None else _size(name)
     if params is None:
         return coded("model-size-unknown", "the name of {model} does not contain its size", model=name)
@@ -239,12 +239,12 @@ def _words(command: str) -> list[str]:
 
 def _size(name: str) -> float | None:
     """Parameters by the only size in a name (30b-a3b: of which 3 B are active); None: it has none, or several."""
-    found = [(bool(active), float(size)) for active, size in _SIZE.findall(name)]
-    sizes = {size for active, size in found if not active}
+    numbers = [(bool(active), float(size)) for active, size in _SIZE.findall(name)]
+    sizes = {size for active, size in numbers if not active}
     if _EXPERTS.search(name) or len(sizes) != 1:
         return None
     size = sizes.pop()
-    return size * 1e9 if 0 < size <= 5000 and all(part <= size for _, part in found) else None
+    return size * 1e9 if 0 < size <= 5000 and all(part <= size for _, part in numbers) else None
 
 
 def _precision(name: str, flags: Mapping[str, str], published: str | None) -> str | None:
@@ -252,9 +252,9 @@ def _precision(name: str, flags: Mapping[str, str], published: str | None) -> st
     words = name.split("-")
     marks = {_MARKS[word] for word in words if word in _MARKS}
     marked = marks.pop() if len(marks) == 1 else None
-    way = next((flags[one].lower() for one in _QUANTIZATION_FLAGS if one in flags), "none")
-    if way != "none":
-        return _WAYS.get(way.replace("-", "_"), marked)
+    method = next((flags[flag].lower() for flag in _QUANTIZATION_FLAGS if flag in flags), "none")
+    if method != "none":
+        return _WAYS.get(method.replace("-", "_"), marked)
     if marked is not None or _NO_MARKS.intersection(words):
         return marked
     dtype = _DTYPES.get(flags.get("dtype", flags.get("torch-dtype", "auto")).lower())

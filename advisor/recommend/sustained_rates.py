@@ -87,8 +87,8 @@ def family(sku: GpuSku) -> str:
 
 
 def _matrix_share(sku: GpuSku, precision: str, assumed: list[str]) -> float:
-    own = {"fp32": sku.achieved.fp32_gemm, "fp8": sku.achieved.fp8_gemm, "fp4": sku.achieved.fp4_gemm}
-    if (measured := own.get(precision)) is not None:
+    achieved = {"fp32": sku.achieved.fp32_gemm, "fp8": sku.achieved.fp8_gemm, "fp4": sku.achieved.fp4_gemm}
+    if (measured := achieved.get(precision)) is not None:
         return measured
     if precision in ("fp32", "fp4", "int8", "fp64") and (precision == "fp32" or precision in sku.dense_flops):
         assumed.append(f"the sustained {precision.upper()} rate of {sku.name}")

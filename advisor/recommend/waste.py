@@ -67,11 +67,11 @@ class _OwnRule(WorkloadRule):
         (custom_rule,) = self._of(group)
         values: dict[Condition, float] = {}  # the value nearest to the threshold
         for condition in custom_rule.conditions:
-            known = [w.features[condition.feature] for w in group.now if condition.feature in w.features]
-            if not all(condition.holds(value) for value in known):
+            measured = [w.features[condition.feature] for w in group.now if condition.feature in w.features]
+            if not all(condition.holds(value) for value in measured):
                 return None
-            if len(known) == len(group.now):
-                values[condition] = min(known) if condition.operator in RISING else max(known)
+            if len(measured) == len(group.now):
+                values[condition] = min(measured) if condition.operator in RISING else max(measured)
         if len(values) < len(custom_rule.conditions):
             return coded("feature-not-measured", "what the rule asks for was not measured in every run")
         if group.observed_hours < custom_rule.coverage_hours:
@@ -101,7 +101,7 @@ class Asked:
     """What the rules said of a fleet. `notes`: where no verdict was possible and from when one will be, and what an
     exception silenced; `not_judged`: of whom no rule gave a verdict, by rule and reason."""
 
-    found: tuple[Found, ...]
+    waste: tuple[Found, ...]
     notes: tuple[CodedText, ...]
     judged: tuple[RuleVerdicts, ...]
     not_judged: tuple[NotJudged, ...]
@@ -119,32 +119,32 @@ def find_waste(fleet: Fleet, exceptions: Exceptions, custom: CustomRules) -> Ask
     released: set[str] = set()
     for rule in (*RULES, *own_rules):
         counts = [0, 0, 0]  # found, clean, not judged
-        for one in rule.find(fleet):
-            if isinstance(one, Found):
-                notes += one.notes
-                one = _contradicted(fleet, rule, one) or one  # noqa: PLW2901
+        for result in rule.find(fleet):
+            if isinstance(result, Found):
+                notes += result.notes
+                result = _contradicted(fleet, rule, result) or result  # noqa: PLW2901
             place, subjects = 1, 1
-            if isinstance(one, Unjudged):
-                place, subjects = 2, len(one.nodes) if rule.judges_nodes else 1
-                not_judged.setdefault((rule, one.reason), []).append(one)
-                notes += [one.note] if one.note is not None else []
-            elif isinstance(one, Found):
+            if isinstance(result, Unjudged):
+                place, subjects = 2, len(result.nodes) if rule.judges_nodes else 1
+                not_judged.setdefault((rule, result.reason), []).append(result)
+                notes += [result.note] if result.note is not None else []
+            elif isinstance(result, Found):
                 # One finding may be about several nodes or workloads.
-                subjects = len(one.nodes) if rule.judges_nodes else len(one.faulty) or 1
-                series = one.group.series_id if one.group is not None else ""
+                subjects = len(result.nodes) if rule.judges_nodes else len(result.faulty) or 1
+                series = result.group.series_id if result.group is not None else ""
                 if rule.id == "held-idle":
                     released.add(series)
                 # Of GPUs to be released altogether none are too many.
                 if rule.id != SIZING_RULE or series not in released:
-                    own_group = [one.group] if one.group is not None else []
-                    concerned = fleet.groups_on(one.nodes) if rule.judges_nodes else own_group
+                    own_group = [result.group] if result.group is not None else []
+                    concerned = fleet.groups_on(result.nodes) if rule.judges_nodes else own_group
                     why = next((group.excused[rule.id] for group in concerned if rule.id in group.excused), None)
-                    why = why or exceptions.of_nodes(rule.id, {n.node for n in one.nodes}, day(fleet.at))
+                    why = why or exceptions.of_nodes(rule.id, {n.node for n in result.nodes}, day(fleet.at))
                     if why is None:
                         place = 0
-                        founds.append(one)
+                        founds.append(result)
                     else:
-                        silenced.setdefault((rule.id, why), []).append(one.label)
+                        silenced.setdefault((rule.id, why), []).append(result.label)
             counts[place] += subjects
         judged.append(RuleVerdicts(rule.id, *counts))
     for (rule_id, why), names in silenced.items():
@@ -174,50 +174,50 @@ def _together(rule: Rule, reason: CodedText, those: Sequence[Unjudged]) -> NotJu
     )
 
 
-def _contradicted(fleet: Fleet, rule: Rule, one: Found) -> Unjudged | None:
+def _contradicted(fleet: Fleet, rule: Rule, waste: Found) -> Unjudged | None:
     """That what its workload shows contradicts a finding, so there is no verdict; None: nothing does. A rule judges by
     its thresholds, a verdict by shapes, shares of time and engines' words: where they disagree one of them is wrong."""
-    asked = [one.group] if one.group is not None else []
+    asked = [waste.group] if waste.group is not None else []
     # What its own GPUs carried is no matter of who else is there.
-    if rule.asks_neighbours and all(e.metric != "nvlink_util_mean" for e in one.finding.evidence):
-        nodes = {n.node for n in one.nodes}
+    if rule.asks_neighbours and all(e.metric != "nvlink_util_mean" for e in waste.finding.evidence):
+        nodes = {n.node for n in waste.nodes}
         # Of one node of several that a group is on, nobody knows which carried what its evidence speaks of.
-        others = (g for g in fleet.groups_on(one.nodes) if g is not one.group)
+        others = (g for g in fleet.groups_on(waste.nodes) if g is not waste.group)
         asked += [g for g in others if g.nodes and {n.node for n in g.nodes} <= nodes]
     for group in asked:
         codes = {e.code for w in group.now for e in (*w.kind.evidence, *w.bottleneck.evidence)}
         code, limit = min(codes & rule.contradicted_by, default=None), rule.contradicting_limit
         if code is None and limit is not None and group.busy_share(limit) >= LIMIT_SHARE:
             code = f"limited-by-{limit}"
-        if (code := code or rule.refuted(fleet, group, one.finding)) is not None:
-            of = f"{one.label[:1].lower()}{one.label[1:]}"
+        if (code := code or rule.refuted(fleet, group, waste.finding)) is not None:
+            of = f"{waste.label[:1].lower()}{waste.label[1:]}"
             text = f"No {rule.id} finding for {of}: data of {group.lead.name} contradict it ({code})."
             fields = {"rule": rule.id, "workload": group.lead.id, "evidence": code}
             reason = coded("finding-contradicted", "its own data contradict the finding")
-            return Unjudged(reason, one.nodes, one.group, note=CodedText(reason.code, text, fields))
+            return Unjudged(reason, waste.nodes, waste.group, note=CodedText(reason.code, text, fields))
     return None
 
 
 def excused(groups: Sequence[Group], exceptions: Exceptions, at: float) -> tuple[Group, ...]:
     """The groups with the exceptions that fit them: one of a group's runs is enough. `at`: Unix seconds."""
     rules = sorted({rule for rule_exception in exceptions.every for rule in rule_exception.rules})
-    today, told = day(at), []
+    today, texts = day(at), []
     for group in groups:
         whys = (
             (rule, exceptions.of_workload(rule, w.owner, w.name, w.command, today))
             for rule in rules
             for w in reversed(group.workloads)  # the first that fits stands
         )
-        found = {rule: why for rule, why in whys if why is not None}
-        told.append(replace(group, excused=found, kept={waste_of(rule): why for rule, why in found.items()}))
-    return tuple(told)
+        reasons = {rule: why for rule, why in whys if why is not None}
+        texts.append(replace(group, excused=reasons, kept={waste_of(rule): why for rule, why in reasons.items()}))
+    return tuple(texts)
 
 
-def wasted(found: Iterable[tuple[Finding, str | None]]) -> float:
+def wasted(findings: Iterable[tuple[Finding, str | None]]) -> float:
     """US dollars of the window that bought nothing, each once. `found`: with the series each is about. GPU-hours
     without use count whole. What is paid too much for the others (fabric, NVLink, tier) counts for the rest of them, a
     tier's difference only beyond what its links add. Waiting is no part of it."""
-    every = [(f, series, waste_of(f.rule), f.cost_usd or 0.0) for f, series in found]
+    every = [(f, series, waste_of(f.rule), f.cost_usd or 0.0) for f, series in findings]
     total = sum((cost for _, _, waste, cost in every if waste in UNUSED), 0.0)
     surplus: dict[str | None, float] = defaultdict(float)
     links: dict[str, dict[str, float]] = defaultdict(dict)  # node -> rule -> what its link adds to a GPU-hour

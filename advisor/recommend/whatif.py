@@ -108,12 +108,12 @@ def what_if(fleet: Fleet, base: Baseline, choice: WhatIfChoice, drawn: Draw | No
 
 def survey(fleet: Fleet, base: Baseline, nodes: Iterable[NodeSku]) -> tuple[WhatIfResult, ...]:
     """Each of these nodes, as if it alone were chosen: what is open and saves most first, unknown last."""
-    found = [(what_if(fleet, base, WhatIfChoice(node.name)), node.name) for node in nodes]
+    results = [(what_if(fleet, base, WhatIfChoice(node.name)), node.name) for node in nodes]
     ranked = [
         (not o.open, o.then is None, -saving.p50 if (saving := o.saving_usd_per_month) else math.inf, name, o)
-        for o, name in found
+        for o, name in results
     ]
-    return tuple(one[-1] for one in sorted(ranked, key=lambda one: one[:-1]))
+    return tuple(entry[-1] for entry in sorted(ranked, key=lambda entry: entry[:-1]))
 
 
 def predict_count(use: Use, phase: Phase, here: int, there: int) -> Prediction | CodedText:
@@ -181,16 +181,16 @@ class _Evaluation:
     def _lacks(self, code: str, text: str, /, **fields: Scalar) -> None:
         self.missing.append(coded(code, text, **fields))
 
-    def _also(self, found: Prediction | CodedText, code: str, what: str, **fields: Scalar) -> bool:
+    def _also(self, prediction: Prediction | CodedText, code: str, what: str, **fields: Scalar) -> bool:
         """Whether there is a further prediction, which the time holds then; else `missing` says why there is none."""
-        if isinstance(found, CodedText):
-            told = {**fields, "because": found.code, **found.fields}
-            self.missing.append(CodedText(code, f"no prediction{what}: {found}", told))
+        if isinstance(prediction, CodedText):
+            values = {**fields, "because": prediction.code, **prediction.fields}
+            self.missing.append(CodedText(code, f"no prediction{what}: {prediction}", values))
             return False
-        before, self.time = self.time, found
+        before, self.time = self.time, prediction
         if before.basis != SAME_GPU:  # ratios multiply, and their errors are taken to be independent
-            sigma = math.hypot(before.sigma, found.sigma)
-            self.time = Prediction(before.median * found.median, sigma, f"{before.basis}; {found.basis}")
+            sigma = math.hypot(before.sigma, prediction.sigma)
+            self.time = Prediction(before.median * prediction.median, sigma, f"{before.basis}; {prediction.basis}")
         return True
 
     def _moved(self) -> GpuSku | None:
@@ -209,12 +209,12 @@ class _Evaluation:
         else:
             self.blocked += gates(group, source, self.base.sku, gpu, self.target)
             if self.target.provider != group.nodes[0].provider:
-                told = "Different provider: {terms} not included."
-                self.notes.append(coded("another-provider", told, terms=ELSEWHERE))
+                text = "Different provider: {terms} not included."
+                self.notes.append(coded("another-provider", text, terms=ELSEWHERE))
         if source is None or gpu is None:
             return None
-        found = self.fleet.predicted(source, gpu, group, (link_of(self.base.sku), link_of(self.target)))
-        return gpu if self._also(found, "no-prediction", "") else None
+        prediction = self.fleet.predicted(source, gpu, group, (link_of(self.base.sku), link_of(self.target)))
+        return gpu if self._also(prediction, "no-prediction", "") else None
 
     def _slice(self, gpu: GpuSku, same: bool) -> SliceFit | None:
         asked, group, today = self.choice.profile, self.base.group, self.source and self.source.name
@@ -226,14 +226,14 @@ class _Evaluation:
             if fit.prediction is not None:
                 self._also(fit.prediction, "", "")
         elif not same:
-            told = "no prediction for a slice of {gpu} from whole {today}; choose the same GPU"
-            self._lacks("slice-of-another-gpu", told, gpu=gpu.name, today=today)
+            text = "no prediction for a slice of {gpu} from whole {today}; choose the same GPU"
+            self._lacks("slice-of-another-gpu", text, gpu=gpu.name, today=today)
         elif group.shared:
-            told = "its GPUs are shared; slices are predicted only for work with a whole GPU"
-            self._lacks("slice-of-shared-gpu", told)
+            text = "its GPUs are shared; slices are predicted only for work with a whole GPU"
+            self._lacks("slice-of-shared-gpu", text)
         elif group.gpus_per_replica != 1:
-            told = "slices are predicted only for replicas of one GPU; these have {gpus}"
-            self._lacks("slice-of-larger-replica", told, gpus=group.gpus_per_replica)
+            text = "slices are predicted only for replicas of one GPU; these have {gpus}"
+            self._lacks("slice-of-larger-replica", text, gpus=group.gpus_per_replica)
         else:
             self._lacks(
                 "no-such-instance", "the catalog has no instance {instance} of {gpu}", instance=asked, gpu=today
@@ -246,16 +246,16 @@ class _Evaluation:
         if share == 1.0:
             return drawn.watts if drawn is not None and whole else None
         if not whole:
-            told = "clocks are predicted only for whole GPUs of the current model; choose those, or the full clock"
-            self._lacks("clock-of-another-gpu", told)
+            text = "clocks are predicted only for whole GPUs of the current model; choose those, or the full clock"
+            self._lacks("clock-of-another-gpu", text)
             return None
-        found = predict_clock(group.use, group.phase, share)
-        if not self._also(found, "no-prediction-at-clock", " at this clock") or isinstance(found, CodedText):
+        prediction = predict_clock(group.use, group.phase, share)
+        if not self._also(prediction, "no-prediction-at-clock", " at this clock") or isinstance(prediction, CodedText):
             return None
         if drawn is None:
             self._lacks("power-not-measured", "savings of a lower clock unknown: no data on busy power")
             return None
-        move = at_clock(found, share, drawn, load_power_model())
+        move = at_clock(prediction, share, drawn, load_power_model())
         kwh, joules = move.kwh_per_month, {"joules_per_month": move.kwh_per_month * JOULES_PER_KWH}
         worth = worth_words(self.fleet.book, group, kwh)
         self.notes.append(CodedText("clock-saves", f"The clock saves {kwh:,.0f} kWh/month, {worth}.", joules))
@@ -270,8 +270,8 @@ class _Evaluation:
             return
         if self.jobs:
             if gpus != base.gpus:
-                found = predict_count(base.group.use, base.group.phase, base.gpus, gpus)
-                self._also(found, "no-prediction-for-count", f" for {gpus} GPUs", gpus=gpus)
+                prediction = predict_count(base.group.use, base.group.phase, base.gpus, gpus)
+                self._also(prediction, "no-prediction-for-count", f" for {gpus} GPUs", gpus=gpus)
         elif self.choice.gpus is not None:
             if gpus < base.gpus and same:
                 self.blocked += fewer_gpus_gates(base.group, gpus)
@@ -348,8 +348,8 @@ class _Evaluation:
         if base.mixed or not base.whole:
             self.blocked.append(NODES_MIXED if base.mixed else NODES_SHARED)
         elif self.stays:
-            told = "The current nodes are {basis}: freed nodes are capacity, not cash."
-            self.notes.append(coded("capacity-no-cash", told, basis=base.price.basis))
+            text = "The current nodes are {basis}: freed nodes are capacity, not cash."
+            self.notes.append(coded("capacity-no-cash", text, basis=base.price.basis))
         else:
             self.blocked.append(paid_on_top(base))
         return None
@@ -361,7 +361,7 @@ class _Evaluation:
             return
         if (slowdown := slowdown_of(self.time.interval, self.base, gpus)) is None:
             return
-        broken, said, known = held_against(latency, slowdown)
+        broken, said, measured = held_against(latency, slowdown)
         self.blocked += broken
         if slowdown.slower and not broken:
-            self.notes.append(coded("latency-kept" if known else "latency-in-question", "{said}", said=said))
+            self.notes.append(coded("latency-kept" if measured else "latency-in-question", "{said}", said=said))

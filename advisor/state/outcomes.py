@@ -235,7 +235,7 @@ def _until_done(
     if undone is not None and position.since <= _seen_until(undone) and not _is_well(measured):
         return None
     lead = "" if is_accepted else "Done without being accepted. "
-    return LedgerEvent("done", now, BY_ITSELF, None, f"{lead}{position.told} {measured_words(measured)}", measured)
+    return LedgerEvent("done", now, BY_ITSELF, None, f"{lead}{position.evidence} {measured_words(measured)}", measured)
 
 
 def _after_done(
@@ -250,7 +250,7 @@ def _after_done(
         if min(hours_back, position.hours) < DONE_HOURS:
             return None
         reverted = replace(last, saving_usd_per_month=None, saving_missing="it was reverted")
-        return LedgerEvent("regressed", now, BY_ITSELF, None, position.told, reverted)
+        return LedgerEvent("regressed", now, BY_ITSELF, None, position.evidence, reverted)
     if position.place != "target" or seen.end <= last.until:
         return None
     measured = realised(r.action, snapshot, replace(position, since=last.since), seen)

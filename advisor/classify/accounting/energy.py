@@ -85,13 +85,13 @@ def hours_by_use(occupancy: pd.DataFrame) -> Reconciliation:
 
 def summed(tables: Iterable[pd.DataFrame], keys: list[str], sums: list[str]) -> pd.DataFrame:
     """Sums by keys, in their order, where no two tables have a key in common."""
-    found = [
+    entries = [
         table.groupby(keys, dropna=False, sort=False)[sums].sum().reset_index() for table in tables if not table.empty
     ]
-    if not found:
+    if not entries:
         return pd.DataFrame({name: pd.Series(dtype=float if name in sums else object) for name in (*keys, *sums)})
     # A table in which nobody holds anything has no text among its workloads.
-    return pd.concat(found, ignore_index=True).infer_objects().sort_values(keys, ignore_index=True)
+    return pd.concat(entries, ignore_index=True).infer_objects().sort_values(keys, ignore_index=True)
 
 
 def placed_by_nodes(
@@ -111,14 +111,14 @@ def placed_by_nodes(
     rows = np.bincount(node, minlength=len(names))
     block = ((np.cumsum(rows) - rows) // block_rows)[node]
     under, physical = [frame.parents.get(key, key) for key in keys.keys], whole_gpus(frame)
-    known = np.array([one in physical for one in under], dtype=np.bool_)
+    is_physical = np.array([uuid in physical for uuid in under], dtype=np.bool_)
     gpus = np.array([uuid for _, uuid in under], dtype=object)
     uses = np.array(["shared", "drained", "allocated_idle", "workload", "unallocated"], dtype=object)
     for number in np.unique(block):
         some = places[block == number]
         at = some["row"].to_numpy(int)
         hours = some["seconds"].to_numpy(float) * parts[at] / 3600
-        counted = known[keys.number[at]] & (hours > 0)
+        counted = is_physical[keys.number[at]] & (hours > 0)
         some, at = some[counted], at[counted]
         owned, still = some["workload_id"].notna().to_numpy(), idle.to_numpy(bool)[at]
         states = [some["shared"].to_numpy(bool), some["drained"].to_numpy(bool), owned & still, owned]
@@ -139,36 +139,36 @@ def row_energy(frame: Frame, index: GpuIndex) -> pd.DataFrame:
     have.
     """
     gpu = frame.gpu
-    own = of_rows(gpu["observed_seconds"].to_numpy(float), gpu, index["power_limit"].to_numpy(float))
+    row_power = of_rows(gpu["observed_seconds"].to_numpy(float), gpu, index["power_limit"].to_numpy(float))
     keys = frame.gpu_keys
     cut = keys.among(frame.parents)
     if not cut.any():
-        return own
+        return row_power
     number = {key: n for n, key in enumerate(keys.keys)}
     whole = np.array([number.get(frame.parents.get(key, key), -1) for key in keys.keys])[keys.number]
     moment = pd.MultiIndex.from_arrays([whole, gpu["ts"], gpu["interval_seconds"]])
-    told = own[~cut].set_axis(moment[~cut])
-    own.loc[cut] = told[~told.index.duplicated()].reindex(moment[cut]).to_numpy()
-    return own.fillna({"measured": 0.0, "counted": 0.0})
+    uncut = row_power[~cut].set_axis(moment[~cut])
+    row_power.loc[cut] = uncut[~uncut.index.duplicated()].reindex(moment[cut]).to_numpy()
+    return row_power.fillna({"measured": 0.0, "counted": 0.0})
 
 
-def of_rows(seconds: Floats, told: pd.DataFrame, limit_watts: Floats) -> pd.DataFrame:
+def of_rows(seconds: Floats, gpu: pd.DataFrame, limit_watts: Floats) -> pd.DataFrame:
     """Columns as of `row_energy`. `seconds`: observed; `told`: the frame's `gpu`; `limit_watts`: NaN: not known."""
-    power, samples = told["power_watts_mean"].to_numpy(float), told["energy_joules_n"].to_numpy(float)
+    power, samples = gpu["power_watts_mean"].to_numpy(float), gpu["energy_joules_n"].to_numpy(float)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         # All in watts over the row's time: a product with seconds and its division lose digits where seconds are tiny.
-        counter = told["energy_joules_mean"].to_numpy(float) * samples / seconds
-        every = np.fmax.reduce([told[name].to_numpy(float) for name in _COUNTS])
+        counter = gpu["energy_joules_mean"].to_numpy(float) * samples / seconds
+        every = np.fmax.reduce([gpu[name].to_numpy(float) for name in _COUNTS])
         # A counter that steps more rarely than it is read covers more than its samples: as long as it took at that
         # power.
         covered = np.fmin(np.fmax(samples / every, np.where(power > 0, counter / power, 0.0)), 1.0)
         most = np.where(limit_watts > 0, LIMIT_ROOM * limit_watts, WATTS_MOST) * covered
         counted = (counter > 0) & (seconds > 0) & (counter <= most) & ~(counter > POWER_ROOM * power)
         covered = np.where(counted, covered, 0.0)
-        known = np.isfinite(power) & (power > 0) & (seconds > 0)
+        powered = np.isfinite(power) & (power > 0) & (seconds > 0)
         by_counter = np.where(counted, counter, 0.0)
-        total = by_counter + np.where(known, power * (1.0 - covered), 0.0)
-        measured = np.where(known, 1.0, covered)
+        total = by_counter + np.where(powered, power * (1.0 - covered), 0.0)
+        measured = np.where(powered, 1.0, covered)
         watts = np.where(measured > 0, total / measured, np.nan)
         share = np.where(total > 0, by_counter / total, 0.0)
     return pd.DataFrame({"watts": watts, "measured": measured, "counted": share})
@@ -249,13 +249,13 @@ def node_power(frame: Frame, inventory: Inventory, index: GpuIndex, energy: pd.D
     limits: dict[str, list[float]] = {}
     for key in whole:
         limits.setdefault(key[0], []).append(limit_of.get(key, np.nan))
-    known = np.flatnonzero(~np.isnan(energy["watts"].to_numpy()) & keys.among(whole))
+    measured = np.flatnonzero(~np.isnan(energy["watts"].to_numpy()) & keys.among(whole))
     nodes, names = keys.nodes()
     rows = pd.DataFrame(
         {
-            "node": nodes[known], "ts": gpu["ts"].to_numpy(float)[known],
-            "seconds": gpu["interval_seconds"].to_numpy(float)[known], "gpu": keys.number[known],
-            "watts": energy["watts"].to_numpy()[known],
+            "node": nodes[measured], "ts": gpu["ts"].to_numpy(float)[measured],
+            "seconds": gpu["interval_seconds"].to_numpy(float)[measured], "gpu": keys.number[measured],
+            "watts": energy["watts"].to_numpy()[measured],
         }
     )  # fmt: skip
     # A GPU that has two rows for one interval is one GPU.
@@ -265,8 +265,12 @@ def node_power(frame: Frame, inventory: Inventory, index: GpuIndex, energy: pd.D
     place, drawn, gpus, lengths = (moments[name].to_numpy() for name in ("node", "watts", "gpus", "seconds"))
     number, out = {str(name): n for n, name in enumerate(names)}, {}
     for node, counted in inventory.nodes.items():
-        own, n = limits.get(node, []), number.get(node, len(names))
-        rated = float(sum(own)) if own and len(own) == counted.gpu_count and not np.isnan(own).any() else None
+        node_limits, n = limits.get(node, []), number.get(node, len(names))
+        rated = (
+            float(sum(node_limits))
+            if node_limits and len(node_limits) == counted.gpu_count and not np.isnan(node_limits).any()
+            else None
+        )
         at = np.arange(*np.searchsorted(place, [n, n + 1]))
         at = at[gpus[at] >= counted.gpu_count]
         watts, seconds = drawn[at], lengths[at]
@@ -312,11 +316,11 @@ def _counted_rows(
 
     An hour counts where the workload's engines told their tokens, and its GPUs were its alone and measured, for nine
     tenths of it: where another workload held the same GPUs, an hour is not the workload's alone."""
-    gpu, told = frame.gpu, frame.tokens
-    told = told[told["generated_tokens"].notna()] if not told.empty else told
-    if told.empty:
+    gpu, tokens = frame.gpu, frame.tokens
+    tokens = tokens[tokens["generated_tokens"].notna()] if not tokens.empty else tokens
+    if tokens.empty:
         return pd.DataFrame(columns=[*TOKENS[:4], "hour", "measured", "joules", "wall"], dtype=float)
-    ids = set(told["workload_id"].astype(str))
+    ids = set(tokens["workload_id"].astype(str))
     # Rows of some servers are longer than an hour, and so are the moments of their tokens.
     step = np.fmax(HOUR, gpu["interval_seconds"].max())
 
@@ -334,18 +338,18 @@ def _counted_rows(
     # The GPUs of a moment have as many rows with its end: the longest of them is how long it was.
     moments = held.assign(held=held["seconds"] * parts[at]).groupby([*_WORK, "ts"])
     hours = moments.agg(held=("held", "sum"), wall=("seconds", "max")).groupby(level=_WORK).sum()
-    own, at = rows_of(attribution.places)
-    own["measured"] = own["seconds"] * parts[at] * measured[at]
-    own["joules"] = own["measured"] * watts[at]
-    told = told.assign(workload_id=told["workload_id"].astype(str), node=told["node"].astype(str))
-    told["hour"] = hour_of(told["ts"])
-    engines = told[["workload_id", "node", "engine"]].drop_duplicates().groupby("workload_id").size()
+    row_places, at = rows_of(attribution.places)
+    row_places["measured"] = row_places["seconds"] * parts[at] * measured[at]
+    row_places["joules"] = row_places["measured"] * watts[at]
+    tokens = tokens.assign(workload_id=tokens["workload_id"].astype(str), node=tokens["node"].astype(str))
+    tokens["hour"] = hour_of(tokens["ts"])
+    engines = tokens[["workload_id", "node", "engine"]].drop_duplicates().groupby("workload_id").size()
     hours["engines"] = engines.reindex(hours.index.get_level_values(0)).to_numpy(float)
-    hours["told"] = told.groupby(_WORK)["seconds"].sum()
-    hours["alone"] = own.groupby(_WORK)["measured"].sum()
+    hours["told"] = tokens.groupby(_WORK)["seconds"].sum()
+    hours["alone"] = row_places.groupby(_WORK)["measured"].sum()
     good = hours["told"] >= BOTH_MIN * hours["engines"] * hours["wall"]
     good &= hours["alone"] >= BOTH_MIN * hours["held"]
-    rows = pd.concat([told.reindex(columns=[*_WORK, "node", "generated_tokens"]), own])
+    rows = pd.concat([tokens.reindex(columns=[*_WORK, "node", "generated_tokens"]), row_places])
     rows = rows.join(hours.loc[good, ["wall"]], on=_WORK, how="inner")
     # The hour's middle, so that one which ends at midnight is of the day before.
     day = np.floor((rows["hour"].to_numpy(float) - 0.5) * step / DAY) * DAY

@@ -55,48 +55,53 @@ def fabric_facts(frame: Frame) -> Mapping[str, FabricFacts]:
     out: dict[str, FabricFacts] = {}
     for node in {**dict.fromkeys(absences), **dict.fromkeys(ports)}:
         absent, every = absences.get(node), ports.get(node, [])
-        own = [port for port in every if port["compute"]]
-        if not own:
+        compute_ports = [port for port in every if port["compute"]]
+        if not compute_ports:
             layer = None
             if absent is None:  # then there are ports
-                which, one = ("its only port", "it") if len(every) == 1 else (f"any of its {len(every)} ports", "one")
-                reason = f"Unknown whether {which} belongs to a compute fabric. Set fabric_roles if {one} does."
+                which, article = (
+                    ("its only port", "it") if len(every) == 1 else (f"any of its {len(every)} ports", "one")
+                )
+                reason = f"Unknown whether {which} belongs to a compute fabric. Set fabric_roles if {article} does."
                 absent = CodedText("no-compute-port", reason)
                 layer = "Ethernet" if all(port["ethernet"] for port in every) else None
             out[node] = FabricFacts((), False, absent.text, None, None, 0.0, None, None, layer, code=absent.code)
             continue
-        ever, hours = [port["last_active_ts"] for port in own], min(port["observed"] for port in own) / 3600
+        ever, hours = (
+            [port["last_active_ts"] for port in compute_ports],
+            min(port["observed"] for port in compute_ports) / 3600,
+        )
         if not history.empty:  # the road looks back beyond the window
-            told = by_node.get(node, history.iloc[:0])
-            ever = [*ever, float(told["last_active_ts"].max())] if len(told) else []
-            hours = float(told["hours"].min()) if len(told) else 0.0
-        reason, peaks = _unreadable(own, absent), [port["util_p995"] for port in own]
-        rates = [port["line_rate"] for port in own]
+            node_history = by_node.get(node, history.iloc[:0])
+            ever = [*ever, float(node_history["last_active_ts"].max())] if len(node_history) else []
+            hours = float(node_history["hours"].min()) if len(node_history) else 0.0
+        reason, peaks = _unreadable(compute_ports, absent), [port["util_p995"] for port in compute_ports]
+        rates = [port["line_rate"] for port in compute_ports]
         out[node] = FabricFacts(
-            ports_compute=tuple(port["name"] for port in own), readable=reason is None,
+            ports_compute=tuple(port["name"] for port in compute_ports), readable=reason is None,
             reason=reason.text if reason is not None else None, code=reason.code if reason is not None else None,
             util_p995=_highest(peaks) if reason is None and not np.isnan(peaks).any() else None,
-            util_max=_highest([port["util_max"] for port in own]), last_active_ts=_highest(ever),
-            hours=min(port["seconds"] for port in own) / 3600,
+            util_max=_highest([port["util_max"] for port in compute_ports]), last_active_ts=_highest(ever),
+            hours=min(port["seconds"] for port in compute_ports) / 3600,
             line_rate_bytes_per_second=None if np.isnan(rates).any() else sum(rates),
-            link_layer=text(own[-1]["link_layer"]), hours_known=hours,
-            still_share=max((port["still"] / port["seconds"] for port in own if port["seconds"] > 0), default=0.0),
+            link_layer=text(compute_ports[-1]["link_layer"]), hours_known=hours,
+            still_share=max((p["still"] / p["seconds"] for p in compute_ports if p["seconds"] > 0), default=0.0),
         )  # fmt: skip
     return out
 
 
-def _unreadable(own: Sequence[Record], absent: CodedText | None) -> CodedText | None:
+def _unreadable(ports: Sequence[Record], absent: CodedText | None) -> CodedText | None:
     """Why the compute ports of a node cannot be judged; None: they can."""
-    for port in own:
+    for port in ports:
         if port["active"] < ACTIVE_SHARE_MIN:
             return coded(
                 "port-down", "Port {port} was ACTIVE only {share:.0%} of the time. A port that is down does not count "
                 "as an idle fabric.", port=port["name"], share=port["active"],
             )  # fmt: skip
-    for port in own:
+    for port in ports:
         if port["seconds"] <= 0:
             return absent or coded("port-counters-unread", "No counters available for port {port}.", port=port["name"])
-    unrated = [port["name"] for port in own if np.isnan(port["line_rate"])]
+    unrated = [port["name"] for port in ports if np.isnan(port["line_rate"])]
     return coded("line-rate-unknown", "Unknown line rate of port {port}.", port=unrated[0]) if unrated else None
 
 
@@ -133,7 +138,7 @@ def _ports(fabric: pd.DataFrame) -> dict[str, list[Record]]:
     ports = ports.join(totals.groupby(port).agg(how))
     bins = cast("BinsArray", fabric["util_bins"].array).matrix
     seconds = _seconds_in_bins(rows, bins, np.flatnonzero(is_compute), port, len(ports))
-    ports["util_p995"] = np.array([bins_quantile(own, 0.995) for own in seconds], dtype=float)
+    ports["util_p995"] = np.array([bins_quantile(bins, 0.995) for bins in seconds], dtype=float)
     out: dict[str, list[Record]] = {}
     for row in records(ports.sort_values("name", kind="stable")):
         out.setdefault(row["node"], []).append(row)
@@ -179,8 +184,8 @@ def node_facts(
     whole, (codes, names) = whole_gpus(frame), frame.gpu_keys.nodes()
     # An instance's time is its GPU's already.
     at, seconds = (attribution.places[name].to_numpy() for name in ("row", "seconds"))
-    own = frame.gpu_keys.among(whole)[at]
-    seen = dict(zip(names, np.bincount(codes[at[own]], seconds[own], len(names)) / 3600, strict=True))
+    node_gpus = frame.gpu_keys.among(whole)[at]
+    seen = dict(zip(names, np.bincount(codes[at[node_gpus]], seconds[node_gpus], len(names)) / 3600, strict=True))
     gpus_of: dict[str, list[tuple[str, str]]] = {}
     for key in whole:
         gpus_of.setdefault(key[0], []).append(key)
@@ -188,7 +193,7 @@ def node_facts(
     linkless = index.table["nvlink"].isna().to_dict()
     name_of = index.table["name"].astype(str).to_dict()
     versions = frame.gpus.reindex(columns=["node", "driver_version"]).replace("", None).dropna()
-    driver_of = {str(node): _only(own) for node, own in versions.groupby("node")["driver_version"]}
+    driver_of = {str(node): _only(rows_of_node) for node, rows_of_node in versions.groupby("node")["driver_version"]}
     facts = []
     for row in records(frame.nodes.sort_values("node")):
         node = str(row["node"])
@@ -213,8 +218,8 @@ def node_facts(
 
 def _only(values: Iterable[str]) -> str | None:
     """The one value that all are; None: they differ, or there is none."""
-    found = set(values)
-    return found.pop() if len(found) == 1 else None
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None
 
 
 def _with_pools(facts: Sequence[NodeFacts], frame: Frame, inventory: Inventory) -> tuple[NodeFacts, ...]:
@@ -241,21 +246,21 @@ def _nvlink_peaks(frame: Frame, rows: pd.DataFrame, whole: Iterable[Key]) -> dic
     matrix = cast("BinsArray", frame.gpu["nvlink_bins"].array).matrix
     have = ~np.isnan(matrix[:, 0])
     seconds, p95 = np.nan_to_num(frame.gpu["observed_seconds"].to_numpy(float)), rows["n_p95"].to_numpy(float)
-    known = have | np.isfinite(p95)
-    moved = np.zeros(len(known), dtype=np.bool_)
-    for way in ("tx", "rx"):
-        moved |= frame.gpu[f"nvlink_{way}_bytes_per_second_mean"].to_numpy(float) > 0
+    measured = have | np.isfinite(p95)
+    moved = np.zeros(len(measured), dtype=np.bool_)
+    for direction in ("tx", "rx"):
+        moved |= frame.gpu[f"nvlink_{direction}_bytes_per_second_mean"].to_numpy(float) > 0
     peaks, blind, moves = dict[str, float](), set[str](), set[str]()
     for (node, uuid), ints in frame.gpu_keys.rows():
         moves |= {node} if moved[ints].any() else set()
         if (node, uuid) not in whole or seconds[ints].sum() <= 0:
             continue
-        if seconds[ints][known[ints]].sum() < KNOWN_MIN * seconds[ints].sum():
+        if seconds[ints][measured[ints]].sum() < KNOWN_MIN * seconds[ints].sum():
             blind.add(node)
             continue
-        bare = ints[~have[ints] & known[ints]]
-        found = [bins_quantile(np.nansum(matrix[ints], axis=0, dtype=float), 0.995), *p95[bare]]
-        peaks[node] = max(*(float(peak) for peak in found if peak is not None), peaks.get(node, 0.0))
+        bare = ints[~have[ints] & measured[ints]]
+        percentiles = [bins_quantile(np.nansum(matrix[ints], axis=0, dtype=float), 0.995), *p95[bare]]
+        peaks[node] = max(*(float(peak) for peak in percentiles if peak is not None), peaks.get(node, 0.0))
     if frame.source.get("kind") != "sqlite":
         blind |= set(peaks) - moves
     return {node: peak for node, peak in peaks.items() if node not in blind}
@@ -335,14 +340,14 @@ def instances(frame: Frame, attribution: Attribution, index: GpuIndex) -> tuple[
     seen = frame.gpu[(frame.gpu["observed_seconds"] > 0) & (frame.gpu["ts"] > end)]
     there = set(zip(seen["node"].astype(str), seen["gpu_uuid"].astype(str), strict=True))
     late = [session for session in attribution.sessions if session.last_seen > end]
-    found = []
-    for key, (_, parent) in sorted(frame.parents.items(), key=lambda one: (one[0][0], one[1][1], one[0][1])):
+    instances = []
+    for key, (_, parent) in sorted(frame.parents.items(), key=lambda entry: (entry[0][0], entry[1][1], entry[0][1])):
         if key in there:
             slices, profile = index.slices[key], index.profiles.get(key, "unknown profile")
             compute, memory = (slices.compute, slices.memory) if slices else (None, None)
             held = tuple(session.workload_id for session in late if key in session.gpus)
-            found.append(MigInstance(*key, parent, profile, compute, memory, held))
-    return tuple(found)
+            instances.append(MigInstance(*key, parent, profile, compute, memory, held))
+    return tuple(instances)
 
 
 def rest_levels(frame: Frame, index: GpuIndex, rows: pd.DataFrame) -> tuple[RestLevel, ...]:
@@ -359,11 +364,11 @@ def rest_levels(frame: Frame, index: GpuIndex, rows: pd.DataFrame) -> tuple[Rest
     idle, memory_held = rows["idle"].to_numpy(bool), rows["held"].to_numpy(bool)
     clock, held, free = (rows[name].to_numpy(float) for name in ("clock_ratio", "rest_power", "rest_free_power"))
     whole = whole_gpus(frame).keys() - set(frame.parents.values())
-    found = []
-    for key, at in sorted(frame.gpu_keys.rows(), key=lambda one: one[0]):
+    bare_gpus = []
+    for key, at in sorted(frame.gpu_keys.rows(), key=lambda entry: entry[0]):
         resting = at[idle[at]]
         if key in whole and len(resting):
             sku, with_memory = index.sku(*key), memory_held[resting]
             levels = held[at], free[at], clock[resting[with_memory]], clock[resting[~with_memory]]
-            found.append(RestLevel(*key, sku.name if sku else None, *map(median, levels)))
-    return tuple(found)
+            bare_gpus.append(RestLevel(*key, sku.name if sku else None, *map(median, levels)))
+    return tuple(bare_gpus)

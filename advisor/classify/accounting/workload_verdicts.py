@@ -79,7 +79,7 @@ def workload_verdicts(  # noqa: PLR0917
     each = zip(pieces, wholes, phases, lengths, strict=True)
     for n, (piece, whole, (judged, own_phases), length) in enumerate(each):
         session = piece.session
-        unseen = [metric for metric, known in seen.items() if not known[n]]
+        unseen = [metric for metric, measured in seen.items() if not measured[n]]
         missing = _missing(session, unseen, absences, inputs)
         texts, codes = ({name: getattr(reason, kind) for name, reason in missing.items()} for kind in ("text", "code"))
         bottleneck, resolution = judged.bottleneck, whole.features.get("resolution_seconds", length)
@@ -90,9 +90,9 @@ def workload_verdicts(  # noqa: PLR0917
             )
             bottleneck = replace(bottleneck, evidence=(*bottleneck.evidence, *unmeasured))
         features = judged.features
-        if (told := serving.get(session.workload_id)) is not None:
-            bottleneck, kv_p95 = with_capacity(bottleneck, told, full)
-            served = {"generated_tokens": tokens_of(told), "kv_cache_used_p95": kv_p95}
+        if (engine := serving.get(session.workload_id)) is not None:
+            bottleneck, kv_p95 = with_capacity(bottleneck, engine, full)
+            served = {"generated_tokens": tokens_of(engine), "kv_cache_used_p95": kv_p95}
             features = {**features, **{name: value for name, value in served.items() if value is not None}}
         skus = {sku.name if sku else None for sku in (inputs.index.sku(*key) for key in session.gpus)}
         node_skus = {node.node_sku for node in inputs.nodes_of(session)}
@@ -157,17 +157,17 @@ def _with_floor(kind: KindVerdict, session: Session, hours: float, floor_hours: 
     """Say from when a verdict on waste will be possible, where it is not yet. `hours`: of all runs of its series."""
     if hours >= floor_hours:
         return kind
-    told, floor = span(hours * HOUR), f"{floor_hours:.0f} h"
+    observed, floor = span(hours * HOUR), f"{floor_hours:.0f} h"
     fields = {"hours": hours, "needed_hours": floor_hours}
     if session.last_seen < window.end - HOUR:
-        code, text = "ended-too-early", f"Ended after {told} of data: waste detection needs {floor}."
+        code, text = "ended-too-early", f"Ended after {observed} of data: waste detection needs {floor}."
     elif window.hours < floor_hours <= (window.end - session.first_seen) / HOUR:
         code, short = "window-too-short", f"Window of {span(window.seconds)} is too short for waste detection."
         text = f"{short} Use --since to cover {floor} or more."
         fields["window_seconds"] = window.seconds
     else:
         code, ready = "waste-not-judged-yet", window.end + (floor_hours - hours) * HOUR
-        so_far = f"{told} of data so far: waste detection needs {floor}"
+        so_far = f"{observed} of data so far: waste detection needs {floor}"
         text = f"{so_far}, reached at {minute(ready)} if the workload keeps running."
         fields["ready_ts"] = ready
     return replace(kind, evidence=(*kind.evidence, CodedText(code, text, fields)))
@@ -176,12 +176,12 @@ def _with_floor(kind: KindVerdict, session: Session, hours: float, floor_hours: 
 def usage_of(workload_rows: pd.DataFrame, inputs: JudgementInputs) -> ColumnRows:
     """What each workload used in each of its rows (`Verdicts.usage`). `workload_rows`: the attribution's."""
     gpu, measures = inputs.tables.gpu, inputs.tables.measures
-    own = {name: workload_rows[name].to_numpy() for name in ("workload_id", "seconds", "whole", "shared")}
-    told = {name: gpu[name] for name in ("node", "gpu_uuid", "ts")} | {name: measures[name] for name in _USAGE}
+    row_columns = {name: workload_rows[name].to_numpy() for name in ("workload_id", "seconds", "whole", "shared")}
+    columns = {name: gpu[name] for name in ("node", "gpu_uuid", "ts")} | {name: measures[name] for name in _USAGE}
     # Work on several nodes without RDMA uses their Ethernet.
     renamed = {"bottleneck": "label", "mem_used_ratio": "mem", "power_watts": "power", "u_i": "exchange"}
-    told |= {name: measures[measure] for name, measure in renamed.items()}
-    return ColumnRows(own, np.arange(len(workload_rows)), told, workload_rows["row"].to_numpy(np.intp))
+    columns |= {name: measures[measure] for name, measure in renamed.items()}
+    return ColumnRows(row_columns, np.arange(len(workload_rows)), columns, workload_rows["row"].to_numpy(np.intp))
 
 
 # An hour is busy that has at least half of the requests of the busiest: there queues form, and there people are.
@@ -202,10 +202,10 @@ def with_latency(
     columns = ["workload_id", "latency_ts", *(f"{measure}_bins" for measure in MEASURES)]
     rows = serving[serving["latency_ts"].notna()] if "latency_ts" in serving else pd.DataFrame(columns=columns)
     for workload, ts, *texts in rows[columns].itertuples(index=False, name=None):
-        told = {name: counts for name, text in zip(MEASURES, texts, strict=True) if (counts := decode(text))}
-        if told and str(workload) in keys and math.isfinite(ts):
+        histograms = {name: counts for name, text in zip(MEASURES, texts, strict=True) if (counts := decode(text))}
+        if histograms and str(workload) in keys and math.isfinite(ts):
             hour = counted.setdefault(keys[str(workload)], {}).setdefault(math.ceil(ts / HOUR), {})
-            for measure, counts in told.items():
+            for measure, counts in histograms.items():
                 hour[measure] = added([hour[measure], counts]) or counts if measure in hour else counts
     measured = {key: _measured(hours) for key, hours in counted.items()}
     return [replace(w, latency=_latency(w, *measured.get(keys[w.id], ({}, 0)), classes)) for w in workloads]
@@ -215,7 +215,7 @@ def _measured(hours: _Hours) -> tuple[Mapping[str, LatencyFigures], int]:
     """Figures by measure, and how many hours they are of."""
     # Requests tell how busy an hour was; tokens where an engine does not count first tokens.
     by = next((m for m in MEASURES if any(m in hour for hour in hours.values())), MEASURES[0])
-    sizes = {hour: sum(own.get(by, ())) for hour, own in hours.items()}
+    sizes = {hour: sum(buckets.get(by, ())) for hour, buckets in hours.items()}
     most = max(sizes.values())
     busy = [hours[hour] for hour, size in sizes.items() if size >= BUSY_SHARE * most and size > 0]
     totals = {measure: added([hour[measure] for hour in busy if measure in hour]) for measure in MEASURES}
@@ -224,8 +224,8 @@ def _measured(hours: _Hours) -> tuple[Mapping[str, LatencyFigures], int]:
         if counts is not None:
             total = sum(counts)
             enough = (total * (1 - share) >= BEYOND_MIN - 1e-6 for share in _SHARES)
-            told = (percentile(counts, share) if ok else None for share, ok in zip(_SHARES, enough, strict=True))
-            figures[measure] = LatencyFigures(round(total, 1), *told)
+            percentiles = (percentile(counts, share) if ok else None for share, ok in zip(_SHARES, enough, strict=True))
+            figures[measure] = LatencyFigures(round(total, 1), *percentiles)
     return figures, len(busy)
 
 
@@ -234,8 +234,8 @@ def _latency(
 ) -> Latency | None:
     def given(label: str | None, basis: LatencyBasis, why: CodedText) -> Latency:
         limits = dict(classes.classes[label].limits) if label is not None else {}
-        told = (figures.get(measure) for measure in MEASURES)
-        return Latency(label, basis, limits, *told, busy_hours=float(hours), evidence=(why,))
+        measured = (figures.get(measure) for measure in MEASURES)
+        return Latency(label, basis, limits, *measured, busy_hours=float(hours), evidence=(why,))
 
     said = classes.set_for(w.owner, w.name, w.series_id)
     if said is not None:
@@ -250,7 +250,7 @@ def _latency(
             known = {key: value for key in latency_class.limits if (value := _value(key, figures)) is not None}
             is_kept = all(value <= latency_class.limits[key] for key, value in known.items())
             if is_kept and any(LIMITS[key][0] == "first_token" for key in known):
-                told = ", ".join(
+                figures_words = ", ".join(
                     f"{NAMES[LIMITS[key][0]]} {seconds_words(value)} at p{LIMITS[key][1] * 100:.0f}, "
                     f"limit {seconds_words(latency_class.limits[key])}"
                     for key, value in known.items()
@@ -259,7 +259,7 @@ def _latency(
                 return given(
                     latency_class.name,
                     "measured",
-                    coded("latency-class-kept", text, label=latency_class.name, told=told),
+                    coded("latency-class-kept", text, label=latency_class.name, told=figures_words),
                 )
         loosest = [key for latency_class in limited for key in latency_class.limits][-1:]
         if loosest and _value(loosest[0], figures) is not None:

@@ -109,10 +109,10 @@ class RowLabels:
 
     @classmethod
     def of(cls, measures: Columns) -> RowLabels:
-        own, hostless = measures["label"], measures["hostless"]
-        codes, names = pd.factorize(np.concatenate([np.array(_ALWAYS, dtype=object), own, hostless]), sort=True)
+        row_labels, hostless = measures["label"], measures["hostless"]
+        codes, names = pd.factorize(np.concatenate([np.array(_ALWAYS, dtype=object), row_labels, hostless]), sort=True)
         codes = codes[len(_ALWAYS) :].astype(np.intp)
-        return cls(tuple(str(name) for name in names), codes[: len(own)], codes[len(own) :])
+        return cls(tuple(str(name) for name in names), codes[: len(row_labels)], codes[len(row_labels) :])
 
     def code(self, name: str) -> int:
         return self.names.index(name)
@@ -120,19 +120,19 @@ class RowLabels:
     def by_kind(self, rows: PieceRows, cases: Sequence[Case]) -> Ints:
         """The label of each row of the cases, as work of their kinds has it."""
         whole = np.concatenate([np.empty(0, dtype=np.bool_), *(case.rows["whole"] for case in cases)])
-        found, hostless = self.own[rows.at], self.hostless[rows.at]
+        labels, hostless = self.own[rows.at], self.hostless[rows.at]
         job = np.array([case.likely(JOB_KINDS) for case in cases], dtype=np.bool_)
         asked = ~job & np.array([case.likely(ON_DEMAND_KINDS) for case in cases], dtype=np.bool_)
-        known = asked & np.array([case.kind.label != "unknown" for case in cases], dtype=np.bool_)
-        job, asked, known = (rows.segments.spread(mask) for mask in (job, asked, known))
+        has_kind = asked & np.array([case.kind.label != "unknown" for case in cases], dtype=np.bool_)
+        job, asked, has_kind = (rows.segments.spread(mask) for mask in (job, asked, has_kind))
         host, latency, unknown = (self.code(name) for name in ("host-input", "latency", "unknown"))
-        masked = np.isin(found, [n for n, name in enumerate(self.names) if name in _MASKS_HOST])
+        masked = np.isin(labels, [n for n, name in enumerate(self.names) if name in _MASKS_HOST])
         # In a row that it began or ended in, the engine also rested because it was not there.
-        found = np.where(job & whole & rows.flags("starved") & masked, host, found)
-        found = np.where(known & (found == host), hostless, found)
+        labels = np.where(job & whole & rows.flags("starved") & masked, host, labels)
+        labels = np.where(has_kind & (labels == host), hostless, labels)
         # Only its busy time counts: how seldom it is asked says nothing of what limits it then.
-        found = np.where(asked & (found == unknown) & rows.flags("thin"), latency, found)
-        return np.where((found == host) & ~whole, hostless, found)
+        labels = np.where(asked & (labels == unknown) & rows.flags("thin"), latency, labels)
+        return np.where((labels == host) & ~whole, hostless, labels)
 
 
 def judge_bottlenecks(
@@ -168,12 +168,12 @@ def judge_bottlenecks(
             *figures_behind(bottleneck_verdict.label, lambda name, n=n: means(name)[n]),
         ]
         if bottleneck_verdict.label == "straggler":
-            own = slice(rows.segments.bounds[n], rows.segments.bounds[n + 1])
-            evidence.extend(suspect(ColumnRows(tables.measures, rows.at[own]), rows.seconds[own]))
+            job_rows = slice(rows.segments.bounds[n], rows.segments.bounds[n + 1])
+            evidence.extend(suspect(ColumnRows(tables.measures, rows.at[job_rows]), rows.seconds[job_rows]))
         evidence.extend(signs[n])
         if bottleneck_verdict.label == "unknown":
-            own = slice(chosen.segments.bounds[n], chosen.segments.bounds[n + 1])
-            evidence.extend(unsettled(set(map(str, tables.measures["lacks"][chosen.at[own]])), means("g")[n]))
+            job_rows = slice(chosen.segments.bounds[n], chosen.segments.bounds[n + 1])
+            evidence.extend(unsettled(set(map(str, tables.measures["lacks"][chosen.at[job_rows]])), means("g")[n]))
         doubt, said = doubts[n]
         confidence = round(doubt * _confidence(of_busy[lead], case.coverage), 3)
         out.append(replace(bottleneck_verdict, confidence=confidence, evidence=(*evidence, *said)))
@@ -190,8 +190,8 @@ def _shares(codes: Ints, rows: PieceRows, names: Sequence[str]) -> list[dict[str
     order = np.argsort(-sums, axis=1, kind="stable")
     totals = sums.sum(axis=1)
     return [
-        {names[int(code)]: float(own[code] / total) for code in ranked[there[ranked]]} if total > 0 else {}
-        for own, total, ranked, there in zip(sums, totals, order, occurs, strict=True)
+        {names[int(code)]: float(label_seconds[code] / total) for code in ranked[there[ranked]]} if total > 0 else {}
+        for label_seconds, total, ranked, there in zip(sums, totals, order, occurs, strict=True)
     ]
 
 

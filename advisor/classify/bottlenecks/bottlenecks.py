@@ -30,6 +30,7 @@ Floats = npt.NDArray[np.float64]
 Numbers = Mapping[str, Floats]
 
 # Thresholds that are left upwards, not downwards; the rest of the levels are left downwards.
+_NVLINK_MEANS = ["nvlink_tx_bytes_per_second_mean", "nvlink_rx_bytes_per_second_mean"]
 _UPPER = frozenset({"throttled_clock_ratio"})
 # Resolution is no level: a correlation is as good at leaving as at entering. Nor is the rated power: a small card
 # that once was below it would never be seen at it again.
@@ -82,7 +83,7 @@ def label_rows(
         "late": ranks.late, "waiting": ranks.waiting, "lost": ranks.lost, "hostless": words[hostless],
         "starved": flags["starved"], "thin": flags["thin"] & ~idle & ~fault,
         "wire": links.wire, "wire_bytes": links.wire_bytes,
-        "nvlink_bytes": gpu[[f"nvlink_{way}_bytes_per_second_mean" for way in ("tx", "rx")]].max(axis=1, skipna=False),
+        "nvlink_bytes": gpu[_NVLINK_MEANS].max(axis=1, skipna=False),
         "exchange": r["i"], "lacks": lacks,
         "coarse": r["sample_seconds"] > t["correlation_sample_max"],
         **{name: gpu[name] for name in ("node", "gpu_uuid", "gpu_index")},
@@ -199,11 +200,11 @@ def _throttled(r: Numbers, t: Mapping[str, float], busy: Floats) -> Mask:
     # design long before a mean over pauses shows it: what it drew at work counts, the most where its rest is not known.
     rest = np.nan_to_num(r["rated_power"] / r["power_over_idle"])
     free = ~((r["rated_power"] - (1 - busy) * rest) / busy >= t["throttled_power_max"])
-    told = (r["throttled"] / busy >= t["throttled_share"]) & (r["clock_ratio"] < t["throttled_clock_ratio"])
+    reported = (r["throttled"] / busy >= t["throttled_share"]) & (r["clock_ratio"] < t["throttled_clock_ratio"])
     # The clock may fall while the engine rests: the most that it can have been meanwhile counts.
     at_work = (r["clock_ratio"] - (1 - busy) * t["throttled_resting_clock_min"]) / busy
     alone = np.isnan(r["throttled"]) & (r["g"] >= t["latency_engine_min"]) & (at_work < t["throttled_clock_alone_max"])
-    return free & (told | alone)
+    return free & (reported | alone)
 
 
 # Rows of one GPU further apart than this share of their own length do not follow one another.
@@ -248,12 +249,12 @@ def settled(labels: npt.NDArray, along: Courses, *, hold_seconds: float, loose: 
     """
     if not len(labels):
         return labels.copy()
-    own, free = labels[along.order], loose[along.order]
-    new = runs(own, free, breaks=along.starts[1:])
+    row_labels, free = labels[along.order], loose[along.order]
+    new = runs(row_labels, free, breaks=along.starts[1:])
     run, first = np.cumsum(new) - 1, np.nonzero(new)[0]
     stands = (np.bincount(run, weights=along.seconds) >= hold_seconds) | free[first] | along.starts[first]
     stands[1:] |= free[first[:-1]]
     last = np.maximum.accumulate(np.where(stands, np.arange(len(first)), 0))
     out = np.empty_like(labels)
-    out[along.order] = own[first[last[run]]]
+    out[along.order] = row_labels[first[last[run]]]
     return out

@@ -127,8 +127,10 @@ def say(code: str, **figures: Scalar) -> CodedText:
 def figures_behind(label: str, mean: Callable[[str], float]) -> list[CodedText]:
     """What was measured of what the label says, then of the GPU's use. `mean`: of a measure by time over the rows of
     the label; NaN where nobody measured it."""
-    told = ((code, {key: mean(name) for key, name in of.items()}) for code, of in (*_FIGURES.get(label, ()), _USE))
-    said = [say(code, **figures) for code, figures in told if not math.isnan(sum(figures.values()))]
+    named_figures = (
+        (code, {key: mean(name) for key, name in of.items()}) for code, of in (*_FIGURES.get(label, ()), _USE)
+    )
+    said = [say(code, **figures) for code, figures in named_figures if not math.isnan(sum(figures.values()))]
     carried = mean("wire_bytes")
     if label == "latency" and not math.isnan(carried):
         text = f"Network ports nearly silent: the busiest carries {carried / 1e6:.3g} MB/s."
@@ -176,16 +178,16 @@ def _checkpoints(rows: PieceRows) -> Iterator[tuple[int, list[CodedText]]]:
     compare, else at most what is written or rests."""
     segments, weights = rows.segments, rows.seconds
     mean, most, engine = (rows.measured(name) for name in ("disk_write", "disk_write_max", "g"))
-    known = np.isfinite(mean) & np.isfinite(most)
-    burst = known & is_burst(mean, most)
-    quiet = known & ~burst
+    measured = np.isfinite(mean) & np.isfinite(most)
+    burst = measured & is_burst(mean, most)
+    quiet = measured & ~burst
     held, other = (segments.total(np.where(chosen, weights, 0.0)) for chosen in (burst, quiet))
     if not (held > 0).any():
         return
     work = rows.measured("c")
-    work = np.where(segments.spread(segments.any(known & np.isfinite(work))), work, engine)
+    work = np.where(segments.spread(segments.any(measured & np.isfinite(work))), work, engine)
     filled = np.divide(mean, most, out=np.full(len(mean), np.nan), where=burst)
-    shares = over(held, segments.total(np.where(known, weights, 0.0)))
+    shares = over(held, segments.total(np.where(measured, weights, 0.0)))
 
     def means(values: Floats, chosen: Mask = burst) -> Floats:
         return segments.mean(np.where(chosen, values, np.nan), weights)
@@ -214,8 +216,8 @@ def _checkpoints(rows: PieceRows) -> Iterator[tuple[int, list[CodedText]]]:
 
 def tokens_of(serving: pd.DataFrame) -> float | None:
     """Tokens that the servers of a workload generated in the window; None where none told. `serving`: its rows."""
-    told = serving["generated_tokens"].dropna() if "generated_tokens" in serving else ()
-    return float(told.sum()) if len(told) else None  # type: ignore[union-attr]
+    tokens = serving["generated_tokens"].dropna() if "generated_tokens" in serving else ()
+    return float(tokens.sum()) if len(tokens) else None  # type: ignore[union-attr]
 
 
 def with_capacity(

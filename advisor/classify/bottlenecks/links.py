@@ -72,38 +72,41 @@ def links_of(  # noqa: PLR0917
 ) -> Links:
     """`rows`: the frame's measures; `ports`: what the ports of each row's node carried. Linear in the rows."""
     inside, spans, apart, job = _works(frame, attribution)
-    found = {str(name): ports[name].to_numpy(float) for name in ports.columns}
-    read, sure = found["ports"] > 0, found["sure"] == 1.0
+    columns = {str(name): ports[name].to_numpy(float) for name in ports.columns}
+    read, sure = columns["ports"] > 0, columns["sure"] == 1.0
     # RDMA ports that carry nothing of a job on several nodes are not the ones it uses; then Ethernet must be seen. And
     # little on RDMA is no silence where Ethernet may carry the rest.
-    ethernet = found["has_ethernet"] == 1.0
-    used = (found["rdma"] >= book.bottlenecks["network_used_min"].value) | ethernet
-    known = (found["known"] == 1.0) & (used | ~spans)
-    silent = known & (found["loud"] == 0.0)
+    ethernet = columns["has_ethernet"] == 1.0
+    used = (columns["rdma"] >= book.bottlenecks["network_used_min"].value) | ethernet
+    is_known = (columns["known"] == 1.0) & (used | ~spans)
+    silent = is_known & (columns["loud"] == 0.0)
     unseen = silent & spans & ~ethernet
     # Work that is surely on several nodes sends something: counters of which not one moves stand still.
-    still = silent & apart & ethernet & (found["rdma"] == 0.0)
+    still = silent & apart & ethernet & (columns["rdma"] == 0.0)
     # What one node of a job does not tell, the others' silence does not either.
-    known, quiet = (_all_of(mask, frame.gpu, job) for mask in (known, silent & ~unseen & ~still))
+    is_known, quiet = (_all_of(mask, frame.gpu, job) for mask in (is_known, silent & ~unseen & ~still))
     has_nvlink = index["nvlink"].notna().to_numpy(bool)
     nvlink, pcie = rows["u_n"].to_numpy(float), rows["p"].to_numpy(float)
     within = np.where(has_nvlink, nvlink, np.where(index["pcie"].notna().to_numpy(bool), pcie, np.nan))
-    told = (
+    observable = (
         ("nvlink", inside & has_nvlink & np.isnan(nvlink)),
         ("pcie", inside & ~has_nvlink & np.isnan(within)),
         ("ports", spans & ~read),
         ("rdma", spans & read & ~sure),
         ("ethernet", (spans & sure & ~used) | unseen),
-        ("gap", spans & sure & used & ~known),
+        ("gap", spans & sure & used & ~is_known),
         ("still", still),
     )
-    words = [",".join(name for n, (name, _) in enumerate(told) if code >> n & 1) for code in range(1 << len(told))]
+    words = [
+        ",".join(name for n, (name, _) in enumerate(observable) if code >> n & 1)
+        for code in range(1 << len(observable))
+    ]
     lacks = np.array(words, dtype=object)[
-        np.sum([mask.astype(np.intp) << n for n, (_, mask) in enumerate(told)], axis=0)
+        np.sum([mask.astype(np.intp) << n for n, (_, mask) in enumerate(observable)], axis=0)
     ]
     return Links(
-        inside=inside, spans=spans, apart=apart, alone=_alone(frame, rows, attribution), wire=found["wire"],
-        wire_bytes=found["bytes"], ethernet=found["ethernet"], wire_quiet=quiet, within=within,
+        inside=inside, spans=spans, apart=apart, alone=_alone(frame, rows, attribution), wire=columns["wire"],
+        wire_bytes=columns["bytes"], ethernet=columns["ethernet"], wire_quiet=quiet, within=within,
         bridged=has_nvlink, lacks=lacks,
     )  # fmt: skip
 
@@ -111,14 +114,14 @@ def links_of(  # noqa: PLR0917
 def _works(frame: Frame, attribution: Attribution) -> tuple[Mask, Mask, Mask, Ints]:
     """Per row, whether its workload has several GPUs of this node, may span nodes, surely does, and then the number of
     its job (-1: none)."""
-    own = attribution.workload_rows
-    at, (codes, ids) = own["row"].to_numpy(np.intp), pd.factorize(own["workload_id"])
+    rows = attribution.workload_rows
+    at, (codes, ids) = rows["row"].to_numpy(np.intp), pd.factorize(rows["workload_id"])
     node_codes, nodes = frame.gpu_keys.nodes()
     # Each workload on each of its nodes, and the rows of it there.
     pairs = grouped(codes, node_codes[at], len(ids))
     mates, numbers = _mates(attribution.sessions), dict[str, int]()
     per_node = Counter(node for node, _ in whole_gpus(frame))
-    found = np.zeros((len(pairs), 3), dtype=np.bool_)
+    carried = np.zeros((len(pairs), 3), dtype=np.bool_)
     jobs = np.full(len(ids), -1, dtype=np.intp)
     sessions = {session.workload_id: session for session in attribution.sessions}
     for n, key in enumerate(map(str, ids)):
@@ -129,12 +132,12 @@ def _works(frame: Frame, attribution: Attribution) -> tuple[Mask, Mask, Mask, In
         for pair in range(pairs.each.bounds[n], pairs.each.bounds[n + 1]):
             node = str(nodes[pairs.keys[pair]])
             several, filled = held[node] > 1, held[node] >= per_node.get(node, 1)
-            found[pair] = several, apart or (several and filled and session.scheduler not in _WHOLE_JOBS), apart
+            carried[pair] = several, apart or (several and filled and session.scheduler not in _WHOLE_JOBS), apart
         if apart:
             jobs[n] = numbers.setdefault(mates.get(key, key), len(numbers))
     inside, spans, surely = (np.zeros(len(frame.gpu), dtype=np.bool_) for _ in range(3))
     for column, out in enumerate((inside, spans, surely)):
-        out[at[found[pairs.of_row, column]]] = True
+        out[at[carried[pairs.of_row, column]]] = True
     # Of a row that several workloads share, the job of the last of them.
     job = np.full(len(frame.gpu), -1, dtype=np.intp)
     order = np.argsort(codes, kind="stable")
@@ -146,10 +149,10 @@ def _works(frame: Frame, attribution: Attribution) -> tuple[Mask, Mask, Mask, In
 def _alone(frame: Frame, rows: pd.DataFrame, attribution: Attribution) -> Mask:
     """Whether no other workload works on the row's node at its time, on GPUs that somebody holds."""
     out = np.zeros(len(frame.gpu), dtype=np.bool_)
-    own = attribution.workload_rows
-    at = own["row"].to_numpy(int)
+    workload_rows = attribution.workload_rows
+    at = workload_rows["row"].to_numpy(int)
     works = ~rows["quiet"].to_numpy(bool)[at]
-    at, code = at[works], pd.factorize(own["workload_id"])[0][works]
+    at, code = at[works], pd.factorize(workload_rows["workload_id"])[0][works]
     # Rows of different lengths of one moment lie in the same hour.
     hour = np.ceil(frame.gpu["ts"].to_numpy(float)[at] / HOUR).astype(np.int64)
     nodes, names = frame.gpu_keys.nodes()
@@ -181,9 +184,9 @@ def _mates(sessions: Sequence[Session]) -> dict[str, str]:
     for session in sessions:
         if session.scheduler not in _WHOLE_JOBS:
             by_name.setdefault((session.namespace, PART.sub("", session.name)), []).append(session)
-    found: dict[str, str] = {}
+    jobs: dict[str, str] = {}
     for (namespace, name), group in by_name.items():
         for before, after in itertools.pairwise(sorted(group, key=lambda session: session.first_seen)):
             if after.first_seen - before.first_seen <= _TOGETHER_SECONDS and set(before.nodes) != set(after.nodes):
-                found |= dict.fromkeys((before.workload_id, after.workload_id), f"{namespace}/{name}")
-    return found
+                jobs |= dict.fromkeys((before.workload_id, after.workload_id), f"{namespace}/{name}")
+    return jobs

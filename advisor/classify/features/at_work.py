@@ -45,9 +45,9 @@ def busy_features(busy: PieceRows, resolution: Floats) -> Figures:
     out["tensor_per_sm"] = c / np.maximum(sm, 0.01)
     fine = ~(resolution > PERIOD_INTERVAL_MAX_SECONDS)
     strength = busy.measured("period_strength")
-    found = (~np.isnan(strength)).astype(np.float64)
+    has_period = (~np.isnan(strength)).astype(np.float64)
     for name, figure in (
-        ("period_share", segments.mean(found, weights)),
+        ("period_share", segments.mean(has_period, weights)),
         ("period_seconds", segments.median(busy.measured("period_seconds"))),
         ("period_strength", segments.median(strength)),
     ):
@@ -84,14 +84,14 @@ def bin_features(shape: PieceRows, etas: Sequence[tuple[float, float]]) -> Figur
 def memory_features(shape: PieceRows, idle: Mask, kinds: Mapping[str, Threshold]) -> Figures:
     """The level of memory and whether it is a pool that is taken once."""
     segments, memory = shape.segments, shape.measured("mem")
-    known = ~np.isnan(memory)
-    working = ~idle & known
+    measured = ~np.isnan(memory)
+    working = ~idle & measured
     # What was let go for the night says nothing of what the work takes.
     chosen = working | ~segments.spread(segments.any(working))
     level = segments.where(chosen).median(memory[chosen])
     out = {
         "mem_level": level,
-        "mem_max": np.where(segments.any(known), segments.highest(shape.measured("mem_max")), np.nan),
+        "mem_max": np.where(segments.any(measured), segments.highest(shape.measured("mem_max")), np.nan),
     }
     # Loading and unloading are no part of the level: of each GPU the first and last row are left out where there are
     # enough. Within the rest a pool that is taken once does not move at all.

@@ -131,18 +131,18 @@ def _engine_features(bins: _Bins, active_min: float) -> Figures:
         "rests_per_day": over(segments.count(begins).astype(np.float64), segments.total(weight) / DAY),
     }
     working = segments.where(active)
-    own, level = weight[active], bins.engine[active]
-    out["active_engine"] = working.mean(level, own)
+    active_weight, level = weight[active], bins.engine[active]
+    out["active_engine"] = working.mean(level, active_weight)
     top = np.fmax(bins.engine_p95[active], bins.engine_max[active] * 0.5)
     filled = np.divide(level, top, out=np.full(len(level), np.nan), where=top > 0)
-    out["active_fill"] = working.mean(np.clip(filled, 0, 1), own)
+    out["active_fill"] = working.mean(np.clip(filled, 0, 1), active_weight)
     mean = working.mean(level)
     several = (working.lengths >= 4) & (mean > 0)
     out["active_swing"] = np.where(several, over(working.deviation(level), mean), np.nan)
     usual = working.quantile(level, 90 / 100)
     low, high = (working.spread(share * usual) for share in _BETWEEN)
     between = ((level > low) & (level < high)).astype(np.float64)
-    out["between_share"] = np.where(several, working.mean(between, own), np.nan)
+    out["between_share"] = np.where(several, working.mean(between, active_weight), np.nan)
     hours = segments.grouped(bins.at)
     load = group_means(bins.engine, hours.of_row, len(hours), weight)
     return out | calendar(hours.keys, load, hours.each, bins.bin_hours == 1.0)
@@ -276,16 +276,16 @@ def hourly_features(shape: PieceRows, several: Mask) -> Figures:
     # do not. So the wave and the swing are those of the measure that moves most.
     for name in DEMAND_MEASURES:
         means = group_means(shape.measured(name), hours.of_row, len(hours))
-        known = ~np.isnan(means)
-        each, values = hours.each.where(known), means[known]
+        measured = ~np.isnan(means)
+        each, values = hours.each.where(measured), means[measured]
         level = each.mean(values)
         moves = (each.lengths >= 2) & (level > _LEVEL_MIN)
-        own = np.divide(each.deviation(values), level, out=np.full(len(level), np.nan), where=moves)
-        more = moves & (own >= np.nan_to_num(swing))
-        swing = np.where(more, own, swing)
+        relative = np.divide(each.deviation(values), level, out=np.full(len(level), np.nan), where=moves)
+        more = moves & (relative >= np.nan_to_num(swing))
+        swing = np.where(more, relative, swing)
         drifts = _drift(each, values)
         drift = np.where(more & ~np.isnan(drifts), drifts, drift)
-        day = waves[known]
+        day = waves[measured]
         for n in np.nonzero(moves & long & (each.lengths >= 0.9 * hours.each.lengths))[0]:
             piece = slice(each.bounds[n], each.bounds[n + 1])
             share, deviation = _daily_share(day[piece], values[piece])
@@ -309,16 +309,16 @@ def _together(shape: PieceRows, several: Mask) -> Figures:
     segments = shape.segments
     out = np.full(len(segments), np.nan)
     c, sm, g = (shape.measured(name) for name in ("c", "sm", "g"))
-    told = [segments.spread(segments.any(~np.isnan(values))) for values in (c, sm)]
-    activity = np.where(told[0], c, np.where(told[1], sm, g))
+    measured = [segments.spread(segments.any(~np.isnan(values))) for values in (c, sm)]
+    activity = np.where(measured[0], c, np.where(measured[1], sm, g))
     ts, uuid = shape.gpu("ts"), shape.uuid
     for n in np.nonzero(several)[0]:
-        own = slice(segments.bounds[n], segments.bounds[n + 1])
-        names, gpu = np.unique(uuid[own], return_inverse=True)
-        times, moment = np.unique(ts[own], return_inverse=True)
+        segment = slice(segments.bounds[n], segments.bounds[n + 1])
+        names, gpu = np.unique(uuid[segment], return_inverse=True)
+        times, moment = np.unique(ts[segment], return_inverse=True)
         if len(names) < 2:
             continue
-        wide = group_means(activity[own], moment * len(names) + gpu, len(times) * len(names))
+        wide = group_means(activity[segment], moment * len(names) + gpu, len(times) * len(names))
         wide = wide.reshape(len(times), len(names))[:, :16]  # as many tell it; pairs grow with the square
         out[n] = _sync(wide)
     return {"sync": out}

@@ -54,8 +54,8 @@ def features(
     seen = every.segments.total(every.seconds) > 0
     hours = (every.segments.total(every.seconds) / 3600).tolist()
     out = [_of_session(observed, spent, window) for observed, spent in zip(observed, hours, strict=True)]
-    own = every.segments.spread(seen)
-    rows = every.where(own)
+    seen_rows = every.segments.spread(seen)
+    rows = every.where(seen_rows)
     figures = {name: rows.mean(measure) for name, measure in _MEANS.items()}
     figures["fabric_of_sustained"] = figures["fabric_utilization"]
     figures["engine_active_max"] = rows.segments.highest(rows.measured("g_max"))
@@ -64,21 +64,23 @@ def features(
     samples = rows.gpu("gpu_util_n")
     apart = np.divide(rows.measured("seconds"), samples, out=np.full(len(samples), np.nan), where=samples > 0)
     figures["resolution_seconds"] = rows.segments.median(apart)
-    whole = np.concatenate([np.empty(0, dtype=np.bool_), *(observed.rows["whole"] for observed in observed)])[own]
-    shared = np.concatenate([np.empty(0, dtype=np.bool_), *(observed.rows["shared"] for observed in observed)])[own]
+    whole = np.concatenate([np.empty(0, dtype=np.bool_), *(observed.rows["whole"] for observed in observed)])[seen_rows]
+    shared = np.concatenate([np.empty(0, dtype=np.bool_), *(observed.rows["shared"] for observed in observed)])[
+        seen_rows
+    ]
     # The shape of what several held at once is a workload's only where it has nothing else.
     unshared = rows.segments.spread(rows.segments.any(whole & ~shared))
     figures |= _of_shape(rows.where(whole & ~(shared & unshared)), figures, observed, index, kinds)
     for name, values in figures.items():
-        for told, value in zip(out, values.tolist(), strict=True):
+        for features, value in zip(out, values.tolist(), strict=True):
             if math.isfinite(value):
-                told[name] = value
+                features[name] = value
     return out
 
 
-def _of_session(one: Observed, hours: float, window: Window) -> dict[str, float]:
+def _of_session(observed: Observed, hours: float, window: Window) -> dict[str, float]:
     """What is known without a look at its rows."""
-    session = one.session
+    session = observed.session
     span_hours = (session.last_seen - session.first_seen) / 3600
     out = {
         "hours": hours, "elapsed_hours": (session.end - session.start) / 3600, "span_hours": span_hours,
@@ -88,17 +90,17 @@ def _of_session(one: Observed, hours: float, window: Window) -> dict[str, float]
     }  # fmt: skip
     if math.isfinite(session.series.start_spread_hours):
         out["series_start_spread_hours"] = session.series.start_spread_hours
-    peaks = [node.fabric.util_p995 for node in one.nodes if node.fabric and node.fabric.util_p995 is not None]
+    peaks = [node.fabric.util_p995 for node in observed.nodes if node.fabric and node.fabric.util_p995 is not None]
     return {**out, "fabric_utilization_p995": max(peaks)} if peaks else out
 
 
 def _of_shape(
-    shape: PieceRows, known: Mapping[str, Floats], observed: Sequence[Observed], index: GpuIndex,
+    shape: PieceRows, features: Mapping[str, Floats], observed: Sequence[Observed], index: GpuIndex,
     kinds: Mapping[str, Threshold],
 ) -> Figures:  # fmt: skip
     """What only rows that lie within a workload tell. `known`: of all its rows."""
     idle = shape.flags("idle")
-    out = busy_features(shape.where(~idle & ~shape.flags("fault")), known["resolution_seconds"])
+    out = busy_features(shape.where(~idle & ~shape.flags("fault")), features["resolution_seconds"])
     out |= bin_features(shape, [_sustained(observed.session.gpus, index) for observed in observed])
     out |= memory_features(shape, idle, kinds)
     out["rest_watts"] = shape.where(idle & shape.flags("held")).mean("power")

@@ -127,7 +127,7 @@ def judge_rest(a: Activity, book: Rulebook, contradicted: Mask | None = None) ->
         own_free, own_held = (
             _level(s.power, a.gpu, whole & part, _REST_QUANTILE, _REST_ROWS_MIN) for part in (free, ~free)
         )
-        plausible = [np.where(own <= _OWN_OVER_TABLE_MAX * high, own, np.nan) for own in (own_free, own_held)]
+        plausible = [np.where(level <= _OWN_OVER_TABLE_MAX * high, level, np.nan) for level in (own_free, own_held)]
         level = np.fmax.reduce([high, *plausible])
         most = rules.power_margin * level
         fault = np.where(np.isnan(level), np.nan, np.fmax(most, rules.fault_power_share_min * a.limit))
@@ -167,9 +167,9 @@ def at_rest(
         rest_free_power=rest.free_watts,
     )  # fmt: skip
 
-    def sentence(own: Ints) -> str:
-        drawn, most = np.nanmean(a.power[own]), np.nanmax(rest.most_watts[own])
-        return f"Power {drawn:.0f} W (mean), at most {most:.0f} W expected at rest; {_silent(rested, own)}"
+    def sentence(levels: Ints) -> str:
+        drawn, most = np.nanmean(a.power[levels]), np.nanmax(rest.most_watts[levels])
+        return f"Power {drawn:.0f} W (mean), at most {most:.0f} W expected at rest; {_silent(rested, levels)}"
 
     at = power_fault & ~contradicted
     return rested, doubts_of(frame.gpu, at, metric="power_watts", code=POWER, sentence=sentence)
@@ -209,8 +209,8 @@ def _bounds(a: Activity, resting: RestingPowers) -> list[Floats]:
     codes, names = pd.factorize(a.sku)
     resting_powers = [resting.gpus.get(str(name)) for name in names]
     return [
-        np.where(np.isnan(watts := np.array([*own, np.nan], dtype=np.float64)[codes]), share * a.limit, watts)
-        for own, share in (
+        np.where(np.isnan(watts := np.array([*level, np.nan], dtype=np.float64)[codes]), share * a.limit, watts)
+        for level, share in (
             (
                 [resting_power.watts.low if resting_power else np.nan for resting_power in resting_powers],
                 resting.shares.low,
@@ -234,7 +234,7 @@ def _level(values: Floats, gpu: Ints, at: Mask, share: float, least_rows: int) -
 
 
 def _is_steady(  # noqa: PLR0917
-    a: Activity, power: Floats, own: Floats, high: Floats, worked: Mask, rules: RestRules
+    a: Activity, power: Floats, measured_level: Floats, high: Floats, worked: Mask, rules: RestRules
 ) -> Mask:
     """Rows of whole GPUs whose utilization was 0 throughout and whose power stood at a level of rest. `own`: the low
     quantile of the GPU's power while quiet; `high`: the most that a context at rest draws."""
@@ -242,13 +242,13 @@ def _is_steady(  # noqa: PLR0917
     drew = np.where(worked & ~np.isnan(power), power, -np.inf)
     work = pd.Series(drew).groupby(pd.factorize(a.sku)[0]).transform("max").to_numpy(float)
     unused = (a.util == 0) & ~(a.engine_max > 0)
-    flat = np.fmax(power, a.power_p95) <= rules.steady_power_ratio * own + rules.steady_power_watts
+    flat = np.fmax(power, a.power_p95) <= rules.steady_power_ratio * measured_level + rules.steady_power_watts
     below_work = np.where(
-        np.isnan(a.memory), np.isfinite(work) & (own <= rules.rest_of_work * work),
-        ~(own > rules.rest_of_work_held * work) | np.isinf(work),
+        np.isnan(a.memory), np.isfinite(work) & (measured_level <= rules.rest_of_work * work),
+        ~(measured_level > rules.rest_of_work_held * work) | np.isinf(work),
     )  # fmt: skip
     most = np.where(np.isnan(high), rules.unknown_rest_watts_max, high)
-    return ~a.instance & unused & flat & below_work & (own <= most)
+    return ~a.instance & unused & flat & below_work & (measured_level <= most)
 
 
 def _sources(a: Activity, quiet: Mask) -> _Sources:
@@ -259,10 +259,10 @@ def _sources(a: Activity, quiet: Mask) -> _Sources:
     traceless = (a.sm < TRACE) & (a.dram < TRACE) & ~(a.pipes >= TRACE) & ~(a.sm_p95 >= TRACE)
     # An instance has no utilization of its own.
     several = (~np.isnan(a.sm) | driver) & (~np.isnan(a.pipes) | ~np.isnan(a.dram))
-    known, engine = a.observed & (driver | profiled), driver | traceless
+    can_tell, engine = a.observed & (driver | profiled), driver | traceless
     two = np.where(a.instance, several, driver & profiled)
     if (code := a.moment) is None:
-        return _Sources(quiet, known, engine, two, a.power, np.zeros(len(quiet), dtype=np.bool_))
+        return _Sources(quiet, can_tell, engine, two, a.power, np.zeros(len(quiet), dtype=np.bool_))
     # A GPU in instances is as busy as all of them, and they share its power.
     count = int(code.max(initial=-1)) + 1
     working = a.instance & ~quiet
@@ -272,12 +272,12 @@ def _sources(a: Activity, quiet: Mask) -> _Sources:
     )
     power = np.full(count, np.nan)
     for mask in (a.instance, ~a.instance):  # the parent's own reading, where there is one, comes last
-        told = mask & ~np.isnan(a.power)
-        power[code[told]] = a.power[told]
+        measured = mask & ~np.isnan(a.power)
+        power[code[measured]] = a.power[measured]
     # The parent's counters see nothing of its instances: these speak for it.
     speaks = (cut > 0) & ~a.instance
     return _Sources(
-        quiet=quiet & (~speaks | (busy == 0)), known=known | speaks, engine=np.where(speaks, unclear == 0, engine),
+        quiet=quiet & (~speaks | (busy == 0)), known=can_tell | speaks, engine=np.where(speaks, unclear == 0, engine),
         two=np.where(speaks, unclear == 0, two), power=np.where(cut > 0, power[code], a.power),
         others_work=a.instance & (busy - working > 0),
     )  # fmt: skip
@@ -318,6 +318,6 @@ def rested_since(
         before = np.where(np.concatenate([[True], who[1:] != who[:-1]]), since[who], before) if len(at) else before
         late = begin[at] - before > gap_seconds + 1e-6
         np.maximum.at(since, who[late], begin[at][late])
-    known = np.isfinite(since) & (newest > since)
+    is_resting = np.isfinite(since) & (newest > since)
     at_least = ~is_worked | (since > last)
-    return Since(np.where(known, since, np.nan), at_least, np.where(is_worked, last, np.nan), newest)
+    return Since(np.where(is_resting, since, np.nan), at_least, np.where(is_worked, last, np.nan), newest)

@@ -32,7 +32,7 @@ CONTRADICTIONS = (SILENT, POWER)
 
 RATIOS = ("gpu_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp64_active", "fp32_active")
 _PROFILED = tuple(name for name in RATIOS if name != "gpu_util")
-_LINKS = tuple(f"{link}_{way}_bytes_per_second" for link in ("pcie", "nvlink") for way in ("tx", "rx"))
+_LINKS = tuple(f"{link}_{direction}_bytes_per_second" for link in ("pcie", "nvlink") for direction in ("tx", "rx"))
 _CLOCKS = ("sm_clock_hertz", "mem_clock_hertz")
 _NAMES = {
     "gpu_util": "GPU_UTIL", "sm_active": "SM activity", "sm_occupancy": "SM occupancy",
@@ -136,7 +136,7 @@ class _Table:
 
     def remove(self, metric: str, at: Mask) -> None:
         """Make a metric, and what was formed of it, missing in these rows."""
-        for name in (metric, *(f"{metric}_{one}" for one in _STATISTICS), *_FORMED.get(metric, ())):
+        for name in (metric, *(f"{metric}_{statistic}" for statistic in _STATISTICS), *_FORMED.get(metric, ())):
             self.put(name, at, np.nan)
         if (name := _BINS.get(metric, "")) in self.gpu.columns and at.any():
             column = self.gpu[name]
@@ -200,7 +200,7 @@ def _outliers(table: _Table) -> None:
 def _impossible(table: _Table) -> None:
     for metric, most in _MOST.items():
         gone = blank = clipped = np.zeros(len(table.gpu), dtype=np.bool_)
-        for name in [metric] if metric == "mem_total_bytes" else [f"{metric}_{one}" for one in _STATISTICS]:
+        for name in [metric] if metric == "mem_total_bytes" else [f"{metric}_{statistic}" for statistic in _STATISTICS]:
             values = table.get(name)
             empty = _is_blank(values)
             if "bytes" in metric:
@@ -229,7 +229,7 @@ def _frozen(table: _Table) -> None:
     new_gpu = np.diff(table.device[order], prepend=-1) != 0
     counts = [table.get(f"{name}_n") for name in ("gpu_util", "tensor_active", "dram_active", "power_watts")]
     samples = np.nan_to_num(np.fmax.reduce(counts))  # without a count nothing is called frozen
-    unused = np.fmax.reduce([table.get(f"{name}_{one}") for name in RATIOS for one in ("mean", "max")]) == 0
+    unused = np.fmax.reduce([table.get(f"{name}_{statistic}") for name in RATIOS for statistic in ("mean", "max")]) == 0
     length = table.gpu["interval_seconds"].to_numpy(float)
     least = _STORED_SECONDS if table.stored else _FROZEN_SECONDS
     for metric in RATIOS if table.stored else ("power_watts", *RATIOS):
@@ -245,8 +245,8 @@ def _frozen(table: _Table) -> None:
         if metric in RATIOS:
             at &= values < (_SATURATED if metric == "gpu_util" else 0.999)
         near = _STORED_STEP if table.stored else 1e-9 * np.maximum(np.abs(values), 1.0)
-        for one in ("p95", "max"):
-            at &= ~(np.abs(table.get(f"{metric}_{one}") - values) > near)
+        for which in ("p95", "max"):
+            at &= ~(np.abs(table.get(f"{metric}_{which}") - values) > near)
         if table.stored:
             at &= ~np.isnan(table.get(f"{metric}_p95")) & (values >= _STORED_LEVEL)
         table.reject(metric, FROZEN, at, f"{_NAMES[metric]}: the same value repeated to the last digit")
@@ -256,8 +256,8 @@ def _one_way(table: _Table) -> None:
     """Nothing at all one way, and traffic the other: what is sent is asked for or acknowledged, and the profiler counts
     headers with the payload (DCGM's field reference)."""
     for link, called in (("pcie", "PCIe"), ("nvlink", "NVLink")):
-        for way, other, said, beside in (("tx", "rx", "sent", "received"), ("rx", "tx", "received", "sent")):
-            metric = f"{link}_{way}_bytes_per_second"
+        for direction, other, said, beside in (("tx", "rx", "sent", "received"), ("rx", "tx", "received", "sent")):
+            metric = f"{link}_{direction}_bytes_per_second"
             at = table.is_zero(metric) & (table.get(f"{link}_{other}_bytes_per_second_mean") > ONE_WAY_MOST)
             table.reject(metric, STUCK, at, f"{called} traffic {said} 0 but {beside} above 0")
 
@@ -279,11 +279,11 @@ def _zeros(table: _Table) -> Mask:
     def known(names: Sequence[str], rows: Ints) -> dict[str, Floats]:
         """The counters that are measured in these rows, by their names in sentences."""
         values = {_NAMES[name]: table.get(f"{name}_mean")[rows] for name in names}
-        return {name: one for name, one in values.items() if not np.isnan(one).all()}
+        return {name: column for name, column in values.items() if not np.isnan(column).all()}
 
     def against(rows: Ints) -> str:
         shown = known(("sm_active", "tensor_active", "dram_active"), rows)
-        return f"GPU_UTIL 0 %, but {listed([f'{name} {percent(one)}' for name, one in shown.items()])}"
+        return f"GPU_UTIL 0 %, but {listed([f'{name} {percent(ratio)}' for name, ratio in shown.items()])}"
 
     def beside(rows: Ints) -> str:
         shown = known(("tensor_active", "dram_active", "sm_active"), rows[:1])

@@ -72,11 +72,11 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     for name, link in (("n", "nvlink"), ("p", "pcie")):
         for tag, suffix in (("", "mean"), ("_p95", "p95")):
             # The busier direction is the link's use; of one direction alone nobody knows whether it is that.
-            ways = gpu[[f"{link}_{way}_bytes_per_second_{suffix}" for way in ("tx", "rx")]]
-            out[f"{name}{tag}"] = ways.max(axis=1, skipna=False) / sku[link]
+            directions = gpu[[f"{link}_{direction}_bytes_per_second_{suffix}" for direction in ("tx", "rx")]]
+            out[f"{name}{tag}"] = directions.max(axis=1, skipna=False) / sku[link]
     tx, rx = gpu["nvlink_tx_bytes_per_second_mean"], gpu["nvlink_rx_bytes_per_second_mean"]
     out["nvlink_symmetry"] = _symmetry(tx, rx).where(out["n"] >= 0.005)
-    for name, measured in (("c", [one.bf16_gemm for one in achieved]), ("m", [one.mem for one in achieved])):
+    for name, measured in (("c", [rates.bf16_gemm for rates in achieved]), ("m", [rates.mem for rates in achieved])):
         etas, eta = [share for share in measured if share], sku[f"eta_{name}"]
         out[f"u_{name}"] = out[name] / eta
         # Activity is a share of what the GPU has, whether the catalog knows its rates or not.
@@ -234,14 +234,14 @@ def _at_rows(gpu: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     values = {str(name): table[name].to_numpy(np.float64) for name in table.columns}
     places = _places(table.index, node, ts, length)
     # Column by column: of a matrix none goes as long as one of them is needed.
-    found = {name: _taken(column, places) for name, column in values.items()}
-    missing = np.logical_and.reduce([np.isnan(column) for column in found.values()])
+    columns = {name: _taken(column, places) for name, column in values.items()}
+    missing = np.logical_and.reduce([np.isnan(column) for column in columns.values()])
     if missing.any():
         hour = np.ceil(ts[missing] / HOUR) * HOUR
         around = _places(table.index, node[missing], hour, np.full(len(hour), HOUR))
-        for name, column in found.items():
+        for name, column in columns.items():
             column[missing] = _taken(values[name], around)
-    return pd.DataFrame(found, index=gpu.index, copy=False)
+    return pd.DataFrame(columns, index=gpu.index, copy=False)
 
 
 def _places(index: pd.Index, *wanted: npt.NDArray) -> npt.NDArray[np.intp]:

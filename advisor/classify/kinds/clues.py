@@ -80,14 +80,14 @@ def _texts(session: Session) -> dict[str, str | None]:
 
 
 def _clue(of: str, texts: dict[str, str | None], hours: float, priors: KindPriors) -> Clue | None:
-    told = priors.first(of, texts[of], hours)
-    if told is None or not any(told[0].log_odds.values()):
+    match = priors.first(of, texts[of], hours)
+    if match is None or not any(match[0].log_odds.values()):
         return None
-    line, found = told
-    return Clue(line.log_odds, _said(of, line, clean(texts[of] or "")[-80:], clean(found)[:80]))
+    line, word = match
+    return Clue(line.log_odds, _said(of, line, clean(texts[of] or "")[-80:], clean(word)[:80]))
 
 
-def _said(of: str, line: KindPrior, text: str, found: str) -> CodedText:
+def _said(of: str, line: KindPrior, text: str, word: str) -> CodedText:
     """The sentence of a line, in which outside text is harmless and short."""
     what = clean(line.says)
     if of == "framework":
@@ -97,7 +97,7 @@ def _said(of: str, line: KindPrior, text: str, found: str) -> CodedText:
     if of == "program":
         return coded("command-names", "Command names {what}.", what=what)
     if of == "task":
-        return coded("command-says", "Command or name contains “{word}”: {what}.", word=found, what=what)
+        return coded("command-says", "Command or name contains “{word}”: {what}.", word=word, what=what)
     if of == "job-name":
         return coded("job-is-called", "Job name “{name}”: {what}.", name=text, what=what)
     if of == "scheduler":
@@ -136,8 +136,8 @@ def engine_clue(session: Session, features: Features, engine: EngineFacts, prior
     nodes meet. Then the engine generates for the training (as RLHF does), or is idle beside it, and decides nothing.
     """
     shown = WITHIN_TRAINING if _trains(session, features, priors) else COUNTED if engine.has_counted else COUNTED_NONE
-    told = priors.first("engine", shown, features.get("chain_hours", session.chain_hours))
-    weights = {} if told is None else dict(told[0].log_odds)
+    match = priors.first("engine", shown, features.get("chain_hours", session.chain_hours))
+    weights = {} if match is None else dict(match[0].log_odds)
     if shown == COUNTED and (
         (engine.running or 0.0) >= _RUNNING or (engine.generated_tokens_per_second or 0) >= _TOKENS
     ):
@@ -160,7 +160,7 @@ def _trains(session: Session, features: Features, priors: KindPriors) -> bool:
 
 def _engine_said(shown: str, engine: EngineFacts) -> CodedText:
     names, figures = ", ".join(engine.engines) or "an inference engine", _figures(engine)
-    known = {
+    clue_kinds = {
         "engines": names, "hours": engine.hours, "prompt_tokens_per_second": engine.prompt_tokens_per_second,
         "generated_tokens_per_second": engine.generated_tokens_per_second, "requests_running": engine.running,
         "requests_waiting": engine.waiting, "kv_cache_usage": engine.kv_cache,
@@ -170,16 +170,16 @@ def _engine_said(shown: str, engine: EngineFacts) -> CodedText:
             "engine-within-training",
             "Metrics of {engines} ({figures}) come from within training work: typical of generation "
             "during training, not counted as a sign of serving.",
-            figures=figures, **known,
+            figures=figures, **clue_kinds,
         )  # fmt: skip
     if shown == COUNTED_NONE:
         return coded(
             "engine-counted-none",
             "Metrics of {engines} show no request in {hours:.0f} h: an unused server, or an engine inside other work.",
-            **known,
+            **clue_kinds,
         )
     return coded(
-        "engine-serves", "Inference server: metrics of {engines} ({figures}).", figures=figures, **known
+        "engine-serves", "Inference server: metrics of {engines} ({figures}).", figures=figures, **clue_kinds
     )  # fmt: skip
 
 

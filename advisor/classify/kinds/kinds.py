@@ -115,7 +115,7 @@ def judge_kind(
     sure = min(sure, observed) if label == "idle" else model.calibrated(sure)
     if label in JOB_KINDS and not names and features.get("gpus", 1.0) <= 1 and not features.get("period_share"):
         sure = min(sure, _ALIKE)
-    confidence = round(min(sure, _ceiling(features, told=bool(names) or is_idle)) * (1 - 0.5 * faulty), 3)
+    confidence = round(min(sure, _ceiling(features, named=bool(names) or is_idle)) * (1 - 0.5 * faulty), 3)
     faults = [coded("telemetry-faulty", _CONTRADICTED, share=faulty)] if faulty else []
     evidence = (*faults, *_ordered(clues, label), *_limits(features, label), *_either(label, confidences))
     rivals: list[KindLabel] = [
@@ -161,7 +161,7 @@ def _observed_hours(features: Features) -> float:
     return features.get("hours", 0.0) / max(features.get("gpus", 1.0), 1.0)
 
 
-def _ceiling(features: Features, *, told: bool) -> float:
+def _ceiling(features: Features, *, named: bool) -> float:
     """Little data cannot make much confidence: 0.9 after half an hour of it, 0.95 after an hour, 0.99 after a day. How
     often such verdicts were right, most of them of an hour or two, is in docs/method.md.
 
@@ -171,7 +171,7 @@ def _ceiling(features: Features, *, told: bool) -> float:
     """
     hours = _observed_hours(features)
     worked = features.get("engine_active", features.get("sm_active", 1.0)) * hours
-    if not told and (hours < 1 / 6 or (hours < _HALF_A_DAY and worked < _MINUTES)):
+    if not named and (hours < 1 / 6 or (hours < _HALF_A_DAY and worked < _MINUTES)):
         return _NO_VERDICT
     return 0.99 if hours >= 24 else 0.95 if hours >= 1 else 0.9 if hours >= 0.5 else 0.8
 
@@ -190,12 +190,12 @@ def _same(reason: CodedText) -> CodedText:
 
 
 def _shape_clues(features: Features, model: KindModel) -> Iterator[_Heard]:
-    known = {**features, **derived(features)}
+    values = {**features, **derived(features)}
     for shape in SHAPES:
-        level = shape.level(known)
+        level = shape.level(values)
         if level > 0:
             weights = {label: level * weight for label, weight in model.weights[shape.name].items()}
-            yield _Heard(weights, partial(shape.told, known))
+            yield _Heard(weights, partial(shape.told, values))
 
 
 def _idleness(features: Features, thresholds: Mapping[str, Threshold]) -> _Heard:
@@ -317,18 +317,18 @@ def settled_by(
 ) -> Sequence[CodedText]:
     """What would tell `first` from `second`, the most telling first, at most two of them; empty where nothing that is
     known to be missing would."""
-    found: list[tuple[float, CodedText]] = []
+    questions: list[tuple[float, CodedText]] = []
     if not any(max(clue.weights.values(), default=0.0) > 0 for clue in names):
-        found.append((_OWNER_SAYS, _settles("settled-by-owner", _OWNER, _OWNER_SAYS, first, second)))
+        questions.append((_OWNER_SAYS, _settles("settled-by-owner", _OWNER, _OWNER_SAYS, first, second)))
     for witness in _WITNESSES:
         if not witness.lacking(features):
             continue
         gaps = [abs(model.weights[name][first] - model.weights[name][second]) for name in witness.shapes]
         gap = max(gaps, default=0.0)
         if gap >= _TELLING_MIN:
-            found.append((gap, _settles(witness.code, witness.what, gap, first, second)))
-    found.sort(key=lambda one: -one[0])
-    return [said for _, said in found[:2]]
+            questions.append((gap, _settles(witness.code, witness.what, gap, first, second)))
+    questions.sort(key=lambda question: -question[0])
+    return [said for _, said in questions[:2]]
 
 
 _OWNER = "its owner (pod owner from kube-state-metrics, Slurm's job table, or its command)"

@@ -55,8 +55,8 @@ class Shape:
     def _numbers(self, features: Features) -> dict[str, float] | None:
         """What the sentence names, or None where some of it is missing."""
         names = _named(self.sentence)
-        known = features if features.keys() >= names else {**features, **derived(features)}
-        return {name: known[name] for name in names} if known.keys() >= names else None
+        values = features if features.keys() >= names else {**features, **derived(features)}
+        return {name: values[name] for name in names} if values.keys() >= names else None
 
     def bounds(self, kind: str, most: float) -> tuple[float, float]:
         """The least and the most log-odds that it may add to a kind at level 1."""
@@ -156,8 +156,8 @@ def _span(f: Features) -> float:
 
 
 def _periodic(f: Features, low: float, high: float) -> float:
-    known = f.get("elapsed_hours", 0.0) >= 0.5 and f.get("resolution_seconds", 1.0) <= PERIOD_INTERVAL_MAX_SECONDS
-    return ramp(f.get("period_share"), low, high) if known else 0.0
+    is_resolved = f.get("elapsed_hours", 0.0) >= 0.5 and f.get("resolution_seconds", 1.0) <= PERIOD_INTERVAL_MAX_SECONDS
+    return ramp(f.get("period_share"), low, high) if is_resolved else 0.0
 
 
 def _pool(f: Features) -> float:

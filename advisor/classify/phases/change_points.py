@@ -90,11 +90,11 @@ def cut_pieces(
     labels = np.where(blurred, inputs.labels.code("unknown"), inputs.labels.own[rows.at])
     names, every, ends, out = inputs.labels.names, rows.gpu("ts"), rows.segments.bounds, []
     for piece, whole, begin, end in zip(pieces, judgements, ends[:-1], ends[1:], strict=True):
-        own, session, turned = slice(begin, end), piece.session, ()
+        piece_rows, session, turned = slice(begin, end), piece.session, ()
         if begin < end:
             fabric = _fabric_use(piece, inputs)
             span = {"start": session.start, "end": session.end, "waits": whole.kind.label in ON_DEMAND_KINDS}
-            turned = turns(every[own], rows.seconds[own], labels[own], names, fabric, **span)
+            turned = turns(every[piece_rows], rows.seconds[piece_rows], labels[piece_rows], names, fabric, **span)
         out.append(_cut(piece, turned, inputs))
     return out
 
@@ -110,9 +110,9 @@ def _cut(piece: Piece, turned: tuple[Turn, ...], inputs: JudgementInputs) -> Cut
     turn_of = np.searchsorted([turn.end for turn in turned[:-1]], moments, side="left")
     number = np.array([list(spans).index(turn.behaviour) for turn in turned])[turn_of]
     parts = {}
-    for n, (behaviour, own) in enumerate(spans.items()):
-        end = own[-1].end  # as if the workload had lasted as long as this behaviour did
-        session = dataclasses.replace(piece.session, start=end - sum(turn.end - turn.start for turn in own), end=end)
+    for n, (behaviour, span) in enumerate(spans.items()):
+        end = span[-1].end  # as if the workload had lasted as long as this behaviour did
+        session = dataclasses.replace(piece.session, start=end - sum(turn.end - turn.start for turn in span), end=end)
         parts[behaviour] = Piece(session, piece.rows.where(number == n))
     working = [behaviour for behaviour in parts if behaviour.label != "idle"] or list(parts)
     return Cut(turned, parts, max(working, key=lambda behaviour: parts[behaviour].seconds))
@@ -151,11 +151,11 @@ def turns(
     start = max(start, float(hours[0]) - HOUR)  # what it did before nobody saw
     new = np.flatnonzero(np.diff(2 * path + (side if side is not None else 0), prepend=-1)).tolist()
     begins = [start, *(min(max(float(hours[n]) - HOUR, start), end) for n in new[1:]), end]
-    found = (
+    row_states = (
         Turn(*span, Behaviour(states[path[n]], None if side is None else bool(side[n])))
         for n, span in zip(new, itertools.pairwise(begins), strict=True)
     )
-    return tuple(turn for turn in found if turn.end > turn.start)
+    return tuple(turn for turn in row_states if turn.end > turn.start)
 
 
 def _by_hour(
@@ -196,10 +196,10 @@ def _path(states: list[str], held: Floats) -> Ints:
     return chosen[np.cumsum(new) - 1]
 
 
-def _settled(path: Ints, states: list[str], told: Mask) -> Ints:
+def _settled(path: Ints, states: list[str], decided: Mask) -> Ints:
     """Runs that are too short given to the longer neighbour, the shortest first; the shortest go, too, where there are
     more than can be told. `told`: hours whose label says something; the others count for no run's length."""
-    runs = _joined(zip(path.tolist(), told.tolist(), itertools.repeat(1)))
+    runs = _joined(zip(path.tolist(), decided.tolist(), itertools.repeat(1)))
     while len(runs) > 1:
         short = Counter(state for state, hours, _ in runs if hours < PHASE_HOURS_MIN)
         candidates = [
@@ -222,10 +222,10 @@ def _joined(runs: Iterable[tuple[int, float, int]]) -> list[tuple[int, float, in
 
 def _fabric_side(ts: Floats, seconds: Floats, fabric: Floats, hours: Floats) -> Mask | None:
     """Per hour whether the fabric is in use, where that changed once and for good; None: it did not."""
-    known = (seconds > 0) & ~np.isnan(fabric)
-    slot = np.searchsorted(hours, np.ceil(ts[known] / HOUR) * HOUR)
-    weight = np.bincount(slot, weights=seconds[known], minlength=len(hours))
-    used = np.bincount(slot, weights=seconds[known] * fabric[known], minlength=len(hours))
+    measured = (seconds > 0) & ~np.isnan(fabric)
+    slot = np.searchsorted(hours, np.ceil(ts[measured] / HOUR) * HOUR)
+    weight = np.bincount(slot, weights=seconds[measured], minlength=len(hours))
+    used = np.bincount(slot, weights=seconds[measured] * fabric[measured], minlength=len(hours))
     seen = weight > 0
     if seen.sum() < 2 * FABRIC_HOURS_MIN:
         return None

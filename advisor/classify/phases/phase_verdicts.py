@@ -53,10 +53,10 @@ def judge_phases(
     parts = [{behaviour: next(given) for behaviour in behaviours} for behaviours in apart]
     others = [
         [
-            behaviour for behaviour in own
-            if abs(_computation(own[behaviour]) - _computation(own[cut.main])) >= math.log(OTHER_COMPUTATION)
+            behaviour for behaviour in pieces
+            if abs(_computation(pieces[behaviour]) - _computation(pieces[cut.main])) >= math.log(OTHER_COMPUTATION)
         ]
-        for cut, own in zip(cuts, parts, strict=True)
+        for cut, pieces in zip(cuts, parts, strict=True)
     ]  # fmt: skip
     # What anybody says of the workload is about the rest of its time.
     unnamed = {"workload_id": "", "name": "", "scheduler": "process", "scheduled": Scheduled(), "shared": False}
@@ -64,7 +64,7 @@ def judge_phases(
     pieces = (cut.pieces[behaviour] for cut, behaviours in zip(cuts, others, strict=True) for behaviour in behaviours)
     given = iter(judge(replace(piece, session=replace(piece.session, **unnamed)) for piece in pieces))
     shapes = [{behaviour: next(given) for behaviour in other} for other in others]
-    return [_judged(*one) for one in zip(cuts, judgements, parts, shapes, strict=True)]
+    return [_judged(*case) for case in zip(cuts, judgements, parts, shapes, strict=True)]
 
 
 def _computation(judged: Judgement) -> float:
@@ -114,12 +114,12 @@ def _by_shape(named: Judgement, shape: Judgement, lead: Judgement, *, hours: flo
     """What a phase is by its shape, where that tells; by name where its shape leaves the kind of the rest possible."""
     best = max((a.confidence for a in shape.kind.alternatives), default=0.0)
     likely = [a.label for a in shape.kind.alternatives if a.confidence >= POSSIBLE_SHARE * best]
-    known = shape.kind.label not in ("unknown", "idle")
-    first = shape.kind.label if known else likely[0] if likely else None
+    has_kind = shape.kind.label not in ("unknown", "idle")
+    first = shape.kind.label if has_kind else likely[0] if likely else None
     if first in INFERENCE and hours < PHASE_HOURS_MIN and lead.kind.label in TRAINING_KINDS:
         kind = KindVerdict("batch-inference", shape.kind.confidence, (_EVALUATES, *shape.kind.evidence))
         return replace(shape, kind=kind)
-    if known or (likely and lead.kind.label not in likely):
+    if has_kind or (likely and lead.kind.label not in likely):
         return shape
     return replace(named, kind=lead.kind) if named.kind.label == "unknown" else named
 
@@ -219,15 +219,15 @@ def with_series(
     return sorted(out, key=lambda verdict: (-verdict.gpu_hours, verdict.id))
 
 
-def _agreed(known: list[WorkloadVerdict], open_: list[WorkloadVerdict]) -> KindVerdict | None:
+def _agreed(judged: list[WorkloadVerdict], open_: list[WorkloadVerdict]) -> KindVerdict | None:
     """The kind that the known runs agree on, where they are more than those they speak for."""
     hours: dict[str, float] = {}
-    for verdict in known:
+    for verdict in judged:
         hours[verdict.kind.label] = hours.get(verdict.kind.label, 0.0) + verdict.gpu_hours
     total, label = sum(hours.values()), max(hours, key=lambda name: hours[name], default="")
     if total <= 0 or total < sum(v.gpu_hours for v in open_) or hours[label] < AGREEMENT_MIN * total:
         return None
-    like = [v for v in known if v.kind.label == label]
+    like = [v for v in judged if v.kind.label == label]
     said = CodedText(
         "told-by-its-series",
         f"Too short to classify alone; {len(like)} other {'run' if len(like) == 1 else 'runs'} of the same series: "
@@ -257,6 +257,6 @@ def _together(alike: Sequence[WorkloadVerdict], piece_of: Mapping[str, Piece]) -
 
 def _with_kind(verdict: WorkloadVerdict, kind: KindVerdict) -> WorkloadVerdict:
     reasons = tuple(reason for reason in verdict.kind.evidence if reason not in kind.evidence)
-    told = ("unknown", verdict.kind.label)  # what is told now stands for what was not, or vaguely
-    phases = tuple(replace(p, kind=kind.label) if p.kind in told else p for p in verdict.phases)
+    labels = ("unknown", verdict.kind.label)  # what is told now stands for what was not, or vaguely
+    phases = tuple(replace(p, kind=kind.label) if p.kind in labels else p for p in verdict.phases)
     return replace(verdict, kind=replace(kind, evidence=(*kind.evidence, *reasons)), phases=phases)

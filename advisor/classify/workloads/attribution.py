@@ -179,18 +179,20 @@ def _joined(uses: Sequence[tuple[int, float, float, float]]) -> tuple[_Spans, Fl
     return _Spans(start, end, code.astype(np.intp)), used / (end - start)
 
 
-def _sweep(own: _Spans, share: Floats, marked: Sequence[tuple[float, float]], window: Window) -> tuple[_Spans, Floats]:
+def _sweep(
+    spans: _Spans, share: Floats, marked: Sequence[tuple[float, float]], window: Window
+) -> tuple[_Spans, Floats]:
     """The window cut into spans with nobody, one workload, or several (or one that is marked as shared); and of each of
     the workloads' spans its part of the GPU's time: where several hold it at once, by their shares of its use, in equal
     parts where one's is unknown or none uses any."""
-    marks = np.unique(np.concatenate((own.start, own.end, [window.start, window.end])))
-    low, high = np.searchsorted(marks, own.start), np.searchsorted(marks, own.end)
+    marks = np.unique(np.concatenate((spans.start, spans.end, [window.start, window.end])))
+    low, high = np.searchsorted(marks, spans.start), np.searchsorted(marks, spans.end)
 
     def held(weights: npt.NDArray) -> Floats:
         changes = np.bincount(low, weights, len(marks)) - np.bincount(high, weights, len(marks))
         return np.cumsum(changes.astype(float))[:-1]
 
-    holders, codes = (held(counts).round().astype(np.intp) for counts in (np.ones(len(low)), own.code))
+    holders, codes = (held(counts).round().astype(np.intp) for counts in (np.ones(len(low)), spans.code))
     start, end, seconds = marks[:-1], marks[1:], np.diff(marks)
     code = np.where(holders == 0, _NOBODY, np.where(holders == 1, codes, _SHARED))
     # A handover: the moment goes to whoever of the two began last, which is the larger code only by chance; either will
@@ -202,14 +204,14 @@ def _sweep(own: _Spans, share: Floats, marked: Sequence[tuple[float, float]], wi
         code[(start >= a) & (end <= b) & (code != _NOBODY)] = _SHARED
     if not (holders > 1).any():  # as nearly all GPUs are
         passed = np.concatenate(([0.0], np.cumsum(seconds)))
-        return _Spans(start, end, code), (passed[high] - passed[low]) / (own.end - own.start)
+        return _Spans(start, end, code), (passed[high] - passed[low]) / (spans.end - spans.start)
     used, unknown = held(np.nan_to_num(share)), held(np.isnan(share).astype(float))
     by_use = ~brief & (holders > 1) & (unknown < 0.5) & (used > 1e-9)
     equal = np.where(by_use, 0.0, seconds / np.where(brief, 1, np.maximum(holders, 1)))
     passed = np.concatenate(([0.0], np.cumsum(equal)))
     passed_by_use = np.concatenate(([0.0], np.cumsum(np.where(by_use, seconds / np.where(by_use, used, 1.0), 0.0))))
     parts = passed[high] - passed[low] + np.nan_to_num(share) * (passed_by_use[high] - passed_by_use[low])
-    return _Spans(start, end, code), parts / (own.end - own.start)
+    return _Spans(start, end, code), parts / (spans.end - spans.start)
 
 
 def drained_spans(frame: Frame) -> dict[str, list[tuple[float, float]]]:
@@ -218,14 +220,14 @@ def drained_spans(frame: Frame) -> dict[str, list[tuple[float, float]]]:
     An absence that never ended lasts to the end of the node's records: what came after nobody saw.
     """
     last = dict(zip(frame.nodes["node"].astype(str), frame.nodes["last_seen"].astype(float), strict=True))
-    found: dict[str, list[tuple[float, float]]] = {}
+    drained: dict[str, list[tuple[float, float]]] = {}
     for row in records(frame.absences[frame.absences["reason"] == "drained"]):
         node, until = str(row["node"]), float(row["until"])
         start = max(float(row["since"]), frame.window.start)
         end = min(last.get(node, frame.window.end) if math.isnan(until) else until, frame.window.end)
         if end > start:
-            found.setdefault(node, []).append((start, end))
-    return found
+            drained.setdefault(node, []).append((start, end))
+    return drained
 
 
 def _over_nobody(sweep: _Spans, spans: Sequence[tuple[float, float]], code_there: int) -> _Spans:

@@ -33,8 +33,8 @@ def engine_facts(serving: pd.DataFrame) -> Mapping[str, EngineFacts]:
     """Each workload within which an engine told anything, by its id."""
     if serving.empty:
         return {}
-    known = serving[(serving["seconds"] > 0) & (serving["samples"] > 0)]
-    return {str(key): _facts(rows) for key, rows in known.groupby("workload_id", sort=False)}
+    sampled = serving[(serving["seconds"] > 0) & (serving["samples"] > 0)]
+    return {str(key): _facts(rows) for key, rows in sampled.groupby("workload_id", sort=False)}
 
 
 _COUNTS = ("prompt_tokens", "generated_tokens", "running_seconds", "waiting_seconds")
@@ -47,7 +47,7 @@ def _facts(rows: pd.DataFrame) -> EngineFacts:
         return values[np.isfinite(values) & (values >= 0)]
 
     seconds = float(rows["seconds"].sum())
-    rates = [float(told.sum()) / seconds if len(told := known(name)) else None for name in _COUNTS]
+    rates = [float(counts.sum()) / seconds if len(counts := known(name)) else None for name in _COUNTS]
     counted = np.concatenate([known(name) for name in (*_COUNTS[:2], "running_max", "waiting_max", "requests")])
     return EngineFacts(
         tuple(sorted(rows["engine"].dropna().astype(str).unique())), seconds / 3600, *rates,
@@ -59,9 +59,9 @@ def kv_percentile(rows: pd.DataFrame) -> float | None:
     """The 95th percentile of the KV cache in use, 0..1, to a percent; None where no server told."""
     # A page that answers may be read twice, a usage above all cannot be: such rows tell nothing.
     percent, samples = rows["kv_percent"].to_numpy(float), rows["samples"].to_numpy(float)
-    known = (percent >= 0) & (percent <= 100) & (samples > 0)
-    if not known.any():
+    valid = (percent >= 0) & (percent <= 100) & (samples > 0)
+    if not valid.any():
         return None
-    order = np.argsort(percent[known])
-    passed = np.cumsum(samples[known][order])
-    return float(percent[known][order][np.searchsorted(passed, 0.95 * passed[-1])]) / 100
+    order = np.argsort(percent[valid])
+    passed = np.cumsum(samples[valid][order])
+    return float(percent[valid][order][np.searchsorted(passed, 0.95 * passed[-1])]) / 100

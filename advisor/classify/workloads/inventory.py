@@ -113,7 +113,7 @@ class Inventory:
     @property
     def hours(self) -> float:
         """Hours in which a GPU can have been observed: the window that was asked for is no proof of data."""
-        return max(self.span_seconds - sum(one for one in self.lacking if one < np.inf), 0.0) / HOUR_SECONDS
+        return max(self.span_seconds - sum(seconds for seconds in self.lacking if seconds < np.inf), 0.0) / HOUR_SECONDS
 
     @property
     def observed_hours(self) -> float:
@@ -281,20 +281,22 @@ def _node(
     # those that nothing was seen of.
     counts["named"] = at_once if stated else at_once + len(silent)
     count = max(counts.values())
-    source = next(one for one, value in counts.items() if value == count)
+    source = next(candidate for candidate, value in counts.items() if value == count)
     missing = max(count - at_once, 0)
     silent = silent[:missing]  # what was replaced or renamed is no GPU beyond the count
     unnamed = tuple(f"unnamed-{n + 1}" for n in range(missing - len(silent)))
-    told: list[Unobserved] = []
+    unobserved: list[Unobserved] = []
     if silent:
-        told.append(Unobserved(name, tuple(silent), *_why_silent(frame, name, any(g.hours > 0 for g in gpus), blind)))
+        unobserved.append(
+            Unobserved(name, tuple(silent), *_why_silent(frame, name, any(g.hours > 0 for g in gpus), blind))
+        )
     if unnamed:
         who = {"node SKU": "The node's SKU has", "declared": "The node declares", "named": "Time series name"}
         has = f"Pods requested {count} GPUs on the node" if source == "requested" else f"{who[source]} {count} GPUs"
         seen = at_once + len(silent)
         said = f"only {seen} appear in any time series" if seen else "no time series names any of them"
-        told.append(Unobserved(name, unnamed, f"{has}, and {said}.", "not-named"))
-    return NodeInventory(name, count, source, tuple(gpus), tuple(told), max(at_once - of_sku, 0) if of_sku else 0)
+        unobserved.append(Unobserved(name, unnamed, f"{has}, and {said}.", "not-named"))
+    return NodeInventory(name, count, source, tuple(gpus), tuple(unobserved), max(at_once - of_sku, 0) if of_sku else 0)
 
 
 def _why_silent(frame: Frame, node: str, others: bool, blind: Blind | None) -> tuple[str, str]:
@@ -347,9 +349,9 @@ def _coverage(frame: Frame) -> dict[tuple[str, str], GpuCoverage]:
         }
     )  # fmt: skip
     for measure, columns in MEASURED.items():
-        told = gpu.reindex(columns=columns).notna()
-        known = (told.all(axis=1) if measure in WHOLLY else told.any(axis=1)).to_numpy()
-        table[measure] = np.where(known, seconds, 0.0)
+        has_value = gpu.reindex(columns=columns).notna()
+        measured = (has_value.all(axis=1) if measure in WHOLLY else has_value.any(axis=1)).to_numpy()
+        table[measure] = np.where(measured, seconds, 0.0)
     if table["instance"].any():
         at = ["whole", "ts", "begin"]
         # Where instances tell of a moment, the parent's own row tells nothing that they do not.
@@ -364,6 +366,6 @@ def _coverage(frame: Frame) -> dict[tuple[str, str], GpuCoverage]:
     summed[["seconds", *MEASURED]] /= HOUR_SECONDS
     keys_of: list[tuple[str, str]] = names[summed.index].tolist()
     return {
-        key: GpuCoverage(*key, hours, begin, end, dict(zip(MEASURED, known, strict=True)), sliced)
-        for key, (_, hours, begin, end, sliced, *known) in zip(keys_of, summed.itertuples(name=None), strict=True)
+        key: GpuCoverage(*key, hours, begin, end, dict(zip(MEASURED, measured, strict=True)), sliced)
+        for key, (_, hours, begin, end, sliced, *measured) in zip(keys_of, summed.itertuples(name=None), strict=True)
     }

@@ -55,15 +55,15 @@ class GpuIndex:
 
 def index_gpus(frame: Frame, catalog: Catalog) -> GpuIndex:
     """Look every GPU up once: by the SKU the agent found, else by the driver's name."""
-    found: dict[str, GpuSku | None] = {}
+    by_word: dict[str, GpuSku | None] = {}
     table: dict[Key, tuple[object, ...]] = {}
     skus: dict[Key, GpuSku | None] = {}
     profiles: dict[Key, str] = {}
     unknown: dict[str, None] = {}
     for gpu in records(frame.gpus):
         words = [w for w in (gpu["sku"], gpu["name"]) if isinstance(w, str) and w]
-        found |= {word: catalog.gpu(word) for word in words if word not in found}
-        sku = next((found[word] for word in words if found[word] is not None), None)
+        by_word |= {word: catalog.gpu(word) for word in words if word not in by_word}
+        sku = next((by_word[word] for word in words if by_word[word] is not None), None)
         if sku is None and words:
             unknown[words[-1]] = None
         key = str(gpu["node"]), str(gpu["gpu_uuid"])
@@ -75,9 +75,9 @@ def index_gpus(frame: Frame, catalog: Catalog) -> GpuIndex:
     peaks = pd.DataFrame(list(table.values()), columns=["name", *PEAKS], index=index)
     peaks[list(PEAKS)] = peaks[list(PEAKS)].astype(float)
     place = {key: n for n, key in enumerate(table)}
-    known = np.array([place.get(key, -1) for key in frame.gpu_keys.keys], dtype=np.intp)
+    key_places = np.array([place.get(key, -1) for key in frame.gpu_keys.keys], dtype=np.intp)
     slices = {key: slices_of(profiles.get(key), skus.get(gpu) or skus.get(key)) for key, gpu in frame.parents.items()}
-    return GpuIndex(peaks, known[frame.gpu_keys.number], frame.gpu.index, skus, tuple(unknown), profiles, slices)
+    return GpuIndex(peaks, key_places[frame.gpu_keys.number], frame.gpu.index, skus, tuple(unknown), profiles, slices)
 
 
 def _peaks(sku: GpuSku | None, gpu: Record, catalog: Catalog) -> tuple[float | None, ...]:

@@ -208,7 +208,7 @@ def _slower(
     document |= {
         "power_limit_watts": options.power_limit,
         "sm_clock_hertz": options.sm_clock,
-        "watts": {"before": found.move.watts_before, "after": found.move.watts_after, "measured": found.told},
+        "watts": {"before": found.move.watts_before, "after": found.move.watts_after, "measured": found.measured},
         "joules_ratio": asdict(found.joules_ratio),
         "joules_a_unit": found.unit and dict(zip(("unit", "before", "after"), found.unit, strict=True)),
         "knee_watts": found.knee_watts,
@@ -230,7 +230,7 @@ def _slower(
     if found.knee_watts is not None:
         lines.append(f"  knee       below {found.knee_watts:.0f} W the same work takes more energy again")
     lines.append(f"  basis      {found.basis}")
-    if not found.told:
+    if not found.measured:
         lines.append("  This is a rough estimate. Set --power-at-work W to the measured draw of the GPU.")
     return document, [*lines, *(f"  blocked    {why}" for why in blocked)]
 

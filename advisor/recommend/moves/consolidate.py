@@ -31,10 +31,10 @@ class Consolidate(Move):
         yield from _pools(fleet)
         yield from _repacked(fleet.verdicts)
 
-    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
-        if "node" in told:
+    def title(self, r: Recommendation, of: str, at: str, fields: Fields) -> str:
+        if "node" in fields:
             kept = gpus(r.target.gpu_count, r.source.gpu_sku)
-            return f"Pack the MIG instances of {told['node']} onto {kept} instead of {r.source.gpu_count}"
+            return f"Pack the MIG instances of {fields['node']} onto {kept} instead of {r.source.gpu_count}"
         freed = gpus(r.source.gpu_count - r.target.gpu_count, r.source.gpu_sku)
         return f"Pack the work{at} onto other nodes to empty {freed}"
 
@@ -101,12 +101,12 @@ def _of_pool(
     then = saving.sentence if saving else "No cash savings: the nodes are committed, or their price is unknown."
     blocked = ()
     if after > CPU_MAX:
-        told = "host CPUs would be {busy:.0%} busy on average (limit {most:.0%})"
-        blocked, saving = (coded("cores-too-busy", told, busy=after, most=CPU_MAX),), None
+        text = "host CPUs would be {busy:.0%} busy on average (limit {most:.0%})"
+        blocked, saving = (coded("cores-too-busy", text, busy=after, most=CPU_MAX),), None
         then = f"Not possible now: {blocked[0]}."
     held, freed_gpus = sum(n.gpu_count for n in nodes), sum(n.gpu_count for n in freed)
     moved = sorted({g.lead.name for g in groups if any(n.node in names for n in g.nodes)})
-    asked = (f.finding.id for f in fleet.found if "consolidate" in f.answered_by and f.finding.node in names)
+    asked = (f.finding.id for f in fleet.waste if "consolidate" in f.answered_by and f.finding.node in names)
     return recommend(
         "consolidate", first.cluster, first.node_sku, *every, findings=tuple(asked),
         source=Configuration(sku, first.node_sku, held), target=Configuration(sku, first.node_sku, held - freed_gpus),
@@ -122,7 +122,7 @@ def _of_pool(
         ),
         yardstick=SavingsBaseline(nodes=tuple(every), freed=tuple(names)),
         claims=(f"pool:{first.cluster}/{first.node_sku}",
-                *(f"{way}:{g.series_id}" for g in groups for way in ("place", "count"))),
+                *(f"{part}:{g.series_id}" for g in groups for part in ("place", "count"))),
         needs=EvidenceClaim(tuple(n.node for n in nodes), WORK, whole=True, host=True),
     )  # fmt: skip
 
@@ -133,8 +133,8 @@ def _repacked(verdicts: Verdicts) -> Iterator[Recommendation]:
     for node in verdicts.nodes:
         mig_instances = [instance for instance in verdicts.instances if instance.node == node.node]
         # Who held an instance that was not observed is not known, and whether it may move neither.
-        known = mig_instances and node.node not in unobserved and node.hours_observed >= COVERAGE_HOURS
-        kept, empty, moved = (pack(mig_instances) if known else None) or ((), (), ())
+        is_judged = mig_instances and node.node not in unobserved and node.hours_observed >= COVERAGE_HOURS
+        kept, empty, moved = (pack(mig_instances) if is_judged else None) or ((), (), ())
         if not empty:
             continue
         sku, freed, left = node.gpu_sku or node.gpu_name, len(empty), len(kept)

@@ -19,7 +19,7 @@ class LowerClock(Move):
 
     def of(self, series: Series) -> Iterator[Recommendation]:
         """The change that a finding carries. Dollars only where the team pays for the power."""
-        for move in (found.clock for found in series.asking("lower-clock") if found.clock is not None):
+        for move in (waste.clock for waste in series.asking("lower-clock") if waste.clock is not None):
             group, interval, cap = series.group, move.prediction.interval, move.cap_watts
             share, joules, drawn = move.clock_share, move.joules, move.drawn_kwh_per_month
             rng = series.fleet.draws("clock", group.series_id)
@@ -53,10 +53,12 @@ class LowerClock(Move):
                 needs=series.base.claim(whole=False),
             )  # fmt: skip
 
-    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
+    def title(self, r: Recommendation, of: str, at: str, fields: Fields) -> str:
         if r.action == "power-cap":
-            return f"Lower the power limit of {of}" + (f" to {told['watts']:.0f} W per GPU" if "watts" in told else "")
-        return f"Lower the SM clock of {of}" + (f" to {told['share'] * 100:.0f} %" if "share" in told else "")
+            return f"Lower the power limit of {of}" + (
+                f" to {fields['watts']:.0f} W per GPU" if "watts" in fields else ""
+            )
+        return f"Lower the SM clock of {of}" + (f" to {fields['share'] * 100:.0f} %" if "share" in fields else "")
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         before, share = snapshot.before and snapshot.before.clock_ratio, snapshot.yardstick.clock_share

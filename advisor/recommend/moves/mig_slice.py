@@ -77,7 +77,7 @@ class MigSlice(Move):
         if r.findings or r.worth_telling:
             yield r
 
-    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
+    def title(self, r: Recommendation, of: str, at: str, fields: Fields) -> str:
         held, kept = gpus_words(r.source.gpu_count, r.source.gpu_sku), gpus_words(r.target.gpu_count, r.target.gpu_sku)
         return f"Run {of} on MIG instances of {kept} instead of {held}"
 

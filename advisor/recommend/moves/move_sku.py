@@ -40,18 +40,18 @@ class MoveSku(Move):
 
     def of(self, series: Series) -> Iterator[Recommendation]:
         twins: Sequence[NodeSku] = ()
-        for found in series.asking("move-sku"):
-            if found.waste == "fabric":
+        for waste in series.asking("move-sku"):
+            if waste.waste == "fabric":
                 twins = twins_without_fabric(series.fleet.catalog, series.base.sku) if series.base.sku else ()
-                yield _without_fabric(series, found, twins)
+                yield _without_fabric(series, waste, twins)
         other, rejected = _other_gpu(series, {twin.name for twin in twins})
         if other is not None and (other.findings or other.worth_telling):
             yield other
         # A weak reason alone is none to list every GPU that does not fit either.
-        if rejected and any(found.answered_by["move-sku"] < WEAK for found in series.asking("move-sku")):
-            node, told = series.group.nodes[0], "no other GPU at {where} fits, or its speed or price is unknown"
+        if rejected and any(waste.answered_by["move-sku"] < WEAK for waste in series.asking("move-sku")):
+            node, text = series.group.nodes[0], "no other GPU at {where} fits, or its speed or price is unknown"
             place = f"{node.provider} in {node.region or 'an unknown region'}"
-            why = coded("no-other-gpu", told, where=place if node.provider else "an unknown provider")
+            why = coded("no-other-gpu", text, where=place if node.provider else "an unknown provider")
             unknown = "the required memory and precision, or another missing value, become known"
             yield recommend_for(
                 series, "move-sku", "another-gpu", target=Configuration(None, None, series.base.right_gpus),
@@ -59,13 +59,13 @@ class MoveSku(Move):
                 would_change_if=(coded("needs-become-known", unknown),),
             )  # fmt: skip
 
-    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
+    def title(self, r: Recommendation, of: str, at: str, fields: Fields) -> str:
         """``Move chat from azure/A to azure/B (same GPU, no InfiniBand)``: source, target, and what differs."""
         here, there = r.source, r.target
         same = there.gpu_sku == here.gpu_sku
         if there.node_sku is None:
-            known = same and there.gpu_sku is not None
-            return f"Move {of} to {'a node without the fabric' if known else 'another GPU type'}"
+            is_known = same and there.gpu_sku is not None
+            return f"Move {of} to {'a node without the fabric' if is_known else 'another GPU type'}"
         differs = [change.text for change in r.changes if change.code not in FABRIC_REASONS]
         reasons = [f". Reason: {reason.text}" for reason in r.changes if reason.code in FABRIC_REASONS]
         if here.gpu_count != there.gpu_count:
@@ -108,8 +108,8 @@ def _fabric_reason(
     if not _dearer_fabric(source, target):
         return ()
     if not (plain := [n for n in sold if n.gpu == target.gpu and not _dearer_fabric(source, n)]):
-        told = "{gpu} is sold only with {fabric} here"
-        return (coded("fabric-included", told, gpu=target.gpu, fabric=_kind(target)),)
+        text = "{gpu} is sold only with {fabric} here"
+        return (coded("fabric-included", text, gpu=target.gpu, fabric=_kind(target)),)
     if any(n in fits for n in plain):
         return (coded("fabric-cheaper", "{fabric} at no extra cost", fabric=_kind(target)),)
     return (coded("fabric-needed", "the work needs {fabric}", fabric=_kind(target)),)
@@ -190,8 +190,8 @@ def move_to(
         saving = Saving(best.draws, (base.price, best.price), paid, *cash)
         text += f" {saving.sentence}"
         if saving.interval.p50 <= 0:
-            told = "no savings: its price is not below that of the current GPUs after right-sizing"
-            blocked.append(coded("nothing-saved", told))
+            reason = "no savings: its price is not below that of the current GPUs after right-sizing"
+            blocked.append(coded("nothing-saved", reason))
     for why in fabric:
         text += f" Its fabric is faster than the current one: {why}."
     if prediction.risk not in COUNTED_RISKS:
@@ -232,32 +232,32 @@ def market_recommendations(fleet: Fleet) -> tuple[Recommendation, ...]:
             for n in fleet.catalog.nodes.values()
             if n.provider != here and n.prices
         ]
-        found, _ = candidates(fleet, base, source, sold)
-        best = list({c.node.provider: c for c in reversed(found) if c.saving > 0}.values())
+        targets, _ = candidates(fleet, base, source, sold)
+        best = list({c.node.provider: c for c in reversed(targets) if c.saving > 0}.values())
         for candidate in sorted(best, key=lambda c: (not c.safe, -c.saving))[:SHOWN]:
             r = held_to_class(move_to(Series(fleet, base, {}), candidate), base)
             out.append(replace(r, would_change_if=(_TERMS, *r.would_change_if)))
     return tuple(out)
 
 
-def _without_fabric(series: Series, found: Found, twins: Sequence[NodeSku]) -> Recommendation:
+def _without_fabric(series: Series, waste: Found, twins: Sequence[NodeSku]) -> Recommendation:
     """The same GPU on a node without the fabric, at the right-sized count. `twins`: such nodes of the catalog."""
-    fleet, base, node = series.fleet, series.base, found.nodes[0]
-    gpu, saving, premium = series.group.lead.gpu_sku, None, found.premium
+    fleet, base, node = series.fleet, series.base, waste.nodes[0]
+    gpu, saving, premium = series.group.lead.gpu_sku, None, waste.premium
     priced = [(t, p) for t in twins if (p := fleet.book.beside(node, t.name)) is not None]
     twin, price = min(priced, key=lambda pair: (pair[1].usd_per_hour, pair[0].name), default=(None, None))
     against = ((NODES_MIXED, base.mixed), (NODES_SHARED, not base.whole), (PRICE_UNKNOWN, base.price is None))
     blocked = [why for why, holds in against if holds]
     where = f"{node.provider or 'this provider'} in {node.region or 'this region'}"
     if base.sku is None:
-        told = "the node's SKU is unknown, so no equivalent node without the fabric can be found"
-        blocked.append(coded("node-sku-unknown", told))
+        reason = "the node's SKU is unknown, so no equivalent node without the fabric can be found"
+        blocked.append(coded("node-sku-unknown", reason))
     elif not twins:
-        told = "the catalog has no {gpu} node without the fabric at {where}"
-        blocked.append(coded("no-twin", told, where=where, gpu=gpu))
+        reason = "the catalog has no {gpu} node without the fabric at {where}"
+        blocked.append(coded("no-twin", reason, where=where, gpu=gpu))
     elif twin is None:
-        told = "no price at {where} for {sku}, the same node without the fabric"
-        blocked.append(coded("twin-without-price", told, where=where, sku=twins[0].name))
+        reason = "no price at {where} for {sku}, the same node without the fabric"
+        blocked.append(coded("twin-without-price", reason, where=where, sku=twins[0].name))
     if twin is not None and price is not None:
         now = usd(base.price.usd_per_hour if base.price else None)
         text = f"The same {gpu or 'GPU'} on {twin.name}, without the fabric, runs the work at the same speed. "
@@ -279,7 +279,7 @@ def _without_fabric(series: Series, found: Found, twins: Sequence[NodeSku]) -> R
         text += f" Not possible now: {all_of(blocked).text}."
     return recommend_for(
         series, "move-sku", twin.name if twin else "no-fabric",
-        findings=(found.finding.id,),
+        findings=(waste.finding.id,),
         target=Configuration(gpu, twin.name if twin else None, base.right_gpus),
         text=text, saving=saving, time_ratio=SAME_SPEED.interval, risk=SAME_SPEED.risk, blocked_by=blocked,
         changes=_differences(base.sku, gpu, twin) if twin is not None else (),

@@ -69,7 +69,7 @@ class ReduceGpus(Move):
         if r.findings or not r.blocked_by:
             yield r
 
-    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
+    def title(self, r: Recommendation, of: str, at: str, fields: Fields) -> str:
         if r.target.gpu_count >= r.source.gpu_count:
             return f"Reduce the {gpus_words(r.source.gpu_count, r.source.gpu_sku)} of {of}"
         return f"Reduce {of} from {r.source.gpu_count} to {gpus_words(r.target.gpu_count, r.source.gpu_sku)}"
@@ -88,8 +88,8 @@ class ReduceGpus(Move):
             if held > least if fewer else 0 < held < most:
                 since = max(since, end)
                 break
-        told = f"It holds {count} GPUs since {minute(since)} (before: {most})."
-        return MoveState("target" if fewer else "source", since, hours(runs, since), told)
+        text = f"It holds {count} GPUs since {minute(since)} (before: {most})."
+        return MoveState("target" if fewer else "source", since, hours(runs, since), text)
 
 
 def _nothing_to_take(base: Baseline) -> CodedText:

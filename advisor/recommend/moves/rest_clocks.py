@@ -68,15 +68,15 @@ class RestClocks(Move):
         if len(watts) < len(keys) or (clocks and max(clocks) < CLOCKS_UP):
             return
         free = [seen for rest_level in rest_levels if (seen := _free(rest_level, levels)) is not None]
-        known, gpu_hours, held = (
+        is_known, gpu_hours, held = (
             len(free) == len(rest_levels),
             fleet.monthly(group, at_rest / 3600),
             float(watts.mean()),
         )
-        blocked = _blocked(group, free_known=known, clocks_known=len(clocks) == len(rest_levels))
+        blocked = _blocked(group, free_known=is_known, clocks_known=len(clocks) == len(rest_levels))
         price, rest_watts, kwh, saving, then = fleet.book.power_of(group.nodes[0]), None, None, None, ""
-        told = f"It draws {held:.0f} W per idle GPU. Savings unknown: no data on idle power at lower clocks."
-        if known:
+        text = f"It draws {held:.0f} W per idle GPU. Savings unknown: no data on idle power at lower clocks."
+        if is_known:
             free_watts, bases = np.array([w for w, _ in free]), np.array([basis for _, basis in free])
             rest_watts = float(free_watts.mean())
             # What the clocks take at rest, in joint draws; a GPU's own level is exact.
@@ -89,7 +89,7 @@ class RestClocks(Move):
             lost = percentiles(drawn)
             if lost.p50 < WATTS_MIN * HOURS_PER_MONTH / 1000:
                 return
-            told = (
+            text = (
                 f"It draws {held:.0f} W per idle GPU, {rest_watts:.0f} W without a process ({_BASES[bases.max()]}). "
                 f"The idle clocks cost {lost.p50:,.0f} kWh/month ({lost.p10:,.0f} to {lost.p90:,.0f})."
             )
@@ -104,7 +104,7 @@ class RestClocks(Move):
         yield recommend_for(
             series, "rest-clocks", "clocks-by-load", place="rest",
             text=(
-                f"{series_label(group)} is idle in {percent(at_rest / total)} of its time. {told} Set {VARIABLE}=1 in "
+                f"{series_label(group)} is idle in {percent(at_rest / total)} of its time. {text} Set {VARIABLE}=1 in "
                 f"its environment, so that its clocks follow the load. The first request after an idle period takes "
                 f"{low:.2f} to {high:.2f} s longer (measured on H100 and A100). {then}"
             ),
@@ -118,7 +118,7 @@ class RestClocks(Move):
             needs=series.base.claim(whole=False, measures=REST),
         )  # fmt: skip
 
-    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
+    def title(self, r: Recommendation, of: str, at: str, fields: Fields) -> str:
         return f"Lower the clocks of {of} at rest ({gpus(r.source.gpu_count, r.source.gpu_sku)})"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
@@ -136,14 +136,14 @@ class RestClocks(Move):
         return MoveCost(paid * now / before)
 
 
-def _free(one: RestLevel, levels: Mapping[tuple[str, str], RestLevel]) -> tuple[float, int] | None:
+def _free(level: RestLevel, levels: Mapping[tuple[str, str], RestLevel]) -> tuple[float, int] | None:
     """What a GPU draws without a process, and where that was seen (of `_BASES`); None: no data. Only where its clock is
     down as well: a bare context takes next to no memory."""
     seen = [
-        (o.free_watts, 0 if o is one else 1 if o.node == one.node else 2)
+        (o.free_watts, 0 if o is level else 1 if o.node == level.node else 2)
         for o in levels.values()
         if o.free_clock_ratio is not None and o.free_clock_ratio <= CLOCKS_DOWN and o.free_watts is not None
-        if o is one or (o.gpu_sku == one.gpu_sku and one.gpu_sku)
+        if o is level or (o.gpu_sku == level.gpu_sku and level.gpu_sku)
     ]
     nearest = min((basis for _, basis in seen), default=None)
     return None if nearest is None else (float(np.median([w for w, basis in seen if basis <= nearest])), nearest)
@@ -151,16 +151,16 @@ def _free(one: RestLevel, levels: Mapping[tuple[str, str], RestLevel]) -> tuple[
 
 def _blocked(group: Group, *, free_known: bool, clocks_known: bool) -> list[CodedText]:
     """What is not known of its GPUs, and the oldest driver of its nodes, which decides."""
-    told = "no idle power data of such a GPU without a process and with low clocks; one hour of such data is enough"
-    blocked = [] if free_known else [coded("rest-level-not-seen", told)]
-    told = "no SM clock data of its idle GPUs; the clock may be low already"
-    blocked += [] if clocks_known else [coded("rest-clock-not-measured", told)]
+    text = "no idle power data of such a GPU without a process and with low clocks; one hour of such data is enough"
+    blocked = [] if free_known else [coded("rest-level-not-seen", text)]
+    text = "no SM clock data of its idle GPUs; the clock may be low already"
+    blocked += [] if clocks_known else [coded("rest-clock-not-measured", text)]
     needed = {"variable": VARIABLE, "needed": "{}.{}.{:02d}".format(*KNOWN_SINCE)}
 
     def version(node: NodeFacts) -> tuple[int, ...]:
         """The driver's, as numbers; empty: not told, or no version."""
-        told = (node.driver_version or "").strip()
-        return tuple(map(int, told.split("."))) if _VERSION.fullmatch(told) else ()
+        version = (node.driver_version or "").strip()
+        return tuple(map(int, version.split("."))) if _VERSION.fullmatch(version) else ()
 
     node = min(group.nodes, key=version)
     if not version(node):

@@ -69,8 +69,8 @@ class ScheduleOff(Move):
             needs=base.claim(whole=saving is not None, measures=REST),
         )  # fmt: skip
 
-    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
-        when = f"from {told['begin']:02d}:00 to {told['end']:02d}:00 UTC" if "begin" in told else "at night"
+    def title(self, r: Recommendation, of: str, at: str, fields: Fields) -> str:
+        when = f"from {fields['begin']:02d}:00 to {fields['end']:02d}:00 UTC" if "begin" in fields else "at night"
         return f"Switch off the nodes of {of} {when}"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
@@ -82,12 +82,12 @@ class ScheduleOff(Move):
         latest = (seen.end - length - begin) // DAY_SECONDS * DAY_SECONDS + begin
         begins = np.arange(latest, seen.start - 1e-6, -DAY_SECONDS).tolist()
         off = [hours(runs, at, at + length) * 3600 <= OFF_SHARE_MAX * length for at in begins]
-        nights = next((n for n, one in enumerate(off) if one != off[0]), len(off))
+        nights = next((n for n, is_off in enumerate(off) if is_off != off[0]), len(off))
         # Nights in a row that a service must have been off: one may be an outage, two a week-end.
         if nights < 3:
             return None
-        told = f"It held {'no GPUs during quiet hours' if off[0] else 'its GPUs'} for {nights} consecutive nights."
-        return MoveState("target" if off[0] else "source", begins[nights - 1], nights * 24.0, told)
+        text = f"It held {'no GPUs during quiet hours' if off[0] else 'its GPUs'} for {nights} consecutive nights."
+        return MoveState("target" if off[0] else "source", begins[nights - 1], nights * 24.0, text)
 
     def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
         if seen.start < state.since - SLACK_SECONDS:
@@ -115,10 +115,10 @@ def off_hours(usage: pd.DataFrame) -> OffHours | None:
     if "g_max" not in usage or usage.empty:
         return None
     most = usage["g_max"].to_numpy(float)
-    known = np.isfinite(most) & (usage["seconds"].to_numpy(float) > 0)
-    hour = np.ceil(usage["ts"].to_numpy(float)[known] / 3600).astype(np.int64) - 1
+    measured = np.isfinite(most) & (usage["seconds"].to_numpy(float) > 0)
+    hour = np.ceil(usage["ts"].to_numpy(float)[measured] / 3600).astype(np.int64) - 1
     seen = np.bincount(np.unique(hour) % 24, minlength=24)
-    used = np.bincount(hour[most[known] > OFF_ENGINE_MAX] % 24, minlength=24) > 0
+    used = np.bincount(hour[most[measured] > OFF_ENGINE_MAX] % 24, minlength=24) > 0
     # A working week and two days: fewer mornings do not show a habit.
     quiet = ~used & (seen >= 7)
     if used.all() or not used.any():

@@ -31,24 +31,24 @@ class SwapPlacement(Move):
         """For each series of serving on a silent fabric: its best swap, or why there is none. A training changes places
         once: the largest service comes first, and takes the partner that gains most."""
         starved: dict[str, str] = {}
-        for found in fleet.found:
-            if found.group is not None and "swap-placement" in found.answered_by and found.waste != "fabric":
-                starved[found.group.series_id] = found.finding.id
+        for waste in fleet.waste:
+            if waste.group is not None and "swap-placement" in waste.answered_by and waste.waste != "fabric":
+                starved[waste.group.series_id] = waste.finding.id
         trainings = [g for g in fleet.groups if g.kind in TRAINING_KINDS and g.recurs and g.nodes]
         taken: set[str] = set()
         for series in fleet.series:
-            for found in series.asking("swap-placement"):
-                if found.waste == "fabric":
-                    partner, r = _best(fleet, series.group, found, trainings, taken)
+            for waste in series.asking("swap-placement"):
+                if waste.waste == "fabric":
+                    partner, r = _best(fleet, series.group, waste, trainings, taken)
                     taken.add(partner)
                     yield replace(r, findings=(*r.findings, starved[partner])) if partner in starved else r
 
-    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
-        return f"Swap the nodes of {of} and " + (f"the training {told['training']}" if told else "a training")
+    def title(self, r: Recommendation, of: str, at: str, fields: Fields) -> str:
+        return f"Swap the nodes of {of} and " + (f"the training {fields['training']}" if fields else "a training")
 
 
 def _best(
-    fleet: Fleet, group: Group, found: Found, trainings: Sequence[Group], taken: set[str]
+    fleet: Fleet, group: Group, waste: Found, trainings: Sequence[Group], taken: set[str]
 ) -> tuple[str, Recommendation]:
     """The partner of the swap that frees most, and the swap; of no partner ("") the reason why there is none."""
     reasons: list[tuple[str, CodedText]] = []
@@ -58,20 +58,20 @@ def _best(
         if reason is None and training.series_id in taken:
             reason = coded("swaps-already", "it is part of another swap")
         if reason is None:
-            open_.append((training.series_id, _swap(fleet, group, found, training)))
+            open_.append((training.series_id, _swap(fleet, group, waste, training)))
         else:
             reasons.append((training.lead.name, reason))
     if open_:
-        return max(open_, key=lambda one: (one[1].freed_gpu_hours_per_month, one[0]))
+        return max(open_, key=lambda swap: (swap[1].freed_gpu_hours_per_month, swap[0]))
     codes = " ".join(reason.code for _, reason in reasons[:3])
     more = "".join(f". Not {name}: {reason.text}" for name, reason in reasons[:3])
-    told = f"no training workload in this fleet waits for a missing fabric{more}"
-    why = CodedText("no-swap-partner", told, {"because": codes or None})
+    text = f"no training workload in this fleet waits for a missing fabric{more}"
+    why = CodedText("no-swap-partner", text, {"because": codes or None})
     held = Configuration(group.lead.gpu_sku, group.lead.node_sku, group.gpu_count)
     comes = "multi-node training without a fabric will run at the same provider and region"
     return "", recommend(
         "swap-placement", group.series_id, group.series_id, "nobody",
-        findings=(found.finding.id,), workload=group.lead.id, source=held, target=held,
+        findings=(waste.finding.id,), workload=group.lead.id, source=held, target=held,
         text=f"No swap possible: {why}.", risk="very-low", blocked_by=(why,),
         would_change_if=(coded("training-comes", comes),), claims=(f"place:{group.series_id}",),
     )  # fmt: skip
@@ -91,8 +91,8 @@ def _unfit(fleet: Fleet, serving: Group, training: Group) -> CodedText | None:
     if {n.gpu_count for n in serving.nodes} != {n.gpu_count for n in training.nodes}:
         return coded("other-gpu-count", "its nodes have a different number of GPUs")
     if len(training.nodes) > len(serving.nodes):
-        told = "it needs {nodes} nodes, but the service has {held}"
-        return coded("more-nodes", told, nodes=len(training.nodes), held=len(serving.nodes))
+        text = "it needs {nodes} nodes, but the service has {held}"
+        return coded("more-nodes", text, nodes=len(training.nodes), held=len(serving.nodes))
     # Other training on its nodes only gains by a fabric.
     names = {n.node for n in training.nodes}
     others = (w for g in fleet.groups if g.kind not in TRAINING_KINDS for w in g.workloads)
@@ -111,7 +111,7 @@ def _fabric_rate(fleet: Fleet, node: NodeFacts) -> float | None:
     return seen or (sku.fabric.bytes_per_second if sku else None)
 
 
-def _swap(fleet: Fleet, serving: Group, found: Found, training: Group) -> Recommendation:
+def _swap(fleet: Fleet, serving: Group, waste: Found, training: Group) -> Recommendation:
     now, then = _fabric_rate(fleet, training.nodes[0]), _fabric_rate(fleet, serving.nodes[0])
     busy = training.use.u_i[np.isfinite(training.use.u_i)]
     mean, prediction = float(busy.mean()) if busy.size else 0.0, None
@@ -128,25 +128,25 @@ def _swap(fleet: Fleet, serving: Group, found: Found, training: Group) -> Recomm
         for w in group.workloads
         if group.kind in TRAINING_KINDS and names.issuperset(w.nodes) and w.bottleneck.label in _WAITS
     ]
-    freed, told = 0.0, "the speed-up of the training is unknown because its network was not measured"
+    freed, text = 0.0, "the speed-up of the training is unknown because its network was not measured"
     if prediction is not None:
         month = sum(fleet.monthly(group, gpu_hours) for group, gpu_hours in starving)
         freed, ratio = month * max(1.0 - prediction.median, 0.0), prediction.interval
         others = sum(group is not training for group, _ in starving)
         more = f" (assumed for {others} more training workloads there)" if others else ""
-        told = f"the training takes {ratio.p50:.2f}x the time ({ratio.p10:.2f} to {ratio.p90:.2f}) where it waited"
-        told += f" for the network{more}"
+        text = f"the training takes {ratio.p50:.2f}x the time ({ratio.p10:.2f} to {ratio.p90:.2f}) where it waited"
+        text += f" for the network{more}"
     name = series_label(serving)
     return recommend(
         "swap-placement", serving.series_id, serving.series_id, training.series_id,
-        findings=(found.finding.id,), workload=serving.lead.id,
+        findings=(waste.finding.id,), workload=serving.lead.id,
         source=Configuration(serving.lead.gpu_sku, serving.lead.node_sku, gpus),
         target=Configuration(training.lead.gpu_sku, training.lead.node_sku, gpus),
         changes=(coded("partner", "the training {training} moves to its nodes", training=training.lead.name),),
         text=(
             f"Swap the nodes of {name[:1].lower()}{name[1:]} and training {training.lead.name}. The training gets "
-            f"{node_words(found.nodes[:count])} with the fabric; the service gets {node_words(training.nodes)}. The "
-            f"service keeps its speed (1.00x the time); {told}. The swap costs nothing and saves GPU-hours, not cash."
+            f"{node_words(waste.nodes[:count])} with the fabric; the service gets {node_words(training.nodes)}. The "
+            f"service keeps its speed (1.00x the time); {text}. The swap costs nothing and saves GPU-hours, not cash."
         ),
         time_ratio=prediction and prediction.interval, freed_gpu_hours_per_month=freed,
         observed_hours=min((fleet.hours_of(group) for group, _ in starving), default=None),

@@ -39,9 +39,9 @@ class Site:
         """What is said of it beside the advice."""
         said, (predicted, measured) = [], self.saved
         if self.cases:
-            told = f"{self.factor:.2f}x those of the model, based on {_moves(self.cases)} measured here."
+            sentence = f"{self.factor:.2f}x those of the model, based on {_moves(self.cases)} measured here."
             fields = {"factor": self.factor, "moves": self.cases}
-            said.append(CodedText("site-factor", f"Predicted times on other GPUs are {told}", fields))
+            said.append(CodedText("site-factor", f"Predicted times on other GPUs are {sentence}", fields))
         if self.savings and predicted > 0:
             text = (
                 f"{_moves(self.savings).capitalize()} completed here saved {usd(measured)}/month, "

@@ -123,8 +123,8 @@ def power_at_work(verdicts: Verdicts, group: Group, observed_hours: float) -> Dr
 def predict_clock(use: Use, phase: Phase, clock_share: float) -> Prediction | CodedText:
     """Time at `clock_share` of today's SM clock over time today."""
     if not LOWEST_SHARE <= clock_share <= 1.0:
-        told = "no data on clocks below {lowest:.0%} of the current clock, or above it"
-        return coded("clock-unknown", told, lowest=LOWEST_SHARE)
+        text = "no data on clocks below {lowest:.0%} of the current clock, or above it"
+        return coded("clock-unknown", text, lowest=LOWEST_SHARE)
     if (refused := not_measured(use, "u_c", "u_m")) is not None:
         return refused
     ratio = time_ratio(use, phase, Factors(c=1.0 / clock_share, latency=1.0 / clock_share))
@@ -153,11 +153,11 @@ def lower_clock(
     energy at the 90th percentile; None: no clock does both. Refused where its use was not measured."""
     best: ClockMove | None = None
     for percent in range(95, int(LOWEST_SHARE * 100) - 1, -round(_STEP * 100)):
-        if isinstance(found := predict_clock(use, phase, percent / 100), CodedText):
-            return found
-        if found.interval.p90 > 1.0 + most_loss:
+        if isinstance(prediction := predict_clock(use, phase, percent / 100), CodedText):
+            return prediction
+        if prediction.interval.p90 > 1.0 + most_loss:
             break
-        move = at_clock(found, percent / 100, draw, model)
+        move = at_clock(prediction, percent / 100, draw, model)
         best = move if move.saves else best
     return best
 
@@ -199,8 +199,8 @@ def under_cap(
 def cap_range(sku: GpuSku, model: PowerModel) -> tuple[float, float]:
     """The caps of a GPU that can be told of, in watts: from the lowest that its driver takes, or where that is not
     known from the lowest share that any run was measured under, to its rated power."""
-    told = sku.min_limit_watts
-    return (model.lowest_cap_share * sku.tdp_watts if told is None else told), sku.tdp_watts
+    lowest_limit = sku.min_limit_watts
+    return (model.lowest_cap_share * sku.tdp_watts if lowest_limit is None else lowest_limit), sku.tdp_watts
 
 
 def predict_cap(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) -> ClockMove | CodedText:
@@ -208,18 +208,18 @@ def predict_cap(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) ->
     without effect, and below the knee, where the same work takes more energy again."""
     low, high = cap_range(sku, model)
     if not low <= cap_watts <= high:
-        told = "a cap of {cap_watts:.0f} W is outside the {low:.0f} to {high:.0f} W range of {sku}"
-        return coded("cap-outside-range", told, cap_watts=cap_watts, low=low, high=high, sku=sku.name)
+        text = "a cap of {cap_watts:.0f} W is outside the {low:.0f} to {high:.0f} W range of {sku}"
+        return coded("cap-outside-range", text, cap_watts=cap_watts, low=low, high=high, sku=sku.name)
     if cap_watts < model.lowest_cap_share * draw.limit_watts:
-        told = "a cap of {cap_watts:.0f} W is below {share:.0%} of the limit, the lowest cap with measurements"
-        return coded("cap-too-low", told, cap_watts=cap_watts, share=model.lowest_cap_share)
+        text = "a cap of {cap_watts:.0f} W is below {share:.0%} of the limit, the lowest cap with measurements"
+        return coded("cap-too-low", text, cap_watts=cap_watts, share=model.lowest_cap_share)
     move, turn = weigh_cap(sku, draw, cap_watts, model), knee(sku, draw, model)
     if 1 - move.watts_after / draw.watts < 0.01:  # a cap that takes less of the power than this changes nothing
-        told = "a cap of {cap_watts:.0f} W has no effect: the busy GPU draws {watts:.0f} W"
-        return coded("cap-without-effect", told, cap_watts=cap_watts, watts=draw.watts)
+        text = "a cap of {cap_watts:.0f} W has no effect: the busy GPU draws {watts:.0f} W"
+        return coded("cap-without-effect", text, cap_watts=cap_watts, watts=draw.watts)
     if turn is not None and cap_watts < turn:
-        told = "a cap of {cap_watts:.0f} W uses more energy for the same work than {knee_watts:.0f} W, because the work"
-        return coded("cap-below-knee", f"{told} takes longer", cap_watts=cap_watts, knee_watts=turn)
+        text = "a cap of {cap_watts:.0f} W uses more energy for the same work than {knee_watts:.0f} W, because the work"
+        return coded("cap-below-knee", f"{text} takes longer", cap_watts=cap_watts, knee_watts=turn)
     return move
 
 
@@ -257,11 +257,15 @@ def best_cap(sku: GpuSku, draw: Draw, model: PowerModel, *, most_loss: float, mo
     good: list[ClockMove] = []
     at_more_rest = replace(draw, rest_watts=REST_MARGIN * draw.rest_watts)
     for cap in np.arange(high - _STEP * high, low - 1e-9, -_STEP * high).tolist():
-        found = predict_cap(sku, draw, cap, model)
-        if isinstance(found, CodedText) or found.loss > most_loss or found.prediction.interval.p90 > 1 + most_loss_p90:
+        prediction = predict_cap(sku, draw, cap, model)
+        if (
+            isinstance(prediction, CodedText)
+            or prediction.loss > most_loss
+            or prediction.prediction.interval.p90 > 1 + most_loss_p90
+        ):
             continue
-        if found.saves and weigh_cap(sku, at_more_rest, cap, model).saves:
-            good.append(found)
+        if prediction.saves and weigh_cap(sku, at_more_rest, cap, model).saves:
+            good.append(prediction)
     return min(good, key=lambda m: (m.prediction.risk not in COUNTED_RISKS, m.joules_ratio), default=None)
 
 

@@ -62,20 +62,20 @@ def weigh_slices(
     out = []
     for profile in sorted(sku.mig_profiles, key=lambda p: (p.memory_slices, p.sm_count)):
         room = room_bytes(sku.mem_bytes * profile.memory_slices / MEMORY_SLICES)
-        found = predict_slice(sku, profile, use, phase)
+        predicted = predict_slice(sku, profile, use, phase)
         # Above 1 the instance falls behind today's work.
         rows = times(use, slice_factors(sku, profile))[2]
         load = float(np.percentile(rows, 95)) if rows.size else math.nan
-        blocked = [found] if isinstance(found, CodedText) else []
+        blocked = [predicted] if isinstance(predicted, CodedText) else []
         if needed_bytes is None:
             blocked.append(coded("instance-memory-unknown", "required memory unknown, and an instance has less"))
         elif needed_bytes > room:
             text = f"it needs {needed_bytes / 1e9:.0f} GB; the instance has room for {room / 1e9:.0f} GB"
             blocked.append(CodedText("instance-too-small", text, {"needed_bytes": needed_bytes, "room_bytes": room}))
         if load > headroom:
-            told = "load would be {load:.0%} at the 95th percentile (limit {headroom:.0%})"
-            blocked.append(coded(INSTANCE_BUSY, told, load=load, headroom=headroom))
-        prediction = None if isinstance(found, CodedText) else found
+            template = "load would be {load:.0%} at the 95th percentile (limit {headroom:.0%})"
+            blocked.append(coded(INSTANCE_BUSY, template, load=load, headroom=headroom))
+        prediction = None if isinstance(predicted, CodedText) else predicted
         out.append(SliceFit(profile, profile.name(sku.mem_bytes), prediction, load, tuple(blocked)))
     return tuple(out)
 
@@ -107,7 +107,7 @@ def pack(instances: Sequence[MigInstance]) -> tuple[list[str], list[str], list[M
     def hold(instances: Sequence[MigInstance]) -> bool:
         return fits([(instance.compute or 0, instance.memory or 0) for instance in instances])
 
-    for gpu in (one for one in order if one not in touched):
+    for gpu in (uuid for uuid in order if uuid not in touched):
         trial = {other: list(mig_instances) for other, mig_instances in keep.items() if other != gpu}
         places: list[str] = []
         for mig_instance in sorted(keep[gpu], key=lambda part: (-(part.memory or 0), part.gpu_uuid)):

@@ -31,8 +31,8 @@ COPIES = (1, 2, 4, 8, 16)  # GPUs that engines split one copy of a model over
 def usable(sku: GpuSku, precision: str) -> tuple[str, ...]:
     """Precisions below `precision` that a GPU has, one a size: eight-bit integers only where there is no FP8, those of
     four bits only where there is no FP4."""
-    has = [one for one in LOWER.get(precision, ()) if has_precision(sku, one)]
-    return tuple(one for one in has if {"int8": "fp8", "int4": "fp4"}.get(one) not in has)
+    has = [lower for lower in LOWER.get(precision, ()) if has_precision(sku, lower)]
+    return tuple(lower for lower in has if {"int8": "fp8", "int4": "fp4"}.get(lower) not in has)
 
 
 def levers_of(question: Question, target: GpuSku) -> tuple[CodedText, ...]:
@@ -41,7 +41,7 @@ def levers_of(question: Question, target: GpuSku) -> tuple[CodedText, ...]:
     gpus, room, now = question.gpus, room_bytes(target.mem_bytes), question.weights_bytes
     if question.params is None or question.phase == "training" or now / gpus <= room:
         return ()
-    found = []
+    levers = []
     for precision in usable(target, question.precision):
         weights = replace(question, precision=precision).weights_bytes
         if weights > room * max(n for n in COPIES if n <= gpus):
@@ -54,8 +54,8 @@ def levers_of(question: Question, target: GpuSku) -> tuple[CodedText, ...]:
             "sku": target.name, "precision": precision, "precision_now": question.precision, "weights_bytes": weights,
             "weights_bytes_now": now, "room_bytes": room, "gpus": gpus, "gpus_at_least": math.ceil(weights / room),
         }  # fmt: skip
-        found.append(CodedText("lever-weights-fit", text, fields))
-    return tuple(found)
+        levers.append(CodedText("lever-weights-fit", text, fields))
+    return tuple(levers)
 
 
 def levers_of_plan(
@@ -63,7 +63,7 @@ def levers_of_plan(
 ) -> tuple[CodedText, ...]:
     """Lower precisions in which fewer GPUs do. `serving`: the plans in the precision that was asked for, the proposal
     first; empty: no node serves it so. Precisions without measured rates are in no plan."""
-    there, found = list(nodes), []
+    there, levers = list(nodes), []
     gpu, least = (serving[0].gpu, serving[0].gpus) if serving else (None, None)
     for precision in LOWER.get(wanted.precision, ()):
         if BYTES[precision] > 1:  # then the cache would keep its 16 bits
@@ -82,6 +82,6 @@ def levers_of_plan(
             "precision": precision, "precision_now": wanted.precision, "sku": best.gpu.name, "gpus": best.gpus,
             "gpus_now": least, "gpus_a_copy": best.group_gpus,
         }  # fmt: skip
-        found.append(CodedText("lever-plan", text, fields))
+        levers.append(CodedText("lever-plan", text, fields))
         least = best.gpus
-    return tuple(found)
+    return tuple(levers)

@@ -73,9 +73,9 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
     outside = tuple(_outside(question, class_, source, target))
     unseen = assumed or any(why.code == "architecture-not-calibrated" for why in outside)
     sigma = class_.sigma * (model.unseen if unseen else 1.0)
-    told = "typical work" if question.params is None else f"work of {question.params / 1e9:g} B parameters"
+    text = "typical work" if question.params is None else f"work of {question.params / 1e9:g} B parameters"
     rests = f"interval from {class_.lines} measured pairs of {class_.families} model families, {work}"
-    basis = f"assumed: no published data on {' or '.join(assumed)}" if assumed else f"{told}; {rests}"
+    basis = f"assumed: no published data on {' or '.join(assumed)}" if assumed else f"{text}; {rests}"
     if outside:
         basis += "; outside what was measured"
     return Comparison(interval_of(ratio, sigma), blocked, basis, work, sigma, assumed, outside, in_flight)
@@ -114,28 +114,28 @@ def work_class(question: Question, source: GpuSku, target: GpuSku) -> str:
     return "serving"
 
 
-def _outside(question: Question, known: WorkClass, source: GpuSku, target: GpuSku) -> Iterator[CodedText]:
+def _outside(question: Question, work_class: WorkClass, source: GpuSku, target: GpuSku) -> Iterator[CodedText]:
     """In which ways the question lies outside what was measured, with the figures."""
 
     def beyond(value: float | None, span: Span | None) -> Span | None:
         return span if value is not None and span and not span.least / SLACK <= value <= span.most * SLACK else None
 
     params, batch = question.params, question.sequences
-    if params is not None and (span := beyond(params, known.params)):
+    if params is not None and (span := beyond(params, work_class.params)):
         least, most, asked = (f"{n / 1e9:{',.0f' if n >= 1e11 else '.3g'}}" for n in (span.least, span.most, params))
         covered = f"published benchmarks cover {least} to {most} B parameters, not {asked} B"
         yield CodedText("size-not-calibrated", covered, {"params": params, "least": span.least, "most": span.most})
-    if batch is not None and (span := beyond(batch, known.batch)):
+    if batch is not None and (span := beyond(batch, work_class.batch)):
         have = "published benchmarks have {least:.0f} to {most:.0f} sequences in flight, not {batch}"
         yield coded("batch-not-calibrated", have, batch=batch, least=span.least, most=span.most)
     if _SAME.get(question.precision, question.precision) not in {
-        _SAME.get(precision, precision) for precision in known.precisions
+        _SAME.get(precision, precision) for precision in work_class.precisions
     }:
-        use = f"{', '.join(sorted(one.upper() for one in known.precisions))}, not {question.precision.upper()}"
+        use = f"{', '.join(sorted(name.upper() for name in work_class.precisions))}, not {question.precision.upper()}"
         fields = {"precision": question.precision}
         yield CodedText("precision-not-calibrated", f"published benchmarks use {use}", fields)
     for sku in (source, target):
-        if family(sku) not in known.architectures:
+        if family(sku) not in work_class.architectures:
             why = f"no published benchmark of such work on {sku.architecture} ({sku.name})"
             yield CodedText("architecture-not-calibrated", why, {"sku": sku.name, "architecture": family(sku)})
 
@@ -148,14 +148,14 @@ def blocks(question: Question, source: GpuSku, target: GpuSku) -> tuple[CodedTex
         _memory(question, target),
     ]
     if question.gpus > PCIE_GROUP_MAX and source.joined_on_board and not target.joined_on_board:
-        told = "{gpus} GPUs of one model communicate over {link}, and {sku} has only PCIe"
+        text = "{gpus} GPUs of one model communicate over {link}, and {sku} has only PCIe"
         fields = {"gpus": question.gpus, "link": source.link_name, "sku": target.name}
-        reasons.append(coded("model-over-pcie", told, **fields))
+        reasons.append(coded("model-over-pcie", text, **fields))
     if _host_bound(question, source, target):
         params = question.params or 0.0
-        told = f"a {params / 1e9:g} B model may be limited by its host on {target.name} (of measured ones a token took"
-        told += " 0.6 to 3.4 times as long on B200 as on H100); benchmark first"
-        reasons.append(CodedText("small-model-host-bound", told, {"sku": target.name, "params": params}))
+        text = f"a {params / 1e9:g} B model may be limited by its host on {target.name} (of measured ones a token took"
+        text += " 0.6 to 3.4 times as long on B200 as on H100); benchmark first"
+        reasons.append(CodedText("small-model-host-bound", text, {"sku": target.name, "params": params}))
     return tuple(reason for reason in reasons if reason)
 
 
@@ -168,17 +168,17 @@ def _memory(question: Question, target: GpuSku) -> CodedText | None:
     has = f"per GPU; {target.name} has room for {room / 1e9:.0f} GB"
     if weights > room:
         least = math.ceil(question.weights_bytes / room)
-        told = f"the weights alone need {weights / 1e9:.0f} GB {has} (at least {least} GPUs needed)"
+        text = f"the weights alone need {weights / 1e9:.0f} GB {has} (at least {least} GPUs needed)"
         fields = {"sku": target.name, "needed_bytes": weights, "room_bytes": room, "gpus_at_least": least}
-        return CodedText("weights-too-large", told, fields)
+        return CodedText("weights-too-large", text, fields)
     each = question.sequence_bytes / question.gpus
     needed = weights + (question.batch or 0) * each
     if needed <= room:
         return None
     most, what = math.floor((room - weights) / each), f"{question.batch} sequences of {sum(question.tokens)} tokens"
-    told = f"{what} and the weights need {needed / 1e9:,.0f} GB {has}, at most {most} sequences (dense model)"
+    text = f"{what} and the weights need {needed / 1e9:,.0f} GB {has}, at most {most} sequences (dense model)"
     fields = {"sku": target.name, "batch": question.batch, "batch_at_most": most, "needed_bytes": needed}
-    return CodedText("batch-too-large", told, {**fields, "room_bytes": room, "cache_bytes_per_sequence": each})
+    return CodedText("batch-too-large", text, {**fields, "room_bytes": room, "cache_bytes_per_sequence": each})
 
 
 def _host_bound(question: Question, source: GpuSku, target: GpuSku) -> bool:

@@ -24,14 +24,14 @@ _OUT_OF_RANGE = ("cap-outside-range", "cap-too-low")  # of which nothing can be 
 
 @dataclass(frozen=True, slots=True)
 class SlowerGpu:
-    """The same GPU under a cap or at a clock, over the same GPU as it is. Watts are of one GPU at work; `told`: whether
-    they were given. `unit`: of work ("output token") and its joules on all GPUs of a copy, today and then; None: no
+    """The same GPU under a cap or at a clock, over the same GPU as it is. Watts are of one GPU at work; `measured`:
+    whether they were given. `unit`: of work ("output token") and its joules on all GPUs of a copy, today and then; None: no
     unit can be counted. `knee_watts`: the cap below which energy rises again. `blocked_by`: what advises against it."""
 
     time_ratio: Interval
     joules_ratio: Interval
     move: ClockMove
-    told: bool
+    measured: bool
     unit: tuple[str, float, float] | None
     knee_watts: float | None
     blocked_by: tuple[CodedText, ...]
@@ -62,10 +62,10 @@ def slower_gpu(
     turn, blocked = None, ()
     if cap_watts is not None:
         draw = Draw(middle, rest, sku.tdp_watts)
-        if isinstance(found := predict_cap(sku, draw, cap_watts, model), CodedText):
-            if found.code in _OUT_OF_RANGE:
-                return found
-            blocked = (found,)
+        if isinstance(prediction := predict_cap(sku, draw, cap_watts, model), CodedText):
+            if prediction.code in _OUT_OF_RANGE:
+                return prediction
+            blocked = (prediction,)
         turn = knee(sku, draw, model)
 
         def weigh(at_work: float) -> ClockMove:
@@ -104,11 +104,11 @@ def _at_clock(question: Question, sku: GpuSku, parts: Parts | None, hertz: float
     """Time at an SM clock over time at the boost clock. Refused: clocks above that and below half of it."""
     low, high = LOWEST_SHARE * sku.boost_hertz, sku.boost_hertz
     if not low <= hertz <= high:
-        told = "an SM clock of {mhz:.0f} MHz is outside the {low:.0f} to {high:.0f} MHz range of {sku}"
-        return coded("sm-clock-outside-range", told, mhz=hertz / 1e6, low=low / 1e6, high=high / 1e6, sku=sku.name)
+        text = "an SM clock of {mhz:.0f} MHz is outside the {low:.0f} to {high:.0f} MHz range of {sku}"
+        return coded("sm-clock-outside-range", text, mhz=hertz / 1e6, low=low / 1e6, high=high / 1e6, sku=sku.name)
     if parts is None:
-        told = "the catalog has no {precision} rate of {sku}"
-        return coded("no-rate-at-precision", told, precision=question.precision, sku=sku.name)
+        text = "the catalog has no {precision} rate of {sku}"
+        return coded("no-rate-at-precision", text, precision=question.precision, sku=sku.name)
     follow, longer = sum(parts.get(name, 0.0) for name in FOLLOW) / sum(parts.values()), sku.boost_hertz / hertz - 1.0
     return Prediction(
         1.0 + follow * longer,

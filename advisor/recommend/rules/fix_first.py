@@ -60,9 +60,9 @@ class FixFirst(WorkloadRule):
         lost = _lost_share(fleet, group, label)
         hours = group.gpu_hours * (share if lost is None else lost)
         cost = None if lost is None else fleet.cost(hours, group.nodes)
-        told = "unknown" if lost is None else f"up to {hours:,.0f} GPU-hours"
+        text = "unknown" if lost is None else f"up to {hours:,.0f} GPU-hours"
         if cost is not None and (price := fleet.book.of(group.nodes[0])) is not None:
-            told += f", {usd(cost)} in the window, {dated((price,))}"
+            text += f", {usd(cost)} in the window, {dated((price,))}"
         return self.found(
             fleet, group,
             evidence=(
@@ -73,7 +73,7 @@ class FixFirst(WorkloadRule):
             gpu_hours=hours, cost=cost,
             values={"share": as_percent(share), "bottleneck": label, "cause": _CAUSES[label][0]},
             sure=group.lead.bottleneck.confidence,
-            after=f"Loss: {told}. Fix: {REMEDIES[label]}.",
+            after=f"Loss: {text}. Fix: {REMEDIES[label]}.",
             fault=label,
         )  # fmt: skip
 
@@ -85,5 +85,7 @@ def _lost_share(fleet: Fleet, group: Group, label: str) -> float | None:
     values = rows.floats(column) if column in rows else np.full(len(rows), math.nan)
     # Of a late rank, where no share was measured, the whole row was spent in a collective.
     lost = np.where(np.isfinite(values), values, 1.0) if label == "straggler" else 1 - values
-    known = (rows["bottleneck"] != "idle" if label == "host-input" else rows["bottleneck"] == label) & np.isfinite(lost)
-    return float((np.clip(lost, 0.0, 1.0) * held)[known].sum() / held.sum()) if held[known].sum() > 0 else None
+    limited = (rows["bottleneck"] != "idle" if label == "host-input" else rows["bottleneck"] == label) & np.isfinite(
+        lost
+    )
+    return float((np.clip(lost, 0.0, 1.0) * held)[limited].sum() / held.sum()) if held[limited].sum() > 0 else None

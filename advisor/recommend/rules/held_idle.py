@@ -102,10 +102,10 @@ class HeldIdle(WorkloadRule):
             ("mem_used", memory, None, "ratio"),
             ("held_idle", held, limits.value("minutes") / 60 * group.gpu_equivalents, "GPU-hours"),
         ]
-        told, last = "", _last_worked(verdicts.used(w.id for w in group.now))
+        text, last = "", _last_worked(verdicts.used(w.id for w in group.now))
         if group.current and last is not None and last < verdicts.window.end:
             evidence.append(("last_worked", rfc3339(last), None, "time (UTC)"))
-            told = f"Last activity: {minute(last)}."
+            text = f"Last activity: {minute(last)}."
         values: dict[str, object] = {
             "sm": as_percent(engine), "engine": as_percent(engine), "dram": as_percent(dram), "power": watts(power),
             "idle_power": watts(floor), "power_words": power_words(power, floor), "mem_used": as_percent(memory),
@@ -118,7 +118,7 @@ class HeldIdle(WorkloadRule):
         sure = _SURE_OF_JOB if group.kind in JOB_KINDS else _SURE_OF_OTHERS
         resting = [w for w in group.now if w.id in left] or group.now
         return self.found(
-            fleet, group, evidence=evidence, gpu_hours=held, cost=fleet.cost(held, group.nodes), before=told,
+            fleet, group, evidence=evidence, gpu_hours=held, cost=fleet.cost(held, group.nodes), before=text,
             values=values,
             sure=group.lead.kind.confidence if group.kind == "idle" else sure,
             severity=severity_for_share(share, limits),

@@ -92,7 +92,7 @@ class Idle(Rule):
         notes: tuple[CodedText, ...],
     ) -> Found:  # fmt: skip
         engine, dram, power, floor = (
-            sum(known) / len(known) if (known := [v for b in idle if (v := getattr(b, name)) is not None]) else None
+            sum(values) / len(values) if (values := [v for b in idle if (v := getattr(b, name)) is not None]) else None
             for name in ("engine_mean", "dram_mean", "power_mean_watts", "idle_power_watts")
         )
         # How a text counts and calls what stood idle: whole GPUs, MIG instances, or both.

@@ -85,9 +85,9 @@ class IdleFabric(Rule):
             # That the whole node was observed for too short a time its own note says.
             if node.hours_observed >= floor:
                 then = when_possible(fabric.hours, floor, fleet.verdicts.window, fleet.at, node)
-                told = f"{span(fabric.hours * 3600)} of data, {floor:g} h needed. {then}"
+                text = f"{span(fabric.hours * 3600)} of data, {floor:g} h needed. {then}"
                 fields = {"because": "fabric-seen-too-short", "hours": fabric.hours, "needed_hours": floor}
-                note = CodedText("fabric-not-judged", told, fields)
+                note = CodedText("fabric-not-judged", text, fields)
         elif silent and (doubt := self._doubt(fleet, working)):
             why = replace(doubt, text=f"silent, not judged: {doubt.text}")
             note = CodedText("fabric-silent-not-judged", f"{doubt.text}.", {"because": doubt.code})
@@ -131,8 +131,8 @@ class IdleFabric(Rule):
     def _found(self, fleet: Fleet, lead: Group, nodes: Sequence[NodeFacts], held: float, *, others: int) -> Found:
         """`held`: GPU-hours of all series there; `others`: how many there are beside the lead."""
         fabrics = [n.fabric for n in nodes if n.fabric is not None]
-        known = [p for n in nodes if (p := fabric_premium(fleet.book, n)) is not None]
-        premiums = known if len(known) == len(nodes) else []
+        priced = [p for n in nodes if (p := fabric_premium(fleet.book, n)) is not None]
+        premiums = priced if len(priced) == len(nodes) else []
         premium = premiums[0] if premiums else None
         cost = sum(p.usd_per_hour * f.hours for p, f in zip(premiums, fabrics, strict=True)) if premiums else None
         rented = all(fleet.book.of(n) is not None for n in nodes)
@@ -148,9 +148,9 @@ class IdleFabric(Rule):
         active = max((f.last_active_ts for f in fabrics if f.last_active_ts is not None), default=None)
         # A fabric that costs nothing extra is idle all the same, but nothing hangs on it.
         free = cost == 0 or (cost is None and rented)
-        told = _cost_words(premiums, nodes, rented=rented)
+        text = _cost_words(premiums, nodes, rented=rented)
         if others:
-            told += f" {counted(others, 'other workload')} ran there too; none needs a fabric."
+            text += f" {counted(others, 'other workload')} ran there too; none needs a fabric."
         evidence = [
             ("fabric_util_p995", util, "util_p995_max", "ratio of line rate"),
             ("fabric_util_max", highest, None, "ratio of line rate"),
@@ -159,8 +159,8 @@ class IdleFabric(Rule):
             ("compute_ports", float(sum(len(f.ports_compute) for f in fabrics)), None, "ports"),
             *([("fabric_premium", premium.usd_per_hour, None, "USD per node-hour")] if premium else ()),
         ]
-        found = self.found(
-            fleet, lead, evidence=evidence, gpu_hours=held, cost=cost, nodes=nodes, after=told, premium=premium,
+        waste = self.found(
+            fleet, lead, evidence=evidence, gpu_hours=held, cost=cost, nodes=nodes, after=text, premium=premium,
             severity="low" if free else None,
             sure=lead.lead.kind.confidence * (1 - _training_confidence(lead.lead)),
             values={
@@ -173,7 +173,7 @@ class IdleFabric(Rule):
         )  # fmt: skip
         id_ = stable_id("f", self.id, lead.series_id, *sorted(n.node for n in nodes) if others else ())
         price = premium.price.id if premium else None
-        return replace(found, finding=replace(found.finding, id=id_, price=price))
+        return replace(waste, finding=replace(waste.finding, id=id_, price=price))
 
 
 def _hours_by_node(fleet: Fleet) -> Mapping[str, Mapping[str, float]]:
@@ -219,21 +219,21 @@ def _with_notes(open_: Sequence[Unjudged]) -> Iterator[Unjudged]:
     alike: dict[CodedText | None, list[Unjudged]] = {}
     for unjudged in open_:
         alike.setdefault(unjudged.note, []).append(unjudged)
-    for note, own in alike.items():
+    for note, same in alike.items():
         if note is None:
-            yield from own
+            yield from same
             continue
-        nodes = [n for unjudged in own for n in unjudged.nodes]
+        nodes = [n for unjudged in same for n in unjudged.nodes]
         names = [n.node for n in nodes]
         text = f"No verdict on the fabric of {listed(names)}: {note.text}"
         if note.code == "fabrics-not-observed":
             text = f"No fabric data for {node_words(nodes)}, {note.text}"
         elif note.code == "fabric-silent-not-judged":
             text = f"The fabric of {listed(names)} was silent, and is not judged: {note.text}"
-            if at_stake := sum(unjudged.usd_per_month or 0.0 for unjudged in own):
+            if at_stake := sum(unjudged.usd_per_month or 0.0 for unjudged in same):
                 text += f" At stake: {usd(at_stake)}/month."
-        yield replace(own[0], note=CodedText(note.code, text, {"nodes": ", ".join(names), **note.fields}))
-        yield from (replace(unjudged, note=None) for unjudged in own[1:])
+        yield replace(same[0], note=CodedText(note.code, text, {"nodes": ", ".join(names), **note.fields}))
+        yield from (replace(unjudged, note=None) for unjudged in same[1:])
 
 
 def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], *, rented: bool) -> str:
@@ -248,6 +248,6 @@ def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], *, rent
     total = f"{usd(sum(p.usd_per_hour for p in premiums) * HOURS_PER_MONTH)}/month"
     total, whose = (f"{total} for {len(nodes)} nodes", "each node's") if len(nodes) > 1 else (total, "a node's")
     if first.twin is None:
-        told = f"Assumed cost: {each}/hour ({total}), {first.share * 100:.1f} % of {whose} {price}, {when}."
-        return f"{told} The share is that of node pairs at other providers."
+        text = f"Assumed cost: {each}/hour ({total}), {first.share * 100:.1f} % of {whose} {price}, {when}."
+        return f"{text} The share is that of node pairs at other providers."
     return f"Cost of the fabric: {each} of {whose} {price} ({total}), {when}. Same node without it: {first.twin.sku}."

@@ -49,18 +49,18 @@ class IdleNvlink(WorkloadRule):
     def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
         limit, floor = limits.value("util_p995_max"), limits.value("coverage_hours")
         peaks = [n.nvlink_util_p995 for n in group.nodes]
-        known = [p for p in peaks if p is not None]
+        measured = [p for p in peaks if p is not None]
         # Where the node's NVLink is another's, its own GPUs may be silent still, if that was measured all along.
-        use, own = group.use, None
+        use, average_use = group.use, None
         held = use.seconds > 0
         if group.gpus_per_replica > 1 and held.any() and np.isfinite(use.u_n[held]).all():
-            own = float(np.average(use.u_n[held], weights=use.seconds[held]))
-        silent = bool(known) and max(known) <= limit
-        alone = own is not None and own <= limit * _REST
+            average_use = float(np.average(use.u_n[held], weights=use.seconds[held]))
+        silent = bool(measured) and max(measured) <= limit
+        alone = average_use is not None and average_use <= limit * _REST
         # Some hundred MB/s are below a hundredth of it, and all that experts or a small model's shards exchange.
-        if group.exchanges or (len(known) == len(peaks) and not silent and not alone):
+        if group.exchanges or (len(measured) == len(peaks) and not silent and not alone):
             return None
-        if len(known) < len(peaks):
+        if len(measured) < len(peaks):
             return Why.NVLINK_NOT_MEASURED
         if group.kind == "unknown" and group.gpus_per_replica > 1:  # it may be training
             return Why.KIND_UNKNOWN
@@ -69,8 +69,8 @@ class IdleNvlink(WorkloadRule):
         observed = min(n.hours_observed for n in group.nodes)
         if not fleet.waste_ready(group) or min(n.evidence_hours for n in group.nodes) < floor:
             return seen_too_short(floor)
-        util = max(known) if silent else limit
-        share, cost, told, premium = None, None, "Price share of NVLink: unknown.", None
+        util = max(measured) if silent else limit
+        share, cost, text, premium = None, None, "Price share of NVLink: unknown.", None
         premiums = [p for n in group.nodes if (p := nvlink_premium(fleet.book, n)) is not None]
         if len(premiums) == len(group.nodes):
             premium, share = premiums[0], sum(p.share for p in premiums) / len(premiums)
@@ -79,16 +79,16 @@ class IdleNvlink(WorkloadRule):
         if premium is not None and cost is not None:
             paid = f"{usd(cost)} in the window, {dated((premium.price,))}"
             of = f"{premium.share * 100:.0f} % of the node's price, {paid}"
-            told = f"NVLink adds an assumed {of} (from node pairs at other providers)."
+            text = f"NVLink adds an assumed {of} (from node pairs at other providers)."
             if premium.twin is not None:
-                told = f"NVLink adds {of}, compared with {premium.twin.sku} (PCIe card, a slower GPU as well)."
+                text = f"NVLink adds {of}, compared with {premium.twin.sku} (PCIe card, a slower GPU as well)."
         most = "less than 0.1 %" if util < 0.001 else f"at most {as_percent(util)}"
         carried = f"used {most} of one direction" if util > 0 else "carried no traffic"
         return self.found(
             fleet, group,
             evidence=(
                 ("nvlink_util_p995", util, "util_p995_max", "ratio of one-way NVLink") if silent
-                else ("nvlink_util_mean", own, limit * _REST, "ratio of what NVLink sustains"),
+                else ("nvlink_util_mean", average_use, limit * _REST, "ratio of what NVLink sustains"),
                 ("hours_observed", observed, "coverage_hours", "hours"),
                 *([("nvlink_premium", share, None, "ratio of the node's price")] if premium is not None else ()),
             ),
@@ -98,5 +98,5 @@ class IdleNvlink(WorkloadRule):
                 "whose": "whatever ran there" if silent else "between its GPUs",
             },
             sure=1.0 if group.gpus_per_replica == 1 else group.lead.kind.confidence,
-            after=told, premium=premium,
+            after=text, premium=premium,
         )  # fmt: skip

@@ -84,10 +84,10 @@ class OverTier(WorkloadRule):
 def _cheaper(fleet: Fleet, limits: WasteRule, group: Group) -> _Cheaper | CodedText | None:
     """The cheapest such node of the same provider and region, or why that cannot be told; None: there is none."""
     here, gpus, source = group.nodes[0], fleet.catalog.gpus, fleet.gpu_of(group)
-    paid, own = fleet.book.saving_price(here), _sustained(source)
+    paid, sustained = fleet.book.saving_price(here), _sustained(source)
     if source is None:
         return Why.GPU_UNKNOWN
-    if own is None:
+    if sustained is None:
         return coded("bandwidth-unknown", "no measurement tells the memory bandwidth that its GPU sustains")
     if not here.provider or not here.gpu_count or paid is None:
         return coded("no-price", "the provider or the price of its node is unknown")
@@ -100,11 +100,11 @@ def _cheaper(fleet: Fleet, limits: WasteRule, group: Group) -> _Cheaper | CodedT
         if price is None or gpu is None or there is None or gpu.name == source.name:
             continue
         less = rate - price.usd_per_hour / node.gpu_count
-        if there < limits.value("bandwidth_min") * own or less < limits.value("price_drop_min") * rate:
+        if there < limits.value("bandwidth_min") * sustained or less < limits.value("price_drop_min") * rate:
             continue
         if best is None or less > best.usd_less:
             if not (against := gates(group, source, fleet.book.sku_of(here), gpu, node)):
-                best = _Cheaper(node, price, less, there / own, gpu.achieved.mem is None)
+                best = _Cheaper(node, price, less, there / sustained, gpu.achieved.mem is None)
             elif all(reason.code in _NOT_MEASURED for reason in against):
                 closed = closed or _NOT_MEASURED[against[0].code]
     return best or closed

@@ -52,7 +52,7 @@ class TelemetryFault(Rule):
         """`groups`: on the same nodes, the largest first. `doubts`: the contradictions of every GPU."""
         group, share = groups[0], max(g.fault_share for g in groups)
         # Of their GPUs while they held them; the longest first.
-        own = [
+        faulty = [
             d
             for w in (w for group in groups for w in group.workloads)
             for uuid in w.gpus
@@ -65,25 +65,25 @@ class TelemetryFault(Rule):
             ("tensor_active", group.feature("tensor_utilization"), None, "ratio"),
             ("power_over_idle", group.feature("power_over_idle"), None, "ratio"),
         ]
-        told: list[str] = []
-        if own:
-            first = min(own, key=lambda d: (-d.hours, d.node, d.gpu_uuid))
-            others = len({(d.node, d.gpu_uuid) for d in own}) - 1
+        texts: list[str] = []
+        if faulty:
+            first = min(faulty, key=lambda d: (-d.hours, d.node, d.gpu_uuid))
+            others = len({(d.node, d.gpu_uuid) for d in faulty}) - 1
             evidence += [
                 ("contradiction_hours", first.hours, None, "hours"),
                 ("contradiction_since", rfc3339(first.start), None, "time (UTC)"),
             ]
-            told.append(f"{first.gpu_uuid} on {first.node}: {first.text}")
+            texts.append(f"{first.gpu_uuid} on {first.node}: {first.text}")
             if others:
-                told.append(f"{others} more {'GPU shows' if others == 1 else 'GPUs show'} the same.")
+                texts.append(f"{others} more {'GPU shows' if others == 1 else 'GPUs show'} the same.")
         if len(groups) > 1:
-            told.append(f"{len(groups)} workloads there show this.")
+            texts.append(f"{len(groups)} workloads there show this.")
         said = "No waste verdict for {workload}: its metrics contradict each other in {share:.0%} of the time "
         said += "(telemetry fault)."
         notes = (coded("signals-contradict", said, workload=g.lead.name, share=g.fault_share) for g in groups)
         return self.found(
             fleet, group, evidence=evidence, gpu_hours=sum(g.fault_share * g.gpu_hours for g in groups),
-            values={"share": as_percent(share)}, after=" ".join(told),
+            values={"share": as_percent(share)}, after=" ".join(texts),
             faulty=frozenset(g.series_id for g in groups), notes=tuple(notes),
         )  # fmt: skip
 

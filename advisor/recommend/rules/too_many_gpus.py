@@ -62,7 +62,7 @@ class TooManyGpus(WorkloadRule):
             ("memory bandwidth", group.feature("hbm_of_sustained_p99") or group.use_percentile("u_m", 99)),
             *((name, group.use_percentile(use_, 99)) for name, use_ in _LINKS),
         )
-        label, top = max(((name, value) for name, value in peaks if value is not None), key=lambda one: one[1])
+        label, top = max(((name, value) for name, value in peaks if value is not None), key=lambda peak: peak[1])
         if top >= limits.value("u_p99_max"):
             return None
         needed, load = _needed(fleet, group, asked, limits.value("headroom"))
@@ -111,11 +111,11 @@ def _needed(fleet: Fleet, group: Group, demand_p95: float, headroom: float) -> t
     if size < 2 or held != size * replicas or sku is None or group.mem_needed_max is None:
         return best
     nothing = np.zeros(len(use.g))
-    own = demand(replace(use, u_n=nothing, u_p=np.nan_to_num(use.u_p), u_i=use.of("u_i")))
+    busy = demand(replace(use, u_n=nothing, u_p=np.nan_to_num(use.u_p), u_i=use.of("u_i")))
     link = np.where(np.isfinite(use.of("u_n")), use.of("u_n"), engine(use))
     by_memory = math.ceil(size * group.mem_needed_max * sku.mem_bytes / max(room_bytes(sku.mem_bytes), 1.0))
     for each in (n for n in range(max(by_memory, 1), size) if not size % n):
-        loads = ((own * size / each) ** NORM + (link if each > 1 else nothing) ** NORM) ** (1 / NORM)
+        loads = ((busy * size / each) ** NORM + (link if each > 1 else nothing) ** NORM) ** (1 / NORM)
         load = float(np.nanpercentile(loads, 95))
         if load <= headroom:
             return (each * replicas, load) if each * replicas < whole else best
