@@ -1,4 +1,4 @@
-"""The line of judging: each stage takes what those before it made, and hands on a table of its own.
+"""The stages of judging: each takes the tables of those before it and returns its own.
 
 Telemetry that cannot be believed goes; GPUs are counted; rows find their workloads; each row is measured and labelled;
 each workload is judged by its rows, whole and behaviour by behaviour; every GPU-hour is accounted for.

@@ -37,7 +37,7 @@ _FROM_ACTIVITY = coded(
 @dataclass(frozen=True)
 class JudgementInputs:
     """What every piece is judged on. `nodes`: by name; `tables`: the columns of the frame's `gpu` and of its measures;
-    `labels`: of the same rows; `engines`: what the inference engines within workloads told, by workload."""
+    `labels`: of the same rows; `engines`: what the inference engines within workloads reported, by workload."""
 
     frame: Frame
     index: GpuIndex

@@ -55,7 +55,7 @@ class NodeFacts:
     `hours_observed`: observed GPU-hours over its GPU count. `span_hours`: hours it is accounted for
     (`NodeInventory`). `pool_hours`: observed hours of its pool (the nodes of its cluster of the same type) where nodes
     of that were replaced, side by side once; 0: none was. `fabric` None: it shows no fabric port at all.
-    `without_nvlink`: its GPUs are known to have none. `driver_version`: of its GPUs; None: not told, or they differ.
+    `without_nvlink`: its GPUs are known to have none. `driver_version`: of its GPUs; None: unknown, or they differ.
     """
 
     node: str
@@ -90,7 +90,7 @@ class BareGpu:
     `part`: the part of a GPU that it is, 1 for a whole one; its hours are that part of its time. `hours`: observed
     GPU-hours without a workload; `idle_hours`: those in which it met the definition of idle. `engine_mean`,
     `engine_max`, `dram_mean`: over those hours, ratios; None: not measured. `power_mean_watts`, `idle_power_watts`:
-    drawn, and the idle power it is held against.
+    drawn, and the idle power it is compared with.
     `busy_hours`: those in which it worked for somebody whom nothing names, of intervals that no workload was on at any
     time and of work that was inferred from its activity. `held_hours`: of the former, those in which somebody's memory
     lay on it. `telemetry_fault`: why the signals contradict one another, if they do; then no verdict of idleness holds.
@@ -182,7 +182,7 @@ class Verdicts:
     ``tensor_nvlink_correlation``, ``tensor_fabric_correlation``, ``bottleneck`` (label of that row),
     ``mem_used_ratio``, ``power_watts``.
     `waste_ready`: workload id -> whether the hours of its series reach the coverage floor for waste verdicts (a service
-    that is started anew every day is still the same service).
+    that is restarted every day is still the same service).
     `inventory`: every GPU that exists, and what was observed of it. `instances`: the MIG instances at the window's end.
     `rest_levels`: of every whole GPU that was seen at rest. `doubts`: readings that were not believed.
     """

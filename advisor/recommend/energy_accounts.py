@@ -1,4 +1,4 @@
-"""Energy by workload, owner, node, GPU and fleet, and what it comes to: the site's price of power times its PUE, hour
+"""Energy by workload, owner, node, GPU and fleet, and its cost: the site's price of power times its PUE, hour
 by hour, in no other sum (the price of a rented node holds its power); without a price there are no dollars."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NOTHING: Sums = dict.fromkeys(_SUMS) | dict.fromkeys(_HOURS, 0.0)
 
 @dataclass(frozen=True)
 class EnergyAccounts:
-    """`fleet` None: no node was looked at. `workloads`: with their energy; `nodes`: by name."""
+    """`fleet` None: no node was evaluated. `workloads`: with their energy; `nodes`: by name."""
 
     fleet: FleetEnergy | None
     workloads: tuple[WorkloadVerdict, ...]

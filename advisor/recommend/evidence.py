@@ -16,7 +16,7 @@ from ..core.coded_text import CodedText, all_of, coded
 from ..core.formatting import listed
 from ..core.timestamps import minute
 
-# Share of the time that may be missing: of more than that nobody knows what the GPUs did in it.
+# Share of the time that may be missing: beyond it, what the GPUs did is unknown.
 GAP_MAX = 0.01
 # Work that spans nodes sends something now and then: counters that do not move at all for longer may stand still.
 STILL_MAX = 0.05
@@ -52,7 +52,7 @@ class EvidenceGate:
         return tuple(dict.fromkeys(reason for name in claim.nodes for reason in self._of(name, claim)))
 
     def gap(self, claim: EvidenceClaim | None) -> float:
-        """Share of the window of which the claim's least observed GPU tells nothing; 0 of what claims nothing."""
+        """Share of the window in which the claim's least observed GPU has no data; 0 of what claims nothing."""
         names = claim.nodes if claim is not None else ()
         hours = {name: self._hours(name) for name in names}
         seen = [gpu.hours / hours[name] for name in names for gpu in self._gpus(name, claim) if hours[name] > 0]
@@ -90,7 +90,7 @@ class EvidenceGate:
             them = "it" if len(pods) == 1 else "them"
             text = f"{listed(list(pods))} requested GPUs of {name}, but no metric names {them}"
             yield CodedText("pods-not-named", text, {"node": name, "pods": ", ".join(pods)})
-        # Every GPU of a whole node is the claim's or nobody's.
+        # Every GPU of a whole node is part of the claim, or none is.
         bare, most = self.free.get(name, ()) if claim.whole else (), GAP_MAX * self.verdicts.inventory.hours
         if any(bare_gpu.busy_hours > most for bare_gpu in bare):
             yield coded("worked-for-nobody", "GPUs of {node} worked without a workload label", node=name)
@@ -183,6 +183,6 @@ def without_claim(r: Recommendation, subject: str, reasons: Iterable[CodedText])
 
 
 def with_gap(r: Recommendation, gap: float) -> Recommendation:
-    """The recommendation with the part of the window that nobody observed, where there is one."""
+    """The recommendation with the unobserved part of the window, where there is one."""
     percent = math.ceil(gap * 1000 - 1e-9) / 10
     return r if percent < 0.1 else replace(r, text=f"{r.text} {percent:g} % of the window has no data.")

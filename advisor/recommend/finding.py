@@ -24,8 +24,8 @@ Waste = Literal["unused", "surplus", "fabric", "nvlink", "tier", "slowed", "none
 
 @dataclass(frozen=True)
 class Found:
-    """A finding and what the ways out need: its group (None: bare GPUs), nodes, bare GPUs, and a link's premium.
-    `fault`: the bottleneck to mend first; `clock`: how else to run the GPU; `faulty`: series whose telemetry is wrong.
+    """A finding and what recommendations need: its group (None: bare GPUs), nodes, bare GPUs, and a link's premium.
+    `fault`: the bottleneck to fix first; `clock`: how else to run the GPU; `faulty`: series whose telemetry is wrong.
     `answered_by`, `waste`: as its rule has them. `notes`: what should be read beside it."""
 
     finding: Finding
@@ -49,7 +49,7 @@ class Found:
 @dataclass(frozen=True)
 class Unjudged:
     """No verdict of a rule on a node or a workload. `reason`: a clause, the same for all whom it concerns.
-    `usd_per_month`: what is at stake, where a price tells. `note`: what a person should read of it, if anything."""
+    `usd_per_month`: what is at stake, where a price is known. `note`: what a person should read of it, if anything."""
 
     reason: CodedText
     nodes: tuple[NodeFacts, ...]
@@ -73,7 +73,7 @@ def node_words(nodes: Sequence[NodeFacts]) -> str:
 
 
 def series_label(group: Group) -> str:
-    """A series as a person would name it: its kind, its name, and whose it is."""
+    """A series in words: its kind, name and owner."""
     lead = group.lead
     kind = group.kind.replace("-inference", " inference")
     if group.kind == "online-inference":
@@ -97,7 +97,7 @@ def when_possible(hours: float, floor: float, window: Window, at: float, node: N
 
 
 def ready_at(hours: float, floor: float, window: Window, at: float, node: NodeFacts) -> float | None:
-    """When a coverage floor is reached at the earliest, Unix seconds; None: another window tells more, now."""
+    """When a coverage floor is reached at the earliest, Unix seconds; None: another window has more data now."""
     longer = window.hours < floor and window.end - node.first_seen >= floor * HOUR_SECONDS
     if longer or node.last_seen > window.end + HOUR_SECONDS:
         return None

@@ -37,7 +37,7 @@ SIZING_MARGIN = 1.1
 NODES_UNKNOWN = coded("nodes-unknown", "its nodes are unknown")
 # The rules that set the headroom, and whose findings silence every other: signals that contradict one another.
 SIZING_RULE, FAULT_RULE = "too-many-gpus", "telemetry-fault"
-# A reason so weak that what it asks for is named among the reasons and not told for it alone.
+# A reason so weak that what it asks for is one of the reasons and never the only one.
 WEAK = 9
 
 
@@ -64,7 +64,7 @@ class Fleet:
         return self.book.catalog
 
     def draws(self, *key: str) -> np.random.Generator:
-        """A generator of its own for each question: what is asked of one series changes no answer of another."""
+        """A separate generator for each question: what is asked of one series changes no answer of another."""
         digest = hashlib.sha256("\x1f".join(key).encode("utf-8", "surrogatepass")).digest()
         return np.random.default_rng([self.seed, int.from_bytes(digest[:8], "big")])
 
@@ -186,7 +186,7 @@ class Baseline:
     """A group as it stands, and the same SKU at its right-sized count, against which every move is credited.
 
     `headroom`: the load that fewer GPUs may reach. `gpus`, `nodes`: held now. `right_...`: what the demand needs; the
-    draws go with `demand_draws`. `whole`: nobody else is on its nodes, so that nodes can fall free. `demand`: 95th
+    draws go with `demand_draws`. `whole`: no other work is on its nodes, so that nodes can become free. `demand`: 95th
     percentile of the load on today's GPUs. `mixed`: its nodes are of several kinds. `unit`: GPUs that go together.
     """
 

@@ -25,7 +25,7 @@ EXCHANGE_IN_SECONDS, EXCHANGE_BY_ROWS, EXCHANGE_ROWS_MIN = 0.1, 0.5, 12
 
 @dataclass(frozen=True)
 class Group:
-    """One series on one kind of node (`series_id` tells them apart where it ran on several).
+    """One series on one kind of node (`series_id` distinguishes them where it ran on several).
 
     `lead`: its newest workload; `now`: those that hold GPUs at the window's end (or last did), with `gpus` and `nodes`;
     `alone`: nodes that no other workload is on (of a job: was on). `current`: seen in the last day; `recurs`: current,
@@ -112,7 +112,7 @@ class Group:
 
     @cached_property
     def may_use_nvlink(self) -> bool:
-        """Whether its GPUs talk over NVLink, or nobody measured whether they do."""
+        """Whether its GPUs exchange data over NVLink, or this was not measured."""
         return self.uses_nvlink or self.use.may_matter("n")
 
     @property
@@ -177,7 +177,7 @@ class Group:
         return self.use.lacking("u_c", "u_m")
 
     def demand_draws(self, rng: np.random.Generator, n: int) -> Array:
-        """`n` values of that percentile, by drawing whole days anew (a day is what repeats)."""
+        """`n` values of that percentile, by resampling whole days (a day is what repeats)."""
         if not len(self.load):
             return np.full(n, math.nan)
         days, day = np.unique(np.floor(self.load_ts / 86400.0), return_inverse=True)
@@ -208,7 +208,7 @@ def groups_of(verdicts: Verdicts) -> tuple[Group, ...]:
                 current_on[node].add(key)
     groups = []
     for key, members in series.items():
-        # A service holds its nodes; jobs come and go, so whoever ran there in the window is likely to come back.
+        # A service holds its nodes; jobs come and go, so work that ran there in the window is likely to return.
         others = ever_on if members[-1].kind.label in JOB_KINDS else current_on
         elsewhere = [start for other, start in began[members[0].series_id] if other != key]
         # All that ran elsewhere came after all that ran here: it went there, and does not come and go between the two.

@@ -40,7 +40,7 @@ class Slowdown:
 
     @property
     def at_most(self) -> float:
-        """The factor that is held against limits: the 90th percentile of the prediction."""
+        """The factor compared with limits: the 90th percentile of the prediction."""
         return self.time.p90 * self.queue
 
 
@@ -92,7 +92,7 @@ def slowdown_of(time: Interval, base: Baseline, gpus: int | None, held: int | No
 
 def held_against(latency: Latency, slowdown: Slowdown) -> tuple[tuple[CodedText, ...], str, bool]:
     """What of its class a move is predicted to break (what is broken today only if it makes that slower), a sentence of
-    how it is kept or of what would tell, and whether all that the class limits was measured."""
+    how it is kept or what would show it, and whether all that the class limits was measured."""
     broken, kept, lacking, end = list[CodedText](), list[str](), list[str](), math.isinf(slowdown.queue)
     figures = {"first_token": latency.first_token, "output_token": latency.output_token}
     for key, (measure, share) in LIMITS.items():

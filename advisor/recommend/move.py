@@ -26,16 +26,16 @@ Fields = Mapping[str, Any]
 SAME_SPEED = Prediction(1.0, SIGMA_SAME, SAME_GPU)
 # Hours at the target after which a move is done, and at the source undone: load and count follow the day.
 DONE_HOURS = 24.0
-# Counts come and go by themselves: what nobody asked for must have lasted a week, a week-end with it.
+# Counts come and go by themselves: a change that was not accepted must have lasted a week, a week-end included.
 WEEK_HOURS = 7 * 24.0
 
 
 class Move(ABC):
     """One kind of recommendation, for one or more labels of `advice_types.Action`.
 
-    `subject`: of "... is not recommended". Done after `done_hours` at its target, where nobody
+    `subject`: of "... is not recommended". Done after `done_hours` at its target, where it was not
     asked for it after `unasked_hours` (None: never). `by_absence`: seen by what is not there any more, so the whole
-    fleet must be in sight. `frees`: its series holds less after it. `calibrates`: its measured time tells of the model
+    fleet must be in sight. `frees`: its series holds less after it. `calibrates`: its measured time corrects the model
     here. `of_another`: its predicted time is another series'.
     """
 
@@ -58,11 +58,11 @@ class Move(ABC):
 
     @abstractmethod
     def title(self, r: Recommendation, of: str, at: str, fields: Fields) -> str:
-        """One as an action with its object. `of`: workload or nodes; `at`: `` on gpu-009``, or empty; `told`: its
-        changes."""
+        """The recommendation as an action with its object. `of`: workload or nodes; `at`: `` on gpu-009``, or empty;
+        `fields`: its changes."""
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:  # noqa: ARG002
-        """Where it stands by what was seen; None: that does not tell. `proposed`: it is recommended there again."""
+        """Its state by what was observed; None: undecided. `proposed`: it is recommended there again."""
         return by_freed_nodes(snapshot, seen) if snapshot.series_id is None else by_nodes(snapshot, seen)
 
     def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
@@ -127,7 +127,7 @@ def recommend(
     yardstick: SavingsBaseline | None = None,
     **parts: Any,  # noqa: ANN401
 ) -> Recommendation:
-    """A recommendation with its draws. `identity`: what its id rests on beside the action: whose it is, from and to
+    """A recommendation with its draws. `identity`: what its id rests on beside the action: owner, from and to
     where. `saving`: None where it claims no dollars, and then `realisation` says what it brings. `parts`: else
     empty."""
     measured = yardstick or SavingsBaseline()

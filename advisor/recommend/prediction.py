@@ -33,14 +33,14 @@ LINK_IN_USE = 0.05  # 95th percentile of a link's use from which the work is tak
 EXPOSED = -0.3  # tensor activity falls when the link is busy: communication nothing hides
 EXPOSED_MAX = 0.20  # share of time on the target from which such communication is not worth predicting (assumed)
 
-# Of the log of the time ratio where no published pair tells (docs/method.md; others: rules/move_model.yaml).
+# Of the log of the time ratio where no published pair exists (docs/method.md; others: rules/move_model.yaml).
 SIGMA_SAME = 0.01
 SAME_GPU = "same GPU"  # what a prediction rests on that predicts no change
 SIGMA_KNOWN = 0.16
 _MODERN = frozenset(("hopper", "blackwell"))
 # A use counts as measured where it is known in this share of the observed time.
 KNOWN_MIN = 0.99
-# What each use is called in a reason, and the metric that tells it.
+# What each use is called in a reason, and the metric that measures it.
 USE_NAMES: Mapping[str, str] = {
     "u_c": "tensor activity",
     "u_m": "memory bandwidth",
@@ -154,7 +154,7 @@ def predict(
     *,
     network: tuple[float | None, float | None] = (None, None),
 ) -> Prediction | CodedText:
-    """Target time over source time for the work that `use` describes, or why that cannot be told. `network`: bytes per
+    """Target time over source time for the work that `use` describes, or why that is unknown. `network`: bytes per
     second one way of each GPU, here and there; None: unknown."""
     same_network = network[0] == network[1]
     if source.name == target.name and (same_network or not use.may_matter("i")):
@@ -195,7 +195,7 @@ def predict(
 
 
 def not_measured(use: Use, *names: str) -> CodedText | None:
-    """What a prediction needs and nobody measured, as a reason; None: all of it was measured."""
+    """What a prediction needs and was not measured, as a reason; None: all of it was measured."""
     if not (lacking := use.lacking(*names)):
         return None
     missing, were = " and ".join(USE_NAMES[name] for name in lacking), "was" if len(lacking) == 1 else "were"
@@ -265,7 +265,7 @@ def times(use: Use, factors: Factors, floor: float = 0.0) -> tuple[Use, Array, A
 
 
 def _factors_between(source: GpuSku, target: GpuSku, network: tuple[float | None, float | None]) -> Factors | CodedText:
-    """The ratios of what the two SKUs sustain, or the reason why nobody can tell."""
+    """The ratios of what the two SKUs sustain, or the reason why it is unknown."""
     here, there = rates_of(source), rates_of(target)
     for sku, rates in ((source, here), (target, there)):
         if rates is None:

@@ -1,4 +1,4 @@
-"""What nodes and workloads cost, where every dollar went, and what a saving may be reckoned with.
+"""What nodes and workloads cost, where every dollar went, and the price that a saving may use.
 
 First a team's price file, then its settings (dollars per node-hour, per GPU-hour), then the list price of the node's
 region, then that of the provider's reference region, which is assumed and says so. Where the region is assumed a saving
@@ -29,7 +29,7 @@ from ..core.coded_text import CodedText
 from ..core.formatting import counted, listed
 from ..core.verdict_types import WorkloadVerdict
 
-# Bases that bind nobody: a node on these is given back from one hour to the next.
+# Bases without a commitment: a node on these is returned from one hour to the next.
 UNBOUND = ("list", "negotiated")
 _BY_GPU = f"{SOURCE}, {GPU_HOUR}"
 # Kind of fabric in the catalog -> the link layer that its ports report.
@@ -118,8 +118,8 @@ class PriceBook:
         return _assumed(max((p for p in prices if p is not None), key=_cheapest, default=None))
 
     def twin(self, node: NodeFacts, target: str) -> Price | None:
-        """What another node costs in the region that `of` tells, to see what sets the two apart. None: it is not sold
-        there, or a price by the GPU-hour tells nothing of the difference."""
+        """What another node costs in the region of `of`, to see what sets the two apart. None: it is not sold
+        there, or a price by the GPU-hour does not show the difference."""
         price = self.of(node)
         region = price.region if price is not None and price.region_assumed else node.region
         rate = self.price(target, region)
@@ -128,7 +128,7 @@ class PriceBook:
         return _assumed(rate) if region != node.region else rate
 
     def power_of(self, node: NodeFacts) -> PowerPrice | None:
-        """What the team pays for a node's electricity; None: not told, or it is in the node's price (rented)."""
+        """What the team pays for a node's electricity; None: unknown, or it is in the node's price (rented)."""
         price = self.of(node)
         return self.power(node.region) if price is None or price.basis == "owned" else None
 
@@ -165,7 +165,7 @@ class PriceBook:
         return Price(id_, name, ANY_REGION, usd, basis, source, self.hourly.as_of)
 
     def _regions(self, sku: NodeSku) -> Iterator[str]:
-        """Where a node has a price of its own, from the team or the list."""
+        """Whether the team or the list has a price of the node."""
         yield from dict.fromkeys((*(p.region for p in self.team if p.sku == sku.name), *(p.region for p in sku.prices)))
 
 
@@ -265,7 +265,7 @@ def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ..
 
 
 def reconcile(verdicts: Verdicts, book: PriceBook) -> Reconciliation:
-    """Where every dollar of the priced nodes went; `total` is reckoned apart from the parts. None: no node has a
+    """Where every dollar of the priced nodes went; `total` is computed independently of the parts. None: no node has a
     price."""
     rates = {n.node: book.per_gpu_hour(n) for n in verdicts.nodes}
     if not (priced := [n for n in verdicts.nodes if rates[n.node] is not None]):
@@ -283,7 +283,7 @@ def cash_of(price: Price | None, whole_nodes: float, at: float) -> tuple[Realisa
     if price is None or whole_nodes <= 0 or price.basis == "owned":
         return None
     if not price.committed_until:
-        # A reservation without a date binds for a time nobody told us.
+        # A reservation without a date binds for an unknown time.
         return ("cash-now", None) if price.basis in UNBOUND else None
     until = date.fromisoformat(price.committed_until[:10])
     later = until > datetime.fromtimestamp(at, UTC).date()

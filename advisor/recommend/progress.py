@@ -47,7 +47,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadAddress:
-    """How a scheduler knows a workload; None: not told, or it has no such thing. `name`: of the controller or the job;
+    """A scheduler's identity of a workload; None: unknown or none. `name`: of the controller or the job;
     `container`: the one that asks for the GPUs; `replicas`: pods that held GPUs, each on one node."""
 
     scheduler: str
@@ -64,7 +64,7 @@ class WorkloadAddress:
 @dataclass(frozen=True, slots=True)
 class PredictionSnapshot:
     """What a prediction rested on, to recognise the move in later telemetry. `series_id`, `address`: None for a move of
-    nodes; `nodes`: held by it then. `usd_per_hour`: node SKU -> the price then, in which both sides are reckoned;
+    nodes; `nodes`: held by it then. `usd_per_hour`: node SKU -> the price then, used for both sides;
     `prices`: in words. `seen_until`: end of the telemetry it rests on (Unix seconds); `fleet`: nodes it showed."""
 
     series_id: str | None
@@ -130,7 +130,7 @@ class Observation:
         return self._by_key.get(("series", series_id or ""), ())
 
     def on_node(self, node: str) -> Sequence[WorkloadVerdict]:
-        """Whoever held GPUs of a node in the window, in the order of their ends."""
+        """The workloads that held GPUs of a node in the window, in the order of their ends."""
         return self._by_key.get(("node", node), ())
 
     def now(self, series_id: str | None) -> tuple[WorkloadVerdict, ...]:
@@ -139,7 +139,7 @@ class Observation:
         return holding_now(runs, self.end) if runs and runs[-1].end >= self.end - CURRENT_SECONDS else ()
 
     def holders(self, node: str) -> list[WorkloadVerdict]:
-        """Whoever held GPUs of a node in the last day."""
+        """The workloads that held GPUs of a node in the last day."""
         return [w for w in self.on_node(node) if w.end >= self.end - CURRENT_SECONDS]
 
     def last_seen(self, node: str) -> float:
@@ -147,13 +147,13 @@ class Observation:
         return self.nodes[node].last_seen if node in self.nodes else self.start
 
     def gone(self, node: str) -> bool:
-        """Whether nothing came from a node for three days. A window that is shorter tells that of none."""
+        """Whether nothing came from a node for three days. A shorter window shows that of none."""
         if node in self.nodes:
             return self.last_seen(node) < self.end - GONE_SECONDS
         return self.end - self.start >= GONE_SECONDS
 
     def silent(self, node: str) -> bool:
-        """Whether nothing came from a node lately, and not for so long, as far as the window tells, that it is gone."""
+        """Whether nothing came from a node lately, and not for so long within the window that it is gone."""
         # Nodes of one fleet end their records within the hour that is being rolled up.
         return not self.gone(node) and (node not in self.nodes or self.last_seen(node) < self.end - 7200.0)
 
@@ -191,12 +191,12 @@ def measure(runs: Sequence[WorkloadVerdict], start: float, end: float) -> Measur
         return None
 
     def mean(name: str, of: Sequence[WorkloadVerdict] = runs) -> float | None:
-        """The mean of a feature over runs that tell it, by GPU-hours."""
+        """The mean of a feature over runs that have it, by GPU-hours."""
         weighted = [(w.features[name], w.gpu_hours) for w in of if math.isfinite(w.features.get(name, math.nan))]
         weight = sum(h for _, h in weighted)
         return float(sum(value * h for value, h in weighted) / weight) if weight > 0 else None
 
-    # Steps are taken for told where so much of the busy time has a period.
+    # Steps count as known where so much of the busy time has a period.
     stepping = [w for w in runs if w.features.get("period_share", 0.0) >= 0.5]
     telling = [w for w in runs if w.features.get("generated_tokens", 0.0) > 0 and "engine_active" in w.features]
     tokens = sum(w.features["generated_tokens"] for w in telling)
@@ -253,7 +253,7 @@ def by_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState | Non
 
 
 def level(snapshot: PredictionSnapshot, seen: Observation, name: str) -> float | None:
-    """The mean of a feature over the runs that hold GPUs now; None: none of them tells it."""
+    """The mean of a feature over the runs that hold GPUs now; None: none of them has it."""
     values = [w.features[name] for w in seen.now(snapshot.series_id) if name in w.features]
     return sum(values) / len(values) if values else None
 
@@ -289,7 +289,7 @@ def by_freed_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState
         elif not pooled and holders and len({g for w in holders for g in w.gpus}) >= seen.nodes[node].gpu_count:
             free.append((max(min(w.start for w in holders), seen.start), f"{node} is in use"))
     if len(free) < wanted:
-        # Nobody knows whether one that is silent is empty, or where one is that is not shown at all.
+        # A silent node may not be empty, and one that is not shown may be anywhere.
         unsure = [n for n in nodes if seen.silent(n) and (pooled or n not in seen.nodes)]
         if len(free) + len(unsure) >= wanted:
             return None

@@ -36,7 +36,7 @@ class Rule(ABC):
     with the place of this reason among others (1 is the first). `waste`: what it is of the money. `judges_nodes`: with
     all who work there, so any of them may be excepted. `contradicted_by`: codes of evidence beside which a finding
     cannot stand; `contradicting_limit`: a bottleneck of that kind, from `LIMIT_SHARE` of the busy time on;
-    `asks_neighbours`: of whoever works on its nodes. `line`: of a workload's history, the threshold that it is held
+    `asks_neighbours`: of the work on its nodes. `line`: of a workload's history, the threshold that it is held
     against and the words before it.
     """
 
@@ -173,7 +173,7 @@ class WorkloadRule(Rule):
         """What it says of a group of its scope. `limits`: its thresholds, as the group's team has them."""
 
     def scope(self, fleet: Fleet) -> Iterable[Group]:
-        """The groups that it speaks of: those that are at work."""
+        """The groups that it judges: those at work."""
         return (group for group in fleet.groups if group.kind != "idle")
 
     def find(self, fleet: Fleet) -> Iterator[Outcome]:
@@ -192,7 +192,7 @@ def seen_too_short(floor: float) -> CodedText:
 
 
 def seen_at_work(group: Group, limits: WasteRule) -> bool:
-    """Whether it did more than answer probes: of a replica on standby nobody knows what its work would need."""
+    """Whether it did more than answer probes: what the work of a standby replica would need is unknown."""
     engine = group.feature("engine_active")
     probed_only = engine is not None and engine < limits.value("engine_mean_min")
     # Idle for so much of its time it was not seen at work, as the judge of bottlenecks has it.
@@ -215,7 +215,7 @@ def kind_chance(group: Group, *kinds: str) -> float:
 
 
 def is_job(group: Group) -> bool:
-    """Whether its work ends by itself, or is likelier to than to be there for whoever asks, where its kind is open."""
+    """Whether its work ends by itself, or is likelier to than to serve requests, where its kind is open."""
     return group.kind in JOB_KINDS or (
         group.kind == "unknown" and kind_chance(group, *JOB_KINDS) > kind_chance(group, *ON_DEMAND_KINDS)
     )

@@ -1,5 +1,5 @@
 """What a lower precision would change for a service that runs: fewer GPUs a copy, or smaller ones, by its weights and
-the cache that it fills. A lever is no saving, for no counter tells whether the answers stay good: no sum has it."""
+the cache that it fills. No sum includes a lever, because no counter shows whether answers stay good."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .predict.sku_comparison import PCIE_GROUP_MAX
 from .sustained_rates import BYTES, rates_of
 
 SERVING = (*ON_DEMAND_KINDS, "batch-inference")
-# Recommendations about which GPUs, and how many: what a lever stands beside.
+# Recommendations about which GPUs, and how many: levers are shown beside these.
 BESIDE: tuple[Action, ...] = ("move-sku", "reduce-gpus", "mig-slice", "consolidate")
 
 # The agent leaves this where a model's name may not be kept (agent/jobs/command_line.py).
@@ -68,7 +68,7 @@ Levers = tuple[CodedText, ...] | CodedText
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """What a command tells of the model it serves. `copy_gpus`: GPUs of one copy; None: not told."""
+    """What a command says of the model it serves. `copy_gpus`: GPUs of one copy; None: unknown."""
 
     name: str
     params: float
@@ -248,7 +248,7 @@ def _size(name: str) -> float | None:
 
 
 def _precision(name: str, flags: Mapping[str, str], published: str | None) -> str | None:
-    """Of the weights: what the command says, then what the name says, then as it is published; None: not told."""
+    """Of the weights: what the command says, then what the name says, then as it is published; None: unknown."""
     words = name.split("-")
     marks = {_MARKS[word] for word in words if word in _MARKS}
     marked = marks.pop() if len(marks) == 1 else None

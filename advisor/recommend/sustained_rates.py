@@ -22,7 +22,7 @@ _PEAKS = {
 BYTES = {"fp64": 8.0, "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5, "int4": 0.5}
 PRECISIONS = tuple(_PEAKS)
 
-# The part of each architecture that was measured, for its siblings of which nobody published a figure.
+# The part of each architecture that was measured, for its siblings without a published figure.
 _MEASURED = {"hopper": (0.82, 989.4e12 / 700), "ampere": (0.80, 312e12 / 400), "ada": (0.73, 362e12 / 350),
              "blackwell": (0.73, 2250e12 / 1000)}  # fmt: skip
 _OTHER = 0.60  # an architecture of which no figure is known at all
@@ -38,7 +38,7 @@ PCIE_ALL_REDUCE = 0.55
 @dataclass(frozen=True, slots=True)
 class Rates:
     """Of one GPU: FLOP/s of matrix products and of vector work, bytes/s of memory and of PCIe, the clock. `all_reduce`:
-    bus bandwidth between the GPUs of one node. `assumed`: what of it nobody published, in words."""
+    bus bandwidth between the GPUs of one node. `assumed`: unpublished figures, in words."""
 
     matrix: float
     vector: float

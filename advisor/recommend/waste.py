@@ -181,7 +181,7 @@ def _contradicted(fleet: Fleet, rule: Rule, waste: Found) -> Unjudged | None:
     # What its own GPUs carried is no matter of who else is there.
     if rule.asks_neighbours and all(e.metric != "nvlink_util_mean" for e in waste.finding.evidence):
         nodes = {n.node for n in waste.nodes}
-        # Of one node of several that a group is on, nobody knows which carried what its evidence speaks of.
+        # Of several nodes of a group, evidence does not show which carried the load.
         others = (g for g in fleet.groups_on(waste.nodes) if g is not waste.group)
         asked += [g for g in others if g.nodes and {n.node for n in g.nodes} <= nodes]
     for group in asked:

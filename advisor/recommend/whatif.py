@@ -222,7 +222,7 @@ class _Evaluation:
             return None
         fits = fitting(self.source, group, self.base.headroom) if same else ()
         if (fit := next((slice_fit for slice_fit in fits if slice_fit.name == asked), None)) is not None:
-            self.blocked += [why for why in fit.blocked_by if why.code != INSTANCE_BUSY]  # the load is told by itself
+            self.blocked += [why for why in fit.blocked_by if why.code != INSTANCE_BUSY]  # the load is shown separately
             if fit.prediction is not None:
                 self._also(fit.prediction, "", "")
         elif not same:
@@ -281,7 +281,7 @@ class _Evaluation:
             gpus = base.right_gpus
         else:
             needed = int(base.gpus_needed(np.array([base.demand * self.time.median]))[0])
-            gpus = min(needed, base.gpus) if self.stays else needed  # more of today's is for whoever asks to say
+            gpus = min(needed, base.gpus) if self.stays else needed  # more of today's only where it was asked for
         if not self.jobs and gpus != base.gpus and gpus < base.floor:
             self.blocked.append(coded("below-least-gpus", "the service needs at least {gpus} GPUs", gpus=base.floor))
         self.gpus = gpus

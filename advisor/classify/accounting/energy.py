@@ -2,14 +2,14 @@
 held to account, and energy by node and against generated tokens.
 
 A counter counts what flowed between two readings, so it misses nothing; a mean of power readings is as good as they are
-dense. Where a counter missed a part of a row (its first reading, a reset, an agent that began anew) the rest of the row
-is power times time. A counter that tells more than the GPU can have drawn went back or was mixed up with another: it is
+dense. Where a counter missed a part of a row (its first reading, a reset, an agent that restarted) the rest of the row
+is power times time. A counter that shows more than the GPU can have drawn went back or was mixed up with another: it is
 not believed in that row, and power stands. Without either, nothing is known, and that is never 0.
 
 A node's hours are those from max(window start, first seen) to the window's end: hours before it existed are no money
-spent. What nobody saw of them is unobserved, also the hours of a GPU that a node should have and nobody ever saw. An
-hour that a workload held without using it is allocated idle, and still carries the workload's id. An hour that nobody
-held while the node was marked as out of service is drained: it was nobody's to use, so it is no waste.
+spent. Hours without data are unobserved, also those of a GPU that a node should have and that never had data. An
+hour that a workload held without using it is allocated idle, and still carries the workload's id. An hour that no work
+held while the node was marked as out of service is drained: no work could use it, so it is not waste.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BLOCK_ROWS = 25_000
 HOUR, DAY = 3600.0, 86400.0
 # Boards exceed their limit for moments, never over a row of minutes: so much room, of the limit.
 LIMIT_ROOM = 1.2
-# Power that is read once a minute misses bursts; a counter beyond so many times of it tells of another GPU, or of a
+# Power that is read once a minute misses bursts; a counter beyond so many times of it belongs to another GPU, or to a
 # step back that was taken for growth.
 POWER_ROOM = 1.5
 _COUNTS = ("gpu_util_n", "tensor_active_n", "dram_active_n", "power_watts_n", "energy_joules_n")
@@ -67,7 +67,7 @@ def occupancy(places: pd.DataFrame, frame: Frame, inventory: Inventory) -> pd.Da
     rest: list[tuple[str, str, str, None, float]] = []
     for node, counted in inventory.nodes.items():
         missing = counted.gpu_count * counted.span_hours - totals.get(node, 0.0)
-        for uuid in (*gpus.get(node, ()), ""):  # what no known GPU lacks is of GPUs that nobody names
+        for uuid in (*gpus.get(node, ()), ""):  # the rest is of GPUs without a name
             gap = min(max(counted.span_hours - seen.get((node, uuid), 0.0), 0.0), missing) if uuid else missing
             if gap > 1e-9:
                 rest.append((node, uuid, "unobserved", None, gap))
@@ -90,7 +90,7 @@ def summed(tables: Iterable[pd.DataFrame], keys: list[str], sums: list[str]) -> 
     ]
     if not entries:
         return pd.DataFrame({name: pd.Series(dtype=float if name in sums else object) for name in (*keys, *sums)})
-    # A table in which nobody holds anything has no text among its workloads.
+    # A table without holders has no text among its workloads.
     return pd.concat(entries, ignore_index=True).infer_objects().sort_values(keys, ignore_index=True)
 
 
@@ -133,9 +133,9 @@ def placed_by_nodes(
 
 def row_energy(frame: Frame, index: GpuIndex) -> pd.DataFrame:
     """Of every row of the frame's `gpu`: ``watts``, the mean power over what was measured of it, NaN where nothing was;
-    ``measured``, that as a share of its observed time; ``counted``, of its energy the share that a counter told.
+    ``measured``, that as a share of its observed time; ``counted``, of its energy the share that a counter measured.
 
-    A MIG instance has no counter of its own: its row is told its GPU's power, of which it has the part that its hours
+    A MIG instance has no counter: its row has its GPU's power, of which it has the part that its hours
     have.
     """
     gpu = frame.gpu
@@ -153,7 +153,7 @@ def row_energy(frame: Frame, index: GpuIndex) -> pd.DataFrame:
 
 
 def of_rows(seconds: Floats, gpu: pd.DataFrame, limit_watts: Floats) -> pd.DataFrame:
-    """Columns as of `row_energy`. `seconds`: observed; `told`: the frame's `gpu`; `limit_watts`: NaN: not known."""
+    """Columns as of `row_energy`. `seconds`: observed; `gpu`: the frame's; `limit_watts`: NaN: not known."""
     power, samples = gpu["power_watts_mean"].to_numpy(float), gpu["energy_joules_n"].to_numpy(float)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         # All in watts over the row's time: a product with seconds and its division lose digits where seconds are tiny.
@@ -180,10 +180,10 @@ def energy_by_place(  # noqa: PLR0917
 ) -> pd.DataFrame:  # fmt: skip
     """`KEYS` and `SUMS`: what was observed and measured of each GPU, use, workload, phase and hour of the day.
 
-    A moment's energy is whose the moment is: a workload's, shared, nobody's, drained; energy of moments at rest is told
-    apart. `joules` is of `measured_hours`, and of them `counted_joules` by a counter; hours without power or counter
-    have no energy. Where more was observed than a node's span holds (a clock that is off, a GPU that was replaced), all
-    of it is scaled down. `idle`, `parts`: as of `placed_by_nodes`; `energy`: of `row_energy`.
+    A moment's energy is whose the moment is: a workload's, shared, unallocated, drained; energy of moments at rest is
+    listed apart. `joules` is of `measured_hours`, and of them `counted_joules` by a counter; hours without power or
+    counter have no energy. Where more was observed than a node's span holds (a clock that is off, a GPU that was
+    replaced), all of it is scaled down. `idle`, `parts`: as of `placed_by_nodes`; `energy`: of `row_energy`.
     """
     by_id = {w.id: w for w in workloads}
     watts, measured, counted = (energy[name].to_numpy() for name in ("watts", "measured", "counted"))
@@ -211,7 +211,8 @@ def energy_by_place(  # noqa: PLR0917
 def phase_name(phase: Phase, *, generates: bool) -> EnergyPhase:
     """What a phase of a verdict is called. `generates`: whether the workload runs an engine for language models: what
     it generates is called prefill where computing holds it back and decode where memory bandwidth does, for that is
-    what the two halves of it are bound by. Other inference, and what something else holds back, is not told apart."""
+    what the two halves of it are bound by. Other inference, and work limited by something else, is not
+    distinguished."""
     if any(reason.code == "evaluates" for reason in phase.evidence):
         return "evaluation"
     if phase.kind in ("online-inference", "batch-inference"):
@@ -225,7 +226,7 @@ def phases_of_rows(
     """The phase of every row by the middle of its time (Unix seconds); "" where it is no workload's. `workloads`: by
     id.
 
-    A row at rest is idle, whatever the phase around it; one between phases, which nobody judged, is not told.
+    A row at rest is idle, whatever the phase around it; one between phases, which was not judged, has none.
     """
     out = np.full(len(workload_ids), "", dtype=object)
     for key, at in workload_ids.reset_index(drop=True).groupby(workload_ids.to_numpy(), sort=False).indices.items():
@@ -285,7 +286,8 @@ def node_power(frame: Frame, inventory: Inventory, index: GpuIndex, energy: pd.D
 
 
 def token_energy(frame: Frame, attribution: Attribution, parts: Floats, energy: pd.DataFrame) -> dict[str, TokenEnergy]:
-    """Workload -> what it generated and drew. Those whose engines told nothing, or in no hour enough, are left out."""
+    """Workload -> what it generated and drew. Those whose engines reported nothing, or in no hour enough, are left
+    out."""
     rows = _counted_rows(frame, attribution, parts, energy["measured"].to_numpy(), np.nan_to_num(energy["watts"]))
     hours = rows.groupby(_WORK).agg({"generated_tokens": "sum", "joules": "sum", "wall": "max"})
     return {
@@ -296,9 +298,9 @@ def token_energy(frame: Frame, attribution: Attribution, parts: Floats, energy: 
 
 
 def token_hours(frame: Frame, attribution: Attribution, parts: Floats) -> pd.DataFrame:
-    """`TOKENS`: of each workload whose engines told tokens, by node and day (its beginning, Unix seconds).
+    """`TOKENS`: of each workload whose engines reported tokens, by node and day (its beginning, Unix seconds).
 
-    A node on which a replica's engine does not report has GPU-hours and no tokens of its own. Workloads of which no
+    A node on which a replica's engine does not report has GPU-hours and no tokens. Workloads of which no
     hour counts are left out.
     """
     rows = _counted_rows(frame, attribution, parts, np.ones(len(frame.gpu)), np.zeros(len(frame.gpu)))
@@ -309,13 +311,13 @@ def token_hours(frame: Frame, attribution: Attribution, parts: Floats) -> pd.Dat
 def _counted_rows(
     frame: Frame, attribution: Attribution, parts: Floats, measured: Floats, watts: Floats
 ) -> pd.DataFrame:
-    """Of the hours that count, ``workload_id, hour, node, day``: what engines told (``generated_tokens``), and what was
-    the workload's alone (``measured`` GPU-seconds, and the ``joules`` drawn in them); ``wall``: seconds of the hour.
-    `parts`, `measured`, `watts`: of every row of the frame's `gpu`, the part of a GPU that it is, the share of it that
-    was measured, its power then.
+    """Of the hours that count, ``workload_id, hour, node, day``: what engines reported (``generated_tokens``), and what
+    was the workload's alone (``measured`` GPU-seconds, and the ``joules`` drawn in them); ``wall``: seconds of the
+    hour. `parts`, `measured`, `watts`: of every row of the frame's `gpu`, the part of a GPU that it is, the share of it
+    that was measured, its power then.
 
-    An hour counts where the workload's engines told their tokens, and its GPUs were its alone and measured, for nine
-    tenths of it: where another workload held the same GPUs, an hour is not the workload's alone."""
+    An hour counts where the workload's engines reported their tokens, and its GPUs were its alone and measured, for
+    nine tenths of it: where another workload held the same GPUs, an hour is not the workload's alone."""
     gpu, tokens = frame.gpu, frame.tokens
     tokens = tokens[tokens["generated_tokens"].notna()] if not tokens.empty else tokens
     if tokens.empty:

@@ -40,12 +40,12 @@ Ints = npt.NDArray[np.intp]
 
 
 def fabric_facts(frame: Frame) -> Mapping[str, FabricFacts]:
-    """Of each node that shows a port, or of which an absence tells why it shows none."""
+    """Of each node that shows a port, or whose absence has the reason why it shows none."""
     absences, ports = dict[str, CodedText](), _ports(frame.fabric)
     unread = (frame.absences["scope"] == "fabric") | (
         (frame.absences["reason"] == FAILED) & (frame.absences["device"] == "infiniband")
     )
-    for row in records(frame.absences[unread & (frame.absences["reason"] != "no-fabric")]):  # the first tells why
+    for row in records(frame.absences[unread & (frame.absences["reason"] != "no-fabric")]):  # the first has the reason
         reason = str(row["reason"])
         said = CodedText(reason, text(row["detail"]) or f"Fabric counters not available ({reason}).")
         absences.setdefault(str(row["node"]), said)
@@ -71,7 +71,7 @@ def fabric_facts(frame: Frame) -> Mapping[str, FabricFacts]:
             [port["last_active_ts"] for port in compute_ports],
             min(port["observed"] for port in compute_ports) / 3600,
         )
-        if not history.empty:  # the road looks back beyond the window
+        if not history.empty:  # the history goes back beyond the window
             node_history = by_node.get(node, history.iloc[:0])
             ever = [*ever, float(node_history["last_active_ts"].max())] if len(node_history) else []
             hours = float(node_history["hours"].min()) if len(node_history) else 0.0
@@ -168,7 +168,7 @@ def _highest(values: Sequence[float]) -> float | None:
 
 # A link that was read for less of its time is not known: what it carried in the rest may be all that it carries.
 KNOWN_MIN = 0.95
-# An instance that has no row in the last hours of the window is gone: its GPU was divided anew.
+# An instance that has no row in the last hours of the window is gone: its GPU was divided again.
 PRESENT_SECONDS = 2 * 3600.0
 # Share of a GPU's memory that the driver and a display may take without any work on it.
 HELD_MEM_RATIO = 0.01
@@ -223,7 +223,7 @@ def _only(values: Iterable[str]) -> str | None:
 
 
 def _with_pools(facts: Sequence[NodeFacts], frame: Frame, inventory: Inventory) -> tuple[NodeFacts, ...]:
-    """The nodes with `pool_hours`: of each hour as much as the fullest GPUs of the pool's nodes tell together."""
+    """The nodes with `pool_hours`: of each hour as much as the pool's best observed GPUs have together."""
     pool_of = {f.node: (f.cluster, f.node_sku, f.gpu_name, f.gpu_count) for f in facts}
     replaced = {pool_of[name] for name, node in inventory.nodes.items() if node.end is not None and name in pool_of}
     names = {name: str(pool) for name, pool in pool_of.items() if pool in replaced}
@@ -240,7 +240,7 @@ def _nvlink_peaks(frame: Frame, rows: pd.DataFrame, whole: Iterable[Key]) -> dic
 
     Rows without bins count with their 95th percentile, of which the highest stands: of the seconds above it nothing is
     known but that a mean so low leaves no room for many. None of a node of which one GPU's NVLink was not measured
-    throughout: what that one exchanged nobody knows. Nor of one whose counters on a server never moved: on some nodes
+    throughout: its traffic is unknown. So is that of one whose counters on a server never moved: on some nodes
     DCGM's stand at 0 although NVLink works (DCGM#149); the agent reads NVML's.
     """
     matrix = cast("BinsArray", frame.gpu["nvlink_bins"].array).matrix
@@ -283,7 +283,7 @@ def bare_gpus(  # noqa: PLR0917
     nobody = ~owned.to_numpy(bool) & (places["seconds"].to_numpy(float) > 0) & alone
     at, seconds = at[nobody], places["seconds"].to_numpy(float)[nobody]
     gpu = frame.gpu[["node", "gpu_uuid", "ts", "interval_seconds", "observed_seconds"]].iloc[at].reset_index(drop=True)
-    # What a row tells that somebody held for a part of it may be theirs.
+    # A row that a workload held for a part of it may be the workload's.
     whole = seconds >= 0.98 * gpu["observed_seconds"].to_numpy(float)
     columns = {name: rows[name].to_numpy()[at] for name in _MEASURES} | {
         "weight": seconds * parts[at], "part": parts[at], "unnamed": np.where(whole, seconds, 0.0),

@@ -120,8 +120,8 @@ def workload_verdicts(  # noqa: PLR0917
 def _missing(
     session: Session, unseen: Sequence[str], absences: Mapping[str, list[tuple[int, Record]]], inputs: JudgementInputs
 ) -> dict[str, CodedText]:
-    """What nobody saw of a workload, and why. `unseen`: metrics that none of its rows has; `absences`: of each node,
-    each with its place among all."""
+    """What was not measured of a workload, and why. `unseen`: metrics that none of its rows has; `absences`: of each
+    node, each with its place among all."""
     uuids = {uuid for _, uuid in session.gpus}
     missing = dict.fromkeys(unseen, _NOT_MEASURED)
     noted = sorted((entry for node in session.nodes for entry in absences.get(node, ())), key=lambda entry: entry[0])
@@ -186,7 +186,7 @@ def usage_of(workload_rows: pd.DataFrame, inputs: JudgementInputs) -> ColumnRows
 
 # An hour is busy that has at least half of the requests of the busiest: there queues form, and there people are.
 BUSY_SHARE = 0.5
-# A percentile is told where ten requests lay beyond it: fewer are chance.
+# A percentile needs ten requests beyond it: fewer are chance.
 BEYOND_MIN = 10.0
 _SHARES = (0.5, 0.9, 0.95, 0.99)
 _SERVICE = "online-inference"
@@ -213,7 +213,7 @@ def with_latency(
 
 def _measured(hours: _Hours) -> tuple[Mapping[str, LatencyFigures], int]:
     """Figures by measure, and how many hours they are of."""
-    # Requests tell how busy an hour was; tokens where an engine does not count first tokens.
+    # Requests show how busy an hour was; tokens where an engine does not count first tokens.
     by = next((m for m in MEASURES if any(m in hour for hour in hours.values())), MEASURES[0])
     sizes = {hour: sum(buckets.get(by, ())) for hour, buckets in hours.items()}
     most = max(sizes.values())

@@ -39,7 +39,7 @@ def ruling(shares: Mapping[str, float], dominant: float) -> str:
 
 
 def leading(weights: Mapping[str, float]) -> str:
-    """The label of the largest weight; of those that rounding alone tells apart, the first by name."""
+    """The label of the largest weight; of those that differ only by rounding, the first by name."""
     most = max(weights.values())
     return min(label for label, weight in weights.items() if weight >= most - 2e-6)
 
@@ -53,11 +53,11 @@ _ALWAYS = ("host-input", "idle", "latency", "unknown")
 _PERSON_RESTS = 0.5
 # A second label is worth naming from this share of the busy time on.
 _WORTH_NAMING = 0.1
-# Confidence where use is held against an assumed efficiency, and where samples are longer than what they should show.
+# Confidence where use is relative to an assumed efficiency, and where samples are longer than what they should show.
 # Judgements, not measurements: one in five such verdicts is expected to be wrong.
 _ASSUMED, _COARSE = 0.8, 0.8
 # The same where NVLink is named for what collectives of small tensors take: it was not seen busy for this share of the
-# seconds, nor at this level (`nvlink_share`, `link_level` of rules/bottlenecks.yaml).
+# seconds, or at this level (`nvlink_share`, `link_level` of rules/bottlenecks.yaml).
 _INDIRECT, _BUSY_MIN, _LEVEL_MIN = 0.8, 0.1, 0.4
 _NAMES = {
     "compute": "Compute-bound",
@@ -144,7 +144,7 @@ def judge_bottlenecks(
     shares = _shares(codes, rows, labels.names)
     first = [_first_verdict(case, held, dominant) for case, held in zip(cases, shares, strict=True)]
     busy = [{name: share for name, share in held.items() if name != "idle"} for held in shares]
-    # What most of the busy time carries, where a case is open: what is told of it is told of these rows.
+    # What most of the busy time carries, where a case is open: its evidence is of these rows.
     open_ = [not bottleneck_verdict.evidence for bottleneck_verdict in first]
     leads = np.array([labels.code(leading(b)) if o else -1 for b, o in zip(busy, open_, strict=True)], dtype=np.intp)
     chosen = rows.where(codes == rows.segments.spread(leads))

@@ -4,7 +4,7 @@ The order matters (a throttled GPU looks latency-bound, one that waits for the n
 are rules/bottlenecks.yaml's. Rows are hours or minutes, whose means blur what happened within. Three things bring it
 back: seconds counted in bins (how long a link was busy), correlations taken at 1 s (whether compute fell while it was),
 and the share of time the engine was active, by which means are scaled to the busy part. Where samples are longer than
-the parts of a step none of the three can tell, and levels are compared instead: the link's with compute's and memory's.
+the parts of a step none of the three is known, and levels are compared instead: the link's with compute's and memory's.
 
 Labels do not flicker where a measure hovers about a threshold: an answer that was yes stays yes until its measure falls
 below a lower level, and a label that lasted less than some minutes is part of what was before it.
@@ -32,7 +32,7 @@ Numbers = Mapping[str, Floats]
 # Thresholds that are left upwards, not downwards; the rest of the levels are left downwards.
 _NVLINK_MEANS = ["nvlink_tx_bytes_per_second_mean", "nvlink_rx_bytes_per_second_mean"]
 _UPPER = frozenset({"throttled_clock_ratio"})
-# Resolution is no level: a correlation is as good at leaving as at entering. Nor is the rated power: a small card
+# Resolution is no level: a correlation is as good at leaving as at entering. Rated power is none either: a small card
 # that once was below it would never be seen at it again.
 _ONE_LEVEL = frozenset({"correlation_sample_max", "throttled_power_max"})
 # Rows with these labels are what they are, however short.
@@ -115,15 +115,15 @@ def _answers(r: Numbers, t: Mapping[str, float], links: Links) -> tuple[list[tup
     low = (compute < t["latency_util_max"]) & (memory < t["latency_util_max"])
     works = g >= t["latency_engine_min"]
     # Kernels that fill little of the GPU while it works: by its SMs, else its warps, else its power. Large matrix
-    # products fill the SMs with few warps: occupancy speaks only where SM activity does not. Where neither is told (an
-    # exporter's defaults), pipes that nobody measures may be full. They would draw power.
+    # products fill the SMs with few warps: occupancy speaks only where SM activity does not. Where both are missing (an
+    # exporter's defaults), unmeasured pipes may be full. They would draw power.
     by_warps = np.isnan(sm) & (r["o"] / busy < t["latency_occupancy_max"])
     by_power = np.isnan(sm) & np.isnan(r["o"]) & (r["rated_power"] < t["latency_power_max"])
     thin = low & ((sm / busy < t["latency_sm_max"]) | by_warps | by_power)
-    # Coarse: what the link and the tensor cores do within a sample cannot be told apart by a correlation.
+    # Coarse: what the link and the tensor cores do within a sample cannot be separated by a correlation.
     coarse = r["sample_seconds"] > t["correlation_sample_max"]
     # A link that takes more of the time than anything on the GPU, though not by enough to be named: what waits for
-    # what nobody saw.
+    # what was not measured.
     rival = np.fmax(np.nan_to_num(r["i"]), np.nan_to_num(r["u_n"]))
     clear = ~(coarse & (rival >= t["link_level"]) & (most < rival))
     # Whether everything that its work could wait for is known and next to unused; that no other's traffic is its own.
@@ -131,7 +131,7 @@ def _answers(r: Numbers, t: Mapping[str, float], links: Links) -> tuple[list[tup
     foreign = (links.wire >= t["network_wait_min"]) & (links.inside | links.alone)
     linked = np.fmax.reduce((r["n"], r["i"], r["p"]))  # the busiest; NaN where none is known
     # The engine rests while no link is in use, and more than GPU use says so: SM activity, a link or a busy host. A
-    # collective keeps the engine busy, so links that nobody measured do not explain the rest: what lacks is work.
+    # collective keeps the engine busy, so unmeasured links do not explain the rest: what lacks is work.
     caused = (r["cpu"] >= t["host_cpu_min"]) | (r["io_wait"] >= t["host_io_wait_min"])
     starved = (
         (g < t["host_engine_max"]) & ~(linked >= t["host_link_max"]) & (~np.isnan(sm) | ~np.isnan(linked) | caused)
@@ -150,7 +150,7 @@ def _answers(r: Numbers, t: Mapping[str, float], links: Links) -> tuple[list[tup
         return (level >= t["link_level"]) & ~(level < t["link_dominance"] * most)
 
     def binds(level: Floats, share: Floats, often: Mask, correlation: Floats, falls_below: float) -> Mask:
-        """A link binds where compute falls while it is busy, or, where nobody could see that (steps shorter than the
+        """A link binds where compute falls while it is busy, or, where that is not visible (steps shorter than the
         sampling show no correlation, and means over many steps a false one), where it leads all else. `level`: its use;
         `share`: of busy seconds; `often`: where that is enough of them."""
         # The seconds it waits must outweigh those in which it computes: else the wait costs a little and binds nothing.
@@ -184,7 +184,7 @@ def _answers(r: Numbers, t: Mapping[str, float], links: Links) -> tuple[list[tup
          & (r["n"] >= t["nvlink_wait_min"])),
         # The same of PCIe between GPUs that have nothing else: a collective there sustains a fraction of the link.
         ("pcie", works & low & links.inside & ~links.bridged & (r["p"] >= t["pcie_wait_min"])),
-        # A link used as much as that may be what it waits for, and so may one that nobody saw.
+        # A link used as much as that may be what it waits for, and so may an unmeasured one.
         ("latency", works & thin & ~(np.fmax(linked, r["u_n"]) >= t["latency_util_max"]) & quiet & ~foreign),
         # What is used most by a clear margin, though below the level at which it surely is the limit.
         ("hbm-bandwidth", clear & leads_memory),
@@ -194,8 +194,8 @@ def _answers(r: Numbers, t: Mapping[str, float], links: Links) -> tuple[list[tup
 
 
 def _throttled(r: Numbers, t: Mapping[str, float], busy: Floats) -> Mask:
-    """Its clock is below what its specification counts on, for a reason that the driver tells; or, where no reason is
-    told, so far below that only a fault or a setting explains it."""
+    """Its clock is below what its specification counts on, for a reason that the driver reports; or, where no reason is
+    reported, so far below that only a fault or a setting explains it."""
     # At its rated power a GPU gives all it has, and its clock is what that power allows. A small card is there by
     # design long before a mean over pauses shows it: what it drew at work counts, the most where its rest is not known.
     rest = np.nan_to_num(r["rated_power"] / r["power_over_idle"])
@@ -235,7 +235,7 @@ def courses(gpu: pd.DataFrame) -> Courses:
 def latched(enter: Mask, stay: Mask, along: Courses) -> Mask:
     """The answers to one question: yes from where `enter` holds until `stay` does not. Rows as in the table."""
     came, kept = enter[along.order], stay[along.order]
-    # A row that neither enters nor leaves answers as the last one that did, which a course's first row always does.
+    # A row that does not enter or leave answers as the last one that did; the first row of a series always does.
     said = came | ~kept | along.starts
     out = np.empty(len(enter), dtype=np.bool_)
     out[along.order] = came[np.maximum.accumulate(np.where(said, np.arange(len(said)), 0))]

@@ -1,5 +1,5 @@
 """What is said of a bottleneck: the figures behind its label, the signatures that the field knows, and what an open one
-lacks. Figures are formed for all cases at once (`core.segments`), sentences only for what is told."""
+lacks. Figures are formed for all cases at once (`core.segments`), sentences only for what is shown."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HOUR = 3600.0
 _HOURS_MIN = 3.0
 # Large training that is well provided communicates for 0.15 to 0.30 of its time, by published shares; less is no news.
 _COMMUNICATION_MIN = 0.15
-# Share of the busy time from which on waiting is told.
+# Share of the busy time from which on waiting is shown.
 _WAITING_MIN = 0.1
 _EXPORTER = "to dcgm-exporter's counters CSV (-f), or run the agent."
 _LINKS = (
@@ -126,7 +126,7 @@ def say(code: str, **figures: Scalar) -> CodedText:
 
 def figures_behind(label: str, mean: Callable[[str], float]) -> list[CodedText]:
     """What was measured of what the label says, then of the GPU's use. `mean`: of a measure by time over the rows of
-    the label; NaN where nobody measured it."""
+    the label; NaN where it was not measured."""
     named_figures = (
         (code, {key: mean(name) for key, name in of.items()}) for code, of in (*_FIGURES.get(label, ()), _USE)
     )
@@ -215,7 +215,7 @@ def _checkpoints(rows: PieceRows) -> Iterator[tuple[int, list[CodedText]]]:
 
 
 def tokens_of(serving: pd.DataFrame) -> float | None:
-    """Tokens that the servers of a workload generated in the window; None where none told. `serving`: its rows."""
+    """Tokens that the servers of a workload generated in the window; None where none reported. `serving`: its rows."""
     tokens = serving["generated_tokens"].dropna() if "generated_tokens" in serving else ()
     return float(tokens.sum()) if len(tokens) else None  # type: ignore[union-attr]
 
@@ -224,10 +224,10 @@ def with_capacity(
     verdict: BottleneckVerdict, serving: pd.DataFrame, kv_p95_min: float
 ) -> tuple[BottleneckVerdict, float | None]:
     """The verdict with the overlay ``hbm-capacity`` in its evidence, where its servers' KV cache is full or threw
-    requests out for want of room, and the 95th percentile of the cache in use (0..1; None: no server told). `serving`:
+    requests out because it was full, and the 95th percentile of the cache in use (0..1; None: not reported). `serving`:
     rows of its servers, at least one.
 
-    Capacity is no label of its own: an engine whose cache is full still spends its time on memory bandwidth or compute.
+    Capacity is not a label: an engine whose cache is full still spends its time on memory bandwidth or compute.
     """
     hours = float(serving["seconds"].sum()) / 3600
     kv_p95, preempted = kv_percentile(serving), serving["preemptions"].sum()
@@ -240,7 +240,7 @@ def with_capacity(
 
 
 def unsettled(lacking: set[str], engine: float) -> list[CodedText]:
-    """Where what nobody measured leaves open what it waits for: what, and what would settle it. `engine`: the share of
+    """The missing measurements that leave its bottleneck open, and what would settle it. `engine`: the share of
     time in which it was active."""
     lacks = {name for text in lacking for name in text.split(",") if name}
     links = [say("waits-for-launches-or-gpus", engine=engine)] if lacks - {"work", "activity"} else []

@@ -3,7 +3,7 @@ them.
 
 A collective's kernel keeps the engine busy and a few SMs active while tensor cores and memory rest. In a mean over many
 steps that looks exactly like work that waits for launches, except for the bytes on the links. So silence must be seen:
-a link that nobody measured is neither quiet nor busy. A node's wires are known where every port was read, its RDMA
+an unmeasured link is not quiet and not busy. A node's wires are known where every port was read, its RDMA
 ports among them, or where it is known to have none.
 """
 
@@ -50,7 +50,7 @@ class Links:
     `wire_bytes`: bytes per second of the one that carries most; `ethernet`: the busiest of plain Ethernet, over its
     line rate. `wire_quiet`: whether every port was read, and carried next to nothing. `within`: NVLink
     where the GPU has it, else PCIe, as a share of what it sustains (NaN: not measured). `bridged`: whether the
-    GPU has NVLink. `lacks`: what is not known that would tell (keys of `evidence.SETTLES`, with commas), empty for
+    GPU has NVLink. `lacks`: the missing measurements (keys of `evidence.SETTLES`, with commas), empty for
     nothing.
     """
 
@@ -83,7 +83,7 @@ def links_of(  # noqa: PLR0917
     unseen = silent & spans & ~ethernet
     # Work that is surely on several nodes sends something: counters of which not one moves stand still.
     still = silent & apart & ethernet & (columns["rdma"] == 0.0)
-    # What one node of a job does not tell, the others' silence does not either.
+    # Missing data of one node of a job are not replaced by the silence of the others.
     is_known, quiet = (_all_of(mask, frame.gpu, job) for mask in (is_known, silent & ~unseen & ~still))
     has_nvlink = index["nvlink"].notna().to_numpy(bool)
     nvlink, pcie = rows["u_n"].to_numpy(float), rows["p"].to_numpy(float)

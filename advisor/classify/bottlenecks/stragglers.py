@@ -33,7 +33,7 @@ _WAITS_MIN = 0.1
 @dataclass(frozen=True, slots=True)
 class Lateness:
     """Per row of the measures: whether its workload has several ranks, whether it waits for another, whether it is the
-    one waited for, and the share of time that its workload's waiting ranks lose (NaN where nobody waits)."""
+    one waited for, and the share of time that its workload's waiting ranks lose (NaN where none waits)."""
 
     several: Mask
     waiting: Mask
@@ -46,7 +46,7 @@ def lateness(
 ) -> Lateness:
     """Who waits for whom. `gpu`: the frame's rows; `workload_rows`: which of them are whose (the attribution's).
 
-    GPUs that several workloads share tell nothing of one workload's ranks and are left out. Linear but for sorting.
+    GPUs that several workloads share show nothing about one workload's ranks and are left out. Linear but for sorting.
     """
     t = {name: threshold.value for name, threshold in thresholds.items()}
     several, waiting, late = (np.zeros(len(gpu), dtype=np.bool_) for _ in range(3))
@@ -83,8 +83,8 @@ def _one_apart(
     """Which ranks stand apart as late by one signal, and per moment the share of time that the others lose.
 
     waits: the others wait for a fifth of the time more than the late ones. clock_ratio: the late ones run at so much
-    less of the others' clock. g: the late ones' engine rests so much more, for want of their host, while the others
-    spin, which means of any length show. NaN: nobody stands apart, too many do, or they do not share their steps.
+    less of the others' clock. g: the late ones' engine rests so much more, waiting for the host, while the others
+    spin, which means of any length show. NaN: no rank differs, too many do, or they do not share their steps.
     """
     level, count, first = values[signal], ranks.lengths, ranks.bounds[:-1]
     ranked = level[np.lexsort((level, ranks.number))]  # NaN last

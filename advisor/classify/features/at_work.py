@@ -86,7 +86,7 @@ def memory_features(shape: PieceRows, idle: Mask, kinds: Mapping[str, Threshold]
     segments, memory = shape.segments, shape.measured("mem")
     measured = ~np.isnan(memory)
     working = ~idle & measured
-    # What was let go for the night says nothing of what the work takes.
+    # Memory that was released for the night does not show what the work takes.
     chosen = working | ~segments.spread(segments.any(working))
     level = segments.where(chosen).median(memory[chosen])
     out = {

@@ -1,8 +1,8 @@
-"""The course of workloads by the hour: how often they work and rest, when and how, and what follows the clock.
+"""Workloads hour by hour: how often they work and rest, when and how, and what follows the clock.
 
-Most can be told from samples a minute apart: means, highest values and 95th percentiles of an hour. It is what remains
-to tell kinds apart where no second is seen. Hours are those of one GPU; a workload of less than `SHORT_HOURS` is looked
-at in pieces of ten minutes, as far as its rows are that short. Memory is compared with itself in bytes, so that no
+Most follows from samples a minute apart: means, highest values and 95th percentiles of an hour. It is what remains
+to distinguish kinds without data by the second. Hours are those of one GPU; a workload of less than `SHORT_HOURS` is
+read at in pieces of ten minutes, as far as its rows are that short. Memory is compared with itself in bytes, so that no
 total need be known.
 """
 
@@ -20,7 +20,7 @@ from .piece_rows import PieceRows
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
-# One figure of every workload by its name, NaN where it cannot be told.
+# One figure of every workload by its name, NaN where unknown.
 Figures = dict[str, Floats]
 
 HOUR, DAY = 3600.0, 86400.0
@@ -28,7 +28,7 @@ SHORT_HOURS, SHORT_BIN_SECONDS = 6.0, 600.0
 # Seven seconds of an hour: a health probe now and then is no work.
 _BLINK = 0.002
 _CHANGE = 0.02  # of the memory in use: less is an allocator's noise
-_BETWEEN = (0.2, 0.7)  # of the usual level of an active hour: neither at rest nor at work all along
+_BETWEEN = (0.2, 0.7)  # of the usual level of an active hour: at work for a part of the hour
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Course:
 
 
 def course_features(course: Course, segments: Segments, active_min: float) -> Figures:
-    """The features of `rules.policy.features` that tell of the course of each workload (a segment of the rows).
+    """The features of `rules.policy.features` about the hours of each workload (a segment of the rows).
 
     `active_min`: from which activity of the engine on a row counts as active.
     """
@@ -193,7 +193,7 @@ def _between_hours(bins: _Bins, chosen: Mask) -> tuple[Floats, Floats]:
 
 
 def _inner(bins: _Bins) -> Mask:
-    """All bins but the first and last of each GPU, in which memory is taken and let go; all where they are few."""
+    """All bins but the first and last of each GPU, in which memory is taken and released; all where they are few."""
     per_gpu = Segments.of_sorted(bins.gpu, bins.gpus.bounds[-1])
     first = runs(bins.gpu) if len(bins.gpu) else np.zeros(0, dtype=np.bool_)
     last = np.append(first[1:], True)[: len(first)]
@@ -203,7 +203,7 @@ def _inner(bins: _Bins) -> Mask:
 # A daily pattern needs two of its days, a weekly one a whole weekend beside four working days.
 DAILY_DAYS_MIN = 2.0
 WEEKEND_HOURS_MIN, WEEKDAY_HOURS_MIN = 36.0, 72.0
-# People work some ten hours of a day; where those lie is not asked, as nobody knows their clock.
+# People work some ten hours of a day; their time zone is unknown.
 WORKING_HOURS = 10
 # 1 January 1970 was a Thursday: days 2 and 3 of each seven from it are a weekend.
 _WEEKEND = (2, 3)
@@ -211,8 +211,8 @@ _NAMES = ("working_hours_share", "night_level", "day_before", "weekend_level")
 
 
 def calendar(hours: Ints, load: Floats, segments: Segments, hourly: npt.NDArray[np.bool_]) -> dict[str, Floats]:
-    """The features of each workload (a segment) by name, NaN where they cannot be told. `hours`: in rising order, since
-    1970, with the `load` of each; `hourly`: workloads that are looked at hour by hour."""
+    """The features of each workload (a segment) by name, NaN where unknown. `hours`: in rising order, since
+    1970, with the `load` of each; `hourly`: workloads that are evaluated hour by hour."""
     out = {name: np.full(len(segments), np.nan) for name in _NAMES}
     first, end = segments.bounds[:-1], segments.bounds[1:]
     long = np.zeros(len(segments), dtype=np.bool_)
@@ -319,7 +319,7 @@ def _together(shape: PieceRows, several: Mask) -> Figures:
         if len(names) < 2:
             continue
         wide = group_means(activity[segment], moment * len(names) + gpu, len(times) * len(names))
-        wide = wide.reshape(len(times), len(names))[:, :16]  # as many tell it; pairs grow with the square
+        wide = wide.reshape(len(times), len(names))[:, :16]  # as many are enough; pairs grow with the square
         out[n] = _sync(wide)
     return {"sync": out}
 

@@ -1,6 +1,6 @@
 """What is known of workloads, as named numbers, and how each is formed (`rules.policy.features` has names and units).
 
-A feature that cannot be told is absent. Means are weighted by observed seconds; "busy" rows are those not idle. Each
+An unknown feature is absent. Means are weighted by observed seconds; "busy" rows are those not idle. Each
 feature is formed for all workloads at once (`core.segments`): one by one, ten thousand short jobs took minutes.
 """
 
@@ -48,7 +48,7 @@ class Observed:
 def features(
     observed: Sequence[Observed], window: Window, tables: RowTables, index: GpuIndex, kinds: Mapping[str, Threshold]
 ) -> list[dict[str, float]]:
-    """All features of each that can be told. `kinds`: thresholds, of which some say when memory is a preallocated
+    """All known features of each. `kinds`: thresholds, of which some say when memory is a preallocated
     pool."""
     every = PieceRows.of(tables, [observed.rows for observed in observed])
     seen = every.segments.total(every.seconds) > 0
@@ -98,7 +98,7 @@ def _of_shape(
     shape: PieceRows, features: Mapping[str, Floats], observed: Sequence[Observed], index: GpuIndex,
     kinds: Mapping[str, Threshold],
 ) -> Figures:  # fmt: skip
-    """What only rows that lie within a workload tell. `known`: of all its rows."""
+    """What only rows within a workload show. `features`: of all its rows."""
     idle = shape.flags("idle")
     out = busy_features(shape.where(~idle & ~shape.flags("fault")), features["resolution_seconds"])
     out |= bin_features(shape, [_sustained(observed.session.gpus, index) for observed in observed])
@@ -130,7 +130,7 @@ def _told(shape: PieceRows, name: str) -> Floats:
 
 
 def _sustained(gpus: Iterable[tuple[str, str]], index: GpuIndex) -> tuple[float, float]:
-    """What these GPUs sustain of their peaks, of compute and of memory; NaN where they differ or nobody measured it."""
+    """What these GPUs sustain of their peaks, of compute and of memory; NaN where they differ or were not measured."""
     skus = {sku.name: sku for key in gpus if (sku := index.sku(*key)) is not None}
     achieved = next(iter(skus.values())).achieved if len(skus) == 1 else None
     return (achieved.bf16_gemm or math.nan, achieved.mem or math.nan) if achieved is not None else (math.nan, math.nan)

@@ -29,7 +29,7 @@ def port_traffic(frame: Frame, book: Rulebook) -> pd.DataFrame:
     level = {name: threshold.value for name, threshold in book.bottlenecks.items()}
     rdma = _rdma(frame, book.catalog)
     keys = ["node", "ts", "interval_seconds"]
-    # What is told to be storage's carries no exchange.
+    # A storage port carries no exchange.
     ports = frame.fabric.loc[frame.fabric["role"] != "storage", _USED] if not frame.fabric.empty else frame.fabric
     if ports.empty:
         return pd.DataFrame(columns=list(_COLUMNS), dtype=float)
@@ -42,7 +42,7 @@ def port_traffic(frame: Frame, book: Rulebook) -> pd.DataFrame:
     rate = bytes_.max(axis=1, skipna=False).fillna(used * line)
     reach = line.where(~plain, line.fillna(np.inf).clip(upper=level["network_tcp_bytes_per_second_max"]))
     use = (rate / reach).fillna(used.where(~plain))
-    # Of a port whose speed nobody tells, the share is the least that it can be; only few bytes are surely quiet.
+    # Of a port of unknown speed, the share is the least that it can be; only few bytes are surely quiet.
     quiet = (use <= level["network_quiet_max"]) & (line.notna() | (rate <= level["network_quiet_bytes_per_second_max"]))
     read, down = use.notna(), ports["active_fraction"] == 0.0
     port = ports.groupby(["node", "device", "port"], sort=False, dropna=False).ngroup()

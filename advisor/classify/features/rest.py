@@ -1,12 +1,12 @@
 """Rest, held and work: the one judge of every row of every GPU, for advice over weeks and for the watch over minutes.
 
-Pure: arrays in, states out. A trace of work by any counter is work. Rest is never told by one source alone: of the
-driver's utilization, the profiler's counters, memory that nobody holds and power at rest two must agree. Where the
-driver's utilization is the only counter, it must be 0 throughout while power is steady at a level that is no work's.
+Pure: arrays in, states out. A trace of work by any counter is work. Rest is never concluded from one source alone: of
+the driver's utilization, the profiler's counters, free memory and power at rest two must agree. Where the driver's
+utilization is the only counter, it must be 0 throughout while power is steady at a level that is no work's.
 
 A GPU with a CUDA context and nothing to do keeps its clocks up and draws a multiple of a free one (H100 72 to 122 W).
 So the level to compare power with is the GPU's own: a low quantile of its power while every counter is silent, with
-memory held and without. The catalog's bounds (`rules/resting_power.yaml`) stand in where it never rested.
+memory held and without. The catalog's bounds (`rules/resting_power.yaml`) apply where it never rested.
 """
 
 from __future__ import annotations
@@ -254,10 +254,10 @@ def _is_steady(  # noqa: PLR0917
 def _sources(a: Activity, quiet: Mask) -> _Sources:
     driver, profiled = ~np.isnan(a.util), ~np.isnan(a.sm) | ~np.isnan(a.dram)
     # Without the engine no counter may show a trace of work: a stuck one would hide it. SMs that wait show less than
-    # the memory they wait for, so both must be known. Nor may a twentieth of the seconds show one: the engine was busy
-    # for longer than any SM.
+    # the memory they wait for, so both must be known. A twentieth of the seconds may not show one either: the engine
+    # was busy for longer than any SM.
     traceless = (a.sm < TRACE) & (a.dram < TRACE) & ~(a.pipes >= TRACE) & ~(a.sm_p95 >= TRACE)
-    # An instance has no utilization of its own.
+    # An instance has no utilization.
     several = (~np.isnan(a.sm) | driver) & (~np.isnan(a.pipes) | ~np.isnan(a.dram))
     can_tell, engine = a.observed & (driver | profiled), driver | traceless
     two = np.where(a.instance, several, driver & profiled)
@@ -300,7 +300,7 @@ def rested_since(
 ) -> Since:
     """Since when `count` subjects have rested. Rows in any order, of each its subject's number.
 
-    It begins with the end of the last row of work, else with the first row. Rows that are neither `active` nor at rest,
+    It begins with the end of the last row of work, else with the first row. Rows that are not `active` and not at rest,
     and time without rows, may hide work: after more than `gap_seconds` of it in a row, rest is counted from its end.
     """
     last = np.full(count, -np.inf)

@@ -1,6 +1,6 @@
-"""What of the telemetry can be believed: readings that cannot be measurements become missing, and are told.
+"""Plausibility of telemetry: readings that cannot be measurements become missing, and are reported.
 
-The one step before everything else: what follows sees a missing value instead of a wrong one. It knows no SKU; whether
+The one step before everything else: what follows sees a missing value instead of a wrong one. It uses no SKU; whether
 a GPU draws more than any rest explains is asked where its power at rest is known (`resting_power`).
 """
 
@@ -156,7 +156,7 @@ class _Table:
         self.remove(metric, at)
 
     def is_zero(self, metric: str) -> Mask:
-        """Zero all along; where nobody told the maximum, a mean of zero says as much."""
+        """Zero all along; where the maximum is missing, a mean of zero is enough."""
         most = self.get(f"{metric}_max")
         return (self.get(f"{metric}_mean") == 0) & (np.isnan(most) | (most == 0))
 

@@ -1,7 +1,7 @@
 """Rows of telemetry in the terms of verdicts: every resource as a share of what the GPU has, and of what it sustains.
 
 Small letters (c, m, n, i, p) are relative to the peak of the SKU or the link, u_c ... u_p to what real kernels sustain
-(`GpuSku.achieved`). Where nobody measured that (eta None) or the catalog lacks the SKU, u is NaN: missing, never zero.
+(`GpuSku.achieved`). Where that was not measured (eta None) or the catalog lacks the SKU, u is NaN: missing, never zero.
 For labels alone there are `label_c` and `label_m`: u, or use over the middle of what was measured on others
 (`assumed_c`, `assumed_m` say where). The measured shares lie close together (matrix products 0.73 to 0.91 of the peak,
 memory 0.77 to 0.92), and the labels' thresholds are further apart. No money and no predicted time rests on them.
@@ -39,7 +39,7 @@ IDLE_POWER_SHARE = 0.125
 IDLE_POWER_SHARE_MAX = 0.3
 # Share of the seconds that lie above the 95th percentile.
 P95_REST = 0.05
-# Tensor or memory activity that never exceeds this is too little to tell work from waiting by its swing.
+# Tensor or memory activity that never exceeds this is too little to distinguish work from waiting by its swing.
 SWING_P95_MIN = 0.05
 
 
@@ -47,8 +47,8 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     """One row per row of the frame's `gpu`, in the same order; and what the ports of its node carried then (`ports`:
     `port_traffic`).
 
-    `sm_p95`: of SM activity; where nobody told it, the most that it can have been. Where the catalog knows a GPU but
-    nobody measured what it sustains, the middle of the others is assumed. A second counts as busy (`i_share`,
+    `sm_p95`: of SM activity; where missing, the most that it can have been. Where the catalog has a GPU but
+    no sustained rate of it, the middle of the others is assumed. A second counts as busy (`i_share`,
     `n_share`, `p_share`) from a share of the network's or PCIe's rate, or of what NVLink sustains, on.
     """
     level = {name: threshold.value for name, threshold in book.bottlenecks.items()}
@@ -61,7 +61,7 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     out["g_max"] = gpu["gpu_util_max"].fillna(gpu["sm_active_max"])
     out["sm"], out["o"] = gpu["sm_active_mean"], gpu["sm_occupancy_mean"]
     out["clock_ratio"] = gpu["sm_clock_hertz_mean"] / sku["tensor_reference_hertz"]
-    # Without a clock the highest is assumed, so that use is never lower for want of it; of a GPU that the catalog lacks
+    # Without a clock the highest is assumed, so that a missing clock never lowers use; of a GPU that the catalog lacks
     # the activity is taken as it is.
     ratio = out["clock_ratio"].fillna((sku["boost_hertz"] / sku["tensor_reference_hertz"]).clip(lower=1.0).fillna(1.0))
     out["c"] = _tensor_use(gpu, sku) * ratio
@@ -71,7 +71,7 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     out["m"] = gpu["dram_active_mean"] * mem_clock
     for name, link in (("n", "nvlink"), ("p", "pcie")):
         for tag, suffix in (("", "mean"), ("_p95", "p95")):
-            # The busier direction is the link's use; of one direction alone nobody knows whether it is that.
+            # The busier direction is the link's use; one direction alone may not be it.
             directions = gpu[[f"{link}_{direction}_bytes_per_second_{suffix}" for direction in ("tx", "rx")]]
             out[f"{name}{tag}"] = directions.max(axis=1, skipna=False) / sku[link]
     tx, rx = gpu["nvlink_tx_bytes_per_second_mean"], gpu["nvlink_rx_bytes_per_second_mean"]
@@ -82,7 +82,7 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
         # Activity is a share of what the GPU has, whether the catalog knows its rates or not.
         out[f"assumed_{name}"] = eta.isna() & out[name].notna() & bool(etas)
         out[f"label_{name}"] = out[f"u_{name}"].where(eta.notna(), out[name] / median(etas or [np.nan]))
-    # All-reduce is the only link figure that is measured; where it is not, NVLink and PCIe are held against the peak.
+    # All-reduce is the only link figure that is measured; where it is not, NVLink and PCIe are relative to the peak.
     eta_link = sku["eta_link"].fillna(1.0)
     out["u_n"], out["u_p"] = out["n"] / eta_link, out["p"]
     out["n_share"] = _share_above(gpu["nvlink_bins"], link_busy * eta_link).fillna(
@@ -112,7 +112,7 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
 
 
 def p95_at_most(gpu: pd.DataFrame, name: str) -> pd.Series:
-    """The 95th percentile; where nobody told it, the most that it can have been by the maximum and the mean, a
+    """The 95th percentile; where missing, the most that it can have been by the maximum and the mean, a
     twentieth of which it would be if all other seconds were at rest. NaN: neither is known."""
     bound = np.fmin(gpu[f"{name}_max"].to_numpy(float), gpu[f"{name}_mean"].to_numpy(float) / P95_REST)
     return gpu[f"{name}_p95"].fillna(pd.Series(bound, index=gpu.index))

@@ -1,6 +1,6 @@
 """What engines, people and schedulers say about a workload, as clues to its kind.
 
-The weights stand in rules/kind_priors.yaml, each with its reason, under a site's own lines. What is told twice counts
+The weights are in rules/kind_priors.yaml, each with its reason, under a site's own lines. What is said twice counts
 once: framework, image and command name the same program, so the first of them that is sure speaks alone.
 """
 
@@ -29,7 +29,7 @@ class Clue:
 # Deployments name their pods NAME-<replica set>-<five letters>; a prior only.
 _DEPLOYMENT_POD = re.compile(r"-[a-f0-9]{8,10}-[a-z0-9]{5}$")
 DEPLOYMENT_LIKE = "deployment-like"
-# What tells of the same program, the surest first. A line of this weight needs no other beside it.
+# Clues to the same program, the surest first. A line of this weight needs no other beside it.
 _PROGRAM = ("framework", "image", "program")
 _SURE = 1.0
 _REST = ("task", "job-name", "scheduler", "owner", "partition", "qos", "namespace", "part")
@@ -39,7 +39,7 @@ def metadata_clues(
     session: Session, features: Features, engine: EngineFacts | None, priors: KindPriors
 ) -> Iterator[Clue]:
     """Clues from engines' series, framework, image, command, name, owner, partition and request; nothing where they say
-    nothing. `engine`: what the inference engines within the workload told; None: there is none."""
+    nothing. `engine`: what the inference engines within the workload reported; None: there is none."""
     if engine is not None:
         yield engine_clue(session, features, engine, priors)
     texts, hours = _texts(session), features.get("chain_hours", session.chain_hours)

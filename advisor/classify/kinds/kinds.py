@@ -6,8 +6,8 @@ signals (shapes.py) speak by weights that were fitted on real series and calibra
 (rules/kind_model.yaml, `make model`), each only ever for or against the kinds that it declares. It works from the
 shape alone where names say nothing, and where it abstains it says what would settle it.
 
-Training and fine-tuning are told apart by length and number of GPUs alone. A verdict of either is as sure as that it is
-one of them; the likelier gives the label, and the other is named.
+Training and fine-tuning are distinguished by length and number of GPUs alone. A verdict of either is as sure as that it
+is one of them; the likelier gives the label, and the other is named.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _IDLE = 8.0
 _CLEARLY = 0.5  # level of a shape
 # Real idle series of minutes, of which a source saw 0.82 to 0.93, are idle.
 _OBSERVED_MIN = 0.8
-_NAMED = 1.0  # log-odds of a name that overrules nothing and is told all the same
+_NAMED = 1.0  # log-odds of a name that overrules nothing and is listed all the same
 _HALF_A_DAY, _MINUTES = 12.0, 0.1  # hours
 _NO_VERDICT = 0.45  # below what makes a verdict
 NOT_CONFIRMED = "GPU activity is 0 throughout, but power does not show that the GPU rests."
@@ -68,7 +68,7 @@ def judge_kind(
     """The kind of one workload, its confidence, and the reasons, the strongest first.
 
     `names`: what people and schedulers say of it. `observed`: share of its time that was observed. What rested whenever
-    it was looked at is idle only where little of its time went unobserved, and no surer than so much was seen.
+    it was judged is idle only where little of its time went unobserved, and no surer than so much was seen.
     """
     clues = [_Heard(clue.weights, partial(_same, clue.reason), named=True) for clue in names]
     active = [features[name] for name in ("engine_active", "sm_active", "hbm_utilization") if name in features]
@@ -165,7 +165,7 @@ def _ceiling(features: Features, *, named: bool) -> float:
     """Little data cannot make much confidence: 0.9 after half an hour of it, 0.95 after an hour, 0.99 after a day. How
     often such verdicts were right, most of them of an hour or two, is in docs/method.md.
 
-    A shape of less than ten minutes is none: unless rest or a name tells it, it never reaches a verdict. Nor does one
+    A shape of less than ten minutes is none: without rest or a name, it never reaches a verdict. So does one
     of half a day in which it worked for minutes: whether that is somebody at a desk or a service that few ask, only a
     night shows.
     """
@@ -178,7 +178,7 @@ def _ceiling(features: Features, *, named: bool) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """A clue (`Clue`) whose reason is put into words only where it is told. `named`: people or schedulers say it."""
+    """A clue (`Clue`) whose reason is put into words only where it is shown. `named`: people or schedulers say it."""
 
     weights: Mapping[str, float]
     reason: Callable[[], CodedText]
@@ -218,7 +218,7 @@ def _idleness(features: Features, thresholds: Mapping[str, Threshold]) -> _Heard
 
 def _ordered(clues: Sequence[_Heard], label: KindLabel) -> Iterator[CodedText]:
     """Reasons for the label, the strongest first, then what speaks against it. Names only ever raise a kind: one that
-    raises another is told, too."""
+    raises another is listed, too."""
     for clue in sorted(clues, key=lambda c: -c.weights.get(label, 0.0)):
         weight = clue.weights.get(label, 0.0)
         if weight >= _WORTH_SAYING:
@@ -231,7 +231,7 @@ def _ordered(clues: Sequence[_Heard], label: KindLabel) -> Iterator[CodedText]:
 
 
 def _limits(features: Features, label: KindLabel) -> Iterator[CodedText]:
-    """What data of this sort cannot tell."""
+    """What data of this sort cannot show."""
     hours = _observed_hours(features)
     if hours < 1:
         yield CodedText("minutes-observed", f"Only {60 * hours:.0f} minutes of data.", {"hours": hours})
@@ -315,8 +315,8 @@ _WITNESSES = (
 def settled_by(
     first: KindLabel, second: KindLabel, features: Features, names: Iterable[Clue], model: KindModel
 ) -> Sequence[CodedText]:
-    """What would tell `first` from `second`, the most telling first, at most two of them; empty where nothing that is
-    known to be missing would."""
+    """What would distinguish `first` from `second`, the strongest first, at most two of them; empty where nothing that
+    is known to be missing would."""
     questions: list[tuple[float, CodedText]] = []
     if not any(max(clue.weights.values(), default=0.0) > 0 for clue in names):
         questions.append((_OWNER_SAYS, _settles("settled-by-owner", _OWNER, _OWNER_SAYS, first, second)))

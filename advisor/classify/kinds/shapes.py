@@ -1,8 +1,9 @@
-"""Shapes that tell kinds apart: each a number from 0 (not so) to 1 (clearly so), a sentence, and what it can speak for.
+"""Shapes that distinguish kinds: each a number from 0 (not so) to 1 (clearly so), a sentence, and the kinds it can
+support.
 
 A shape may only ever raise the kinds it speaks for and lower those it speaks against; how much is fitted
 (rules/kind_model.yaml). So evidence is monotone whatever examples a model was made from. Each is relative: shares of
-time, of a peak or a limit, never watts, bytes or a SKU's name. A shape that cannot be told is 0, and so is its
+time, of a peak or a limit, never watts, bytes or a SKU's name. A shape without data is 0, and so is its
 opposite: what is missing speaks for nothing.
 """
 
@@ -23,7 +24,7 @@ from ..features.features import Features
 
 # Runs and duty counted over samples farther apart than this are of something else.
 FINE_SECONDS = 5.0
-# A course of fewer hours shows neither a night nor an evening.
+# Fewer hours do not show a night or an evening.
 COURSE_HOURS_MIN = 5.0
 T, F, O, B, I = WORKING_KINDS  # noqa: E741
 
@@ -70,7 +71,7 @@ def _named(sentence: str) -> AbstractSet[str]:
 
 
 def derived(features: Features) -> Mapping[str, float]:
-    """Numbers that sentences name beside the features, those that can be told."""
+    """Numbers that sentences name beside the features, those that are known."""
     out: dict[str, float] = {}
     ratio = octaves(features)
     if ratio is not None:
@@ -477,7 +478,7 @@ PROBE: Mapping[str, float] = {
 
 
 def fingerprint(shapes: Iterable[Shape]) -> str:
-    """What a model was trained for: the shapes' names in order, the kinds they speak of, and their levels on a fixed
+    """What a model was trained for: the shapes' names in order, the kinds they affect, and their levels on a fixed
     grid of features."""
     digest = sha256()
     probes = [dict(PROBE), *({**PROBE, name: PROBE[name] * scale} for name in PROBE for scale in (0.0, 0.5, 2.0))]

@@ -29,7 +29,7 @@ Mask = npt.NDArray[np.bool_]
 HOUR = 3600.0
 # What computes: a turn from one to the other is another computation, even for an hour, if it recurs (an evaluation).
 COMPUTING = ("compute", "hbm-bandwidth")
-# Labels that fit any behaviour: hours that hold the turn itself, or too little to tell.
+# Labels that fit any behaviour: hours that hold the turn itself, or too little data.
 OPEN = ("mixed", "unknown")
 # A service or a person at work waits for demand: hours of little of it belong to the phase around them.
 WAITING = ("idle", "latency", "host-input")
@@ -40,7 +40,7 @@ SHORT_TURNS_MIN = 3
 # Hours of disagreement that one turn is worth: less than half of the shortest phase, since a phase has two ends.
 _TURN_HOURS = 0.49 * PHASE_HOURS_MIN
 _TURN_HOURS_COMPUTING = 0.45
-# Day and night over 90 days stay told; whatever turns oftener is told more coarsely.
+# Day and night over 90 days stay separate; what turns oftener is merged.
 PHASES_MAX = 200
 # Traffic on the fabric begins or ends once and for good: each side lasts so long and agrees in so much of its time.
 FABRIC_HOURS_MIN = 6.0
@@ -48,7 +48,7 @@ FABRIC_AGREEMENT_MIN = 0.9
 
 
 class Behaviour(NamedTuple):
-    """What tells the hours of one phase from those of another: the label that rules them, and whether the fabric
+    """What distinguishes the hours of phases: the dominant label, and whether the fabric
     carries anything (None: no such change, or not known)."""
 
     label: str
@@ -135,7 +135,7 @@ def turns(
     """The behaviours of one workload in their order, without holes, from `start` (or its first row) to `end`.
 
     One entry per row of the workload: `ts` its end, `seconds` observed, `labels` its bottleneck (of `names`, in order),
-    `fabric` 1 where the compute fabric of its node was in use, 0 where it was silent, NaN where nobody knows. Rows of
+    `fabric` 1 where the compute fabric of its node was in use, 0 where it was silent, NaN where unknown. Rows of
     several nodes meet in their hour, so clocks that differ by minutes turn nothing. `waits`: the workload waits for
     demand.
     """
@@ -148,7 +148,7 @@ def turns(
     if len(states) > 1:
         path = _settled(_path(states, held), states, held.sum(axis=1) > 0)
     side = _fabric_side(ts, seconds, fabric, hours)
-    start = max(start, float(hours[0]) - HOUR)  # what it did before nobody saw
+    start = max(start, float(hours[0]) - HOUR)  # no data before that
     new = np.flatnonzero(np.diff(2 * path + (side if side is not None else 0), prepend=-1)).tolist()
     begins = [start, *(min(max(float(hours[n]) - HOUR, start), end) for n in new[1:]), end]
     row_states = (
@@ -198,7 +198,7 @@ def _path(states: list[str], held: Floats) -> Ints:
 
 def _settled(path: Ints, states: list[str], decided: Mask) -> Ints:
     """Runs that are too short given to the longer neighbour, the shortest first; the shortest go, too, where there are
-    more than can be told. `told`: hours whose label says something; the others count for no run's length."""
+    more than can be shown. `decided`: hours whose label says something; the others count for no run's length."""
     runs = _joined(zip(path.tolist(), decided.tolist(), itertools.repeat(1)))
     while len(runs) > 1:
         short = Counter(state for state, hours, _ in runs if hours < PHASE_HOURS_MIN)
@@ -215,7 +215,7 @@ def _settled(path: Ints, states: list[str], decided: Mask) -> Ints:
 
 
 def _joined(runs: Iterable[tuple[int, float, int]]) -> list[tuple[int, float, int]]:
-    """Runs (state, hours that tell something, hours) of which neighbours of one state are one."""
+    """Runs (state, decided hours, hours) of which neighbours of one state are one."""
     groups = ((state, list(same)) for state, same in itertools.groupby(runs, key=lambda run: run[0]))
     return [(state, sum(run[1] for run in same), sum(run[2] for run in same)) for state, same in groups]
 

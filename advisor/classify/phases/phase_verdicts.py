@@ -3,7 +3,7 @@
 A name says what most of a workload's time is for. A phase that computes otherwise is judged by its shape alone; a phase
 that only waits for something else (input, links, a slower clock) is the same kind of work, held back by another thing.
 
-Runs too short to tell by themselves take their kind from the other runs of their series (a service that crashes and is
+Runs too short by themselves take their kind from the other runs of their series (a service that crashes and is
 started again, a pod that has just been moved to another node).
 """
 
@@ -75,7 +75,7 @@ def _computation(judged: Judgement) -> float:
 def _judged(
     cut: Cut, whole: Judgement, parts: Mapping[Behaviour, Judgement], shapes: Mapping[Behaviour, Judgement]
 ) -> tuple[Judgement, tuple[Phase, ...]]:
-    """`parts`: of the behaviours that are judged apart; `shapes`: had nobody named them, of those that compute
+    """`parts`: of the behaviours that are judged apart; `shapes`: without any names, of those that compute
     otherwise than the main one."""
     if not parts:
         label = cut.turned[0].behaviour.label if cut.turned else "unknown"
@@ -111,7 +111,8 @@ def _judged(
 
 
 def _by_shape(named: Judgement, shape: Judgement, lead: Judgement, *, hours: float) -> Judgement:
-    """What a phase is by its shape, where that tells; by name where its shape leaves the kind of the rest possible."""
+    """What a phase is by its shape, where that decides; by name where its shape leaves the kind of the rest
+    possible."""
     best = max((a.confidence for a in shape.kind.alternatives), default=0.0)
     likely = [a.label for a in shape.kind.alternatives if a.confidence >= POSSIBLE_SHARE * best]
     has_kind = shape.kind.label not in ("unknown", "idle")
@@ -135,7 +136,7 @@ def _phase(judged: Judgement, behaviour: Behaviour) -> Phase:
 
 
 def _whole(whole: Judgement, lead: Judgement, others: list[tuple[float, Judgement]], *, idle: float) -> Judgement:
-    """The whole, named after what most of its time is, with the rest told."""
+    """The whole, named after what most of its time is, with the rest listed."""
     if others:
         said = (
             coded(
@@ -148,7 +149,7 @@ def _whole(whole: Judgement, lead: Judgement, others: list[tuple[float, Judgemen
         kind = replace(lead.kind, evidence=(*said, *lead.kind.evidence))
         bottleneck = replace(lead.bottleneck, time_shares=whole.bottleneck.time_shares)
         return Judgement(whole.features, kind, bottleneck)
-    # Rest alone changes no kind but one that was told from it; nothing else is taken from a part of the hours.
+    # Rest alone changes no kind but one that was concluded from it; nothing else is taken from a part of the hours.
     if idle < 0.2 or whole.kind.label == "idle" or lead.kind.label in ("idle", "unknown", *ON_DEMAND_KINDS):
         return whole
     about = coded(
@@ -166,7 +167,7 @@ def _likely(kind: KindVerdict) -> str:
 
 # A run shorter than this has little to show (verdicts on kind gain confidence up to a day).
 SHORT_SECONDS = 6 * HOUR
-# A short run's kind that is told with less than this is no better than what its series says.
+# A short run's kind of less confidence than this is no better than what its series says.
 UNSURE_BELOW = 0.85
 # Runs that agree in so much of their time speak for a run that says nothing itself.
 AGREEMENT_MIN = 0.8
@@ -178,7 +179,7 @@ def with_series(
     verdicts: Sequence[WorkloadVerdict], pieces: Sequence[Piece],
     judge: Callable[[Iterable[Piece]], list[Judgement]],
 ) -> list[WorkloadVerdict]:  # fmt: skip
-    """The verdicts, the largest first, with short runs told from the other runs of their series.
+    """The verdicts, the largest first, with short runs judged by the other runs of their series.
 
     Longer runs that are known speak first; where there are none, the short ones of as many GPUs are judged together, as
     one. `pieces`: all rows of each workload; `judge`: gives a judgement for each piece.
@@ -257,6 +258,6 @@ def _together(alike: Sequence[WorkloadVerdict], piece_of: Mapping[str, Piece]) -
 
 def _with_kind(verdict: WorkloadVerdict, kind: KindVerdict) -> WorkloadVerdict:
     reasons = tuple(reason for reason in verdict.kind.evidence if reason not in kind.evidence)
-    labels = ("unknown", verdict.kind.label)  # what is told now stands for what was not, or vaguely
+    labels = ("unknown", verdict.kind.label)  # the new label replaces an unknown or vague one
     phases = tuple(replace(p, kind=kind.label) if p.kind in labels else p for p in verdict.phases)
     return replace(verdict, kind=replace(kind, evidence=(*kind.evidence, *reasons)), phases=phases)

@@ -37,9 +37,9 @@ class Attribution:
 
     `workload_rows`: columns ``row`` (position in the frame's `gpu`), ``workload_id, seconds`` (observed), ``whole``
     (the row lies within the use, so its shape is the workload's), ``shared`` and ``share`` (of the GPU's time in the
-    use, 1 where nobody else held it). A row of a shared GPU stands once a workload.
-    `places`: each observed moment once: ``row, workload_id`` (None: nobody or shared), ``shared, drained`` (the node
-    was out of service and nobody worked on it), ``seconds``.
+    use, 1 where it was the only holder). A row of a shared GPU is there once a workload.
+    `places`: each observed moment once: ``row, workload_id`` (None: free or shared), ``shared, drained`` (the node
+    was out of service and without work), ``seconds``.
     """
 
     sessions: tuple[Session, ...]
@@ -48,7 +48,7 @@ class Attribution:
 
 
 class _Spans(NamedTuple):
-    """Spans of one GPU and whose they are: parallel arrays. `code`: a workload's position, or nobody, or shared."""
+    """Spans of one GPU and their holders: parallel arrays. `code`: a workload's position, free, or shared."""
 
     start: Floats
     end: Floats
@@ -74,7 +74,7 @@ def attribute(frame: Frame) -> Attribution:
         sweep, parts = _sweep(spans, share, marked, window)
         above = frame.parents.get(key)  # type: ignore[call-overload]
         if above in used:
-            # Whoever was given the whole GPU holds its instances.
+            # The holder of the whole GPU holds its instances.
             whole = used[above][0]
             for n in np.unique(whole.code):
                 at = whole.code == n
@@ -102,7 +102,7 @@ def attribute(frame: Frame) -> Attribution:
 
 
 def _table(parts: Sequence[tuple[npt.NDArray, ...]], names: Sequence[str], ids: Sequence[str]) -> pd.DataFrame:
-    """The parts under one another, with ids for codes of workloads (None for nobody). The codes of moments that are no
+    """The parts under one another, with ids for codes of workloads (None for free). The codes of moments that are no
     workload's stay as ``shared`` and ``drained``, unless the parts have the former."""
     columns = {name: np.concatenate(column) for name, column in zip(names, zip(*parts, strict=True), strict=True)}
     code = columns["workload_id"]
@@ -182,9 +182,9 @@ def _joined(uses: Sequence[tuple[int, float, float, float]]) -> tuple[_Spans, Fl
 def _sweep(
     spans: _Spans, share: Floats, marked: Sequence[tuple[float, float]], window: Window
 ) -> tuple[_Spans, Floats]:
-    """The window cut into spans with nobody, one workload, or several (or one that is marked as shared); and of each of
-    the workloads' spans its part of the GPU's time: where several hold it at once, by their shares of its use, in equal
-    parts where one's is unknown or none uses any."""
+    """The window cut into spans with no workload, one workload, or several (or one that is marked as shared); and of
+    each of the workloads' spans its part of the GPU's time: where several hold it at once, by their shares of its use,
+    in equal parts where one's is unknown or none uses any."""
     marks = np.unique(np.concatenate((spans.start, spans.end, [window.start, window.end])))
     low, high = np.searchsorted(marks, spans.start), np.searchsorted(marks, spans.end)
 
@@ -195,7 +195,7 @@ def _sweep(
     holders, codes = (held(counts).round().astype(np.intp) for counts in (np.ones(len(low)), spans.code))
     start, end, seconds = marks[:-1], marks[1:], np.diff(marks)
     code = np.where(holders == 0, _NOBODY, np.where(holders == 1, codes, _SHARED))
-    # A handover: the moment goes to whoever of the two began last, which is the larger code only by chance; either will
+    # A handover: the moment goes to the one that began last, which is the larger code only by chance; either will
     # do for two minutes, so it stays with the span before it.
     brief = seconds <= HANDOVER_SECONDS
     for n in np.nonzero((holders > 1) & brief)[0]:
@@ -217,7 +217,7 @@ def _sweep(
 def drained_spans(frame: Frame) -> dict[str, list[tuple[float, float]]]:
     """Per node, when it was out of service: the absences ``drained``, cut to the window.
 
-    An absence that never ended lasts to the end of the node's records: what came after nobody saw.
+    An absence that never ended lasts to the end of the node's records: there are no data after it.
     """
     last = dict(zip(frame.nodes["node"].astype(str), frame.nodes["last_seen"].astype(float), strict=True))
     drained: dict[str, list[tuple[float, float]]] = {}
@@ -231,7 +231,7 @@ def drained_spans(frame: Frame) -> dict[str, list[tuple[float, float]]]:
 
 
 def _over_nobody(sweep: _Spans, spans: Sequence[tuple[float, float]], code_there: int) -> _Spans:
-    """The sweep with nobody's moments in these spans given a code; what somebody held stays theirs."""
+    """The sweep with free moments in these spans given a code; held moments stay."""
     if not len(spans):
         return sweep
     marks = np.unique(np.concatenate((sweep.start, sweep.end, np.ravel(spans))))

@@ -1,4 +1,4 @@
-"""What inference engines told of themselves (`Frame.serving`), summed by the workload they are part of."""
+"""What inference engines reported (`Frame.serving`), summed by the workload they are part of."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pandas as pd
 class EngineFacts:
     """`engines`: their names. `hours`: observed, of all engines summed. Tokens and requests are those of one engine:
     tokens a second, `running` and `waiting` as means over the time observed. `kv_cache`: 95th percentile of the KV
-    cache in use, 0..1. None: not told.
+    cache in use, 0..1. None: unknown.
 
-    `has_counted`: whether a request or a token was ever counted; None: no counter was told.
+    `has_counted`: whether a request or a token was ever counted; None: no counter was reported.
     """
 
     engines: tuple[str, ...]
@@ -30,7 +30,7 @@ class EngineFacts:
 
 
 def engine_facts(serving: pd.DataFrame) -> Mapping[str, EngineFacts]:
-    """Each workload within which an engine told anything, by its id."""
+    """Each workload within which an engine reported anything, by its id."""
     if serving.empty:
         return {}
     sampled = serving[(serving["seconds"] > 0) & (serving["samples"] > 0)]
@@ -56,8 +56,8 @@ def _facts(rows: pd.DataFrame) -> EngineFacts:
 
 
 def kv_percentile(rows: pd.DataFrame) -> float | None:
-    """The 95th percentile of the KV cache in use, 0..1, to a percent; None where no server told."""
-    # A page that answers may be read twice, a usage above all cannot be: such rows tell nothing.
+    """The 95th percentile of the KV cache in use, 0..1, to a percent; None where not reported."""
+    # A page that answers may be read twice, a usage above all cannot be: such rows show nothing.
     percent, samples = rows["kv_percent"].to_numpy(float), rows["samples"].to_numpy(float)
     valid = (percent >= 0) & (percent <= 100) & (samples > 0)
     if not valid.any():

@@ -22,7 +22,7 @@ from ...core.totals import most_at_once, peak
 from ...core.unobservable import Blind
 
 Floats = npt.NDArray[np.float64]
-# Measure -> the columns of the frame's `gpu` of which one is enough to tell it; those of `WHOLLY` need all.
+# Measure -> the columns of the frame's `gpu` of which one is enough; those of `WHOLLY` need all.
 MEASURED: Mapping[str, tuple[str, ...]] = {
     "activity": ("gpu_util_mean", "sm_active_mean"),
     # Not SM activity: it is less than the time in which the engine runs.
@@ -36,7 +36,7 @@ MEASURED: Mapping[str, tuple[str, ...]] = {
     "nvlink": ("nvlink_tx_bytes_per_second_mean", "nvlink_rx_bytes_per_second_mean"),
     "pcie": ("pcie_tx_bytes_per_second_mean", "pcie_rx_bytes_per_second_mean"),
 }
-# Both directions of a link; and of memory without its size nobody knows whether it is held.
+# Both directions of a link; memory without its size does not show whether it is held.
 WHOLLY = frozenset({"nvlink", "pcie", "mem_used"})
 _WHEN = ["node", "gpu_uuid", "ts", "interval_seconds", "observed_seconds"]
 HOUR_SECONDS = 3600.0
@@ -196,7 +196,7 @@ def merged_inventory(groups: Sequence[Inventory]) -> Inventory:
 
 def _lacking(seen: pd.DataFrame, begin: float, end: float) -> tuple[float, float]:
     """Seconds of the first and the last row that were not observed: they may begin and end within an hour; of them as
-    much counts as the fullest GPU tells."""
+    much counts as the best observed GPU has."""
     stop, length = seen["ts"].to_numpy(float), seen["interval_seconds"].to_numpy(float)
     # What of the row lies after `begin` is all that can be missing in it.
     observed = np.minimum(seen["observed_seconds"].to_numpy(float), length)
@@ -270,7 +270,7 @@ def _node(
 ) -> NodeInventory:
     """`counts`: how many GPUs its SKU has, it declares and pods requested; 0: not known."""
     # The most whose observed spans overlap: a GPU that took another's place does not add to the count. Rows are up to
-    # an hour long: what was replaced within one is told by rows that overlap.
+    # an hour long: rows that overlap show what was replaced within one.
     at_once = most_at_once(((gpu.first_ts, gpu.last_ts) for gpu in gpus if gpu.hours > 0), HOUR_SECONDS)
     silent = [gpu.gpu_uuid for gpu in gpus if gpu.hours <= 0]
     of_sku, stated = counts["node SKU"], bool(counts["node SKU"] or counts["declared"])
@@ -354,10 +354,10 @@ def _coverage(frame: Frame) -> dict[tuple[str, str], GpuCoverage]:
         table[measure] = np.where(measured, seconds, 0.0)
     if table["instance"].any():
         at = ["whole", "ts", "begin"]
-        # Where instances tell of a moment, the parent's own row tells nothing that they do not.
+        # Where instances have data of a moment, the parent's row adds nothing.
         by_moment = table.groupby(at, sort=False)
         sliced = by_moment["instance"].transform("any")
-        # But power is the whole GPU's: an instance has none of its own.
+        # But power is the whole GPU's: an instance has none.
         table["power"] = by_moment["power"].transform("max")
         of_moment = {"instance": "any", "seconds": "max", **dict.fromkeys(MEASURED, "min")}
         table = table[table["instance"] | ~sliced].groupby(at, sort=False).agg(of_moment).reset_index()

@@ -13,7 +13,7 @@ from ...core.verdict_types import Scheduled
 
 # A run that begins so soon after the last one's end is the same work begun again.
 RESTART_GAP_SECONDS = 900.0
-# Three runs that begin at one hour may be chance of a shift; fewer tell nothing.
+# Three runs that begin at one hour may be chance of a shift; fewer show nothing.
 STARTS_MIN = 3
 
 

@@ -23,7 +23,7 @@ from ..prediction import percentiles
 from ..progress import MIXED, SLACK_SECONDS, MoveCost, MoveState, Observation, PredictionSnapshot, by_level, level
 
 VARIABLE = "CUDA_DISABLE_PERF_BOOST"
-# Not what people type into: a notebook of one GPU would come to a dollar a month.
+# Not what people type into: a notebook of one GPU would save a dollar a month.
 SERVERS = ("online-inference", "batch-inference")
 # The first driver that knows the variable: NVIDIA's page of 580.105.08 (drivers/details/257493, November 2025).
 KNOWN_SINCE = (580, 105, 8)
@@ -158,7 +158,7 @@ def _blocked(group: Group, *, free_known: bool, clocks_known: bool) -> list[Code
     needed = {"variable": VARIABLE, "needed": "{}.{}.{:02d}".format(*KNOWN_SINCE)}
 
     def version(node: NodeFacts) -> tuple[int, ...]:
-        """The driver's, as numbers; empty: not told, or no version."""
+        """The driver's, as numbers; empty: not reported, or no version."""
         version = (node.driver_version or "").strip()
         return tuple(map(int, version.split("."))) if _VERSION.fullmatch(version) else ()
 

@@ -135,7 +135,7 @@ def off_hours(usage: pd.DataFrame) -> OffHours | None:
 
 def _not_drawn(series: Series, quiet: OffHours) -> Interval | None:
     """What its GPUs would not draw in a month of these hours, kWh, by what they drew in them, of the right-sized nodes;
-    whole days drawn anew. None: no whole node can be switched off, or power was not measured."""
+    whole days resampled. None: no whole node can be switched off, or power was not measured."""
     base, verdicts = series.base, series.fleet.verdicts
     usage = verdicts.usage_of({w.id for w in base.group.now}, "ts", "power_watts")
     if not base.whole or base.mixed or usage.empty or not all_seen(verdicts, [n.node for n in base.group.nodes]):

@@ -26,10 +26,10 @@ from ..sustained_rates import family
 # Draw that is about to reach the cap is held a little already; this sharp, the loss at the cap itself is 4 %.
 _SHARPNESS = 20.0
 _LEAST_ABOVE_WATTS = 0.5  # a run that draws no more than rest
-LOWEST_SHARE = 0.5  # nobody published how work behaves below half the clock
-# The power at rest, as telemetry tells it, may be too low by a fifth: what saves only then is not proposed.
+LOWEST_SHARE = 0.5  # there are no published figures below half the clock
+# The measured power at rest may be too low by a fifth: what saves only then is not proposed.
 REST_MARGIN = 1.25
-_STEP = 0.05  # by which caps and clocks are weighed, as shares
+_STEP = 0.05  # steps of caps and clocks, as shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,9 @@ class ClockMove:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What one GPU draws. `watts`: mean at work under `limit_watts`, today's limit (infinite: not told); `rest_watts`:
-    with nothing to do. `peak_watts`: 95th percentile at work; None: not measured, and the mean tells of bursts.
-    `hours_per_month`: GPU-hours of a group at work; 0: not told."""
+    """What one GPU draws. `watts`: mean at work under `limit_watts`, today's limit (infinite: unknown); `rest_watts`:
+    with nothing to do. `peak_watts`: 95th percentile at work; None: not measured, and the mean stands for bursts.
+    `hours_per_month`: GPU-hours of a group at work; 0: unknown."""
 
     watts: float
     rest_watts: float
@@ -197,7 +197,7 @@ def under_cap(
 
 
 def cap_range(sku: GpuSku, model: PowerModel) -> tuple[float, float]:
-    """The caps of a GPU that can be told of, in watts: from the lowest that its driver takes, or where that is not
+    """The caps of a GPU that can be predicted, in watts: from the lowest that its driver takes, or where that is not
     known from the lowest share that any run was measured under, to its rated power."""
     lowest_limit = sku.min_limit_watts
     return (model.lowest_cap_share * sku.tdp_watts if lowest_limit is None else lowest_limit), sku.tdp_watts
@@ -238,7 +238,7 @@ def weigh_cap(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) -> C
 
 
 def knee(sku: GpuSku, draw: Draw, model: PowerModel) -> float | None:
-    """The cap, in watts, below which the same work takes more energy again; None: it lies below what can be told."""
+    """The cap, in watts, below which the same work takes more energy again; None: below the predictable range."""
     low, high = cap_range(sku, model)
     low, high = max(low, model.lowest_cap_share * draw.limit_watts), min(high, draw.limit_watts)
     if low >= high:
@@ -252,7 +252,7 @@ def knee(sku: GpuSku, draw: Draw, model: PowerModel) -> float | None:
 def best_cap(sku: GpuSku, draw: Draw, model: PowerModel, *, most_loss: float, most_loss_p90: float) -> ClockMove | None:
     """The cap to propose (in steps of 5 % of the rated power): what saves most energy at a low risk of being slower,
     else what saves most; None: no cap keeps `most_loss` of expected slowdown and `most_loss_p90` of its 90th percentile
-    and saves energy at the 90th percentile, even where the GPU draws more at rest than was told."""
+    and saves energy at the 90th percentile, even where the GPU draws more at rest than was measured."""
     low, high = cap_range(sku, model)
     good: list[ClockMove] = []
     at_more_rest = replace(draw, rest_watts=REST_MARGIN * draw.rest_watts)

@@ -26,7 +26,7 @@ COVERAGE_HOURS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class SliceFit:
-    """One profile weighed: `load` is the 95th percentile of the share of time its engine would be busy (NaN: not
+    """One profile evaluated: `load` is the 95th percentile of the share of time its engine would be busy (NaN: not
     measured, and then it is blocked). `blocked_by`: every reason against it. `prediction` None: refused."""
 
     profile: MigProfile
@@ -92,7 +92,7 @@ def fits(profiles: Sequence[tuple[int, int]]) -> bool:
 
 def pack(instances: Sequence[MigInstance]) -> tuple[list[str], list[str], list[MigInstance]] | None:
     """The emptiest GPUs emptied onto the others: GPUs that hold instances afterwards, GPUs that fall free, instances
-    that start anew. None where a held instance's slices are not known."""
+    that restart. None where a held instance's slices are not known."""
     keep: dict[str, list[MigInstance]] = {}
     for mig_instance in instances:
         if mig_instance.held:

@@ -50,7 +50,7 @@ class Comparison:
 
 
 def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSku, model: MoveModel) -> Comparison:
-    """Always answers. The same GPU takes the same time; what nobody measured widens the interval and is named."""
+    """Always answers. The same GPU takes the same time; a missing figure widens the interval and is named."""
     blocked = blocks(question, source, target)
     if source.name == target.name:
         return Comparison(Interval(1.0, 1.0, 1.0), blocked, "same GPU", "same GPU", 0.0)
@@ -141,7 +141,7 @@ def _outside(question: Question, work_class: WorkClass, source: GpuSku, target: 
 
 
 def blocks(question: Question, source: GpuSku, target: GpuSku) -> tuple[CodedText, ...]:
-    """Everything that forbids the move, as far as the question tells."""
+    """Everything in the question that forbids the move."""
     reasons = [
         other_stack(source, target) or arm_host(source, target),
         None if has_precision(target, question.precision) else lacks_precision(target, question.precision.upper()),
@@ -160,7 +160,7 @@ def blocks(question: Question, source: GpuSku, target: GpuSku) -> tuple[CodedTex
 
 
 def _memory(question: Question, target: GpuSku) -> CodedText | None:
-    """Why the weights, or a batch that was asked about, do not fit; None: they do, or nobody told the size (or how a
+    """Why the weights, or a batch that was asked about, do not fit; None: they do, or the size is unknown (or how a
     training job shards its state). The cache is that of a dense model with grouped-query attention."""
     if question.params is None or question.phase == "training":
         return None

@@ -19,14 +19,15 @@ from .typical_work import Parts, Question, parts_of, profile_of
 FOLLOW = ("matrix", "vector", "latency")  # the parts that wait for the SM clock
 # Share of the time by which the parts of one piece of work differ from the typical. Assumed.
 SIGMA_PARTS = 0.15
-_OUT_OF_RANGE = ("cap-outside-range", "cap-too-low")  # of which nothing can be told; other refusals only advise against
+_OUT_OF_RANGE = ("cap-outside-range", "cap-too-low")  # no prediction; other refusals only advise against
 
 
 @dataclass(frozen=True, slots=True)
 class SlowerGpu:
     """The same GPU under a cap or at a clock, over the same GPU as it is. Watts are of one GPU at work; `measured`:
-    whether they were given. `unit`: of work ("output token") and its joules on all GPUs of a copy, today and then; None: no
-    unit can be counted. `knee_watts`: the cap below which energy rises again. `blocked_by`: what advises against it."""
+    whether they were given. `unit`: of work ("output token") and its joules on all GPUs of a copy, today and then;
+    None: no unit can be counted. `knee_watts`: the cap below which energy rises again. `blocked_by`: what advises
+    against it."""
 
     time_ratio: Interval
     joules_ratio: Interval
@@ -47,8 +48,8 @@ def slower_gpu(
     clock_hertz: float | None = None,
     watts: float | None = None,
 ) -> SlowerGpu | CodedText:
-    """The answer under a cap, else at an SM clock. `reference`: the GPU that profiles are told of; `watts`: what one
-    GPU draws at work, where it was measured. Refused: a cap or a clock outside of what can be told."""
+    """The answer under a cap, else at an SM clock. `reference`: the GPU that profiles describe; `watts`: what one
+    GPU draws at work, where it was measured. Refused: a cap or a clock outside of what can be predicted."""
     model, rest = load_power_model(), rest_watts(sku)
     parts = parts_of(question, sku, reference, load_move_model())
     kind = profile_of(question) or question.phase

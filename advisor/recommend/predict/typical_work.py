@@ -40,7 +40,7 @@ ONE_PASS_PARAMS = 4e9  # models below it that generate nothing are vision, langu
 @dataclass(frozen=True, slots=True)
 class Question:
     """What is asked about; None: not said. `gpus` work together on one copy of the model (tensor parallelism), on which
-    `attention_copies` of the attention layers stand, each with `batch` sequences of its own. `within_memory`: whether
+    `attention_copies` of the attention layers stand, each with `batch` sequences. `within_memory`: whether
     no more sequences are in flight than memory holds."""
 
     phase: PhaseAsked
@@ -115,7 +115,7 @@ def parts_of(question: Question, sku: GpuSku, reference: GpuSku, model: MoveMode
         return None
     profiles, clock = model.profiles, clock_ratio(standard.clock_hertz, rates.clock_hertz)
     if (profile := profile_of(question)) is not None:
-        # Training of what is no large language model: small, or on one GPU where its size is not told.
+        # Training of what is no large language model: small, or on one GPU where its size is unknown.
         small = question.gpus == 1 if question.params is None else question.params < SMALL_PARAMS
         shares = profiles.shares[SMALL_TRAINING if profile == "training" and small else profile]
         return {
@@ -188,21 +188,21 @@ def serving_times(
 
 
 def profile_of(question: Question) -> str | None:
-    """The typical profile that stands for the work; None: it is reckoned from size and tokens."""
+    """The typical profile that stands for the work; None: it is computed from size and tokens."""
     if question.precision == "fp32":
         return "fp32"
     if question.phase == "training":
         return "training"
     if question.phase != "mixed" or question.input_tokens is not None or question.output_tokens is not None:
         return None
-    # A network that generates nothing: no tokens are told, and it is small or in INT8.
+    # A network that generates nothing: no tokens are reported, and it is small or in INT8.
     params = question.params
     small = question.precision == "int8" if params is None else params < ONE_PASS_PARAMS
     return "one-pass" if small else None
 
 
 def batch_on(question: Question, mem_bytes: float, profiles: Profiles) -> float:
-    """Sequences in flight: as told where memory holds them, else as many as it holds, up to what engines run."""
+    """Sequences in flight: as given where memory holds them, else as many as it holds, up to what engines run."""
     kept = sequences_held(question, mem_bytes)
     if question.sequences is not None:
         # More than memory holds wait. Where not even one fits, the weights do not: that is said apart.
@@ -217,8 +217,8 @@ def sequences_held(question: Question, mem_bytes: float) -> float:
 
 
 def gpus_of_a_copy(params: float | None, precision: str, *skus: GpuSku, training: bool = False) -> int:
-    """GPUs that hold one copy where nobody says: the least power of two at which weights leave half of the room; of
-    training, at which its sharded states do, at most those of one node, and all of them where no size is told."""
+    """GPUs that hold one copy where not given: the least power of two at which weights leave half of the room; of
+    training, at which its sharded states do, at most those of one node, and all of them where no size is given."""
     room = min(room_bytes(sku.mem_bytes) for sku in skus)
     if training:
         return 8 if params is None else next((n for n in (1, 2, 4) if STATE_BYTES * params <= n * room), 8)

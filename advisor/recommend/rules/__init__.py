@@ -1,4 +1,4 @@
-"""The waste rules: one class a file, and the list of them, in the order in which their findings are told."""
+"""The waste rules: one class a file, and the list of them, in the order of their findings in the output."""
 
 from ..rule import Rule
 from .energy import Energy

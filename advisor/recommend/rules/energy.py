@@ -40,7 +40,7 @@ class Energy(WorkloadRule):
         share, mean_watts = 1 - move.joules_ratio, saved / HOURS_PER_MONTH * 1000
         if share < limits.value("saving_min") or mean_watts < limits.value("watts_min"):
             return None
-        if group.kind == "unknown":  # nobody knows who waits for it
+        if group.kind == "unknown":  # whether users wait for it is unknown
             return Why.KIND_UNKNOWN
         price = fleet.book.power_of(group.nodes[0])
         in_window = fleet.hours_of(group) / HOURS_PER_MONTH
@@ -66,7 +66,7 @@ class Energy(WorkloadRule):
 
 
 def _move(fleet: Fleet, limits: WasteRule, group: Group) -> ClockMove | CodedText | None:
-    """How else to run the GPUs of a group, or why that cannot be told; None: as they run is best."""
+    """How else to run the GPUs of a group, or why that is unknown; None: as they run is best."""
     memory, compute = group.busy_share("hbm-bandwidth"), group.busy_share("compute")
     least, use = limits.value("bound_share_min"), group.compute_p95
     if max(memory, compute) < least:

@@ -15,7 +15,7 @@ from ..fleet import Fleet
 from ..groups import Group
 from ..rule import Verdict, Why, WorkloadRule, is_job, seen_too_short
 
-# Of each: its cause; the column of `Verdicts.usage` that tells what it loses (`lost` itself, of the others the rest).
+# Of each: its cause; the column of `Verdicts.usage` with what it loses (`lost` itself, of the others the rest).
 _CAUSES = {
     "host-input": ("waits for its input", "g"),
     "latency": ("waits for launches", "sm"),

@@ -13,7 +13,7 @@ from ..finding import Clean, Found, Outcome, Unjudged, as_percent, power_words, 
 from ..fleet import Fleet
 from ..rule import MIN_SHARE, OF_WHOLE_GPUS, Rule, Why, seen_too_short
 
-# Of the time that nobody held it: the share by which work is called idle (rules/kinds.yaml).
+# Of the time without a holder: the share by which work is called idle (rules/kinds.yaml).
 IDLE_OF_UNHELD = 0.95
 
 

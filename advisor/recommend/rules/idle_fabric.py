@@ -47,7 +47,7 @@ class IdleFabric(Rule):
         open_: list[Unjudged] = []
         for node in (n for n in fleet.verdicts.nodes if has_fabric(fleet.book, n)):
             there = [(by_series[s], h) for s, h in hours.get(node.node, {}).items()]
-            # A replica on standby was never seen at its work: it neither makes the fabric waste nor hides that it is.
+            # A replica on standby was never observed at work: it counts neither for nor against waste.
             working = [(g, h) for g, h in there if seen_at_work(g, self.limits(fleet, g))]
             # The percentile is the upper edge of its bin, so "at or below" is "below" of what was measured.
             util = node.fabric.util_p995 if node.fabric is not None else None
@@ -69,7 +69,7 @@ class IdleFabric(Rule):
         self, fleet: Fleet, node: NodeFacts, there: _Occupants, working: _Occupants, *, silent: bool
     ) -> Unjudged | None:
         """Why there is no verdict on a node's fabric; None: there is one. The strictest of those who work there
-        decides. `there`: whoever works or stands by."""
+        decides. `there`: the work and the standby replicas."""
         fabric, note = node.fabric, None
         floor = max((self.limits(fleet, g).value("coverage_hours") for g, _ in there), default=0.0)
         if fabric is None:
@@ -98,8 +98,8 @@ class IdleFabric(Rule):
         return Unjudged(why, (node,), None, at_stake, note)
 
     def _doubt(self, fleet: Fleet, working: _Occupants) -> CodedText | None:
-        """Why a silent fabric may be needed all the same; None: by nobody who works there. Confidences keep what they
-        promise, so weighed by hours they are the share of the node's hours that may have been training."""
+        """Why a silent fabric may be needed all the same; None: no work there needs it. Confidences keep what they
+        promise, so averaged by hours they are the share of the node's hours that may have been training."""
         if not working:
             return coded("standby-only", "only replicas on standby are there, whose work was not observed")
         if any(fleet.faulty(g) for g, _ in working):
@@ -190,7 +190,7 @@ def _hours_by_node(fleet: Fleet) -> Mapping[str, Mapping[str, float]]:
 
 def _chance_of_training(group: Group) -> tuple[float, float, float]:
     """How likely a series trains, by its runs' verdicts and GPU-hours; and the shares of its hours in which it did, or
-    did something of unknown kind, as its phases tell, though most of its time is something else."""
+    did something of unknown kind in a phase, though most of its time is something else."""
     chance = trained = unknown = total = 0.0
     for w in group.workloads:
         held = max(w.gpu_hours, 1e-6)  # a run that held nothing yet still counts, a little
@@ -199,7 +199,7 @@ def _chance_of_training(group: Group) -> tuple[float, float, float]:
         for phase in w.phases:
             part = held * (phase.end - phase.start) / length
             trained += part if phase.kind in TRAINING_KINDS else 0.0
-            # What a run of unknown kind may be, its alternatives tell.
+            # The alternatives of a run of unknown kind say what it may be.
             unknown += part if phase.kind == "unknown" != w.kind.label else 0.0
     return chance / total, trained / total, unknown / total
 

@@ -21,7 +21,7 @@ _REST = 0.005
 
 
 class IdleNvlink(WorkloadRule):
-    """Work on nodes whose NVLink was silent in all but a few seconds, whoever ran there, or between whose own GPUs it
+    """Work on nodes whose NVLink was silent in all but a few seconds, or between whose own GPUs it
     was. Training on several GPUs is out of its scope: another bottleneck may keep its NVLink silent."""
 
     id = "idle-nvlink"

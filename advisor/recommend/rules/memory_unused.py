@@ -10,7 +10,7 @@ from ..fleet import WEAK, Fleet
 from ..groups import Group
 from ..rule import AT_CAPACITY, Verdict, Why, WorkloadRule, is_job, seen_at_work, seen_too_short
 
-# What memory was never taken says the same of any kind of work but an engine's pool, which is told by its level.
+# Memory that was never taken means the same for all kinds of work but an engine's pool, which its level shows.
 _SURE_OF_ANY = 0.8
 
 

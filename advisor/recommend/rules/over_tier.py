@@ -82,7 +82,7 @@ class OverTier(WorkloadRule):
 
 
 def _cheaper(fleet: Fleet, limits: WasteRule, group: Group) -> _Cheaper | CodedText | None:
-    """The cheapest such node of the same provider and region, or why that cannot be told; None: there is none."""
+    """The cheapest such node of the same provider and region, or why that is unknown; None: there is none."""
     here, gpus, source = group.nodes[0], fleet.catalog.gpus, fleet.gpu_of(group)
     paid, sustained = fleet.book.saving_price(here), _sustained(source)
     if source is None:
