@@ -56,7 +56,7 @@ def _page(value: object, what: str) -> str:
 
 
 def _labels(value: Any, what: str) -> tuple[str, ...]:  # noqa: ANN401 - a TOML value
-    if not isinstance(value, list) or not all(isinstance(one, str) and _LABEL.fullmatch(one) for one in value):
+    if not isinstance(value, list) or not all(isinstance(label, str) and _LABEL.fullmatch(label) for label in value):
         raise UsageError(f"{what} must be labels of Kubernetes.", 'Write ["team", "example.com/team"].')
     return tuple(value)
 
@@ -153,11 +153,11 @@ def load_config(
     given = {key: value for key, value in flags.items() if key != "config" and value is not None}
     layers: list[Layer] = []
     for origin, whole in _files(environ, system_file, config_home, flags.get("config")):
-        own = copy(whole)  # it still knows the lines
-        shared = own.pop(_KUBERNETES, {}) if isinstance(own.get(_KUBERNETES, {}), dict) else {}
-        for section in [name for name in own if name in ADVISOR_SECTIONS and isinstance(own[name], dict)]:
-            del own[section]
-        layers += [(origin, own), (origin, {f"{_KUBERNETES}_{key}": value for key, value in shared.items()})]
+        settings = copy(whole)  # it still knows the lines
+        shared = settings.pop(_KUBERNETES, {}) if isinstance(settings.get(_KUBERNETES, {}), dict) else {}
+        for section in [name for name in settings if name in ADVISOR_SECTIONS and isinstance(settings[name], dict)]:
+            del settings[section]
+        layers += [(origin, settings), (origin, {f"{_KUBERNETES}_{key}": value for key, value in shared.items()})]
     layers += [("the environment", _variables(environ)), ("the command line", given)]
     config = read_layers(AgentConfig, layers)
     if 0 < config.burst_every_seconds < 2 * config.burst_seconds:
@@ -183,9 +183,11 @@ def load_section(
     prefix = f"{ENVIRONMENT_PREFIX}{section.upper()}_"
     named_so = {name: name.removeprefix(prefix).lower() for name in environ if name.startswith(prefix)}
     # SKUWISE_SLURM_CONF is the agent's own setting slurm_conf, not a key of the section [slurm].
-    own = {key: environ[name] for name, key in named_so.items() if key in keys_of(kind) or name not in AGENT_VARIABLES}
+    variables = {
+        key: environ[name] for name, key in named_so.items() if key in keys_of(kind) or name not in AGENT_VARIABLES
+    }
     layers: list[Layer] = read_sections(section, environ, system_file=system_file, config_home=config_home)
-    return read_layers(kind, [*layers, ("the environment", own)], prefix=f"{section}.")
+    return read_layers(kind, [*layers, ("the environment", variables)], prefix=f"{section}.")
 
 
 def read_sections(
@@ -213,22 +215,22 @@ def _files(
 ) -> list[tuple[str, dict[str, Any]]]:
     """The settings files that are there, or the `chosen` one; each by its name."""
     home = config_home or Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/nonexistent")) / ".config")
-    found: list[tuple[str, dict[str, Any]]] = []
+    tables: list[tuple[str, dict[str, Any]]] = []
     for path in (system_file, home / USER_FILE) if chosen is None else (Path(chosen),):
         try:
-            found.append((str(path), read_toml(path, f"The configuration file {path}")))
+            tables.append((str(path), read_toml(path, f"The configuration file {path}")))
         except FileNotFoundError:
             if chosen is not None:
                 raise UsageError(f"The configuration file {path} does not exist.", "Name one that does.") from None
-    return found
+    return tables
 
 
 def _variables(environ: Mapping[str, str]) -> Mapping[str, Any]:
-    found: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for name, value in environ.items():
         if name in AGENT_VARIABLES:
-            found[AGENT_VARIABLES[name]] = value
+            merged[AGENT_VARIABLES[name]] = value
         elif name.startswith(ENVIRONMENT_PREFIX) and not name.startswith(_OTHERS):
             near = suggest(name[:QUOTED_MAX], AGENT_VARIABLES) or f"Known are: {', '.join(sorted(AGENT_VARIABLES))}."
             raise UsageError(f"The environment sets {clean(name)[:QUOTED_MAX]}, which skuwise does not know.", near)
-    return found
+    return merged

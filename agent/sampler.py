@@ -134,8 +134,8 @@ def _merge_devices(parts: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[s
     merged: dict[str, Mapping[str, float]] = {}
     for part in parts:
         for device, values in part.items():
-            known = merged.get(device)
-            merged[device] = values if known is None else {**values, **known}
+            present = merged.get(device)
+            merged[device] = values if present is None else {**values, **present}
     return merged
 
 

@@ -47,8 +47,8 @@ class Deadline:
         with self._lock:
             self._done = True
             held, self._held = self._held, []
-        for own in held:
-            own.close()
+        for connection in held:
+            connection.close()
         self._clock.join()
 
     def left(self) -> float:
@@ -62,14 +62,14 @@ class Deadline:
         """Shut this connection down at the end, whoever uses it then and whatever has been wrapped around it."""
         # A socket of our own on the same connection: TLS takes the number of the first one away, and closing that one
         # in its own thread must not let ours meet a stranger's.
-        own = socket.socket(fileno=os.dup(connection.fileno()))
+        duplicate = socket.socket(fileno=os.dup(connection.fileno()))
         with self._lock:
             if not self._done:
-                self._held.append(own)
+                self._held.append(duplicate)
                 if self.over:
-                    _shut(own)
+                    _shut(duplicate)
                 return
-        own.close()
+        duplicate.close()
 
     def connect(self, host: str, port: int, *, most_seconds: float = math.inf) -> socket.socket:
         """A connection over TCP, guarded; each wait on it ends with the deadline. `most_seconds`: for connecting alone.
@@ -97,8 +97,8 @@ class Deadline:
     def _cut(self) -> None:
         with self._lock:
             self.over = True
-            for own in self._held:
-                _shut(own)
+            for connection in self._held:
+                _shut(connection)
 
 
 def resolve_host(host: str, port: int, seconds: float) -> list[SocketAddress]:
@@ -107,32 +107,32 @@ def resolve_host(host: str, port: int, seconds: float) -> list[SocketAddress]:
     No resolver of libc can be told to stop, so it is asked in a thread that is left behind where it is late; it ends
     with the resolver's own limit.
     """
-    told: list[list[SocketAddress] | OSError] = []
+    answers: list[list[SocketAddress] | OSError] = []
 
     def ask() -> None:
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            told.append([(family, address) for family, _, _, _, address in found])
+            addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            answers.append([(family, address) for family, _, _, _, address in addresses])
         except OSError as error:
-            told.append(error)
+            answers.append(error)
         except UnicodeError:
-            told.append(socket.gaierror(socket.EAI_NONAME, "not a name of a host"))
+            answers.append(socket.gaierror(socket.EAI_NONAME, "not a name of a host"))
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(max(seconds, 0.0))
-    if not told:
+    if not answers:
         raise TimeoutError("the name was not resolved in time")
-    if isinstance(told[0], OSError):
-        raise told[0]
-    return told[0]
+    if isinstance(answers[0], OSError):
+        raise answers[0]
+    return answers[0]
 
 
-def _shut(own: socket.socket) -> None:
+def _shut(connection: socket.socket) -> None:
     with suppress(OSError):  # closed by the server, or not connected yet
         # Closing it then ends the connection for the server, too, however much it has still to send.
-        own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        own.shutdown(socket.SHUT_RDWR)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class BoundedResponse(http.client.HTTPResponse):

@@ -83,11 +83,11 @@ class Child:
         if self._process is None or self._until is None:
             return None
         is_over = self._process.poll() is not None
-        told = os.pread(self._file, os.fstat(self._file).st_size, 0)
-        if told.endswith(b"\n"):
+        output = os.pread(self._file, os.fstat(self._file).st_size, 0)
+        if output.endswith(b"\n"):
             self._until = None
             try:
-                answer = msgspec.json.decode(told, type=shape)
+                answer = msgspec.json.decode(output, type=shape)
             except (ValueError, RecursionError):
                 raise ChildError("the child process that asks it gave an answer that is none") from None
             if answer.error:

@@ -38,29 +38,29 @@ def read_layers(kind: type[_T], layers: Iterable[Layer], prefix: str = "") -> _T
 
     Raises `UsageError` for an unknown setting, with the nearest known one, and for a value that cannot be.
     """
-    known, hints = keys_of(kind), get_type_hints(kind, include_extras=True)
-    found: dict[str, Any] = {}
+    fields, hints = keys_of(kind), get_type_hints(kind, include_extras=True)
+    values: dict[str, Any] = {}
     for origin, table in layers:
         for key, value in table.items():
             where = f"in {origin}"
-            if key not in known:
-                remedy = suggest(key, known) or f"Known are {', '.join(sorted(known))}."
+            if key not in fields:
+                remedy = suggest(key, fields) or f"Known are {', '.join(sorted(fields))}."
                 raise UsageError(f"Unknown setting {quoted(prefix + key)} {where}.", remedy)
-            one = known[key]
-            found[one.name] = _converted(one, hints[one.name], value, f"{prefix}{key} {where}")
-    return kind(**found)
+            field = fields[key]
+            values[field.name] = _converted(field, hints[field.name], value, f"{prefix}{key} {where}")
+    return kind(**values)
 
 
-def _converted(one: Field[Any], hint: Any, value: Any, what: str) -> object:  # noqa: ANN401 - a type, and a TOML value
+def _converted(field: Field[Any], hint: Any, value: Any, what: str) -> object:  # noqa: ANN401 - a type, and a TOML value
     texts = [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, str)]
     if not all(text.isprintable() for text in texts):
         raise UsageError(f"{what} holds a control character.", "Remove it.")
     try:
         if Address in get_args(hint):
             return parse_listen(clean(value)) if value != "" else None
-        if isinstance(value, str) and one.name.endswith("_bytes"):
+        if isinstance(value, str) and field.name.endswith("_bytes"):
             value = parse_bytes(value)
-        elif isinstance(value, str) and one.name.endswith("_seconds") and value.strip() != "0":
+        elif isinstance(value, str) and field.name.endswith("_seconds") and value.strip() != "0":
             value = parse_duration(value)
     except UsageError as error:
         raise UsageError(f"{what}: {error.message}", error.remedy) from None
@@ -68,8 +68,8 @@ def _converted(one: Field[Any], hint: Any, value: Any, what: str) -> object:  # 
         value = {"yes": "true", "no": "false"}.get(value.lower(), value)
     elif isinstance(value, str) and get_origin(hint) is tuple:
         value = [part.strip() for part in value.split(",") if part.strip()]
-    if "parse" in one.metadata:
-        return one.metadata["parse"](value, what)
+    if "parse" in field.metadata:
+        return field.metadata["parse"](value, what)
     try:
         return msgspec.convert(value, hint, strict=False, dec_hook=_decode)
     except msgspec.ValidationError as error:
@@ -77,7 +77,7 @@ def _converted(one: Field[Any], hint: Any, value: Any, what: str) -> object:  # 
         if choices:
             near = suggest(clean(value), choices) or f"Choose {', '.join(choices)}."
             raise UsageError(f"Invalid {what}: unknown value {quoted(clean(value))}.", near) from None
-        unit = " of seconds" if one.name.endswith("_seconds") else ""
+        unit = " of seconds" if field.name.endswith("_seconds") else ""
         raise UsageError(f"Invalid {what}: {in_words(str(error), unit)}.", "Correct it.") from None
 
 

@@ -27,13 +27,13 @@ from .slurm import JobFile, job_of, slurm_workload, stepd_job
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A process and the workload it was first given. `told`: what its environment says of its Slurm job. `is_mps`: it
-    calls itself MPS, and nothing proves that it is the driver's."""
+    """A process and the workload it was first given. `environment`: what its environment says of its Slurm job.
+    `is_mps`: it calls itself MPS, and nothing proves that it is the driver's."""
 
     start_ticks: int
     origin: Origin
     workload: Workload
-    told: JobFile | None
+    environment: JobFile | None
     is_mps: bool
 
 
@@ -81,7 +81,7 @@ class NodeAttribution:
         hidden = self._look({process.pid for process in processes})
         # Of several processes the first that tells of its job speaks for all.
         runs: dict[str, _Known] = {}
-        for held in sorted(self._known.values(), key=lambda held: held.told is None):
+        for held in sorted(self._known.values(), key=lambda held: held.environment is None):
             runs.setdefault(held.workload.workload_id, held)
         memory = self._memory(processes)
         seen: dict[Origin, frozenset[str]] = {}
@@ -91,8 +91,8 @@ class NodeAttribution:
         granted = self.allocations.read(seen)
         self.absences = granted.absences | {_HIDDEN} if hidden else granted.absences
         runs = {key: runs[key] for _, key in memory}
-        told = {held.origin: held.told.job_id for held in runs.values() if held.told is not None}
-        matched = self.allocations.match(granted.claims, seen, told) if granted.claims else {}
+        job_ids = {held.origin: held.environment.job_id for held in runs.values() if held.environment is not None}
+        matched = self.allocations.match(granted.claims, seen, job_ids) if granted.claims else {}
         claim_of = {origin: claim for claim, origin in matched.items()}
         named = {key: self._name(held, claim_of.get(held.origin), held.origin) for key, held in runs.items()}
         running: dict[Origin | None, Workload] = {held.origin: named[key] for key, held in runs.items()}
@@ -108,36 +108,42 @@ class NodeAttribution:
     def _memory(self, processes: Sequence[GpuProcess]) -> dict[tuple[str, str], dict[int, int | None]]:
         """By GPU and first workload id: PID -> bytes in use; None: not told. A user's own MPS server is part of the one
         other work that he has on its GPU, so that a name hides no work."""
-        found: dict[tuple[str, str], dict[int, int | None]] = {}
-        known = [(self._known[process.pid], process) for process in processes if process.pid in self._known]
-        for held, process in sorted(known, key=lambda one: one[0].is_mps):
+        memory: dict[tuple[str, str], dict[int, int | None]] = {}
+        known_processes = [(self._known[process.pid], process) for process in processes if process.pid in self._known]
+        for held, process in sorted(known_processes, key=lambda pair: pair[0].is_mps):
             key = (process.gpu_uuid, held.workload.workload_id)
             if held.is_mps:
-                users = {other.workload.workload_id: other.workload.user for other, _ in known if not other.is_mps}
-                mine = [one for one in found if one[0] == key[0] and users.get(one[1], "") == held.workload.user]
-                key = mine[0] if len(mine) == 1 else key
+                users = {
+                    other.workload.workload_id: other.workload.user for other, _ in known_processes if not other.is_mps
+                }
+                same_job = [
+                    key_of
+                    for key_of in memory
+                    if key_of[0] == key[0] and users.get(key_of[1], "") == held.workload.user
+                ]
+                key = same_job[0] if len(same_job) == 1 else key
             # The driver lists a process once per kind of context (compute, graphics), each time with all its memory.
-            told = (found.setdefault(key, {}).get(process.pid), process.mem_used_bytes)
-            found[key][process.pid] = max((one for one in told if one is not None), default=None)
-        return found
+            amounts = (memory.setdefault(key, {}).get(process.pid), process.mem_used_bytes)
+            memory[key][process.pid] = max((amount for amount in amounts if amount is not None), default=None)
+        return memory
 
     def holder_of(self, pids: Iterable[int]) -> str | None:
         """The workload on this node's GPUs that `pids` belong to (a server's front end holds no GPU itself); None where
         that is none that `attribute` found last, or more than one."""
-        found: set[str] = set()
+        names: set[str] = set()
         for pid in pids:
             held = self._known.get(pid)
             if held is None and (lineage := read_lineage(self.procfs, pid)):
                 held = self._describe(lineage, {})
             if held is not None and held.workload.workload_id in self._named:
-                found.add(self._named[held.workload.workload_id].workload_id)
-        return found.pop() if len(found) == 1 else None
+                names.add(self._named[held.workload.workload_id].workload_id)
+        return names.pop() if len(names) == 1 else None
 
     def _look(self, pids: set[int]) -> set[int]:
         """Bring `_known` up to date; the PIDs that are hidden from this user."""
         # The first description of what runs stays: its leader may end before it does.
         first = {held.workload.workload_id: held.workload for held in self._known.values()}
-        known: dict[int, _Known] = {}
+        kept: dict[int, _Known] = {}
         missing: set[int] = set()
         for pid in sorted(pids):
             held = self._known.get(pid)
@@ -146,9 +152,9 @@ class NodeAttribution:
                 missing |= set() if lineage else {pid}
                 held = self._describe(lineage, first) if lineage and not is_drivers_own(lineage) else None
             if held is not None:
-                known[pid] = held
+                kept[pid] = held
         hidden = missing & self._missing
-        self._known, self._missing = known, missing
+        self._known, self._missing = kept, missing
         return hidden
 
     def _describe(self, lineage: Sequence[Process], first: dict[str, Workload]) -> _Known:
@@ -187,12 +193,12 @@ class NodeAttribution:
 
     def _name(self, held: _Known | None, claim: DeviceClaim | None, origin: Origin | None) -> Workload:
         """The workload with what its scheduler tells of it. `held` None: it was given devices, but runs nothing now."""
-        workload, job_file = (held.workload, held.told) if held is not None else (None, None)
+        workload, job_file = (held.workload, held.environment) if held is not None else (None, None)
         scheduler = (claim or origin or PLAIN).scheduler
         # What ran before it went quiet told more about it: `_current`.
         if scheduler == "slurm":
             user = self._name_of(claim.uid) if claim is not None and claim.user is None else None
-            return slurm_workload(self.cluster, claim, origin, job_file, workload, user=user, known=self._current)
+            return slurm_workload(self.cluster, claim, origin, job_file, workload, user=user, before=self._current)
         uid = origin.key if origin is not None else ""
         fact = self.allocations.facts.by_uid.get(uid) if scheduler == "kubernetes" else None
         if workload is None and claim is not None:
@@ -247,8 +253,8 @@ def _uses(
             met = any((two.until or math.inf) > begin and end > (two.since or 0.0) for two in others)
             workload_uses.append(replace(allocation, shared=met))
     for (gpu, workload), of_pid in running.items():
-        told = [part for part in of_pid.values() if part is not None]
-        total = sum(told) if len(told) == len(of_pid) else None
+        parts = [part for part in of_pid.values() if part is not None]
+        total = sum(parts) if len(parts) == len(of_pid) else None
         workload_uses.append(WorkloadUse(workload, gpu, "process", len(holders[gpu]) > 1, total))
     return tuple(sorted(workload_uses, key=lambda use: (use.gpu_uuid, use.workload_id, use.basis, use.until or 0.0)))
 

@@ -71,8 +71,8 @@ def slurm_jobs(cgroups: Path) -> dict[str, Path] | None:
     for base in () if scopes else map(cgroups.joinpath, _V1_CONTROLLERS):
         tops = [base / name for name in folders_in(base) if name == "slurm" or name.startswith("slurm_")]
         scopes += [top / user for top in tops for user in (".", *folders_in(top))]
-    found = [(scope / name, _JOB_FOLDER.fullmatch(name)) for scope in scopes for name in folders_in(scope)]
-    return {match[1] or match[2]: path for path, match in found if match} if scopes else None
+    folders = [(scope / name, _JOB_FOLDER.fullmatch(name)) for scope in scopes for name in folders_in(scope)]
+    return {match[1] or match[2]: path for path, match in folders if match} if scopes else None
 
 
 def job_pids(job: Path) -> list[int]:

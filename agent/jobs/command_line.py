@@ -151,7 +151,7 @@ def _executed(words: list[str]) -> tuple[list[str], list[str]]:
     while words:
         word, words = words[0], words[1:]
         if has_options and word[0] in "-+" and word != "-":
-            letter = next((one for one in word[1:] if one in takes + ends), "") if word[:2] != "--" else ""
+            letter = next((flag for flag in word[1:] if flag in takes + ends), "") if word[:2] != "--" else ""
             value = word.partition(letter)[2] if letter else word
             if letter and letter in ends:
                 module = value or "".join(words[:1])
@@ -194,20 +194,20 @@ def _base_name(word: str) -> str | None:
 
 def _flags(words: Sequence[str]) -> dict[str, tuple[str, str | None]]:
     """Name -> the flags of the allow-list as they are written, with their values; the first of a name stands."""
-    found: dict[str, tuple[str, str | None]] = {}
+    values: dict[str, tuple[str, str | None]] = {}
     for word, after in pairwise([*words, "-"]):
         flag, equals, value = word.partition("=")
         name = flag.lstrip("-").replace("_", "-").lower() if _FLAG.fullmatch(flag) else ""
         form = _FLAGS.get(name)
-        if form is None or name in found:
+        if form is None or name in values:
             continue
         given = value if equals else "" if after.startswith("-") else after
         if form == "switch":
             if given.lower() != "false":
-                found[name] = (flag, None)
+                values[name] = (flag, None)
         elif given or form == "config":
-            found[name] = (flag, _checked(form, given) if given else None)
-    return found
+            values[name] = (flag, _checked(form, given) if given else None)
+    return values
 
 
 def _checked(form: str, value: str) -> str:

@@ -32,10 +32,10 @@ def answer(procfs: Path, question: bytes) -> bytes:
     text = question.strip()
     pid = int(text) if text.isdigit() and len(text) <= 10 else 0
     origin = origin_of(read_cgroup(procfs, pid))
-    found = read_variables(procfs, pid) if origin.scheduler == "slurm" else {}
+    variables = read_variables(procfs, pid) if origin.scheduler == "slurm" else {}
     # A PID that was used again in between must not answer for a Slurm process.
     is_same = origin_of(read_cgroup(procfs, pid)) == origin
-    return json.dumps(found if is_same else {}).encode()[:_ANSWER_LIMIT] + b"\n"
+    return json.dumps(variables if is_same else {}).encode()[:_ANSWER_LIMIT] + b"\n"
 
 
 def serve(listener: socket.socket, procfs: Path, allowed_uids: frozenset[int]) -> None:
@@ -72,23 +72,23 @@ class HelperVariables:
         self._rest_until = 0.0
 
     def __call__(self, pid: int) -> Mapping[str, str]:
-        found: object = read_variables(self._procfs, pid)
-        if not found and time.monotonic() >= self._rest_until:
+        variables: object = read_variables(self._procfs, pid)
+        if not variables and time.monotonic() >= self._rest_until:
             try:
                 with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
                     client.settimeout(_ASK_SECONDS)
                     client.connect(str(self._path))
                     client.sendall(b"%d\n" % pid)
                     with client.makefile("rb") as file:
-                        found = json.loads(file.readline(_ANSWER_LIMIT))
+                        variables = json.loads(file.readline(_ANSWER_LIMIT))
             except (OSError, ValueError, RecursionError):
                 self._rest_until = time.monotonic() + _REST_SECONDS
-        told = found if isinstance(found, dict) else {}
-        return {key: clean_text(str(value)) for key, value in told.items() if key in ALLOWED_VARIABLES}
+        entries = variables if isinstance(variables, dict) else {}
+        return {key: clean_text(str(value)) for key, value in entries.items() if key in ALLOWED_VARIABLES}
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="skuwise-environ", description="answers for the agent; see the unit")
     parser.add_argument("--socket", type=Path, required=True)
-    with listen(parser.parse_args().socket) as own:
-        serve(own, Path("/proc"), frozenset({0, os.getuid()}))
+    with listen(parser.parse_args().socket) as server:
+        serve(server, Path("/proc"), frozenset({0, os.getuid()}))

@@ -102,13 +102,17 @@ def works_by_uid(items: Sequence[_Object], node: str, cluster: str, labels: Sequ
     wanted = (*OPERATOR_LABELS, *labels)
     objects = {(_at(str, item, "kind"), *_name(item)): item for item in items if item.get("kind") != "Pod"}
     pods = [
-        (_pod(one, wanted), _at(str, one, "spec", "nodeName"))
-        for one in items if one.get("kind") == "Pod" and _name(one)[1]
+        (_pod(item, wanted), _at(str, item, "spec", "nodeName"))
+        for item in items if item.get("kind") == "Pod" and _name(item)[1]
     ]  # fmt: skip
     # The leader of a LeaderWorkerSet's group has the name of the StatefulSet of its workers.
     owning = {(pod.namespace, pod.owner.name) for pod, _ in pods if pod.owner and pod.has_gpus}
-    pods = [one for one in pods if one[0].has_gpus or one[1] == node or (one[0].namespace, one[0].name) in owning]
-    pods.sort(key=lambda one: one[0].created_seconds or 0.0)
+    pods = [
+        entry
+        for entry in pods
+        if entry[0].has_gpus or entry[1] == node or (entry[0].namespace, entry[0].name) in owning
+    ]
+    pods.sort(key=lambda entry: entry[0].created_seconds or 0.0)
     owners: dict[tuple[str, str, str], PodOwner | None] = {}
     for pod, _ in pods:
         near = pod.owner
@@ -116,33 +120,40 @@ def works_by_uid(items: Sequence[_Object], node: str, cluster: str, labels: Sequ
             near = owners[key] = _owner(objects[key])
     jobs = {key[1:]: _at(dict, objects[key], "spec") for key in owners if key[0] == "Job"}
     parallelism = {key: _at(int, {"parallelism": 1, **spec}, "parallelism") for key, spec in jobs.items()}
-    spaces = {name: _labels(one, wanted) for (kind, _, name), one in objects.items() if kind == "Namespace"}
-    told = Objects(owners, parallelism, spaces)
-    found: dict[str, Workload] = {}
+    spaces = {name: _labels(item, wanted) for (kind, _, name), item in objects.items() if kind == "Namespace"}
+    related = Objects(owners, parallelism, spaces)
+    workloads: dict[str, Workload] = {}
     here: dict[str, Workload] = {}
-    for (pod, where), work in zip(pods, works_of(cluster, [pod for pod, _ in pods], told), strict=True):
+    for (pod, where), work in zip(pods, works_of(cluster, [pod for pod, _ in pods], related), strict=True):
         if pod.uid:
-            (here if where == node else found)[pod.uid] = Workload(
+            (here if where == node else workloads)[pod.uid] = Workload(
                 work.workload_id, work.series_id, work.name, "kubernetes", namespace=pod.namespace, pod=pod.name,
-                controller_kind=work.kind, image=pod.image, team=team_of_pod(pod, told, labels),
+                controller_kind=work.kind, image=pod.image, team=team_of_pod(pod, related, labels),
             )  # fmt: skip
-    return here or found
+    return here or workloads
 
 
 def slice_devices(items: Iterable[_Object], node: str) -> dict[str, SliceDevice]:
     """Devices of NVIDIA's driver by ``POOL/NAME``; the newest generation of a pool counts."""
     specs = [_at(dict, item, "spec") for item in items if item.get("kind") == "ResourceSlice"]
-    found = [spec for spec in specs if spec.get("driver") == DRA_DRIVER]
-    own = [spec for spec in found if spec.get("nodeName") == node] or found
-    own.sort(key=lambda spec: _at(int, spec, "pool", "generation"))
+    slices = [spec for spec in specs if spec.get("driver") == DRA_DRIVER]
+    node_slices = [spec for spec in slices if spec.get("nodeName") == node] or slices
+    node_slices.sort(key=lambda spec: _at(int, spec, "pool", "generation"))
     devices: dict[str, SliceDevice] = {}
-    for pool, device in ((_at(str, spec, "pool", "name"), one) for spec in own for one in _at(list, spec, "devices")):
+    for pool, device in (
+        (_at(str, spec, "pool", "name"), device_entry)
+        for spec in node_slices
+        for device_entry in _at(list, spec, "devices")
+    ):
         # resource.k8s.io/v1beta1 has them one level deeper than v1beta2 and v1.
         attributes = _at(dict, device, "attributes") or _at(dict, device, "basic", "attributes")
-        told = {name.rpartition("/")[2].lower(): _at(str, one, "string") or None for name, one in attributes.items()}
-        bus_id = told.get("pciebusid") or told.get("pcibusid")
+        texts = {
+            name.rpartition("/")[2].lower(): _at(str, attribute, "string") or None
+            for name, attribute in attributes.items()
+        }
+        bus_id = texts.get("pciebusid") or texts.get("pcibusid")
         if name := _at(str, device, "name"):
-            made = SliceDevice(told.get("uuid"), bus_id, told.get("parentuuid"), told.get("profile"))
+            made = SliceDevice(texts.get("uuid"), bus_id, texts.get("parentuuid"), texts.get("profile"))
             devices[f"{pool}/{name}"] = made
     return devices
 
@@ -150,7 +161,7 @@ def slice_devices(items: Iterable[_Object], node: str) -> dict[str, SliceDevice]
 def _pod(item: _Object, wanted: Iterable[str]) -> Pod:
     containers = _at(list, item, "spec", "containers")
     asking = [container for container in containers if _asks(container)]
-    images = {_at(str, one, "image") for one in asking or containers}
+    images = {_at(str, container, "image") for container in asking or containers}
     created, started = _moment(item, "metadata", "creationTimestamp"), _moment(item, "status", "startTime")
     ended = math.inf
     if _at(str, item, "status", "phase") in ("Succeeded", "Failed"):
@@ -160,7 +171,7 @@ def _pod(item: _Object, wanted: Iterable[str]) -> Pod:
     return Pod(
         *_name(item), _at(str, item, "metadata", "uid") or None, _owner(item), created_seconds=created,
         ended_seconds=ended, image=images.pop() or None if len(images) == 1 else None,
-        containers=frozenset(_at(str, one, "name") for one in containers), labels=_labels(item, wanted),
+        containers=frozenset(_at(str, container, "name") for container in containers), labels=_labels(item, wanted),
         has_gpus=bool(asking) or any(map(_asks, _at(list, item, "spec", "initContainers"))),
     )  # fmt: skip
 
@@ -174,9 +185,9 @@ def _asks(container: _Object) -> bool:
 def _owner(item: _Object) -> PodOwner | None:
     """The controller, else the only owner there is."""
     owners = _at(list, item, "metadata", "ownerReferences")
-    own = [owner for owner in owners if owner.get("controller") is True] or (owners if len(owners) == 1 else [])
-    told = sorted((_at(str, one, "kind"), _at(str, one, "name")) for one in own)
-    return PodOwner(*told[0]) if told and all(told[0]) else None
+    controllers = [owner for owner in owners if owner.get("controller") is True] or (owners if len(owners) == 1 else [])
+    names = sorted((_at(str, owner, "kind"), _at(str, owner, "name")) for owner in controllers)
+    return PodOwner(*names[0]) if names and all(names[0]) else None
 
 
 def _labels(item: _Object, wanted: Iterable[str]) -> dict[str, str]:
@@ -202,7 +213,7 @@ def _at(kind: Callable[[], _Kind], item: object, *names: str) -> _Kind:
     if isinstance(item, str):
         item = clean_text(item[:_TEXT])
     elif isinstance(item, list):
-        item = [one for one in item if isinstance(one, dict)]
+        item = [part for part in item if isinstance(part, dict)]
     return item if isinstance(item, type(kind())) else kind()
 
 
@@ -210,7 +221,7 @@ def main(what: str, path: str, node: str, cluster: str = "", *labels: str) -> No
     """Print one line: ``pods``, devices of ``slices`` (of all nodes where none is the node's), or a fault."""
     try:
         document = json.loads(read_bounded(Path(path), SIZE_LIMIT))
-        items = [one for one in document.get("items", [document]) if isinstance(one, dict)]
+        items = [entry for entry in document.get("items", [document]) if isinstance(entry, dict)]
         if what == "pods":
             answer = KubernetesFacts(by_uid=works_by_uid(items, node, cluster, labels))
         else:

@@ -120,10 +120,10 @@ def works_of(cluster: str, pods: Sequence[Pod], objects: Objects) -> tuple[PodWo
     A gang's run is named by the UID of the oldest of its pods that ask for GPUs (else by when that was created), the
     same on every node. What begins when all its pods are over is the next run.
     """
-    known = _Known(pods, objects)
-    found = [known.work(pod) for pod in pods]
+    owners_known = _Known(pods, objects)
+    pod_works = [owners_known.work(pod) for pod in pods]
     members: dict[tuple[str, PodOwner], list[Pod]] = {}
-    for pod, (_, _, gang) in zip(pods, found, strict=True):
+    for pod, (_, _, gang) in zip(pods, pod_works, strict=True):
         if gang is not None:
             members.setdefault((pod.namespace, gang), []).append(pod)
     ids: dict[int, str] = {}
@@ -138,7 +138,7 @@ def works_of(cluster: str, pods: Sequence[Pod], objects: Objects) -> tuple[PodWo
             oldest = min(dated, default=(0.0, "", ""))
             ids |= dict.fromkeys(map(id, run), gang_id(cluster, namespace, gang.kind, gang.name, oldest[2]))
     works = []
-    for pod, (kind, name, _) in zip(pods, found, strict=True):
+    for pod, (kind, name, _) in zip(pods, pod_works, strict=True):
         parts = (pod.uid,) if pod.uid else ("pod", pod.namespace, pod.name)
         key = ids.get(id(pod)) or workload_id(cluster, "kubernetes", *parts)
         series = series_id(cluster, pod.namespace or None, None, name)
@@ -257,10 +257,10 @@ class _Known:
         return None
 
 
-def _is_parallel(pods: Sequence[Pod], told: int | None) -> bool:
+def _is_parallel(pods: Sequence[Pod], parallelism: int | None) -> bool:
     """Whether a Job's pods run at the same time: as it says, else as its pods show."""
-    if told is not None:
-        return told > 1
+    if parallelism is not None:
+        return parallelism > 1
     reach = -math.inf
     for begin, end in sorted((pod.created_seconds or 0.0, pod.ended_seconds) for pod in pods if pod.has_gpus):
         if min(reach, end) - begin > _HANDOVER_SECONDS:

@@ -157,12 +157,12 @@ class Listeners:
 
     def pids(self, port: int, monotonic_seconds: float) -> frozenset[int]:
         """Who listens on `port`; empty where nobody can be seen to. A new search takes a while: not for a tick."""
-        found, searched_at = self._known.get(port, ({}, float("-inf")))
-        alive = all(read_start_ticks(self._procfs, pid) == start for pid, start in found.items())
+        pids, searched_at = self._known.get(port, ({}, float("-inf")))
+        alive = all(read_start_ticks(self._procfs, pid) == start for pid, start in pids.items())
         if not alive or monotonic_seconds - searched_at >= _AGAIN_SECONDS:
-            found = {pid: read_start_ticks(self._procfs, pid) for pid in self._search(port)}
-            self._known[port] = (found, monotonic_seconds)
-        return frozenset(found)
+            pids = {pid: read_start_ticks(self._procfs, pid) for pid in self._search(port)}
+            self._known[port] = (pids, monotonic_seconds)
+        return frozenset(pids)
 
     def _search(self, port: int) -> list[int]:
         owners: dict[str, int] = {}  # by the link to the socket

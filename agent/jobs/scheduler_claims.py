@@ -115,9 +115,9 @@ class Devices:
 
     def resolve(self, names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """UUIDs of known devices, and the names that fit none; both in order, each once."""
-        found = {name: self._find(name) for name in names}
-        known = dict.fromkeys(uuid for uuid in found.values() if uuid is not None)
-        return tuple(known), tuple(name for name, uuid in found.items() if uuid is None)
+        uuids = {name: self._find(name) for name in names}
+        distinct = dict.fromkeys(uuid for uuid in uuids.values() if uuid is not None)
+        return tuple(distinct), tuple(name for name, uuid in uuids.items() if uuid is None)
 
     def _find(self, name: str) -> str | None:
         if name.startswith("dra:"):

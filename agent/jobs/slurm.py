@@ -117,11 +117,11 @@ def parse_job_file(raw: bytes, job_id: str) -> JobFile | str | None:
 
 def _job(values: Mapping[str, str]) -> JobFile:
     """What these values tell, each of the form that it must have."""
-    told: dict[str, Any] = {key: clean_text(values.get(key, "")) or None for key in _FORMS}
-    start, restarts, uid = (int(told[key]) if told[key] else None for key in ("start", "restarts", "uid"))
+    fields: dict[str, Any] = {key: clean_text(values.get(key, "")) or None for key in _FORMS}
+    start, restarts, uid = (int(fields[key]) if fields[key] else None for key in ("start", "restarts", "uid"))
     names = ("job_id", "sluid", "array_job_id", "array_task_id", "node", "conf", *_TEXTS)
-    told = {key: told[key] for key in names} | {"name": plain_name(told["name"] or "") or None}
-    return JobFile(start_seconds=start, restarts=restarts, uid=uid, without_prolog="without_prolog" in values, **told)
+    fields = {key: fields[key] for key in names} | {"name": plain_name(fields["name"] or "") or None}
+    return JobFile(start_seconds=start, restarts=restarts, uid=uid, without_prolog="without_prolog" in values, **fields)
 
 
 def read_job_files(folder: Path, trusted_uids: frozenset[int]) -> JobFiles:
@@ -184,26 +184,27 @@ def slurm_workload(
     cluster: str,
     claim: DeviceClaim | None,
     origin: Origin | None,
-    told: JobFile | None,
+    environment: JobFile | None,
     running: Workload | None,
     *,
     user: str | None,
-    known: Mapping[str, Workload],
+    before: Mapping[str, Workload],
 ) -> Workload:
-    """A run as a workload. `claim`: what Slurm gave it; `origin`: the cgroup of its processes; `told`, `running`: what
-    these tell and are; `user`: who the claim's uid is. Each may be None. `known`: workloads by id as they were before.
+    """A run as a workload. `claim`: what Slurm gave it; `origin`: the cgroup of its processes; `environment`,
+    `running`: what their environment says, and their workload; `user`: of the claim's uid. Each may be None. `before`:
+    workloads by id at the previous call.
 
-    What the prolog wrote goes before what the processes tell: root wrote it. What is not told now is taken from before.
-    A job whose name nobody told is called ``job 42`` and is a series of its own.
+    The prolog's values come before those of the processes, because root wrote them; missing ones are taken from
+    `before`. A job without a name is called ``job 42`` and is a separate series.
     """
     name = origin.key if origin is not None else ""
     facts = JobFacts(job_id=name if name.isdecimal() else None)
-    for one in (claim, told, JobFacts(sluid=None if name.isdecimal() else name or None)):
-        facts = fill_facts(facts, one, ("job_id", *OF_RUN))
+    for source in (claim, environment, JobFacts(sluid=None if name.isdecimal() else name or None)):
+        facts = fill_facts(facts, source, ("job_id", *OF_RUN))
     names = facts.job_id, facts.start_seconds, facts.sluid
     since = claim.since if claim is not None else None
     key = workload_id(cluster, "slurm", *slurm_parts(*names, restarts=facts.restarts, stamp_seconds=since))
-    earlier = known.get(key)
+    earlier = before.get(key)
     base = running or earlier or Workload("", "", "", "slurm")
     user = facts.user or user or base.user
     job_id = facts.job_id or facts.sluid or ""
@@ -250,8 +251,8 @@ class SlurmAllocations:
         running = [job for job in {job.job_id: job for job in files.jobs}.values() if job.until is None]
         stale = [job for job in running if self._is_stale(job, running, live, seen or {})]
         job_files = [job for job in running if job not in stale]
-        known = {name for job in job_files for name in (job.job_id, job.sluid)}
-        untold = list(filter(None, (self._begin(n, p, files.jobs) for n, p in live.items() if n not in known)))
+        identifiers = {name for job in job_files for name in (job.job_id, job.sluid)}
+        untold = list(filter(None, (self._begin(n, p, files.jobs) for n, p in live.items() if n not in identifiers)))
         ended = [job for job in files.jobs if job.until is not None]
         claims = [_claim(job, self._resolve(job, devices, seen or {})) for job in job_files]
         # What these were given is not told, but which run it is: its processes are nobody else's.
@@ -268,7 +269,7 @@ class SlurmAllocations:
         said = {
             "unknown": [files.missing] if files.missing is not None else began,
             "stale": [job.job_id for job in stale],
-            "refused": [": ".join(one) for one in files.refused],
+            "refused": [": ".join(entry) for entry in files.refused],
             "contradicted": [f"job {job} was given {resolution.contradiction}" for job, resolution in given.items()
                              if resolution.contradiction],
             "unresolved": [f"{job}: {', '.join(resolution.unknown)} ({resolution.why})"
@@ -306,8 +307,8 @@ class SlurmAllocations:
         job_file = self._begun.get(name)
         since = job_file.since if job_file is not None and name in self._live_before else None
         if since is None or since <= border:
-            found = [read_start_ticks(self.procfs, pid) for pid in job_pids(path)]
-            ticks = min((one for one in found if one is not None), default=None)
+            starts = [read_start_ticks(self.procfs, pid) for pid in job_pids(path)]
+            ticks = min((start for start in starts if start is not None), default=None)
             since = start_seconds(self.procfs, ticks, self.wall()) if ticks is not None else None
         if ended and (since is None or since <= border):
             return None
@@ -338,6 +339,6 @@ class SlurmAllocations:
         return _claim(run, self._resolve(job, devices, {}) if is_new else Resolution())
 
 
-def _claim(job: JobFile, found: Resolution) -> DeviceClaim:
-    claim = DeviceClaim("slurm", found.gpu_uuids, found.unknown, job_id=job.job_id or None)
+def _claim(job: JobFile, resolution: Resolution) -> DeviceClaim:
+    claim = DeviceClaim("slurm", resolution.gpu_uuids, resolution.unknown, job_id=job.job_id or None)
     return fill_facts(claim, job, ("uid", "since", "until", *OF_RUN))

@@ -100,11 +100,11 @@ def _units(lines: list[Line] | None, node: str, wanted: dict[str, int] | None) -
     names = {line["nodename"]: expand(line["nodename"]) for line in lines if "nodename" in line}
     if None in names.values():
         raise ValueError("has a NodeName that is no list of names")
-    mine = [line for line in lines if "nodename" not in line or node in (names[line["nodename"]] or ())]
-    gpus = [line for line in mine if line.get("name", "gpu").lower() == "gpu"]
+    node_lines = [line for line in lines if "nodename" not in line or node in (names[line["nodename"]] or ())]
+    gpus = [line for line in node_lines if line.get("name", "gpu").lower() == "gpu"]
     # What is said for this node in particular goes over what is said for all.
     detection = [line.get("autodetect") for line in sorted(gpus, key=lambda line: "nodename" in line)]
-    is_sorted = ([one.lower() for one in detection if one is not None] or ["off"])[-1] != "off"
+    is_sorted = ([method.lower() for method in detection if method is not None] or ["off"])[-1] != "off"
     records: list[tuple[str, list[Unit]]] = []
     for line in gpus:
         files = expand(line.get("multiplefiles", line.get("file", "")), _MAX_GPUS)
@@ -124,7 +124,10 @@ def _units(lines: list[Line] | None, node: str, wanted: dict[str, int] | None) -
         raise ValueError(f"has several types, and the Gres of {node} in slurm.conf, which orders them, cannot be read")
     if wanted is not None:
         # For each type of slurm.conf the lines of that type, cut to its count.
-        of_kind = {kind: [unit for own, units in records if kind in ("", own) for unit in units] for kind in wanted}
+        of_kind = {
+            kind: [unit for record_kind, units in records if kind in ("", record_kind) for unit in units]
+            for kind in wanted
+        }
         everything = [unit for kind, number in wanted.items() for unit in of_kind[kind][:number]]
     return tuple(everything), is_sorted
 
@@ -132,20 +135,20 @@ def _units(lines: list[Line] | None, node: str, wanted: dict[str, int] | None) -
 def _wanted(lines: Sequence[Line], node: str) -> dict[str, int] | None:
     """The GPUs of the node's ``Gres=``, as in ``gpu:h100:4(S:0),gpu:a100:4,shard:8``: type (empty: none) and count;
     None: not told here."""
-    default, found = None, None
+    default, gres = None, None
     for line in lines:
         if line.get("nodename", "").upper() == "DEFAULT":
             default = line.get("gres", default)
         elif "nodename" in line and node in (expand(line["nodename"]) or ()):
-            found = line.get("gres", default)
+            gres = line.get("gres", default)
     kinds: dict[str, int] = {}
-    for item in re.sub(r"\([^()]*\)", "", found or "").lower().split(","):
+    for item in re.sub(r"\([^()]*\)", "", gres or "").lower().split(","):
         match = _GRES.fullmatch(item.strip())
         if match is not None:
             kinds[match["kind"] or ""] = kinds.get(match["kind"] or "", 0) + int(match["count"] or 1)
         elif item.strip().startswith("gpu"):
             return None
-    return None if found is None or ("" in kinds and len(kinds) > 1) else kinds
+    return None if gres is None or ("" in kinds and len(kinds) > 1) else kinds
 
 
 def read_settings(path: Path) -> list[Line] | None:
@@ -183,14 +186,14 @@ def resolve(given: Sequence[str], gres: Gres, devices: Devices, procfs: Path) ->
     return Resolution(tuple(uuid for uuid in devices.uuids if uuid in named.values()))
 
 
-def without_contradiction(found: Resolution, devices: Devices, works_on: Collection[str]) -> Resolution:
+def without_contradiction(resolution: Resolution, devices: Devices, works_on: Collection[str]) -> Resolution:
     """`found`, unless the job's processes work on GPUs that it was not given. A GPU stands for its instances."""
-    mine = {part.uuid for uuid in found.gpu_uuids for part in devices.parts(uuid)} | set(found.gpu_uuids)
-    outside = set(works_on) - mine
-    if not found.gpu_uuids or not outside:
-        return found
-    names = {one.uuid: str(gpu.index) for gpu in devices.whole for one in (gpu, *devices.parts(gpu.uuid))}
-    given, used = (", ".join(sorted({names.get(uuid, uuid) for uuid in some})) for some in (mine, outside))
+    uuids = {part.uuid for uuid in resolution.gpu_uuids for part in devices.parts(uuid)} | set(resolution.gpu_uuids)
+    outside = set(works_on) - uuids
+    if not resolution.gpu_uuids or not outside:
+        return resolution
+    names = {part.uuid: str(gpu.index) for gpu in devices.whole for part in (gpu, *devices.parts(gpu.uuid))}
+    given, used = (", ".join(sorted({names.get(uuid, uuid) for uuid in some})) for some in (uuids, outside))
     return Resolution(contradiction=f"GPU {given} by Slurm's settings, but it works on GPU {used}")
 
 
@@ -231,8 +234,8 @@ def _unit(files: Sequence[str], devices: Devices, procfs: Path) -> str | None:
     # The minor of an instance's access capability -> the GPU's minor and the instance's id.
     lines = read_ascii(procfs / "driver/nvidia-caps/mig-minors").splitlines()
     places = {match[3]: (int(match[1]), int(match[2])) for line in lines if (match := _ACCESS.fullmatch(line.strip()))}
-    mine = {places.get(match[2]) for match in named if match is not None}
-    instances = [part.uuid for part in parts if (gpu.minor, part.gpu_instance) in mine]
+    node_places = {places.get(match[2]) for match in named if match is not None}
+    instances = [part.uuid for part in parts if (gpu.minor, part.gpu_instance) in node_places]
     return instances[0] if len(instances) == 1 else None
 
 

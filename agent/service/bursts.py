@@ -78,8 +78,8 @@ class Bursts:
         most = 1
         start = self._now().monotonic_seconds
         while True:
-            told: _Pass = {}
-            job = self._job = self._driver.burst(lambda told=told: self._read(told))
+            readings_now: _Pass = {}
+            job = self._job = self._driver.burst(lambda target=readings_now: self._read(target))
             ports = [
                 max(values["tx_bytes_per_second"], values["rx_bytes_per_second"])
                 for values in self._fabric.read(self._now()).fabric.values()
@@ -94,9 +94,9 @@ class Bursts:
                 raise job.result
             absent = job.result
             assert isinstance(absent, frozenset)
-            if not told and not absent:
+            if not readings_now and not absent:
                 return {}  # no session is open
-            for uuid, (instant, values) in told.items():
+            for uuid, (instant, values) in readings_now.items():
                 before, end = ended.get(uuid), instant.monotonic_seconds
                 ended[uuid] = end
                 if before is not None:
@@ -111,7 +111,7 @@ class Bursts:
             if self._stopped.wait(MIN_SPACING_SECONDS):
                 return {}
 
-    def _read(self, told: _Pass) -> frozenset[Absence]:
+    def _read(self, readings: _Pass) -> frozenset[Absence]:
         """One reading of every GPU, each at its own instant; runs on the driver's thread. Returns the absences."""
         each = self._reader.each(self._now)
         while True:
@@ -120,7 +120,7 @@ class Bursts:
             except StopIteration as end:
                 return end.value
             if values:
-                told[uuid] = instant, values
+                readings[uuid] = instant, values
 
 
 def _about(uuid: str, why: Absence) -> Absence:

@@ -54,8 +54,8 @@ class ControlServer:
                     message = json.loads(client.recv(_MOST_BYTES))
                 except (ValueError, RecursionError):
                     message = None
-                told = isinstance(message, dict)
-                client.sendall(_encode(answer(message) if told else _NO_REQUEST))
+                is_text = isinstance(message, dict)
+                client.sendall(_encode(answer(message) if is_text else _NO_REQUEST))
 
     def close(self) -> None:
         """Stop listening and take the socket's name away."""

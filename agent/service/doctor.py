@@ -150,9 +150,9 @@ def _table(lines: Sequence[Capability]) -> str:
             read.append((names, who, what, group[0].origin))
             continue
         of = "" if scope == "source" else f" of {who}"
-        told = [f"absent  {names}: {what}{of} ({reason})", f"        {absence.detail}"]
-        told += [f"        Remedy: {absence.remedy}"] if absence.remedy else []
-        absent += [clean(text) for text in told if text.strip()]
+        block = [f"absent  {names}: {what}{of} ({reason})", f"        {absence.detail}"]
+        block += [f"        Remedy: {absence.remedy}"] if absence.remedy else []
+        absent += [clean(text) for text in block if text.strip()]
     table = columns(("SOURCE", "OF", "READS", "FROM"), read) if read else "Nothing can be read here."
     return "\n".join([table, "", *(absent or ["Nothing is missing."])])
 

@@ -142,16 +142,16 @@ def gpu_labels(uuid: str, gpu: Gpu | None) -> Labels:
 
 
 def _add_gpus(page: Page, totals: Totals) -> None:
-    known = totals.gpus_known
+    known_gpus = totals.gpus_known
     info = ("name", "parent_uuid", "mig_profile", "pci_bus_id", "driver_version")
-    here = [(gpu_labels(gpu.uuid, gpu), gpu) for gpu in known.values()]
+    here = [(gpu_labels(gpu.uuid, gpu), gpu) for gpu in known_gpus.values()]
     infos = [(labels | cleaned({name: getattr(gpu, name) for name in info}), 1) for labels, gpu in here]
     page.add("gpu", "A GPU or MIG instance that is here.", infos, kind="info")
     for name, unit in (("mem_total", "bytes"), ("power_limit", "watts"), ("nvlink", "bytes_per_second")):
         field = f"{name}_{unit}"
         values = [(labels, getattr(gpu, field)) for labels, gpu in here]
         page.add(f"gpu_{name}", f"Reported by the driver: {field}.", values, unit)
-    gpus = [(gpu_labels(uuid, known.get(uuid)), gpu_totals) for uuid, gpu_totals in totals.gpus.items()]
+    gpus = [(gpu_labels(uuid, known_gpus.get(uuid)), gpu_totals) for uuid, gpu_totals in totals.gpus.items()]
     seen = [(labels, gpu_totals.observed_seconds) for labels, gpu_totals in gpus]
     page.add("gpu_observed", "Time in which the GPU was observed.", seen, "seconds", kind="counter")
     _add_sums(page, _GPU_SUMS, gpus)
@@ -188,15 +188,15 @@ def _add_rhythm(page: Page, gpus: Sequence[tuple[Labels, GpuTotals]]) -> None:
 
 def _add_events(page: Page, totals: Totals) -> None:
     """XIDs by number, and events by kind; XID and double-bit ECC from 0 on, so that the first one is an increase."""
-    known = totals.gpus_known
-    whole = [uuid for uuid, gpu in known.items() if gpu.kind == "gpu"]
+    gpus = totals.gpus_known
+    whole = [uuid for uuid, gpu in gpus.items() if gpu.kind == "gpu"]
     by_kind = {(uuid, kind): 0 for uuid in whole for kind in ("xid", "ecc-double-bit")}
     xids: list[tuple[Labels, float]] = []
     for (uuid, kind, code), count in totals.events.items():
         by_kind[uuid, kind] = by_kind.get((uuid, kind), 0) + count
         if kind == "xid":
-            xids.append((gpu_labels(uuid, known.get(uuid)) | {"xid": code}, count))
-    kinds = [(gpu_labels(uuid, known.get(uuid)) | {"event": kind}, count) for (uuid, kind), count in by_kind.items()]
+            xids.append((gpu_labels(uuid, gpus.get(uuid)) | {"xid": code}, count))
+    kinds = [(gpu_labels(uuid, gpus.get(uuid)) | {"event": kind}, count) for (uuid, kind), count in by_kind.items()]
     page.add("gpu_events", "Events that the driver reported, by kind.", kinds, kind="counter")
     page.add("gpu_xid_events", "XID errors that the driver reported, by number.", xids, kind="counter")
 
@@ -206,13 +206,13 @@ def _add_fabric(page: Page, totals: Totals) -> None:
     for key in (*totals.ports_known, *totals.ports):
         device, _, port = key.rpartition("/")
         labels[key] = cleaned({"device": device, "port": port})
-    known = [(labels[key], port) for key, port in totals.ports_known.items()]
+    known_ports = [(labels[key], port) for key, port in totals.ports_known.items()]
     infos = [
         (base | cleaned({"role": fabric_port.role, "link_layer": fabric_port.link_layer}), 1)
-        for base, fabric_port in known
+        for base, fabric_port in known_ports
     ]
     page.add("fabric_port", "A port of a NIC, and whom it serves.", infos, kind="info")
-    rates = [(base, fabric_port.line_rate_bytes_per_second) for base, fabric_port in known]
+    rates = [(base, fabric_port.line_rate_bytes_per_second) for base, fabric_port in known_ports]
     page.add("fabric_line_rate", "The port's line rate, one way.", rates, "bytes_per_second")
     ports = [(labels[key], device_totals) for key, device_totals in totals.ports.items()]
     _add_sums(page, _PORT_SUMS, ports)
@@ -223,8 +223,8 @@ def _add_fabric(page: Page, totals: Totals) -> None:
 
 def _add_host(page: Page, totals: Totals) -> None:
     node, host = totals.node, totals.host
-    told = ("cluster", "node_sku", "node_sku_source", "provider", "region", "instance_type", "agent_version")
-    labels = cleaned({name: getattr(node, name) for name in told})
+    names = ("cluster", "node_sku", "node_sku_source", "provider", "region", "instance_type", "agent_version")
+    labels = cleaned({name: getattr(node, name) for name in names})
     page.add("node", "The node that this page is about.", [(labels, 1)], kind="info")
     page.add("node_gpus", "GPUs that the node should have.", node.gpu_count)
     seen = host.observed_seconds or None

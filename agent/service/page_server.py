@@ -147,9 +147,9 @@ class _Server(socketserver.ThreadingTCPServer):
         self.page = page
         self._open: dict[socket.socket, float] = {}  # and when its time is up
         host, port = page.address.host, page.address.port
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        self.address_family = found[0]
-        super().__init__(found[4], _Handler)  # type: ignore[arg-type] - an IPv6 address has four parts
+        address_info = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        self.address_family = address_info[0]
+        super().__init__(address_info[4], _Handler)  # type: ignore[arg-type] - an IPv6 address has four parts
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as socketserver has it
         if len(self._open) >= MAX_CONNECTIONS:
@@ -166,7 +166,7 @@ class _Server(socketserver.ThreadingTCPServer):
     def make_room(self) -> None:
         """Who dawdles is cut off."""
         now = time.monotonic()
-        for request in [one for one, until in list(self._open.items()) if until <= now]:
+        for request in [expired for expired, until in list(self._open.items()) if until <= now]:
             self.page.ended["timed_out"] += 1
             self._open.pop(request, None)
             with suppress(OSError):

@@ -69,19 +69,19 @@ def read_config(said: str, folders: Sequence[Path]) -> Settings | None:
 
 def config_lines(values: Mapping[str, str], origin: str) -> list[Capability]:
     """What Slurm's settings lack."""
-    told = {key: "" if value.lower() in ("(null)", "none") else value for key, value in values.items()}
-    lines = [_script_line(kind, told.get(kind, ""), origin) for kind in ("prolog", "epilog")]
-    flags = {flag.strip().lower() for flag in told.get("prologflags", "").split(",")}
+    given = {key: "" if value.lower() in ("(null)", "none") else value for key, value in values.items()}
+    lines = [_script_line(kind, given.get(kind, ""), origin) for kind in ("prolog", "epilog")]
+    flags = {flag.strip().lower() for flag in given.get("prologflags", "").split(",")}
     if "contain" not in flags:
         when = "" if "alloc" in flags else " Without Alloc the prolog runs only with a job's first step."
         detail = f"PrologFlags lacks Contain ({origin}): a file whose job has ended may be noticed late.{when}"
         lines.append(_line("flags", "", "prolog-flags", detail, "Set PrologFlags=Alloc,Contain."))
-    tracking = told.get("proctracktype", "").lower()
+    tracking = given.get("proctracktype", "").lower()
     if tracking in ("proctrack/linuxproc", "proctrack/pgid"):
         detail = f"ProctrackType={tracking}: jobs have no cgroup, so processes are tied to them by their slurmstepd."
         lines.append(_line("proctrack", "", "no-job-cgroup", detail, "Set ProctrackType=proctrack/cgroup."))
-    constrains = told.get("constraindevices", "").lower() in ("yes", "true", "1")
-    if not constrains or "cgroup" not in told.get("taskplugin", "").lower():
+    constrains = given.get("constraindevices", "").lower() in ("yes", "true", "1")
+    if not constrains or "cgroup" not in given.get("taskplugin", "").lower():
         detail = "Jobs may open every GPU: what they were given and what they work on need not be the same."
         remedy = "Set ConstrainDevices=yes in cgroup.conf and TaskPlugin=task/cgroup in slurm.conf."
         lines.append(_line("constrain", "", "devices-not-constrained", detail, remedy))

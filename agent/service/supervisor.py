@@ -129,7 +129,7 @@ class Supervisor:
         wells = ("the GPUs are read again", "ticks are written again")
         reasons = ("" if driver is None else driver.reason, "" if store is None else store.reason)
         # By the codes: what a text tells of sizes changes at every attempt to write.
-        changed = [new != told for new, told in zip(reasons, self._told, strict=True)]
+        changed = [new != reported for new, reported in zip(reasons, self._told, strict=True)]
         news = [text or well for text, well, is_new in zip(texts, wells, changed, strict=True) if is_new]
         for text in news:
             self.say(text)

@@ -194,8 +194,8 @@ class Totals:
             self.node = node
             self._ticked_at, self._interval_seconds = self._monotonic(), interval_seconds
             # Nobody looked in between: no run of idleness reaches over it, and what was last seen is no longer now.
-            for one in (*self.gpus.values(), *self.ports.values(), self.host):
-                one.last_tick = -1
+            for device in (*self.gpus.values(), *self.ports.values(), self.host):
+                device.last_tick = -1
             for gpu in self.gpus.values():
                 gpu.recent = self._recent(gpu.recent)
             return True
@@ -268,8 +268,8 @@ class Totals:
         """How long ago the last tick was added, or the agent began."""
         return self._monotonic() - self._ticked_at
 
-    def _recent(self, known: Iterable[tuple[float, float | None]]) -> deque[tuple[float, float | None]]:
-        return deque(known, maxlen=ceil(RHYTHM_SECONDS / self._interval_seconds) + 1)
+    def _recent(self, points: Iterable[tuple[float, float | None]]) -> deque[tuple[float, float | None]]:
+        return deque(points, maxlen=ceil(RHYTHM_SECONDS / self._interval_seconds) + 1)
 
     def _add_fabric(self, tick: Tick) -> float | None:
         """Adds the ports; the compute ports' bytes per second (the larger direction), None where none has any."""
@@ -294,8 +294,8 @@ class Totals:
                 compute.append(traffic)
         return sum(compute) if compute else None
 
-    def _forget(self, known: Mapping[str, object], totals: dict[str, Any]) -> None:
-        for key in [key for key in totals if key not in known]:
+    def _forget(self, present: Mapping[str, object], totals: dict[str, Any]) -> None:
+        for key in [key for key in totals if key not in present]:
             if totals[key].last_ts < self.last_ts - FORGET_SECONDS:
                 del totals[key]
                 self.events = {event: count for event, count in self.events.items() if event[0] != key}

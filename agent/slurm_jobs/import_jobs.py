@@ -57,8 +57,8 @@ def ask_sacct(
         remedy = "Run this where Slurm's commands are, set slurm.sacct or slurm.slurmrestd, or name a file."
         raise SkuwiseError(f"{program} is not on the PATH.", remedy)
     # Nothing of the caller's environment changes what is asked for (SACCT_FEDERATION, SACCT_LOCAL ...).
-    own = {name: value for name, value in environ.items() if not name.startswith("SACCT_")}
-    own |= {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC", "LC_ALL": "C"}
+    variables = {name: value for name, value in environ.items() if not name.startswith("SACCT_")}
+    variables |= {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC", "LC_ALL": "C"}
     start = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     command = [path, "--allusers", "--duplicates", "--allocations", "--parsable2", f"--starttime={start}"]
     # To a file: a year of jobs may be more than memory holds.
@@ -71,8 +71,8 @@ def ask_sacct(
                 file.seek(file.truncate(0))
             try:
                 status = subprocess.run(  # noqa: S603 - no shell, and a program that the settings name
-                    [*command, *own_options], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=own, check=False,
-                    timeout=timeout_seconds,
+                    [*command, *own_options], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=variables,
+                    check=False, timeout=timeout_seconds,
                 ).returncode  # fmt: skip
             except subprocess.TimeoutExpired:
                 raise _too_slow("sacct", timeout_seconds) from None
@@ -180,16 +180,16 @@ def _token(path: Path) -> str:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    told = "output of sacct --parsable2 or --json, '-' for stdin (default: run sacct or query slurm.slurmrestd)"
-    parser.add_argument("file", nargs="?", metavar="FILE", help=told)
-    told = "age of the oldest job to query, as in 7d (default: since the last import; 7d the first time)"
-    parser.add_argument("--since", metavar="DURATION", help=told)
+    text = "output of sacct --parsable2 or --json, '-' for stdin (default: run sacct or query slurm.slurmrestd)"
+    parser.add_argument("file", nargs="?", metavar="FILE", help=text)
+    text = "age of the oldest job to query, as in 7d (default: since the last import; 7d the first time)"
+    parser.add_argument("--since", metavar="DURATION", help=text)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--db", type=Path, metavar="PATH", help="database of the node (default: the one of the agent)")
-    told = "add new runs to this job table instead, for --jobs of other commands"
-    where.add_argument("--output", type=Path, metavar="FILE", help=told)
-    told = "time zone of FILE, as in Europe/Berlin (default: of this machine)"
-    parser.add_argument("--time-zone", metavar="NAME", help=told)
+    text = "add new runs to this job table instead, for --jobs of other commands"
+    where.add_argument("--output", type=Path, metavar="FILE", help=text)
+    text = "time zone of FILE, as in Europe/Berlin (default: of this machine)"
+    parser.add_argument("--time-zone", metavar="NAME", help=text)
     parser.add_argument("--cluster", metavar="NAME", help="cluster name in Slurm, if the agent uses another")
 
 
@@ -218,20 +218,20 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _into_database(path: Path, cluster: str | None, read: _Read, now: float) -> int:
-    known = known_jobs(path)
-    chosen = JobsOfNode(known.nodes, known.clusters, known.runs, cluster)
-    read_jobs = read(chosen, known.imported_at)
+    recorded = known_jobs(path)
+    chosen = JobsOfNode(recorded.nodes, recorded.clusters, recorded.runs, cluster)
+    read_jobs = read(chosen, recorded.imported_at)
     left_out = read_jobs.warnings()
     if chosen.other_clusters:
         names = ", ".join(repr(name) for name, _ in chosen.other_clusters.most_common(3))
-        told = f"{chosen.other_clusters.total()} jobs are of another cluster ({names}) and were not taken."
-        left_out.append(f"{told} Set slurm.cluster where that is this cluster's name in Slurm.")
+        text = f"{chosen.other_clusters.total()} jobs are of another cluster ({names}) and were not taken."
+        left_out.append(f"{text} Set slurm.cluster where that is this cluster's name in Slurm.")
     if chosen.elsewhere:
         left_out.append(f"{chosen.elsewhere} jobs ran on other nodes and were not taken.")
     for line in left_out:
         say(line)
     if not read_jobs.jobs and left_out:
-        nodes = ", ".join(sorted(known.nodes)[:3]) or "this node"
+        nodes = ", ".join(sorted(recorded.nodes)[:3]) or "this node"
         raise NothingToDo(f"No job of the table ran on {nodes}.", "See what was left out above.")
     new, changed = write_jobs(path, read_jobs.jobs.values(), now)
     say(f"{new} new jobs, {changed} changed in {path}")

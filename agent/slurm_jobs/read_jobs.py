@@ -91,10 +91,10 @@ def parse_tres(*texts: str) -> tuple[int | None, int | None, float | None]:
         parts = dict(part.split("=", 1) for part in text.split(",") if "=" in part) if len(text) <= _MOST_LIST else {}
         typed = [parse_count(count) for name, count in parts.items() if name.startswith("gres/gpu:")]
         counts = [parse_count(parts["gres/gpu"])] if "gres/gpu" in parts else typed
-        told = sum(count or 0 for count in counts) if counts and None not in counts else None
+        gpu_count = sum(count or 0 for count in counts) if counts and None not in counts else None
         size = _SIZE.fullmatch(parts.get("mem", "0"))
         mem = float(size[1]) * 1024.0 ** " KMGTPE".index(size[2] or "M") if size is not None else 0.0
-        gpus = told if gpus is None else gpus
+        gpus = gpu_count if gpus is None else gpus
         cpus = parse_count(parts.get("cpu", "")) if cpus is None else cpus
         mem_bytes = mem_bytes or mem or None
     return gpus, cpus, mem_bytes
@@ -126,17 +126,17 @@ class ReadJobs:
     unraw_tasks: int = 0
     contradicted: set[tuple[str, str, int]] = field(default_factory=set)
 
-    def take(self, told: Mapping[str, str], zone: tzinfo | None) -> None:
+    def take(self, columns: Mapping[str, str], zone: tzinfo | None) -> None:
         """Take a record in: `told` has the text of sacct's columns (in lower case) that are there."""
-        shown, raw = (JOB_ID.fullmatch(told.get(name, "")) for name in ("jobid", "jobidraw"))
+        shown, raw = (JOB_ID.fullmatch(columns.get(name, "")) for name in ("jobid", "jobidraw"))
         match = shown or raw
-        if match is None or (shown is None and told.get("jobid")) or (raw is None and told.get("jobidraw")):
+        if match is None or (shown is None and columns.get("jobid")) or (raw is None and columns.get("jobidraw")):
             self.refused += 1
             return
-        times = {name: told.get(name, "") for name in ("start", "end", "submit")}
+        times = {name: columns.get(name, "") for name in ("start", "end", "submit")}
         start, end, submitted = (parse_moment(text, zone) for text in times.values())
         # What has not begun, or will begin again (sacct(1), "JOB STATE CODES"), is no run; nor is a step.
-        has_not_begun = parse_job_state(told.get("state", "")) in ("PENDING", "CONFIGURING")
+        has_not_begun = parse_job_state(columns.get("state", "")) in ("PENDING", "CONFIGURING")
         has_not_begun |= start is None and times["start"].strip().lower() in {*_NOTHING, "0"}
         if has_not_begun or match["step"] or (raw and raw["step"]) or match["waiting"] is not None:
             return
@@ -145,10 +145,12 @@ class ReadJobs:
             self.refused += start is not None
             return
         self.unraw_tasks += raw is None and bool(match["task"] or match["part"])
-        texts = {name: read(text[: _MOST_LIST + 1]) for name, column, _, read in TEXTS if (text := told.get(column))}
-        gpus, cpus, mem_bytes = parse_tres(*(told.get(name, "")[: _MOST_LIST + 1] for name in ("alloctres", "reqtres")))
+        texts = {name: read(text[: _MOST_LIST + 1]) for name, column, _, read in TEXTS if (text := columns.get(column))}
+        gpus, cpus, mem_bytes = parse_tres(
+            *(columns.get(name, "")[: _MOST_LIST + 1] for name in ("alloctres", "reqtres"))
+        )
         self.add(SlurmJob(
-            job_id=raw["job"] if raw else told["jobid"], started=start, ended=end, submitted=submitted,
+            job_id=raw["job"] if raw else columns["jobid"], started=start, ended=end, submitted=submitted,
             array_job_id=match["job"] if match["task"] else None, array_task_id=match["task"],
             gpus=gpus, cpus=cpus, mem_bytes=mem_bytes,
             **texts,  # type: ignore[arg-type] - each text by the reader of its field
@@ -180,11 +182,11 @@ class ReadJobs:
         return [text.format(count) for count, text in said if count]
 
 
-def is_of_cluster(job: SlurmJob, clusters: Collection[str], own: str | None) -> bool:
+def is_of_cluster(job: SlurmJob, clusters: Collection[str], cluster: str | None) -> bool:
     """Whether a job may be of this cluster. `clusters`: as the nodes name theirs; `own`: Slurm's name of it, if set."""
     if job.cluster is None:
         return True
-    return job.cluster == own if own is not None else not clusters or job.cluster in clusters
+    return job.cluster == cluster if cluster is not None else not clusters or job.cluster in clusters
 
 
 def job_nodes(job: SlurmJob) -> frozenset[str] | None:
@@ -196,8 +198,8 @@ def job_nodes(job: SlurmJob) -> frozenset[str] | None:
 @lru_cache(maxsize=64)  # written out, a list of the largest cluster takes megabytes
 def expand_node_list(node_list: str) -> frozenset[str] | None:
     """The nodes of a list; None for what is none, or names more than `MAX_NODES`."""
-    found = expand(node_list, MAX_NODES) if _NODES.fullmatch(node_list) else None
-    return frozenset(found) if found and all(found) else None
+    nodes = expand(node_list, MAX_NODES) if _NODES.fullmatch(node_list) else None
+    return frozenset(nodes) if nodes and all(nodes) else None
 
 
 @dataclass

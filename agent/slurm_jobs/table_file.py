@@ -80,7 +80,7 @@ def read_jobs(
     return jobs
 
 
-def _text_records(header: str, lines: Iterator[bytes], found: ReadJobs, what: str) -> Iterator[Mapping[str, str]]:
+def _text_records(header: str, lines: Iterator[bytes], read_jobs: ReadJobs, what: str) -> Iterator[Mapping[str, str]]:
     """Whole records, by columns; what is broken or cut is counted in `found`. Bytes that are no UTF-8 become U+FFFD."""
     match = _HEADER.match(header)
     delimiter = match["delimiter"] if match is not None else "|"
@@ -94,7 +94,7 @@ def _text_records(header: str, lines: Iterator[bytes], found: ReadJobs, what: st
     begun = ""  # the beginning of a record whose name goes on in the next line
     for raw in lines:
         if not raw.endswith(b"\n"):  # sacct ends each line: this one was cut, or is longer than any
-            found.refused, begun = found.refused + 1, ""
+            read_jobs.refused, begun = read_jobs.refused + 1, ""
             continue
         line = raw.decode("utf-8", "replace").rstrip("\r\n")
         text = f"{begun}\n{line}" if begun else line
@@ -106,8 +106,8 @@ def _text_records(header: str, lines: Iterator[bytes], found: ReadJobs, what: st
         elif len(fields) < len(names) and len(text) < _MAX_LINE and text.count("\n") < 256:
             begun = text  # slurmdbd keeps no name of more than 255 bytes
         else:
-            found.refused += 1
-    found.refused += begun != ""
+            read_jobs.refused += 1
+    read_jobs.refused += begun != ""
 
 
 def _json_records(document: bytes, what: str) -> Iterator[Mapping[str, str]]:
@@ -126,14 +126,14 @@ def _json_records(document: bytes, what: str) -> Iterator[Mapping[str, str]]:
         job: object = None
         with suppress(msgspec.DecodeError, ValueError, RecursionError):
             job = msgspec.json.decode(raw)
-        told = {column: next(filter(None, (_text(_at(job, place)) for place in places)), "")
+        columns = {column: next(filter(None, (_text(_at(job, place)) for place in places)), "")
                 for column, places in _PLACES.items()}  # fmt: skip
         array, task = (_text(_at(job, f"array.{name}")) for name in ("job_id", "task_id"))
-        told["jobid"] = f"{array}_{task}" if array not in ("", "0") and task else ""
+        columns["jobid"] = f"{array}_{task}" if array not in ("", "0") and task else ""
         for column, name in (("alloctres", "allocated"), ("reqtres", "requested")):
             tres = _at(job, f"tres.{name}")
-            told[column] = ",".join(_tres(tre) for tre in (tres if isinstance(tres, list) else ()))
-        yield told
+            columns[column] = ",".join(_tres(tre) for tre in (tres if isinstance(tres, list) else ()))
+        yield columns
 
 
 def _at(said: object, place: str) -> object:
@@ -174,5 +174,5 @@ def _row(job: SlurmJob) -> list[str]:
     mem = None if job.mem_bytes is None else f"{job.mem_bytes / 1024**2:.6f}M"
     tres = {"cpu": job.cpus, "gres/gpu": job.gpus, "mem": mem}
     said["alloctres"] = ",".join(f"{name}={count}" for name, count in tres.items() if count is not None)
-    told = (said.get(column.lower()) for column in COLUMNS)
-    return ["" if one is None else str(one) for one in told]
+    cells = (said.get(column.lower()) for column in COLUMNS)
+    return ["" if cell is None else str(cell) for cell in cells]

@@ -71,13 +71,13 @@ ROUNDED = 1.001  # a ratio may pass 1 by rounding; NVIDIA/DCGM#152 shows what is
 
 
 def sort_out(
-    scope: Scope, subject: str, told: Mapping[str, float | Fault], most: Mapping[str, float]
+    scope: Scope, subject: str, readings: Mapping[str, float | Fault], most: Mapping[str, float]
 ) -> tuple[dict[str, float], list[Absence]]:
     """What is told of a subject by metric, parted: the sound values, and the absences of all others. `most`: above it a
     metric's value is impossible."""
     values: dict[str, float] = {}
     absences: list[Absence] = []
-    for metric, value in told.items():
+    for metric, value in readings.items():
         limit = most.get(metric, math.inf)
         if not isinstance(value, Fault) and 0.0 <= value <= (ROUNDED if limit == 1.0 else limit):
             values[metric] = min(value, limit)

@@ -127,12 +127,12 @@ class DcgmSource:
         if page.fault is not None:
             self._between = Reading(absences=frozenset({_not_read(page).of("source", self.name)}))
             return self._between
-        found = _read_all(devices, page.series)
+        gpus = _read_all(devices, page.series)
         # Traffic is counted, or said to be missing, by the driver's counters: that the page lacks it too is no news.
-        absences = frozenset(absence for _, absent in found.values() for absence in absent if absence.metric in _RATIOS)
-        provides = frozenset((uuid, metric) for uuid, (values, _) in found.items() for metric in values)
+        absences = frozenset(absence for _, absent in gpus.values() for absence in absent if absence.metric in _RATIOS)
+        provides = frozenset((uuid, metric) for uuid, (values, _) in gpus.items() for metric in values)
         self._between = Reading(absences=absences, provides=provides)
-        return replace(self._between, gpus={uuid: values for uuid, (values, _) in found.items() if values})
+        return replace(self._between, gpus={uuid: values for uuid, (values, _) in gpus.items() if values})
 
     def close(self) -> None:
         """End the reader's thread, for all that read pages with it."""
@@ -144,33 +144,35 @@ def _read_all(
 ) -> dict[str, tuple[dict[str, float], list[Absence]]]:
     """Per GPU, by uuid: the values by metric, and why others are missing."""
     by_gpu: dict[tuple[str, str], dict[str, list[Series]]] = {}
-    for one in series:
+    for sample in series:
         # A MIG instance's values carry its parent's UUID: they are not the parent's.
-        key = (one.labels.get("UUID", ""), one.labels.get("GPU_I_ID", ""))
-        by_gpu.setdefault(key, {}).setdefault(one.name, []).append(one)
-    exported = {one.name for one in series}
-    found: dict[str, tuple[dict[str, float], list[Absence]]] = {}
+        key = (sample.labels.get("UUID", ""), sample.labels.get("GPU_I_ID", ""))
+        by_gpu.setdefault(key, {}).setdefault(sample.name, []).append(sample)
+    exported = {sample.name for sample in series}
+    readings: dict[str, tuple[dict[str, float], list[Absence]]] = {}
     for device in devices:
         gpu = by_gpu.get((device.page_uuid, device.instance_id))
-        told: dict[str, float | Fault] = {}
+        gpu_values: dict[str, float | Fault] = {}
         for metric, names, csv in FIELDS:
             if not exported.intersection(names):
                 remedy = f"Add to its counters' CSV file (-f) and restart it: {csv}"
-                told[metric] = Fault("not-exported", f"dcgm-exporter does not export {names[0]}.", remedy)
+                gpu_values[metric] = Fault("not-exported", f"dcgm-exporter does not export {names[0]}.", remedy)
             else:
-                told[metric] = _ELSEWHERE if gpu is None else _value([one for n in names for one in gpu.get(n, ())])
-        values, absences = sort_out("gpu", device.uuid, told, MOST)
+                gpu_values[metric] = (
+                    _ELSEWHERE if gpu is None else _value([sample for n in names for sample in gpu.get(n, ())])
+                )
+        values, absences = sort_out("gpu", device.uuid, gpu_values, MOST)
         ratios = values.keys() & _RATIOS
         if gpu is not None and ratios and not any(values[metric] for metric in ratios) and _runs_kernels(gpu):
             absences += [_STUCK.of("gpu", device.uuid, metric) for metric in ratios]
             values = {metric: value for metric, value in values.items() if metric not in ratios}
-        found[device.uuid] = values, absences
-    return found
+        readings[device.uuid] = values, absences
+    return readings
 
 
 def _value(series: Sequence[Series]) -> float | Fault:
     """The one value of a metric. The exporter repeats it for every pod that shares the GPU; old and new names too."""
-    if len({one.number for one in series}) != 1:
+    if len({sample.number for sample in series}) != 1:
         return _AMBIGUOUS if series else _BLANK
     number, value = series[0].number, series[0].value
     if value is None:
@@ -180,8 +182,8 @@ def _value(series: Sequence[Series]) -> float | Fault:
 
 def _runs_kernels(gpu: Mapping[str, Sequence[Series]]) -> bool:
     """Whether a kernel ran for at least half the time, while the graphics engine's ratio, where told, is 0."""
-    shares = [(one.value or 0.0) / whole for name, whole in _KERNELS.items() for one in gpu.get(name, ())]
-    counted = any(one.value for name in _GRAPHICS for one in gpu.get(name, ()))
+    shares = [(sample.value or 0.0) / whole for name, whole in _KERNELS.items() for sample in gpu.get(name, ())]
+    counted = any(sample.value for name in _GRAPHICS for sample in gpu.get(name, ()))
     return not counted and any(0.5 <= share <= 1.0 for share in shares)
 
 

@@ -60,13 +60,13 @@ class EthernetSource(PortSource):
         """The interface of the default route, and all that lies beneath it (a bond's or a VLAN's ports)."""
         # Of process 1 first: in a pod, /proc/net shows the pod's own network.
         routes = read_file(self._procfs / "1/net/route") or read_file(self._procfs / "net/route") or b""
-        found: set[str] = set()
+        edges: set[str] = set()
         for fields in map(str.split, routes.decode("ascii", "replace").splitlines()[1:]):
             if len(fields) >= 8 and fields[1] == fields[7] == "00000000" and DEVICE_NAME.fullmatch(fields[0]):
-                found.add(fields[0])
-        edge = set(found)
+                edges.add(fields[0])
+        edge = set(edges)
         while edge:
             beneath = {lower for name in edge for lower in names_in(self._class / name) if lower.startswith("lower_")}
-            edge = {lower.removeprefix("lower_") for lower in beneath} - found
-            found |= edge
-        return frozenset(found)
+            edge = {lower.removeprefix("lower_") for lower in beneath} - edges
+            edges |= edge
+        return frozenset(edges)

@@ -134,7 +134,7 @@ class _Counters:
             fields = [(row.number, scope) for scope in scopes]
             # A link that is not there is left out for good; with any other error the tick will say so.
             answers = zip(fields, FieldBlock(device.handle, fields).read(), strict=True)
-            if taken := [one for one, (code, _) in answers if code not in _UNKNOWN]:
+            if taken := [row for row, (code, _) in answers if code not in _UNKNOWN]:
                 self.rows[row] = [(len(asked) + n, CounterRate(max_gap_seconds)) for n in range(len(taken))]
                 asked += taken
         self._block = FieldBlock(device.handle, asked)

@@ -55,13 +55,16 @@ class HostSource:
         # Another source is read, so that this one's counters are left as they are.
         reading = HostSource(self._procfs, self._sysfs, self._max_gap).read(Instant(0.0, 0.0))
         absences = {absence.metric: absence for absence in reading.absences if absence.reason != FIRST_READING.reason}
-        lines = [Capability(self.name, "host", "", one, origin, absences.get(one)) for one, origin in _ORIGINS.items()]
+        lines = [
+            Capability(self.name, "host", "", metric, origin, absences.get(metric))
+            for metric, origin in _ORIGINS.items()
+        ]
         return Probe(capabilities=tuple(lines))
 
     def read(self, instant: Instant) -> Reading:
         now = instant.monotonic_seconds
-        told = self._read_cpu(now) | self._read_memory() | self._read_disks(now)
-        host, absences = sort_out("host", "", told, _MOST)
+        values = self._read_cpu(now) | self._read_memory() | self._read_disks(now)
+        host, absences = sort_out("host", "", values, _MOST)
         return Reading(host=host, absences=frozenset(absences))
 
     def close(self) -> None: ...
@@ -98,13 +101,13 @@ class HostSource:
             if name not in self._disks:
                 physical = self._is_physical(name)
                 self._disks[name] = [CounterRate(self._max_gap) for _ in _DISK_METRICS] if physical else []
-        told: _Told = {}
+        values: _Told = {}
         for column, metric in enumerate(_DISK_METRICS):
             rates = [rate[column].rate(int(sectors[column]), now) for n, *sectors in lines if (rate := self._disks[n])]
             # A disk without a rate leaves the sum unknown, not smaller.
             gap = next((rate for rate in rates if isinstance(rate, Fault)), None if rates else _NO_DISK)
-            told[metric] = gap or sum(rate for rate in rates if not isinstance(rate, Fault)) * float(_SECTOR_BYTES)
-        return told
+            values[metric] = gap or sum(rate for rate in rates if not isinstance(rate, Fault)) * float(_SECTOR_BYTES)
+        return values
 
     def _is_physical(self, name: bytes) -> bool:
         # sysfs writes the slash of names such as cciss/c0d0 as an exclamation mark.

@@ -134,24 +134,24 @@ class NvmlSource(GpuReader):
 
     def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float | Fault]:  # noqa: ARG002
         state = self._state(device)
-        told = self._told(device, state.gauges.rows, state.gauges.answers(device.handle))
+        values = self._told(device, state.gauges.rows, state.gauges.answers(device.handle))
         if device.lost is not None or self._session.fault is not None:
             return {}
         if device.parent is not None:
-            told |= dict.fromkeys(_OF_WHOLE, errors.MIG)
+            values |= dict.fromkeys(_OF_WHOLE, errors.MIG)
         else:
-            if device.in_mig_mode and told["gpu_util"] == fault_of(errors.NOT_SUPPORTED):
-                told["gpu_util"] = errors.MIG
+            if device.in_mig_mode and values["gpu_util"] == fault_of(errors.NOT_SUPPORTED):
+                values["gpu_util"] = errors.MIG
             # Another thread may have kept this one between the tick's time and this reading.
             answers = state.energy_and_power(device, self._now())
-            told |= self._told(device, (table.ENERGY, table.POWER), answers)
+            values |= self._told(device, (table.ENERGY, table.POWER), answers)
         # In MIG mode work runs on instances, which list their own.
         if self._processes is not None and not device.in_mig_mode:
-            code, found = table.processes_of(device.handle)
+            code, running = table.processes_of(device.handle)
             if code != 0:
                 self._unlisted[device.uuid] = self._fault(device, code)
-            self._processes += [GpuProcess(device.uuid, pid, memory) for pid, memory in found]
-        return told | ({"processes": self._unlisted[device.uuid]} if device.uuid in self._unlisted else {})
+            self._processes += [GpuProcess(device.uuid, pid, memory) for pid, memory in running]
+        return values | ({"processes": self._unlisted[device.uuid]} if device.uuid in self._unlisted else {})
 
     def _describe(self, device: NvmlDevice) -> Gpu:
         if device.lost is not None and device.uuid in self._gpus:

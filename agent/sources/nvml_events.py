@@ -162,8 +162,10 @@ class EventSource:
         where = f"GPU instance {instance}" if instance < 1024 else ""
         event = Event(now, uuid, name, code, ", ".join(filter(None, (words, where))), last_ts=now)
         with self._lock:
-            known = self._arrived.get(event.key)
-            self._arrived[event.key] = event if known is None else replace(known, count=known.count + 1, last_ts=now)
+            arrived = self._arrived.get(event.key)
+            self._arrived[event.key] = (
+                event if arrived is None else replace(arrived, count=arrived.count + 1, last_ts=now)
+            )
 
 
 def _register(device: NvmlDevice, events: object) -> Fault | None:

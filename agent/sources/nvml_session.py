@@ -121,14 +121,18 @@ class NvmlSession:
         answered = [self._take_up(place) for place in asked]
         devices: list[NvmlDevice] = []
         for gpu in [nvml_device for nvml_device in self._gpus if nvml_device.uuid]:
-            known = {device.uuid: device for device in self.devices if device.parent is gpu}
-            found = known  # that the driver does not say is not the same as none
+            previous = {device.uuid: device for device in self.devices if device.parent is gpu}
+            instances = previous  # that the driver does not say is not the same as none
             try:
-                found = known if gpu.lost else _instances_of(gpu)
+                instances = previous if gpu.lost else _instances_of(gpu)
             except pynvml.NVMLError as error:
                 self.failed(gpu, code_of(error))
-            same = {uuid: known[uuid] for uuid in found if uuid in known and known[uuid].made == found[uuid].made}
-            devices += [gpu, *(found | same).values()]
+            same = {
+                uuid: previous[uuid]
+                for uuid in instances
+                if uuid in previous and previous[uuid].made == instances[uuid].made
+            }
+            devices += [gpu, *(instances | same).values()]
         if self.fault is None and (any(answered) or devices != list(self.devices)):
             self.devices = tuple(devices)
 
@@ -187,7 +191,7 @@ def _instances_of(gpu: NvmlDevice) -> dict[str, NvmlDevice]:
         if code_of(error) not in errors.LASTING:
             raise
         gpu.in_mig_mode = False
-    found: dict[str, NvmlDevice] = {}
+    devices: dict[str, NvmlDevice] = {}
     for place in range(_MOST_INSTANCES if gpu.in_mig_mode else 0):
         try:
             handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, place)
@@ -198,13 +202,13 @@ def _instances_of(gpu: NvmlDevice) -> dict[str, NvmlDevice]:
                 raise
             continue  # nothing there, or it went away while it was asked
         made = (*ids, table.address_of(handle))
-        found.setdefault(uuid, NvmlDevice(uuid, gpu.index, handle, no_gpm=gpu.no_gpm, parent=gpu, made=made))
-    held = [nvml_device.made[0] for nvml_device in found.values()]
-    for nvml_device in found.values():
+        devices.setdefault(uuid, NvmlDevice(uuid, gpu.index, handle, no_gpm=gpu.no_gpm, parent=gpu, made=made))
+    held = [nvml_device.made[0] for nvml_device in devices.values()]
+    for nvml_device in devices.values():
         nvml_device.made = (*nvml_device.made, held.count(nvml_device.made[0]))
         if nvml_device.no_gpm is None and nvml_device.made[-1] > 1:
             nvml_device.no_gpm = errors.MIG_SHARED
-    return found
+    return devices
 
 
 class GpuReader:
@@ -234,10 +238,10 @@ class GpuReader:
         values, absences = self._read_one(device, Instant(0.0, 0.0))
         self._states.pop(device, None)
         # That there was no earlier reading says nothing about a counter.
-        told = dict.fromkeys(values) | {
+        readings = dict.fromkeys(values) | {
             absence.metric: absence if absence.reason != "first-reading" else None for absence in absences
         }
-        return [Capability(self.name, "gpu", device.uuid, metric, self.origin, why) for metric, why in told.items()]
+        return [Capability(self.name, "gpu", device.uuid, metric, self.origin, why) for metric, why in readings.items()]
 
     def read(self, instant: Instant) -> Reading:
         """What each GPU tells, over the time since the last reading."""
@@ -265,19 +269,19 @@ class GpuReader:
         return self._states[device]
 
     def _read_one(self, device: NvmlDevice, instant: Instant) -> tuple[dict[str, float], list[Absence]]:
-        told = self._read_device(device, instant) if device.lost is None else {}
+        readings = self._read_device(device, instant) if device.lost is None else {}
         if device.lost is not None:
             return {}, [device.lost.of("gpu", device.uuid)]
-        return sort_out("gpu", device.uuid, told, table.MOST)
+        return sort_out("gpu", device.uuid, readings, table.MOST)
 
     def _told(self, device: NvmlDevice, rows: Iterable[table.Row], answers: table.Answers) -> dict[str, float | Fault]:
         """What `answers` to `rows` tell, as far as the GPU is not lost meanwhile."""
-        told: dict[str, float | Fault] = {}
+        readings: dict[str, float | Fault] = {}
         for row, (why, number) in zip(rows, answers, strict=True):
-            told[row.metric] = number * row.step if why == 0 else self._fault(device, why)
+            readings[row.metric] = number * row.step if why == 0 else self._fault(device, why)
             if device.lost is not None or self._session.fault is not None:
                 break
-        return told
+        return readings
 
     def _fault(self, device: NvmlDevice, why: int | Fault) -> Fault:
         return why if isinstance(why, Fault) else self._session.failed(device, why)

@@ -184,20 +184,20 @@ def processes_of(handle: object) -> tuple[int | Fault, list[tuple[int, int | Non
     versions = [function(f"nvmlDeviceGetComputeRunningProcesses_{version}") for version in ("v3", "v2")]
     call = versions[0] if versions[0] is not no_function else versions[1]
     # Never a multiple of 4: so many entries of 24 bytes are no whole number of 32, should a driver fill all places.
-    places, found = 66, with_room(ctypes.c_uint)
+    places, count = 66, with_room(ctypes.c_uint)
     while True:
         buffer = ctypes.create_string_buffer(_FILLED * (places * max(_ENTRY_SIZES) + _ROOM_BYTES))
-        found.value = places
-        code = call(handle, ctypes.byref(found), buffer)
-        if code != INSUFFICIENT_SIZE or not places < found.value <= _MOST_PROCESSES:
+        count.value = places
+        code = call(handle, ctypes.byref(count), buffer)
+        if code != INSUFFICIENT_SIZE or not places < count.value <= _MOST_PROCESSES:
             break
-        places = 4 * found.value + 2
-    if code != 0 or found.value == 0:
+        places = 4 * count.value + 2
+    if code != 0 or count.value == 0:
         return code, []
     written = len(buffer.raw[:-1].rstrip(_FILLED))
     for size in _ENTRY_SIZES:
-        for entries in (found.value, places):
-            if found.value <= entries and entries * size - 8 <= written <= entries * size:
-                listed = [_ENTRY.unpack_from(buffer, number * size) for number in range(found.value)]
+        for entries in (count.value, places):
+            if count.value <= entries and entries * size - 8 <= written <= entries * size:
+                listed = [_ENTRY.unpack_from(buffer, number * size) for number in range(count.value)]
                 return 0, [(pid, None if memory + 1 == 2**64 else memory) for pid, memory in listed if pid]
     return UNKNOWN_LAYOUT, []

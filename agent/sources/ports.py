@@ -251,13 +251,13 @@ class PortSource:
 
     def _rates(self, port: Port, now: float) -> tuple[dict[str, float], list[Absence]]:
         """The rates by metric, and why others are missing."""
-        told: dict[str, float | Fault] = {}
+        readings: dict[str, float | Fault] = {}
         for metric in METRICS:
             rates = [self._rate(counter, now) for counter in port.counters.get(metric, ())]
             best = max((rate for rate in rates if isinstance(rate, float)), default=None)
-            told[metric] = best if best is not None else rates[0] if rates else _NOT_SUPPORTED
+            readings[metric] = best if best is not None else rates[0] if rates else _NOT_SUPPORTED
         most = _MOST[TX] if port.line_rate is None else min(_MOST[TX], _MOST_LINE_RATES * port.line_rate)
-        return sort_out("fabric", port.key, told, {TX: most, RX: most})
+        return sort_out("fabric", port.key, readings, {TX: most, RX: most})
 
     def _rate(self, counter: PortCounter, now: float) -> float | Fault:
         """The rate in its unit, or why there is none."""

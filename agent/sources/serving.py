@@ -154,15 +154,17 @@ class ServingSource:
         """What each page tells."""
         self._reader.start(self._targets, wait=True)
         lines: list[Capability] = []
-        for told in (_read(page) for target in self._targets if (page := self._reader.latest(target.url))):
-            subject = clean_text(told.page.url)
-            if told.engine is None:
-                lines += [Capability(self.name, "source", subject, "*", subject, fault) for fault in self._fault(told)]
+        for answer in (_read(page) for target in self._targets if (page := self._reader.latest(target.url))):
+            subject = clean_text(answer.page.url)
+            if answer.engine is None:
+                lines += [
+                    Capability(self.name, "source", subject, "*", subject, fault) for fault in self._fault(answer)
+                ]
                 continue
-            name = told.engine.name
+            name = answer.engine.name
             for metric in _MOST:
                 lacks = Fault("not-exported", f"This {name} does not report {metric}.", "A newer release of it may.")
-                there = metric in told.amounts or f"{metric}_sum" in told.amounts
+                there = metric in answer.amounts or f"{metric}_sum" in answer.amounts
                 why = None if there else lacks.of("source", subject, metric)
                 lines.append(Capability(self.name, "source", subject, metric, f"{name} at {subject}", why))
         return Probe(capabilities=tuple(lines))
@@ -179,17 +181,17 @@ class ServingSource:
             sample, absences = _sample(before, now) if before is not None else (None, [])
             samples += [sample] if sample else []
             self._told[target.url] = now._replace(absences=self._fault(now) + absences)
-        absences = frozenset(absence for told in self._told.values() for absence in told.absences)
+        absences = frozenset(absence for answer in self._told.values() for absence in answer.absences)
         return Reading(serving=tuple(samples), absences=absences)
 
     def close(self) -> None:
         """End the reader's thread, for all that read pages with it."""
         self._reader.close()
 
-    def _fault(self, told: _Told) -> list[Absence]:
+    def _fault(self, answer: _Told) -> list[Absence]:
         """Why a page of the settings tells nothing. Nobody said that there is a server at a well-known port."""
-        page, subject = told.page, clean_text(told.page.url)
-        if page.url not in self._named or told.engine is not None:
+        page, subject = answer.page, clean_text(answer.page.url)
+        if page.url not in self._named or answer.engine is not None:
             return []
         if page.fault is None:
             return [_NOT_A_SERVER.of("source", subject)]
@@ -200,9 +202,9 @@ class ServingSource:
 def _read(page: FetchedPage) -> _Told:
     """What a page tells."""
     named: dict[str, list[Series]] = {}
-    for one in page.series:
-        some = "".join(f"/{label}/{one.labels[label]}" for label in _SOME_OF if label in one.labels)
-        named.setdefault(one.name + some, []).append(one)
+    for sample in page.series:
+        some = "".join(f"/{label}/{sample.labels[label]}" for label in _SOME_OF if label in sample.labels)
+        named.setdefault(sample.name + some, []).append(sample)
     engine = next((engine for engine in ENGINES if any(name.startswith(engine.prefix) for name in named)), None)
     if engine is None:
         return _Told(page, None, {}, {})
@@ -236,10 +238,10 @@ def _first(named: Mapping[str, Sequence[Series]], names: Sequence[str], suffix: 
     parts: dict[tuple[tuple[str, str], ...], _Buckets] = {}
     series = next((named[name + suffix] for name in names if name + suffix in named), [])
     # SGLang tells the whole with an empty priority and each priority again.
-    for one in [one for one in series if not one.labels.get("priority")] or series:
-        edge, value = edge_of(one.labels.get("le", "inf")), one.value
+    for sample in [sample for sample in series if not sample.labels.get("priority")] or series:
+        edge, value = edge_of(sample.labels.get("le", "inf")), sample.value
         if edge is not None and value is not None:
-            key = tuple(sorted((name, label) for name, label in one.labels.items() if name not in _NOT_PARTS))
+            key = tuple(sorted((name, label) for name, label in sample.labels.items() if name not in _NOT_PARTS))
             part = parts.setdefault(key, {})
             part[edge] = max(value, part.get(edge, value))
     return list(parts.values())
@@ -266,13 +268,13 @@ def _sample(before: _Told, now: _Told) -> tuple[ServingSample | None, list[Absen
         return None, []
     old = before.amounts
     steps = {key: value - old[key] for key, value in now.amounts.items() if 0.0 <= old.get(key, -1.0) <= value}
-    told = {metric: now.amounts[metric] for metric in now.engine.gauges if metric in now.amounts}
-    told |= {metric: steps[metric] / elapsed for metric in now.engine.rates if metric in steps}
+    figures = {metric: now.amounts[metric] for metric in now.engine.gauges if metric in now.amounts}
+    figures |= {metric: steps[metric] / elapsed for metric in now.engine.rates if metric in steps}
     for metric in _MEANS:
         count, total = steps.get(f"{metric}_count"), steps.get(f"{metric}_sum")
         if count and total is not None:
-            told[metric] = total / count
-    values, absences = sort_out("source", clean_text(page.url), told, _MOST)
+            figures[metric] = total / count
+    values, absences = sort_out("source", clean_text(page.url), figures, _MOST)
     counts = {of: step_counts(before.histograms[of], buckets) for of, buckets in now.histograms.items()}
     latency = {of: bins for of, bins in counts.items() if bins is not None}
     ts = page.instant.wall_seconds

@@ -69,13 +69,13 @@ def can_tell(edges: Sequence[float]) -> bool:
 def bucket_shares(edges: Sequence[float]) -> list[Counts]:
     """Of each bucket of a histogram (by its upper edges, in order), the share of its count that each of our bins takes:
     what `spread` does to many histograms of the same edges at once."""
-    found, low = [], 0.0
+    edges_below, low = [], 0.0
     for edge in edges:
         counts = [0.0] * _BINS
         _put(counts, low, edge, 1.0)
-        found.append(tuple(counts))
+        edges_below.append(tuple(counts))
         low = edge
-    return found
+    return edges_below
 
 
 def _put(counts: list[float], low: float, high: float, count: float) -> None:

@@ -71,29 +71,29 @@ class Paced(NamedTuple):
 
 def paced(values: Values, samples: Samples) -> Paced:
     """The measure as it stands where it is on most samples, else its known values with the time between them."""
-    found = len(values) - values.count(None)
-    if found < 2 or 2 * found >= len(values):
-        return Paced(values, samples.ends, samples.seconds, 2 * found >= len(values))
-    known = [(value, end) for value, end in zip(values, samples.ends, strict=True) if value is not None]
-    steps = [after[1] - before[1] for before, after in pairwise(known)]
+    value_count = len(values) - values.count(None)
+    if value_count < 2 or 2 * value_count >= len(values):
+        return Paced(values, samples.ends, samples.seconds, 2 * value_count >= len(values))
+    points = [(value, end) for value, end in zip(values, samples.ends, strict=True) if value is not None]
+    steps = [after[1] - before[1] for before, after in pairwise(points)]
     usual = median(steps)
     # A page that did not come leaves a hole: the next value does not speak for it.
     seconds = [usual, *(step if 0 < step <= 1.5 * usual else usual for step in steps)]
-    return Paced([value for value, _ in known], [end for _, end in known], seconds, False)
+    return Paced([value for value, _ in points], [end for _, end in points], seconds, False)
 
 
 def measure_statistics(name: str, values: Values, seconds: Sequence[float], *, amount: bool = False) -> Row:
     """mean, max, p95 and n of one measure. `amount`: a sum over the interval (joules), whose mean is plain, so that
     mean x n is the period's total."""
-    known = [(value, weight) for value, weight in zip(values, seconds, strict=True) if value is not None]
-    if not known:
+    points = [(value, weight) for value, weight in zip(values, seconds, strict=True) if value is not None]
+    if not points:
         return {f"{name}_n": 0}
-    found, weights = zip(*known, strict=True)
+    numbers, weights = zip(*points, strict=True)
     return {
-        f"{name}_mean": sum(found) / len(found) if amount else weighted_mean(found, weights),
-        f"{name}_max": max(found),
-        f"{name}_p95": nearest_rank(found, 0.95),
-        f"{name}_n": len(found),
+        f"{name}_mean": sum(numbers) / len(numbers) if amount else weighted_mean(numbers, weights),
+        f"{name}_max": max(numbers),
+        f"{name}_p95": nearest_rank(numbers, 0.95),
+        f"{name}_n": len(numbers),
     }
 
 
@@ -124,8 +124,10 @@ def roll_gpu(samples: Samples, limits: GpuLimits, period: Period, fabric: Values
     row: Row = {"observed_seconds": sum(samples.seconds)}
     for metric in GPU_METRICS:
         if metric.rolled_up:
-            one = paced(samples.of(metric.name), samples)
-            row |= measure_statistics(metric.name, one.values, one.seconds, amount=metric.name == "energy_joules")
+            paced_values = paced(samples.of(metric.name), samples)
+            row |= measure_statistics(
+                metric.name, paced_values.values, paced_values.seconds, amount=metric.name == "energy_joules"
+            )
 
     active = paced(samples.of("sm_active"), samples)
     inactive = below(active.values, ACTIVE_SM)
@@ -154,8 +156,8 @@ def roll_gpu(samples: Samples, limits: GpuLimits, period: Period, fabric: Values
         ratios["power"] = shares_of_whole(samples.of("power_watts"), limits.power_limit_watts)
         ratios["nvlink"] = shares_of_whole(nvlink, limits.nvlink_bytes_per_second)
         for name, values in ratios.items():
-            one = paced(values, samples)
-            row[f"{name}_bins"] = bin_seconds(one.values, one.seconds)
+            paced_values = paced(values, samples)
+            row[f"{name}_bins"] = bin_seconds(paced_values.values, paced_values.seconds)
     return row
 
 

@@ -34,10 +34,10 @@ def bin_seconds(ratios: Iterable[float | None], seconds: Iterable[float]) -> lis
     """Seconds spent in each bin of `BIN_EDGES` (above 1 in the last, below 0 in the first); None where no ratio is
     known. Bins merge by addition."""
     bins = [0.0] * len(BIN_EDGES)
-    known = [(ratio, weight) for ratio, weight in zip(ratios, seconds, strict=True) if ratio is not None]
-    for ratio, weight in known:
+    points = [(ratio, weight) for ratio, weight in zip(ratios, seconds, strict=True) if ratio is not None]
+    for ratio, weight in points:
         bins[max(0, bisect_right(BIN_EDGES, ratio) - 1)] += weight
-    return bins if known else None
+    return bins if points else None
 
 
 def nearest_rank(values: Sequence[float], share: float) -> float | None:
@@ -57,9 +57,9 @@ def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float | 
 
 def share_of_time(flags: Iterable[bool | None], seconds: Iterable[float]) -> float | None:
     """Share (0..1) of the known time in which the flag holds; None where nothing is known."""
-    known = [(flag, weight) for flag, weight in zip(flags, seconds, strict=True) if flag is not None]
-    whole = sum(weight for _, weight in known)
-    return sum(weight for flag, weight in known if flag) / whole if whole > 0 else None
+    points = [(flag, weight) for flag, weight in zip(flags, seconds, strict=True) if flag is not None]
+    whole = sum(weight for _, weight in points)
+    return sum(weight for flag, weight in points if flag) / whole if whole > 0 else None
 
 
 def longest_run_seconds(flags: Iterable[bool | None], ends: Iterable[float], seconds: Iterable[float]) -> float | None:
@@ -69,16 +69,16 @@ def longest_run_seconds(flags: Iterable[bool | None], ends: Iterable[float], sec
     half an interval: what was not seen is not counted.
     """
     longest = run = 0.0
-    known = False
+    is_known = False
     previous_end: float | None = None
     for flag, end, weight in zip(flags, ends, seconds, strict=True):
-        known = known or flag is not None
+        is_known = is_known or flag is not None
         if previous_end is not None and end - weight - previous_end > 0.5 * weight:
             run = 0.0
         previous_end = end
         run = run + weight if flag else 0.0
         longest = max(longest, run)
-    return longest if known else None
+    return longest if is_known else None
 
 
 def second_grid(values: Sequence[float | None], ends: Sequence[float]) -> list[float | None]:
@@ -101,10 +101,10 @@ def second_grid(values: Sequence[float | None], ends: Sequence[float]) -> list[f
 
 def coefficient_of_variation(values: Iterable[float | None]) -> float | None:
     """Standard deviation (of the population) over the mean; None below 2 values or for a mean of 0."""
-    known = [value for value in values if value is not None]
-    if len(known) < 2 or (mean := sum(known) / len(known)) <= 0:
+    present = [value for value in values if value is not None]
+    if len(present) < 2 or (mean := sum(present) / len(present)) <= 0:
         return None
-    return sqrt(sum((value - mean) ** 2 for value in known) / len(known)) / mean
+    return sqrt(sum((value - mean) ** 2 for value in present) / len(present)) / mean
 
 
 def autocorrelation(values: Sequence[float | None], max_lag: int) -> list[float] | None:
@@ -112,13 +112,13 @@ def autocorrelation(values: Sequence[float | None], max_lag: int) -> list[float]
 
     Missing values are filled with the mean: they say nothing, for or against a period.
     """
-    known = [value for value in values if value is not None]
-    if len(known) < 2 or max_lag >= len(values):
+    present = [value for value in values if value is not None]
+    if len(present) < 2 or max_lag >= len(values):
         return None
-    mean = sum(known) / len(known)
+    mean = sum(present) / len(present)
     centred = [0.0 if value is None else value - mean for value in values]
     power = sum(map(mul, centred, centred)) / len(centred)
-    largest = max(abs(value) for value in known)
+    largest = max(abs(value) for value in present)
     if power <= (FLAT * largest) ** 2 or power == 0.0:
         return None
     size = len(centred)

@@ -196,12 +196,12 @@ def row_encoder(table: RollupTable) -> Callable[[Mapping[str, object]], list[Cel
             spreads += (mean, to_p95, to_max)
         samples = max((count for count in counts if count is not None), default=None)
         usual = [0 if mean is None else samples or 0 for mean in spreads[::3]]
-        found = [expected if count is None else count for count, expected in zip(counts, usual, strict=True)]
-        digits = "".join(f"{min(max(count, 0), most_samples):0{_COUNT_DIGITS}d}" for count in found)
+        sample_counts = [expected if count is None else count for count, expected in zip(counts, usual, strict=True)]
+        digits = "".join(f"{min(max(count, 0), most_samples):0{_COUNT_DIGITS}d}" for count in sample_counts)
         observed = encode_number(get("observed_seconds"), _SECONDS)
         unobserved = None if observed is None else whole - observed
         others = [*encode_values(get, other_steps), *(encode_bins(get(name)) for name in bins)]
-        return [samples, None if found == usual else digits, unobserved, *spreads, *others]
+        return [samples, None if sample_counts == usual else digits, unobserved, *spreads, *others]
 
     return encode
 

@@ -82,9 +82,9 @@ def version_error(path: Path, version: int) -> StoreError | None:
     """Why a file of this version cannot be used; None: it can."""
     if OLDEST_VERSION <= version < (SCHEMA_VERSION // 1000 + 1) * 1000:
         return None
-    told, known = (f"{one // 1000}.{one % 1000}" for one in (version, SCHEMA_VERSION))
+    file_version, own_version = (f"{number // 1000}.{number % 1000}" for number in (version, SCHEMA_VERSION))
     return StoreError(
-        f"{path} was written by another skuwise (schema {told}, this one knows {known}).",
+        f"{path} was written by another skuwise (schema {file_version}, this one knows {own_version}).",
         "Use the skuwise that wrote it; the agent of this one begins a new file.",
     )
 

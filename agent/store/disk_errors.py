@@ -79,17 +79,17 @@ def disk_error(path: Path, error: OSError | sqlite3.Error) -> StoreError:
     help."""
     why = said_by(error)
     if isinstance(error, OSError):
-        known = _ERRORS.get(error.errno or 0)
+        cause = _ERRORS.get(error.errno or 0)
     else:
-        known = _RESULTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+        cause = _RESULTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
     # Where it is the log's index that finds no room, or the log cannot be made, SQLite does not say that it is full.
     with suppress(OSError):
         disk = os.statvfs(path.absolute().parent)
         has_no_room = disk.f_bavail * disk.f_frsize < _ROOM_BYTES and not disk.f_flag & os.ST_RDONLY
-        if known in (ERRS, UNREACHABLE) and has_no_room:
-            known = FULL
-    if known is not None:
-        return PassingError(path, known[0], why, known[1])
+        if cause in (ERRS, UNREACHABLE) and has_no_room:
+            cause = FULL
+    if cause is not None:
+        return PassingError(path, cause[0], why, cause[1])
     if is_damage(error):
         return damaged_error(path, error)
     return StoreError(
@@ -144,13 +144,13 @@ def place_line(db: Path, procfs: Path) -> Capability:
     mounts, real = "", db.resolve()
     with suppress(OSError):
         mounts = (procfs / "mounts").read_text(encoding="utf-8", errors="replace")
-    found, kind, objection = "", "", None
+    mount, kind, objection = "", "", None
     for fields in (line.split(" ") for line in mounts.splitlines()):
         if len(fields) < 3 or not fields[1].startswith("/"):
             continue
         point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[1])
-        if real.is_relative_to(point) and len(point) >= len(found):  # a later mount of one place hides the earlier
-            found, kind = point, fields[2]
+        if real.is_relative_to(point) and len(point) >= len(mount):  # a later mount of one place hides the earlier
+            mount, kind = point, fields[2]
     for reason, (kinds, why, remedy) in _BAD_PLACES.items():
         if (kind if kind == "fuse.ntfs-3g" else kind.split(".")[0]) in kinds.split():
             objection = store_absence(reason, f"{db} lies on {kind}: {why}.", remedy)

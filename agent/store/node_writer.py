@@ -55,7 +55,7 @@ class Waiting(Protocol):
 
     connection: sqlite3.Connection
 
-    def tell(self, told: Told) -> None: ...
+    def tell(self, statement: Told) -> None: ...
 
     def flush(self, tick: Tick) -> None: ...
 
@@ -68,7 +68,7 @@ def _waits(write: Callable[Concatenate[NodeWriter, _P], None]) -> Callable[Conca
     @wraps(write)
     def tell(self: NodeWriter, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
         fixed = [tuple(arg) if isinstance(arg, Iterable) and not isinstance(arg, str) else arg for arg in args]
-        size = 1 + sum(len(one) for one in fixed if isinstance(one, tuple))
+        size = 1 + sum(len(argument) for argument in fixed if isinstance(argument, tuple))
         state = write.__name__ if write.__name__.startswith("set_") else ""
         self.writer.tell(Told(self, partial(write, self, *fixed, **kwargs), size=size, state=state))
 
@@ -114,13 +114,13 @@ class NodeWriter:
         """All that is missing at `ts`, and why: what is new opens, what is no longer named ends. Idempotent."""
         wanted = {(a.scope, a.subject, a.metric, a.reason): a for a in absences}
         sql = "SELECT scope, subject, metric, reason, id, since FROM absence WHERE node_id = ? AND until IS NULL"
-        known = {row[:4]: row[4:] for row in self._run(sql, self._number)}
-        for key in known.keys() - wanted.keys():
-            number, since = known[key]
+        rows = {row[:4]: row[4:] for row in self._run(sql, self._number)}
+        for key in rows.keys() - wanted.keys():
+            number, since = rows[key]
             # A clock that was put back must not end it before it began.
             self._run("UPDATE absence SET until = ? WHERE id = ?", max(ts, since), number)
         for key, absence in wanted.items():
-            if key not in known:
+            if key not in rows:
                 self.put_absence(absence, ts, None)
 
     @_waits
@@ -206,12 +206,12 @@ class NodeWriter:
         """Keep what the driver told of its own accord: each on its own while they are few, counted in a storm."""
         columns, hour = ", ".join(codec.TABLES["event"]), event.ts // 3600
         sql = f"SELECT {columns} FROM event WHERE node_id = ? ORDER BY id DESC LIMIT {MOST_ROWS_AN_HOUR + 1}"  # noqa: S608
-        known = [(number, Event(*about)) for number, _, *about in self._run(sql, self._number)]
-        full = sum(event.ts // 3600 == hour for _, event in known) >= MOST_ROWS_AN_HOUR
+        recent = [(number, Event(*about)) for number, _, *about in self._run(sql, self._number)]
+        full = sum(event.ts // 3600 == hour for _, event in recent) >= MOST_ROWS_AN_HOUR
         counting = {  # the newest of each
-            one.key: (number, one)
-            for number, one in reversed(known)
-            if 0 <= event.ts - one.last_ts < _AGAIN_SECONDS or (full and one.ts // 3600 == hour)
+            recorded.key: (number, recorded)
+            for number, recorded in reversed(recent)
+            if 0 <= event.ts - recorded.last_ts < _AGAIN_SECONDS or (full and recorded.ts // 3600 == hour)
         }
         if full and event.key not in counting:
             event = dataclasses.replace(_REST, ts=event.ts, last_ts=event.last_ts, count=event.count)
@@ -234,8 +234,8 @@ class NodeWriter:
     def add_serving(self, sample: ServingSample) -> None:
         """Keep what an inference server told. Where nobody named its `workload_id`, the sample is the node's."""
         sql = "SELECT id FROM server WHERE node_id = ? AND engine = ? AND endpoint = ?"
-        found = self._run(sql, self._number, sample.engine, sample.endpoint)
-        server = found[0][0] if found else self._next_id("server")
+        rows = self._run(sql, self._number, sample.engine, sample.endpoint)
+        server = rows[0][0] if rows else self._next_id("server")
         self._put("server", (server, self._number, sample.engine, sample.endpoint))
         ref = self._workload(sample.workload_id)[0]
         values = codec.encode_values(sample.values.get, codec.SERVING_STEPS)
@@ -287,7 +287,9 @@ class NodeWriter:
                 ts, device = round(float(row["ts"])), str(row.get("device", ""))
                 if device not in history:
                     raise ValueError(f"{table}: unknown device {device!r}; name it with set_gpus or set_ports first")
-                number = next((one for since, one in reversed(history[device]) if since < ts), history[device][0][1])
+                number = next(
+                    (candidate for since, candidate in reversed(history[device]) if since < ts), history[device][0][1]
+                )
                 encoded.append((ts, number, encode_row(row)))
             self.writer.put_now(partial(codec.write_rollups, self.writer.connection, table, encoded))
             self.writer.put_now(partial(self._see, max(ts for ts, _, _ in encoded)))
@@ -317,8 +319,8 @@ class NodeWriter:
         return self._id
 
     def _put_node(self, node: Node, ts: float) -> None:
-        found = self._run("SELECT id, first_seen, last_seen FROM node WHERE node = ?", node.node)
-        self._id, first, last = found[0] if found else (self._next_id("node"), ts, ts)
+        rows = self._run("SELECT id, first_seen, last_seen FROM node WHERE node = ?", node.node)
+        self._id, first, last = rows[0] if rows else (self._next_id("node"), ts, ts)
         self._put("node", (self._id, *codec.kept(node), first, max(last, ts)))
 
     def _see(self, ts: float) -> None:
@@ -326,15 +328,15 @@ class NodeWriter:
 
     def _put_workload(self, workload: Workload, first: float, last: float) -> int:
         """Write a workload's row, and give its id."""
-        known, begun, seen = self._workload(workload.workload_id)
-        number = known or self._next_id("workload")
+        row_id, begun, seen = self._workload(workload.workload_id)
+        number = row_id or self._next_id("workload")
         self._put("workload", (number, *codec.kept(workload), min(first, begun), max(last, seen)))
         return number
 
     def _workload(self, workload_id: str | None) -> tuple[int | None, float, float]:
         """A workload's id, and when it was first and last seen; None: nobody named it."""
-        found = self._run("SELECT id, first_seen, last_seen FROM workload WHERE workload_id = ?", workload_id)
-        return found[0] if found else (None, inf, -inf)
+        rows = self._run("SELECT id, first_seen, last_seen FROM workload WHERE workload_id = ?", workload_id)
+        return rows[0] if rows else (None, inf, -inf)
 
     def _set_devices(self, table: _DeviceTable, wanted: Mapping[str, Gpu | FabricPort], ts: float) -> None:
         left = {key: codec.storable(codec.kept(device)) for key, device in wanted.items()}
@@ -357,13 +359,13 @@ class NodeWriter:
         """The next id, or one that retention took out; None: ids of samples hold `DEVICES` of them."""
         used = {number for (number,) in self._run(f"SELECT id FROM {table}")}  # noqa: S608
         numbers = (max(used, default=0) + 1, *range(1, codec.DEVICES))
-        return next((one for one in numbers if one < codec.DEVICES and one not in used), None)
+        return next((free for free in numbers if free < codec.DEVICES and free not in used), None)
 
     def _devices_here(self, table: _DeviceTable) -> dict[str, int]:
         """The ids of the devices that are here, by key."""
         if table not in self._devices:
-            found = self._run(f"{_DEVICES_OF[table]} AND valid_to IS NULL ORDER BY id", self._number)
-            self._devices[table] = {key: number for key, number, _ in found}
+            rows = self._run(f"{_DEVICES_OF[table]} AND valid_to IS NULL ORDER BY id", self._number)
+            self._devices[table] = {key: number for key, number, _ in rows}
         return self._devices[table]
 
     def _put_tick(self, tick: Tick) -> None:

@@ -91,7 +91,8 @@ class RetentionJob:
         most = _TICKS_A_STEP if table == "tick" else _ROWS_A_STEP
         some = f"SELECT {key} FROM {table} WHERE {where} LIMIT {most}"  # noqa: S608 - names of this file
         within = f"id BETWEEN ?1 * {DEVICES} AND ?1 * {DEVICES} + {DEVICES - 1}"
-        samples = [f"DELETE FROM {one} WHERE {within}" for one in ("gpu_sample", "fabric_sample") if table == "tick"]  # noqa: S608
+        sample_tables = ("gpu_sample", "fabric_sample") if table == "tick" else ()
+        samples = [f"DELETE FROM {name} WHERE {within}" for name in sample_tables]  # noqa: S608 - names of this file
         while part := self._connection.execute(some, values).fetchall():
             self._step([*samples, f"DELETE FROM {table} WHERE {key} = ?"], part)  # noqa: S608 - see above
             self._gone[table] += len(part)
@@ -147,7 +148,7 @@ class RetentionJob:
             (3, "hours", "hour", _DAY),
         )
         for number, name, table, spare in kinds:
-            first, last = (self._one(f"SELECT coalesce({one}(ts), 0.0) FROM {table}") for one in ("min", "max"))  # noqa: S608
+            first, last = (self._one(f"SELECT coalesce({end}(ts), 0.0) FROM {table}") for end in ("min", "max"))  # noqa: S608
             until = first
             while until < last - spare:
                 used = self._one("PRAGMA page_count") - self._one("PRAGMA freelist_count")

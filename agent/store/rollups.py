@@ -123,7 +123,9 @@ class _NodeRollup:
                     first = row_id(self._period, end, 0)
                     sql = f"SELECT id - ?, unobserved_seconds FROM {table} WHERE id BETWEEN ? AND ?"  # noqa: S608
                     kept = dict(self._connection.execute(sql, (first, first, first + DEVICES - 1)).fetchall())
-                    encoded = [one for one in encoded if one[1] not in kept or one[2][_UNOBSERVED] <= kept[one[1]]]
+                    encoded = [
+                        entry for entry in encoded if entry[1] not in kept or entry[2][_UNOBSERVED] <= kept[entry[1]]
+                    ]
                 write_rollups(self._connection, table, encoded)
             if self._period == "hour":
                 self._roll_bursts(end, [device for device, _ in tables["gpu_hour"]])
@@ -141,8 +143,8 @@ class _NodeRollup:
             fabric = [compute.get(tick) for tick in ticks] if compute else None
             gpus.append((number, roll_gpu(samples, GpuLimits(*limits), self._period, fabric)))
         about = "device || '/' || port, id, line_rate_bytes_per_second FROM port"
-        found = self._devices(about, "fabric_sample", _FABRIC, span)
-        ports = [(number, roll_fabric(samples, rate, self._period)) for (rate,), _, number, samples in found]
+        devices = self._devices(about, "fabric_sample", _FABRIC, span)
+        ports = [(number, roll_fabric(samples, rate, self._period)) for (rate,), _, number, samples in devices]
         ticks, _, samples = self._read("tick", [], _HOST, span)
         hosts = [(self._node_id, roll_host(samples, self._period))] if ticks else []
         if self._period == "minute":
@@ -154,12 +156,12 @@ class _NodeRollup:
     ) -> Iterable[tuple[list[float | None], Sequence[int], int, Samples]]:
         """Of each device with samples in the span: what its ratios are measured against, by the last row's word, and
         what `_read` gives. One that changed has several ids and is still one."""
-        found: dict[str, tuple[list[int], list[float | None]]] = {}
+        series: dict[str, tuple[list[int], list[float | None]]] = {}
         sql = f"SELECT {columns_from} WHERE node_id = ? AND (valid_to IS NULL OR valid_to >= ?) ORDER BY id"
         for name, number, *limits in self._connection.execute(sql, span[:2]):
-            earlier = found[name][0] if name in found else []
-            found[name] = ([*earlier, number], limits)
-        for ids, limits in found.values():
+            earlier = series[name][0] if name in series else []
+            series[name] = ([*earlier, number], limits)
+        for ids, limits in series.values():
             ticks, number, samples = self._read(table, ids, values, span)
             if ticks:
                 yield limits, ticks, number, samples
@@ -191,15 +193,15 @@ class _NodeRollup:
         uuids: dict[int, str] = dict(cursor.fetchall())
         hour_ids = {uuids[device]: row_id("hour", end, device) for device in devices}
         first, last = (row_id("minute", ts, DEVICES - 1) for ts in (end - PERIOD_SECONDS["hour"], end))
-        found: dict[int, list[Sequence[int | None]]] = {}
+        bins: dict[int, list[Sequence[int | None]]] = {}
         sql = f"SELECT {', '.join(BURST_COLUMNS)} FROM gpu_burst WHERE id > ? AND id <= ?"  # noqa: S608
         for number, *values in self._connection.execute(sql, (first, last)):
             hour_id = hour_ids.get(uuids.get(number % DEVICES, ""))
             if hour_id is not None:
-                found.setdefault(hour_id, []).append(values)
+                bins.setdefault(hour_id, []).append(values)
         self._connection.executemany(
             insert("gpu_burst_hour", BURST_COLUMNS, "INSERT OR REPLACE"),
-            [(hour_id, *merge_bursts(rows)) for hour_id, rows in found.items()],
+            [(hour_id, *merge_bursts(rows)) for hour_id, rows in bins.items()],
         )
 
 
@@ -209,13 +211,13 @@ def merge_bursts(rows: Sequence[Sequence[int | None]]) -> list[int | None]:
     counts = [row[0] or 0 for row in rows]
     merged: list[int | None] = [sum(counts)]
     for place, name in enumerate(BURST_COLUMNS[2:], start=1):
-        known = [(value, count) for row, count in zip(rows, counts, strict=True) if (value := row[place]) is not None]
-        if not known:
+        pairs = [(value, count) for row, count in zip(rows, counts, strict=True) if (value := row[place]) is not None]
+        if not pairs:
             merged.append(None)
         elif name == "duty":
-            merged.append(round(sum(v * n for v, n in known) / max(1, sum(n for _, n in known))))
+            merged.append(round(sum(v * n for v, n in pairs) / max(1, sum(n for _, n in pairs))))
         else:
-            merged.append((max if name == "idle_run_seconds" else median_low)(v for v, _ in known))
+            merged.append((max if name == "idle_run_seconds" else median_low)(v for v, _ in pairs))
     return merged
 
 

@@ -88,7 +88,7 @@ class Writer:
 
     @property
     def waiting_ticks(self) -> int:
-        return sum(told.tick is not None for told in self._waiting)
+        return sum(statement.tick is not None for statement in self._waiting)
 
     def when_open(self, call: Callable[[], object]) -> None:
         """Call once when the file is open; at once where it is."""
@@ -106,9 +106,9 @@ class Writer:
         writer.set_node(node, ts)
         return writer
 
-    def tell(self, told: Told) -> None:
+    def tell(self, statement: Told) -> None:
         """Let what a node was told wait."""
-        self._waiting.append(told)
+        self._waiting.append(statement)
 
     def flush(self, tick: Tick) -> None:
         """Write what waits where that is due with this tick."""
@@ -192,8 +192,8 @@ class Writer:
             why = self.fault.reason if self.fault else "not written"
             detail = f"The database could not be written ({why}) for longer than {self._hold_ticks} ticks."
             node.put_absence(store_absence("ticks-lost", detail, "See the reason reported before it."), since, until)
-        for told in part:
-            told.write()
+        for statement in part:
+            statement.write()
 
     def _transact(self, write: Callable[[], object]) -> None:
         """Raises StoreError, a PassingError where that may pass."""
@@ -235,18 +235,18 @@ class Writer:
             detail = f"{what}; up to {self._hold_ticks} ticks are held in memory."
             self.fault = store_absence(error.reason, detail, error.remedy)
         ticks = self.waiting_ticks - self._hold_ticks
-        others = sum(told.size for told in self._waiting) - MOST_OTHERS
-        last_words = {(told.node, told.state): told for told in self._waiting if told.state}
+        others = sum(statement.size for statement in self._waiting) - MOST_OTHERS
+        last_words = {(statement.node, statement.state): statement for statement in self._waiting if statement.state}
         kept: list[Told] = []
-        for told in self._waiting:
-            if told.tick is not None and ticks > 0:
+        for waiting in self._waiting:
+            if waiting.tick is not None and ticks > 0:
                 ticks -= 1
                 self.lost_ticks += 1
-                began, end = told.tick.ts - told.tick.interval_seconds, told.tick.ts
-                since, until = self._gaps.get(told.node, (began, end))
-                self._gaps[told.node] = (min(since, began), max(until, end))
-            elif told.tick is None and others > 0 and last_words.get((told.node, told.state)) is not told:
-                others -= told.size
+                began, end = waiting.tick.ts - waiting.tick.interval_seconds, waiting.tick.ts
+                since, until = self._gaps.get(waiting.node, (began, end))
+                self._gaps[waiting.node] = (min(since, began), max(until, end))
+            elif waiting.tick is None and others > 0 and last_words.get((waiting.node, waiting.state)) is not waiting:
+                others -= waiting.size
             else:
-                kept.append(told)
+                kept.append(waiting)
         self._waiting = kept
