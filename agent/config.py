@@ -63,7 +63,7 @@ def _labels(value: Any, what: str) -> tuple[str, ...]:  # noqa: ANN401 - a TOML 
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """Everything the agent can be told."""
+    """All settings of the agent."""
 
     db: Path = SYSTEM_DATABASE
     interval_seconds: Annotated[float, Meta(ge=0.1, le=60)] = 1.0
@@ -99,14 +99,14 @@ class AgentConfig:
     )
 
     # Bursts of readings at 10 Hz: one in each `burst_every_seconds` (0: none), for `burst_seconds`. Under 5 s a burst
-    # has too few readings to tell a period from noise.
+    # has too few readings to distinguish a period from noise.
     burst_every_seconds: Annotated[float, Meta(ge=0, le=3600)] = 300.0
     burst_seconds: Annotated[float, Meta(ge=5, le=60)] = field(default=10.0, metadata={"key": "burst_seconds"})
 
     # dcgm-exporter's page (empty: never read) and the interval at which it makes new values.
     dcgm_url: str = field(default="http://127.0.0.1:9400/metrics", metadata={"parse": _page})
     dcgm_interval_seconds: Annotated[float, Meta(ge=10, le=3600)] = 30.0
-    # The metrics pages of inference servers; whether well-known local ports are looked at too; whether pages beyond
+    # The metrics pages of inference servers; whether well-known local ports are checked too; whether pages beyond
     # loopback may be read.
     serving_endpoints: tuple[str, ...] = field(default=(), metadata={"parse": _pages})
     serving_discover: bool = False

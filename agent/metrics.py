@@ -129,7 +129,7 @@ HOST_METRICS: tuple[Metric, ...] = (
     _rate("disk_write_bytes_per_second", "written to physical disks", "/proc/diskstats"),
 )
 
-# What local inference servers tell of themselves, each over the time between two readings of their page.
+# What local inference servers report, each over the time between two readings of their page.
 SERVING_METRICS: tuple[Metric, ...] = (
     _served("kv_cache_usage", "ratio", _RATIO, "share of the KV cache's blocks in use", 1.0),
     _served("requests_running", "requests", 1.0, "requests being worked on"),
@@ -158,7 +158,7 @@ SERVING_METRICS: tuple[Metric, ...] = (
 @dataclass(frozen=True, slots=True)
 class Integral:
     """How the metrics page has one metric: its integral over time, in `unit` (`total`), the seconds behind it
-    (`observed`), and what it is now, in `gauge_unit` (`gauge`; both empty: its counter's rate tells the same).
+    (`observed`), and what it is now, in `gauge_unit` (`gauge`; both empty: its counter's rate shows the same).
 
     Names are those of the series, as PromQL has them.
     """

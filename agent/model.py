@@ -1,6 +1,6 @@
 """The agent's vocabulary: metrics, devices, readings, workloads, and why a value is missing.
 
-Everything here is a frozen value. Units are base units and stand in the names (see docs/metrics.md); a missing value is
+Everything here is a frozen value. Units are base units and part of the names (see docs/metrics.md); a missing value is
 simply not in a mapping, never 0, -1 or NaN, and an `Absence` says why.
 """
 
@@ -60,9 +60,9 @@ class Gpu:
     nvlink_links: int | None = None
     nvlink_bytes_per_second: float | None = None
     driver_version: str | None = None
-    # The N of /dev/nvidiaN, by which Slurm names GPUs. It may change with a reboot, so it is neither kept nor compared.
+    # The N of /dev/nvidiaN, by which Slurm names GPUs. It may change with a reboot, so it is not kept and not compared.
     minor: int | None = field(default=None, compare=False)
-    # The id of a MIG instance's GPU instance on its parent; as `minor`, neither kept nor compared.
+    # The id of a MIG instance's GPU instance on its parent; as `minor`, not kept and not compared.
     gpu_instance: int | None = field(default=None, compare=False)
 
 
@@ -113,7 +113,7 @@ class Workload:
     (`jobs/command_line.py`).
 
     `restarts`: how often Slurm requeued the job before this run. `controller_kind`: the kind of Kubernetes object that
-    `name` names (Deployment, PyTorchJob ...). `team`: by a label that the site named. None: not told.
+    `name` names (Deployment, PyTorchJob ...). `team`: by a label that the site named. None: unknown.
     """
 
     workload_id: str
@@ -141,8 +141,8 @@ class Workload:
 class WorkloadUse:
     """One workload on one GPU, and how we know.
 
-    `since` and `until` (Unix seconds): where the scheduler told when it was given and taken back. `until` None: it is
-    so right now; otherwise it is over.
+    `since` and `until` (Unix seconds): where the scheduler reported when it was given and taken back. `until` None: it
+    is so right now; otherwise it is over.
     """
 
     workload_id: str
@@ -181,10 +181,10 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class ServingSample:
-    """What one local inference server told of itself, over the interval that ends at `ts` (Unix seconds).
+    """What one local inference server reported, over the interval that ends at `ts` (Unix seconds).
 
     `endpoint` is the page's address, `engine` what speaks there (vllm, sglang, tgi, triton, tensorrt-llm). `values` are
-    keyed by SERVING_METRICS; what is not in it the engine does not tell. `pids` listen there, as far as can be seen;
+    keyed by SERVING_METRICS; what is not in it the engine does not show. `pids` listen there, as far as can be seen;
     whose work they are is found out later (`workload_id`; None: not known, so the sample is the node's). `latency`:
     what its histograms of latency counted in the interval, in the bins of `statistics/latency_bins.py`, by what they
     are of (first_token, output_token).
@@ -208,7 +208,7 @@ EventKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that the driver told of its own accord: `count` times between `ts` and `last_ts` (Unix seconds).
+    """Something that the driver reported unasked: `count` times between `ts` and `last_ts` (Unix seconds).
 
     `gpu_uuid` is the whole GPU, None where the driver named none. `code` is the XID's number, None for other kinds.
     """

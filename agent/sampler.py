@@ -27,12 +27,12 @@ from .sources.base import NOTHING_READ, SlowSource, Source
 MIN_SPACING_SECONDS = 0.102
 # Slewing moves a clock by at most 0.5 ms a second (adjtimex); half a second between two ticks was a step.
 CLOCK_STEP_SECONDS = 0.5
-REPORT_SECONDS = 60.0  # what watching costs is told so often
+REPORT_SECONDS = 60.0  # how often the cost of watching is reported
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """One tick of every source. `absences` is the whole set that holds now; `processes` None: nobody looked."""
+    """One tick of every source. `absences` is the whole set that holds now; `processes` None: not checked."""
 
     tick: Tick
     processes: tuple[GpuProcess, ...] | None
@@ -43,7 +43,7 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Survey(Probe):
-    """What all sources found when they looked once. `node`: what the node is now, where that was looked at again."""
+    """What all sources found when they looked once. `node`: what the node is now, where that was checked again."""
 
     node: Node | None = None
 
@@ -87,7 +87,7 @@ class Sampler:
         readings = self._read_all(instant)
         tick = Tick(
             ts=instant.wall_seconds,
-            # After a long stop the gauges speak for this tick alone, not for the time nobody looked.
+            # After a long stop the gauges speak for this tick alone, not for the time of the stop.
             interval_seconds=self.interval_seconds if elapsed is None or elapsed > self.max_gap_seconds else elapsed,
             gpus=_merge_devices([r.gpus for r in readings]),
             fabric=_merge_devices([r.fabric for r in readings]),
@@ -108,7 +108,7 @@ class Sampler:
         for source in self.sources:
             try:
                 source.close()
-            except Exception:  # noqa: S112 - a source that cannot let go must not keep the others from doing so
+            except Exception:  # noqa: S112 - a source that cannot release must not keep the others from it
                 continue
 
     def _read_all(self, instant: Instant) -> list[Reading]:

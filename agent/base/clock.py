@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 
 from ..model import Instant
 
-# The longest wait in which nobody looks: the kernel may give a signal to another thread, which ends no wait.
+# The longest wait in which no one looks: the kernel may give a signal to another thread, which ends no wait.
 LOOK_SECONDS = 1.5
 
 

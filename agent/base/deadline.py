@@ -1,9 +1,9 @@
-"""Limits of a talk over a network: one of time for the whole of it, kept from outside of whoever reads, and one of
+"""Limits of a network exchange: one of time for the whole of it, kept outside of the reader, and one of
 size for the head of an answer.
 
 A timeout of a socket is for one wait: a server that sends a byte now and then is never given up by it, wherever the
-byte stands (a status line, a header, a chunk's size, a TLS handshake). So the talk has a clock in a thread of its own,
-which shuts its sockets down when time is up: whoever waits or loops on one comes to its end there.
+byte stands (a status line, a header, a chunk's size, a TLS handshake). So the talk has a clock in its own thread,
+which shuts its sockets down when time is up and so ends any wait or loop on one.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Deadline:
         return left
 
     def guard(self, connection: socket.socket) -> None:
-        """Shut this connection down at the end, whoever uses it then and whatever has been wrapped around it."""
+        """Shut this connection down at the end, also where another thread uses or wraps it."""
         # A socket of our own on the same connection: TLS takes the number of the first one away, and closing that one
         # in its own thread must not let ours meet a stranger's.
         duplicate = socket.socket(fileno=os.dup(connection.fileno()))
@@ -102,9 +102,9 @@ class Deadline:
 
 
 def resolve_host(host: str, port: int, seconds: float) -> list[SocketAddress]:
-    """The addresses of a name. Raises TimeoutError where nobody tells them in time, OSError where there are none.
+    """The addresses of a name. Raises TimeoutError where none arrive in time, OSError where there are none.
 
-    No resolver of libc can be told to stop, so it is asked in a thread that is left behind where it is late; it ends
+    A resolver of libc cannot be stopped, so it is asked in a thread that is left behind where it is late; it ends
     with the resolver's own limit.
     """
     answers: list[list[SocketAddress] | OSError] = []

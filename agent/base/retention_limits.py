@@ -24,7 +24,7 @@ class Limits:
     minutes_seconds: float = 90 * _DAY
     hours_seconds: float = 730 * _DAY
     max_bytes: int = 512_000_000
-    # What grows with events, not with time, has a limit of its own: the oldest beyond it go first.
+    # What grows with events, not with time, has its own limit: the oldest beyond it go first.
     max_uses: int = 200_000
     max_absences: int = 50_000
     max_events: int = 50_000

@@ -19,7 +19,7 @@ _Answer = TypeVar("_Answer", bound="Answer")
 
 
 def child_command(module: str, *arguments: str) -> tuple[str, ...]:
-    """The command that runs `module` of this installation in a process of its own.
+    """The command that runs `module` of this installation in its own process.
 
     ``-P``: with ``-m`` alone Python would look for code in the current folder first, which may be anybody's.
 
@@ -46,7 +46,7 @@ def say(answer: Answer) -> None:
 
 
 class Child:
-    """A process that prints a line of JSON for each line that it is sent; nobody ever waits for it.
+    """A process that prints a line of JSON for each line that it is sent; no one ever waits for it.
 
     It writes into a file in memory: a pipe would stop it after 64 KiB until somebody reads.
     """
@@ -98,7 +98,7 @@ class Child:
         return None
 
     def close(self) -> None:
-        """End it; `ask` starts it anew."""
+        """End it; `ask` starts it again."""
         process, self._process, self._until = self._process, None, None
         if self._file >= 0:
             os.close(self._file)

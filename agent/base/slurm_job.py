@@ -1,4 +1,4 @@
-"""One run of a Slurm job, as Slurm's accounting tells it."""
+"""One run of a Slurm job, as Slurm's accounting shows it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class SlurmJob:
     """A run that began. A job that was requeued, and one that was given a recycled id, are several of these.
 
-    `job_id`: the id that cgroups and ``SLURM_JOB_ID`` bear (sacct's JobIDRaw); where only ``22_7`` is told, that.
-    Times are Unix seconds; `ended` None: it runs, or its end is not told. `node_list`: as Slurm writes it
-    (``gpu-[001-004]``). `gpus`, `cpus`, `mem_bytes`: what was allocated, else what was requested. None: not told.
+    `job_id`: the id that cgroups and ``SLURM_JOB_ID`` bear (sacct's JobIDRaw); where only ``22_7`` is given, that.
+    Times are Unix seconds; `ended` None: it runs, or its end is unknown. `node_list`: as Slurm writes it
+    (``gpu-[001-004]``). `gpus`, `cpus`, `mem_bytes`: what was allocated, else what was requested. None: unknown.
     """
 
     job_id: str
@@ -35,5 +35,5 @@ class SlurmJob:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """What tells a run from every other: cluster, id and start."""
+        """What distinguishes a run from every other: cluster, id and start."""
         return self.cluster or "", self.job_id, int(self.started)

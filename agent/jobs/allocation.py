@@ -1,6 +1,6 @@
-"""Who was given which GPU, from every road there is, and which cgroup is whose.
+"""Who was given which GPU, from every path there is, and which cgroup is whose.
 
-Where no road answers, allocation is absent with its reason: processes that run are another basis.
+Where no path answers, allocation is absent with its reason: processes that run are another basis.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Allocations:
 
     def read(self, seen: Mapping[Origin, frozenset[str]] | None = None) -> SchedulerState:
         """Claims of every scheduler, why there are none, and whether the node is drained. `seen`: origins of running
-        processes and their GPUs, which must agree with what was given; None: nobody looked, and what ended meanwhile is
-        told at the next call."""
+        processes and their GPUs, which must agree with what was given; None: not checked, and what ended meanwhile is
+        reported at the next call."""
         if self.kubernetes is not None:
             self.facts = self.kubernetes.read()
         devices = Devices(self.gpus, self.facts.slices)
@@ -64,7 +64,7 @@ class Allocations:
         and their GPUs; `job_ids`: of origins, where known.
 
         Slurm's claims name their cgroup. A pod's name is tied to a UID by what the API server said, else by what runs
-        where (`join_claims`), also while it idles, as long as its cgroup is there and nobody else holds its GPUs.
+        where (`join_claims`), also while it idles, as long as its cgroup is there and no other holds its GPUs.
         """
         matched: dict[DeviceClaim, Origin] = {}
         slurm = {name: o for o in seen if o.scheduler == "slurm" for name in (job_ids.get(o, o.key), o.key)}
@@ -100,8 +100,8 @@ class Allocations:
 
 
 def join_claims(claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[str]]) -> dict[DeviceClaim, Origin]:
-    """Which claim is whose cgroup, where only its devices tell (a pod's name is not its UID) and nothing else fits: no
-    other claim holds any of them, exactly one origin of its scheduler runs on them, and on no other device."""
+    """Which claim is whose cgroup, where only its devices identify it (a pod's name is not its UID) and nothing else
+    fits: no other claim holds any of them, exactly one origin of its scheduler runs on them, and on no other device."""
     joined: dict[DeviceClaim, Origin] = {}
     held = [uuid for claim in claims for uuid in claim.gpu_uuids]
     for claim in claims:

@@ -3,7 +3,7 @@
 Where a scheduler or a container runtime left its mark in the process's cgroup, that is the workload: a Slurm job, a
 pod, a container. All else is a plain process, and processes started by one launcher are one workload. A process keeps
 the workload it was first given, also when its launcher ends before it. Where Slurm gives its jobs no cgroup
-(proctrack/linuxproc), a process is its job's by the slurmstepd that it descends from. Allocation is a basis of its own.
+(proctrack/linuxproc), a process is its job's by the slurmstepd that it descends from. Allocation is a separate basis.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Known:
 
 @dataclass(slots=True, eq=False)
 class NodeAttribution:
-    """Names the workloads on this node. Not thread-safe; keeps what it knows of the processes of the last call.
+    """Names the workloads on this node. Not thread-safe; keeps the processes of the last call.
 
     `user_name` gives a uid's name, or None. `boot`: this boot's id, or where it has none the node's name.
     `variables` gives the allow-listed variables of a process.
@@ -75,11 +75,11 @@ class NodeAttribution:
         in a fixed order.
 
         A process that is gone belongs to no workload. One that is missing in two calls running is hidden from this
-        user: `absences` says so, and whoever is known on its GPU shares it. Memory is None where the driver did not
-        tell it for every process of the workload on that GPU.
+        user: `absences` says so, and known workloads on its GPU share it. Memory is None where the driver did not
+        show it for every process of the workload on that GPU.
         """
         hidden = self._look({process.pid for process in processes})
-        # Of several processes the first that tells of its job speaks for all.
+        # Of several processes the first that describes its job speaks for all.
         runs: dict[str, _Known] = {}
         for held in sorted(self._known.values(), key=lambda held: held.environment is None):
             runs.setdefault(held.workload.workload_id, held)
@@ -106,7 +106,7 @@ class NodeAttribution:
         return tuple(self._current[key] for key in sorted(self._current)), workload_uses
 
     def _memory(self, processes: Sequence[GpuProcess]) -> dict[tuple[str, str], dict[int, int | None]]:
-        """By GPU and first workload id: PID -> bytes in use; None: not told. A user's own MPS server is part of the one
+        """By GPU and first workload id: PID -> bytes in use; None: unknown. A user's own MPS server is part of the one
         other work that he has on its GPU, so that a name hides no work."""
         memory: dict[tuple[str, str], dict[int, int | None]] = {}
         known_processes = [(self._known[process.pid], process) for process in processes if process.pid in self._known]
@@ -192,10 +192,10 @@ class NodeAttribution:
         return None if uid is None else clean_text(self.user_name(uid) or str(uid))
 
     def _name(self, held: _Known | None, claim: DeviceClaim | None, origin: Origin | None) -> Workload:
-        """The workload with what its scheduler tells of it. `held` None: it was given devices, but runs nothing now."""
+        """The workload with its scheduler's data. `held` None: it was given devices, but runs nothing now."""
         workload, job_file = (held.workload, held.environment) if held is not None else (None, None)
         scheduler = (claim or origin or PLAIN).scheduler
-        # What ran before it went quiet told more about it: `_current`.
+        # What ran before it went quiet reported more about it: `_current`.
         if scheduler == "slurm":
             user = self._name_of(claim.uid) if claim is not None and claim.user is None else None
             return slurm_workload(self.cluster, claim, origin, job_file, workload, user=user, before=self._current)

@@ -2,7 +2,7 @@
 
 A command line may hold secrets anywhere: kept are base names of programs, scripts and modules, and an allow-list of
 flags. A value that has not the form of its flag is written as ``***``. The code behind ``sh -c`` and ``python -c`` is
-never read, nor are arguments behind it.
+never read, and so are arguments behind it.
 """
 
 from __future__ import annotations

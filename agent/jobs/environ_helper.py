@@ -1,7 +1,7 @@
 """The opt-in helper that reads environments, so that the agent needs no capability; and the agent's side of it.
 
 ``/proc/PID/environ`` of other users takes two capabilities that are root in all but name. They are given to this small
-process alone (`systemd/skuwise-environ.service`). It is told a PID on a Unix socket and answers with the variables of
+process alone (`systemd/skuwise-environ.service`). It is given a PID on a Unix socket and answers with the variables of
 `processes.ALLOWED_VARIABLES`, only to its own user and root, and only of processes in a Slurm job's cgroup.
 """
 
@@ -58,14 +58,14 @@ def listen(path: Path) -> socket.socket:
         path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))
-    path.chmod(0o600)  # nobody can connect before it listens
+    path.chmod(0o600)  # none can connect before it listens
     listener.listen(8)
     return listener
 
 
 class HelperVariables:
     """Variables of a process: read here where that is allowed, else asked of the helper behind `path`. Empty where
-    neither tells. A helper that fails is left alone for a minute, so that it never holds up the agent."""
+    both are unknown. A helper that fails is left alone for a minute, so that it never holds up the agent."""
 
     def __init__(self, procfs: Path, path: Path) -> None:
         self._procfs, self._path = procfs, path

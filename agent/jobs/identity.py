@@ -93,7 +93,7 @@ def identify(
 def sku_by_signs(
     dmi: Dmi, labels: Mapping[str, str], gpus: Sequence[Gpu], ports: Sequence[FabricPort], node_skus: Sequence[NodeSku]
 ) -> tuple[str | None, str | None]:
-    """A node's SKU and where it came from, as far as firmware, labels (Kubernetes' names) and shape tell."""
+    """A node's SKU and where it came from, as far as firmware, labels (Kubernetes' names) and shape allow."""
     if dmi.provider and dmi.instance_type:
         return f"{dmi.provider}/{dmi.instance_type}", "dmi"
     labelled, instance_type = label_of(labels, _SKU_LABELS), label_of(labels, TYPE_LABELS)
@@ -130,7 +130,7 @@ def dmi_of(vendor: str, product: str, chassis: str) -> Dmi:
 
 
 def _has_fabric(ports: Sequence[FabricPort], fabric: Fabric) -> bool:
-    """Whether the compute ports may be those of a SKU. Ports that are down, and roles that nothing tells, fit any;
+    """Whether the compute ports may be those of a SKU. Ports that are down, and roles that nothing shows, fit any;
     without any port the node has no RDMA."""
     if not ports:
         return not fabric.rdma or fabric.kind in ("ethernet", "tcpx", "none")

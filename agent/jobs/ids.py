@@ -1,4 +1,4 @@
-"""Identities that come out the same whoever computes them: the agent, another node, or the Prometheus road."""
+"""Identities that are the same wherever they are computed: the agent, another node, or the Prometheus path."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def slurm_parts(
 
 
 def unnamed_series_id(cluster: str, group: str | None, user: str | None, job_id: str) -> str:
-    """The series of a Slurm job whose name nobody told: its own, with its requeued runs and its array's tasks.
+    """The series of a Slurm job of unknown name: its own, with its requeued runs and its array's tasks.
     `job_id` is the array's where it is a task of one."""
     return "s-" + _digest("series", cluster, group or "", user or "", "job", job_id)
 

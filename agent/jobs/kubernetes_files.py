@@ -1,8 +1,8 @@
 """What Kubernetes' API says, from files that ``kubectl get ... -o json`` wrote: the agent itself asks no API server.
 
-``[kubernetes] pods_file`` tells of pods, ``resource_slices_file`` of the devices that dynamic resource allocation (DRA)
-names. A file may take ten times its size in memory: a process of its own (`main`) reads it when it has changed. Until
-then, and where it fails, what was known before holds. What has another shape counts as not told.
+``[kubernetes] pods_file`` describes pods, ``resource_slices_file`` the devices that dynamic resource allocation (DRA)
+names. A file may take ten times its size in memory: its own process (`main`) reads it when it has changed. Until
+then, and where it fails, what was known before holds. What has another shape counts as unknown.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""From a pod to the work it belongs to, by what Kubernetes says of owners: the agent and the Prometheus road use this.
+"""From a pod to the work it belongs to, by what Kubernetes says of owners: the agent and the Prometheus path use this.
 
 A pod's chain of owners is followed as far as one of them stands for one piece of work: pod, ReplicaSet, Deployment;
 pod, Job, CronJob or JobSet. What owns several Deployments is not followed. The series is whatever the chain ends in.
 Pods that work together on several nodes (a gang: PyTorchJob, a group of a LeaderWorkerSet, a Job with several pods at a
-time, a pod group of Kueue) are one workload; every other pod is one. Names are read (`_NAMES`) only where nothing tells
-an owner, and for what kube-state-metrics cannot tell without configuration.
+time, a pod group of Kueue) are one workload; every other pod is one. Names are read (`_NAMES`) only where nothing shows
+an owner, and for what kube-state-metrics cannot show without configuration.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ABOVE: Mapping[str, frozenset[str] | None] = {
 _MOST_LINKS = 8
 _REPLICATED = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"})
 KSERVE_CONTAINER = "kserve-container"
-# Labels that operators put on pods; they count where they are told.
+# Labels that operators put on pods; they count where present.
 _LWS_NAME, _LWS_GROUP = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index"
 _KSERVE, _NOTEBOOK = "serving.kserve.io/inferenceservice", "notebook-name"
 # Kueue labels the pods of StatefulSets as well; those are replicas, and what has an operator is that operator's gang.
@@ -43,7 +43,7 @@ OPERATOR_LABELS = (_LWS_NAME, _LWS_GROUP, _KSERVE, _NOTEBOOK, _KUEUE_GROUP)
 # Pods of KAI Scheduler and Run:ai that hold a GPU for the pods that share it (label `runai-gpu-group` of both).
 RESERVATION_NAMESPACES = frozenset({"kai-resource-reservation", "runai-reservation"})
 RESERVED = "reserved for shared use"
-# A gang that is made anew begins while the last of its old pods end.
+# A gang that is made again begins while the last of its old pods end.
 _HANDOVER_SECONDS, _HANDOVER_SHARE = 120.0, 0.1
 _SPELLED, _CAPITAL = re.compile(r"[^a-zA-Z0-9_]"), re.compile(r"([a-z0-9])([A-Z])")
 # Random parts of names have no vowels (k8s.io/apimachinery/pkg/util/rand).
@@ -56,7 +56,7 @@ _NAMES = {
     # Minutes since 1970 from 2017 to 2034; dates such as 20260101 are none of them.
     "Job": (r"(.+)-(?:2[5-9]|3[0-3])\d{6}",),
     "RayCluster": (rf"(.+?)(?:-raycluster)?-[{_SAFE}]{{5}}",),
-    # KServe's, of its own or of a Knative revision; older releases add -default.
+    # KServe's, or of a Knative revision; older releases add -default.
     "Deployment": (r"(.+)-predictor(?:-default)?(?:-\d{5}-deployment)?",),
 }
 _OWNER_IN_NAME = {"ReplicaSet": "Deployment", "Job": "CronJob"}
@@ -74,7 +74,7 @@ class PodOwner:
 class Pod:
     """A pod, or one life of a name that several pods had one after the other. Times are Unix seconds.
 
-    `owner` None: it has none, or (`is_told` False) nothing tells. `ended_seconds`: infinite while it is there.
+    `owner` None: it has none, or (`is_told` False) nothing shows. `ended_seconds`: infinite while it is there.
     `labels`: by the names that kube-state-metrics gives them (`spelled`). `has_gpus`: whether it asks for any.
     """
 
@@ -94,8 +94,8 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """What is told beside pods. `owners`: (kind, namespace, name) -> owner, None: it has none; `labels`: of namespaces;
-    `parallelism`: (namespace, Job) -> how many of its pods run at a time."""
+    """The related objects of pods. `owners`: (kind, namespace, name) -> owner, None: it has none; `labels`: of
+    namespaces; `parallelism`: (namespace, Job) -> how many of its pods run at a time."""
 
     owners: Mapping[tuple[str, str, str], PodOwner | None] = field(default_factory=dict)
     parallelism: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class Objects:
 
 @dataclass(frozen=True, slots=True)
 class PodWork:
-    """The work of a pod. `kind`: what `name` names, None where only the pod's name tells it. `gang`: whether other pods
+    """The work of a pod. `kind`: what `name` names, None where only the pod's name shows it. `gang`: whether other pods
     may be part of the same workload."""
 
     workload_id: str
@@ -156,7 +156,7 @@ def team_of_pod(pod: Pod, objects: Objects, names: Iterable[str]) -> str | None:
     spellings = [spelled(name) for name in names]
     for labels in (pod.labels, objects.labels.get(pod.namespace, {})):
         for name in spellings:
-            # Labels that are spelled alike are numbered by kube-state-metrics: which is which is not told.
+            # Labels that are spelled alike are numbered by kube-state-metrics: which is which is unknown.
             values = {v for key in spellings_of(name) if (v := labels.get(key))}
             if len(values) == 1:
                 return values.pop()
@@ -174,7 +174,7 @@ def spellings_of(name: str) -> tuple[str, ...]:
 
 
 class _Known:
-    """What is told of all pods of a cluster. `owning`: what owns pods, by namespace."""
+    """The objects of all pods of a cluster. `owning`: what owns pods, by namespace."""
 
     def __init__(self, pods: Sequence[Pod], objects: Objects) -> None:
         self.owners = objects.owners
@@ -247,7 +247,7 @@ class _Known:
             return name, f"{name}-{index}"
         if gang is not None and gang.kind == "LeaderWorkerSet":
             return gang.name, pod.name if first == gang.name else first
-        # Where only StatefulSets are told: the workers' StatefulSet is named like the leader's pod, which is a pod of
+        # Where only StatefulSets are given: the workers' StatefulSet is named like the leader's pod, which is a pod of
         # the StatefulSet that has the LeaderWorkerSet's name.
         for leader in (*self.pods.get((pod.namespace, first), ()), pod):
             base, match = leader.owner, re.fullmatch(_ORDINAL, leader.name)

@@ -20,7 +20,7 @@ _COMMAND_LIMIT = 65536
 _LISTEN = "0A"  # include/net/tcp_states.h
 _PORT_FLAGS = ("--port", "--http-port", "--metrics-port", "-p")
 _AGAIN_SECONDS = 60.0
-# The only variables that are looked at: environments hold secrets.
+# The only variables that are read: environments hold secrets.
 ALLOWED_VARIABLES = frozenset({
     "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_ACCOUNT", "SLURM_JOB_USER", "SLURM_JOB_START_TIME",
     "SLURM_JOB_PARTITION", "SLURM_JOB_QOS", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT",
@@ -46,7 +46,8 @@ _DRIVER_HELPERS = frozenset({MPS, "nv-hostengine", "nvidia-persiste"})
 @dataclass(frozen=True, slots=True)
 class Process:
     """A process by ``/proc/PID/stat``, and its owner, cgroup paths and arguments (empty: not readable, or a kernel
-    thread). `start_ticks` (clock ticks since boot) tells a reused PID from the old one; `tty`: 0 for no terminal."""
+    thread). `start_ticks` (clock ticks since boot) distinguishes a reused PID from the old one; `tty`: 0 for no
+    terminal."""
 
     pid: int
     ppid: int
@@ -91,7 +92,7 @@ def read_process(procfs: Path, pid: int) -> Process | None:
 
 
 def start_seconds(procfs: Path, start_ticks: int, wall_seconds: float) -> float | None:
-    """When a process began (Unix seconds, to some hundredths); None: procfs does not tell the time since boot."""
+    """When a process began (Unix seconds, to some hundredths); None: procfs does not show the time since boot."""
     words = read_bytes(f"{procfs}/uptime").split()
     try:
         return wall_seconds - float(words[0]) + start_ticks / os.sysconf("SC_CLK_TCK")
@@ -156,7 +157,7 @@ class Listeners:
         self._known: dict[int, tuple[dict[int, int | None], float]] = {}
 
     def pids(self, port: int, monotonic_seconds: float) -> frozenset[int]:
-        """Who listens on `port`; empty where nobody can be seen to. A new search takes a while: not for a tick."""
+        """Who listens on `port`; empty where none is visible. A new search takes a while: not for a tick."""
         pids, searched_at = self._known.get(port, ({}, float("-inf")))
         alive = all(read_start_ticks(self._procfs, pid) == start for pid, start in pids.items())
         if not alive or monotonic_seconds - searched_at >= _AGAIN_SECONDS:

@@ -16,14 +16,14 @@ _REPLICA = re.compile(r"::\d{1,4}$")  # of time-slicing and MPS
 # By minor number. GKE's plugin: nvidia0/gi1 is a MIG instance, nvidia0/vgpu3 a share of a time-sliced GPU.
 _PLUGIN_NAME = re.compile(r"(?:nvidia)?(\d{1,4})(?:/(gi|vgpu)(\d{1,4}))?")
 # Of NVIDIA's DRA driver (deviceinfo.go, mig.go): gpu-N, gpu-N-mig-PROFILE-START-SIZE, or since July 2025 (before, N was
-# NVML's index) gpu-N-mig-NAME-PROFILE-START; its numbers of profile and placement are told to root alone.
+# NVML's index) gpu-N-mig-NAME-PROFILE-START; only root can read its numbers of profile and placement.
 _DRA_NAME = re.compile(r"gpu-(\d{1,4})(?:-mig-(?:(?P<profile>\d{1,2}g\d{1,4}gb(?:-[a-z]+)*)|\d{1,4})(?:-\d{1,4}){2})?")
 DRA_DRIVER = "gpu.nvidia.com"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """What is told of one run of a Slurm job; None: not told. `start_seconds`: its start by the scheduler; `since` and
+    """One run of a Slurm job; None: unknown. `start_seconds`: its start by the scheduler; `since` and
     `until`: when it was given its devices here and when they were taken back (Unix seconds; None: it holds them)."""
 
     job_id: str | None = None
@@ -43,13 +43,13 @@ class JobFacts:
 
 
 Facts = TypeVar("Facts", bound=JobFacts)
-# What every run of a job has in common, and what a run may be told of by another witness.
+# What every run of a job has in common, and what another source may report of a run.
 OF_JOB = ("user", "account", "name", "partition", "qos", "array_job_id", "array_task_id")
 OF_RUN = ("sluid", "start_seconds", "restarts", *OF_JOB)
 
 
 def fill_facts(facts: Facts, more: JobFacts | Workload | None, names: Iterable[str] = OF_RUN) -> Facts:
-    """`facts` with what it lacks of `names` taken from `more`: who told first is believed. `OF_JOB` where `more` is of
+    """`facts` with what it lacks of `names` taken from `more`: the first report counts. `OF_JOB` where `more` is of
     another run of the same job."""
     missing = () if more is None else [name for name in names if getattr(facts, name) is None]
     return replace(facts, **{name: getattr(more, name) for name in missing}) if missing else facts
@@ -68,7 +68,7 @@ class DeviceClaim(JobFacts):
 
 @dataclass(frozen=True, slots=True)
 class SchedulerState:
-    """What one scheduler says. `present`: it gives work to this node; `absences`: what cannot be told of its claims."""
+    """What one scheduler says. `present`: it gives work to this node; `absences`: what is unknown of its claims."""
 
     present: bool
     claims: tuple[DeviceClaim, ...] = ()
@@ -77,7 +77,7 @@ class SchedulerState:
 
 @dataclass(frozen=True, slots=True)
 class SliceDevice:
-    """A device of a ResourceSlice (DRA); None: it does not tell. `profile`: of a MIG instance, as in ``1g.10gb``."""
+    """A device of a ResourceSlice (DRA); None: unknown. `profile`: of a MIG instance, as in ``1g.10gb``."""
 
     uuid: str | None = None
     pci_bus_id: str | None = None
@@ -132,11 +132,11 @@ class Devices:
         instances = self.parts(parent)
         if any(instance.gpu_instance is not None for instance in instances):
             instances = tuple(gpu for gpu in instances if gpu.gpu_instance == int(match[3]))
-        # Of several compute instances in it, or several whose number nobody told, none is beyond doubt.
+        # Of several compute instances in it, or several of unknown number, none is beyond doubt.
         return instances[0].uuid if len(instances) == 1 else None
 
     def _of_claim(self, name: str) -> str | None:
-        """The device of a DRA claim. Which release of the driver named it is not told: without a ResourceSlice a name
+        """The device of a DRA claim. Which release of the driver named it is unknown: without a ResourceSlice a name
         counts where minor number and index give the same GPU."""
         match, slice_device = _DRA_NAME.fullmatch(name.rpartition("/")[2]), self._slices.get(name)
         if slice_device is not None and slice_device.uuid is not None:

@@ -2,7 +2,7 @@
 
 `systemd/slurm/prolog.sh` writes ``JOB-RESTARTS.job`` into a folder that only root can write, `epilog.sh` an empty
 ``JOB-RESTARTS.end`` beside it; their times are the run's start and end. Where slurmd ran no prolog, as for most runs of
-a requeued job, the epilog writes both, and the start is not told. Users chose the names in them: a file that is not
+a requeued job, the epilog writes both, and the start is unknown. Users chose the names in them: a file that is not
 exactly what the prolog writes is refused; one without its last line is not whole yet. scontrol is not asked: it needs
 the controller, which the agent's unit does not reach.
 """
@@ -60,7 +60,7 @@ _ABSENCES = {
 
 @dataclass(frozen=True, slots=True)
 class JobFile(JobFacts):
-    """What was told of one run of a job on this node; None: not told.
+    """One run of a job on this node; None: unknown.
 
     `devices`: gres indices or UUIDs as Slurm gave them; empty: no GPU. `since` and `until` are the prolog's and the
     epilog's time. `conf` and `node`: what slurmd calls slurm.conf and this node.
@@ -74,13 +74,13 @@ class JobFile(JobFacts):
 
     @property
     def run(self) -> tuple[str, float | None]:
-        """What tells this run from every other one."""
+        """What distinguishes this run from every other one."""
         return (self.job_id, self.until if self.without_prolog else self.since)
 
 
 @dataclass(frozen=True, slots=True)
 class JobFiles:
-    """All files of the folder. `refused`: name and reason. `missing`: why the folder itself tells nothing."""
+    """All files of the folder. `refused`: name and reason. `missing`: why the folder itself has none."""
 
     jobs: tuple[JobFile, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
@@ -116,7 +116,7 @@ def parse_job_file(raw: bytes, job_id: str) -> JobFile | str | None:
 
 
 def _job(values: Mapping[str, str]) -> JobFile:
-    """What these values tell, each of the form that it must have."""
+    """These values, each of the form that it must have."""
     fields: dict[str, Any] = {key: clean_text(values.get(key, "")) or None for key in _FORMS}
     start, restarts, uid = (int(fields[key]) if fields[key] else None for key in ("start", "restarts", "uid"))
     names = ("job_id", "sluid", "array_job_id", "array_task_id", "node", "conf", *_TEXTS)
@@ -159,7 +159,7 @@ def read_job_files(folder: Path, trusted_uids: frozenset[int]) -> JobFiles:
 
 
 def job_of(name: str, variables: Mapping[str, str]) -> JobFile | None:
-    """The job whose cgroup is `name` (its id or its SLUID), as the environment of one of its processes tells it; None:
+    """The job whose cgroup is `name` (its id or its SLUID), as the environment of one of its processes shows it; None:
     the variables are not of that job. A process's owner may write what he likes into it, so it names his own job."""
     said = {key: variables.get(f"SLURM_JOB_{key.upper()}", "") for key in _TEXTS}
     said |= {key: variables.get(f"SLURM_{key.upper()}", "") for key in ("job_id", "array_job_id", "array_task_id")}
@@ -233,21 +233,21 @@ class SlurmAllocations:
     # By run: the scans until its file is stale; what it was given, or why it is not known.
     _left: dict[object, int] = field(default_factory=dict, init=False)
     _resolved: dict[object, Resolution] = field(default_factory=dict, init=False)
-    _named: frozenset[object] = field(default=frozenset(), init=False)  # runs that ended, whose devices were told
-    # By job id: runs of which nobody wrote, while they live and after.
+    _named: frozenset[object] = field(default=frozenset(), init=False)  # runs that ended, whose devices were given
+    # By job id: runs without a file, while they live and after.
     _begun: dict[str, JobFile] = field(default_factory=dict, init=False)
     _live_before: frozenset[str] = field(default=frozenset(), init=False)
     _extern_in_use: bool = field(default=False, init=False)
 
     def read(self, devices: Devices, seen: Mapping[str, frozenset[str]] | None = None) -> SchedulerState:
         """What holds now, and what ended since the last call. `seen`: job id or SLUID -> the GPUs that its processes
-        work on. None: nobody looked; then what ended is kept for the next call."""
+        work on. None: not checked; then what ended is kept for the next call."""
         tree, files = slurm_jobs(self.cgroups), read_job_files(self.folder, self.trusted_uids)
         if tree is None and not files.jobs and not files.refused and not self.settings.is_present:
             return SchedulerState(present=False)
         live = tree or {}
         self._extern_in_use = self._extern_in_use or any((path / "step_extern").is_dir() for path in live.values())
-        # The last run of each job counts; one before it is over, whoever did not say so.
+        # The last run of each job counts; one before it is over, even without its epilog.
         running = [job for job in {job.job_id: job for job in files.jobs}.values() if job.until is None]
         stale = [job for job in running if self._is_stale(job, running, live, seen or {})]
         job_files = [job for job in running if job not in stale]
@@ -255,7 +255,7 @@ class SlurmAllocations:
         untold = list(filter(None, (self._begin(n, p, files.jobs) for n, p in live.items() if n not in identifiers)))
         ended = [job for job in files.jobs if job.until is not None]
         claims = [_claim(job, self._resolve(job, devices, seen or {})) for job in job_files]
-        # What these were given is not told, but which run it is: its processes are nobody else's.
+        # What these were given is unknown, but which run it is: its processes belong to no other.
         claims += [_claim(job, Resolution()) for job in untold if job.since is not None]
         claims += [self._over(job, devices) for job in ended]
         runs = {job.run for job in files.jobs}
@@ -298,7 +298,7 @@ class SlurmAllocations:
         return left <= 0
 
     def _begin(self, name: str, path: Path, jobs: Sequence[JobFile]) -> JobFile | None:
-        """A living job without a file of its own, with its start by its first process; None: it is a run that ended,
+        """A living job without its own file, with its start by its first process; None: it is a run that ended,
         whose last processes are still there. The next run of a requeued job, for which slurmd mostly runs no prolog,
         begins after the epilog of the one before, whose count it follows."""
         ended = [job for job in jobs if name in (job.job_id, job.sluid) and job.until is not None]
@@ -329,7 +329,7 @@ class SlurmAllocations:
         return resolution
 
     def _over(self, job: JobFile, devices: Devices) -> DeviceClaim:
-        """A run that ended: its devices are named once, and then it only tells whose its last processes are."""
+        """A run that ended: its devices are named once, and then it only identifies its last processes."""
         seen, run = self._begun.get(job.job_id) or self._begun.get(job.sluid or ""), job
         if job.without_prolog and seen is not None and (seen.since or 0.0) <= (job.until or 0.0):
             # The epilog alone wrote of it; its processes showed its start.

@@ -48,7 +48,7 @@ Unit = tuple[str, ...]
 class Gres:
     """The node's GPUs in Slurm's count. `units`: by index, the device files of each (several for a MIG instance); None:
     AutoDetect finds them, or `why` says what does not decide it. `is_sorted`: by the driver's order. `count`: as
-    slurm.conf has it; None: not told."""
+    slurm.conf has it; None: unknown."""
 
     units: tuple[Unit, ...] | None = None
     is_sorted: bool = False
@@ -58,7 +58,7 @@ class Gres:
 
 
 class SlurmConfReader:
-    """Finds the settings anew at each question. `folder`: as configured; None: it is looked for in `folders`."""
+    """Finds the settings again at each question. `folder`: as configured; None: it is looked for in `folders`."""
 
     def __init__(self, folder: Path | None = None, folders: Sequence[Path] = FOLDERS, host: str | None = None) -> None:
         self._configured = folder.parent if folder is not None and folder.name == "slurm.conf" else folder
@@ -134,7 +134,7 @@ def _units(lines: list[Line] | None, node: str, wanted: dict[str, int] | None) -
 
 def _wanted(lines: Sequence[Line], node: str) -> dict[str, int] | None:
     """The GPUs of the node's ``Gres=``, as in ``gpu:h100:4(S:0),gpu:a100:4,shard:8``: type (empty: none) and count;
-    None: not told here."""
+    None: not given here."""
     default, gres = None, None
     for line in lines:
         if line.get("nodename", "").upper() == "DEFAULT":
@@ -178,7 +178,7 @@ def resolve(given: Sequence[str], gres: Gres, devices: Devices, procfs: Path) ->
     """`given`: what ``SLURM_JOB_GPUS`` holds, indices or UUIDs."""
     units, why = _named(gres, devices, procfs)
     if why and len(set(given)) == gres.count == len(devices.uuids):
-        # Whoever was given as many as there are was given them all, whatever the order.
+        # A job with as many GPUs as there are has them all, whatever the order.
         units = dict(zip(given, devices.uuids, strict=True))
     named = {name: name if name in devices.uuids else units.get(name) for name in given}
     if unknown := tuple(name for name, uuid in named.items() if uuid is None):
@@ -213,7 +213,7 @@ def _named(gres: Gres, devices: Devices, procfs: Path) -> tuple[Mapping[str, str
             missing = next(files for files, uuid in by_files.items() if uuid is None)
             return {}, f"gres.conf names {', '.join(missing)}, which is no GPU of this node"
     if gres.is_sorted:
-        # AutoDetect sorts by the driver's order or by that of the device files, as it tells links or not.
+        # AutoDetect sorts by the driver's order or by that of the device files, depending on whether it lists links.
         uuids.sort(key=lambda uuid: gpus[uuid].index if uuid in gpus else -1)
         minors = [gpus[uuid].minor if uuid in gpus else None for uuid in uuids]
         if None in minors or minors != sorted(minors, key=lambda minor: minor or 0):

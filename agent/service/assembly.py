@@ -33,7 +33,7 @@ from .driver_thread import DriverThread
 
 @dataclass(frozen=True)
 class Agent:
-    """A put-together agent, probed once. `look` looks anew at what is here, and says what the node is now."""
+    """A put-together agent, probed once. `look` looks again at what is here, and says what the node is now."""
 
     sampler: Sampler
     node: Node
@@ -66,7 +66,7 @@ def assemble(
     others = build_sources(
         config, lambda: driver.gpus, nvidia.unread_gpus, lambda port: listeners.pids(port, time.monotonic())
     )
-    # Those beside the driver wait on threads of their own, and tell while it hangs.
+    # Those beside the driver wait on threads of their own, and report while it hangs.
     sources: tuple[Source, ...] = (driver, *nvidia.beside, *others)
     sampler = Sampler(sources, config.interval_seconds, config.max_gap_seconds)
     catalog = load_catalog()

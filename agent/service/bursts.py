@@ -1,8 +1,8 @@
 """Bursts: every few minutes all GPUs and the fabric are read at some 10 Hz for some seconds, beside the ticks.
 
-A burst has a thread of its own (a job's), a reader of the driver of its own and counters of the fabric of its own, so
+A burst has its own thread (a job's), reader of the driver and counters of the fabric, so
 that the ticks are not touched; the driver is called on its one thread all the same. All GPUs are read, idle ones too:
-that a GPU does nothing between two requests is what the burst is to tell, and a second's mean cannot.
+that a GPU does nothing between two requests is what the burst is to show, and a second's mean cannot.
 
 What ends a burst early (a pause, a hung driver, the agent's end) leaves nothing of it; the next one comes by itself.
 """
@@ -49,7 +49,7 @@ class Bursts:
         self.absences: frozenset[Absence] = frozenset()
 
     def run(self) -> list[Burst]:
-        """One burst, now: what it told of each GPU. Empty where it could not be taken or was ended early."""
+        """One burst, now: its readings of each GPU. Empty where it could not be taken or was ended early."""
         if self._job is not None and not self._job.done.is_set():
             return []  # the driver still holds what the last burst asked for
         try:

@@ -1,4 +1,4 @@
-"""`pause | resume | status` over a local socket: one line of JSON each way, for whoever may write to the socket.
+"""`pause | resume | status` over a local socket: one line of JSON each way, for users who may write to the socket.
 
 The loop answers between its ticks: nothing is shared between threads, and an answer may take until the next tick.
 """
@@ -33,7 +33,7 @@ class ControlServer:
             # What a killed agent left. Only the holder of the database's lock gets here, and only sockets are removed.
             if path.is_socket():
                 path.unlink()
-            # Nobody can connect before it listens, so its mode is right in time.
+            # None can connect before it listens, so its mode is right in time.
             self._socket.bind(str(path))
             path.chmod(MODE)
             self._socket.listen(8)
@@ -46,7 +46,7 @@ class ControlServer:
 
     def serve(self, answer: Callable[[Message], Message]) -> None:
         """Answer one request, where one waits."""
-        with contextlib.suppress(OSError):  # nobody waits, or went away
+        with contextlib.suppress(OSError):  # no one waits, or went away
             client, _ = self._socket.accept()
             with client:
                 client.settimeout(_SPEAK_SECONDS)

@@ -146,7 +146,7 @@ class _Daemon:
 
 
 class Recorder:
-    """Keeps what the sampler of `agent` reads in its database. Where metrics are served, by `page`, `totals` are told
+    """Keeps what the sampler of `agent` reads in its database. Where metrics are served, by `page`, `totals` are given
     the same things."""
 
     def __init__(

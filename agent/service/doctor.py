@@ -72,7 +72,7 @@ def examine(
 def source_lines(survey: Survey, sampled: Sampled, procfs: Path) -> tuple[Capability, ...]:
     """The survey's lines, with what the first reading showed to be absent put in their place.
 
-    `procfs` tells why the driver refuses something.
+    `procfs` has the reason why the driver refuses something.
     """
     lines: dict[tuple[str, str, str], Capability] = {}
     for line in survey.capabilities:
@@ -91,7 +91,7 @@ def source_lines(survey: Survey, sampled: Sampled, procfs: Path) -> tuple[Capabi
 
 
 def not_configured(config: AgentConfig, survey: Survey) -> tuple[Capability, ...]:
-    """What is not read because the settings do not ask for it, where it would tell something."""
+    """What is not read because the settings do not ask for it, where it would add something."""
     asked = {line.source for line in survey.capabilities}
     missed = not_asked(config, survey.gpus, survey.capabilities)
     return tuple(fault.line(name, "") for name, fault in missed.items() if name not in asked)

@@ -1,8 +1,8 @@
-"""The GPU driver on a thread of its own, with a deadline: a hung driver costs its GPUs, never the loop.
+"""The GPU driver on its own thread, with a deadline: a hung driver costs its GPUs, never the loop.
 
 A driver that wedges leaves its caller in a call that does not return. So all that calls it (open, probe, read, a
 burst's reading, close) is a job of one thread. The loop waits for a job until its deadline and goes on without it.
-While one of the loop's jobs is outstanding the GPUs are absent (``driver-hung``) and nobody asks again: one stuck
+While one of the loop's jobs is outstanding the GPUs are absent (``driver-hung``) and no one asks again: one stuck
 thread is all that a wedged driver gets.
 """
 
@@ -62,8 +62,8 @@ class DriverThread:
     """All sources of the driver as one `Source` that always answers in time.
 
     All but `burst` belongs to the loop's thread. `stopped`: whether the agent is to end, so that nothing is waited for.
-    `wants_probe` is set when the driver was opened, late or anew: the GPUs may be others. `paused_until`: monotonic
-    seconds at which a pause ends by itself.
+    `wants_probe` is set when the driver was opened, late or a second time: the GPUs may be others. `paused_until`:
+    monotonic seconds at which a pause ends by itself.
     """
 
     name = "nvml"
@@ -131,12 +131,12 @@ class DriverThread:
         return self._blind(job.result if isinstance(job.result, Fault) else HUNG)
 
     def close(self) -> None:
-        """Let go of the driver, where it lets us."""
+        """Release the driver, where it answers."""
         if self._is_free():
             self._put(Job(self._inner.close, self.close_seconds)).done.wait(self.close_seconds)
 
     def pause(self, instant: Instant, seconds: float) -> bool:
-        """Let go of the GPUs for `seconds`. Whether they are free now; if not, they will be when the driver answers."""
+        """Release the GPUs for `seconds`. Whether they are free now; if not, they will be when the driver answers."""
         self.paused_until = instant.monotonic_seconds + seconds
         return self._is_free() and self._start(instant).done.wait(self.close_seconds)
 
@@ -147,7 +147,7 @@ class DriverThread:
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """Those that the driver named when it was last opened or looked at."""
+        """Those that the driver named when it was last opened or checked."""
         return self._probe.gpus
 
     @property
@@ -215,7 +215,7 @@ class DriverThread:
             job.done.set()
 
     def _tick(self, instant: Instant) -> Sampled | Fault:
-        """Read the GPUs, or say why not: let go where a pause wants it, open where it is time."""
+        """Read the GPUs, or say why not: released where a pause wants it, open where it is time."""
         now, fault = instant.monotonic_seconds, self.driver.fault
         if self.paused_until is not None:
             if fault is None:

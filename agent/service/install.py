@@ -99,7 +99,7 @@ def refuse_what_others_can_write(
     program: Path, package: Path, owners: Collection[int] = (0,), hidden: Iterable[str] = _HIDDEN
 ) -> None:
     """Raise SkuwiseError where someone but `owners` could replace the interpreter or the package, or the unit would
-    hide them. Both are looked at with the folders above them, and not what lies in them."""
+    hide them. Both are checked with the folders above them, and not what lies in them."""
     looked: list[Path] = []
     for path in (program, package):
         looked.append(path)
@@ -123,7 +123,8 @@ def refuse(paths: Iterable[Path], decided: str, owners: Collection[int] = (0,)) 
         with _as_root("checked"):
             about = path.lstat()
         mode = about.st_mode
-        # A link's own mode says nothing (what it leads to is looked at); in a sticky folder nobody replaces another's.
+        # A link's own mode says nothing (what it leads to is checked); in a sticky folder users cannot replace the
+        # files of others.
         by_all = mode & stat.S_IWOTH and not (stat.S_ISDIR(mode) and mode & stat.S_ISVTX)
         is_open = not stat.S_ISLNK(mode) and (by_all or (mode & stat.S_IWGRP and about.st_gid != 0))
         if is_open or about.st_uid not in owners:

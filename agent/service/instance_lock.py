@@ -2,8 +2,8 @@
 
 The lock is ``flock`` on ``DATABASE.lock``; the file also says who holds it, when the agent last restarted itself and
 until when it is paused. A process whose GPU call never returns cannot die: SIGKILL waits for the driver, and so do its
-lock and its open files. It will never run again, though, so whoever finds such a holder removes the lock's name, sets
-the database aside and begins a new file. A holder that may still run is never passed over.
+lock and its open files. It will never run again, though, so the next agent that finds such a holder removes the lock's
+name, sets the database aside and begins a new file. A holder that may still run is never passed over.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Holder(msgspec.Struct, frozen=True):
 class InstanceLock:
     """The right to write one database, once `take` got it, and what outlives a restart (`memory`).
 
-    `aside`: the database of a wedged agent that was set aside. Until the lock is held nobody knows when the agent last
+    `aside`: the database of a wedged agent that was set aside. Until the lock is held it is unknown when the agent last
     ended by itself: the memory then has the time it began, so that it does not end by itself within the hour.
     """
 
@@ -78,7 +78,7 @@ class InstanceLock:
                 self._pass_over(holder)
 
     def close(self) -> None:
-        """Let go. The file stays: removing it would let two agents lock two files of one name. Idempotent."""
+        """Release the lock. The file stays: removing it would let two agents lock two files of one name. Idempotent."""
         if self._descriptor >= 0:
             self.remember(pid=0)
             os.close(self._descriptor)
@@ -109,7 +109,7 @@ class InstanceLock:
 
 
 def is_wedged(procfs: Path, pid: int) -> bool:
-    """Whether a process was told to die (SIGKILL is pending, or it is dead but for a thread) and cannot."""
+    """Whether a process was killed (SIGKILL is pending, or it is dead but for a thread) and cannot."""
     tasks: dict[str, dict[str, str]] = {}
     for path in procfs.glob(f"{pid}/task/*"):
         with contextlib.suppress(OSError):

@@ -71,7 +71,7 @@ def cleaned(labels: Mapping[str, object], limit: int = NAME_LIMIT) -> Labels:
 
 class PageServer:
     """`page` is made, given how connections ended so far, when `version` is another one; `is_healthy` answers
-    /healthz. `fault`: why nobody listens."""
+    /healthz. `fault`: why it does not listen."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class PageServer:
         self._thread = threading.Thread(target=self._serve, name="metrics-page", daemon=True)
 
     def start(self) -> None:
-        """Listen, and serve in a thread of its own. What cannot be listened on is tried again; `fault` says why."""
+        """Listen, and serve in its own thread. What cannot be listened on is tried again; `fault` says why."""
         self._bind()
         self._thread.start()
 

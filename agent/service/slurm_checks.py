@@ -23,7 +23,7 @@ _SCRIPT_LIMIT = 1 << 18
 _KEYS = ("prolog", "epilog", "prologflags", "proctracktype", "taskplugin", "constraindevices")
 _MAKE_FOLDER = "Run: systemd-tmpfiles --create skuwise.conf"
 
-# The settings by their keys in lower case, and who told them.
+# The settings by their keys in lower case, and their origin.
 Settings = tuple[Mapping[str, str], str]
 
 

@@ -18,7 +18,7 @@ from .control import ControlServer, Message
 from .driver_thread import DriverThread
 from .instance_lock import InstanceLock
 
-MAX_PAUSE_SECONDS = 3600.0  # whoever forgets to resume gets the readings back within the hour
+MAX_PAUSE_SECONDS = 3600.0  # a forgotten pause ends within the hour
 RESTART_AFTER_SECONDS = 60.0  # a driver that is reset answers again within this; one that is wedged does not
 RESTART_EVERY_SECONDS = 3600.0
 _SLEPT_SECONDS = 1.0  # less is the clocks being read one after the other
@@ -26,7 +26,8 @@ _FEED_SHARE = 0.25  # of the watchdog's time; systemd asks for half of it at lea
 
 
 class Notifier:
-    """Tells the service manager how we are (sd_notify(3)). Does nothing where there is none, and never raises.
+    """Reports the state of the agent to the service manager (sd_notify(3)). Does nothing where there is none, and never
+    raises.
 
     `supervised`: whether someone starts us again when we end. Only the loop calls `alive`: a loop that stands still is
     what the watchdog is for, so no thread feeds it.
@@ -47,7 +48,8 @@ class Notifier:
         self._fed_at = -math.inf
 
     def tell(self, state: str = "", status: str = "") -> None:
-        """Tell a state of sd_notify(3) (READY, RELOADING, STOPPING; empty: as it was) and how the status line reads."""
+        """Report a state of sd_notify(3) (READY, RELOADING, STOPPING; empty: as it was) and how the status line
+        reads."""
         lines = [f"{state}=1"] if state else []
         lines += [f"STATUS={' '.join(status.split())}"] if status else []
         lines += [f"MONOTONIC_USEC={time.monotonic_ns() // 1000}"] if state == "RELOADING" else []
@@ -109,7 +111,7 @@ class Supervisor:
         self._event("clock", "clock-stepped", f"The {text}; times before and after it do not compare.", ts)
 
     def begun(self) -> None:
-        """The database is open; it may stand in the place of one that a wedged agent still holds open."""
+        """The database is open; it may replace one that a wedged agent still holds open."""
         if (aside := self.lock.aside) is not None:
             text = f"database was set aside as {aside.kept_as.name}: {aside.why}."
             self.say(f"the {text}")
@@ -128,7 +130,7 @@ class Supervisor:
         )
         wells = ("the GPUs are read again", "ticks are written again")
         reasons = ("" if driver is None else driver.reason, "" if store is None else store.reason)
-        # By the codes: what a text tells of sizes changes at every attempt to write.
+        # By the codes: sizes in a text change at every attempt to write.
         changed = [new != reported for new, reported in zip(reasons, self._told, strict=True)]
         news = [text or well for text, well, is_new in zip(texts, wells, changed, strict=True) if is_new]
         for text in news:

@@ -1,4 +1,4 @@
-"""What runs beside the loop at its own times: rollups and bursts on threads, what is heavy in processes of its own."""
+"""What runs beside the loop at its own times: rollups and bursts on threads, heavy work in separate processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..store.retention import arguments_for
 from ..store.rollups import RollupJob
 from .bursts import Bursts, next_start
 
-# How long a wait lasts at most before the wall clock is asked again: it may be set while nobody looks.
+# How long a wait lasts at most before the wall clock is asked again: it may be set meanwhile.
 _LOOK_SECONDS = 30.0
 # A run of retention ends by itself after 30 s (RetentionJob); a look at the whole file takes seconds.
 _CHILD_SECONDS = 300.0
@@ -60,7 +60,7 @@ def start_jobs(config: AgentConfig, node: str, bursts: Bursts, say: Callable[[st
         checkpoint(db)  # the log is brought home here, for the loop's thread never does
 
     def child(what: str, module: str, *arguments: str) -> None:
-        """Run what is heavy in a process of its own. systemd ends it with the agent; nothing is lost by that."""
+        """Run what is heavy in its own process. systemd ends it with the agent; nothing is lost by that."""
         command = child_command(f"skuwise.agent.store.{module}", *arguments)
         done = subprocess.run(  # noqa: S603 - our own command
             command, capture_output=True, text=True, check=False, timeout=_CHILD_SECONDS

@@ -32,7 +32,7 @@ _RATIOS = ("gpu_util", "sm_active", "tensor_active", "dram_active")
 FORGET_SECONDS = 3600.0
 MAX_HELD = 1024  # absences, and uses of GPUs by workloads: what is beyond is left out and counted
 RHYTHM_SECONDS = 60.0
-MAX_XIDS = 64  # told apart for each GPU; NVIDIA's catalog has fewer that matter
+MAX_XIDS = 64  # distinguished for each GPU; NVIDIA's catalog has fewer that matter
 
 EventKey = tuple[str, str, str]  # gpu uuid (empty: the driver named none), kind, XID (empty: no XID; "other")
 Key = tuple[tuple[str, str], ...]  # labels and their values
@@ -115,7 +115,7 @@ class GpuTotals(DeviceTotals):
         joules = get("energy_joules")
         if joules is not None:
             sums["gpu_energy"] += joules
-            # The counter may step more rarely than we look; its mean power tells how long this step took.
+            # The counter may step more rarely than we look; its mean power shows how long this step took.
             sums["gpu_energy_observed"] += joules / power if power else seconds
         if (mask := get("throttle_reasons")) is not None:
             reasons = int(mask)
@@ -193,7 +193,7 @@ class Totals:
         with self.lock:
             self.node = node
             self._ticked_at, self._interval_seconds = self._monotonic(), interval_seconds
-            # Nobody looked in between: no run of idleness reaches over it, and what was last seen is no longer now.
+            # Not checked in between: no run of idleness reaches over it, and what was last seen is no longer now.
             for device in (*self.gpus.values(), *self.ports.values(), self.host):
                 device.last_tick = -1
             for gpu in self.gpus.values():
@@ -235,7 +235,7 @@ class Totals:
             self.missed_ticks += stats.missed_ticks
 
     def add_events(self, events: Iterable[Event]) -> None:
-        """What the driver told. Beyond `MAX_XIDS` of a GPU further XIDs count as ``other``."""
+        """What the driver reported. Beyond `MAX_XIDS` of a GPU further XIDs count as ``other``."""
         with self.lock:
             for event in events:
                 uuid = event.gpu_uuid or ""

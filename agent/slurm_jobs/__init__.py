@@ -1,4 +1,4 @@
-"""``skuwise slurm``: what Slurm knows of its jobs, read from its accounting. Advice reads it too."""
+"""``skuwise slurm``: Slurm's jobs, read from its accounting. Advice reads it too."""
 
 from ...rules.base.command import Command
 

@@ -1,7 +1,7 @@
 """``skuwise slurm import``: Slurm's job table into a node's database, or into a file that advice reads.
 
 Asks ``sacct`` with a delimiter that is drawn by chance for each run, so that no job's name can hold it, and for times
-in seconds since 1970, or in UTC of versions that know no such format. Or asks slurmrestd over a socket of this machine,
+in seconds since 1970, or in UTC of versions without that format. Or asks slurmrestd over a socket of this machine,
 loopback or https.
 """
 
@@ -51,7 +51,7 @@ EXAMPLES = ("skuwise slurm import --since 7d --output jobs.txt",)
 def ask_sacct(
     program: str, since: float, environ: Mapping[str, str], *, keep: Keep | None = None, timeout_seconds: float = 300.0
 ) -> ReadJobs:
-    """The runs that did anything since `since` (Unix seconds). Raises SkuwiseError where sacct cannot tell."""
+    """The runs that did anything since `since` (Unix seconds). Raises SkuwiseError where sacct fails."""
     path = shutil.which(program, path=environ.get("PATH", os.defpath))
     if path is None:
         remedy = "Run this where Slurm's commands are, set slurm.sacct or slurm.slurmrestd, or name a file."
@@ -99,7 +99,7 @@ def _too_slow(what: str, seconds: float) -> SkuwiseError:
 def ask_slurmrestd(
     settings: SlurmImportSettings, since: float, *, keep: Keep | None = None, timeout_seconds: float = 120.0
 ) -> ReadJobs:
-    """The runs that did anything since `since` (Unix seconds). Raises SkuwiseError where the server cannot tell."""
+    """The runs that did anything since `since` (Unix seconds). Raises SkuwiseError where the server fails."""
     headers: dict[str, str | bytes] = {"Accept": "application/json", "User-Agent": "skuwise"}
     if settings.slurmrestd_user:
         headers["X-SLURM-USER-NAME"] = settings.slurmrestd_user.encode()

@@ -33,7 +33,7 @@ _COUNT = re.compile(r"\d{1,12}", re.ASCII)
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTPE]?)", re.ASCII)
 # Slurm began in 2003; the year 2200 is as far as its 32 bits of seconds reach, and more.
 _FIRST, _LAST = 1_000_000_000.0, 7_258_118_400.0
-# What is longer is cut before it is looked at: columns of some sites hold whole command lines.
+# Longer values are cut first: columns of some sites hold whole command lines.
 _MOST_TEXT, _MOST_LIST = 1024, 4096
 MAX_NODES = 65_536  # no cluster has more; a list of more is refused before it is written out
 _NODES = re.compile(r"[A-Za-z0-9._\-\[\],]{1,4096}", re.ASCII)
@@ -83,9 +83,9 @@ def parse_moment(text: str, zone: tzinfo | None) -> float | None:
 
 
 def parse_tres(*texts: str) -> tuple[int | None, int | None, float | None]:
-    """GPUs, CPUs and bytes of memory of ``cpu=8,gres/gpu=4,gres/gpu:h100=4,mem=32G``; what one text does not tell, the
-    next may. Of typed GPUs alone the sum counts. GPUs that nobody names are unknown: a cluster need not track them
-    (``AccountingStorageTRES``). A bare number of memory is megabytes; 0 tells nothing."""
+    """GPUs, CPUs and bytes of memory of ``cpu=8,gres/gpu=4,gres/gpu:h100=4,mem=32G``; what one text lacks, the
+    next may. Of typed GPUs alone the sum counts. GPUs that are not named are unknown: a cluster need not track them
+    (``AccountingStorageTRES``). A bare number of memory is megabytes; 0 means unknown."""
     gpus, cpus, mem_bytes = None, None, None
     for text in texts:
         parts = dict(part.split("=", 1) for part in text.split(",") if "=" in part) if len(text) <= _MOST_LIST else {}
@@ -127,7 +127,7 @@ class ReadJobs:
     contradicted: set[tuple[str, str, int]] = field(default_factory=set)
 
     def take(self, columns: Mapping[str, str], zone: tzinfo | None) -> None:
-        """Take a record in: `told` has the text of sacct's columns (in lower case) that are there."""
+        """Take a record in: `reported` has the text of sacct's columns (in lower case) that are there."""
         shown, raw = (JOB_ID.fullmatch(columns.get(name, "")) for name in ("jobid", "jobidraw"))
         match = shown or raw
         if match is None or (shown is None and columns.get("jobid")) or (raw is None and columns.get("jobidraw")):
@@ -135,7 +135,7 @@ class ReadJobs:
             return
         times = {name: columns.get(name, "") for name in ("start", "end", "submit")}
         start, end, submitted = (parse_moment(text, zone) for text in times.values())
-        # What has not begun, or will begin again (sacct(1), "JOB STATE CODES"), is no run; nor is a step.
+        # What has not begun, or will begin again (sacct(1), "JOB STATE CODES"), is no run, and a step is none.
         has_not_begun = parse_job_state(columns.get("state", "")) in ("PENDING", "CONFIGURING")
         has_not_begun |= start is None and times["start"].strip().lower() in {*_NOTHING, "0"}
         if has_not_begun or match["step"] or (raw and raw["step"]) or match["waiting"] is not None:
@@ -163,7 +163,7 @@ class ReadJobs:
         before = self.jobs.get(job.key)
         is_others = before is not None and before.user and job.user and before.user != job.user
         if job.key in self.contradicted or is_others:
-            # One run has one user. Whoever made up the other, nobody can tell which it is.
+            # One run has one user. Which of two is invented is unknown.
             self.jobs.pop(job.key, None)
             self.contradicted.add(job.key)
             return
@@ -172,7 +172,7 @@ class ReadJobs:
         self.jobs[job.key] = job
 
     def warnings(self) -> list[str]:
-        """What a person should know of what was left out, a sentence each."""
+        """What was left out, a sentence each."""
         said = (
             (self.refused, "Records that cannot be read: {}, left out (a line break or '|' in a name, or cut lines)."),
             (len(self.contradicted), "Runs with several users: {}, left out (a name may look like another job)."),
@@ -190,7 +190,7 @@ def is_of_cluster(job: SlurmJob, clusters: Collection[str], cluster: str | None)
 
 
 def job_nodes(job: SlurmJob) -> frozenset[str] | None:
-    """The nodes it ran on, by `short_name`; None: not told."""
+    """The nodes it ran on, by `short_name`; None: unknown."""
     names = expand_node_list(job.node_list) if job.node_list else None
     return None if names is None else frozenset(map(short_name, names))
 
@@ -205,7 +205,7 @@ def expand_node_list(node_list: str) -> frozenset[str] | None:
 @dataclass
 class JobsOfNode:
     """Keeps the jobs that ran on these nodes, and counts others. `runs`: job id -> spans in which workloads of this id
-    were observed, for jobs whose nodes are not told."""
+    were observed, for jobs whose nodes are unknown."""
 
     nodes: frozenset[str]
     clusters: Collection[str]

@@ -1,7 +1,7 @@
 """A job table as a file: what ``sacct --parsable2`` (or ``--parsable``) and ``sacct --json`` write, and our own.
 
 sacct escapes nothing: a record whose name holds the delimiter or a line break is refused, and a name may look like
-another's line; only a delimiter that nobody could know helps (`import_jobs.ask_sacct`). In JSON a number is a number,
+another's line; only a random delimiter helps (`import_jobs.ask_sacct`). In JSON a number is a number,
 or ``{"set": true, "infinite": false, "number": 5}`` from v0.0.40 on, and a state a word or a list of words.
 """
 
@@ -144,7 +144,7 @@ def _at(said: object, place: str) -> object:
 
 
 def _text(said: object) -> str:
-    """A word, a number or the first of a list as text; empty: not told."""
+    """A word, a number or the first of a list as text; empty: unknown."""
     if isinstance(said, dict):
         said = said.get("number") if said.get("set") is True and said.get("infinite") is not True else None
     if isinstance(said, list):

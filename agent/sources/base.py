@@ -73,8 +73,8 @@ ROUNDED = 1.001  # a ratio may pass 1 by rounding; NVIDIA/DCGM#152 shows what is
 def sort_out(
     scope: Scope, subject: str, readings: Mapping[str, float | Fault], most: Mapping[str, float]
 ) -> tuple[dict[str, float], list[Absence]]:
-    """What is told of a subject by metric, parted: the sound values, and the absences of all others. `most`: above it a
-    metric's value is impossible."""
+    """The readings of a subject by metric, divided: the sound values, and the absences of all others. `most`: above it
+    a metric's value is impossible."""
     values: dict[str, float] = {}
     absences: list[Absence] = []
     for metric, value in readings.items():
@@ -90,7 +90,7 @@ def sort_out(
 @dataclass(slots=True)
 class CounterRate:
     """Remembers the last value of one counter and turns deltas into rates. A negative delta is a reset or a wrap, which
-    cannot be told apart; over more than `max_gap_seconds` a mean would hide what happened."""
+    cannot be distinguished; over more than `max_gap_seconds` a mean would hide what happened."""
 
     max_gap_seconds: float
     last: float | None = None  # its value at the last reading; None: not known
@@ -129,7 +129,7 @@ def names_in(folder: Path) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class UnreadGpu:
-    """A GPU whose driver does not tell how busy its units are, and how a page may name it: a MIG instance is its
+    """A GPU whose driver does not show how busy its units are, and how a page may name it: a MIG instance is its
     parent's UUID with the id of a GPU instance."""
 
     uuid: str

@@ -1,7 +1,7 @@
-"""The page of this node's dcgm-exporter, for GPUs on which the driver's own GPM does not tell it.
+"""The page of this node's dcgm-exporter, for GPUs without the driver's own GPM.
 
 The exporter's values are means over its own interval (30 s by default), so each is given on the one tick on which its
-page arrived. Until the next it is not absent, only not new (`Reading.provides`). What the driver tells itself wins.
+page arrived. Until the next it is not absent, only not new (`Reading.provides`). The driver's own values win.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..model import Absence, Capability, Instant, Probe, Reading
 from .base import NOT_A_NUMBER, NOTHING_READ, STAYS_MISSING, Fault, UnreadGpu, sort_out
 from .pages import FetchedPage, PageReader, Series, Target
 
-_STALE_PAGES = 3.0  # a page older than this many intervals tells nothing more
+_STALE_PAGES = 3.0  # a page older than this many intervals is stale
 
 # Our metric; its names without DCGM_FI_PROF_, best first; what the exporter's file of counters says of it. Numbers 1002
 # to 1012 of dcgm_fields.h. Newer releases call the ratios *_UTIL_RATIO and keep the old names as aliases.
@@ -93,7 +93,7 @@ class DcgmSource:
         self._between = NOTHING_READ  # what holds until the next page
 
     def probe(self) -> Probe:
-        """What the page tells of each GPU without GPM."""
+        """The page's values of each GPU without GPM."""
         devices, url = self._unread(), self._target.url
         if not devices:
             return Probe()
@@ -181,7 +181,7 @@ def _value(series: Sequence[Series]) -> float | Fault:
 
 
 def _runs_kernels(gpu: Mapping[str, Sequence[Series]]) -> bool:
-    """Whether a kernel ran for at least half the time, while the graphics engine's ratio, where told, is 0."""
+    """Whether a kernel ran for at least half the time, while the graphics engine's ratio, where reported, is 0."""
     shares = [(sample.value or 0.0) / whole for name, whole in _KERNELS.items() for sample in gpu.get(name, ())]
     counted = any(sample.value for name in _GRAPHICS for sample in gpu.get(name, ()))
     return not counted and any(0.5 <= share <= 1.0 for share in shares)

@@ -19,7 +19,7 @@ _MIN_SECONDS = 0.1 - 1e-6  # between two samples, from nvml.h
 _REFUSED = frozenset({errors.NO_PERMISSION, errors.NOT_SUPPORTED, errors.FUNCTION_NOT_FOUND})
 _UNKNOWN = frozenset({errors.NOT_SUPPORTED, errors.INVALID_ARGUMENT})  # there is no such counter or no such link
 # PCIe moves 2^32 bytes in less than the shortest interval (0.07 s at Gen5 x16): a counter that may have no more bits
-# tells nothing before it has shown that it has.
+# has no value before its first sample.
 _32_BITS = 1 << 32
 
 
@@ -35,7 +35,7 @@ class _Pair:
 
 class GpmSource(GpuReader):
     """SM, tensor, DRAM and FP activity, PCIe and NVLink traffic, or only `metrics` of these. Each source has sample
-    buffers of its own, so that two of them may read the same GPUs at different paces, on one thread."""
+    separate buffers, so that two of them may read the same GPUs at different paces, on one thread."""
 
     name, origin = "gpm", "GPM"
 
@@ -44,7 +44,7 @@ class GpmSource(GpuReader):
         self._rows = tuple(row for row in GPM_ROWS if metrics is None or row.metric in metrics)
         self._max_gap = max_gap_seconds
         self._buffers: dict[str, list[Any]] = {}  # kept until the session closes, also of instances that are gone
-        # One GPU at a time. The rows stand in the order of the table, so that fewer are asked for by their number.
+        # One GPU at a time. The rows have the order of the table, so that fewer are asked for by their number.
         self._request = with_room(pynvml.c_nvmlGpmMetricsGet_t, version=pynvml.NVML_GPM_METRICS_GET_VERSION)
         self._answers = [self._request.metrics[place] for place in range(len(self._rows))]
         for row, answer in zip(self._rows, self._answers, strict=True):
@@ -80,7 +80,7 @@ class GpmSource(GpuReader):
         pair = self._state(device)
         why = self._compare(device, pair, instant.monotonic_seconds)
         if isinstance(why, int) and why != 0:
-            pair.taken_at = None  # of an instance made anew under the same id no older sample may be compared
+            pair.taken_at = None  # of an instance made again under the same id no older sample may be compared
             if why in _REFUSED:  # the counters take over what they can
                 device.no_gpm = errors.NO_GPM if why == errors.FUNCTION_NOT_FOUND else errors.fault_of(why)
         answers = [(why or answer.nvmlReturn, answer.value) for answer in self._answers[: len(pair.rows)]]

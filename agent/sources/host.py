@@ -50,7 +50,7 @@ class HostSource:
         self._disks: dict[bytes, list[CounterRate]] = {}
 
     def probe(self) -> Probe:
-        """What can be read here; also looks anew which disks are physical."""
+        """What can be read here; also looks again which disks are physical."""
         self._disks = {name: rates for name, rates in self._disks.items() if rates and self._is_physical(name)}
         # Another source is read, so that this one's counters are left as they are.
         reading = HostSource(self._procfs, self._sysfs, self._max_gap).read(Instant(0.0, 0.0))

@@ -18,7 +18,7 @@ from .ports import RX, TX, WAIT, Families, Port, PortSource, Roles, SysfsFile, a
 
 _IB: Families = {TX: [["port_xmit_data"]], RX: [["port_rcv_data"]], WAIT: [["port_xmit_wait"]]}
 # drivers/infiniband/hw/efa/efa_verbs.c (names). Whether tx_bytes holds RDMA too is not documented, so the greater
-# counts: both are parts of the truth. rdma_read_resp_bytes is the responder's side of a read, hence sent.
+# counts: both are parts of the truth. rdma_read_resp_bytes is the responder's side of a read, which sends.
 _EFA: Families = {
     TX: [["tx_bytes"], ["send_bytes", "rdma_write_bytes", "rdma_read_resp_bytes"]],
     RX: [["rx_bytes"], ["recv_bytes", "rdma_read_bytes", "rdma_write_recv_bytes"]],
@@ -26,7 +26,7 @@ _EFA: Families = {
 
 
 class InfinibandSource(PortSource):
-    """Every port under ``/sys/class/infiniband``. Where `gpus` hang tells a NIC's role; `roles` wins."""
+    """Every port under ``/sys/class/infiniband``. Where `gpus` hang shows a NIC's role; `roles` wins."""
 
     name = "infiniband"
     no_ports = Fault(

@@ -21,7 +21,7 @@ from .nvml_session import GpuReader, NvmlDevice, NvmlSession
 
 PROCESSES_EVERY_SECONDS = 10.0  # a process list costs more than all gauges; work that matters lives longer
 _OF_INSTANCES = tuple(row for row in table.GAUGES if row.metric == "mem_used_bytes")
-# All else NVML tells of the whole GPU only.
+# NVML has the rest for whole GPUs only.
 _OF_WHOLE = [
     metric.name for metric in GPU_METRICS if metric.name not in {row.metric for row in (*_OF_INSTANCES, *table.UNITS)}
 ]
@@ -29,7 +29,7 @@ _OF_WHOLE = [
 
 class NvidiaDriver(NvmlSession):
     """The session and all that reads it, each `interval_seconds`. No counter is compared over more than
-    `max_gap_seconds`. `sources` may hang with the driver; the first names the GPUs, and closing all lets go of it.
+    `max_gap_seconds`. `sources` may hang with the driver; the first names the GPUs, and closing all releases it.
     Those `beside` wait on threads of their own and never hang their reader. `now`: the monotonic time."""
 
     def __init__(
@@ -44,7 +44,7 @@ class NvidiaDriver(NvmlSession):
         self.beside: tuple[Source, ...] = (EventSource(self),)
 
     def burst_reader(self, max_gap_seconds: float, metrics: Collection[str]) -> GpmSource:
-        """A reader of these metrics with samples of its own (`GpmSource.each`)."""
+        """A reader of these metrics with separate samples (`GpmSource.each`)."""
         return GpmSource(self, max_gap_seconds, metrics)
 
     def unread_gpus(self) -> list[UnreadGpu]:
@@ -128,7 +128,7 @@ class NvmlSource(GpuReader):
         return replace(reading, processes=listed, absences=reading.absences.union(self._session.unnamed))
 
     def close(self) -> None:
-        """Let go of every GPU, for all sources of the session."""
+        """Release every GPU, for all sources of the session."""
         self._session.close()
         super().close()
 

@@ -1,6 +1,6 @@
-"""What the driver tells of its own accord: XID errors, ECC errors, changes of MIG.
+"""Events of the driver: XID errors, ECC errors, changes of MIG.
 
-Waiting for events blocks, so a thread of its own does, a second at a time: whoever wants the GPUs let go waits no
+Waiting for events blocks, so its own thread does, a second at a time: a release of the GPUs waits no
 longer. A wait that never returns costs that thread and nothing else.
 """
 
@@ -82,12 +82,12 @@ class EventSource:
         self._lock = threading.Lock()  # of what has arrived
         self._thread: threading.Thread | None = None
         self._stop, self._looked = threading.Event(), threading.Event()  # a new one to stop each thread
-        self._lines = [_STARTING.line(self.name, _ORIGIN)]  # which events each GPU tells of, or why none does
+        self._lines = [_STARTING.line(self.name, _ORIGIN)]  # which events each GPU reports, or why none
         session.after_open.append(self._begin)
         session.before_close.append(self._end)
 
     def probe(self) -> Probe:
-        """Which events each GPU tells of."""
+        """Which events each GPU reports."""
         if self._thread is not None:
             self._looked.wait(_FIRST_LOOK_SECONDS)
         return Probe(capabilities=tuple(self._now()))
@@ -103,7 +103,7 @@ class EventSource:
         return [self._session.fault.line(self.name, _ORIGIN)] if self._session.fault else self._lines
 
     def close(self) -> None:
-        """Let the thread end. Only a session that lets go waits for it: where the driver hangs nobody does."""
+        """Let the thread end. Only a session that was released waits for it, not one whose driver hangs."""
         self._stop.set()
 
     def _end(self) -> None:
@@ -131,7 +131,7 @@ class EventSource:
         """Wait for events of these GPUs until they are others or the thread is to end. Raises NVMLError."""
         events, data = pynvml.nvmlEventSetCreate(), with_room(pynvml.c_nvmlEventData_t)
         try:
-            whole = [device for device in devices if device.parent is None]  # instances tell through their GPU
+            whole = [device for device in devices if device.parent is None]  # instances report through their GPU
             refused = {gpu.uuid: gpu.lost or _register(gpu, events) for gpu in whole}
             absences = {uuid: why and why.of("gpu", uuid, "events") for uuid, why in refused.items()}
             uuids = {address_of(gpu.handle): gpu.uuid for gpu in whole}

@@ -21,7 +21,7 @@ _MOST_INSTANCES = 16  # no GPU has more than seven
 
 @dataclass(slots=True, eq=False)
 class NvmlDevice:
-    """One GPU or MIG instance. With another handle it is another object: what was built on the old is built anew."""
+    """One GPU or MIG instance. With another handle it is another object: what was built on the old is built again."""
 
     uuid: str  # empty: not known yet
     index: int
@@ -40,8 +40,8 @@ class NvmlDevice:
 class NvmlSession:
     """NVML opened once for all sources that read it.
 
-    Any NVML client keeps the driver from GPU resets, MIG changes and unbinding, so `close` lets go of everything.
-    `devices` is another tuple whenever there are others, or more is known of them: probe the sources anew then. What
+    Any NVML client keeps the driver from GPU resets, MIG changes and unbinding, so `close` releases everything.
+    `devices` is another tuple whenever there are others, or more is known of them: probe the sources again then. What
     fails for no lasting reason is asked again after `RETRY_SECONDS`.
     """
 
@@ -54,11 +54,11 @@ class NvmlSession:
         self._gpus: list[NvmlDevice] = []  # all that NVML counts, by index
         self._initialised = False
         self._now, self._again_at = 0.0, math.inf  # monotonic seconds: of the last reading, and when to ask again
-        self._doubt = False  # something was not told that may be told later
+        self._doubt = False  # something unknown may become known later
 
     @property
     def unnamed(self) -> list[Absence]:
-        """GPUs that NVML counts but that have not told their UUID yet."""
+        """GPUs that NVML counts whose UUID is unknown yet."""
         return [gpu.lost.of("source", f"nvml/gpu{gpu.index}") for gpu in self._gpus if not gpu.uuid and gpu.lost]
 
     def open(self, instant: Instant) -> None:
@@ -80,7 +80,7 @@ class NvmlSession:
             hook()
 
     def close(self) -> None:
-        """Let go of the driver and every GPU. Idempotent."""
+        """Release the driver and every GPU. Idempotent."""
         self._shut()
         self.fault = errors.RELEASED
 
@@ -234,7 +234,7 @@ class GpuReader:
         return Probe(capabilities=tuple(line for lines in self._lines.values() for line in lines))
 
     def _look(self, device: NvmlDevice) -> list[Capability]:
-        """What a first reading of a GPU tells. It is thrown away: the next one is the first again."""
+        """What a first reading of a GPU shows. It is thrown away: the next one is the first again."""
         values, absences = self._read_one(device, Instant(0.0, 0.0))
         self._states.pop(device, None)
         # That there was no earlier reading says nothing about a counter.
@@ -244,7 +244,7 @@ class GpuReader:
         return [Capability(self.name, "gpu", device.uuid, metric, self.origin, why) for metric, why in readings.items()]
 
     def read(self, instant: Instant) -> Reading:
-        """What each GPU tells, over the time since the last reading."""
+        """What each GPU shows, over the time since the last reading."""
         gpus: dict[str, dict[str, float]] = {}
         absences: list[Absence] = []
         for device in self._session.current(instant):
@@ -260,7 +260,7 @@ class GpuReader:
         self._states.clear()
 
     def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float | Fault]:
-        """What a GPU tells that is not lost when it is asked: by metric the value, or why there is none."""
+        """The readings of a GPU that is not lost at that time: by metric the value, or why there is none."""
         raise NotImplementedError
 
     def _state(self, device: NvmlDevice) -> Any:  # noqa: ANN401 - what `prepare` made
@@ -275,7 +275,7 @@ class GpuReader:
         return sort_out("gpu", device.uuid, readings, table.MOST)
 
     def _told(self, device: NvmlDevice, rows: Iterable[table.Row], answers: table.Answers) -> dict[str, float | Fault]:
-        """What `answers` to `rows` tell, as far as the GPU is not lost meanwhile."""
+        """The readings in `answers` to `rows`, as far as the GPU is not lost meanwhile."""
         readings: dict[str, float | Fault] = {}
         for row, (why, number) in zip(rows, answers, strict=True):
             readings[row.metric] = number * row.step if why == 0 else self._fault(device, why)

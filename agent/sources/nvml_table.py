@@ -124,7 +124,7 @@ def get_number(name: str, *arguments: object) -> int:
 
 
 def address_of(handle: object) -> int:
-    """What a handle points to, by which two of them are told to be the same."""
+    """What a handle points to, by which two of them are compared."""
     return ctypes.cast(handle, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
 
 

@@ -43,7 +43,7 @@ _ESCAPE = re.compile(r'\\(["\\n])')
 
 class Series(NamedTuple):
     """One line. `number` is the value as it was written, because large integers lose their end as floats; labels are as
-    they were sent: whoever keeps one cleans it."""
+    they were sent: clean one before keeping it."""
 
     name: str
     labels: dict[str, str]

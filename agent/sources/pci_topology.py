@@ -1,6 +1,6 @@
 """Which NIC serves which GPU, from where they hang in the PCI tree: who shares a switch or a root port with one, or
 where no NIC is nearer, a root complex. Where they share nothing (Azure gives each passed-through device a root of its
-own), kind, name and number tell. ``storage`` is never guessed: nothing in sysfs tells it.
+own), kind, name and number. ``storage`` is never guessed: nothing in sysfs shows it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def pci_path(device: Path) -> PciPath:
 
 
 def place_nics(nics: Sequence[Nic], gpus: Collection[PciPath], gpu_count: int) -> dict[str, tuple[Role, str]]:
-    """The role of every NIC by its device, and what tells it. `gpus`: where they hang, as far as sysfs shows it;
+    """The role of every NIC by its device, and what shows it. `gpus`: where they hang, as far as sysfs shows it;
     `gpu_count`: how many are known."""
     # How many components are shared with the nearest GPU (1: the root complex alone).
     nearest = {nic.device: max((_shared(nic.pci_path, path) for path in gpus), default=0) for nic in nics}

@@ -22,7 +22,7 @@ from .pci_topology import configured_role
 
 ACTIVE = "ACTIVE"
 Roles = Mapping[str, Role]  # by a device, ``device/port`` or a pattern
-# By metric: counters of which each tells it, as names to add up.
+# By metric: counters of which each shows it, as names to add up.
 Families = Mapping[str, Sequence[Sequence[str]]]
 TX, RX, WAIT = METRICS = ("tx_bytes_per_second", "rx_bytes_per_second", "xmit_wait_per_second")
 # Names are the kernel's; anything else under the class directory is not ours to open.
@@ -33,7 +33,7 @@ _LOOK_SECONDS = 10.0
 # 32-bit PMA counters may stop at their end instead of wrapping (InfiniBand specification, PortCounters).
 _LAST_OF_32_BITS = 0xFFFFFFFF
 _MOST = {metric.name: metric.most for metric in FABRIC_METRICS}
-# A port carries no more than a few times its line rate: a bond tells one port's rate and counts two.
+# A port carries no more than a few times its line rate: a bond shows one port's rate and counts two.
 _MOST_LINE_RATES = 4.0
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT]?)b/sec|$)", re.IGNORECASE)
 _SCALE = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
@@ -63,7 +63,7 @@ _ERRORS = {
 
 @dataclass(slots=True)
 class SysfsFile:
-    """A small file that is read from its beginning again and again, for the kernel makes its text anew at each read.
+    """A small file that is read from its beginning again and again, because the kernel writes it for each read.
     The descriptor stays open: a read takes 1 us, opening the path 8, which is 0.25 ms a tick for 10 ports. An ordinary
     file (a fixture) must be rewritten in place."""
 
@@ -71,7 +71,7 @@ class SysfsFile:
     _fd: int | None = None  # None: it is opened when it is read
 
     def read(self) -> bytes:
-        """Its text, 128 bytes at most. Raises `OSError`; after one the path is opened anew: its device may be back."""
+        """Its text, 128 bytes at most. Raises `OSError`; after one the path is opened again: its device may be back."""
         try:
             if self._fd is None:
                 self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -81,15 +81,15 @@ class SysfsFile:
             raise
 
     def close(self) -> None:
-        """Let the descriptor go; the next read opens the path anew."""
-        fd, self._fd = self._fd, None  # first: a close that fails has let go all the same
+        """Close the descriptor; the next read opens the path again."""
+        fd, self._fd = self._fd, None  # first: a close that fails still releases it
         if fd is not None:
             os.close(fd)
 
 
 @dataclass(frozen=True, slots=True)
 class PortCounter:
-    """Counters that together tell one metric: the sum of `files` times `factor`, as a `rate`."""
+    """Counters that together show one metric: the sum of `files` times `factor`, as a `rate`."""
 
     files: Sequence[SysfsFile]
     factor: int
@@ -98,8 +98,8 @@ class PortCounter:
 
 @dataclass(slots=True)
 class Port:
-    """A port as it was found. `counters`: per metric those that can tell it (the greatest rate counts); `line_rate` in
-    bytes per second, one way; None: not told, as of a port that was `down` when it was found."""
+    """A port as it was found. `counters`: per metric those that can show it (the greatest rate counts); `line_rate` in
+    bytes per second, one way; None: unknown, as of a port that was `down` when it was found."""
 
     device: str
     number: int
@@ -109,7 +109,7 @@ class Port:
     counters: dict[str, list[PortCounter]] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)  # of each metric, for doctor
     role: Role = "unknown"
-    basis: str = "its role is unknown"  # what tells the role
+    basis: str = "its role is unknown"  # what shows the role
     line_rate: float | None = None
     down: bool = False
 
@@ -131,7 +131,7 @@ class Port:
                 ]
 
     def close(self) -> None:
-        """Let go of every file, and of what the counters stood at. Idempotent."""
+        """Release every file, and forget the counters. Idempotent."""
         self.state.close()
         for counter in chain.from_iterable(self.counters.values()):
             counter.rate.forget()
@@ -219,7 +219,7 @@ class PortSource:
         return Reading(fabric=fabric, port_states=states, absences=frozenset(absences))
 
     def close(self) -> None:
-        """Let go of every file. Idempotent."""
+        """Release every file. Idempotent."""
         for port in self._ports:
             port.close()
 
@@ -292,7 +292,7 @@ def attribute_text(path: Path) -> str:
 
 
 def parse_line_rate(text: str) -> float | None:
-    """``400 Gb/sec (4X NDR)``, or an interface's speed in Mbit/s, as bytes per second one way; None: not told (-1)."""
+    """``400 Gb/sec (4X NDR)``, or an interface's speed in Mbit/s, as bytes per second one way; None: unknown (-1)."""
     match = _RATE.match(text)
     bits = float(match[1]) * _SCALE["M" if match[2] is None else match[2].upper()] if match is not None else 0.0
     return bits / 8 if 0 < bits < 1e14 else None

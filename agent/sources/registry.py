@@ -21,9 +21,9 @@ def build_sources(
     unread_gpus: Callable[[], Sequence[UnreadGpu]],
     listeners: Locate,
 ) -> list[Source]:
-    """The best first: of two that tell the same of a device, the earlier counts.
+    """The best first: of two sources of the same metric of a device, the earlier counts.
 
-    `gpus`: those that the driver knows now; `unread_gpus`: those of them whose activity is for others to tell;
+    `gpus`: those that the driver knows now; `unread_gpus`: those whose activity the driver does not report;
     `listeners`: the PIDs that listen on a port (slow).
     """
     gap, roles, pages = config.max_gap_seconds, config.fabric_roles, PageReader(remote=config.scrape_remote)

@@ -1,6 +1,6 @@
-"""What local inference servers tell of themselves: how full their KV cache is, who waits, how fast they answer.
+"""Metrics of local inference servers: how full their KV cache is, who waits, how fast they answer.
 
-A server takes nearly all GPU memory at its start; its KV cache tells what it needs. Counters become rates over the time
+A server takes nearly all GPU memory at its start; its KV cache shows what it needs. Counters become rates over the time
 between two pages. Servers of one endpoint that come in several parts (data-parallel ranks, models) are added up, their
 cache usage is averaged; tensor-parallel ranks that repeat the same numbers count once.
 """
@@ -20,8 +20,8 @@ from .base import Fault, sort_out
 from .pages import FetchedPage, Locate, PageReader, Series, Target
 
 EVERY_SECONDS = 10.0
-# Where engines listen unless told otherwise: vLLM and trtllm-serve 8000, SGLang 30000, TGI 3000 (80 in its image),
-# Triton's metrics 8002. Only looked at where the settings ask for it.
+# Where engines listen by default: vLLM and trtllm-serve 8000, SGLang 30000, TGI 3000 (80 in its image),
+# Triton's metrics 8002. Only read where the settings ask for it.
 _PLACES = ("8000/metrics", "8000/prometheus/metrics", "8002/metrics", "30000/metrics", "3000/metrics")
 WELL_KNOWN = tuple(f"http://127.0.0.1:{place}" for place in _PLACES)
 _MAX_GAP_SECONDS = 120.0  # two pages further apart say nothing about a rate
@@ -29,8 +29,8 @@ _MOST = {metric.name: metric.most for metric in SERVING_METRICS}
 # Labels that part no engine from another: ranks that repeat the engine's numbers, and a bucket's edge.
 _NOT_PARTS = frozenset({"tp_rank", "pp_rank", "moe_ep_rank", "pid", "le"})
 
-# Engines by the prefix of their series, and which series tell what: the first that is on the page. NAME/LABEL/VALUE is
-# some of one. Names are as in the engines' own documentation; what one does not tell stays missing.
+# Engines by the prefix of their series, and which series has what: the first that is on the page. NAME/LABEL/VALUE is
+# some of one. Names are as in the engines' own documentation; what one lacks stays missing.
 _TABLE = """
 # A ratio whatever it is called; its second name is that of releases before the V1 engine. The second time per token is
 # told beside its new name for some releases; the third counts requests by their mean, not tokens.
@@ -82,15 +82,15 @@ requests_running trt_llm_request_metrics/request_type/scheduled
 requests_waiting trt_llm_request_metrics/request_type/waiting inference_pending_request_count
 requests_per_second inference_request_success
 """
-# Older TensorRT-LLM backends tell used and max blocks but no fraction.
+# Older TensorRT-LLM backends show used and max blocks but no fraction.
 _TRITON_BLOCKS = "nv_trt_llm_kv_cache_block_metrics/kv_cache_block_type/"
 _SOME_OF = ("kv_cache_block_type", "request_type")
-# Means over what was counted between two pages, of the histograms whose sum and count tell them.
+# Means over what was counted between two pages, of the histograms whose sum and count show them.
 _MEANS = dict(zip(("time_to_first_token_seconds", "time_per_output_token_seconds"), MEASURES, strict=True))
 
 
 class Engine(NamedTuple):
-    """Where an engine tells what. Rates are of counters; `histograms` are in seconds, by `latency_bins.MEASURES`."""
+    """Where an engine reports what. Rates are of counters; `histograms` are in seconds, by `latency_bins.MEASURES`."""
 
     name: str
     prefix: str
@@ -123,13 +123,13 @@ _Buckets = dict[float, float]  # upper edge in seconds (``inf``: the whole) -> r
 
 
 class _Told(NamedTuple):
-    """What a page tells: gauges, counters, sums and counts of histograms; and the buckets of these by measure."""
+    """What a page shows: gauges, counters, sums and counts of histograms; and the buckets of these by measure."""
 
     page: FetchedPage
     engine: Engine | None  # None: it is no engine's page
     amounts: dict[str, float]
     histograms: dict[str, _Buckets]
-    absences: Sequence[Absence] = ()  # what it should tell and does not
+    absences: Sequence[Absence] = ()  # what it should have and does not
 
 
 class ServingSource:
@@ -151,7 +151,7 @@ class ServingSource:
         self._told: dict[str, _Told] = {}
 
     def probe(self) -> Probe:
-        """What each page tells."""
+        """What each page shows."""
         self._reader.start(self._targets, wait=True)
         lines: list[Capability] = []
         for answer in (_read(page) for target in self._targets if (page := self._reader.latest(target.url))):
@@ -189,7 +189,7 @@ class ServingSource:
         self._reader.close()
 
     def _fault(self, answer: _Told) -> list[Absence]:
-        """Why a page of the settings tells nothing. Nobody said that there is a server at a well-known port."""
+        """Why a page of the settings has no values. A well-known port may have no server."""
         page, subject = answer.page, clean_text(answer.page.url)
         if page.url not in self._named or answer.engine is not None:
             return []
@@ -200,7 +200,7 @@ class ServingSource:
 
 
 def _read(page: FetchedPage) -> _Told:
-    """What a page tells."""
+    """What a page shows."""
     named: dict[str, list[Series]] = {}
     for sample in page.series:
         some = "".join(f"/{label}/{sample.labels[label]}" for label in _SOME_OF if label in sample.labels)
@@ -237,7 +237,7 @@ def _first(named: Mapping[str, Sequence[Series]], names: Sequence[str], suffix: 
     Each value stands at its upper edge where it is a bucket's, else at ``inf``."""
     parts: dict[tuple[tuple[str, str], ...], _Buckets] = {}
     series = next((named[name + suffix] for name in names if name + suffix in named), [])
-    # SGLang tells the whole with an empty priority and each priority again.
+    # SGLang reports the whole with an empty priority and each priority again.
     for sample in [sample for sample in series if not sample.labels.get("priority")] or series:
         edge, value = edge_of(sample.labels.get("le", "inf")), sample.value
         if edge is not None and value is not None:
@@ -261,8 +261,8 @@ def edge_of(text: str) -> float | None:
 
 
 def _sample(before: _Told, now: _Told) -> tuple[ServingSample | None, list[Absence]]:
-    """What two pages of one engine tell together (None: nothing, or they are too far apart), and what cannot be as it
-    is told. What went back since the first page, which is a restart, has no rate."""
+    """The figures from two pages of one engine (None: none, or they are too far apart), and what is
+    implausible. What went back since the first page, which is a restart, has no rate."""
     page, elapsed = now.page, now.page.instant.monotonic_seconds - before.page.instant.monotonic_seconds
     if now.engine is None or now.engine is not before.engine or not 0 < elapsed <= _MAX_GAP_SECONDS:
         return None, []

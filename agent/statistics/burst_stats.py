@@ -1,7 +1,7 @@
-"""What a burst of readings at some 10 Hz tells of one GPU: pure functions from its readings to one frozen value.
+"""Statistics of a burst of readings at some 10 Hz of one GPU: pure functions from its readings to one frozen value.
 
 A second is too coarse for most training steps. A burst sees rhythms from 0.2 s up to half its own
-length. A rhythm faster than that is not seen, or seen as a slower one (aliasing): it cannot be told apart.
+length. A rhythm faster than that is not seen, or seen as a slower one (aliasing): it cannot be distinguished.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Burst:
     repeats. `duty` is the share of time in which the SMs were active at all (`ACTIVE_SM`), `idle_run_seconds` the
     longest time in which they were not, `sm_active_cv` their standard deviation over their mean. The correlations
     (-1..1) are of tensor activity with NVLink and with fabric traffic: above 0 they go together, below 0 they take
-    turns. None: cannot be told (no rhythm, a flat signal, no such link).
+    turns. None: unknown (no rhythm, a flat signal, no such link).
     """
 
     gpu_uuid: str
@@ -74,7 +74,7 @@ class Burst:
 
 
 def burst_of(gpu_uuid: str, ts: float, readings: Sequence[BurstReading]) -> Burst | None:
-    """The readings of one GPU, oldest first, as a burst that ended at `ts`; None where they are too few to tell."""
+    """The readings of one GPU, oldest first, as a burst that ended at `ts`; None where they are too few."""
     if len(readings) < MIN_READINGS:
         return None
     ends = [reading.end_seconds for reading in readings]

@@ -1,6 +1,6 @@
 """How long requests waited, as counts in fixed bins: what a server's histogram counted, so that it can be added up.
 
-Percentiles do not add up; counts do. Each engine has buckets of its own, so their counts are spread over ours in
+Percentiles do not add up; counts do. Each engine has its own buckets, so their counts are spread over ours in
 proportion within a bucket, which is what Prometheus's histogram_quantile takes for granted as well. Where engines have
 an edge that we have too (all limits of rules/latency_classes.yaml are such), nothing is lost.
 """
@@ -34,7 +34,7 @@ def step_counts(before: Mapping[float, float], now: Mapping[float, float]) -> Co
     """What was counted between two pages, by our bins. Each maps an upper edge in seconds (``inf`` is the whole) to the
     count up to it.
 
-    None: nothing was counted, or it cannot be told: no edges that reach far enough, a count that went back (a restart),
+    None: nothing was counted, or it is unknown: no edges that reach far enough, a count that went back (a restart),
     or counts that fall from one edge to the next.
     """
     if inf not in before or inf not in now:
@@ -61,7 +61,7 @@ def spread(up_to: Mapping[float, float]) -> Counts | None:
 
 
 def can_tell(edges: Sequence[float]) -> bool:
-    """Whether a histogram of these edges (in order) is one that latencies can be told from: it has a whole (``inf``),
+    """Whether a histogram of these edges (in order) is enough for percentiles: it has a whole (``inf``),
     and finite edges that reach far enough."""
     return 2 <= len(edges) <= MAX_BUCKETS and edges[-1] == inf and edges[-2] >= REACH_SECONDS
 
@@ -99,7 +99,7 @@ def added(many: Iterable[Sequence[float]]) -> Counts | None:
 
 def percentile(counts: Sequence[float], share: float) -> float | None:
     """The time in seconds within which this share (0..1) stayed, within a bin in proportion; None where none is
-    counted. What lies above the last edge is told as that edge: it was longer."""
+    counted. What lies above the last edge counts as that edge: it was longer."""
     total = sum(counts)
     if total <= 0:
         return None

@@ -1,10 +1,10 @@
 """One device's samples of a minute or an hour become one row: pure functions over columns in base units.
 
 `<metric>_n` counts the samples that have the value, `_mean` is weighted by the time they speak for, `_p95` is the
-nearest rank. A sample belongs to the period that holds its end. A measure that cannot be told is absent from the row.
+nearest rank. A sample belongs to the period that holds its end. An unknown measure is absent from the row.
 
 A value speaks for its sample's interval; one that is on fewer than half the samples (dcgm-exporter's, one in thirty) is
-the mean since the one before it, so it speaks for that time, and tells nothing of single seconds.
+the mean since the one before it, so it speaks for that time, and does not describe single seconds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Row = dict[str, object]
 
 ACTIVE_SM = 0.05  # an SM share below this is not work: the advisor's idle threshold (docs/metrics.md)
 SILENT_LINK = 0.001  # a link below 0.1 % of its line rate carries management traffic at most
-# Lags looked at for a period, in seconds, and the least samples that may tell one.
+# Lags tested for a period, in seconds, and the least samples that may show one.
 PERIOD_LAGS: Mapping[Period, tuple[int, int]] = {"minute": (2, 30), "hour": (2, 120)}
 PERIOD_SAMPLES: Mapping[Period, int] = {"minute": 50, "hour": 600}
 

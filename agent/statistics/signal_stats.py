@@ -1,6 +1,6 @@
-"""What only fast data can tell, as small pure functions: runs, dispersion, periods, correlations, bins.
+"""What only fast data can show, as small pure functions: runs, dispersion, periods, correlations, bins.
 
-Plain Python, because the agent carries no numpy. A value that cannot be told is None, never 0. The simulator has a
+Plain Python, because the agent carries no numpy. An unknown value is None, never 0. The simulator has a
 vectorised twin of these, which is tested against them.
 """
 
@@ -16,7 +16,7 @@ from statistics import median
 from ..metrics import BIN_EDGES
 
 # A local maximum of the autocorrelation counts as a period only where it stands at least this high, and this far
-# above the lowest point before it (in units of the correlation); the latter tells a period from a slow trend.
+# above the lowest point before it (in units of the correlation); the latter distinguishes a period from a slow trend.
 PEAK_HEIGHT = 0.3
 PEAK_PROMINENCE = 0.15
 # ... and this many times above the noise of a correlation of n points, 1 / sqrt(n): at the longest lags, where half of

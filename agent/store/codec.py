@@ -55,7 +55,7 @@ _OTHERS: Mapping[str, Mapping[str, float]] = {
 }
 _BINS: Mapping[str, Iterable[str]] = {"gpu": GPU_BINS, "fabric": FABRIC_BINS, "host": HOST_BINS}
 # In which steps the rollups keep a measure, by its unit: the mean's step in base units, and how many of those make a
-# step of p95 and max (docs/metrics.md). They are a few bits coarser than the samples' where nobody can tell the
+# step of p95 and max (docs/metrics.md). They are a few bits coarser than the samples' where none shows the
 # difference, so that 90 days of minutes find room (docs/operations.md).
 _GPU_ROLLUP_STEPS: Mapping[str, tuple[float, int]] = {
     "ratio": (1e-4, 10),
@@ -65,9 +65,9 @@ _GPU_ROLLUP_STEPS: Mapping[str, tuple[float, int]] = {
     "joules": (0.1, 10),
 }
 _FABRIC_ROLLUP_STEPS: Mapping[str, tuple[float, int]] = {"bytes per second": (16384.0, 64)}
-# Bursts: a step's time is told to the millisecond, for that is what a burst adds.
+# Bursts: a step's time has milliseconds, which is what a burst adds.
 _FINER = {"period_seconds": 1e3, "idle_run_seconds": 100.0}
-BURST_STEPS: Steps = tuple((GPU_DYNAMICS | _FINER).items())[:-1]  # a burst tells of no throttling
+BURST_STEPS: Steps = tuple((GPU_DYNAMICS | _FINER).items())[:-1]  # a burst has no throttling
 
 
 def _per_unit(quantum: float) -> float:
@@ -155,7 +155,7 @@ def encode_bins(bins: object) -> str | None:
     if bins is None:
         return None
     seconds = cast("Sequence[float]", bins)
-    if len(seconds) != len(BIN_EDGES) or not all(map(isfinite, seconds)):  # SQL and JSON know neither nan nor inf
+    if len(seconds) != len(BIN_EDGES) or not all(map(isfinite, seconds)):  # SQL and JSON have no nan or inf
         raise ValueError(f"bins must be {len(BIN_EDGES)} finite values")
     texts = [f"{round(value, 1):g}" for value in seconds]
     filled = [index for index, text in enumerate(texts) if text != "0"] or [0]

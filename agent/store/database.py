@@ -4,7 +4,7 @@ A newer minor version only adds, so its files are used as they are; those of the
 are, and the agent adds what they lack. Readers refuse any other version, and the agent sets it aside.
 
 Committed pages wait in the log until a checkpoint copies them home: a job's, for its fsync would cost a tick. A reader
-that stays in one transaction keeps the log from beginning anew, so the writer stops at a limit.
+that stays in one transaction keeps the log from beginning again, so the writer stops at a limit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Literal
 from ...rules.base.errors import StoreError
 from .disk_errors import LOOKED_AT, MARK_SUFFIX, disk_error, is_damage, marked, said_by
 
-# "skuw": stands in the file's header (offset 68) and tells our databases from foreign ones.
+# "skuw": in the file's header (offset 68) and distinguishes our databases from foreign ones.
 APPLICATION_ID = 0x736B7577
 
 # 1.8 added the requests that a server answered: serving_sample.requests_per_second, and its view's.
@@ -37,7 +37,7 @@ Kind = Literal["ours", "empty", "sqlite", "other"]
 _BUSY_SECONDS, _BESIDE_SECONDS = 0.1, 5.0
 # Readable for its owner and group alone: it names people and their commands. SQLite gives its side files the same mode.
 _MODE = 0o640
-# The log is cut to this size when it begins anew: below it, SQLite writes over what is there.
+# The log is cut to this size when it begins again: below it, SQLite writes over what is there.
 LOG_KEPT_BYTES = 4_000_000
 # Pages of log after which a connection checkpoints by itself: the jobs at 1 MB; the writer only where no job did for
 # a long time.
@@ -101,7 +101,7 @@ def set_database_aside(path: Path, why: str, label: str, now: float) -> SetAside
     while kept.exists():
         kept = kept.with_name(f"{kept.name}-2")
     # The write-ahead log before the database: were we killed in between, it alone under its old name would lose it.
-    # The mark of damage before both: left behind, it would speak of the new file.
+    # The mark of damage before both: left behind, it would describe the new file.
     try:
         for suffix in (MARK_SUFFIX, "-wal", "-shm", ""):
             side = path.with_name(path.name + suffix)

@@ -4,7 +4,7 @@ What may pass (a full or read-only disk, a disk that errs, a lock that another h
 memory. The rest (no folder, no permission, a stranger's file) is said at once.
 
 A look at the whole file takes seconds, so an opening reads only the newest of it; damage that is met later leaves a
-mark beside the file. Whoever opens a marked or damaged file for writing sets it aside.
+mark beside the file. A marked or damaged file is set aside when it is opened for writing.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def disk_error(path: Path, error: OSError | sqlite3.Error) -> StoreError:
 
 
 def said_by(error: Exception) -> str:
-    """What the system or SQLite says, on one line of a terminal: of a damaged schema it repeats what stands there."""
+    """What the system or SQLite says, on one line of a terminal: of a damaged schema it repeats what is there."""
     return clean(getattr(error, "strerror", None) or error)[:_MOST_SAID]
 
 
@@ -127,7 +127,7 @@ def mark_of(path: Path) -> Path:
 
 
 def mark_damaged(path: Path, said: str) -> None:
-    """Let whoever opens the database next know, even where that look would not find it."""
+    """Mark the database for the next opening, which may not find the damage itself."""
     with suppress(OSError):
         mark_of(path).write_text(said, encoding="utf-8")
 
@@ -140,7 +140,7 @@ def marked(path: Path) -> str | None:
 
 
 def place_line(db: Path, procfs: Path) -> Capability:
-    """Doctor's line about where the database lies: on which file system, by the list of mounts, where it tells."""
+    """Doctor's line about where the database lies: on which file system, by the list of mounts, where known."""
     mounts, real = "", db.resolve()
     with suppress(OSError):
         mounts = (procfs / "mounts").read_text(encoding="utf-8", errors="replace")

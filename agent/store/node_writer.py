@@ -39,9 +39,9 @@ _P = ParamSpec("_P")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Told:
-    """What a node was told; `write` puts it into the file, within a transaction. `size`: how many things of
-    `MOST_OTHERS` it holds; `tick`: it is one; `state`: what it holds until it is said anew, so that the last word of
-    each is never let go."""
+    """A statement about a node; `write` puts it into the file, within a transaction. `size`: how many things of
+    `MOST_OTHERS` it holds; `tick`: it is one; `state`: what it holds until it is said again, so that the last word of
+    each is never dropped."""
 
     node: NodeWriter
     write: Callable[[], None]
@@ -63,7 +63,7 @@ class Waiting(Protocol):
 
 
 def _waits(write: Callable[Concatenate[NodeWriter, _P], None]) -> Callable[Concatenate[NodeWriter, _P], None]:
-    """A method whose call waits in the writer. What a ``set_`` says holds until it is said anew."""
+    """A method whose call waits in the writer. What a ``set_`` says holds until it is said again."""
 
     @wraps(write)
     def tell(self: NodeWriter, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
@@ -76,7 +76,7 @@ def _waits(write: Callable[Concatenate[NodeWriter, _P], None]) -> Callable[Conca
 
 
 class NodeWriter:
-    """One node's road into the database. `ts` is Unix seconds everywhere; values are in base units.
+    """One node's path into the database. `ts` is Unix seconds everywhere; values are in base units.
 
     Values of GPUs and ports that `set_gpus` and `set_ports` never named are not kept: nothing says what they are.
     """
@@ -88,7 +88,7 @@ class NodeWriter:
         self.forget()
 
     def forget(self) -> None:
-        """What the file holds is asked anew: a transaction failed. An hour of servers goes on in a new row."""
+        """What the file holds is asked again: a transaction failed. An hour of servers goes on in a new row."""
         self._id = 0
         self._ended: set[int] = set()  # rows of uses that do not go on, though they were seen a moment ago
         self._devices: dict[_DeviceTable, dict[str, int]] = {}
@@ -132,9 +132,9 @@ class NodeWriter:
     def set_workloads(self, workloads: Iterable[Workload], uses: Iterable[WorkloadUse], ts: float) -> None:
         """Who works on which GPU at `ts`. A use goes on where it was last seen less than two scans ago.
 
-        Where a scheduler told them, a use begins at `since`, but not before an earlier one of the same ended, and ends
-        at `until`: what came and went between two calls has both. `mem_used_bytes` of a use is the most that was seen.
-        A use of a workload that nobody named is not kept.
+        Where a scheduler reported them, a use begins at `since`, but not before an earlier one of the same ended, and
+        ends at `until`: what came and went between two calls has both. `mem_used_bytes` of a use is the most that was
+        seen. A use of an unnamed workload is not kept.
         """
         timed = [(use, ts if use.until is None else min(use.until, ts)) for use in uses]
         spans: dict[str, tuple[float, float]] = {}
@@ -203,7 +203,7 @@ class NodeWriter:
 
     @_waits
     def add_event(self, event: Event) -> None:
-        """Keep what the driver told of its own accord: each on its own while they are few, counted in a storm."""
+        """Keep what the driver reported unasked: each on its own while they are few, counted in a storm."""
         columns, hour = ", ".join(codec.TABLES["event"]), event.ts // 3600
         sql = f"SELECT {columns} FROM event WHERE node_id = ? ORDER BY id DESC LIMIT {MOST_ROWS_AN_HOUR + 1}"  # noqa: S608
         recent = [(number, Event(*about)) for number, _, *about in self._run(sql, self._number)]
@@ -223,7 +223,7 @@ class NodeWriter:
 
     @_waits
     def add_burst(self, burst: Burst) -> None:
-        """Keep what a burst told. That of a GPU nobody named is not kept."""
+        """Keep what a burst reported. That of an unnamed GPU is not kept."""
         if (device := self._devices_here("gpu").get(burst.gpu_uuid)) is not None:
             # By the minute in which it ended; of several the last is kept.
             number = codec.row_id("minute", ceil(burst.ts / 60) * 60, device)
@@ -232,7 +232,7 @@ class NodeWriter:
 
     @_waits
     def add_serving(self, sample: ServingSample) -> None:
-        """Keep what an inference server told. Where nobody named its `workload_id`, the sample is the node's."""
+        """Keep what an inference server reported. Without a `workload_id`, the sample is the node's."""
         sql = "SELECT id FROM server WHERE node_id = ? AND engine = ? AND endpoint = ?"
         rows = self._run(sql, self._number, sample.engine, sample.endpoint)
         server = rows[0][0] if rows else self._next_id("server")
@@ -243,7 +243,7 @@ class NodeWriter:
         self._put("serving_sample", (number, server, ref, sample.ts, round(sample.interval_seconds * 1000), *values))
         if not sample.latency:
             return
-        # One row an hour for each server and each work that held it; after a restart in a row of its own.
+        # One row an hour for each server and each work that held it; after a restart in its own row.
         hour = sample.ts // 3600
         number, begun, seconds, counts = self._hours.get((server, ref), (0, 0.0, 0.0, {}))
         if begun != hour:
@@ -334,7 +334,7 @@ class NodeWriter:
         return number
 
     def _workload(self, workload_id: str | None) -> tuple[int | None, float, float]:
-        """A workload's id, and when it was first and last seen; None: nobody named it."""
+        """A workload's id, and when it was first and last seen; None: never named."""
         rows = self._run("SELECT id, first_seen, last_seen FROM workload WHERE workload_id = ?", workload_id)
         return rows[0] if rows else (None, inf, -inf)
 

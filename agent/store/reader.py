@@ -2,7 +2,7 @@
 
 A file brings its own schema: its tables must be those that we ship, and where its views are not ours to the letter,
 ours are put over its tables as temporary ones. So nothing that its maker wrote in SQL runs. What one reading may cost
-is bounded, whoever made the file: rows, time, and the longest cell.
+is bounded for any file: rows, time, and the longest cell.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def bounds_of(on_disk: int) -> Bounds:
 
 
 def disk_bytes(path: Path) -> int:
-    """Bytes that a database and its log take up on the disk; holes take none. What cannot be looked at counts as 0."""
+    """Bytes that a database and its log take up on the disk; holes take none. What cannot be read counts as 0."""
     there = 0
     for suffix in ("", "-wal"):
         with suppress(OSError):
@@ -196,14 +196,14 @@ def open_reader(path: Path) -> Reader:
     if kind != "ours":
         raise foreign_error(path)
     for beside in (f"{os.path.realpath(path)}{suffix}" for suffix in ("-wal", "-shm", "-journal")):
-        if os.path.lexists(beside) and not stat.S_ISREG(os.lstat(beside).st_mode):  # whoever opens it may wait forever
+        if os.path.lexists(beside) and not stat.S_ISREG(os.lstat(beside).st_mode):  # opening it may block forever
             raise StoreError(f"{path} cannot be read: {beside} is no ordinary file.", "Remove that.")
     address = path.absolute().as_uri()
     try:
         try:
             return _open(path, f"{address}?mode=ro")
         except sqlite3.OperationalError:
-            # As an unchanging file only where nobody can be writing: no log, and no way to make one.
+            # As an unchanging file only where nothing can write: no log, and no way to make one.
             writable = os.access(path.parent, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
             if writable or os.path.exists(f"{path}-wal"):  # noqa: PTH110
                 raise

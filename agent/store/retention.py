@@ -1,9 +1,9 @@
-"""Lets go of what is too old or too much: in steps that each hold the write lock for some milliseconds.
+"""Deletes what is too old or too much: in steps that each hold the write lock for some milliseconds.
 
 Everything is one small transaction after another with a rest between them, so that it may be killed at any time and the
 writer beside it never waits long. Where the size counts, raw samples go first, then minutes, then hours.
 
-``python -m skuwise.agent.store.retention DB RAW MINUTES HOURS MAX_BYTES`` is one run in a process of its own, at low
+``python -m skuwise.agent.store.retention DB RAW MINUTES HOURS MAX_BYTES`` is one run in its own process, at low
 priority.
 """
 
@@ -33,7 +33,7 @@ _REST_SECONDS = 0.020
 _BUDGET_SECONDS = 30.0
 # Free pages are used again by what comes next; only a file with more of them than this share is made smaller.
 _SLACK_SHARE = 1 / 32
-# What inference servers tell is not rolled up, so it is kept beyond the other samples.
+# Samples of inference servers are not rolled up, so it is kept beyond the other samples.
 _SERVING_SECONDS = 30 * _DAY
 
 
@@ -51,7 +51,7 @@ class RetentionJob:
     monotonic: Callable[[], float] = time.monotonic
 
     def run(self, now: float) -> Counter[str]:
-        """Let go of what is due at `now` (Unix seconds). Raises StoreError.
+        """Delete what is due at `now` (Unix seconds). Raises StoreError.
 
         Only the size limit takes raw samples whose hour is not rolled up yet before twice their age. Nothing is deleted
         while a reader holds a log that is already large: deleting makes it larger. Returns how many rows of each table

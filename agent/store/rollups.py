@@ -1,9 +1,9 @@
 """The job that turns samples into minutes and hours, some seconds after each is over.
 
-It has a connection of its own, reads first and writes short: all rows of a node's minute or hour and the mark of how
+It has its own connection, reads first and writes short: all rows of a node's minute or hour and the mark of how
 far it came are one transaction, so that it may be killed and started again at any time.
 
-``python -m skuwise.agent.store.rollups DB [--and-open]`` is one run in a process of its own: an hour of eight GPUs
+``python -m skuwise.agent.store.rollups DB [--and-open]`` is one run in its own process: an hour of eight GPUs
 takes most of a second and some megabytes, which would cost the agent's ticks their punctuality.
 """
 
@@ -119,7 +119,7 @@ class _NodeRollup:
             for table, rows in tables.items():
                 encode = row_encoder(table)
                 encoded = [(end, device, encode(row)) for device, row in rows]
-                if is_late:  # where samples were let go meanwhile, the row that covers more stays
+                if is_late:  # where samples were deleted meanwhile, the row that covers more stays
                     first = row_id(self._period, end, 0)
                     sql = f"SELECT id - ?, unobserved_seconds FROM {table} WHERE id BETWEEN ? AND ?"  # noqa: S608
                     kept = dict(self._connection.execute(sql, (first, first, first + DEVICES - 1)).fetchall())
@@ -222,7 +222,7 @@ def merge_bursts(rows: Sequence[Sequence[int | None]]) -> list[int | None]:
 
 
 def run_as_child(work: Callable[[], object]) -> int:
-    """Do a job in a process of its own, at low priority. The exit status is 0, or 1 with a sentence on stderr."""
+    """Do a job in its own process, at low priority. The exit status is 0, or 1 with a sentence on stderr."""
     with contextlib.suppress(OSError):  # the unit's filter of system calls leaves everything at the service's priority
         os.nice(_NICENESS)
     try:

@@ -1,6 +1,6 @@
 """A consistent copy of a database, live or stopped: whole, or without its samples.
 
-It is written beside its target under another name, without a log, and renamed when it is complete: whoever looks sees
+It is written beside its target under another name, without a log, and renamed when it is complete: readers see
 the old copy or the new one. The reader's transaction lasts as long as the copying (some seconds for 500 MB).
 """
 
@@ -24,7 +24,7 @@ from .rollups import RollupJob
 
 _MODE = 0o640
 _RAW = ("tick", "gpu_sample", "fabric_sample")
-# A copy that was cut short so long ago is nobody's any more.
+# A copy that was cut short so long ago is abandoned.
 _STALE_SECONDS = 86400.0
 
 
@@ -32,7 +32,7 @@ def take_snapshot(db: Path, target: Path, *, rollups_only: bool = False, now: fl
     """Copy `db` to `target` (a folder: to NODE.db in it) and return the file written, mode 0640.
 
     `rollups_only` leaves the samples out, but rolls up as they stand the periods that are not over, so that the copy
-    tells all that was seen. Raises UsageError, NothingToDo (nothing in it yet) or StoreError; then `target` is as it
+    shows all that was seen. Raises UsageError, NothingToDo (nothing in it yet) or StoreError; then `target` is as it
     was.
     """
     with open_reader(db) as reader:
@@ -47,7 +47,7 @@ def take_snapshot(db: Path, target: Path, *, rollups_only: bool = False, now: fl
                 if rollups_only:
                     RollupJob(partial).run(time.time() if now is None else now, and_open=True)
                 with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
-                    copy.execute("PRAGMA synchronous = OFF")  # nobody sees it before it is complete and on the disk
+                    copy.execute("PRAGMA synchronous = OFF")  # it has no reader before it is complete and on the disk
                     copy.execute("PRAGMA journal_mode = DELETE").fetchone()
                     for table in _RAW if rollups_only else ():
                         copy.execute(f"DELETE FROM {table}")  # noqa: S608 - names of this file

@@ -1,6 +1,6 @@
-"""The one who writes: what it is told waits in memory, is written once a second, and waits on where the disk fails.
+"""Batches statements in memory and writes them once a second; keeps them where the disk fails.
 
-What waits is what was told (a tick, the GPUs that are here, ...): rows get their ids in the transaction that writes. So
+Statements wait (a tick, the GPUs that are here, ...): rows get their ids in the transaction that writes. So
 it makes no difference whether the file could be opened yet, and one that fails leaves nothing behind.
 """
 
@@ -37,10 +37,10 @@ class Writer:
     """Writes one database file, for one node or many: `for_node` gives the writer of a node. Not for several threads.
 
     Where the disk takes nothing, at the start too, `fault` says why (``disk-full``, ``store-busy``, ...; None: all is
-    well), and what it is told waits: up to `hold_ticks` ticks, of which the oldest are then let go (`lost_ticks`), and
-    an absence names the gap. A killed process loses what was told since the last write, a second at most.
+    well), and statements wait: up to `hold_ticks` ticks, of which the oldest are then dropped (`lost_ticks`), and
+    an absence names the gap. A killed process loses the statements since the last write, a second at most.
 
-    Whoever opens last writes: an earlier writer of the same file is told so at its next commit and stops.
+    The last to open writes: an earlier writer of the same file stops at its next commit.
     """
 
     connection: sqlite3.Connection  # once the file is open
@@ -70,7 +70,7 @@ class Writer:
         self._nodes: dict[str, NodeWriter] = {}
         self._when_open: list[Callable[[], object]] = []
         self._waiting: list[Told] = []
-        # Of each node, when the first tick that was let go began, and when the last one ended.
+        # Of each node, when the first dropped tick began, and when the last one ended.
         self._gaps: dict[NodeWriter, tuple[float, float]] = {}
         self._tried_at = -inf
         try:
@@ -107,7 +107,7 @@ class Writer:
         return writer
 
     def tell(self, statement: Told) -> None:
-        """Let what a node was told wait."""
+        """Queue a statement about a node."""
         self._waiting.append(statement)
 
     def flush(self, tick: Tick) -> None:
@@ -140,7 +140,7 @@ class Writer:
                 return True
 
     def put_now(self, write: Callable[[], object] = lambda: None) -> None:
-        """Commit what waits, then run `write` in a transaction of its own: for bulk work, where nobody waits for the
+        """Commit what waits, then run `write` in its own transaction: for bulk work that does not wait for the
         disk to recover. Raises StoreError where it fails."""
         if not self.commit() and self.fault is not None:
             raise StoreError(self.fault.detail, self.fault.remedy)
@@ -153,7 +153,7 @@ class Writer:
         self.put_now(lambda: self.connection.executemany("INSERT OR REPLACE INTO truth VALUES (?, ?, ?, ?)", rows))
 
     def close(self) -> None:
-        """Commit and let go of the file. Idempotent. Raises StoreError where something could not be written."""
+        """Commit and release the file. Idempotent. Raises StoreError where something could not be written."""
         if self._tried_at == inf:
             return
         self._tried_at = inf
