@@ -33,7 +33,7 @@ class Answer:
 
     @property
     def is_wrong(self) -> bool:
-        """Neither right nor an abstention."""
+        """Wrong, and not an abstention."""
         return not self.is_right and self.verdict != ABSTAINED
 
     @property
@@ -60,7 +60,7 @@ class Band:
 
 
 def f1_by_label(answers: Sequence[Answer]) -> dict[str, float]:
-    """F1 of every label that occurs in truth. An abstention is a miss for its truth and false for nobody."""
+    """F1 of every label that occurs in truth. An abstention is a miss for its truth and false for none."""
     pairs = Counter((a.truth, a.said) for a in answers)
     out = {}
     for label in sorted({a.truth for a in answers}):
@@ -99,8 +99,8 @@ def abstention(answers: Sequence[Answer]) -> float:
 
 def mean(values: Iterable[float]) -> float:
     """The mean, 0 of nothing."""
-    known = list(values)
-    return sum(known) / len(known) if known else 0.0
+    distinct = list(values)
+    return sum(distinct) / len(distinct) if distinct else 0.0
 
 
 def given(answers: Iterable[Answer]) -> list[Answer]:

@@ -1,4 +1,4 @@
-"""Frames with a part of what they tell taken away, as a fleet that tells less would show them."""
+"""Frames with a part of what they show taken away, as a fleet that shows less would show them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _SAID = (
 
 
 def hidden(frame: Frame) -> Frame:
-    """The frame with all that people wrote about their workloads taken away, and what engines tell of themselves."""
+    """The frame with all that people wrote about their workloads taken away, and the engines' own series."""
     workloads = frame.workloads.copy()
     for column in _SAID:
         if column in workloads:
             workloads[column] = None
-    # A name still tells runs of one thing from another, but says nothing.
+    # A name still distinguishes runs of one thing from another, but says nothing.
     workloads["name"] = [sha256(name.encode()).hexdigest()[:10] for name in workloads["name"]]
     workloads["scheduler"] = "process"
     return dataclasses.replace(frame, workloads=workloads, serving=frame.serving.iloc[:0])

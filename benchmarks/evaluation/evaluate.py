@@ -9,7 +9,7 @@
         on a table of published pairs; --decode-pairs FILE: of measured serving; --power-caps: predicted time and
         energy on a table of runs under power caps; --points: bottlenecks of averages (docs/method.md)
 
-Seeds below 1000 are for reporting and are never looked at one by one. An abstention counts as not right.
+Seeds below 1000 are for reporting and are never read one by one. An abstention counts as not right.
 """
 
 from __future__ import annotations

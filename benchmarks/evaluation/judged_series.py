@@ -138,7 +138,7 @@ def judge_series(
 
 
 def judge_stored(series: Iterable[LabelledSeries], book: Rulebook) -> Iterator[JudgedSeries]:
-    """Each series in an agent's database of its own."""
+    """Each series in a separate agent's database."""
     with tempfile.TemporaryDirectory() as scratch:
         for n, labelled_series in enumerate(series):
             stored = store_series(labelled_series, book.catalog, Path(scratch) / f"{n}.db")
@@ -186,7 +186,7 @@ def _verdict(frame: Frame, book: Rulebook) -> WorkloadVerdict | None:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A database of its own for one series, whose only workload was seen in `window`."""
+    """A separate database for one series, whose only workload was seen in `window`."""
 
     database: Path
     window: Window
@@ -197,16 +197,16 @@ def store_series(series: LabelledSeries, catalog: Catalog, database: Path) -> St
     label, rows = series.label, series.gpu
     workload = Workload(f"w-{label.digest}", f"s-{label.digest}", f"series-{label.digest[:6]}", "process")
     with Writer.open(database, now=lambda: series.end) as writer:
-        for node, own in rows.groupby("node"):
-            begin = float((own["ts"] - own["interval_seconds"]).min())
-            gpus = list(_gpus(own, label.gpu, catalog))
+        for node, node_rows in rows.groupby("node"):
+            begin = float((node_rows["ts"] - node_rows["interval_seconds"]).min())
+            gpus = list(_gpus(node_rows, label.gpu, catalog))
             about = Node(str(node), "labelled", gpu_count=len(gpus))
             store = writer.for_node(about, begin)
             store.set_gpus(gpus, begin)
             ports = series.fabric[series.fabric["node"] == node]
             rates = ports.groupby("device")[LINE_RATE].max().items()
             store.set_ports([FabricPort(str(name), 1, "compute", "InfiniBand", rate) for name, rate in rates], begin)
-            store.put_ticks(_ticks(own, ports))
+            store.put_ticks(_ticks(node_rows, ports))
             for gpu in gpus:
                 store.put_workload_use(workload, gpu.uuid, series.start, series.end, "allocation")
             store.set_node(about, series.end)
@@ -221,8 +221,8 @@ def _gpus(rows: pd.DataFrame, name: str | None, catalog: Catalog) -> Iterator[Gp
     if sku is not None:
         about = {"sku": sku.name, "mem_total_bytes": sku.mem_bytes, "power_limit_watts": sku.tdp_watts}
         about["nvlink_bytes_per_second"] = sku.nvlink_bytes_per_second
-    for (uuid, index), own in rows.groupby(["gpu_uuid", "gpu_index"]):
-        facts = own[[fact for fact in FACTS if fact in own]].max().dropna().to_dict()
+    for (uuid, index), device_rows in rows.groupby(["gpu_uuid", "gpu_index"]):
+        facts = device_rows[[fact for fact in FACTS if fact in device_rows]].max().dropna().to_dict()
         yield Gpu(uuid, int(index), sku.name if sku else name or "unknown GPU", **{**about, **facts})  # type: ignore[arg-type]
 
 
@@ -257,14 +257,14 @@ def exported(series: LabelledSeries, shift: float) -> Iterator[Series]:
         if "mem_total_bytes" in rows:
             values["DCGM_FI_DEV_FB_FREE"] = (rows["mem_total_bytes"] - rows["mem_used_bytes"]) / MIB
         for name, column in values.items():
-            known = column.notna().to_numpy()
-            yield Series(name, labels, rows["ts"].to_numpy()[known] + shift, column.to_numpy(float)[known])
+            present = column.notna().to_numpy()
+            yield Series(name, labels, rows["ts"].to_numpy()[present] + shift, column.to_numpy(float)[present])
     for (node, device), rows in series.fabric.groupby(["node", "device"]):
         labels = {"device": device, "port": "1", "instance": f"{node}:9100", "Hostname": node, "job": "node-exporter"}
         ts = rows["ts"].to_numpy(float) + shift
-        ways = {"transmitted": "tx_bytes_per_second", "received": "rx_bytes_per_second"}
-        for way, column in ways.items():
+        directions = {"transmitted": "tx_bytes_per_second", "received": "rx_bytes_per_second"}
+        for direction, column in directions.items():
             counter = np.cumsum((rows[column] * rows["interval_seconds"]).to_numpy(float))
-            yield Series(f"node_infiniband_port_data_{way}_bytes_total", labels, ts, counter)
+            yield Series(f"node_infiniband_port_data_{direction}_bytes_total", labels, ts, counter)
         for name, value in (("rate_bytes_per_second", rows[LINE_RATE].max()), ("state_id", 4.0)):
             yield Series(f"node_infiniband_{name}", labels, ts, np.full(len(ts), value))

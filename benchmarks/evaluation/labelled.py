@@ -41,7 +41,7 @@ class Label:
 
     `kinds`, `bottlenecks`: what counts as right (`kind_accept`, `bottleneck_accept`); `bottleneck` None: not scored.
     `owner`: whose series it is (`group`, else the first word of the source, else the file). `gpu`: as the driver or
-    the catalog calls it; None: not told. `start`, `end`: Unix seconds, None: the first or last row. `is_steady`: it did
+    the catalog calls it; None: unknown. `start`, `end`: Unix seconds, None: the first or last row. `is_steady`: it did
     one thing throughout, so that it may be repeated.
     """
 
@@ -101,10 +101,10 @@ def read_labels(folder: Path) -> list[Label]:
 
 def _label(folder: Path, where: str, row: Mapping[str, str]) -> Label:
     def choices(name: str, allowed: Sequence[str], value: str) -> tuple[str, ...]:
-        for said in (found := tuple(part.strip() for part in value.split("|"))):
+        for said in (kinds := tuple(part.strip() for part in value.split("|"))):
             if said not in allowed or said == "unknown":
                 raise UsageError(f"{where}: {name} is {said[:40]!r}.", f"Choose one of {', '.join(allowed)}.")
-        return found
+        return kinds
 
     file = folder / row["file"]
     # A series lies in the folder itself: what leads out of it is refused.
@@ -202,11 +202,11 @@ def _refuse(name: str, wrong: pd.Series, what: str, remedy: str) -> None:
 
 
 def _with_intervals(table: pd.DataFrame) -> pd.DataFrame:
-    """With `interval_seconds` in every row: as told, else the step of its node's clock. A step much longer than the
+    """With `interval_seconds` in every row: as reported, else the step of its node's clock. A step much longer than the
     rest is a gap in the series, not a long interval."""
     if table.empty:
         return table
-    told = table.get("interval_seconds", pd.Series(np.nan, table.index))
+    intervals = table.get("interval_seconds", pd.Series(np.nan, table.index))
     parts = []
     for _, rows in table.groupby("node"):
         times = np.unique(rows["ts"])
@@ -214,7 +214,7 @@ def _with_intervals(table: pd.DataFrame) -> pd.DataFrame:
         usual = np.nanmedian(steps) if len(times) > 1 else np.nan
         steps[~(steps <= 3 * usual)] = usual
         parts.append(pd.Series(steps[np.searchsorted(times, rows["ts"])], rows.index))
-    interval = told.fillna(pd.concat(parts))
+    interval = intervals.fillna(pd.concat(parts))
     if interval.isna().any():
         raise UsageError("A series of one row does not tell its interval.", "Add the column interval_seconds.")
     return table.assign(interval_seconds=interval)

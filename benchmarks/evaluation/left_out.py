@@ -51,7 +51,7 @@ def _answer(row: Row, verdict: KindVerdict) -> Answer:
 
 
 def judge_features(features: Mapping[str, float], model: KindModel) -> KindVerdict:
-    """The kind that the product says where nobody names the work."""
+    """The kind that the product finds without names."""
     return judge_kind((), features, load_thresholds("kinds.yaml"), model)
 
 
@@ -85,8 +85,8 @@ def tell(table: Path = TABLE, *, wrong: bool = False, picture: Path | None = Non
     judged = list(leave_owners_out(read_rows(table), fit_rows, judge_features))
     for part in (lambda row: row.set, lambda row: row.window):
         for name in dict.fromkeys(part(row) for row, _ in judged):
-            mine = [answer for row, answer in judged if part(row) == name]
-            print("\n".join(report.summary(f"real series, one owner left out, {name}", mine)))
+            part_answers = [answer for row, answer in judged if part(row) == name]
+            print("\n".join(report.summary(f"real series, one owner left out, {name}", part_answers)))
     answers = [answer for _, answer in judged]
     if wrong:
         print("\n".join(report.mistakes(answers)))

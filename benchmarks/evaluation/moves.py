@@ -62,15 +62,15 @@ class Told:
 def shipped_left_out() -> tuple[dict[str, list[Told]], dict[str, int]]:
     """Published pairs and times of a token in measured serving, each with its source and its family left out."""
     lines, profiles, reference, refused = read_lines()
-    told = [Told.of(pair, ratio) for pair, ratio in left_out(lines, profiles, reference)]
-    served = [one for one in told if one.pair.origin.startswith(REPOSITORY)]
-    published = [one for one in told if not one.pair.origin.startswith(REPOSITORY)]
+    results = [Told.of(pair, ratio) for pair, ratio in left_out(lines, profiles, reference)]
+    served = [result for result in results if result.pair.origin.startswith(REPOSITORY)]
+    published = [result for result in results if not result.pair.origin.startswith(REPOSITORY)]
     return {
-        "published pairs, source and model family left out": [one for one in published if one.pair.steady],
+        "published pairs, source and model family left out": [result for result in published if result.pair.steady],
         "time of a token, engine and model family left out": [
-            one for one in served if one.pair.question.phase == "decode"
+            result for result in served if result.pair.question.phase == "decode"
         ],
-        "published pairs of unsteady runs, left out": [one for one in published if not one.pair.steady],
+        "published pairs of unsteady runs, left out": [result for result in published if not result.pair.steady],
     }, refused
 
 
@@ -96,19 +96,19 @@ def printed(pairs: Iterable[Pair]) -> Iterator[tuple[str, list[Told]]]:
     yield "ratio of printed memory bandwidths", bandwidth
 
 
-def row(name: str, told: Sequence[Told]) -> tuple[str, ...]:
+def row(name: str, results: Sequence[Told]) -> tuple[str, ...]:
     """The figures of some lines, as text."""
-    errors = np.array([one.error for one in told])
-    moved = [one for one in told if one.changes]
-    right = sum(one.same_direction for one in moved)
+    errors = np.array([result.error for result in results])
+    moved = [result for result in results if result.changes]
+    right = sum(result.same_direction for result in moved)
     return (
         name,
-        str(len(told)),
+        str(len(results)),
         f"{np.median(errors):.1%}",
         f"{np.percentile(errors, 90):.1%}",
         f"{right / len(moved):.0%} of {len(moved)}" if moved else "-",
-        f"{np.mean([one.covered for one in told]):.0%}",
-        f"x {math.exp(float(np.mean([one.high - one.low for one in told])) / 2):.2f}",
+        f"{np.mean([result.covered for result in results]):.0%}",
+        f"x {math.exp(float(np.mean([result.high - result.low for result in results])) / 2):.2f}",
     )
 
 
@@ -120,23 +120,26 @@ def report(sections: Mapping[str, Sequence[Told]], *, wrong: bool) -> Iterator[s
         "family": lambda pair: pair.family,
         "work": lambda pair: work_class(pair.question, pair.a, pair.b),
     }
-    for name, told in sections.items():
+    for name, section_results in sections.items():
         yield f"\n== {name}"
-        if not told:
+        if not section_results:
             yield "no pair"
             continue
-        rows = [row("all", told)]
+        rows = [row("all", section_results)]
         for kind, of in groupings.items():
-            keys = sorted({of(one.pair) for one in told})
-            rows += [row(f"{kind} {clean(key)}", [one for one in told if of(one.pair) == key]) for key in keys]
+            keys = sorted({of(result.pair) for result in section_results})
+            rows += [
+                row(f"{kind} {clean(key)}", [result for result in section_results if of(result.pair) == key])
+                for key in keys
+            ]
         yield columns(header, rows, right=range(1, 7))
         if wrong:
-            for one in sorted(told, key=lambda one: -one.error)[:20]:
-                question = one.pair.question
+            for poor in sorted(section_results, key=lambda result: -result.error)[:20]:
+                question = poor.pair.question
                 yield (
-                    f"  {clean(one.pair.model)} {question.phase} {question.precision}, {question.gpus} GPUs, "
-                    f"{one.pair.a.name} to {one.pair.b.name}: x{math.exp(one.pair.observed):.2f}, "
-                    f"predicted x{math.exp(one.predicted):.2f}"
+                    f"  {clean(poor.pair.model)} {question.phase} {question.precision}, {question.gpus} GPUs, "
+                    f"{poor.pair.a.name} to {poor.pair.b.name}: x{math.exp(poor.pair.observed):.2f}, "
+                    f"predicted x{math.exp(poor.predicted):.2f}"
                 )
 
 
@@ -152,9 +155,9 @@ def tell(*, wrong: bool) -> None:
 def tell_table(path: Path, *, decode: bool, wrong: bool) -> None:
     """Print how far predictions are off on a table of published pairs, or of measured serving (`decode`)."""
     pairs, refused = read_runs(path, load_catalog()) if decode else read_pairs(path, load_catalog())
-    told = as_shipped(pair for pair in pairs if not decode or pair.question.phase == "decode")
+    results = as_shipped(pair for pair in pairs if not decode or pair.question.phase == "decode")
     name = "time of a token" if decode else "moves"
-    _print({f"{name}, as shipped": told, **({} if decode else dict(printed(pairs)))}, refused, wrong=wrong)
+    _print({f"{name}, as shipped": results, **({} if decode else dict(printed(pairs)))}, refused, wrong=wrong)
 
 
 def _print(sections: Mapping[str, Sequence[Told]], refused: Mapping[str, int], *, wrong: bool) -> None:

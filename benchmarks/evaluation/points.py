@@ -30,7 +30,7 @@ _COLUMNS: Mapping[str, tuple[tuple[str, ...], float]] = {
     "throttle_mask": (("throttle_reasons",), 1.0),
     "nvlink_tx_gb_per_s": (("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second"), 1e9),
 }  # fmt: skip
-# What tells compute, memory and waiting apart: only of lines with all of them an answer is expected.
+# What distinguishes compute, memory and waiting: only of lines with all of them an answer is expected.
 NEEDED = ("sm_active", "tensor_active", "dram_active")
 _END, _STEP, _TICKS = 1_790_000_000.0 // 3600 * 3600, 30.0, 240
 _NOISE = 0.01  # a value that repeats to the last digit was not measured

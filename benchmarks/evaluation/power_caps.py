@@ -45,13 +45,13 @@ class Told:
         return abs(self.joules / self.capped.joules - 1)
 
 
-def bites(told: Told) -> bool:
+def bites(result: Told) -> bool:
     """Whether the cap was seen to slow the run."""
-    return told.capped.time > BITES
+    return result.capped.time > BITES
 
 
 def draw_of(capped: Capped) -> Draw:
-    """What telemetry knows of the run before the cap."""
+    """The telemetry of the run before the cap."""
     return Draw(capped.full.watts, capped.rest_watts, capped.full.limit_watts)
 
 
@@ -74,15 +74,15 @@ def held_out(lines: Sequence[Capped], by: Callable[[Capped], str]) -> list[Told]
     return out
 
 
-def row(name: str, told: Sequence[Told]) -> tuple[str, ...]:
+def row(name: str, results: Sequence[Told]) -> tuple[str, ...]:
     """The figures of some lines, as text."""
-    if not told:
+    if not results:
         return name, "0", *("-",) * (len(HEAD) - 2)
-    time, joules = np.array([t.time_error for t in told]), np.array([t.joules_error for t in told])
-    inside = [low <= t.capped.time <= high for t in told for low, high in [t.time_between]]
-    energy = [low <= t.capped.joules <= high for t in told for low, high in [t.joules_between]]
+    time, joules = np.array([t.time_error for t in results]), np.array([t.joules_error for t in results])
+    inside = [low <= t.capped.time <= high for t in results for low, high in [t.time_between]]
+    energy = [low <= t.capped.joules <= high for t in results for low, high in [t.joules_between]]
     return (
-        name, str(len(told)), f"{np.median(time):.1%}", f"{np.percentile(time, 90):.1%}",
+        name, str(len(results)), f"{np.median(time):.1%}", f"{np.percentile(time, 90):.1%}",
         f"{np.mean(inside):.0%}",
         f"{np.median(joules):.1%}", f"{np.percentile(joules, 90):.1%}", f"{np.mean(energy):.0%}",
     )  # fmt: skip
@@ -108,9 +108,11 @@ def tell(path: Path | None) -> None:
     print(columns(HEAD, rows, right=range(1, len(HEAD))))
 
 
-def _rows(name: str, told: Sequence[Told]) -> list[tuple[str, ...]]:
-    rows = [row(name, told), row("  where the cap bites", [t for t in told if bites(t)])]
-    rows += [row(f"  {gpu}", [t for t in told if t.capped.gpu == gpu]) for gpu in sorted({t.capped.gpu for t in told})]
-    networks = sorted({t.capped.network for t in told})
-    rows += [row(f"  {clean(net)}", [t for t in told if t.capped.network == net]) for net in networks]
+def _rows(name: str, results: Sequence[Told]) -> list[tuple[str, ...]]:
+    rows = [row(name, results), row("  where the cap bites", [t for t in results if bites(t)])]
+    rows += [
+        row(f"  {gpu}", [t for t in results if t.capped.gpu == gpu]) for gpu in sorted({t.capped.gpu for t in results})
+    ]
+    networks = sorted({t.capped.network for t in results})
+    rows += [row(f"  {clean(net)}", [t for t in results if t.capped.network == net]) for net in networks]
     return rows

@@ -43,8 +43,8 @@ def errors_that_matter(answers: Sequence[Answer]) -> dict[str, Rate]:
     """Rates by name, each over the series of which it can be true."""
 
     def rate(truths: Sequence[str], is_so: Callable[[Answer], bool]) -> Rate:
-        mine = [a for a in answers if a.truth in truths]
-        return Rate(sum(map(is_so, mine)), len(mine))
+        kind_answers = [a for a in answers if a.truth in truths]
+        return Rate(sum(map(is_so, kind_answers)), len(kind_answers))
 
     return {
         f"said with {SURE:g} or more, right": sure(answers),
@@ -84,9 +84,9 @@ def summary(name: str, answers: Sequence[Answer]) -> Iterator[str]:
         "one GPU": [a for a in answers if a.gpus == 1],
         "several GPUs": [a for a in answers if a.gpus > 1],
     }
-    for part, mine in parts.items():
-        if mine:
-            yield _row(part, len(mine), [mine])
+    for part, part_answers in parts.items():
+        if part_answers:
+            yield _row(part, len(part_answers), [part_answers])
         if part == "all":
             yield _row("all, owners weighted equally", len(owners), list(owners.values()))
     for what, rate in errors_that_matter(answers).items():

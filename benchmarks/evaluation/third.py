@@ -1,9 +1,9 @@
-"""How often verdicts and findings are right on the third generator, of which the product knows nothing.
+"""How often verdicts and findings are right on the third generator, which the product was not made from.
 
 60s: a fleet of some 50 nodes through dcgm-exporter, node_exporter and kube-state-metrics in a real VictoriaMetrics
 (Debian's `victoria-metrics`), read as `skuwise advise --prometheus` reads it. Each is judged as it is and with all that
 people wrote taken away. Workloads are found again by GPU and time. Seeds below 1000 are for reporting and are never
-looked at one by one; nothing is fitted or tuned on any of them.
+No line is read one by one; nothing is fitted or tuned on any of them.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class Result:
         for rule, counts in other.findings.items():
             self.findings[rule] = [a + b for a, b in zip(self.findings[rule], counts, strict=True)]
         for name, (right, n) in other.by_archetype.items():
-            own = self.by_archetype.setdefault(name, [0, 0])
-            own[0] += right
-            own[1] += n
+            tally = self.by_archetype.setdefault(name, [0, 0])
+            tally[0] += right
+            tally[1] += n
 
 
 def score(frame: Frame, truths: Sequence[Truth], seed: int, view: str) -> Result:
@@ -109,13 +109,13 @@ def _said(truth: Truth, by_gpu: Mapping[str, Sequence[WorkloadVerdict]]) -> tupl
     chief: tuple[float, WorkloadVerdict | None] = 0.0, None
     for piece in truth.pieces:
         for gpu in piece.gpus:
-            mine = [
+            silenced = [
                 (_common(piece.start, piece.end, v.start, v.end), v)
                 for v in by_gpu.get(gpu, ())
                 if piece.node in v.nodes
             ]
-            covered = sum(seconds for seconds, _ in mine)
-            for seconds, v in mine:
+            covered = sum(seconds for seconds, _ in silenced)
+            for seconds, v in silenced:
                 if seconds > 0:
                     for said, verdict in ((kinds, v.kind), (limits, v.bottleneck)):
                         said[verdict.label][0] += seconds
@@ -128,7 +128,7 @@ def _said(truth: Truth, by_gpu: Mapping[str, Sequence[WorkloadVerdict]]) -> tupl
 
 
 def _most(said: Mapping[str, Sequence[float]]) -> Said:
-    label = max(said, key=lambda one: said[one][0])
+    label = max(said, key=lambda label_name: said[label_name][0])
     seconds, sure = said[label]
     return label, sure / seconds if seconds else 0.0
 
@@ -164,9 +164,9 @@ def _flags(
 def _count(out: Result, truth: Truth, kind: Said, limit: Said, chief: WorkloadVerdict | None, where: str) -> None:
     if truth.kind is not None:
         out.kinds.append(Answer(truth.kind, *kind))
-        own = out.by_archetype.setdefault(truth.archetype, [0, 0])
-        own[0] += kind[0] == truth.kind
-        own[1] += 1
+        counts = out.by_archetype.setdefault(truth.archetype, [0, 0])
+        counts[0] += kind[0] == truth.kind
+        counts[1] += 1
     if truth.bottleneck is not None:
         out.limits.append(Answer(truth.bottleneck, *limit))
     is_kind_wrong = truth.kind is not None and kind[0] != truth.kind
@@ -250,5 +250,5 @@ def told(view: str, r: Result) -> Iterable[str]:
             f"{rule:<14} recall {recall:>4} ({right} of {right + missed}), precision {precision:>4} "
             f"({false} false of {false + silent})"
         )
-    worst = sorted(r.by_archetype.items(), key=lambda one: one[1][0] / one[1][1])
+    worst = sorted(r.by_archetype.items(), key=lambda entry: entry[1][0] / entry[1][1])
     yield "kinds right by archetype: " + ", ".join(f"{name} {right}/{n}" for name, (right, n) in worst if right < n)

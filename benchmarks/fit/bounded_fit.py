@@ -2,7 +2,7 @@
 
 What examples happen to show must not turn an argument round: the fit chooses how much a shape says for or against a
 kind, never which way. L2 penalties on the distance from weights that are expected, minimised by L-BFGS-B:
-scikit-learn's regression has neither bounds nor such a centre.
+scikit-learn's regression has no bounds and no such centre.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def bounded_fit(
         shares = np.exp(scores)
         total = shares.sum(axis=1, keepdims=True)
         shares /= total
-        own = (scores * hot).sum(axis=1) - np.log(total[:, 0])
+        log_likelihood = (scores * hot).sum(axis=1) - np.log(total[:, 0])
         error = (shares - hot) * weights[:, None]
         gradient = np.concatenate(
             [(error.T @ x + penalty * (w - centre)).ravel(), error.sum(axis=0) + intercept_penalty * b]
         )
         distance = penalty * ((w - centre) ** 2).sum() + intercept_penalty * (b**2).sum()
-        return float(-(weights * own).sum() + 0.5 * distance), gradient
+        return float(-(weights * log_likelihood).sum() + 0.5 * distance), gradient
 
     start = np.concatenate([centre.ravel(), np.zeros(k)])
     done = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 300, "ftol": 1e-9})

@@ -5,7 +5,7 @@ over runs of the same one. Times are means: to the first token, and of each toke
 
 GPUs of a configuration: `tp_size`, except for mixtures of experts. There the table's tensor or attention parallelism is
 in places the product of the parallelism of the experts (``tp_size`` 64 with experts over 8 x 8, with the times of the 8
-GPUs of the line beside it), so that the experts' own figures tell how many GPUs there are.
+GPUs of the line beside it), so that the experts' own figures show how many GPUs there are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NEEDED = (
     "moe_ep_size", "gpu_a", "gpu_b", "ttft_ms_a", "ttft_ms_b", "tpot_ms_a", "tpot_ms_b",
 )  # fmt: skip
 # Parameters and those that one token passes through, of models that rules/served_models.yaml lacks. Of others
-# the table has to tell (`params`, `active_params`), or the name (70B).
+# the table has to give (`params`, `active_params`), or the name (70B).
 MODELS: Mapping[str, tuple[float, float]] = {
     "minimax-m2": (229e9, 10e9),
     "kimi-k2": (1.04e12, 32e9),
@@ -43,8 +43,8 @@ MODELS: Mapping[str, tuple[float, float]] = {
 def read_runs(path: Path, catalog: Catalog) -> tuple[list[Pair], dict[str, int]]:
     """Of each line the time of a token, and of the first token where no request waited for memory; and how many lines
     were refused for which reason. Raises UsageError where it is no such table."""
-    found, refused = read_table(path, NEEDED, lambda line, where: _run(line, catalog, where))
-    return [pair for pairs in found for pair in pairs], refused
+    runs, refused = read_table(path, NEEDED, lambda line, where: _run(line, catalog, where))
+    return [pair for pairs in runs for pair in pairs], refused
 
 
 def _run(line: dict[str, str], catalog: Catalog, where: str) -> tuple[Pair, ...] | str:
@@ -56,10 +56,10 @@ def _run(line: dict[str, str], catalog: Catalog, where: str) -> tuple[Pair, ...]
     params, active = _parameters(line, where)
     if params is None:
         return f"unknown size of {line['model']}"
-    told = {name: number_of(line, name, where) for name in (*NEEDED[2:9], *NEEDED[11:])}
-    if not all(value and value > 0 for value in told.values()):
+    numbers = {name: number_of(line, name, where) for name in (*NEEDED[2:9], *NEEDED[11:])}
+    if not all(value and value > 0 for value in numbers.values()):
         return "a value that is missing, zero or negative"
-    at = {name: value for name, value in told.items() if value is not None}
+    at = {name: value for name, value in numbers.items() if value is not None}
     gpus, copies = _layout(at, experts=bool(active and active < 0.9 * params))
     question = Question(
         phase="decode", precision=line["precision"], gpus=gpus, params=params, active_params=active,
@@ -88,9 +88,9 @@ def _parameters(line: dict[str, str], where: str) -> tuple[float | None, float |
     if params is not None:
         return params, active
     name = line["model"].rsplit("/", 1)[-1].casefold()
-    known = next((sizes for start, sizes in MODELS.items() if name.startswith(start)), None)
-    if known is not None:
-        return known
+    model_sizes = next((sizes for start, sizes in MODELS.items() if name.startswith(start)), None)
+    if model_sizes is not None:
+        return model_sizes
     served = load_served_models().of(name)
     if served is not None and served.params is not None:
         return served.params, served.active_params

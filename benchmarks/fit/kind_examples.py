@@ -64,7 +64,7 @@ class Fleet:
 class Example:
     """One workload as one agent saw it in one window. `group`: the fleet it is of, so that a split keeps it whole.
 
-    `life`: hours from its first start to its end, or to the fleet's; None where nobody says. `part`: what sort of its
+    `life`: hours from its first start to its end, or to the fleet's; None where unknown. `part`: what sort of its
     kind it is, empty where the scenario draws no sorts.
     """
 
@@ -87,8 +87,8 @@ def driver_alone(frame: Frame) -> Frame:
 def exporter(frame: Frame) -> Frame:
     """The frame as a Prometheus has it that scrapes dcgm-exporter once a minute.
 
-    On every other node the exporter has its default list (engine, tensor, DRAM, PCIe, memory, power), and nobody reads
-    the host; half of the MIG instances have no engine at all, as GPU use is not told of them.
+    On every other node the exporter has its default list (engine, tensor, DRAM, PCIe, memory, power), and without
+    the host; half of the MIG instances have no engine at all, as their GPU use is unknown.
     """
     gpu = frame.gpu.copy()
     plain = gpu["node"].map(_coin).astype(bool)
@@ -102,7 +102,7 @@ def exporter(frame: Frame) -> Frame:
 
 
 def use_and_memory(frame: Frame) -> Frame:
-    """The frame as most published series are: GPU use and memory alone, of GPUs that half of the time nobody names."""
+    """The frame as most published series are: GPU use and memory alone, of GPUs without a name half of the time."""
     gpu, gpus = frame.gpu.copy(), frame.gpus.copy()
     every = pd.Series(True, index=gpu.index)
     kept = ("gpu_util", "mem_used")
@@ -127,8 +127,8 @@ def since_then(frame: Frame, chosen: Callable[[str], int]) -> Frame:
     uses, workloads = frame.uses.copy(), frame.workloads.copy()
     for table, column in ((uses, "ts_start"), (workloads, "first_seen")):
         if len(table):
-            mine = table["workload_id"].map(chosen).astype(bool)
-            table.loc[mine, column] = table.loc[mine, column].clip(lower=frame.window.start)
+            in_window = table["workload_id"].map(chosen).astype(bool)
+            table.loc[in_window, column] = table.loc[in_window, column].clip(lower=frame.window.start)
     return dataclasses.replace(frame, uses=uses, workloads=workloads)
 
 
@@ -187,7 +187,7 @@ def examples_of(fleet: Fleet, views: Iterable[str] = VIEWS) -> list[Example]:
     chosen = {name: VIEWS[name] for name in views}
     until = UNTIL - fleet.ends_hours_before * HOUR
     for scraped in sorted({view.scraped for view in chosen.values()}):
-        mine = {name: view for name, view in chosen.items() if view.scraped == scraped}
+        same_rate = {name: view for name, view in chosen.items() if view.scraped == scraped}
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "fleet.db"
             made = simulate(
@@ -195,8 +195,12 @@ def examples_of(fleet: Fleet, views: Iterable[str] = VIEWS) -> list[Example]:
                 minutes_seconds=0 if scraped else HOUR, scraped=scraped,
             )  # fmt: skip
             for number, (begin, end) in enumerate(fleet.windows):
-                # Of a part of the time another two of the views: all of them would tell much the same.
-                seen = mine if number == 0 else {name: mine[name] for name in _OF_PARTS[number % 2] if name in mine}
+                # Of a part of the time another two of the views: all of them would show much the same.
+                seen = (
+                    same_rate
+                    if number == 0
+                    else {name: same_rate[name] for name in _OF_PARTS[number % 2] if name in same_rate}
+                )
                 if not seen:
                     continue
                 frame = hidden(read_frame([path], Window(until - begin * HOUR, until - end * HOUR)))
@@ -221,8 +225,8 @@ def _examples(
 def with_other_ages(examples: Iterable[Example], seed: int = 0) -> Iterator[Example]:
     """Every example, and beside it one of another age: the life of simulated work follows its kind too closely.
 
-    A service may be an hour old or be taken down, a queue may be worked off for weeks, and whoever watches since an
-    hour ago sees nothing older. What tells training on one node from fine-tuning is its length: there it stays.
+    A service may be an hour old or be taken down, a queue may be worked off for weeks, and telemetry that began an
+    hour ago sees nothing older. What distinguishes training on one node from fine-tuning is its length: there it stays.
     """
     rng = np.random.default_rng(seed)
     for example in examples:
@@ -279,11 +283,11 @@ def _varied_fleet(seed: int, days: float) -> Fleet:
     return Fleet("varied", seed, days, tuple(windows), ends_hours_before=float(rng.integers(0, 7 * 24)))
 
 
-def gather(fleets: Sequence[Fleet], processes: int, told: Callable[[str], None]) -> list[Example]:
+def gather(fleets: Sequence[Fleet], processes: int, report: Callable[[str], None]) -> list[Example]:
     """The examples of all fleets, in their order whatever process made them."""
     out: list[Example] = []
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         for fleet, part in zip(fleets, pool.imap(examples_of, fleets), strict=True):
-            told(f"{fleet.scenario} {fleet.seed}: {len(part)} examples")
+            report(f"{fleet.scenario} {fleet.seed}: {len(part)} examples")
             out.extend(part)
     return out

@@ -3,7 +3,7 @@
 Nothing of a prediction's middle is fitted: architecture offsets by class of work and factors before the parts of a step
 of generation were, and predicted sources and model families that were left out no better (docs/method.md). What is
 calibrated is the width of the interval, by class of work (conformal by source): the 80 % quantile of the absolute log
-error, every source with one voice, so that it holds for a source that nobody measured. A class with fewer than
+error, every source with one voice, so that it holds for an unmeasured source. A class with fewer than
 SOURCES_MIN sources is at least as uncertain as all work together.
 """
 
@@ -99,12 +99,12 @@ def _widths(lines: Sequence[Line], works: Iterable[str] = ()) -> dict[str, float
     models = len({(line.pair.origin, line.pair.model.split()[0]) for line in lines})
     level = LEVEL * (models + 1) / models  # of so many models at a source one more is to be covered
     pooled = _quantile([(line.pair.origin, line.error) for line in lines if line.work != FIRST_TOKEN], level)
-    found = {}
+    classes = {}
     for work in sorted({*works, *(line.work for line in lines)}):
-        own = [(line.pair.origin, line.error) for line in lines if line.work == work]
-        few = len({source for source, _ in own}) < SOURCES_MIN
-        found[work] = round(max(_quantile(own, level), pooled if few else 0.0), 3)
-    return found
+        errors = [(line.pair.origin, line.error) for line in lines if line.work == work]
+        few = len({source for source, _ in errors}) < SOURCES_MIN
+        classes[work] = round(max(_quantile(errors, level), pooled if few else 0.0), 3)
+    return classes
 
 
 def _quantile(errors: Sequence[tuple[str, float]], level: float = LEVEL) -> float:

@@ -44,7 +44,7 @@ BOUNDS: dict[ClassName, float] = {"without effect": 1.02, "light": 1.15, "heavy"
 PRIOR_CELLS = 1.0  # a class that few networks and GPUs speak for is drawn to the prior
 PRIOR = {"without effect": 0.05, "light": 0.06, "heavy": 0.10, "deep": 0.20}
 # repeats of an epoch differ by 0.05; the rest is assumed
-# Share of the room between rest and rated power that work draws where nobody measured it.
+# Share of the room between rest and rated power that work draws where not measured.
 TYPICAL = {
     "training": (0.85, "the middle of BERT's training on V100, A40 and RTX 6000 in the same runs"),
     "fp32": (0.85, "as training"),
@@ -152,7 +152,7 @@ def calibrate(capped: Sequence[Capped]) -> PowerModel:
         classes=tuple(classes),
         architectures=frozenset(c.full.gpu.architecture.casefold() for c in capped),
         lowest_cap_share=round(min(c.under.limit_watts / c.full.limit_watts for c in capped), 3),
-        typical={name: TypicalShare(*told) for name, told in TYPICAL.items()},
+        typical={name: TypicalShare(*shares) for name, shares in TYPICAL.items()},
         typical_sigma=TYPICAL_SIGMA[0],
         typical_sigma_reason=TYPICAL_SIGMA[1],
         made=Made(date.today().isoformat(), len(capped), len(runs), SOURCE),
@@ -183,8 +183,8 @@ def _sigma(name: str, errors: Errors, logs: Numbers) -> float:
     order = np.argsort(np.abs(logs))
     at = int(min(np.searchsorted(np.cumsum(weights[order]), 0.8 - 1e-9), len(logs) - 1))
     cells = len({(c.gpu, c.network) for c in errors.capped})
-    found = float(np.abs(logs)[order][at]) / Z90
-    return round((cells * found + PRIOR_CELLS * PRIOR[name]) / (cells + PRIOR_CELLS), 3)
+    sigma = float(np.abs(logs)[order][at]) / Z90
+    return round((cells * sigma + PRIOR_CELLS * PRIOR[name]) / (cells + PRIOR_CELLS), 3)
 
 
 def text_of(model: PowerModel, made: date) -> str:

@@ -48,7 +48,7 @@ class Pair:
 
     @property
     def alike(self) -> bool:
-        """Whether both GPUs did the same work in the same way, as far as the line tells."""
+        """Whether both GPUs did the same work in the same way, as far as the line says."""
         return not any(said in self.model for said in _UNLIKE)
 
     @property
@@ -79,8 +79,8 @@ def read_published(catalog: Catalog, tables: Iterable[Path] = TABLES) -> tuple[l
     pairs: list[Pair] = []
     refused: Counter[str] = Counter()
     for table in tables:
-        found, reasons = read_pairs(table, catalog)
-        pairs += found
+        accepted, reasons = read_pairs(table, catalog)
+        pairs += accepted
         refused.update(reasons)
     return pairs, dict(refused)
 
@@ -116,7 +116,7 @@ def _question(
     parallel = re.search(r"\bTP(\d+)|(\d+)xGPU", text)
     tokens, prompt = re.search(r"\s(\d+)/(\d+)\b", text), re.search(r"\bISL(\d+)\b", text)
     batch = re.search(r"\bbs(\d+)\b", text)
-    told = {
+    fields = {
         "params": size_of(text),
         "gpus": float(parallel[1] or parallel[2]) if parallel else None,
         "batch": float(batch[1]) if batch else None,
@@ -126,7 +126,7 @@ def _question(
 
     def known(column: str) -> float | None:
         given = number_of(line, column, where)
-        return told.get(column) if given is None else given
+        return fields.get(column) if given is None else given
 
     def whole(column: str) -> int | None:
         value = known(column)

@@ -20,7 +20,7 @@ def read_table(
 
     Raises UsageError where the file cannot be read, or has not the columns `needed`.
     """
-    found: list[T] = []
+    records: list[T] = []
     refused: dict[str, int] = {}
     try:
         with path.open(encoding="utf-8", newline="") as stream:
@@ -29,14 +29,14 @@ def read_table(
             if missing:
                 raise UsageError(f"{path} has no column {', '.join(missing)}.", "The format is in docs/method.md.")
             for number, line in enumerate(reader, 2):
-                one = parse(line, f"{path}:{number}")
-                if isinstance(one, str):
-                    refused[one] = refused.get(one, 0) + 1
+                record = parse(line, f"{path}:{number}")
+                if isinstance(record, str):
+                    refused[record] = refused.get(record, 0) + 1
                 else:
-                    found.append(one)
+                    records.append(record)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{path} cannot be read as a table ({error}).", "Check the file.") from None
-    return found, refused
+    return records, refused
 
 
 def refused_lines(refused: Mapping[str, int]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Fits the weights of kinds from real series: rules/kind_model.yaml (`make model`, some seconds).
 
     python -m skuwise.benchmarks.fit.train_kinds              from real_series.csv and simulated_kinds.csv
-    python -m skuwise.benchmarks.fit.train_kinds --simulate   makes simulated_kinds.csv anew first (some ten minutes)
+    python -m skuwise.benchmarks.fit.train_kinds --simulate   makes simulated_kinds.csv again first (some ten minutes)
 
 Two steps, each a multinomial logistic regression with declared signs (bounded_fit.py) over the levels of `SHAPES`. The
 first learns from fleets of the first simulator what each shape says where real series lack it. The second learns from
@@ -85,7 +85,7 @@ def matrix(features: Iterable[Mapping[str, float]]) -> Matrix:
 
 
 def works(kind: str, features: Mapping[str, float]) -> bool:
-    """Whether an example is told by its likeness: what stood idle is counted, not likened (kinds.py)."""
+    """Whether shapes decide an example: idle work is counted instead (kinds.py)."""
     return (
         kind in WORKING_KINDS
         and features.get("idle_share", 0.0) < load_thresholds("kinds.yaml")["idle_share_min"].value
@@ -176,11 +176,11 @@ def read_simulated(path: Path = SIMULATED) -> Matrix:
     return np.array([rows[shape.name] for shape in SHAPES]).T
 
 
-def write_simulated(found: Weights, path: Path = SIMULATED) -> None:
+def write_simulated(weights: Weights, path: Path = SIMULATED) -> None:
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("shape", *WORKING_KINDS))
-        for shape, said in zip(SHAPES, found.shapes.T, strict=True):
+        for shape, said in zip(SHAPES, weights.shapes.T, strict=True):
             writer.writerow((shape.name, *(f"{value:.3f}" for value in said)))
 
 

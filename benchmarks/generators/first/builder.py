@@ -45,7 +45,7 @@ class Truth(builder.Truth):
     """What a workload is.
 
     `phases`: its spans, where its behaviour changes; kind and bottleneck are then those of most of its time.
-    `suspect`: the GPU (uuid) that the others wait for; None: nobody waits for one.
+    `suspect`: the GPU (uuid) that the others wait for; None: none.
     `sort`: what sort of its kind it is, in a word or two; empty where the scenario draws no sorts.
     """
 
@@ -75,7 +75,7 @@ class Builder(builder.Builder):
         what: str,
         places: Places,
         drawn: Callable[[np.random.Generator, float], Model],
-        told: Told,
+        metadata: Told,
         *,
         kind: KindLabel,
         bottleneck: BottleneckLabel,
@@ -85,15 +85,15 @@ class Builder(builder.Builder):
     ) -> None:
         """Jobs of `hours`, one after the other, on the same GPUs. `what` names the randomness.
 
-        A job of which less is seen than would tell it from another kind is left out: nobody could know it.
+        A job with too little data to distinguish its kind is left out.
         """
         rng = stream(self.seed, places[0][0].node.node, what, str(places[0][1][0]))
         at = self.start - rng.uniform(0.0, 0.6) * hours[0] * 3600
-        # Training on one node is told from fine-tuning by its length alone.
+        # Training on one node differs from fine-tuning by its length alone.
         least = 1.15 * _DAY if kind == "training" and len(places) == 1 else min(hours[0], 6.0) * 3600
         while at < self.end - 3600:
             stop = at + rng.uniform(*hours) * 3600
-            model, workload = drawn(rng, at), told(rng)
+            model, workload = drawn(rng, at), metadata(rng)
             runs = self.runs(rng, at, stop, restarts=restarts, pause=(300, 1500))
             seen = min(stop, self.end) - at
             if seen > least and min(stop, self.end) - max(at, self.start) > 3 * 3600:

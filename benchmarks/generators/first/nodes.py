@@ -2,7 +2,7 @@
 
 Hopper and newer have GPM, which gives everything each second. Older parts have the driver's own gauges and, where
 somebody runs a dcgm-exporter, means over 30 s of the fields that are on in its list (dcgm-exporter's
-default-counters.csv has tensor, DRAM and PCIe, but neither SM_ACTIVE, SM_OCCUPANCY nor NVLink).
+default-counters.csv has tensor, DRAM and PCIe, but not SM_ACTIVE, SM_OCCUPANCY and NVLink).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _UNREAD: dict[Sensing, tuple[str, ...]] = {
     "dcgm-default": tuple(name for name in _PROFILED if name not in ("tensor_active", "dram_active")),
 }
 _PAGE_SECONDS = 30  # dcgm-exporter's own interval
-# What the driver tells of a MIG instance: its memory, and GPM where the GPU has it.
+# What the driver reports of a MIG instance: its memory, and GPM where the GPU has it.
 _OF_INSTANCES = ("mem_used_bytes", *_PROFILED)
 _OF_PARENTS_ONLY = ("gpu_util", "power_watts", "energy_joules", "sm_clock_hertz", "temperature_celsius")
 # Memory slices (of eight) of an instance by its compute slices (of seven): NVIDIA's MIG user guide, A100 and H100.
@@ -131,7 +131,7 @@ def observe(
     """The counters that this node's agent has: a metric left out is missing on all its GPUs, NaN on one or at times.
 
     `window_seconds`: length of each stretch in it, which is contiguous unless it was `scraped`: by a server from an
-    exporter, which tells how busy an instance's engine is and gives means anyway.
+    exporter, which shows how busy an instance's engine is and gives means anyway.
     """
     if not isinstance(node, SensedNode):
         return observe_whole(load, node, rng, window_seconds)

@@ -13,7 +13,7 @@ from skuwise.agent.model import Period
 
 def gpu_columns(values: Mapping[str, Rows], observed: Rows, period: Period, **about: Any) -> Columns:
     """`rollup.gpu_columns`, where a metric that is known at fewer than half of the seconds speaks for the time between
-    pages, and tells no rhythm and no correlation by the second."""
+    pages, and shows no rhythm and no correlation by the second."""
     paged = {name: rows for name, rows in values.items() if not _every_second(rows)}
     rest = {name: rows for name, rows in values.items() if name not in paged}
     columns = rollup.gpu_columns(rest, observed, period, **about)
@@ -33,5 +33,5 @@ def gpu_columns(values: Mapping[str, Rows], observed: Rows, period: Period, **ab
 
 def _every_second(rows: Rows) -> bool:
     """Whether a measure comes with the samples, not by the page, in the rows that have it."""
-    known = ~np.isnan(rows)
-    return bool(2 * known.sum() >= known.any(axis=1).sum() * rows.shape[1])
+    present = ~np.isnan(rows)
+    return bool(2 * present.sum() >= present.any(axis=1).sum() * rows.shape[1])

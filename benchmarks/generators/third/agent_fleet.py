@@ -1,4 +1,4 @@
-"""Single workloads, each on a node or two of its own, for 12 to 28 hours."""
+"""Single workloads, each on its own node or two, for 12 to 28 hours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .naming import name_of
 from .rhythm import DAY, HOUR
 
 DIVIDED = ("mig", "shared")
-# As many as there are in a fleet, or as many as are told here: some eighty in all.
+# As many as there are in a fleet, or as many as are named here: some eighty in all.
 COUNTS = {
     **dict.fromkeys(
         (
@@ -57,12 +57,12 @@ def plan_series(seed: int, end: float) -> list[Fleet]:
     stop = end - float(rng.integers(0, 7)) * DAY - float(rng.integers(0, 24)) * HOUR
     while ((int(stop // DAY) + 3) % 7) in (5, 6, 0):  # a working day lies behind
         stop -= DAY
-    found = []
+    placed = []
     for archetype in ARCHETYPES:
         shapes = tuple(name for name in archetype.shapes if name not in DIVIDED)
         for _ in range(COUNTS.get(archetype.name, archetype.count) if shapes else 0):
-            found.append(_one(seed, len(found), dataclasses.replace(archetype, shapes=shapes), stop))
-    return found
+            placed.append(_one(seed, len(placed), dataclasses.replace(archetype, shapes=shapes), stop))
+    return placed
 
 
 def _one(seed: int, number: int, archetype: Archetype, stop: float) -> Fleet:
@@ -128,11 +128,11 @@ def _spans(rng: np.random.Generator, fleet: Fleet, archetype: Archetype) -> list
         begin = int(hour % DAY)
         return [(begin, int(min(begin + long, last)))] if begin < last - HOUR else [(0, int(long))]
     if life == "runs":
-        found, at = [], rng.uniform(0, 2) * HOUR
+        starts, at = [], rng.uniform(0, 2) * HOUR
         typical = min(rng.uniform(*archetype.run_hours) * HOUR, 0.7 * last)
         while at < last - 0.6 * HOUR:
             long = typical * rng.lognormal(0, 0.25)
-            found.append((int(at), int(min(at + long, last))))
+            starts.append((int(at), int(min(at + long, last))))
             at += long + rng.uniform(0.5, 0.5 * archetype.gap_hours[1]) * HOUR
-        return found
+        return starts
     return [(0, last)]

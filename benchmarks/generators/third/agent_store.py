@@ -42,28 +42,28 @@ def write_node(fleet: Fleet, folder: Path) -> Planned:
     by_pages = fleet.machines[0].shape.part not in _HOPPER and rng.random() < 0.4
     nodes = {machine.name: _Seconds(machine, fleet.seconds, rng) for machine in fleet.machines}
     for number, run in enumerate(workload.runs):
-        own = fleet.rng(4, workload.number, number)
-        load = workload.course(own, run.end - run.start, fleet.start + run.start)
+        draws = fleet.rng(4, workload.number, number)
+        load = workload.course(draws, run.end - run.start, fleet.start + run.start)
         rank = 0
         for machine, slots in run.members:
             for slot in slots:
-                mine, which = load, rank
+                rank_load, which = load, rank
                 if workload.archetype.independent and rank:
-                    mine, which = workload.course(own, run.end - run.start, fleet.start + run.start), 0
-                nodes[machine.name].add(rng, slot.index, mine, which, run, gpus=len(machine.slots))
+                    rank_load, which = workload.course(draws, run.end - run.start, fleet.start + run.start), 0
+                nodes[machine.name].add(rng, slot.index, rank_load, which, run, gpus=len(machine.slots))
                 rank += 1
     silent: dict[str, bool | None] = {
-        name: one.is_silent() for name, one in nodes.items() if one.machine.shape.fabric == "ib"
+        name: store.is_silent() for name, store in nodes.items() if store.machine.shape.fabric == "ib"
     }
     figures = [node.figures() for node in nodes.values()]
     most = Figures(*(max(getattr(f, name) for f in figures) for name in ("most", "compute", "memory", "nvlink")))
-    if workload.kind == "interactive" and max(one.busy() for one in nodes.values()) < 0.005:
-        workload.kind = workload.bottleneck = None  # nobody came
-    found = deserved(workload, most, fleet.machines, silent)
-    # Waste is told after 30 hours of data and more: here only what is not deserved can be held against anybody.
-    workload.findings = {rule: None if is_deserved else is_deserved for rule, is_deserved in found.items()}
-    for name, one in nodes.items():
-        _write(folder / f"{name}.db", fleet, workload, one, by_pages=by_pages)
+    if workload.kind == "interactive" and max(store.busy() for store in nodes.values()) < 0.005:
+        workload.kind = workload.bottleneck = None  # never used
+    verdicts = deserved(workload, most, fleet.machines, silent)
+    # Waste needs 30 hours of data: only false findings can be counted here.
+    workload.findings = {rule: None if is_deserved else is_deserved for rule, is_deserved in verdicts.items()}
+    for name, node_store in nodes.items():
+        _write(folder / f"{name}.db", fleet, workload, node_store, by_pages=by_pages)
     return workload
 
 
@@ -217,7 +217,7 @@ def _workload(fleet: Fleet, workload: Planned, run: Run, number: int) -> Workloa
 
 
 def _rollups(
-    own: NodeWriter,
+    writer: NodeWriter,
     fleet: Fleet,
     node: _Seconds,
     ports: Sequence[FabricPort],
@@ -251,7 +251,7 @@ def _rollups(
         nvlink_bytes_per_second=part.nvlink or 1.0,
         fabric=fabric,
     )
-    _put(own, tables[0], ends, [slot.uuid for slot in machine.slots], columns)
+    _put(writer, tables[0], ends, [slot.uuid for slot in machine.slots], columns)
     rng = fleet.rng(7)
     flows: dict[str, list[F]] = {"tx_bytes_per_second": [], "rx_bytes_per_second": []}
     for _ in ports:
@@ -264,7 +264,7 @@ def _rollups(
     values = {name: np.concatenate(each).reshape(-1, seconds) for name, each in flows.items()}
     observed = np.full(len(ports) * rows, float(seconds))
     _put(
-        own,
+        writer,
         tables[1],
         ends,
         [port.key for port in ports],
@@ -280,14 +280,16 @@ def _rollups(
         "disk_read_bytes_per_second": node.host["read"],
         "disk_write_bytes_per_second": node.host["write"],
     }
-    values = {name: one.reshape(-1, seconds) for name, one in host.items()}
-    _put(own, tables[2], ends, None, rollup.host_columns(values, np.full(rows, float(seconds)), period, memory))
+    values = {name: values_by_second.reshape(-1, seconds) for name, values_by_second in host.items()}
+    _put(writer, tables[2], ends, None, rollup.host_columns(values, np.full(rows, float(seconds)), period, memory))
 
 
-def _put(own: NodeWriter, table: RollupTable, ends: F, devices: Sequence[str] | None, columns: rollup.Columns) -> None:
+def _put(
+    writer: NodeWriter, table: RollupTable, ends: F, devices: Sequence[str] | None, columns: rollup.Columns
+) -> None:
     copies = len(devices) if devices else 1
     lists: list[Sequence[object]] = [np.tile(ends, copies).tolist()]
     if devices:
         lists.append([device for device in devices for _ in range(len(ends))])
     lists += [values.tolist() for values in columns.values()]
-    own.put_rollups(table, ["ts", *(["device"] if devices else []), *columns], zip(*lists, strict=True))
+    writer.put_rollups(table, ["ts", *(["device"] if devices else []), *columns], zip(*lists, strict=True))

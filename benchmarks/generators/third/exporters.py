@@ -99,9 +99,9 @@ def _run(fleet: Fleet, out: Observed, workload: Workload) -> Figures:
     parts: dict[str, list[F]] = {"most": [], "compute": [], "memory": [], "nvlink": [], "needed": []}
     rng = fleet.rng(3, workload.number)
     for number, run in enumerate(workload.runs):
-        own = fleet.rng(4, workload.number, number)
+        draws = fleet.rng(4, workload.number, number)
         independent = workload.archetype.independent
-        load = workload.course(own, run.end - run.start, fleet.start + run.start)
+        load = workload.course(draws, run.end - run.start, fleet.start + run.start)
         rank = 0
         for node, (machine, slots) in enumerate(run.members):
             first, last = _span(out, machine, run)
@@ -111,14 +111,14 @@ def _run(fleet: Fleet, out: Observed, workload: Workload) -> Figures:
             reading = _Reading(machine, np.maximum(at - int(rng.integers(0, INTERVAL)), 0))
             hosted = _Hosted(at)
             for slot in slots:
-                mine, which = load, rank
+                rank_load, which = load, rank
                 if independent and rank:
-                    mine, which = workload.course(own, run.end - run.start, fleet.start + run.start), 0
+                    rank_load, which = workload.course(draws, run.end - run.start, fleet.start + run.start), 0
                 seen = out.gpus[machine.name][slot.key]
-                _gpu(rng, machine, seen, mine, which, reading, (first, last))
+                _gpu(rng, machine, seen, rank_load, which, reading, (first, last))
                 seen.labels.append((first, last, run, node))
                 rank += 1
-                hosted.add(out.hosts[machine.name], machine, mine, (first, last))
+                hosted.add(out.hosts[machine.name], machine, rank_load, (first, last))
                 _figures(parts, machine, seen, out, (first, last))
         if workload.is_scraped and load.queue is not None and run.name.pod is not None:
             out.engines.append((workload, run, _engine(out, run, load)))
@@ -186,7 +186,7 @@ def _gpu(
 
 class _Reading:
     """Reads courses at a node's scrapes, each course once however many GPUs follow it. `past`: the seconds of the run
-    that the exporter's page speaks of, which is older than the scrape."""
+    of the exporter's page, which is older than the scrape."""
 
     def __init__(self, machine: Machine, past: npt.NDArray[np.int64]) -> None:
         self._machine, self._past = machine, past
@@ -280,12 +280,12 @@ def _lost(out: Observed, workload: Workload) -> bool:
 def _silent(out: Observed) -> dict[str, bool | None]:
     """Nodes with InfiniBand -> whether none of its ports carried a hundredth of what it can; None where something
     trains within the node: a fabric is not asked of who trains, and it is not used either."""
-    found: dict[str, bool] = {}
+    silent_nodes: dict[str, bool] = {}
     for machine in out.fleet.machines:
         if machine.shape.fabric == "ib":
             host = out.hosts[machine.name]
             rate = machine.shape.ports * machine.shape.port_bits / 8
-            found[machine.name] = (
+            silent_nodes[machine.name] = (
                 float(np.percentile(np.maximum(host["fabric_tx"], host["fabric_rx"]), 99.5)) < 0.01 * rate
             )
     trains = {
@@ -295,4 +295,4 @@ def _silent(out: Observed) -> dict[str, bool | None]:
         for run in w.runs
         for m, _ in run.members
     }
-    return {name: (None if name in trains else True) if silent else False for name, silent in found.items()}
+    return {name: (None if name in trains else True) if silent else False for name, silent in silent_nodes.items()}

@@ -26,7 +26,7 @@ FITS = 0.40  # of one GPU, on half as many
 @dataclass(slots=True)
 class Figures:
     """Over the samples of a workload, the most of its GPUs. `memory`: p99.5; `nvlink`: p99.5; `most`: p99 of the most
-    of all uses; `compute`: p95. `needed`: memory that an engine needs, where its own series tell; None: not told."""
+    of all uses; `compute`: p95. `needed`: memory that an engine needs, where its own series have it; None: unknown."""
 
     most: float
     compute: float
@@ -38,7 +38,7 @@ class Figures:
 def deserved(
     workload: Workload, figures: Figures, machines: list[Machine], silent: Mapping[str, bool | None]
 ) -> dict[str, bool | None]:
-    """Finding -> deserved; None: a matter of taste, or nobody could tell. `silent`: nodes with a fabric -> whether
+    """Finding -> deserved; None: a matter of taste, or unknown. `silent`: nodes with a fabric -> whether
     nothing used it."""
     a, machine = workload.archetype, machines[0]
     is_work = a.kind not in ("idle", "interactive", None)
@@ -107,5 +107,5 @@ def _nvlink(workload: Workload, f: Figures, machine: Machine) -> bool | None:
     if workload.place.gpus == 1:
         return None
     if not machine.has_nvlink:
-        return False  # nobody could know
+        return False  # unknowable
     return True if f.nvlink < 0.005 else None if f.nvlink < 0.02 else False

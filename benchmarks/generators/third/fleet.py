@@ -72,8 +72,8 @@ def plan(seed: int, end: float) -> Fleet:
     # The largest are placed first: what is left of a node is taken by the small.
     order.sort(key=lambda archetype: -max(archetype.gpus) * archetype.pods)
     for number, archetype in enumerate(order):
-        own = fleet.rng(1, number)
-        _place(own, fleet, number, archetype)
+        draws = fleet.rng(1, number)
+        _place(draws, fleet, number, archetype)
     return fleet
 
 
@@ -103,12 +103,12 @@ def _place(rng: R, fleet: Fleet, number: int, archetype: Archetype) -> None:
                     before = int(rng.exponential(20 * DAY)) if archetype.life == "whole" and a == 0 else 0
                     workload.runs.append(Run(name, a, b, members, before))
     if archetype.name == "never-used" and held[0][0][0].scheduler == "none":
-        workload.kind = workload.bottleneck = None  # nobody holds it, as far as anything tells
+        workload.kind = workload.bottleneck = None  # no holder in any data
     fleet.workloads.append(workload)
 
 
 def _shape(rng: R, fleet: Fleet, archetype: Archetype) -> str:
-    """One of its types of node, mostly one that stands there already and has room."""
+    """One of its types of node, mostly one that is there already and has room."""
     shapes, least = list(archetype.shapes), min(archetype.gpus) // archetype.nodes * archetype.pods
     there = [
         name for name in shapes
@@ -137,16 +137,16 @@ def _spans(rng: R, fleet: Fleet, archetype: Archetype) -> list[tuple[int, int]]:
         typical = rng.uniform(*archetype.run_hours) * HOUR
         first = (hour - fleet.zone) * HOUR - fleet.start % DAY
         begins = np.arange(first - 2 * DAY, last, DAY)
-        found = [(int(b), int(b + typical * rng.uniform(0.75, 1.25))) for b in begins]
-        return [(max(a, 0), b) for a, b in found if a >= 0 and b < last]
+        spans = [(int(b), int(b + typical * rng.uniform(0.75, 1.25))) for b in begins]
+        return [(max(a, 0), b) for a, b in spans if a >= 0 and b < last]
     if life == "runs":
-        found, at = [], rng.uniform(0, 12) * HOUR
+        spans, at = [], rng.uniform(0, 12) * HOUR
         typical = rng.uniform(*archetype.run_hours) * HOUR
         while at < last - 0.6 * HOUR:
             long = typical * rng.lognormal(0, 0.35)
-            found.append((int(at), int(min(at + long, last))))
+            spans.append((int(at), int(min(at + long, last))))
             at += long + rng.uniform(*archetype.gap_hours) * HOUR
-        return found
+        return spans
     return [(0, last)]
 
 
@@ -164,27 +164,27 @@ def _by_day(rng: R, fleet: Fleet, start: int, end: int) -> list[tuple[int, int]]
 def _slots(rng: R, fleet: Fleet, shape: str, gpus: int, archetype: Archetype) -> list[tuple[Machine, list[Slot]]]:
     """GPUs for all of the window, on as many nodes as it takes; nodes are built where none has room."""
     each = gpus // archetype.nodes
-    found: list[tuple[Machine, list[Slot]]] = []
+    placements: list[tuple[Machine, list[Slot]]] = []
     for machine in fleet.machines:
         fits = machine.shape is SHAPES[shape] and archetype.role in _roles(machine)
         # Not all is taken by one: a node of eight has room for others, but not always.
-        if not fits or (found and machine.scheduler != found[0][0].scheduler):
+        if not fits or (placements and machine.scheduler != placements[0][0].scheduler):
             continue
         free = [slot for slot in machine.slots if not slot.busy]
         if machine.is_mig and free:
             free = [free[int(rng.integers(len(free)))]]
         if len(free) >= each:
-            found.append((machine, free[:each]))
-        if len(found) == archetype.nodes:
+            placements.append((machine, free[:each]))
+        if len(placements) == archetype.nodes:
             break
-    while len(found) < archetype.nodes:
-        scheduler = found[0][0].scheduler if found else _scheduler(rng, shape, archetype)
+    while len(placements) < archetype.nodes:
+        scheduler = placements[0][0].scheduler if placements else _scheduler(rng, shape, archetype)
         machine = _machine(rng, fleet, shape, scheduler)
-        found.append((machine, machine.slots[:each]))
-    for _, slots in found:
+        placements.append((machine, machine.slots[:each]))
+    for _, slots in placements:
         for slot in slots:
             slot.busy.append((0, fleet.seconds))
-    return found
+    return placements
 
 
 def _roles(machine: Machine) -> Sequence[str]:

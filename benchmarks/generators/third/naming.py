@@ -136,8 +136,8 @@ def name_of(rng: np.random.Generator, archetype: Archetype, number: int) -> Name
     """What it is called."""
     role = archetype.role
     is_lying = rng.random() < LYING
-    told = str(rng.choice(list(_USUAL))) if is_lying else role
-    kinds, images, words = _USUAL[told]
+    partition = str(rng.choice(list(_USUAL))) if is_lying else role
+    kinds, images, words = _USUAL[partition]
     owners = _USUAL[role][0] if not is_lying or rng.random() < 0.5 else kinds
     kind = str(rng.choice(owners))
     if archetype.life == "nightly":
@@ -146,7 +146,7 @@ def name_of(rng: np.random.Generator, archetype: Archetype, number: int) -> Name
         kind = "Job"
     image = f"{rng.choice(_REGISTRY)}:{rng.integers(1, 90)}" if rng.random() < PRIVATE else str(rng.choice(images))
     if archetype.engine is not None and not is_lying and image in images:
-        image = next(one for one in images if archetype.engine in one)
+        image = next(candidate for candidate in images if archetype.engine in candidate)
     word = str(rng.choice(words))
     base = f"{word}-{number}" if rng.random() < 0.8 else f"{rng.choice(['app', 'ml', 'exp'])}-{number}"
     space = str(rng.choice(["ml", "research", "prod", "platform", "team-a", "team-b"]))

@@ -43,11 +43,11 @@ def notebook(
             held = 0.0  # the kernel is culled
     memory[last:] = held
     for number in range(4):  # runs of a sort share their levels
-        mine = runs[number::4]
-        if not mine:
+        quarter = runs[number::4]
+        if not quarter:
             continue
-        share = during(seconds, [(a, b) for a, b, *_ in mine]) * jitter(rng, seconds, 0.15)
-        engine, tensor, dram = (float(np.mean([r[i] for r in mine])) for i in (2, 3, 4))
+        share = during(seconds, [(a, b) for a, b, *_ in quarter]) * jitter(rng, seconds, 0.15)
+        engine, tensor, dram = (float(np.mean([r[i] for r in quarter])) for i in (2, 3, 4))
         scale = rng.uniform(0.6, 1.2)
         load.engine += np.float32(min(engine * scale, 1)) * np.minimum(share, 1)
         load.tensor += np.float32(tensor * scale) * share

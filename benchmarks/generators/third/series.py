@@ -100,9 +100,11 @@ def _values(out: Observed, machine: Machine, slot: Slot, seen: Seen) -> Iterator
         yield "DCGM_FI_DEV_GPU_UTIL", np.round(100 * v["util"])
     else:  # clocks, power and temperature are the parent's, repeated
         parts = [out.gpus[machine.name][s.key].values for s in machine.slots if s.uuid == slot.uuid]
-        watts = part.idle_watts + np.sum([(one["watts"] - part.idle_watts) * 0.4 for one in parts], axis=0)
+        watts = part.idle_watts + np.sum(
+            [(part_series["watts"] - part.idle_watts) * 0.4 for part_series in parts], axis=0
+        )
         watts = np.clip(watts, part.idle_watts, part.tdp)
-        clock = np.maximum.reduce([one["clock"] for one in parts])
+        clock = np.maximum.reduce([part_series["clock"] for part_series in parts])
     yield "DCGM_FI_DEV_POWER_USAGE", np.round(watts.astype(np.float64), 3)
     yield "DCGM_FI_DEV_GPU_TEMP", np.round(30 + 40 * watts / part.tdp + 18 * (clock < 0.8) * (watts > 0.35 * part.tdp))
     yield "DCGM_FI_DEV_SM_CLOCK", np.round(clock * part.boost_mhz / 15) * 15
@@ -127,13 +129,13 @@ def _values(out: Observed, machine: Machine, slot: Slot, seen: Seen) -> Iterator
 def _labelled(out: Observed, machine: Machine, seen: Seen) -> list[tuple[int, int, list[dict[str, object]]]]:
     """Spans of scrapes with the labels that the series have in them; several where pods share a device."""
     edges = sorted({0, out.scrapes, *(a for a, *_ in seen.labels), *(b for _, b, *_ in seen.labels)})
-    found = []
+    targets = []
     for first, last in pairwise(edges):
         inside = [(run, node) for a, b, run, node in seen.labels if a <= first and b >= last]
         names = [labels for run, node in inside if (labels := _names(run, node))]
         rest: dict[str, object] = {"hpc_job": "0"} if machine.scheduler == "slurm" else {}
-        found.append((first, last, names or [rest]))
-    return found
+        targets.append((first, last, names or [rest]))
+    return targets
 
 
 def _names(run: Run, node: int) -> dict[str, object]:
@@ -166,7 +168,7 @@ def _node(out: Observed, machine: Machine, target: _Target) -> Iterator[str]:
     wait = np.clip(host["iowait"], 0, 1 - busy)
     # Two cores stand for all of the node's: means over cores are the same.
     for core in ("0", "1"):
-        own = jitter(rng, out.scrapes, 0.01)
+        traffic = jitter(rng, out.scrapes, 0.01)
         for mode, share in (
             ("idle", 1 - busy - wait),
             ("iowait", wait),
@@ -174,7 +176,9 @@ def _node(out: Observed, machine: Machine, target: _Target) -> Iterator[str]:
             ("system", 0.15 * busy),
         ):
             yield target.line(
-                "node_cpu_seconds_total", {**about, "cpu": core, "mode": mode}, counter(np.clip(share * own, 0, 1), 1e6)
+                "node_cpu_seconds_total",
+                {**about, "cpu": core, "mode": mode},
+                counter(np.clip(share * traffic, 0, 1), 1e6),
             )
     memory = shape.host_gib * 1024**3
     yield target.constant("node_memory_MemTotal_bytes", about, memory)
@@ -187,12 +191,12 @@ def _node(out: Observed, machine: Machine, target: _Target) -> Iterator[str]:
     yield target.line("node_disk_read_bytes_total", disk, counter(host["read"], 3e12))
     yield target.line("node_disk_written_bytes_total", disk, counter(host["write"], 2e12))
     is_ib = shape.fabric == "ib"
-    for way, storage in (("receive", host["storage_rx"]), ("transmit", 0.02 * host["storage_rx"])):
-        own = host["fabric_rx" if way == "receive" else "fabric_tx"]
-        flow = storage if is_ib else storage + own
+    for direction, storage in (("receive", host["storage_rx"]), ("transmit", 0.02 * host["storage_rx"])):
+        traffic = host["fabric_rx" if direction == "receive" else "fabric_tx"]
+        flow = storage if is_ib else storage + traffic
         speed = 25e9 / 8 if is_ib else shape.ports * shape.port_bits / 8
         yield target.line(
-            f"node_network_{way}_bytes_total",
+            f"node_network_{direction}_bytes_total",
             {**about, "device": "eth0"},
             counter(np.minimum(flow, 0.97 * speed), 5e12),
         )
@@ -207,8 +211,8 @@ def _node(out: Observed, machine: Machine, target: _Target) -> Iterator[str]:
     if is_ib:
         for port in range(shape.ports):
             label = {**about, "device": f"mlx5_{port}", "port": "1"}
-            for name, way in (("transmitted", "fabric_tx"), ("received", "fabric_rx")):
-                flow = host[way] / shape.ports * jitter(rng, out.scrapes, 0.01)
+            for name, direction in (("transmitted", "fabric_tx"), ("received", "fabric_rx")):
+                flow = host[direction] / shape.ports * jitter(rng, out.scrapes, 0.01)
                 yield target.line(f"node_infiniband_port_data_{name}_bytes_total", label, counter(flow, 8e13))
             yield target.constant("node_infiniband_rate_bytes_per_second", label, shape.port_bits / 8)
             yield target.constant("node_infiniband_state_id", label, 4)
@@ -271,8 +275,8 @@ def _pod(
     else:
         owner = name.owner
     began = out.fleet.start + run.start - run.since
-    one = target.constant
-    yield one(
+    constant = target.constant
+    yield constant(
         "kube_pod_info",
         {
             **pod,
@@ -285,24 +289,24 @@ def _pod(
         1,
         span,
     )
-    yield one(
+    yield constant(
         "kube_pod_owner", {**pod, "owner_kind": kind, "owner_name": owner, "owner_is_controller": "true"}, 1, span
     )
-    yield one("kube_pod_container_info", {**pod, "container": name.container, "image": name.image}, 1, span)
-    yield one("kube_pod_start_time", pod, began, span)
-    yield one("kube_pod_created", pod, began - 4, span)
-    yield one("kube_pod_status_phase", {**pod, "phase": "Running"}, 1, span)
+    yield constant("kube_pod_container_info", {**pod, "container": name.container, "image": name.image}, 1, span)
+    yield constant("kube_pod_start_time", pod, began, span)
+    yield constant("kube_pod_created", pod, began - 4, span)
+    yield constant("kube_pod_status_phase", {**pod, "phase": "Running"}, 1, span)
     profile = slots[0].profile
     resource = "nvidia_com_gpu" if profile is None else "nvidia_com_mig_" + profile.name.replace(".", "_")
     for series in ("kube_pod_container_resource_requests", "kube_pod_container_resource_limits"):
-        yield one(
+        yield constant(
             series,
             {**pod, "node": machine.name, "container": name.container, "resource": resource, "unit": "integer"},
             len(slots),
             span,
         )
     cores = {**pod, "node": machine.name, "container": name.container, "resource": "cpu", "unit": "core"}
-    yield one(
+    yield constant(
         "kube_pod_container_resource_requests",
         cores,
         max(machine.shape.cores // max(machine.shape.gpus, 1) * len(slots) * 3 // 4, 1),
@@ -311,7 +315,7 @@ def _pod(
     space = {**base, "namespace": name.namespace}
     if kind == "ReplicaSet":
         above = name.owner.rsplit("-", 1)[0]
-        yield one(
+        yield constant(
             "kube_replicaset_owner",
             {
                 **space,
@@ -324,7 +328,7 @@ def _pod(
             span,
         )
         if name.owner_kind == "InferenceService":
-            yield one(
+            yield constant(
                 "kube_deployment_owner",
                 {
                     **space,
@@ -338,7 +342,7 @@ def _pod(
             )
     elif kind == "Job":
         cron = name.owner_kind == "CronJob"
-        yield one(
+        yield constant(
             "kube_job_owner",
             {
                 **space,

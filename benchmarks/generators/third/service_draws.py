@@ -52,7 +52,7 @@ def light(rng: R, p: Place) -> Course:
     each, busy = rng.uniform(2, 15), rng.uniform(0.08, 0.4)
     engine = _llm(rng, p, each)
     demand = _demand(rng, p, -np.log(1 - busy) / each)
-    return lambda own, seconds, t0: serve(own, t0, seconds, demand, engine)
+    return lambda draws, seconds, t0: serve(draws, t0, seconds, demand, engine)
 
 
 def no_nights(rng: R, p: Place) -> Course:
@@ -64,7 +64,7 @@ def no_nights(rng: R, p: Place) -> Course:
         sharpness=rng.uniform(1.3, 2.5),
         quiet_weekend=rng.uniform(0.3, 0.8),
     )
-    return lambda own, seconds, t0: serve(own, t0, seconds, demand, engine)
+    return lambda draws, seconds, t0: serve(draws, t0, seconds, demand, engine)
 
 
 def images(rng: R, p: Place) -> Course:
@@ -73,8 +73,8 @@ def images(rng: R, p: Place) -> Course:
     demand = _demand(rng, p, busy / each, (0.6, 0.97))
     tensor, dram = rng.uniform(0.35, 0.6), rng.uniform(0.2, 0.4)
     memory, noise = rng.uniform(0.3, 0.75), rng.uniform(0.1, 0.22)
-    return lambda own, seconds, t0: requests(
-        own, t0, seconds, demand, each=each, tensor=tensor, dram=dram, memory=memory, sm=0.85, memory_noise=noise
+    return lambda draws, seconds, t0: requests(
+        draws, t0, seconds, demand, each=each, tensor=tensor, dram=dram, memory=memory, sm=0.85, memory_noise=noise
     )
 
 
@@ -87,8 +87,8 @@ def small_model(rng: R, p: Place) -> Course:
     many = max(each, 0.25)
     demand = dataclasses.replace(demand, peak=busy / many)
     sm = tensor + 0.25
-    return lambda own, seconds, t0: requests(
-        own, t0, seconds, demand, each=many, tensor=tensor, dram=dram, memory=memory, sm=sm, spread=0.3
+    return lambda draws, seconds, t0: requests(
+        draws, t0, seconds, demand, each=many, tensor=tensor, dram=dram, memory=memory, sm=sm, spread=0.3
     )
 
 
@@ -100,7 +100,7 @@ def decode(rng: R, p: Place) -> Course:
         rng, p, each, dram=(0.5, dram), tensor=(0.02, rng.uniform(0.08, 0.2)), prefill=rng.uniform(0.002, 0.006)
     )
     demand = _demand(rng, p, engine.batch / each * rng.uniform(1.0, 1.5), (0.1, 0.45))
-    return lambda own, seconds, t0: serve(own, t0, seconds, demand, engine)
+    return lambda draws, seconds, t0: serve(draws, t0, seconds, demand, engine)
 
 
 def prompts(rng: R, p: Place) -> Course:
@@ -109,7 +109,7 @@ def prompts(rng: R, p: Place) -> Course:
     prefill = rng.uniform(0.1, 0.5)
     engine = _llm(rng, p, each, prefill=prefill, prefill_tensor=rng.uniform(0.68, 0.82), dram=(0.15, 0.35))
     demand = _demand(rng, p, rng.uniform(0.95, 1.3) / prefill, (0.1, 0.35))
-    return lambda own, seconds, t0: serve(own, t0, seconds, demand, engine)
+    return lambda draws, seconds, t0: serve(draws, t0, seconds, demand, engine)
 
 
 def experts(rng: R, p: Place) -> Course:
@@ -125,7 +125,7 @@ def experts(rng: R, p: Place) -> Course:
         prefill=0.01,
     )
     demand = _demand(rng, p, engine.batch / each * rng.uniform(0.7, 1.1), (0.1, 0.5))
-    return lambda own, seconds, t0: serve(own, t0, seconds, demand, engine)
+    return lambda draws, seconds, t0: serve(draws, t0, seconds, demand, engine)
 
 
 def disaggregated(prompts: bool) -> Callable[[R, Place], Course]:
@@ -144,7 +144,7 @@ def disaggregated(prompts: bool) -> Callable[[R, Place], Course]:
             engine = _llm(rng, p, each, prefill=0.0, dram=(0.5, 0.76), fabric=fabric, nvlink=nvlink)
             peak = engine.batch / each * rng.uniform(1.0, 1.3)
         demand = _demand(rng, p, peak, (0.1, 0.4))
-        return lambda own, seconds, t0: serve(own, t0, seconds, demand, engine)
+        return lambda draws, seconds, t0: serve(draws, t0, seconds, demand, engine)
 
     return draw
 
@@ -162,8 +162,8 @@ def over_pcie(rng: R, p: Place) -> Course:
     )
     demand = _demand(rng, p, engine.batch / each * rng.uniform(1.1, 1.5), (0.05, 0.3))
 
-    def course(own: R, seconds: int, t0: float) -> Load:
-        load = serve(own, t0, seconds, demand, engine)
+    def course(draws: R, seconds: int, t0: float) -> Load:
+        load = serve(draws, t0, seconds, demand, engine)
         for name in ("pcie_tx", "pcie_rx"):
             setattr(load, name, np.minimum(getattr(load, name), p.part.pcie * 0.9).astype(np.float32))
         load.sm = np.minimum(load.sm, 0.45)
@@ -177,15 +177,15 @@ def oversized(rng: R, p: Place) -> Course:
     each, busy = rng.uniform(0.3, 4), rng.uniform(0.1, 0.5)
     demand = _demand(rng, p, busy / each)
     tensor, dram, memory = rng.uniform(0.06, 0.2), rng.uniform(0.08, 0.22), rng.uniform(0.06, 0.3)
-    return lambda own, seconds, t0: requests(
-        own, t0, seconds, demand, each=each, tensor=tensor, dram=dram, memory=memory, sm=tensor + 0.15
+    return lambda draws, seconds, t0: requests(
+        draws, t0, seconds, demand, each=each, tensor=tensor, dram=dram, memory=memory, sm=tensor + 0.15
     )
 
 
 def batch(kind: str) -> Callable[[R, Place], Course]:
     def draw(rng: R, p: Place) -> Course:
         b = _list(rng, p, kind)
-        return lambda own, seconds, _: offline(own, seconds, b)
+        return lambda draws, seconds, _: offline(draws, seconds, b)
 
     return draw
 
@@ -244,17 +244,17 @@ def worker(rng: R, p: Place) -> Course:
         rng.uniform(0.45, 0.8),
         rng.uniform(0.5, 4) * 3600,
     )
-    return lambda own, seconds, _: worker_at_queue(own, seconds, b, duty, run)
+    return lambda draws, seconds, _: worker_at_queue(draws, seconds, b, duty, run)
 
 
 def notebook(rng: R, p: Place) -> Course:
     chance, big = rng.uniform(0.7, 0.98), rng.uniform(0.2, 0.8)
-    return lambda own, seconds, t0: quiet.notebook(own, t0, seconds, p.zone, chance=chance, big=big)
+    return lambda draws, seconds, t0: quiet.notebook(draws, t0, seconds, p.zone, chance=chance, big=big)
 
 
 def held(rng: R, _place: Place) -> Course:
     memory = rng.uniform(0.15, 0.95)
-    return lambda own, seconds, _: quiet.held(own, seconds, memory)
+    return lambda draws, seconds, _: quiet.held(draws, seconds, memory)
 
 
 def nothing(_rng: R, _place: Place) -> Course:
@@ -265,14 +265,14 @@ def ended(rng: R, _place: Place) -> Course:
     """A training that ended, whose processes stay for days."""
     style = Style(rng.uniform(0.5, 4), rng.uniform(0.55, 0.75), 0.3, memory=rng.uniform(0.4, 0.9))
 
-    def course(own: R, seconds: int, _: float) -> Load:
-        worked = int(seconds * own.uniform(0.1, 0.3))
-        first = train(own, worked, style)
-        return concatenated([first, quiet.held(own, seconds - worked, style.memory)])
+    def course(draws: R, seconds: int, _: float) -> Load:
+        worked = int(seconds * draws.uniform(0.1, 0.3))
+        first = train(draws, worked, style)
+        return concatenated([first, quiet.held(draws, seconds - worked, style.memory)])
 
     return course
 
 
 def hung(rng: R, _place: Place) -> Course:
     memory = rng.uniform(0.5, 0.9)
-    return lambda own, seconds, _: quiet.hung(own, seconds, memory)
+    return lambda draws, seconds, _: quiet.hung(draws, seconds, memory)

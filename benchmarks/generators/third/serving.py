@@ -1,4 +1,4 @@
-"""Serving: requests that come, batches that decode, and rest in between; and inference nobody waits for."""
+"""Serving: requests that come, batches that decode, and rest in between; and offline inference."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def requests(
     engine: float = 0.98,
 ) -> Load:
     """One request (or batch) after the other, each of which takes `each` seconds of the GPU: image generation, speech,
-    classifiers. `memory_noise`: what the framework's cache takes and gives back."""
+    classifiers. `memory_noise`: what the framework's cache takes and returns."""
     worked = queued(rng, arrivals(rng, t0, seconds, demand), each, spread)
     noise = jitter(rng, seconds, 0.04)
     load = at_rest(seconds, memory)

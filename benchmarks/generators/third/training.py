@@ -50,7 +50,7 @@ class Style:
 
 
 def train(rng: np.random.Generator, seconds: int, style: Style) -> Load:
-    """The course of one run from its first second to its last."""
+    """The history of one run from its first second to its last."""
     load = _steps(rng, seconds, style)
     _start(rng, load)
     if style.eval_hours:
@@ -178,18 +178,18 @@ def slow_rank(rng: np.random.Generator, seconds: int, style: Style, ranks: int) 
     others = replace(style, exchange=1 - style.gap - base / slow, overlap=style.overlap)
     load = train(rng, seconds, others)
     which = int(rng.integers(ranks))
-    own: dict[str, F] = {}
+    by_rank: dict[str, F] = {}
     worked = load.tensor / max(style.tensor, 1e-3)
     if rng.random() < 0.6:  # a slow GPU: it works while the others wait, with the clock down or its memory faulty
         stretch = np.minimum(slow * worked, 1)
-        own["tensor"] = np.clip(load.tensor * slow * rng.uniform(0.92, 1.0), 0, 0.97).astype(np.float32)
-        own["dram"] = np.clip(load.dram * slow * 0.95, 0, 0.95).astype(np.float32)
-        own["sm"] = np.clip(style.sm * stretch, 0, 1).astype(np.float32)
-        own["clock"] = (load.clock / np.float32(slow)).astype(np.float32)
+        by_rank["tensor"] = np.clip(load.tensor * slow * rng.uniform(0.92, 1.0), 0, 0.97).astype(np.float32)
+        by_rank["dram"] = np.clip(load.dram * slow * 0.95, 0, 0.95).astype(np.float32)
+        by_rank["sm"] = np.clip(style.sm * stretch, 0, 1).astype(np.float32)
+        by_rank["clock"] = (load.clock / np.float32(slow)).astype(np.float32)
     else:  # a slow host side: its GPU waits between kernels
-        own["engine"] = np.clip(load.engine * rng.uniform(0.55, 0.72), 0, 1).astype(np.float32)
-        own["sm"] = (load.tensor / max(style.tensor, 1e-3) * style.sm).astype(np.float32)
-    load.ranks[which] = own
+        by_rank["engine"] = np.clip(load.engine * rng.uniform(0.55, 0.72), 0, 1).astype(np.float32)
+        by_rank["sm"] = (load.tensor / max(style.tensor, 1e-3) * style.sm).astype(np.float32)
+    load.ranks[which] = by_rank
     return load
 
 

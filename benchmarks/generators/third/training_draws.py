@@ -20,7 +20,7 @@ def runs_of(style: Callable[[R, Place], Style]) -> Draw:
 
     def draw(rng: R, place: Place) -> Course:
         drawn = style(rng, place)
-        return lambda own, seconds, _: train(own, seconds, drawn)
+        return lambda draws, seconds, _: train(draws, seconds, drawn)
 
     return draw
 
@@ -95,7 +95,7 @@ def network(rng: R, p: Place) -> Style:
 
 
 def nvlink(rng: R, p: Place) -> Style:
-    """Tensor parallelism whose all-reduces stand in the way: 0.66 to 0.8 of the link is what is sustained."""
+    """Tensor parallelism limited by its all-reduces: 0.66 to 0.8 of the link is what is sustained."""
     return Style(
         rng.uniform(0.3, 3),
         rng.uniform(0.45, 0.6),
@@ -249,16 +249,16 @@ def offload(rng: R, p: Place) -> Style:
 def warm(style: Callable[[R, Place], Style]) -> Draw:
     def draw(rng: R, place: Place) -> Course:
         drawn, clock = style(rng, place), rng.uniform(0.5, 0.72)
-        return lambda own, seconds, _: throttle(own, train(own, seconds, drawn), clock)
+        return lambda draws, seconds, _: throttle(draws, train(draws, seconds, drawn), clock)
 
     return draw
 
 
 def straggler(rng: R, place: Place) -> Course:
     drawn = dense(rng, place)
-    return lambda own, seconds, _: slow_rank(own, seconds, drawn, place.gpus)
+    return lambda draws, seconds, _: slow_rank(draws, seconds, drawn, place.gpus)
 
 
 def stages(rng: R, place: Place) -> Course:
     drawn = dense(rng, place)
-    return lambda own, seconds, _: pipeline(own, seconds, drawn, place.gpus)
+    return lambda draws, seconds, _: pipeline(draws, seconds, drawn, place.gpus)

@@ -34,7 +34,7 @@ class Truth:
 
 def truths_of(fleet: Fleet) -> list[Truth]:
     """Of every workload that held something for half an hour and more."""
-    found = []
+    phases = []
     for workload in fleet.workloads:
         pieces = [
             Piece(machine.name, frozenset(slot.key for slot in slots), fleet.start + run.start, fleet.start + run.end)
@@ -42,7 +42,7 @@ def truths_of(fleet: Fleet) -> list[Truth]:
         ]  # fmt: skip
         if pieces:
             a = workload.archetype
-            found.append(
+            phases.append(
                 Truth(a.name, workload.place.shape.part, workload.kind, workload.bottleneck, workload.findings, pieces)
             )
-    return found
+    return phases

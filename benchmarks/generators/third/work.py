@@ -24,7 +24,7 @@ class Load:
     `fabric_*`: bytes per second of a GPU to other nodes; `storage_rx`: of the node from shared storage.
 
     `ranks`: channel -> a course for one rank in place of the common one, by its number. `queue`: requests in work, of
-    engines that tell them; `kv_share`: how full their KV cache is; `tokens`: a second.
+    engines that show them; `kv_share`: how full their KV cache is; `tokens`: a second.
     """
 
     engine: F
@@ -56,9 +56,9 @@ class Load:
         return len(self.engine)
 
     def of(self, channel: str, rank: int) -> F:
-        own = self.ranks.get(rank, {})
+        rank_loads = self.ranks.get(rank, {})
         common: F = getattr(self, channel)
-        return own.get(channel, common)
+        return rank_loads.get(channel, common)
 
 
 def at_rest(seconds: int, memory: float = 0.0) -> Load:

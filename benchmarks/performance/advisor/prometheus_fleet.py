@@ -78,10 +78,10 @@ def series_of(nodes: int) -> Iterator[tuple[dict[str, str], str, int]]:
         host = {"instance": f"gpu-{n:04}:9100", "job": "node"}
         yield {"__name__": "node_uname_info", **host, "nodename": f"gpu-{n:04}"}, "one", 0
         for port in range(PORTS):
-            own = {**host, "device": f"mlx5_{port}", "port": "1"}
-            yield {"__name__": "node_infiniband_rate_bytes_per_second", **own}, "rate", 0
-            for way in ("transmitted", "received"):
-                yield {"__name__": f"node_infiniband_port_data_{way}_bytes_total", **own}, "octets", 0
+            port_labels = {**host, "device": f"mlx5_{port}", "port": "1"}
+            yield {"__name__": "node_infiniband_rate_bytes_per_second", **port_labels}, "rate", 0
+            for direction in ("transmitted", "received"):
+                yield {"__name__": f"node_infiniband_port_data_{direction}_bytes_total", **port_labels}, "octets", 0
 
 
 def values_of(ts: np.ndarray) -> dict[str, list[np.ndarray]]:
@@ -141,13 +141,13 @@ def main() -> None:
                     process = psutil.Process(pid)
                     filled = time.monotonic() - began
                     before = sum(process.cpu_times()[:2])
-                    seconds, own, peak, source = measure(url, days)
+                    seconds, own_seconds, peak, source = measure(url, days)
                     engines = sum(process.cpu_times()[:2]) - before
             assert bool(source["recording_rules"]) == rules
             samples = sum(len(series) * len(moments) for series, _, moments in written)
             print(
                 f"{nodes:5} {days:5g} {'yes' if rules else 'no':>5} {samples / 1e6:8.1f}M "
-                f"{filled:8.0f} {seconds:10.1f} {own:11.1f} {engines:14.1f} {peak:9.0f} {source['queries']:9}",
+                f"{filled:8.0f} {seconds:10.1f} {own_seconds:11.1f} {engines:14.1f} {peak:9.0f} {source['queries']:9}",
                 flush=True,
             )
 

@@ -141,7 +141,7 @@ def main() -> None:
             f"{size:3d} nodes, a file each: {cpu:6.2f} s of CPU, {wall:6.2f} s, peak {memory:4.0f} MiB, "
             f"{printed / 1e6:.1f} MB of JSON"
         )
-    # Two sizes give what starting costs and what a node costs; the largest size is held against that line.
+    # Two sizes give the cost of a start and of a node; the largest is compared with that line.
     small, half, whole = SIZES[0], SIZES[-2], SIZES[-1]
     a_node = (cost[half] - cost[small]) / (half - small)
     growth = (cost[whole] - cost[half]) / (whole - half) / a_node

@@ -1,4 +1,4 @@
-"""The terminal: first paint and overview as a process on a terminal of its own, and keys at 10,000 rows.
+"""The terminal: first paint and overview as a process on its own terminal, and keys at 10,000 rows.
 
 Each run begins once without a cache and once with what that run left. Of one node, or of the database that is named.
 
@@ -38,7 +38,7 @@ PATIENCE_SECONDS = 120.0
 def start(db: Path, cache: Path) -> tuple[float, float]:
     """Seconds from the start of the process until the first page and until the overview stand on the terminal.
 
-    It is let go on until the source has been read, too, and has left `cache`.
+    It goes on until the source has been read and has left `cache`.
     """
     begun = time.perf_counter()
     child, terminal = pty.fork()
@@ -47,14 +47,14 @@ def start(db: Path, cache: Path) -> tuple[float, float]:
         command = [sys.executable, "-m", "skuwise", "tui", "--db", str(db), "--no-ledger"]
         os.execv(sys.executable, command)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    told, paint, overview = b"", 0.0, 0.0
+    output, paint, overview = b"", 0.0, 0.0
     before = newest(cache)
     try:
         while time.perf_counter() - begun < PATIENCE_SECONDS:
             if select.select([terminal], [], [], 1.0)[0]:
-                told += os.read(terminal, 1 << 16)
-            paint = paint or (time.perf_counter() - begun if b"Overview" in told else 0.0)
-            overview = overview or (time.perf_counter() - begun if b"recoverable" in told else 0.0)
+                output += os.read(terminal, 1 << 16)
+            paint = paint or (time.perf_counter() - begun if b"Overview" in output else 0.0)
+            overview = overview or (time.perf_counter() - begun if b"recoverable" in output else 0.0)
             if overview and newest(cache) > before:
                 return paint, overview
     finally:
@@ -96,7 +96,7 @@ async def keys() -> None:
 async def told(widget: Widget, actions: Mapping[str, tuple[Callable[[], object], int]]) -> None:
     for name, (act, times) in actions.items():
         taken = [await painted(widget, act) for _ in range(times)]
-        wall, used = ([1e3 * one[n] for one in taken] for n in (0, 1))
+        wall, used = ([1e3 * sample[n] for sample in taken] for n in (0, 1))
         print(
             f"{name}: {statistics.median(wall):.0f} ms ({max(wall):.0f} at most) until painted, "
             f"{statistics.median(used):.0f} ms ({max(used):.0f}) of processor"
@@ -125,8 +125,8 @@ def main() -> None:
                 taken.append(start(db, Path(folder) / f"cache{run}"))
     for how, runs_taken in times.items():
         for name, taken in zip(("first page", "overview"), zip(*runs_taken, strict=True), strict=True):
-            told = f"{statistics.median(taken):.2f} s ({min(taken):.2f} to {max(taken):.2f})"
-            print(f"{name} {how}, {db.name}: {told}, {runs} runs")
+            figure = f"{statistics.median(taken):.2f} s ({min(taken):.2f} to {max(taken):.2f})"
+            print(f"{name} {how}, {db.name}: {figure}, {runs} runs")
     if len(sys.argv) > 2:
         return
     print(f"{ROWS:,} workloads in the table, 160 x 50:")

@@ -101,22 +101,22 @@ def cpu_seconds(agent: psutil.Process) -> float:
 
 
 def _cpu(process: psutil.Process) -> float:
-    return sum(process.cpu_times()[:4])  # user and system, of its own and of children that ended
+    return sum(process.cpu_times()[:4])  # user and system, with children that ended
 
 
 @contextlib.contextmanager
 def started_agent(settings: Mapping[str, str], arguments: Sequence[str] = ()) -> Iterator[psutil.Process]:
-    """`skuwise agent run` on a database of its own, from when it answers until the block ends.
+    """`skuwise agent run` on its own database, from when it answers until the block ends.
 
     `arguments` are further flags of `agent run`. Raises SourceError where it does not start.
     """
     with tempfile.TemporaryDirectory(prefix="skuwise-impact-") as name:
         folder = Path(name)
         socket, log = folder / "agent.sock", folder / "agent.log"
-        own = ("--db", str(folder / "node.db"), "--socket", str(socket), "--listen", "")
+        options = ("--db", str(folder / "node.db"), "--socket", str(socket), "--listen", "")
         with log.open("wb") as output:
             process = subprocess.Popen(
-                (*child_command("skuwise"), "agent", "run", *own, *arguments),
+                (*child_command("skuwise"), "agent", "run", *options, *arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=output,
@@ -150,7 +150,7 @@ def _once_it_answers(process: subprocess.Popen[bytes], socket: Path, log: Path) 
 def timed_run(
     work: Callable[[], float], mode: Mode, arguments: Sequence[str] = (), settle_seconds: float = SETTLE_SECONDS
 ) -> TimedRun:
-    """One run of `work`, which tells its seconds, watched as `mode` says."""
+    """One run of `work`, which prints its seconds, watched as `mode` says."""
     if mode.settings is None:
         time.sleep(settle_seconds)
         return TimedRun(work())

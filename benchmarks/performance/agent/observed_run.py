@@ -21,35 +21,35 @@ _PAGE_BYTES = resource.getpagesize()
 
 
 def snapshot() -> dict[str, float]:
-    """CPU seconds so far. A thread has a clock of its own (pthread_getcpuclockid)."""
-    found = {"at": time.monotonic(), "process": time.process_time(), "loop": 0.0, "driver": 0.0}
+    """CPU seconds so far. A thread has its own clock (pthread_getcpuclockid)."""
+    start_times = {"at": time.monotonic(), "process": time.process_time(), "loop": 0.0, "driver": 0.0}
     names = {"MainThread": "loop", "loop": "loop", "nvml": "driver"}
     for thread in threading.enumerate():
         if thread.name in names and thread.ident is not None:
-            found[names[thread.name]] += time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+            start_times[names[thread.name]] += time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    found["children"] = children.ru_utime + children.ru_stime
-    return found
+    start_times["children"] = children.ru_utime + children.ru_stime
+    return start_times
 
 
-def observe(start: float, end: float, told: list[str]) -> None:
+def observe(start: float, end: float, lines: list[str]) -> None:
     time.sleep(start)
     before = snapshot()
     time.sleep(end - start)
     after = snapshot()
     used = {name: after[name] - before[name] for name in after}
     used["rss_bytes"] = int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
-    told.append(json.dumps(used))
+    lines.append(json.dumps(used))
 
 
 def main() -> int:
-    told: list[str] = []
+    lines: list[str] = []
     start, end = float(sys.argv[1]), float(sys.argv[2])
-    thread = threading.Thread(target=observe, args=(start, end, told), daemon=True)
+    thread = threading.Thread(target=observe, args=(start, end, lines), daemon=True)
     thread.start()
     status = skuwise(sys.argv[3:])
     thread.join()
-    print(told[0])
+    print(lines[0])
     return status
 
 

@@ -6,7 +6,7 @@
   store; the median of several runs;
 * all included: every thread, with a process on each GPU, an inference server's page read every 10 s, the own page
   scraped every 60 s, bursts and the minutes' rollups; jobs that run every hour or every ten minutes in processes of
-  their own are told beside it;
+  their own are given beside it;
 * the start: from exec to the line that says it samples, the best of all runs.
 
 Usage: python -m skuwise.benchmarks.performance.agent.tick [SECONDS], of the run that has all in it; a burst
@@ -60,7 +60,7 @@ pcie_rx_bytes_per_second = 12e9
 nvlink_tx_bytes_per_second = 180e9
 nvlink_rx_bytes_per_second = 170e9
 """
-_SLEEP = "import sys; sys.stdin.read()"  # ends with whoever started it
+_SLEEP = "import sys; sys.stdin.read()"  # ends with its parent
 
 
 def scenario(bus_ids: Sequence[str], pids: Sequence[int] = ()) -> str:
@@ -141,11 +141,11 @@ def run(command: list[str], environment: Mapping[str, str], db: Path, seconds: f
 
 
 def alone(environment: Mapping[str, str], sysfs: Path, folder: Path, interval: str) -> list[Observed]:
-    found = []
+    rows = []
     for number in range(RUNS):
         db = folder / f"alone-{interval}-{number}.db"
-        found.append(run(agent_command(sysfs, db, interval, ALONE_SECONDS + 7), environment, db, ALONE_SECONDS))
-    return found
+        rows.append(run(agent_command(sysfs, db, interval, ALONE_SECONDS + 7), environment, db, ALONE_SECONDS))
+    return rows
 
 
 @contextlib.contextmanager
@@ -198,12 +198,12 @@ def main() -> None:
         )
         starts: list[float] = []
         for interval in ("1s", "0.1s"):
-            found = alone(environment, sysfs, folder, interval)
-            starts += [observed.start_seconds for observed in found]
-            costs = sorted(observed.path / observed.ticks * 1e3 for observed in found)
+            measured = alone(environment, sysfs, folder, interval)
+            starts += [observed.start_seconds for observed in measured]
+            costs = sorted(observed.path / observed.ticks * 1e3 for observed in measured)
             print(
                 f"tick path alone, interval {interval}: {statistics.median(costs):.2f} ms CPU a tick "
-                f"({costs[0]:.2f} to {costs[-1]:.2f}, {RUNS} runs); RSS {found[0].rss_bytes / 1e6:.1f} MB",
+                f"({costs[0]:.2f} to {costs[-1]:.2f}, {RUNS} runs); RSS {measured[0].rss_bytes / 1e6:.1f} MB",
                 flush=True,
             )
         whole, read, scrapes = all_included(folder, environment["PYTHONPYCACHEPREFIX"], seconds)

@@ -121,7 +121,7 @@ class Alternating(Model):
         other: tuple[KindLabel, BottleneckLabel],
     ) -> tuple[TruePhase, ...]:
         """The truth about each span of `runs`."""
-        found: list[TruePhase] = []
+        phases: list[TruePhase] = []
         for begin, stop in runs:
             first = int(np.floor((begin - self.offset_seconds) / self.cycle_seconds))
             last = int(np.ceil((stop - self.offset_seconds) / self.cycle_seconds))
@@ -131,8 +131,8 @@ class Alternating(Model):
                 for a, z, (kind, bottleneck) in ((at, turn, other), (turn, again, usual)):
                     start, end = max(a, begin), min(z, stop)
                     if start < end:
-                        found.append(TruePhase(start, end, kind, bottleneck))
-        return tuple(found)
+                        phases.append(TruePhase(start, end, kind, bottleneck))
+        return tuple(phases)
 
 
 # NVML's clocks event reasons.

@@ -64,16 +64,18 @@ def assorted(b: Builder) -> None:
 
 def _place(b: Builder, kind: str, places: Places) -> None:
     node, gpus = places[0]
-    told = slurm(node, ("run",), "python3 main.py")
+    metadata = slurm(node, ("run",), "python3 main.py")
     rng = stream(b.seed, node.node.node, "assorted", str(gpus[0]))
     if kind == "training":
         hours = (30.0, 200.0)
-        b.jobs("any", places, _training(node, len(gpus)), told, kind="training", bottleneck="mixed", hours=hours)
+        b.jobs("any", places, _training(node, len(gpus)), metadata, kind="training", bottleneck="mixed", hours=hours)
     elif kind == "fine-tuning":
-        b.jobs("any", places, _tuning(len(gpus)), told, kind="fine-tuning", bottleneck="mixed", hours=(3.0, 20.0))
+        b.jobs("any", places, _tuning(len(gpus)), metadata, kind="fine-tuning", bottleneck="mixed", hours=(3.0, 20.0))
     elif kind == "batch-inference":
         hours = ((3.0, 14.0), (8.0, 60.0), (40.0, 200.0))[int(rng.choice(3, p=[0.45, 0.35, 0.2]))]
-        b.jobs("any", places, _batch(node, len(gpus)), told, kind="batch-inference", bottleneck="mixed", hours=hours)
+        b.jobs(
+            "any", places, _batch(node, len(gpus)), metadata, kind="batch-inference", bottleneck="mixed", hours=hours
+        )
     elif kind == "online-inference":
         b.deployment("any", places, _service(node, len(gpus)), bottleneck="mixed")
     else:

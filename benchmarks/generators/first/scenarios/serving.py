@@ -43,7 +43,7 @@ def lightly_loaded(b: Builder) -> None:
 
 
 def standby(b: Builder) -> None:
-    """Warm replicas: on L4 nobody tries them, on the fabric the group takes over for a drill every few days."""
+    """Warm replicas: on L4 they are unused, on the fabric the group takes over for a drill every few days."""
     (node,) = b.nodes("gpu-l4", 1, skus.L4_1)
 
     def waits(rng: np.random.Generator, number: int) -> Model:
@@ -104,17 +104,23 @@ def cache_over_rdma(b: Builder) -> None:
 
 def batch_inference(b: Builder) -> None:
     (node,) = b.nodes("gpu-h100", 1, skus.H100_ETHERNET)
-    told = kubernetes(node, _BATCH, "python3 -m vllm.entrypoints.openai.run_batch -i in.jsonl")
+    metadata = kubernetes(node, _BATCH, "python3 -m vllm.entrypoints.openai.run_batch -i in.jsonl")
 
     def generates(rng: np.random.Generator, at: float) -> Model:  # noqa: ARG001
         return offline.sharded(rng, offline.generating(rng, 4, node.gpu))
 
     for half in ((0, 1, 2, 3), (4, 5, 6, 7)):
         b.jobs(
-            "batch", [(node, half)], generates, told, kind="batch-inference", bottleneck="hbm-bandwidth", hours=(4, 60)
+            "batch",
+            [(node, half)],
+            generates,
+            metadata,
+            kind="batch-inference",
+            bottleneck="hbm-bandwidth",
+            hours=(4, 60),
         )
     (node,) = b.nodes("gpu-a10g-x4", 1, skus.A10G_4)
-    told = slurm(node, _BATCH, "python3 embed.py --input corpus")
+    metadata = slurm(node, _BATCH, "python3 embed.py --input corpus")
     for gpu, bottleneck in enumerate(("compute", "compute", "host-input", "host-input")):
 
         def works(rng: np.random.Generator, at: float, bottleneck: str = bottleneck) -> Model:  # noqa: ARG001
@@ -123,7 +129,7 @@ def batch_inference(b: Builder) -> None:
             return offline.decoding_media(rng)
 
         b.jobs(
-            "batch", [(node, (gpu,))], works, told, kind="batch-inference", bottleneck=bottleneck, hours=(3, 40),
+            "batch", [(node, (gpu,))], works, metadata, kind="batch-inference", bottleneck=bottleneck, hours=(3, 40),
             waste=(*silent_fabric(node), *(("fix-first",) if bottleneck == "host-input" else ())),
         )  # fmt: skip
 
@@ -131,10 +137,10 @@ def batch_inference(b: Builder) -> None:
 def pcie_bound(b: Builder) -> None:
     """Training with its optimizer on the host, and models larger than the GPU read over the bus for every step."""
     (node,) = b.nodes("gpu-l4-x4", 1, skus.L4_4)
-    told = slurm(node, _BATCH, "python3 generate.py --offload")
+    metadata = slurm(node, _BATCH, "python3 generate.py --offload")
     for gpu in node.whole:
         b.jobs(
-            "offload", [(node, (gpu,))], lambda rng, _: offline.offloaded(rng), told, kind="batch-inference",
+            "offload", [(node, (gpu,))], lambda rng, _: offline.offloaded(rng), metadata, kind="batch-inference",
             bottleneck="pcie", hours=(6, 70), waste=silent_fabric(node),
         )  # fmt: skip
 
@@ -161,9 +167,9 @@ def sliced(b: Builder) -> None:
 
             b.deployment("slice", [(node, (index,))], serves, bottleneck="hbm-bandwidth")
         if number == 0:
-            told = slurm(node, ("train-small", "gnn-v2"), "python3 train.py")
+            metadata = slurm(node, ("train-small", "gnn-v2"), "python3 train.py")
             b.jobs(
-                "slice", [(node, (at + 4,))], lambda rng, s: Sliced(inner=jobs.on_one_gpu(rng, s), slices=1), told,
+                "slice", [(node, (at + 4,))], lambda rng, s: Sliced(inner=jobs.on_one_gpu(rng, s), slices=1), metadata,
                 kind="training", bottleneck="compute", hours=(32, 120),
             )  # fmt: skip
 
@@ -174,13 +180,13 @@ def turns(b: Builder) -> None:
     rng = stream(b.seed, nodes[0].node.node, "turns")
     morning, evening = rng.uniform(6.5, 8.5), rng.uniform(18.5, 20.5)
     day = np.floor(b.start / _DAY) * _DAY
-    told = slurm(nodes[0], ("pretrain-daily", "continue-7b"), "torchrun --nnodes=2 --nproc-per-node=8 train.py")
+    metadata = slurm(nodes[0], ("pretrain-daily", "continue-7b"), "torchrun --nnodes=2 --nproc-per-node=8 train.py")
     nights: list[tuple[float, float]] = []
     while day < b.end:
         begin, stop = round(day + morning * 3600), round(day + evening * 3600)
         nights.append((round(day + evening * 3600 + 300), round(day + (24 + morning) * 3600 - 300)))
         if min(stop, b.end) - max(begin, b.start) > 2 * 3600:
-            workload = told(rng)
+            workload = metadata(rng)
             truth = Truth(workload.workload_id, "training", "compute")
             runs = ((float(begin), float(min(stop, b.end))),)
             model = training.compute_bound(rng, begin)
@@ -225,9 +231,11 @@ def _experts(rng: np.random.Generator, nodes: list[SimNode]) -> online.Experts:
 
 
 def _own(model: Model, number: int) -> Model:
-    """The model of one replica: drawn alike for all, with noise of its own."""
-    own = model.but(seed=model.seed + 1000 * number)
-    return own.but(inner=_own(own.inner, number)) if hasattr(own, "inner") else own
+    """The model of one replica: drawn alike for all, with separate noise."""
+    replica_model = model.but(seed=model.seed + 1000 * number)
+    return (
+        replica_model.but(inner=_own(replica_model.inner, number)) if hasattr(replica_model, "inner") else replica_model
+    )
 
 
 def _line_rate(node: SimNode) -> float:

@@ -35,22 +35,22 @@ def single_gpu(b: Builder) -> None:
     for sku, sensing in read:
         (node,) = b.nodes(skus.PREFIXES[sku], 1, sku, sensing=sensing)
         for gpu in node.whole:
-            told = slurm(node, (*_SMALL, *_EXAMPLES), "python3 train.py --epochs 40")
-            _train(b, "single", [(node, (gpu,))], jobs.on_one_gpu, told, "compute")
+            metadata = slurm(node, (*_SMALL, *_EXAMPLES), "python3 train.py --epochs 40")
+            _train(b, "single", [(node, (gpu,))], jobs.on_one_gpu, metadata, "compute")
 
 
 def input_bound(b: Builder) -> None:
     (node,) = b.nodes("gpu-h100", 1, skus.H100_ETHERNET)
-    told = slurm(node, (*_LARGE, *_EXAMPLES), "torchrun --nproc-per-node=8 train.py")
-    _train(b, "starved", [(node, node.whole)], jobs.starved, told, "host-input", ("fix-first",))
+    metadata = slurm(node, (*_LARGE, *_EXAMPLES), "torchrun --nproc-per-node=8 train.py")
+    _train(b, "starved", [(node, node.whole)], jobs.starved, metadata, "host-input", ("fix-first",))
     (node,) = b.nodes("gpu-a10g-x4", 1, skus.A10G_4, sensing="dcgm")
-    told = kubernetes(node, _SMALL, "torchrun --nproc-per-node=4 train.py")
-    _train(b, "starved", [(node, node.whole)], jobs.starved, told, "host-input", ("fix-first",))
+    metadata = kubernetes(node, _SMALL, "torchrun --nproc-per-node=4 train.py")
+    _train(b, "starved", [(node, node.whole)], jobs.starved, metadata, "host-input", ("fix-first",))
 
 
 def ethernet(b: Builder) -> None:
     nodes = b.nodes("gpu-a10g-x4", 2, skus.A10G_4)
-    told = slurm(nodes[0], (*_LARGE, *_EXAMPLES), "torchrun --nnodes=2 --nproc-per-node=4 train.py")
+    metadata = slurm(nodes[0], (*_LARGE, *_EXAMPLES), "torchrun --nnodes=2 --nproc-per-node=4 train.py")
     # A ring's hop carries what the node's NIC carries: 5 GB/s over a bus of 32 GB/s.
     share = nodes[0].ports[0].line_rate_bytes_per_second or 0.0
     over_pcie = 0.9 * share / nodes[0].gpu.sku.pcie_bytes_per_second
@@ -58,31 +58,33 @@ def ethernet(b: Builder) -> None:
     def drawn(rng: np.random.Generator, at: float) -> Model:
         return jobs.over_ethernet(rng, at, over_pcie=over_pcie)
 
-    _train(b, "ethernet", [(n, n.whole) for n in nodes], drawn, told, "network", ("under-tier",), hours=(14.0, 120.0))
+    _train(
+        b, "ethernet", [(n, n.whole) for n in nodes], drawn, metadata, "network", ("under-tier",), hours=(14.0, 120.0)
+    )
 
 
 def nvlink_bound(b: Builder) -> None:
     for sku in (skus.A100_ETHERNET, skus.B200_EFA):
         (node,) = b.nodes(skus.PREFIXES[sku], 1, sku)
-        told = slurm(node, (*_LARGE, *_EXAMPLES), "torchrun --nproc-per-node=8 pretrain_gpt.py")
-        _train(b, "nvlink", [(node, node.whole)], jobs.between_gpus, told, "nvlink")
+        metadata = slurm(node, (*_LARGE, *_EXAMPLES), "torchrun --nproc-per-node=8 pretrain_gpt.py")
+        _train(b, "nvlink", [(node, node.whole)], jobs.between_gpus, metadata, "nvlink")
 
 
 def launch_bound(b: Builder) -> None:
     for sku in (skus.A10G_1, skus.T4_4):
         (node,) = b.nodes(skus.PREFIXES[sku], 1, sku)
         for gpu in node.whole:
-            told = slurm(node, (*_SMALL, *_EXAMPLES), "python3 train.py")
-            _train(b, "launches", [(node, (gpu,))], jobs.small_kernels, told, "latency", ("fix-first",))
+            metadata = slurm(node, (*_SMALL, *_EXAMPLES), "python3 train.py")
+            _train(b, "launches", [(node, (gpu,))], jobs.small_kernels, metadata, "latency", ("fix-first",))
 
 
 def straggler(b: Builder) -> None:
     nodes = b.nodes("gpu-h100-ib", 2, skus.H100_IB)
-    told = slurm(nodes[0], (*_LARGE, *_EXAMPLES), "torchrun --nnodes=2 --nproc-per-node=8 train.py")
-    _straggle(b, nodes, told, fabric=True)
+    metadata = slurm(nodes[0], (*_LARGE, *_EXAMPLES), "torchrun --nnodes=2 --nproc-per-node=8 train.py")
+    _straggle(b, nodes, metadata, fabric=True)
     nodes = b.nodes("gpu-a100", 1, skus.A100_ETHERNET)
-    told = slurm(nodes[0], (*_LARGE, *_EXAMPLES), "torchrun --nproc-per-node=8 train.py")
-    _straggle(b, nodes, told, fabric=False)
+    metadata = slurm(nodes[0], (*_LARGE, *_EXAMPLES), "torchrun --nproc-per-node=8 train.py")
+    _straggle(b, nodes, metadata, fabric=False)
 
 
 def throttled(b: Builder) -> None:
@@ -93,8 +95,8 @@ def throttled(b: Builder) -> None:
             exposed = rng.uniform(0.02, 0.05)
             return jobs.throttled(rng, training.draw(rng, at, exposed_share=exposed))
 
-        told = slurm(node, (*_LARGE, *_EXAMPLES), "torchrun --nproc-per-node=8 train.py")
-        _train(b, "throttled", [(node, node.whole)], drawn, told, "throttled", ("fix-first",))
+        metadata = slurm(node, (*_LARGE, *_EXAMPLES), "torchrun --nproc-per-node=8 train.py")
+        _train(b, "throttled", [(node, node.whole)], drawn, metadata, "throttled", ("fix-first",))
 
 
 def rdma_storage(b: Builder) -> None:
@@ -103,8 +105,8 @@ def rdma_storage(b: Builder) -> None:
     def drawn(rng: np.random.Generator, at: float) -> Model:
         return jobs.rdma_storage(rng, training.draw(rng, at, checkpoint_over_network=False))
 
-    told = slurm(node, (*_LARGE, *_EXAMPLES), "torchrun --nproc-per-node=8 train.py")
-    _train(b, "rdma", [(node, node.whole)], drawn, told, "compute")
+    metadata = slurm(node, (*_LARGE, *_EXAMPLES), "torchrun --nproc-per-node=8 train.py")
+    _train(b, "rdma", [(node, node.whole)], drawn, metadata, "compute")
 
 
 def telemetry_fault(b: Builder) -> None:
@@ -116,21 +118,21 @@ def telemetry_fault(b: Builder) -> None:
             dies = max(at, b.start) + rng.uniform(0.3, 3) * 3600
             return jobs.Blinded(inner=training.draw(rng, at), since=dies)
 
-        told = slurm(node, _LARGE, f"torchrun --nproc-per-node={len(node.gpus)} train.py")
-        _train(b, "blind", [(node, node.whole)], drawn, told, "unknown", ("telemetry-fault",))
+        metadata = slurm(node, _LARGE, f"torchrun --nproc-per-node={len(node.gpus)} train.py")
+        _train(b, "blind", [(node, node.whole)], drawn, metadata, "unknown", ("telemetry-fault",))
 
 
 def checkpoints(b: Builder) -> None:
     nodes = b.nodes("gpu-a100-ib", 2, skus.A100_IB)
-    told = slurm(nodes[0], (*_LARGE, *_EXAMPLES), "torchrun --nnodes=2 --nproc-per-node=8 train.py")
+    metadata = slurm(nodes[0], (*_LARGE, *_EXAMPLES), "torchrun --nnodes=2 --nproc-per-node=8 train.py")
     places = [(n, n.whole) for n in nodes]
-    _train(b, "checkpoints", places, jobs.with_heavy_checkpoints, told, "compute", hours=(20.0, 150.0))
+    _train(b, "checkpoints", places, jobs.with_heavy_checkpoints, metadata, "compute", hours=(20.0, 150.0))
 
 
 def evaluating(b: Builder) -> None:
     """Training that stops for half an hour or more, some times a day, to generate from what it has learnt."""
     (node,) = b.nodes("gpu-a100", 1, skus.A100_ETHERNET)
-    told = slurm(node, (*_LARGE, *_EXAMPLES), "torchrun --nproc-per-node=8 train.py --eval-interval 2000")
+    metadata = slurm(node, (*_LARGE, *_EXAMPLES), "torchrun --nproc-per-node=8 train.py --eval-interval 2000")
 
     def drawn(rng: np.random.Generator, at: float) -> jobs.Alternating:
         cycle = rng.uniform(5, 10) * 3600
@@ -143,7 +145,7 @@ def evaluating(b: Builder) -> None:
             usual=usual, other=asked, cycle_seconds=cycle, offset_seconds=rng.uniform(0, cycle), other_seconds=taken
         )
 
-    _change(b, "evaluating", node, drawn, told, other=("batch-inference", "hbm-bandwidth"))
+    _change(b, "evaluating", node, drawn, metadata, other=("batch-inference", "hbm-bandwidth"))
 
 
 def day_and_night(b: Builder) -> None:
@@ -167,8 +169,8 @@ def day_and_night(b: Builder) -> None:
             other_seconds=hours * 3600,
         )
 
-    told = kubernetes(node, ("lab", "shared-node", "research"), "python3 /opt/run.py")
-    _change(b, "turns", node, drawn, told, other=("online-inference", "hbm-bandwidth"))
+    metadata = kubernetes(node, ("lab", "shared-node", "research"), "python3 /opt/run.py")
+    _change(b, "turns", node, drawn, metadata, other=("online-inference", "hbm-bandwidth"))
 
 
 def _train(
@@ -176,13 +178,13 @@ def _train(
     what: str,
     places: Places,
     drawn: Callable[[np.random.Generator, float], Model],
-    told: Told,
+    metadata: Told,
     bottleneck: BottleneckLabel,
     waste: tuple[str, ...] = (),
     *,
     hours: tuple[float, float] = _DAYS,
 ) -> None:
-    b.jobs(what, places, drawn, told, kind="training", bottleneck=bottleneck, hours=hours, waste=waste, restarts=1)
+    b.jobs(what, places, drawn, metadata, kind="training", bottleneck=bottleneck, hours=hours, waste=waste, restarts=1)
 
 
 def _change(
@@ -190,14 +192,14 @@ def _change(
     what: str,
     node: SimNode,
     drawn: Callable[[np.random.Generator, float], jobs.Alternating],
-    told: Told,
+    metadata: Told,
     *,
     other: tuple[KindLabel, BottleneckLabel],
 ) -> None:
     """One job over the whole window on all of a node that trains, bound by compute, and in its phases is `other`."""
     rng = stream(b.seed, node.node.node, what)
     begin = b.start - rng.uniform(0.1, 2) * _DAY
-    model, workload = drawn(rng, begin), told(rng)
+    model, workload = drawn(rng, begin), metadata(rng)
     runs = b.runs(rng, begin, b.end, restarts=0, pause=(0, 0))
     seen = [(max(start, b.start), stop) for start, stop in runs]
     spans = model.phases(seen, ("training", "compute"), other)
@@ -205,11 +207,11 @@ def _change(
     b.add(Placed(workload, model, {node.node.node: node.whole}, runs, "allocation", truth))
 
 
-def _straggle(b: Builder, nodes: list[SimNode], told: Told, *, fabric: bool) -> None:
+def _straggle(b: Builder, nodes: list[SimNode], metadata: Told, *, fabric: bool) -> None:
     """One job on all of `nodes` for most of the window, with one GPU of the last node late."""
     rng = stream(b.seed, nodes[0].node.node, "straggler")
     begin = b.start - rng.uniform(0.1, 2) * _DAY
-    model, workload = jobs.waiting_for_one(rng, begin, fabric=fabric), told(rng)
+    model, workload = jobs.waiting_for_one(rng, begin, fabric=fabric), metadata(rng)
     slow = int(rng.integers(0, len(nodes[-1].gpus)))
     cause = ("clock", "silent", "host")[int(rng.integers(0, 3))]
     late = jobs.Straggling(waiting=model, slow=slow, cause=cause)

@@ -27,7 +27,7 @@ from ..varied import draws
 from ..varied.work import AtDesk, Course, Demand, Remembering, Work, context_power
 
 _HOUR, _DAY = 3600.0, 86400.0
-# Small nodes are the more: GPUs of an allocation of eight all tell the same.
+# Small nodes are the more: GPUs of an allocation of eight all look the same.
 _SMALL = (
     skus.A10G_1,
     skus.L4_1,
@@ -66,7 +66,7 @@ _KINDS: tuple[KindLabel, ...] = (
 )  # fmt: skip
 _SHARES = (0.32, 0.19, 0.15, 0.17, 0.15, 0.02)
 _T = TypeVar("_T")
-_LEAST_SEEN = 1200.0  # seconds: of less nobody could say anything
+_LEAST_SEEN = 1200.0  # seconds: less is too little to judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def _fill(b: Builder, places: list[_Place], name: str) -> None:
         _replicas(b, rng, places[: int(rng.integers(2, 5))])
         places = places[4:]
     for number, place in enumerate(places):
-        if rng.random() < 0.9:  # some GPUs nobody uses
+        if rng.random() < 0.9:  # some GPUs are unused
             _timeline(b, stream(b.seed, "varied", name, str(number)), place)
 
 
@@ -172,8 +172,8 @@ def _replicas(b: Builder, rng: np.random.Generator, places: list[_Place]) -> Non
     deployment, namespace, silent = builder.deployment_name(rng)
     for number, place in enumerate(places, start=1):
         pod = builder.pod(rng, place.node.node.cluster, namespace, deployment, replica=number, silent=silent)
-        own = dataclasses.replace(drawn, model=_reseeded(drawn.model, 1000 * number))
-        _add(b, rng, place, own, pod, kind="online-inference", span=(begin, stop), restarts=2)
+        run_work = dataclasses.replace(drawn, model=_reseeded(drawn.model, 1000 * number))
+        _add(b, rng, place, run_work, pod, kind="online-inference", span=(begin, stop), restarts=2)
 
 
 def _reseeded(part: _T, by: int) -> _T:
@@ -188,7 +188,7 @@ def _train(b: Builder, rng: np.random.Generator, place: _Place, at: float) -> fl
     begin = at - rng.uniform(0, 0.6) * hours * _HOUR if at <= b.start else at
     stop = begin + hours * _HOUR
     if min(stop, b.end) - begin < 12 * _HOUR:
-        return at  # so young that nobody could tell it from fine-tuning
+        return at  # too young to distinguish from fine-tuning
     drawn = draws.trained(rng, begin, len(place.gpus), place.gpu, nodes=1)
     return _add(
         b, rng, place, drawn, _job(rng, place), kind="training", span=(begin, stop), restarts=int(rng.integers(0, 5))
@@ -204,13 +204,13 @@ def _tune(b: Builder, rng: np.random.Generator, place: _Place, at: float) -> flo
     for run in range(count):
         stop = at + min(max(longest * rng.uniform(0.3, 1.0), 0.2), 20) * _HOUR
         held = draws.of_an_allocator(rng, 3600.0)
-        own = dataclasses.replace(
+        run_work = dataclasses.replace(
             drawn,
             model=Remembering(
                 inner=_reseeded(drawn.model, run), held=held, context_power=context_power(rng, place.gpu)
             ),
         )
-        at = _add(b, rng, place, own, _of_series(_job(rng, place), first), kind="fine-tuning", span=(at, stop))
+        at = _add(b, rng, place, run_work, _of_series(_job(rng, place), first), kind="fine-tuning", span=(at, stop))
         at += pause * rng.uniform(0.3, 1.7)
         if at > b.end:
             break
@@ -229,15 +229,17 @@ def _queue(b: Builder, rng: np.random.Generator, place: _Place, at: float) -> fl
     if how < 0.65:  # once, or one part after the other
         for run in range(int(rng.integers(1, 6))):
             stop = at + log_uniform(rng, 0.4, 60) * _HOUR
-            own = dataclasses.replace(drawn, model=_reseeded(drawn.model, run))
-            at = _add(b, rng, place, own, _of_series(_job(rng, place), first), kind="batch-inference", span=(at, stop))
+            run_work = dataclasses.replace(drawn, model=_reseeded(drawn.model, run))
+            at = _add(
+                b, rng, place, run_work, _of_series(_job(rng, place), first), kind="batch-inference", span=(at, stop)
+            )
             at += log_uniform(rng, 60, 7200)
         return at
     hour, hours = rng.uniform(0, 24), log_uniform(rng, 0.6, 9)
     for run, night in enumerate(_days(b, at, hour)):  # on schedule
         stop = night + hours * rng.uniform(0.6, 1.3) * _HOUR
-        own = dataclasses.replace(drawn, model=_reseeded(drawn.model, run))
-        _add(b, rng, place, own, _of_series(_job(rng, place), first), kind="batch-inference", span=(night, stop))
+        run_work = dataclasses.replace(drawn, model=_reseeded(drawn.model, run))
+        _add(b, rng, place, run_work, _of_series(_job(rng, place), first), kind="batch-inference", span=(night, stop))
     return b.end
 
 
@@ -252,7 +254,7 @@ def _days(b: Builder, at: float, hour: float) -> Iterator[float]:
 def _desk(b: Builder, rng: np.random.Generator, place: _Place, at: float) -> float:
     drawn = draws.session(rng, len(place.gpus), place.gpu)
     cluster = place.node.node.cluster
-    if rng.random() < 0.55:  # kept for days, whoever is there
+    if rng.random() < 0.55:  # kept for days, used or not
         begin = b.start - log_uniform(rng, 1, 30 * 24) * _HOUR if at <= b.start else at
         stop = b.end if rng.random() < 0.7 else max(begin, b.start) + log_uniform(rng, 12, 150) * _HOUR
         workload = notebook(rng, cluster, begin)
@@ -266,9 +268,9 @@ def _desk(b: Builder, rng: np.random.Generator, place: _Place, at: float) -> flo
         if rng.random() < (0.85 if weekend else 0.25):
             continue
         stop = morning + log_uniform(rng, 0.7, 12) * _HOUR
-        own = dataclasses.replace(drawn, model=_there(drawn.model, hour, run))
+        run_work = dataclasses.replace(drawn, model=_there(drawn.model, hour, run))
         workload = _of_series(notebook(rng, cluster, morning), first)
-        _add(b, rng, place, own, workload, kind="interactive", span=(morning, stop))
+        _add(b, rng, place, run_work, workload, kind="interactive", span=(morning, stop))
     return b.end
 
 

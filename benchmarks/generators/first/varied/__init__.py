@@ -1,1 +1,1 @@
-"""Work of every kind with no sign of its own: what the model of kinds learns from."""
+"""Work of every kind without names: what the model of kinds learns from."""

@@ -174,7 +174,7 @@ def _widened(rng: np.random.Generator, model: training.Training, gpus: int, gpu:
 
 
 def _by_levels(rng: np.random.Generator, gpus: int, gpu: SimGpu, nodes: int) -> Drawn:
-    """Training whose steps nobody sees: too short, too uneven, or seen once a minute."""
+    """Training with invisible steps: too short, too uneven, or seen once a minute."""
     profile = _levels(rng, gpus, gpu, nodes)
     every = log_uniform(rng, 300, 20000)
     course = Steady(
@@ -255,7 +255,7 @@ def session(rng: np.random.Generator, gpus: int, gpu: SimGpu) -> Drawn:
 
 
 def leftover(rng: np.random.Generator, gpu: SimGpu) -> Drawn:
-    """Memory and a context that nobody uses: clocks stay at their highest."""
+    """Memory and a context without use: clocks stay at their highest."""
     model = Holding(
         seed=salt(rng),
         mem_share=log_uniform(rng, 0.01, 0.95),
@@ -307,7 +307,7 @@ def _queue_by_steps(rng: np.random.Generator, gpus: int, gpu: SimGpu) -> Drawn:
 
 
 def _worked_off(rng: np.random.Generator, sort: str) -> tuple[Steady, float]:
-    """The course of a queue, and the seconds of one file of it: reading, working, writing."""
+    """The history of a queue, and the seconds of one file of it: reading, working, writing."""
     file_seconds = log_uniform(rng, 30, 7200)
     pause = min(log_uniform(rng, 2, 600), 0.5 * file_seconds)
     steady = rng.random() < 0.45

@@ -137,15 +137,15 @@ class Restless(Course):
 
     def at(self, t: Floats, age: Floats) -> Floats:
         pieces, place = np.unique(np.floor(t / self.piece_seconds).astype(np.int64), return_inverse=True)
-        found = np.full(pieces.shape, np.nan)
+        levels = np.full(pieces.shape, np.nan)
         # What is held now is what the last piece of work left; after some dozen pieces of rest it is the base.
         for back in range(12):
-            one = pieces - back
-            worked = self.work.at((one + 0.5) * self.piece_seconds, np.full(one.shape, 1e6)) > 0
-            changed = worked & (uniform_at(self.seed, one) >= self.stays_chance) & np.isnan(found)
-            drawn = 2 * (uniform_at(self.seed + 1, one) + uniform_at(self.seed + 2, one)) - 2
-            found = np.where(changed, self.base * (1 + 1.2 * self.spread * drawn), found)
-        level = np.where(np.isnan(found), self.base, found)[place.reshape(t.shape)]
+            step = pieces - back
+            worked = self.work.at((step + 0.5) * self.piece_seconds, np.full(step.shape, 1e6)) > 0
+            changed = worked & (uniform_at(self.seed, step) >= self.stays_chance) & np.isnan(levels)
+            drawn = 2 * (uniform_at(self.seed + 1, step) + uniform_at(self.seed + 2, step)) - 2
+            levels = np.where(changed, self.base * (1 + 1.2 * self.spread * drawn), levels)
+        level = np.where(np.isnan(levels), self.base, levels)[place.reshape(t.shape)]
         return np.clip(level, 0.02, 0.97) * np.minimum(1.0, 0.1 + age / 120)
 
 
@@ -179,7 +179,7 @@ class Sawtooth(Course):
 
 
 class Worked(Course):
-    """A person's memory: steps while there, and `night` of it held or let go when nobody is."""
+    """A person's memory: steps while there, and `night` of it held or released otherwise."""
 
     def at(self, t: Floats, age: Floats) -> Floats:
         present = self.desk.present(t)
@@ -225,7 +225,7 @@ class Profile:
 
     @property
     def bottleneck(self) -> BottleneckLabel:
-        """What the seconds at work wait for, in the order in which bottlenecks are told."""
+        """What the seconds at work wait for, in the order of the questions about bottlenecks."""
         for label, share in (("network", self.fabric), ("nvlink", self.nvlink), ("pcie", self.pcie)):
             if share >= 0.5:
                 return label  # type: ignore[return-value]
