@@ -60,13 +60,13 @@ def stub_env(
 
 
 def read_calls(folder: Path) -> dict[str, float]:
-    """How often each NVML function was called, as the stub wrote it when its process let go or ended."""
+    """How often each NVML function was called, as the stub wrote it when its process closed it or ended."""
     lines = (folder / "nvml.calls").read_text().splitlines()
     return {name: float(count) for name, count in (line.split() for line in lines)}
 
 
 def drive(folder: Path, scenario: str, steps: Sequence[Sequence[object]], missing: Sequence[str] = ()) -> list[Any]:
-    """What each step of `tests/nvmlstub/drive.py` printed, in a process of its own at the scenario's seconds."""
+    """What each step of `tests/nvmlstub/drive.py` printed, in its own process at the scenario's seconds."""
     done = subprocess.run(
         [sys.executable, "-m", "skuwise.tests.nvmlstub.drive"],
         env=stub_env(folder, scenario, stepped=True, missing=missing),

@@ -159,7 +159,7 @@ class Machine:
 
 
 def minimal_debian(factory: pytest.TempPathFactory) -> Path:
-    """A tree that boots, made once a run. Nobody changes it: copy it."""
+    """A tree that boots, made once a run. Do not change it: copy it."""
     known = os.environ.get("DEBIAN_ROOT")
     return Path(known) if known else once(factory, "debian", _debootstrap) / "root"
 

@@ -73,7 +73,7 @@ class Runner:
         self.batch("srun steps", "alice", name, 2, steps, "-n", "2")
 
     def restarts(self) -> None:
-        """Three jobs run while both daemons are started anew and the node is drained."""
+        """Three jobs run while both daemons are started again and the node is drained."""
         machine = self.machine
         names = ("agent restart", "slurmd restart", "drained node")
         for job in [self.batch(name, "bob", name, 1, f"exec {PAYLOAD} 18") for name in names]:
@@ -90,7 +90,7 @@ class Runner:
         machine.wait_for_node()
 
     def without_cgroups(self) -> None:
-        """Where slurmd follows processes by their parents, no cgroup tells whose they are."""
+        """Where slurmd follows processes by their parents, cgroups do not identify jobs."""
         machine = self.machine
         machine.reconfigure(self.seen.layout)
         self.batch("1 GPU", "alice", "lone", 1, f"exec {PAYLOAD} 12")

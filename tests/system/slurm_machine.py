@@ -300,7 +300,7 @@ class SlurmMachine(Machine):
 
     def wait_empty(self, seconds: float = 420) -> None:
         """Until no job is queued, running or completing. A node that does not answer while the controller reads its
-        settings anew takes jobs again after the next ping: 300 s at most."""
+        settings again takes jobs again after the next ping: 300 s at most."""
         until(lambda: self.run("squeue", "-h", "-t", "PD,R,CG,S") == "", seconds, "an empty queue")
 
     def accounting(self) -> list[AccountedJob]:
@@ -327,7 +327,7 @@ class SlurmMachine(Machine):
             connection.backup(other)
 
     def reconfigure(self, layout: Layout) -> None:
-        """Start Slurm's daemons anew with this layout."""
+        """Start Slurm's daemons again with this layout."""
         self.run("systemctl", "stop", "slurmd", "slurmctld")
         self.configure(layout)
         self.run("systemctl", "start", "slurmctld", "slurmd")

@@ -28,7 +28,7 @@ def may_open(path: str) -> bool:
 def main() -> int:
     seconds = float(sys.argv[1])
     status = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    # Minors in the order of Slurm's indices. A device that gres.conf does not list is open to every job, but nobody's.
+    # Minors in the order of Slurm's indices. A device that gres.conf does not list is open to every job, but of none.
     node = json.loads((TRUTH / "node.json").read_text())
     if node["constrained"]:
         gpus = [minor for minor in sorted(node["order"]) if may_open(f"/dev/nvidia{minor}")]

@@ -125,7 +125,7 @@ def test_install_late_driver_kill_hang_stall_and_restart(machine: Node) -> None:
     restarted = machine.rows("SELECT max(ts) FROM host_samples")[0][0]
     until(lambda: bool(machine.rows(f"SELECT 1 FROM gpu_samples WHERE ts > {restarted}")))
 
-    # Pause lets go, resume takes up; a loop that stands still is ended by the watchdog and started again.
+    # Pause released, resume takes up; a loop that stands still is ended by the watchdog and started again.
     assert "GPUs released" in machine.run(PYTHON, "-m", "skuwise", "agent", "pause")
     assert "paused" in machine.run(PYTHON, "-m", "skuwise", "agent", "status")
     machine.run(PYTHON, "-m", "skuwise", "agent", "resume")

@@ -59,7 +59,7 @@ class Container:
         return ["nsenter", "-t", str(self._holder.pid), "-m", "--", *command]
 
     def within(self, *command: str, skip: str = "", where: tuple[str, ...] = ("",)) -> None:
-        """Run it, and skip where it fails for want of something: stderr then has one of the words `where`."""
+        """Run it, and skip where it fails without something: stderr then has one of the words `where`."""
         done = subprocess.run(self.enter(*command), capture_output=True, text=True, check=False)
         if done.returncode != 0 and skip and any(word in done.stderr for word in where):
             pytest.skip(f"{skip}: {done.stderr.strip()[-300:]}")
@@ -192,7 +192,7 @@ def test_the_steps_of_the_image_and_the_pod_make_an_agent_that_reads_and_may_do_
     sysfs = [line.split() for line in mounted.splitlines() if line.split()[4].startswith("/host/sys/")]
     flags = [sysf[5].split(",") for sysf in sysfs if "/fs/cgroup/" not in sysf[4]]
     assert len(flags) == 6 and all("ro" in flag for flag in flags)
-    assert ends_with(*health) == 1  # nobody is there yet
+    assert ends_with(*health) == 1  # no agent yet
 
     kubelet = KubeletServer(container.node / "var/lib/kubelet/pod-resources/kubelet.sock")
     log = container.node / "log"

@@ -197,7 +197,7 @@ VLLM = {0.05: 10.0, 0.1: 90.0, 0.25: 100.0, 2.5: 100.0, inf: 100.0}
 def test_counts_at_an_edge_of_ours_are_kept_add_up_and_percentiles_lie_within_their_bucket() -> None:
     counts, above = spread(VLLM) or (), spread({2.0: 1.0, inf: 10.0}) or (0.0,)
     assert sum(counts[: LATENCY_EDGES.index(0.1) + 1]) == pytest.approx(90.0)
-    # Half of the bucket from 50 to 100 ms; what lies above every edge is told as the last of ours.
+    # Half of the bucket from 50 to 100 ms; what lies above every edge counts as the last of ours.
     found = [percentile(counts, 0.9), percentile(counts, 0.5), percentile(counts, 0.99), percentile(above, 0.9)]
     assert found == pytest.approx([0.1, 0.075, 0.235, LATENCY_EDGES[-1]])
     assert above[-1] == 9.0

@@ -49,11 +49,11 @@ def energy_row(
         # Without power, what the counter missed is not measured.
         ({"joules": 12_000.0, "samples": 30.0}, 400.0, 0.5, 1.0),
         ({}, NAN, 0.0, 0.0),
-        # A step back that was taken for growth: more than the limit allows, or than power tells.
+        # A step back that was taken for growth: more than the limit allows, or than power shows.
         ({"power": 400.0, "joules": 9e6}, 400.0, 1.0, 0.0),
         ({"power": 100.0, "joules": 24_000.0}, 100.0, 1.0, 0.0),
         ({"joules": 9e6}, NAN, 0.0, 0.0),
-        # Where nobody tells a limit, no board draws 3 kW.
+        # Without a limit, no board draws 3 kW.
         ({"joules": 150_000.0, "limit": NAN}, 2_500.0, 1.0, 1.0),
         ({"joules": 240_000.0, "limit": NAN}, NAN, 0.0, 0.0),
         ({"power": 400.0, "joules": -5.0}, 400.0, 1.0, 0.0),

@@ -1,4 +1,4 @@
-"""What holds a workload back, where the answer is known; what is told beside it, and labels that do not flicker."""
+"""What holds a workload back, where the answer is known; the evidence, and labels that do not flicker."""
 
 import dataclasses
 import math

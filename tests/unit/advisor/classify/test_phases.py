@@ -1,4 +1,4 @@
-"""What the course of hours tells, and phases: where a workload changes what it does, and where it only seems to."""
+"""Features by the hour, and phases: where a workload changes what it does, and where it only seems to."""
 
 import dataclasses
 import itertools
@@ -134,7 +134,7 @@ def course(
     engine: Sequence[float], *, memory: Sequence[float] | float = 10 * GIB, top: Sequence[float] | None = None,
     memory_top: Sequence[float] | None = None, length: float = HOUR, gpu: int = 0, start: float = MONDAY,
 ) -> Course:  # fmt: skip
-    """A course of one GPU, a row each `length` seconds; the highest values are the means where none are given."""
+    """A history of one GPU, a row each `length` seconds; the highest values are the means where none are given."""
     count = len(engine)
     level = np.array(engine, dtype=float)
     highest = level if top is None else np.array(top, dtype=float)
@@ -153,7 +153,7 @@ def course(
 
 
 def told(*courses: Course) -> dict[str, float]:
-    """The features that can be told of one workload by the courses of its GPUs."""
+    """The features of one workload by the series of its GPUs."""
     whole = Course(*(np.concatenate([getattr(c, f.name) for c in courses]) for f in dataclasses.fields(Course)))
     figures = course_features(whole, Segments.of_lengths([len(whole.ts)]), ACTIVE)
     return {name: float(values[0]) for name, values in figures.items() if math.isfinite(values[0])}

@@ -1,4 +1,5 @@
-"""Readings that cannot be measurements are missing and told; rest and light work are no fault, ignorance no rest."""
+"""Readings that cannot be measurements are missing and reported; rest and light work are no fault, ignorance no
+rest."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -123,7 +124,7 @@ def test_counters_at_zero_beside_a_busy_engine_are_named_with_hours() -> None:
     [
         ({"dram_active": 0.0}, "dram_active", STUCK, ""),
         ({"gpu_util": 0.0}, "gpu_util", STUCK, "GPU_UTIL 0 %, but SM activity 85 %"),
-        # Tensor at zero tells the compute used only beside another pipe.
+        # Tensor at zero shows the compute used only beside another pipe.
         ({"tensor_active": 0.0, "fp32_active": NAN, "fp64_active": NAN}, "tensor_active", NO_PIPE, ""),
         ({"tensor_active": 0.0, "fp32_active": 0.4}, None, None, ""),
     ],
@@ -218,7 +219,7 @@ def test_power_that_only_work_explains_is_a_fault_with_both_signals_named(board)
         (14.0, 0.0, 0.0, True),
         (110.0, 0.002, 40.0, False),  # a heartbeat
         (190.0, 0.0, 40.0, False),  # above any rest: the counter is stuck
-        (110.0, 0.0, None, False),  # GB10 tells no memory, and its utilization sticks at 0
+        (110.0, 0.0, None, False),  # GB10 shows no memory, and its utilization sticks at 0
         (14.0, 0.0, None, True),  # far below what its like draws at work
     ],
 )

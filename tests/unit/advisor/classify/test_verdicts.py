@@ -207,7 +207,7 @@ def label(
     gpu: str = "NVIDIA H100 80GB HBM3", pods: bool = False, free: int = 0, scheduler: str = "slurm",
     skip: frozenset[tuple[str, str]] = frozenset(), no_fabric: bool = False, failed: bool = False,
 ) -> BottleneckVerdict:  # fmt: skip
-    """The verdict on a job over `nodes`, seen a minute at a time; `skip`: (node, device) that nobody read, after which
+    """The verdict on a job over `nodes`, seen a minute at a time; `skip`: (node, device) without data, after which
     its pods may differ and one that is called launch-bound counts."""
     b = FrameBuilder(hours=2)
     held: dict[str, list[tuple[str, str]]] = {}
@@ -262,7 +262,7 @@ ALL = {**THIN, **NVLINK, **PCIE}
     ("ports", "sku"),
     [
         *(([*(ib(share, n) for n in range(8)), eth(3e6)], WITH_RDMA) for share in (0.2, 0.4, 0.68, 0.95)),
-        # TCP does not fill a fast port, and clouds do not tell a virtual NIC's speed.
+        # TCP does not fill a fast port, and clouds do not show a virtual NIC's speed.
         *(([eth(carries, rate)], WITHOUT) for carries, rate in (
             (6e9, 100 * GBIT), (2.6e9, 100 * GBIT), (0.9e9, 10 * GBIT), (3e9, None), (6e9, 400 * GBIT))),
     ],

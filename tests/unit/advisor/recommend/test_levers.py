@@ -1,5 +1,6 @@
-# pyright: reportOptionalMemberAccess=false, reportOperatorIssue=false, reportOptionalOperand=false, reportOptionalSubscript=false
-# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
+# pyright: reportOptionalMemberAccess=false, reportOperatorIssue=false, reportOptionalOperand=false,
+# reportOptionalSubscript=false pyright: reportArgumentType=false, reportGeneralTypeIssues=false,
+# reportAttributeAccessIssue=false
 """Levers beside the recommendations: precisions, power caps, energy; and `skuwise skus plan`."""
 
 import json

@@ -1,6 +1,6 @@
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
 # pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false
-"""Options of a workload: which are told, those that keep its GPU, and clocks at rest."""
+"""Options of a workload: all, those that keep its GPU, and clocks at rest."""
 
 from dataclasses import replace
 

@@ -1,4 +1,5 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false, reportAttributeAccessIssue=false
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false,
+# reportAttributeAccessIssue=false
 """Predicted times of moves, and the latency that a service may not lose."""
 
 from dataclasses import replace
@@ -54,7 +55,7 @@ def test_published_medians_are_met(source, target, profile, phase, published, to
 @pytest.mark.parametrize(
     ("target", "use", "said"),
     [
-        ("H100-NVL", DECODE, "H100-NVL"),  # a target nobody measured
+        ("H100-NVL", DECODE, "H100-NVL"),  # a target not measured
         ("H200-SXM", {"u_c": float("nan"), "u_m": 0.7, "g": 0.9}, "tensor activity"),  # not taken for zero
         ("L40S", {"u_c": 0.4, "u_m": 0.5, "u_n": 0.4, "g": 0.9}, "NVLink"),
     ],

@@ -1,5 +1,6 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false, reportOptionalSubscript=false, reportOperatorIssue=false
-"""What if: a chosen node, count, slice, clock and price, held against the ways out, and what is missing."""
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false,
+# reportOptionalSubscript=false, reportOperatorIssue=false
+"""What if: a chosen node, count, slice, clock and price, compared with the recommendation, and what is missing."""
 
 from dataclasses import replace
 

@@ -116,7 +116,7 @@ def doubtful(gpus, chance, label="batch-inference"):
         ("under-tier", starved(0.19), False),
         ("under-tier", starved(sku=IB), False),
         ("under-tier", starved(kind="batch-inference"), False),
-        ("under-tier", starved(sku=None), True),  # its ports are Ethernet, though nobody knows the node
+        ("under-tier", starved(sku=None), True),  # its ports are Ethernet, though the node is unknown
         ("energy", clocked(), True),
         ("energy", clocked(tensor_of_sustained_p95=0.3), False),
         ("energy", drawing(500.0), True),

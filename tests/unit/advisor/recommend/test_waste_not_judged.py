@@ -107,7 +107,7 @@ def code(given, rule) -> list[str]:
         ("memory-unused", seen(features=STANDBY, use={"memory": 0.1}), ["on-standby"]),
         ("memory-unused", seen(hours=20, use={"memory": 0.1}), ["seen-too-short"]),
         ("memory-unused", seen(hours=20, use={"memory": 0.9}), []),  # what it took it took
-        ("memory-unused", seen(features={"mem_flat": 1.0}, use={"memory": 0.1}), []),  # its need can never be told
+        ("memory-unused", seen(features={"mem_flat": 1.0}, use={"memory": 0.1}), []),  # its need is never known
         ("energy", seen(), ["power-not-measured"]),
         ("energy", seen(kind="unknown", features=DECODE, use={"u_m": 0.85, "u_c": 0.05}), ["kind-unknown"]),
         ("telemetry-fault", seen(hours=0.5), ["seen-too-short"]),

@@ -210,7 +210,8 @@ SERVER = {"comm": "nvidia-cuda-mps", "argv": ["nvidia-cuda-mps-server"]}
         # A user's own is part of his job, or of his other work on the GPU.
         ({**CONTROL, "cgroup": JOB}, {**SERVER, "cgroup": JOB}, JOB, 1, 21),
         (CONTROL, SERVER, "0::/user.slice", 1, 21),
-        # Nobody hides work by a name: not from others, not in a container, not below sudo that waits for a password.
+        # Work cannot be hidden by a name: not from others, not in a container, not below sudo that waits for a
+        # password.
         ({}, {**SERVER, "uid": 1001}, JOB, 2, 20),
         ({}, {"comm": "nv-hostengine"}, "0::/user.slice", 2, 20),
         ({}, {**SERVER, "uid": 0, "cgroup": POD}, JOB, 2, 20),
@@ -280,6 +281,6 @@ def test_a_servers_front_end_belongs_to_the_work_on_the_gpus(proc: Procfs) -> No
         == served
     )
     assert node_attribution.holder_of([900]) is None
-    assert node_attribution.holder_of([700, 800]) is None  # two at one port are nobody's for certain
+    assert node_attribution.holder_of([700, 800]) is None  # of two at one port the owner is unknown
     proc.process(700, ppid=600, argv=["python", "-m", "http.server"], start=3000)  # its number was given again
     assert node_attribution.holder_of([700]) is None

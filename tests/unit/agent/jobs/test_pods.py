@@ -91,7 +91,7 @@ def test_a_worker_that_is_replaced_stays_in_the_run_and_a_gang_that_begins_anew_
     first = [pod(f"w-{n}", "PyTorchJob", "j", ended_seconds=CREATED + 7200) for n in range(4)]
     first[3] = pod("w-3", "PyTorchJob", "j", ended_seconds=CREATED + 3600)
     again = pod("w-3", "PyTorchJob", "j", uid="u-new", created_seconds=CREATED + 3605, ended_seconds=CREATED + 7200)
-    # Pods of one name overlap by seconds where all of them are made anew at once.
+    # Pods of one name overlap by seconds where all of them are made again at once.
     anew = [pod(f"w-{n}", "PyTorchJob", "j", uid=f"v-{n}", created_seconds=CREATED + 7195 + n) for n in range(4)]
     pod_works = works_of("c", [*anew, again, *first], Objects())
     runs = [gang_id("c", "ml", "PyTorchJob", "j", uid) for uid in ("v-0", "u-w-0")]

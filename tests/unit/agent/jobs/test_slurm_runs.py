@@ -178,7 +178,7 @@ def test_without_cgroups_a_job_is_one_workload_by_its_slurmstepd(node: SlurmNode
         (f"GPU-{gpu}", basis) for gpu in (0, 1) for basis in ("allocation", "process")
     }
     assert not any(use.shared for use in uses)
-    # Nobody names himself into another job by sudo under slurmstepd's title, which waits for a password.
+    # A user cannot name himself into another job by sudo under slurmstepd's title, which waits for a password.
     node = SlurmNode(node.root / "other")
     node.stepd(300, "42.batch", tty=34816)
     node.child(301, 300)

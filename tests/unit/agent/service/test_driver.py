@@ -1,4 +1,4 @@
-"""The driver's thread and its deadlines, with a driver that hangs when it is told to."""
+"""The driver's thread and its deadlines, with a driver that hangs on request."""
 
 import threading
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def test_a_hang_is_one_outstanding_call_and_the_late_answer_is_dropped(driver: D
     assert read(thread, 1).gpus
     driver.answers.clear()
     assert [reasons(read(thread, second)) for second in (2, 3, 4)] == [HUNG] * 3
-    assert driver.reads == 2  # nobody asked again
+    assert driver.reads == 2  # no one asked again
     assert thread._job is not None
     thread._job.started -= 60.0
     assert 59 < thread.hung_seconds < 61

@@ -86,7 +86,7 @@ def test_a_table_names_the_jobs_of_a_node_and_a_second_import_changes_nothing(sk
     assert "0 new jobs, 0 changed" in again
     assert rows(path) == kept
     _, more = skuwise("slurm", "import", str(DATA / "jobs.json"), "--db", str(path))
-    assert "1 new jobs, 0 changed" in more  # the job that text cannot tell
+    assert "1 new jobs, 0 changed" in more  # the job that text cannot hold
     assert len(rows(path)) == 11
 
 
@@ -225,7 +225,7 @@ def test_what_has_not_begun_is_no_run_and_an_end_that_is_not_told_is_none() -> N
     jobs = by_id(read_jobs)
     assert (sorted(jobs), read_jobs.refused) == (["25", "26", "27"], 1)
     assert (jobs["25"].ended, jobs["25"].state) == (None, "RUNNING")
-    # Columns may stand in any order and number; 600 is no moment.
+    # Columns have any order and number; 600 is no moment.
     read_jobs = read("x|600|21|Berlin", f"x|{T}|22|Berlin", head="JobName|Start|JobID|Nonsense")
     assert (by_id(read_jobs), read_jobs.untimed) == ({"22": SlurmJob("22", float(T), name="x")}, 1)
     read_jobs = read("x22|1|x|a|FAILED|1|1", "22; DROP|1|x|a|FAILED|1|1", f"22|x|x|a|FAILED|{T}|{T}")

@@ -59,7 +59,7 @@ def values(text: str, *names: str) -> list[float | None]:
 
 
 def full() -> Totals:
-    """Two minutes of all that can be told."""
+    """Two minutes of all metrics."""
     fabric, host = {metric.name: 2.0 for metric in FABRIC_METRICS}, {metric.name: 0.5 for metric in HOST_METRICS}
     totals = totals_of()
     for second in range(120):
@@ -80,8 +80,8 @@ def test_a_mean_is_the_integral_over_its_own_observed_seconds() -> None:
     assert values(text, *names) == [0.5, 1.0, None]
     names = "gpu_power_joules_total", "gpu_power_observed_seconds_total", "gpu_observed_seconds_total"
     assert values(text, *names) == [1000.0, 4.0, 4.0]
-    assert values(text, "gpu_power_watts", "gpu_sm_active_ratio") == [300.0, None]  # a gauge speaks of now
-    # The energy counter steps rarely: its mean power tells how long a step took.
+    assert values(text, "gpu_power_watts", "gpu_sm_active_ratio") == [300.0, None]  # a gauge describes now
+    # The energy counter steps rarely: its mean power shows how long a step took.
     assert values(text, "gpu_energy_joules_total", "gpu_energy_observed_seconds_total") == [600.0, 2.0]
     assert values(page(totals_of(still)), "gpu_energy_joules_total") == [None]
 

@@ -269,7 +269,7 @@ FLAT_NICS = [nic(f"n{i}", f"pci010{i}:00", f"n{i}") for i in range(2)]
         # As many InfiniBand NICs as GPUs are compute where the tree is flat.
         (FLAT_NICS, FLAT_GPUS, ["compute", "compute"]),
         (FLAT_NICS[:1], FLAT_GPUS, ["unknown"]),
-        # Azure's names tell where the tree does not.
+        # Azure's names show where the tree does not.
         ([nic("mlx5_ib0", "pci0101:00", "a"), nic("mlx5_an0", "pcif123:00", "b", layer="Ethernet")],
          [(f"pci000{i}:00", "g") for i in range(8)], ["compute", "management"]),
     ],

@@ -1,4 +1,4 @@
-"""Metrics pages: their text format, what inference servers tell on theirs, and dcgm-exporter on its."""
+"""Metrics pages: their text format, of inference servers, and of dcgm-exporter."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -328,7 +328,7 @@ def test_what_other_fields_tell_is_never_taken_and_doctor_says_which_line_switch
     source, _ = source_on(dcgm_page(zeros | {f"DCGM_FI_DEV_{name}": value for name, value in others.items()}, GPU))
     reading = source.read(at(1))
     assert reading.gpus == {GPU: {metric: 0.0 for _, metric, _ in FIELDS[:7]}}
-    # The driver's own counters may tell traffic: what the page lacks of it is for doctor alone.
+    # The driver's own counters may show traffic: what the page lacks of it is for doctor alone.
     assert reading.absences == frozenset()
     lines = {c.metric: c for c in source.probe().capabilities}
     assert {metric for metric, line in lines.items() if line.absence} == {metric for _, metric, _ in FIELDS[7:]}

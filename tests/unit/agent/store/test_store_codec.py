@@ -214,6 +214,6 @@ def test_what_servers_counted_is_added_up_by_the_hour_and_the_work_that_held_the
     assert decode(kept[0][4]) == tuple(2 * n for n in FAST)
     table = to_table(rows, queries.SERVING)
     waited = table[table["latency_ts"].notna()].sort_values("latency_ts")
-    assert waited["workload_id"].tolist() == ["w-1"] * 3  # what nobody held is nobody's
+    assert waited["workload_id"].tolist() == ["w-1"] * 3  # free time has no owner
     assert waited["seconds"].tolist() == [0.0] * 3 and waited["kv_percent"].isna().all()
     assert tokens_of(table[table["workload_id"] == "w-1"]) == pytest.approx(50.0 * 10.02 * 4)

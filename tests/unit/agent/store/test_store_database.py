@@ -1,4 +1,4 @@
-"""A database is born, one of another version is set aside, and nobody else's file is touched."""
+"""A database is born, one of another version is set aside, and a foreign file is not touched."""
 
 import os
 import sqlite3

@@ -142,7 +142,7 @@ def test_a_minute_waits_for_its_end_and_for_a_later_tick(path: Path) -> None:
     node.put_ticks(working(range(59, 70)))
     assert job.run(HOUR + 70) == {"minute": 1, "hour": 0}
     assert job.run(HOUR + 70) == {"minute": 0, "hour": 0}
-    assert job.run(HOUR + 120 + 1000) == {"minute": 1, "hour": 0}  # nobody writes any more
+    assert job.run(HOUR + 120 + 1000) == {"minute": 1, "hour": 0}  # no writer any more
     writer.close()
     rows = table(path, "SELECT ts, sm_active_n, observed_seconds FROM gpu_minutes ORDER BY ts")
     assert [tuple(row) for row in rows] == [(HOUR + 60, 60, 60.0), (HOUR + 120, 10, 10.0)]
@@ -222,7 +222,7 @@ def test_an_hour_of_pages_covers_the_hour_and_an_idle_one_is_one_run() -> None:
     assert sum(row["sm_active_bins"]) == sum(row["gpu_util_bins"]) == row["observed_seconds"] == SECONDS  # type: ignore[arg-type]
     broken = on_page(0.0)
     broken[30 * 60 - 1] = 0.9  # the sixtieth page: half an hour in
-    missed = on_page(0.0, missed=frozenset({40, 41}))  # spoken for by nobody
+    missed = on_page(0.0, missed=frozenset({40, 41}))  # without an absence
     for pages, idle, seen in ((on_page(0.0), SECONDS, 3600), (broken, 1800, 3600), (missed, 79 * 30, 118 * 30)):
         row = hour(sm_active=pages)
         assert (row["idle_run_seconds"], sum(row["sm_active_bins"])) == (idle, seen)  # type: ignore[arg-type]
