@@ -167,11 +167,23 @@ def views_page() -> str:
             name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'view' ORDER BY name")
         ]
         parts = [f"{VIEWS_HEAD}Schema version of this page: {SCHEMA_VERSION}.\n\n| view | columns |\n|---|---|\n"]
+        columns = {name: _folded(_columns(database, name)) for name in names}
         for name in names:
-            with closing(database.execute(f"SELECT * FROM {name} LIMIT 0")) as cursor:
-                columns = ", ".join(f"`{column}`" for column in _folded([column[0] for column in cursor.description]))
-            parts.append(f"| `{name}` | {columns} |\n")
+            shown = ", ".join(f"`{column}`" for column in columns[name])
+            if name.endswith("_minutes"):
+                hours = columns[name.replace("_minutes", "_hours")]
+                name = f"{name}`, `{name.replace('_minutes', '_hours')}"  # noqa: PLW2901
+                more = ", ".join(f"`{column}`" for column in hours if f"`{column}`" not in shown)
+                shown += f"; hours also {more}" if more else ""
+            elif name.endswith("_hours") and name.replace("_hours", "_minutes") in names:
+                continue
+            parts.append(f"| `{name}` | {shown} |\n")
     return "".join(parts)
+
+
+def _columns(database: sqlite3.Connection, view: str) -> list[str]:
+    with closing(database.execute(f"SELECT * FROM {view} LIMIT 0")) as cursor:
+        return [column[0] for column in cursor.description]
 
 
 def _folded(columns: list[str]) -> list[str]:

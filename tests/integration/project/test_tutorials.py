@@ -46,9 +46,10 @@ class Ran:
     output: str
 
 
-def blocks_of(page: Path) -> tuple[Block, ...]:
-    """The blocks marked `sh`, in their order."""
-    return tuple(Block(text, key or None) for _, key, text in _BLOCK.findall(page.read_text()))
+def blocks_of(page: Path, heading: str) -> tuple[Block, ...]:
+    """The blocks marked `sh` below a heading of the second level, in their order."""
+    (section,) = [part for part in page.read_text().split("\n## ") if part.startswith(f"{heading}\n")]
+    return tuple(Block(text, key or None) for _, key, text in _BLOCK.findall(section))
 
 
 def environment(folder: Path, base: Mapping[str, str]) -> dict[str, str]:
@@ -157,7 +158,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_the_tutorial_on_prometheus_works_as_shown(server: str, tmp_path: Path) -> None:
-    blocks = blocks_of(DOCS / "tutorials/prometheus.md")
+    blocks = blocks_of(DOCS / "tutorial.md", "Your own Prometheus")
     assert len(blocks) >= 7 and sum(block.key is not None for block in blocks) == 1
     at = [replace(block, text=block.text.replace(ADDRESS, server)) for block in blocks]
     environ = environment(tmp_path, os.environ)
@@ -179,7 +180,7 @@ def test_the_tutorial_on_prometheus_works_as_shown(server: str, tmp_path: Path) 
 
 
 def test_the_tutorial_on_one_node_works_as_shown(tmp_path: Path) -> None:
-    blocks = blocks_of(DOCS / "tutorials/one-node.md")
+    blocks = blocks_of(DOCS / "tutorial.md", "One node")
     assert len(blocks) >= 6
     stub = stub_env(tmp_path, "[gpu 0-1]\nsm_active = 0.5\n", base=dict(os.environ))
     done = run(blocks, tmp_path, environment(tmp_path, stub))
