@@ -40,7 +40,7 @@ COMMANDS: Mapping[str, Command] = {
     "skus": Command(f"{_CLI}.skus", "list, show and compare GPUs, nodes and prices"),
     "prices": Command(f"{_CLI}.prices", "create a price file from a billing export", "advisor"),
     "showback": Command(f"{_CLI}.showback", "split the cost of nodes by team, in FOCUS columns", "advisor"),
-    "rules": Command("skuwise.rules.commands", "list or check the rules and thresholds"),
+    "rules": Command("skuwise.rules.commands", "list or check the rules and thresholds", is_click=True),
     "ledger": Command(f"{_CLI}.ledger", "list recommendations and record decisions on them", "advisor"),
     "patch": Command(
         f"{_CLI}.patch", "print what a human applies for an accepted recommendation, and its undo", "advisor"

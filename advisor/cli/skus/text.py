@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+
+import msgspec
 
 from ....rules.base.output import columns
 from ....rules.catalog.fabric_premium import Premium, fabric_premium, nvlink_premium
@@ -124,14 +125,14 @@ SCHEMA = "skuwise.skus/1"
 
 def gpu_json(gpu: GpuSku | Accelerator) -> dict[str, object]:
     """Every figure but the shapes of MIG instances."""
-    document = asdict(replace(gpu, dense_flops=dict(gpu.dense_flops)))
+    document = msgspec.to_builtins(gpu)
     document.pop("mig_profiles", None)
     return document
 
 
 def node_json(node: NodeSku, catalog: Catalog) -> dict[str, object]:
     return {
-        **asdict(node),
+        **msgspec.to_builtins(node),
         "fabric_twins": [twin.name for twin in catalog.fabric_twins(node)],
         "interconnect": [
             {
