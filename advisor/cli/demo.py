@@ -136,8 +136,8 @@ def _simulate(fleet: Path, seed: int, until: float) -> None:
 
 def _sample_own_gpus(folder: Path) -> Path | None:
     """Run the real agent here for some seconds where NVML answers."""
-    from ...agent.base.clock import SystemClock  # noqa: PLC0415 - only the demo looks, and only here
-    from ...agent.sources.nvidia_driver import NvidiaDriver  # noqa: PLC0415
+    from ...agent.base.clock import SystemClock
+    from ...agent.sources.nvidia_driver import NvidiaDriver
 
     db = folder / "this-machine.db"
     driver = NvidiaDriver(1.0, 10.0)

@@ -13,7 +13,7 @@ from ..advise import read_and_reason
 from ..core.advice_types import Advice, Finding, Recommendation
 from ..core.verdict_types import Owner, WorkloadVerdict
 from ..show.subjects import Subject, find, recommended, runs_of, workload_of
-from .options import add_source
+from .old_options import add_source
 from .output import EVALUATING, cores, reading_telemetry, terminal_width
 from .price_options import rulebook_of
 from .source_options import source_of
@@ -43,9 +43,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Advise on the source, and print all evidence of one part of it."""
-    from ..show.pages.explain import explain_sections  # noqa: PLC0415
-    from ..show.series.roofline import roofline  # noqa: PLC0415
-    from ..show.writers.text import sections_text  # noqa: PLC0415
+    from ..show.pages.explain import explain_sections
+    from ..show.series.roofline import roofline
+    from ..show.writers.text import sections_text
 
     now, source = time.time(), source_of(options, say, cores())
     book = rulebook_of(options, now)
@@ -84,7 +84,7 @@ def queries_of(advice: Advice, subject: Subject, *, width: int) -> str:
 
     Raises UsageError for a source that there are no queries for.
     """
-    from ..provenance import numbers_of_finding, numbers_of_recommendation, render_queries  # noqa: PLC0415
+    from ..provenance import numbers_of_finding, numbers_of_recommendation, render_queries
 
     if isinstance(subject, Finding):
         found = [subject]

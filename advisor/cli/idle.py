@@ -11,7 +11,7 @@ from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
 from ...rules.base.output import write_stdout
 from ..core.naming import AmbiguousError, Named, matching, unknown
 from ..core.timestamps import minute, rfc3339
-from .options import duration
+from .old_options import duration
 from .price_options import rulebook_of
 from .watch_options import MARGIN_SECONDS, PAST_SECONDS, add_watched, watched_source
 
@@ -44,11 +44,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read the last hours, answer, and give the answer as the exit status."""
-    from ...rules.policy.watch import load_watch_rules  # noqa: PLC0415
-    from ..watch.idle_answer import idle_answer, targets  # noqa: PLC0415
-    from ..watch.reading import read_recent  # noqa: PLC0415
-    from ..watch.scene import Criteria  # noqa: PLC0415
-    from ..watch.settings import WatchSettings  # noqa: PLC0415
+    from ...rules.policy.watch import load_watch_rules
+    from ..watch.idle_answer import idle_answer, targets
+    from ..watch.reading import read_recent
+    from ..watch.scene import Criteria
+    from ..watch.settings import WatchSettings
 
     if not _LEAST_SECONDS <= options.longer_than <= _MOST_SECONDS:
         raise UsageError("--longer-than is out of range.", "Use 5m to 3d.")

@@ -94,7 +94,7 @@ def show(incident: str, form: str, state: Path | None) -> int:
 @click.option("--by", metavar="NAME", help="name of the person who takes it (default: your user name)")
 def acknowledge(incident: str, by: str | None, state: Path | None) -> int:
     """Take an incident: no reminders until it is resolved."""
-    from .ledger.decisions import deciding_user  # noqa: PLC0415 - not where incidents are listed
+    from .ledger.decisions import deciding_user
 
     file, one = _asked(incident, state, "acknowledge")
     with file.writing() as db:

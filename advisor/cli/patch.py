@@ -66,9 +66,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print a patch, or write it with its undo to a folder."""
-    from ...rules.catalog.loader import load_catalog  # noqa: PLC0415 - read where it is needed
-    from ..patches.build import patch_for, with_head  # noqa: PLC0415
-    from ..patches.change import GivenFile  # noqa: PLC0415
+    from ...rules.catalog.loader import load_catalog
+    from ..patches.build import patch_for, with_head
+    from ..patches.change import GivenFile
 
     _, entry = find_entry(options)
     _check_state(entry, options, time.time())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
 from ...rules.base.output import say, write_output
 from ..core.timestamps import parse_moment
-from .options import add_source, again_of
+from .old_options import add_source, again_of
 from .output import EVALUATING, cores, reading_telemetry, terminal_width, wants_color
 from .state_options import add_state, beside
 
@@ -170,7 +170,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _rendered(plan: Plan, advice: Advice, options: argparse.Namespace) -> str:
-    # ruff: noqa: PLC0415 - what a format needs is loaded for it
+
     from ..show.pages.plan import plan_document
 
     if options.format == "json":

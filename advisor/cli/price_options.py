@@ -91,6 +91,6 @@ def said_prices(
 
 def rulebook_of(options: argparse.Namespace, now: float) -> Rulebook:
     """What `options`, and the settings beside them, say that telemetry is judged by. `now`: Unix seconds."""
-    from ..advise import load_rulebook  # noqa: PLC0415
+    from ..advise import load_rulebook
 
     return load_rulebook(options.rules, options.prices, now, said_prices(options, os.environ))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError
 from ...rules.base.output import say, write_output
 from ...rules.base.sanitize import clean
-from .options import add_source
+from .old_options import add_source
 from .output import EVALUATING, cores, reading_telemetry, terminal_width, wants_color
 from .price_options import rulebook_of
 from .source_options import source_of
@@ -55,8 +55,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, judge, split, print. The only place of `showback` that knows the clock."""
-    from ..billing import showback_sums  # noqa: PLC0415
-    from ..billing.showback import showback_of  # noqa: PLC0415
+    from ..billing import showback_sums
+    from ..billing.showback import showback_of
 
     now, whose = time.time(), _whose(options)
     book = rulebook_of(options, now)
@@ -84,8 +84,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _whose(options: argparse.Namespace) -> Whose:
     """The team of a workload: by the teams file that is named or set, else its team label."""
-    from ..notify.routes import load_routes  # noqa: PLC0415
-    from ..notify.settings import load_mail_settings  # noqa: PLC0415
+    from ..notify.routes import load_routes
+    from ..notify.settings import load_mail_settings
 
     file = options.teams or load_mail_settings(os.environ).teams
     if file is None:
@@ -95,8 +95,8 @@ def _whose(options: argparse.Namespace) -> Whose:
 
 
 def _content(showback: Showback, options: argparse.Namespace) -> str:
-    from ..billing import showback_output  # noqa: PLC0415
-    from ..show.writers.text import document_text  # noqa: PLC0415
+    from ..billing import showback_output
+    from ..show.writers.text import document_text
 
     match options.format:
         case "json":

@@ -72,7 +72,7 @@ def source_of(options: argparse.Namespace, progress: Callable[[str], None], proc
 
 def job_table(named: Path | None, environ: Mapping[str, str], say: Callable[[str], None]) -> JobTable:
     """The job table that --jobs names, else the settings. Raises UsageError for settings that cannot be."""
-    from ...agent.slurm_jobs.settings import load_slurm_settings  # noqa: PLC0415
+    from ...agent.slurm_jobs.settings import load_slurm_settings
 
     settings = load_slurm_settings(environ)
     return JobTable(named or settings.jobs, settings.time_zone, settings.cluster, say, optional=named is None)

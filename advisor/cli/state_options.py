@@ -52,7 +52,7 @@ def named_state(options: argparse.Namespace) -> Path | None:
 
 def beside(options: argparse.Namespace) -> StateBeside:
     """The recommendations and decisions that stand beside an advice, as `add_state`'s options ask."""
-    from ..state.beside import StateBeside  # noqa: PLC0415 - with what it judges moves by; read where it is needed
+    from ..state.beside import StateBeside
 
     if options.no_ledger:
         return StateBeside(say)
@@ -92,8 +92,8 @@ def known_states(options: argparse.Namespace) -> list[KnownState]:
     """
     path, has_source = named_state(options), bool(options.db or options.prometheus)
     if path is None and has_source:
-        from ...rules.catalog.loader import load_catalog  # noqa: PLC0415 - read where it is needed
-        from ..core.fleet_identity import fleet_of  # noqa: PLC0415
+        from ...rules.catalog.loader import load_catalog
+        from ..core.fleet_identity import fleet_of
 
         source = source_of(options, lambda _: None, 1)
         frame = source.read(load_catalog(), since=IDENTITY_SECONDS, until=None, now=time.time())

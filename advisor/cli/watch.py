@@ -63,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Watch until SIGTERM or SIGINT, or once."""
-    from ..watch.settings import load_watch_settings  # noqa: PLC0415
+    from ..watch.settings import load_watch_settings
 
     settings = load_watch_settings(os.environ)
     if options.every is not None:
@@ -86,7 +86,7 @@ class _Watcher:
 
     def once(self) -> int:
         """One look: how much was evaluated, and what is open. Raises SkuwiseError where the source cannot be read."""
-        from ..show.incident_words import as_dict, as_table, by_urgency  # noqa: PLC0415
+        from ..show.incident_words import as_dict, as_table, by_urgency
 
         state, found, _ = self._look()
         failed = self._notify(state)
@@ -127,12 +127,12 @@ class _Watcher:
                     return EXIT_DONE
 
     def _look(self) -> tuple[State, WatchPass, Advance]:
-        from ...rules.base.heap import give_back  # noqa: PLC0415
-        from ...rules.policy.watch import load_watch_rules  # noqa: PLC0415
-        from ..watch.evaluate import evaluate  # noqa: PLC0415
-        from ..watch.reading import read_recent  # noqa: PLC0415
-        from ..watch.scene import Criteria  # noqa: PLC0415
-        from ..watch.transitions import advance  # noqa: PLC0415
+        from ...rules.base.heap import give_back
+        from ...rules.policy.watch import load_watch_rules
+        from ..watch.evaluate import evaluate
+        from ..watch.reading import read_recent
+        from ..watch.scene import Criteria
+        from ..watch.transitions import advance
 
         options, now = self._options, time.time()
         # Rules and prices are read anew each time, so that a changed file counts at the next look.
@@ -156,9 +156,9 @@ class _Watcher:
 
     def _notify(self, state: State) -> bool:
         """Tell people what is new; whether something failed, which was said."""
-        from ..notify.incidents import NotifyRun, notify  # noqa: PLC0415
-        from ..notify.routes import routes_of  # noqa: PLC0415
-        from ..notify.sending import Clocks  # noqa: PLC0415
+        from ..notify.incidents import NotifyRun, notify
+        from ..notify.routes import routes_of
+        from ..notify.sending import Clocks
 
         report = load_mail_settings(os.environ)
         commands = reader_commands(self._options, report, socket.gethostname())

@@ -9,7 +9,7 @@ from ...rules.base.errors import UsageError
 from ...rules.base.output import say
 from ..notify.settings import load_mail_settings
 from ..telemetry.source import Source
-from .options import SINCE, moment
+from .old_options import SINCE, moment
 from .output import cores
 from .price_options import add_prices, add_rules
 from .source_options import add_source_choice, source_of

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
+import shlex
+import sys
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from .errors import SkuwiseError
 
@@ -50,3 +55,21 @@ def explained(error: BaseException) -> SkuwiseError | None:
             f"The system refused{where}: {why}.", _REMEDIES.get(error.errno, "See above for what failed.")
         )
     return None
+
+
+def install_command(extra: str) -> str:
+    """The command that adds `extra` to this installation: from the checkout that it was installed from where that is
+    there, else from a package index."""
+    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 - for an error alone
+
+    checkout, is_editable = Path(__file__).resolve().parents[2], True  # run from a checkout by PYTHONPATH
+    try:
+        record = json.loads(distribution("skuwise").read_text("direct_url.json") or "{}")  # as PEP 610 has it
+        if (Path(unquote(urlsplit(record["url"]).path)) / "pyproject.toml").is_file():
+            checkout = Path(unquote(urlsplit(record["url"]).path))
+            is_editable = record.get("dir_info", {}).get("editable", False)
+    except (PackageNotFoundError, ValueError, LookupError, TypeError, OSError):
+        pass  # no record, or one that is damaged
+    is_here = (checkout / "pyproject.toml").is_file()
+    what = shlex.quote(f"{checkout}[{extra}]" if is_here else f"skuwise[{extra}]")
+    return f"{shlex.quote(sys.executable)} -m pip install {'-e ' if is_here and is_editable else ''}{what}"

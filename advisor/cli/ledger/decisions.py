@@ -46,7 +46,7 @@ def _decide(options: argparse.Namespace, act: Act) -> int:
     ending = f" until {minute(until)}" if until is not None else ""
     say(f"{r.id} ({clean(r.action)}, {clean(entry.about)}) is {act}{ending}.")
     if act == "accepted":
-        from ...patches.build import next_step  # noqa: PLC0415 - read where it is needed
+        from ...patches.build import next_step
 
         say(next_step(entry, program(), place_arguments(options)))
     return EXIT_DONE
