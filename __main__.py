@@ -14,12 +14,10 @@ import click
 from . import __doc__ as about
 from . import __version__
 from .rules.base.click_commands import Group, run_click
-from .rules.base.errors import EXIT_FAILED, EXIT_USAGE, SkuwiseError, UsageError
+from .rules.base.errors import EXIT_FAILED, EXIT_USAGE, SkuwiseError, UsageError, explained
 from .rules.base.heap import no_garbage_collection
-from .rules.base.last_resort import explained, install_command
-from .rules.base.sanitize import quoted
-from .rules.base.streams import OutputError, discard, own_streams
-from .rules.base.suggestions import suggest
+from .rules.base.output import OutputError, discard, install_command, own_streams
+from .rules.base.sanitize import quoted, suggest
 
 _CLI = "skuwise.advisor.cli"
 

@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read the last hours, answer, and give the answer as the exit status."""
-    from ...rules.policy.watch import load_watch_rules
+    from ...rules.policy.thresholds import load_watch_rules
     from ..watch.idle_answer import idle_answer, targets
     from ..watch.reading import read_recent
     from ..watch.scene import Criteria

@@ -19,8 +19,8 @@ from pathlib import Path
 from ...agent.config import SYSTEM_FILE, load_section
 from ...rules.base.errors import UsageError
 from ...rules.catalog.hour_prices import GPU_HOUR, NODE_HOUR, StatedPrice, StatedPrices, parse_flags
-from ...rules.catalog.site_energy import SECTION as ENERGY
-from ...rules.catalog.site_energy import SiteEnergy, SiteFigure, stated_energy
+from ...rules.catalog.price_files import ENERGY_SECTION as ENERGY
+from ...rules.catalog.price_files import SiteEnergy, SiteFigure, stated_energy
 
 
 def parse_prices(value: object, what: str) -> tuple[StatedPrice, ...]:

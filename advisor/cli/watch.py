@@ -128,7 +128,7 @@ class _Watcher:
 
     def _look(self) -> tuple[State, WatchPass, Advance]:
         from ...rules.base.heap import give_back
-        from ...rules.policy.watch import load_watch_rules
+        from ...rules.policy.thresholds import load_watch_rules
         from ..watch.evaluate import evaluate
         from ..watch.reading import read_recent
         from ..watch.scene import Criteria

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from .errors import EXIT_USAGE, UsageError
-from .sanitize import clean, quoted
-from .suggestions import suggest
+from .sanitize import clean, quoted, suggest
 
 _LISTED_CHOICES = 12
 PATH = click.Path(path_type=Path)
@@ -23,12 +22,16 @@ Decorator = Callable[[Any], Any]
 
 
 class Command(click.Command):
-    """A command that names the first argument that it does not take."""
+    """A command that names the option or argument that it does not take."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does. Raises click.UsageError for an argument too many."""
         ctx.allow_extra_args = True
-        rest = super().parse_args(ctx, args)
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
         if rest and not ctx.resilient_parsing:
             raise click.UsageError(f"Unexpected argument {quoted(rest[0])}.", ctx)
         return rest
