@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import time
 
 from click import option
 
-from ...rules.base.click_commands import Choice, Parsed, command
+from ...rules.base.click_commands import Choice, command
 from ...rules.base.errors import EXIT_DONE, UsageError
-from ...rules.base.output import say
+from ...rules.base.output import program, say
 from ...rules.base.sanitize import clean
-from ...rules.base.typed_again import program
 from ..show.page_options import SECTIONS, PageOptions
 from ..show.writers.formats import FORMATS, render
-from .options import OutputOptions, Telemetry, output_options, telemetry_options
+from .options import OutputOptions, Telemetry, number, output_options, telemetry_options
 from .output import terminal_width
 from .states import StateOptions, state_options
-
-
-def parse_usd(text: str) -> float:
-    """US dollars, 0 or more. Raises UsageError."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value >= 0):
-        raise UsageError(f"invalid amount: {text!r}.", "Use a number of US dollars, as in 250.")
-    return value
 
 
 @command(
@@ -49,8 +36,7 @@ def parse_usd(text: str) -> float:
 @option("--verbose", is_flag=True, help="print every note, every reason and blocked recommendations as well")
 @option(
     "--min-saving",
-    type=Parsed(parse_usd),
-    metavar="USD",
+    type=number("USD", "a number of US dollars, as in 250", 0, 1e12),
     help="hide recommendations that save less than USD a month (default: the lesser of 100 and 1 % of spend; "
     "reporting.yaml of --rules)",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -13,10 +14,11 @@ from typing import TYPE_CHECKING
 import click
 
 from ...agent.base.durations import parse_duration
-from ...rules.base.click_commands import PATH, Decorator, Parsed, exclusive, format_option, into
+from ...rules.base.click_commands import FILE, FOLDER, PATH, Decorator, Parsed, exclusive, format_option, into
 from ...rules.base.errors import UsageError
 from ...rules.base.output import say, write_output
 from ...rules.base.progress import Progress, progress
+from ...rules.base.sanitize import quoted
 from ..core.timestamps import parse_moment, rfc3339
 from .output import cores, wants_color
 
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
 
 SINCE = "14d"
 MAX_WINDOW_DAYS = 3650  # nothing is kept for longer
+# Of watch and idle, beyond the longest limit: what separates a pause from an end lies before it.
+MARGIN_SECONDS = 1.5 * 3600.0
+# How far back watch and idle follow a rest that began before, as far as advice looks by default.
+PAST_SECONDS = 14 * 86400.0
 _MATCHER = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*\s*(=|!=|=~|!~)\s*"([^"\\\n]|\\.)*"', re.ASCII)
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
@@ -211,11 +217,28 @@ def moment(text: str) -> float:
     return ts
 
 
-DURATION, MOMENT = Parsed(duration), Parsed(moment)
+def number(metavar: str, use: str, low: float, high: float, *, kind: type = float, unit: str = "") -> Parsed:
+    """The type of a number from `low` to `high`, `unit` behind it or not. `use`: what its error asks for."""
 
-_db = click.option(
-    "--db", type=PATH, multiple=True, metavar="PATH", help="database, or folder of node databases (repeatable)"
+    def parse(text: str) -> float:
+        try:
+            value = kind(text.removesuffix(unit))
+        except ValueError:
+            value = math.nan
+        if not (low <= value <= high and math.isfinite(value)):
+            raise UsageError(f"{quoted(text)}.", f"Use {use}.")
+        return value
+
+    return Parsed(parse, metavar)
+
+
+DURATION, MOMENT = Parsed(duration, "DURATION"), Parsed(moment, "TIME")
+SEED = number("N", "a whole number", -(10**18), 10**18, kind=int)
+
+until_option = click.option(
+    "--until", type=MOMENT, help="evaluate the data as of this time, RFC 3339 in UTC (default: now)"
 )
+_db = click.option("--db", type=PATH, multiple=True, help="database, or folder of node databases (repeatable)")
 _prometheus = click.option(
     "--prometheus",
     metavar="URL",
@@ -232,8 +255,7 @@ _no_cache = click.option(
 )
 _jobs = click.option(
     "--jobs",
-    type=PATH,
-    metavar="FILE",
+    type=FILE,
     help="Slurm's job table as written by sacct --parsable2, for names, owners and times (default: setting slurm.jobs)",
 )
 
@@ -254,7 +276,7 @@ fleet_options = into("source", SourceOptions, _db, _prometheus, _match)
 def rules_option(overridden: str = "ones") -> Decorator:
     """``--rules``, as the argument `rules`. `overridden`: what the site's files override."""
     text = f"folder of site rules, which override the built-in {overridden}"
-    return click.option("--rules", type=PATH, metavar="DIR", help=text)
+    return click.option("--rules", type=FOLDER, help=text)
 
 
 gpu_hour_option = click.option(
@@ -269,9 +291,7 @@ rulebook_options = into(
     "rulebook",
     RulebookOptions,
     rules_option(),
-    click.option(
-        "--prices", type=PATH, metavar="FILE", help="price file of your site; takes precedence over list prices"
-    ),
+    click.option("--prices", type=FILE, help="price file of your site; takes precedence over list prices"),
     gpu_hour_option,
 )
 
@@ -286,22 +306,14 @@ def telemetry_options(*, required: bool = True, since: str = SINCE) -> Decorator
             "--since",
             type=DURATION,
             default=since,
-            metavar="DURATION",
             help=f"length of the time window, as in 24h or 14d (default: {since})",
         ),
-        click.option(
-            "--until",
-            type=MOMENT,
-            metavar="TIME",
-            help="end of the time window, RFC 3339 in UTC (default: the newest data)",
-        ),
+        click.option("--until", type=MOMENT, help="end of the time window, RFC 3339 in UTC (default: the newest data)"),
         rulebook_options,
     )
 
 
-output_option = click.option(
-    "--output", type=PATH, metavar="FILE", help="write to FILE instead of stdout, all or nothing"
-)
+output_option = click.option("--output", type=FILE, help="write to FILE instead of stdout, all or nothing")
 
 
 def output_options(*formats: str) -> Decorator:

@@ -41,15 +41,13 @@ class _Prices:
     node: Sequence[StatedPrice] = field(default=(), metadata={"key": NODE_HOUR, "parse": parse_prices})
 
 
-def _energy_field(name: str) -> SiteFigure | None:
-    return field(default=None, metadata={"parse": partial(stated_energy, name)})
-
-
 @dataclass(frozen=True, slots=True)
 class _Energy:
-    usd_per_kwh: SiteFigure | None = _energy_field("usd_per_kwh")
-    pue: SiteFigure | None = _energy_field("pue")
-    co2_grams_per_kwh: SiteFigure | None = _energy_field("co2_grams_per_kwh")
+    usd_per_kwh: SiteFigure | None = field(default=None, metadata={"parse": partial(stated_energy, "usd_per_kwh")})
+    pue: SiteFigure | None = field(default=None, metadata={"parse": partial(stated_energy, "pue")})
+    co2_grams_per_kwh: SiteFigure | None = field(
+        default=None, metadata={"parse": partial(stated_energy, "co2_grams_per_kwh")}
+    )
 
 
 def stated_prices(

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from ...rules.base.click_commands import PATH, Decorator, exclusive, into
 from ...rules.base.errors import NothingToDo, StoreError, UsageError
-from ...rules.base.output import say
+from ...rules.base.output import program, say
 from ...rules.base.sanitize import clean
-from ...rules.base.typed_again import program
 from ..show.page_options import Again
-from .options import SourceOptions, Telemetry, flags
+from ..show.reader_commands import ReaderCommands
+from .options import RulebookOptions, SourceOptions, Telemetry, flags
 
 if TYPE_CHECKING:
     from ..core.advice_types import Fleet
+    from ..notify.settings import ReportSettings
     from ..state.beside import StateBeside
     from ..state.file import State
+
+Options = TypeVar("Options", SourceOptions, RulebookOptions, "StateOptions")
 
 # Telemetry of so long shows whose it is (seconds): one GPU or the name of the cluster is enough.
 IDENTITY_SECONDS = 3600.0
@@ -142,7 +145,6 @@ def state_options(*, optional: bool = False) -> Decorator:
         "--ledger",
         "state",
         type=PATH,
-        metavar="PATH",
         help="state file with recommendations, decisions, incidents and cards (default: file in [state] of "
         "skuwise.toml, else the one of the fleet in $XDG_STATE_HOME/skuwise)",
     )
@@ -152,3 +154,28 @@ def state_options(*, optional: bool = False) -> Decorator:
         exclusive(state=state.state, no_ledger=state.no_ledger)
 
     return into("state", StateOptions, path, *([without] if optional else []), check=check)
+
+
+def reader_commands(
+    source: SourceOptions, rulebook: RulebookOptions, state: StateOptions, settings: ReportSettings, host: str
+) -> ReaderCommands:
+    """How the readers of a mail run skuwise: with this run's options, whose paths are absolute. `host`: this machine,
+    named where databases are read, since a reader may sit at another one."""
+    return ReaderCommands(
+        program=settings.command or program(anywhere=True),
+        source=_absolute(source).words(),
+        book=" ".join(_absolute(rulebook).words()),
+        state=" ".join(flags("--state", [_absolute(state).state])),
+        host=settings.command_host or (host if source.db and not settings.command else ""),
+    )
+
+
+def _absolute(options: Options) -> Options:
+    """The same with absolute paths."""
+
+    def absolute(value: object) -> object:
+        if isinstance(value, tuple):
+            return tuple(map(absolute, value))
+        return value.absolute() if isinstance(value, Path) else value
+
+    return replace(options, **{field.name: absolute(getattr(options, field.name)) for field in fields(options)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -12,10 +13,10 @@ from typing import Any, TypeVar
 import click
 
 from .errors import EXIT_USAGE, UsageError
+from .output import program
 from .sanitize import clean, quoted, suggest
 
 _LISTED_CHOICES = 12
-PATH = click.Path(path_type=Path)
 
 Run = TypeVar("Run", bound=Callable[..., Any])
 Decorator = Callable[[Any], Any]
@@ -77,10 +78,11 @@ class Choice(click.Choice[str]):
 
 
 class Parsed(click.ParamType):
-    """The value that a function makes of a word. The function raises UsageError for a word that it cannot read."""
+    """The value that a function makes of a word, `metavar` in the help. The function raises UsageError for a word that
+    it cannot read."""
 
-    def __init__(self, parse: Callable[[str], Any]) -> None:
-        self.name, self._parse = "value", parse
+    def __init__(self, parse: Callable[[str], Any], metavar: str) -> None:
+        self.name, self._parse = metavar, parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
         """The value. Raises click.UsageError."""
@@ -91,6 +93,16 @@ class Parsed(click.ParamType):
         except UsageError as error:
             what = f"Invalid {_label(param)}: " if param is not None else ""
             raise click.UsageError(f"{what}{error}", ctx) from error
+
+
+def _path(metavar: str) -> click.Path:
+    """The type of a path that need not exist."""
+    path = click.Path(path_type=Path)
+    path.name = metavar
+    return path
+
+
+PATH, FILE, FOLDER = _path("PATH"), _path("FILE"), _path("DIR")
 
 
 def command(*example_lines: str) -> Callable[[Callable[..., int]], Command]:
@@ -153,14 +165,11 @@ def exclusive(required: bool = False, **flags: object) -> None:
         raise click.UsageError(f"One of {', '.join(names)} is required.", click.get_current_context(silent=True))
 
 
-def typed_with(old: str, new: str) -> str:
-    """The options of the command line that runs, without the program's name, `old` replaced by `new`; quoted for a
-    shell."""
-    import shlex  # noqa: PLC0415 - for errors alone
-
+def typed_with(old: str = "", new: str = "") -> str:
+    """The command line that runs, quoted for a shell, with `old` replaced by `new`."""
     context = click.get_current_context(silent=True)
     words: Sequence[str] = (context.obj if context is not None else None) or [old]
-    return shlex.join(new if word == old else word for word in words)
+    return f"{program()} {shlex.join(new if word == old else word for word in words)}"
 
 
 def run_click(root: click.Command, prog: str, arguments: Sequence[str], typed: Sequence[str] = ()) -> int:
