@@ -39,7 +39,7 @@ COMMANDS: Mapping[str, Command] = {
         "skuwise.tui.commands", "browse the fleet and its recommendations in the terminal", "tui", runs_long=True
     ),
     "skus": Command(f"{_CLI}.skus", "list, show and compare GPUs, nodes and prices"),
-    "prices": Command(f"{_CLI}.prices", "create a price file from a billing export", "advisor"),
+    "prices": Command(f"{_CLI}.prices", "create a price file from a billing export", "advisor", is_click=True),
     "showback": Command(f"{_CLI}.showback", "split the cost of nodes by team, in FOCUS columns", "advisor"),
     "rules": Command("skuwise.rules.commands", "list or check the rules and thresholds"),
     "ledger": Command(f"{_CLI}.ledger", "list recommendations and record decisions on them", "advisor"),

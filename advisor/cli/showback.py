@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError
 from ...rules.base.output import say, write_output
@@ -16,9 +16,6 @@ from .options import add_source
 from .output import EVALUATING, cores, reading_telemetry, terminal_width, wants_color
 from .price_options import rulebook_of
 from .source_options import source_of
-
-if TYPE_CHECKING:
-    from ..billing.showback import Showback, Whose
 
 FORMATS = ("table", "json", "csv")
 BY = ("team", "workload", "namespace", "account")
@@ -54,23 +51,38 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, judge, split, print. The only place of `showback` that knows the clock."""
-    from ..billing import showback_sums  # noqa: PLC0415
+    """Read, judge, split, print."""
+    from ..billing import showback_page as page  # noqa: PLC0415
     from ..billing.showback import showback_of  # noqa: PLC0415
+    from ..notify.routes import load_routes  # noqa: PLC0415
+    from ..notify.settings import load_mail_settings  # noqa: PLC0415
+    from ..show.writers.text import document_text  # noqa: PLC0415
 
-    now, whose = time.time(), _whose(options)
+    now = time.time()
+    file = options.teams or load_mail_settings(os.environ).teams
+    routes = None if file is None else load_routes(file)
     book = rulebook_of(options, now)
     with reading_telemetry(options) as reading:
-        telling = replace(source_of(options, say, cores()), steps=reading.step)
-        frame = telling.read(book.catalog, since=options.since, until=options.until, now=now)
+        source = replace(source_of(options, say, cores()), steps=reading.step)
+        frame = source.read(book.catalog, since=options.since, until=options.until, now=now)
         reading.stage(EVALUATING)
-        showback = showback_of(frame, book, now=now, whose=whose)
+        showback = showback_of(
+            frame, book, now=now, team_of=lambda w: (routes.team_of(w) if routes else None) or w.owner.team
+        )
     if showback.rows.empty:
         raise NothingToDo("No GPU-hours in this window.", "Choose a window with data, or run 'skuwise doctor'.")
-    wrong = [name for name, check in showback_sums.node_checks(showback).items() if not check.closes]
+    closes = page.node_checks(showback)["closes"]
+    wrong = list(closes.index[~closes])
     # Rows that do not sum to the nodes' price x hours replace no good file; JSON is what to report them with.
     if not wrong or options.format == "json":
-        write_output(_content(showback, options), options.output, f"{len(showback.rows):,} rows written to {{output}}")
+        if options.format == "json":
+            content = json.dumps(page.showback_json(showback, options.by, options.billing_account), indent=2) + "\n"
+        elif options.format == "csv":
+            content = page.showback_csv(showback, options.billing_account)
+        else:
+            document, color = page.showback_document(showback, options.by), options.output is None and wants_color()
+            content = document_text(document, width=terminal_width(), color=color)
+        write_output(content, options.output, f"{len(showback.rows):,} rows written to {{output}}")
         for note in showback.notes if options.format != "table" else ():
             if note.code in _MONEY:
                 say(clean(note.text))
@@ -80,29 +92,3 @@ def run(options: argparse.Namespace) -> int:
             "Report this with the output of --format json, and do not use its rows.",
         )
     return EXIT_DONE
-
-
-def _whose(options: argparse.Namespace) -> Whose:
-    """The team of a workload: by the teams file that is named or set, else its team label."""
-    from ..notify.routes import load_routes  # noqa: PLC0415
-    from ..notify.settings import load_mail_settings  # noqa: PLC0415
-
-    file = options.teams or load_mail_settings(os.environ).teams
-    if file is None:
-        return lambda workload: workload.owner.team
-    routes = load_routes(file)
-    return lambda workload: routes.team_of(workload) or workload.owner.team
-
-
-def _content(showback: Showback, options: argparse.Namespace) -> str:
-    from ..billing import showback_output  # noqa: PLC0415
-    from ..show.writers.text import document_text  # noqa: PLC0415
-
-    match options.format:
-        case "json":
-            return showback_output.showback_json_text(showback, options.by, options.billing_account)
-        case "csv":
-            return showback_output.showback_csv(showback, options.billing_account)
-        case _:
-            document = showback_output.showback_document(showback, options.by)
-            return document_text(document, width=terminal_width(), color=options.output is None and wants_color())
