@@ -28,7 +28,7 @@ _HOURS = {"hours": 1.0, "hour": 1.0, "hrs": 1.0, "hr": 1.0, "h": 1.0, "minutes":
 _UNIT = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)?\s*([a-z]+)", re.ASCII)
 _REGION = re.compile(r"([A-Za-z0-9][A-Za-z0-9 ._-]{0,63})?", re.ASCII)
 _CELL_MAX = 1 << 20
-_NAME_MAX = 300  # characters of a cell that may name an instance type or a resource
+_NAME_MAX = 300  # characters of a cell that may name an instance type
 # Required columns, as the documents of the exports spell them.
 _REQUIRED = {
     "a FOCUS export": (
@@ -55,7 +55,6 @@ class Charge:
     where missing; `ends`: the day on which its commitment ends.
     """
 
-    resource: str
     region: str
     start: float
     end: float
@@ -157,10 +156,8 @@ def _charge(row: Mapping[str, str]) -> Charge:
     )
     if not _REGION.fullmatch(region):
         raise ValueError(region)
-    # Azure's resource ids end in the machine's name, AWS' in the instance's id.
-    resource = first("resourceid", "lineitemresourceid").rstrip("/").rpartition("/")[2]
     return Charge(
-        resource=clean_text(resource, _NAME_MAX), region=region,
+        region=region,
         start=_moment(first("chargeperiodstart", "lineitemusagestartdate")),
         end=_moment(first("chargeperiodend", "lineitemusageenddate")), billed=billed, effective=effective,
         listed=_number(listed) if listed else None, hours=_hours(row) if usage else None, commitment=status,

@@ -34,8 +34,6 @@ TOLERANCE = 0.001
 # What groups are formed by -> the column of the workloads.
 BY = {"team": "owner", "workload": "series_id", "namespace": "namespace", "account": "account"}
 ROWS_MAX = 40
-_LABELS = {"shared-pool": "(shared pool)", "unallocated": "(unallocated)", "drained": "(drained)",
-           "unobserved": "(not observed)"}  # fmt: skip
 _DESCRIPTIONS = {
     "used": "used by", "held-idle": "held idle by", "fabric-premium": "fabric premium of", "shared-pool": "shared pool",
     "unallocated": "unallocated", "drained": "drained", "unobserved": "not observed",
@@ -233,14 +231,24 @@ def showback_document(showback: Showback, by: str) -> Document:
     for group in groups[:ROWS_MAX]:
         series = f" ({group['series_id'][:6]})" if group["series_id"] and same[group["name"]] > 1 else ""
         rows.append(cells("(none)" if group["name"] is None else f"{group['name']}{series}", group))
-    rows += [cells(_LABELS[category], sums, owned=False) for category, sums in unowned_of(showback).items()]
+    rows += [
+        cells(f"({_DESCRIPTIONS[category]})", sums, owned=False) for category, sums in unowned_of(showback).items()
+    ]
     rows.append(cells("Total", whole))
     left = len(groups) - ROWS_MAX
     table = Table(
         tuple(heads), tuple(rows), right=tuple(range(1, len(heads))),
         more=f"{left:,} more with --format csv or json." if left > 0 else "",
     )  # fmt: skip
-    notes = (*_naming_notes(showback, by, groups), *(note.text for note in showback.notes))
+    notes = [note.text for note in showback.notes]
+    nameless = set(showback.workloads.loc[showback.workloads["team"].isna(), "owner"].dropna())
+    if by == "team" and nameless:
+        owners = listed([group["name"] for group in groups if group["name"] in nameless])
+        notes.insert(
+            0,
+            f"No team is known for work of {owners}, so it is listed by namespace, account or user. Name the "
+            "teams in a file (--teams FILE).",
+        )
     title, basis = f"GPU cost by {by}", f", {price_note(prices)}" if prices else ""
     # Hours before the first node was seen have no cost: the requested window may begin long before.
     window = f"{minute(nodes['start'].min())} to {minute(nodes['end'].max())}, {counted(len(nodes), 'node')}{basis}"
@@ -248,24 +256,9 @@ def showback_document(showback: Showback, by: str) -> Document:
         title=title, heading=title, window=window, summary="", tiles=(), sections=(
             section("Cost by category" if prices else "GPU-hours by category", table),
             section("Reconciliation", _check_words(showback)),
-            *((section("Notes", Bullets(notes)),) if notes else ()),
+            *((section("Notes", Bullets(tuple(notes))),) if notes else ()),
         ),
     )  # fmt: skip
-
-
-def _naming_notes(showback: Showback, by: str, groups: list[dict[str, Any]]) -> Iterator[str]:
-    """What to do about work without a team, or without any name."""
-    nameless = set(showback.workloads.loc[showback.workloads["team"].isna(), "owner"].dropna())
-    owners = [group["name"] for group in groups if group["name"] in nameless]
-    if by == "team" and owners:
-        yield (
-            f"No team is known for work of {listed(owners)}, so it is listed by namespace, account or user. Name the "
-            "teams in a file (--teams FILE)."
-        )
-    elif groups and all(group["name"] is None for group in groups):
-        others = " or ".join(f"--by {other}" for other in BY if other not in (by, "workload"))
-        teams = "Name the teams in a file (--teams FILE), or use" if by == "team" else "Use"
-        yield f"No workload has a known {by}. {teams} {others}."
 
 
 def _check_words(showback: Showback) -> str:
