@@ -47,7 +47,7 @@ COMMANDS: Mapping[str, Entry] = {
         True,
     ),
     "idle": Entry(f"{_CLI}.idle", "Report whether a workload, node or GPU has been idle, for scripts.", "advisor"),
-    "slurm": Entry("skuwise.agent.slurm_jobs", "Import names, owners and times of Slurm jobs.", "", True),
+    "slurm": Entry("skuwise.agent.cli", "Import names, owners and times of Slurm jobs.", "", True),
     "tui": Entry("skuwise.tui.commands", "Browse the fleet and its recommendations in the terminal.", "tui", True),
     "skus": Entry(f"{_CLI}.skus", "List, show and compare GPUs, nodes and prices."),
     "prices": Entry(f"{_CLI}.prices", "Create a price file from a billing export.", "advisor"),
