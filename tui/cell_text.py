@@ -59,9 +59,8 @@ def fit_apart(texts: Sequence[str], width: int) -> list[str]:
         shared = max(_shared(text, before), _shared(text, after))
         start = max(text.rfind(separator, 0, shared) for separator in _SEPARATORS) + 1
         end = min((at for separator in _SEPARATORS if (at := text.find(separator, shared)) >= 0), default=len(text))
-        is_hidden = end > head and start < len(text) - (width - 1 - head)
-        start = start if shared - start <= width // 2 else shared
-        if is_hidden and start > 0:
+        start = start if shared - start <= width // 2 else shared  # in a long word, from the character
+        if end > head and 0 < start < len(text) - (width - 1 - head):
             cells[text] = fit(CUT + text[start:], width)
     return [cells[text] for text in plain]
 
