@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...advisor.core import formatting as words
 from ...rules.catalog.types import GpuSku, NodeSku, Price
-from ..widgets.side_by_side import Pair
+from ..widgets.rows import Pair
 
 if TYPE_CHECKING:
     from ...rules.catalog.loader import Catalog
