@@ -10,13 +10,18 @@ import errno
 import io
 import json
 import os
+import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from .errors import SkuwiseError
 from .sanitize import ESCAPED, clean
+
+_NAME = "skuwise"
 
 
 class OutputError(SkuwiseError):
@@ -154,3 +159,34 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]], right: Collect
         ).rstrip()
         for row in table
     )
+
+
+def program(*, anywhere: bool = False) -> str:
+    """The words that start this installation in a shell: ``skuwise`` where the PATH leads to it, else the path that
+    started it, else its interpreter with ``-m skuwise``. `anywhere`: absolute, for a reader in another folder."""
+    started = Path(sys.argv[0])
+    if started.name == "__main__.py":
+        started = Path(sys.prefix, "bin", _NAME)
+        if not os.access(started, os.X_OK):
+            return f"{shlex.quote(sys.executable)} -m {_NAME}"
+    in_path = shutil.which(_NAME)
+    if started.name != _NAME or (in_path is not None and Path(in_path).resolve() == started.resolve()):
+        return _NAME
+    return shlex.quote(str(started.absolute() if anywhere else started))
+
+
+def install_command(extra: str) -> str:
+    """The command that adds `extra` to this installation: from its checkout if that exists, else from an index."""
+    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 - for an error alone
+
+    checkout, is_editable = Path(__file__).resolve().parents[2], True  # run from a checkout by PYTHONPATH
+    try:
+        record = json.loads(distribution("skuwise").read_text("direct_url.json") or "{}")  # as PEP 610 has it
+        if (Path(unquote(urlsplit(record["url"]).path)) / "pyproject.toml").is_file():
+            checkout = Path(unquote(urlsplit(record["url"]).path))
+            is_editable = record.get("dir_info", {}).get("editable", False)
+    except (PackageNotFoundError, ValueError, LookupError, TypeError, OSError):
+        pass  # no record, or one that is damaged
+    is_here = (checkout / "pyproject.toml").is_file()
+    what = shlex.quote(f"{checkout}[{extra}]" if is_here else f"skuwise[{extra}]")
+    return f"{shlex.quote(sys.executable)} -m pip install {'-e ' if is_here and is_editable else ''}{what}"

@@ -110,7 +110,7 @@ RUNS = (
     ("plan --db x --add H100", 2, "Invalid nodes to add 'H100'"),
     ("plan --db x --demand chat", 2, "Invalid demand 'chat'"),
     ("plan --db x --demand 'all x2' --demand 'all x3'", 2, "is given twice"),
-    ("plan --db x --commit-ends soon", 2, "soon"), ("advise --prometheus http://h --db x", 2, "not allowed with"),
+    ("plan --db x --commit-ends soon", 2, "soon"), ("advise --prometheus http://h --db x", 2, "exclude each other"),
     ("advise --db x.db --match 'a=\"b\"'", 2, "requires --prometheus"),
     ('advise --prometheus http://h --match \'a="b"}} or vector(1) or x{{c="d"\'', 2, "Invalid label matcher"),
     ("advise --prometheus http://h --match a=b", 2, "Invalid label matcher"),
