@@ -15,8 +15,6 @@ from skuwise.advisor.core.advice_types import Action
 from skuwise.rules.base.output import install_command
 from skuwise.rules.base.progress import Progress
 from skuwise.rules.base.sanitize import clean
-from skuwise.rules.catalog.fabric_premium import twins_without_fabric
-from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
 from skuwise.tests.support.rulebooks import rules_folder
 from skuwise.tests.support.schemas import schema
@@ -122,12 +120,6 @@ def test_skus_show_tells_the_price_of_the_interconnect_alone(capsys):
     alone = skus(capsys, "show", "aws/p5.48xlarge")
     assert "fabric alone" in alone and "assumed (fabric-added, from pairs elsewhere)" in alone
     assert "alone" not in skus(capsys, "show", "azure/Standard_NC6s_v3")
-
-
-def test_a_slower_network_is_the_pair_of_a_faster_one_and_not_the_other_way_round():
-    catalog = load_catalog()
-    mega, high = (catalog.nodes[f"gcp/a3-{size}gpu-8g"] for size in ("mega", "high"))
-    assert twins_without_fabric(catalog, mega) == (high,) and twins_without_fabric(catalog, high) == ()
 
 
 @pytest.mark.parametrize(
