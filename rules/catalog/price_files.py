@@ -156,7 +156,7 @@ def load_prices(path: Path, known_skus: Collection[str] | None = None, *, today:
 
 def stated_energy(key: str, value: object, where: str) -> SiteFigure | None:
     """A figure of ``[energy]`` in skuwise.toml, with the same checks. `where`: the setting, in errors."""
-    # TOML has dates of its own, YAML's are text here.
+    # TOML has a type of dates; in YAML they are text here.
     return _site_figure(convert(where, msgspec.to_builtins(value), ENERGY_FIGURES[key]))
 
 

@@ -82,7 +82,7 @@ def test_a_teams_price_is_read_with_its_commitment(tmp_path):
         ("    usd_per_hour: 61.2\n", "", "prices.yaml: prices.1: 'usd_per_hour' is missing"),
         ("ND96isr_H100_v5", "ND96ist_H100_v5", " or azure/Standard_ND96isr_H100_v5"),
         ("basis: committed", "basis: gift", "prices.1.basis: unknown value 'gift'"),
-        ("2027-06-30", "30.6.2027", "prices.1.committed_until: "), ("2027", "2025", "ended on 2025-06-30, before today"),
+        ("2027-06-30", "30.6.2027", "prices.1.committed_until: "), ("2027", "2025", "ended on 2025-06-30, before"),
         ("    committed_until: 2027-06-30\n", "", "'committed_until' is missing"),
     ],
 )  # fmt: skip

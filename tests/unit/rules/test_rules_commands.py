@@ -28,11 +28,13 @@ def skus(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_rules_check_passes_for_what_ships_wherever_it_is_called(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["rules", "check"]) == 0
-    told = capsys.readouterr()
-    assert re.search(r"^gpus: \d+, valid$", told.out, re.MULTILINE) and "grade C" in told.out and told.err == ""
+    printed = capsys.readouterr()
+    assert (
+        re.search(r"^gpus: \d+, valid$", printed.out, re.MULTILINE) and "grade C" in printed.out and printed.err == ""
+    )
 
 
-def test_rules_check_tells_of_every_file_that_is_wrong(tmp_path, capsys):
+def test_rules_check_lists_every_file_that_is_wrong(tmp_path, capsys):
     wrong = {
         "waste/idle.yaml": "id: idle\nfooo: 1\n", "waste/held.yaml": "id: held-idle\nseverity: grave\n",
         "kinds.yaml": "thresholds: !!python/object/apply:os.system ['true']\n", "watch.yaml": "thresholds: [\n",
@@ -40,19 +42,19 @@ def test_rules_check_tells_of_every_file_that_is_wrong(tmp_path, capsys):
         "custom/a.yaml": "id: A b\n", "exceptions.yaml": "exceptions: {x: {reason: 3}}\n",
     }  # fmt: skip
     assert main(["rules", "check", str(rules_folder(tmp_path, wrong))]) == 2
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
     for name in wrong:
-        assert told.out.count(f"{name}:") == 1, name
-    assert "idle.yaml: unknown key 'fooo'." in told.out and "watch.yaml:2: this is not valid YAML" in told.out
-    assert re.search(r"^gpus: \d+, valid$", told.out, re.MULTILINE)
-    assert "parts of the rules cannot be used." in told.err and "Traceback" not in told.err
+        assert printed.out.count(f"{name}:") == 1, name
+    assert "idle.yaml: unknown key 'fooo'." in printed.out and "watch.yaml:2: this is not valid YAML" in printed.out
+    assert re.search(r"^gpus: \d+, valid$", printed.out, re.MULTILINE)
+    assert "parts of the rules cannot be used." in printed.err and "Traceback" not in printed.err
 
 
 def test_rules_list_as_json(capsys):
     assert main(["rules", "list", "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "skuwise.rules/1"
-    assert {one["id"]: one["origin"] for one in document["exceptions"]} == dict.fromkeys(
+    assert {entry["id"]: entry["origin"] for entry in document["exceptions"]} == dict.fromkeys(
         ("mixture-of-experts", "disaggregated-serving", "rdma-storage", "standby-capacity"), "shipped"
     )
     by_id = {rule["id"]: rule for rule in document["waste"]}
@@ -91,7 +93,7 @@ def test_rules_list_tells_what_a_site_and_a_team_set_and_nothing_in_it_has_an_ef
     document = json.loads(capsys.readouterr().out)
     (team,) = next(rule for rule in document["waste"] if rule["id"] == "held-idle")["teams"]
     assert list(team["thresholds"]) == ["sm_max"]
-    assert [(one["id"], one["team"]) for one in document["custom"]] == [
+    assert [(rule["id"], rule["team"]) for rule in document["custom"]] == [
         ("custom/slow-input", None),
         ("custom/slower", "search"),
     ]
@@ -104,7 +106,7 @@ def test_rules_features_names_what_a_custom_rule_may_ask_for(capsys):
 
 
 def test_skus_list_and_show_dated_prices_by_the_drivers_name_too(capsys):
-    line = next(one for one in skus(capsys, "list").splitlines() if one.startswith("azure/Standard_ND96isr_H100_v5"))
+    line = next(line for line in skus(capsys, "list").splitlines() if line.startswith("azure/Standard_ND96isr_H100_v5"))
     assert "98.320" in line and "2026-09-19" in line
     text = skus(capsys, "show", "NVIDIA H100 80GB HBM3")
     assert text.startswith("H100-SXM5\n") and "989.4 T(FL)OP/s" in text and "98.320  2026-09-19" in text
@@ -163,8 +165,8 @@ def test_the_labels_are_those_of_the_schema():
         for item in value if isinstance(value, list) else ():
             yield from enums(item)
 
-    found = list(enums(schema("advice")))
-    assert all(set(get_args(labels)) in found for labels in (KindLabel, BottleneckLabel, Action))
+    labels_of_schema = list(enums(schema("advice")))
+    assert all(set(get_args(labels)) in labels_of_schema for labels in (KindLabel, BottleneckLabel, Action))
 
 
 class Terminal(io.StringIO):
