@@ -110,7 +110,7 @@ def check(folder: Path | None, prices: Path | None, gpu_prices: tuple[str, ...])
         "premiums": lambda: load_premiums(root),
         "providers": lambda: load_providers(root),
         "idle power": lambda: load_resting_power().gpus,
-        "served models": lambda: load_served_models().by_name,
+        "served models": lambda: load_served_models().models,
         "teams": lambda: load_teams(root),
         "waste rules": lambda: load_waste_rules(root),
         "custom rules": lambda: load_custom_rules(root),
@@ -163,11 +163,7 @@ def _waste_rule(rule: WasteRule) -> dict[str, object]:
         return {name: threshold for name, threshold in thresholds.items() if threshold != rule.thresholds[name]}
 
     return {
-        "id": rule.id,
-        "severity": rule.severity,
-        "resolution": rule.resolution,
-        "thresholds": rule.thresholds,
-        "text": rule.text,
+        **{name: getattr(rule, name) for name in ("id", "severity", "resolution", "thresholds", "text")},
         "would_change_if": filled(rule.would_change_if),
         "exceptions": filled(rule.exceptions),
         "teams": [

@@ -1,11 +1,8 @@
 """Custom rules, exceptions and teams: whose workloads they apply to; and settings that are refused by name."""
 
-from pathlib import Path
 
 import pytest
 from skuwise.advisor.core.verdict_types import Owner
-from skuwise.agent.config import load_config
-from skuwise.rules.base.errors import UsageError
 from skuwise.rules.policy.custom import load_custom_rules
 from skuwise.rules.policy.exceptions import load_exceptions
 from skuwise.rules.policy.thresholds import load_waste_rules
@@ -118,22 +115,3 @@ def test_a_label_or_namespace_decides_before_an_account_and_that_before_a_user(t
         Owner(): 0.05,
     }
     assert {owner: held.of(owner).value("sm_max") for owner in values} == values
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ('node = "a"\nnodee = "b"', "Unknown setting 'nodee' in {file}."),
-        ('\nkeep_raw = "soon"', "keep_raw in {file}: 'soon' is not a span of time."),
-        ('\n\nlisten = ":1"', "listen in {file}: ':1' is not an address to listen on."),
-        ("interval = 0.01", "Invalid interval in {file}: expected a number of seconds >= 0.1."),
-        ("[kubernetes]\nteam_labels = 3", "kubernetes_team_labels in {file} must be labels of Kubernetes."),
-        ("\nnode = \n", "The configuration file {file} is not valid TOML: Invalid value (at line 2, column 8)."),
-    ],
-)
-def test_a_setting_that_is_wrong_is_named_with_its_file(tmp_path: Path, text: str, words: str) -> None:
-    file = tmp_path / "skuwise.toml"
-    file.write_text(text)
-    with pytest.raises(UsageError) as error:
-        load_config({"config": file}, {})
-    assert error.value.message == words.format(file=file)
