@@ -17,7 +17,10 @@ from skuwise.rules.base.progress import Progress
 from skuwise.rules.base.sanitize import clean
 from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
 from skuwise.tests.support.rulebooks import rules_folder
+from skuwise.tests.support.rules_files import CUSTOM
 from skuwise.tests.support.schemas import schema
+
+HOSTILE = CUSTOM.replace("waits", "\u202e[red]")
 
 
 def skus(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -62,15 +65,6 @@ def test_rules_list_as_json(capsys):
     assert document["bottlenecks"]["throttled_share"]["reason"]
 
 
-OWN = """id: {id}
-severity: low
-reason: our loaders
-when:
-  - {{feature: cpu, operator: above, value: 0.8}}
-text: "\u202e[red]{{cpu}}"
-"""
-
-
 def test_rules_list_tells_what_a_site_and_a_team_set_and_nothing_in_it_has_an_effect(tmp_path, capsys):
     rules_folder(
         tmp_path,
@@ -78,8 +72,8 @@ def test_rules_list_tells_what_a_site_and_a_team_set_and_nothing_in_it_has_an_ef
             "waste/idle.yaml": "id: idle\nthresholds: {engine_max: {value: 0.1, reason: ours}}\n",
             "teams/search/team.yaml": "namespace: [search]\n",
             "teams/search/waste/idle.yaml": 'id: held-idle\nthresholds: {sm_max: {value: 0.2, reason: "\u202eevil"}}\n',
-            "custom/a.yaml": OWN.format(id="slow-input"),
-            "teams/search/custom/b.yaml": OWN.format(id="slower"),
+            "custom/a.yaml": HOSTILE,
+            "teams/search/custom/b.yaml": HOSTILE.replace("slow-input", "slower"),
             "exceptions.yaml": "exceptions: {rdma-storage: {match: {node: [g1]}, reason: staging}}\n",
         },
     )
@@ -169,11 +163,6 @@ def test_the_labels_are_those_of_the_schema():
     assert all(set(get_args(labels)) in labels_of_schema for labels in (KindLabel, BottleneckLabel, Action))
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 class Clock:
     now = 100.0
 
@@ -181,44 +170,20 @@ class Clock:
         return self.now
 
 
-def shown(stream: io.StringIO) -> list[str]:
-    """The lines that stood there one after the other, each in place of the one before."""
-    return re.split(r"\r\x1b\[K", stream.getvalue())[1:]
-
-
-def test_without_a_terminal_there_is_one_line_whatever_happens() -> None:
+@pytest.mark.parametrize("live", [True, False])
+def test_progress_counts_with_time_left_in_one_line_that_is_removed_at_the_end(live: bool) -> None:
     stream, clock = io.StringIO(), Clock()
-    with Progress("reading telemetry", "databases", stream=stream, live=False, clock=clock) as progress:
-        for done in range(1, 63):
-            clock.now += 1.0
+    hostile = Progress("reading \x1b[31mred", "databases", stream=stream, live=live, clock=clock)
+    with pytest.raises(KeyError), hostile as progress:
+        for seconds, done in ((1.0, 1), (0.1, 2), (30.0, 31), (31.0, 62)):  # 2 comes too soon after 1
+            clock.now += seconds
             progress.step(done, 62)
         progress.stage("evaluating workloads")
-    assert stream.getvalue() == "reading telemetry ...\n"
-
-
-def test_on_a_terminal_it_counts_with_percent_and_time_left_and_is_gone_at_the_end() -> None:
-    stream, clock = Terminal(), Clock()
-    with Progress("reading telemetry", "databases", stream=stream, live=True, clock=clock) as progress:
-        clock.now += 1.0
-        progress.step(1, 62)
-        clock.now += 0.1
-        progress.step(2, 62)  # too soon after the last to be shown
-        clock.now += 30.0
-        progress.step(31, 62)
-        clock.now += 31.0
-        progress.step(62, 62)
-        progress.stage("evaluating workloads")
-    assert shown(stream) == [
-        "reading telemetry ...", "reading telemetry: 1 of 62 databases, 1 %",
-        "reading telemetry: 31 of 62 databases, 50 %, 31 s left", "reading telemetry: 62 of 62 databases, 100 %",
-        "evaluating workloads ...", "",
-    ]  # fmt: skip
-
-
-def test_the_line_is_removed_where_the_work_fails_and_a_name_from_outside_has_no_effect() -> None:
-    stream = Terminal()
-    hostile = Progress("reading \x1b[31mred\n", "nodes", stream=stream, live=True, clock=Clock())
-    with pytest.raises(KeyError), hostile:
         raise KeyError
-    assert stream.getvalue().endswith("\r\x1b[K")
-    assert "\x1b[31m" not in stream.getvalue() and "\n" not in stream.getvalue()
+    reading = "reading \\x1b[31mred"
+    assert re.split(r"\r\x1b\[K", stream.getvalue()) == (
+        ["", f"{reading} ...", f"{reading}: 1 of 62 databases, 1 %", f"{reading}: 31 of 62 databases, 50 %, 31 s left",
+         f"{reading}: 62 of 62 databases, 100 %", "evaluating workloads ...", ""]
+        if live
+        else ["reading \x1b[31mred ...\n"]
+    )  # fmt: skip

@@ -1,6 +1,5 @@
 """Custom rules, exceptions and teams: whose workloads they apply to; and settings that are refused by name."""
 
-
 import pytest
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.rules.policy.custom import load_custom_rules
