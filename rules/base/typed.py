@@ -90,10 +90,10 @@ def _located(
     """
     while get_origin(hint) in (Annotated, Union, UnionType):
         hint = next(arg for arg in get_args(hint) if arg is not NoneType)
-    arguments = get_args(hint)
+    arguments, kind = get_args(hint), get_origin(hint) or hint
     parts: list[tuple[str, object, Any]] = []
     names: list[str] = []
-    if isinstance(value, dict) and isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+    if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         types = {field.encode_name: field.type for field in msgspec.structs.fields(hint)}
         names = list(types)
         unknown = next((key for key in value if key not in types), None)
