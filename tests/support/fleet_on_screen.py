@@ -55,8 +55,8 @@ def fleet(priced: bool = True) -> Loaded:
 
 def planner(loaded: Loaded) -> Planner:
     """A clock that stands: the plan of a small fleet, which is proven, is the same in every run."""
-    assert loaded.found is not None
-    return Planner(loaded.found, loaded.frame, 60.0, lambda: 0.0)
+    assert loaded.reasoned is not None
+    return Planner(loaded.reasoned, loaded.frame, 60.0, lambda: 0.0)
 
 
 def many(count: int) -> Loaded:

@@ -22,7 +22,7 @@ from ...advisor.show.pages.plan import (
 )
 from ...advisor.show.titles import Titles, gain_text
 from ..cell_text import line, lines
-from ..widgets.columns import Column
+from ..widgets.table import Column
 from .plan_question import PlanQuestion
 
 if TYPE_CHECKING:

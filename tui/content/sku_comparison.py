@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...advisor.core import formatting as words
 from ...rules.catalog.types import GpuSku, NodeSku, Price
-from ..widgets.side_by_side import Pair
+from ..widgets.rows import Pair
 
 if TYPE_CHECKING:
     from ...rules.catalog.loader import Catalog
@@ -42,7 +42,7 @@ def compared(first: GpuSku | NodeSku, second: GpuSku | NodeSku, catalog: Catalog
 
 
 def _times(source: GpuSku, target: GpuSku, catalog: Catalog) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    from ...advisor.cli.skus.compare import compare_typical  # noqa: PLC0415 - it needs numpy: not at the start
+    from ...advisor.cli.sku_estimates import compare_typical  # noqa: PLC0415 - it needs numpy: not at the start
 
     found = compare_typical(source, target, catalog)
     times = tuple(f"{phase}: {words.time_words(one.time_ratio)}" for phase, one in found)

@@ -8,16 +8,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...advisor.core.advice_types import Advice, Finding
 from ...advisor.show.titles import is_waste, waste_of
-from ..widgets.waste_chart import RuleWaste, WasteHistory
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ...advisor.core.frame import Frame
+
+
+@dataclass(frozen=True, slots=True)
+class RuleWaste:
+    """What one rule found: `total` of the window, `values` by the hour; `total` is their sum."""
+
+    rule: str
+    total: float
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WasteHistory:
+    """`start`: of the first hour (Unix seconds). `priced`: values are US dollars, else GPU-hours. `rules`: the largest
+    first. `unplaced`: waste of findings whose GPUs have no row in the window, so that it is not in `rules`."""
+
+    start: float
+    priced: bool
+    rules: tuple[RuleWaste, ...]
+    unplaced: float = 0.0
+
 
 _HOUR = 3600.0
 _ACTIVE = 0.02  # mean SM activity of an hour from which on the GPU is in use

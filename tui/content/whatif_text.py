@@ -8,7 +8,7 @@ from textual.content import Content
 
 from ...advisor.core import formatting as words
 from ..cell_text import line, lines
-from ..widgets.side_by_side import Pair
+from ..widgets.rows import Pair
 
 if TYPE_CHECKING:
     from ...advisor.core.advice_types import Interval, Recommendation

@@ -12,11 +12,9 @@ from ...advisor.core.coded_text import CodedText
 from ...advisor.core.timestamps import minute, span
 from ..cell_text import line, lines
 from ..state import Look
-from ..widgets.columns import Column
-from ..widgets.panel import panel
-from ..widgets.prose import put
-from ..widgets.table import ItemTable
-from .base_page import Header, Page
+from ..widgets.panel import panel, put
+from ..widgets.table import Column, ItemTable
+from .base_page import Page
 
 if TYPE_CHECKING:
     from ...advisor.show.series.health import Lack, NodeHealth
@@ -33,8 +31,8 @@ class Doctor(Page):
         "it, and the notes of the advice. Run 'skuwise agent doctor' on a node for details."
     )
 
-    def __init__(self, header: Header) -> None:
-        super().__init__(header)
+    def __init__(self) -> None:
+        super().__init__()
         self._notes: tuple[CodedText, ...] = ()
 
     def compose_data(self) -> ComposeResult:

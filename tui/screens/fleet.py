@@ -29,9 +29,8 @@ from ..data.loaders import Loader
 from ..state import Loaded
 from ..themes import MONOCHROME
 from ..widgets.heatmap import MOST_IN_A_TILE, HeatMap, MapBand, MapTile
-from ..widgets.panel import panel
-from ..widgets.prose import put
-from .base_page import Header, NodeWanted, Page, WorkloadWanted, WorkWanted
+from ..widgets.panel import panel, put
+from .base_page import NodeWanted, Page, WorkloadWanted, WorkWanted
 
 _EDGES = 4  # border and padding of a panel
 _STEPS = 16  # of the ramp in the legend
@@ -54,8 +53,8 @@ class FleetPage(Page):
         Binding("o", "workload", "Workload", show=False),
     ]
 
-    def __init__(self, header: Header) -> None:
-        super().__init__(header)
+    def __init__(self) -> None:
+        super().__init__()
         self._map: FleetMap | None = None
         self._tiles: Mapping[int, Sequence[MapTile]] = {}
         self._measure, self._by = 0, 0
@@ -87,7 +86,6 @@ class FleetPage(Page):
     def on_resize(self) -> None:
         """Where there is little height, it belongs to the map."""
         super().on_resize()
-        self.query_one("#legend").display = self.size.height >= _ROOM_FOR_LEGEND
         self.call_after_refresh(self._tell)
 
     @property

@@ -20,11 +20,10 @@ from ..cell_text import fit, line, lines, spark
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded
-from ..widgets.movement import Scroll
-from ..widgets.panel import panel
-from ..widgets.sparklines import Sparklines, short, top_of
+from ..widgets.panel import Scroll, panel
+from ..widgets.rows import Sparklines, short, top_of
 from ..widgets.table import Column, ItemTable
-from .base_page import Header, Page, WorkloadWanted, WorkWanted
+from .base_page import Page, WorkloadWanted, WorkWanted
 
 if TYPE_CHECKING:
     from ...advisor.show.series.device_series import Device, DeviceGauge, NodeSeries
@@ -44,9 +43,9 @@ class NodePage(Page):
     )
     BINDINGS: ClassVar[list[BindingType]] = [Binding("m", "measure", "Metric")]
 
-    def __init__(self, header: Header, node: str, gpu: str | None, clock: Callable[[], float]) -> None:
+    def __init__(self, node: str, gpu: str | None, clock: Callable[[], float]) -> None:
         """`gpu`: the uuid of the GPU to begin with, None: the first. `clock` gives Unix seconds."""
-        super().__init__(header)
+        super().__init__()
         self._node, self._first, self._clock = node, gpu, clock
         self._sku = ""
         self._files: tuple[Path, ...] = ()
@@ -154,9 +153,6 @@ class NodePage(Page):
         gpus, ports = self.query_one("#gpus", ItemTable), self.query_one("#ports", ItemTable)
         for table, devices in ((gpus, series.of("gpu")), (ports, series.of("port"))):
             table.set_data(devices)
-            height = min(max(len(devices), 1), 16) + 1
-            if table.styles.height is None or table.styles.height.value != height:
-                table.styles.height = height
         if first and self._first is not None:
             gpus.stand_on(self._first)
         self.query_one("#host", Sparklines).set_data([g for d in series.of("host") for g in _measured(d)])
@@ -175,7 +171,8 @@ class NodePage(Page):
 
     def action_measure(self) -> None:
         self._course = (self._course + 1) % len(_COURSES)
-        self.query_one("#gpus", ItemTable).refresh()
+        if self._series is not None:
+            self.query_one("#gpus", ItemTable).set_data(self._series.of("gpu"))
         self._tell()
 
     def _chosen(self) -> None:

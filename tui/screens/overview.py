@@ -25,18 +25,14 @@ from ..content.waste_history import WasteHistory, waste_history
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import FINDINGS_WINDOW, Loaded, Look
-from ..widgets.bars import Bars, hours_short
-from ..widgets.columns import Column
-from ..widgets.movement import Scroll
-from ..widgets.panel import panel
-from ..widgets.table import ItemTable
-from ..widgets.waste_chart import WasteChart
+from ..widgets.panel import Scroll, panel
+from ..widgets.plot import WasteChart
+from ..widgets.rows import Bars, hours_short
+from ..widgets.table import Column, ItemTable
 from .base_page import Page, TextWanted, WorkloadWanted, WorkWanted
 
 _NOTES = 3
 _DARK = 3  # reasons why GPUs were not observed
-_FRAME = 2  # lines of a panel's border
-_LEAST_FOUND = 9
 
 
 class Overview(Page):
@@ -82,7 +78,6 @@ class Overview(Page):
         self.query_one("#bottlenecks", Bars).set_data(hours_by_bottleneck(shown).items())
         self.query_one("#coverage", Static).update(_coverage(look))
         self.query_one(ItemTable).set_data(_rows(look.advice), coverage.nothing_found_short(look.advice))
-        self.call_after_refresh(self.share)
         if not isinstance(look, Loaded):
             self.query_one(WasteChart).set_data(None, "Drawn when the telemetry has been read.")
             return
@@ -101,13 +96,6 @@ class Overview(Page):
             overlap = history.priced and whole is not None and found > 1.01 * whole
             self.query_one("#wasted").border_subtitle = f"rules overlap; total {words.usd(whole)}" if overlap else ""
             self.query_one(WasteChart).set_data(history, coverage.nothing_found_short(look.shown))
-
-    def share(self) -> None:
-        """Give the findings the lines they need, up to half of those that the history leaves."""
-        found, table = self.query_one("#found"), self.query_one(ItemTable)
-        needed = max(table.total, 1) + 1 + _FRAME
-        room = self.query_one(".half").size.height - self.query_one(".panel").outer_size.height
-        found.styles.height = min(needed, max(room * 3 // 5, _LEAST_FOUND)) if self.has_class("-wide") else _LEAST_FOUND
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         finding = event.item.group.finding

@@ -35,11 +35,9 @@ from ..content.plan_text import (
 from ..data.background_jobs import Cancelled, Tell
 from ..data.loaders import Loader
 from ..state import Loaded
-from ..widgets.movement import Scroll
-from ..widgets.panel import panel
-from ..widgets.prose import put
+from ..widgets.panel import Scroll, panel, put
 from ..widgets.table import ItemTable
-from .base_page import Header, NodeWanted, Page, ReadingWanted, WhatIfWanted, WorkWanted
+from .base_page import NodeWanted, Page, ReadingWanted, WhatIfWanted, WorkWanted
 from .dialogs.decision_dialog import Verb
 from .dialogs.input_dialog import InputDialog
 from .recommendations import DecisionWanted
@@ -51,8 +49,6 @@ if TYPE_CHECKING:
 _SLOT = "plan"
 # A question that is changed again within this time is not searched for: solving keeps all cores busy.
 _PAUSE_SECONDS = 0.25
-_FRAME = 3  # lines of a table beside its items: border and titles
-_LEAST, _MOST = 4, 9  # lines of a panel below another one
 
 
 @dataclass
@@ -87,8 +83,8 @@ class PlanPage(Page):
         Binding("R", "app.reload", "Read again", show=False),
     ]
 
-    def __init__(self, header: Header) -> None:
-        super().__init__(header)
+    def __init__(self) -> None:
+        super().__init__()
         self._read: Loaded | None = None
         self._question: PlanQuestion | None = None  # None: nothing was asked yet
         self._answered: PlanQuestion | None = None  # what the plan that is shown answers
@@ -137,7 +133,7 @@ class PlanPage(Page):
         """Plan anew for another reading. Another window, or a decision that is only marked yet, changes nothing."""
         before, self._read = self._read, loaded
         if before is not None and (
-            before.advice is loaded.advice or (before.found is not None and before.found is loaded.found)
+            before.advice is loaded.advice or (before.reasoned is not None and before.reasoned is loaded.reasoned)
         ):
             self._draw()
             return
@@ -233,7 +229,6 @@ class PlanPage(Page):
         self.query_one("#steps", ItemTable).set_data(step_rows(plan, loaded.advice), _NO_STEP)
         self.query_one("#beside > .prose", Static).update(beside_words(plan))
         self._tell()
-        self.call_after_refresh(self.share)
 
     def _tell_quality(self, text: str, style: str) -> None:
         put(self.query_one("#plan-quality", Static), line(text, style))
@@ -247,15 +242,6 @@ class PlanPage(Page):
         row, loaded = self._chosen, self._loaded
         told = step_words(row, loaded.advice) if row is not None and loaded is not None else line("No step selected.")
         put(self.query_one("#step > .prose", Static), told)
-
-    def share(self) -> None:
-        """Below one another, panels have the lines they need, up to a few; side by side, they fill the screen."""
-        wide, room = self.has_class("-wide"), self.query_one("#board").size.height
-        for name, most in (("pools", room * 2 // 5), ("steps", room // 2)):
-            needed = max(self.query_one(f"#{name}", ItemTable).total, 1) + _FRAME
-            self.query_one(f"#{name}-panel").styles.height = max(min(needed, most if wide else _MOST), _LEAST)
-        needed = max(self.query_one("#returned", ItemTable).total, 1) + _FRAME
-        self.query_one("#returned-panel").styles.height = "1fr" if wide else max(min(needed, _MOST), _LEAST)
 
     # Keys
 

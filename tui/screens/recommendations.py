@@ -19,12 +19,10 @@ from ...advisor.show.titles import Row, left_out_words, recommendation_rows
 from ..cell_text import line, lines
 from ..content.whatif_text import time_pairs
 from ..state import Look
-from ..widgets.columns import Column
-from ..widgets.panel import panel
-from ..widgets.prose import put
-from ..widgets.side_by_side import Pair, SideBySide
-from ..widgets.table import ItemTable
-from .base_page import Header, ListPage, TextWanted, WhatIfWanted
+from ..widgets.panel import panel, put
+from ..widgets.rows import Pair, SideBySide
+from ..widgets.table import Column, ItemTable
+from .base_page import ListPage, TextWanted, WhatIfWanted
 from .dialogs.decision_dialog import Verb
 
 
@@ -40,7 +38,6 @@ class DecisionWanted(Message):
 class Recommendations(ListPage):
     NAME, LABEL, BEGIN = "recommendations", "Recommendations", "ItemTable"
     SHOWS_EARLIER = True
-    FRAME = 5  # border, titles, and what is folded
     ABOUT: ClassVar[str] = (
         "What to change, in the order of 'skuwise advise': cash first. Freed GPU-hours are capacity, in no sum "
         "of dollars. Recommendations that are decided, blocked or below the minimum gain are counted; press u to show "
@@ -57,8 +54,8 @@ class Recommendations(ListPage):
         Binding("o", "workload", "Workload", show=False),
     ]
 
-    def __init__(self, header: Header) -> None:
-        super().__init__(header)
+    def __init__(self) -> None:
+        super().__init__()
         self._rows: tuple[Row, ...] = ()
         self._unfolded = False
 
@@ -94,7 +91,6 @@ class Recommendations(ListPage):
         drawn = self.query_one("#folded", Static)
         drawn.display = bool(folded)
         drawn.update(line(told, "$foreground-muted"))
-        self.call_after_refresh(self.share)
         self.tell()
 
     @property

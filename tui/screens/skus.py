@@ -12,10 +12,8 @@ from ...advisor.core import formatting as words
 from ...rules.catalog.types import GpuSku, NodeSku
 from ..content.sku_comparison import SkuComparison, compared
 from ..state import Loaded
-from ..widgets.columns import Column
-from ..widgets.search_table import SearchTable
-from ..widgets.table import ItemTable
-from .base_page import Header, Page, ReadingWanted, WorkWanted
+from ..widgets.table import Column, ItemTable, SearchTable
+from .base_page import Page, ReadingWanted, WorkWanted
 from .dialogs.text_viewer import SkuComparisonDialog
 
 if TYPE_CHECKING:
@@ -33,8 +31,8 @@ class Skus(Page):
     )
     BINDINGS: ClassVar[list[BindingType]] = [Binding("n", "table", "GPUs / nodes"), Binding("v", "compare", "Compare")]
 
-    def __init__(self, header: Header) -> None:
-        super().__init__(header)
+    def __init__(self) -> None:
+        super().__init__()
         self._catalog: Catalog | None = None
 
     def compose_data(self) -> ComposeResult:
@@ -80,7 +78,7 @@ class Skus(Page):
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         if self._catalog is not None:
-            from ...advisor.cli.skus.text import sku_text  # noqa: PLC0415 - it is not needed at the start
+            from ...advisor.cli.skus import sku_text  # noqa: PLC0415 - it is not needed at the start
 
             self.post_message(ReadingWanted("Catalog entry", sku_text(event.item, self._catalog)))
 

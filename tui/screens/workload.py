@@ -24,10 +24,9 @@ from ..cell_text import line, lines
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded
-from ..widgets.bars import Bars, hours_short
-from ..widgets.movement import Scroll
-from ..widgets.panel import panel
-from ..widgets.plot import RooflinePlot, TimePlot
+from ..widgets.panel import Scroll, panel
+from ..widgets.plot import TimePlot
+from ..widgets.rows import Bars, hours_short
 from .base_page import Page, WorkWanted
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class WorkloadPage(Page):
     NAME, BEGIN = "workloads", "#story"
     ABOUT: ClassVar[str] = (
         "One workload: its kind with the evidence, its time by bottleneck, and its metrics over the window with "
-        "reference values (dotted). The roofline shows its place for its own GPU and for others. Below are the "
+        "reference values (dotted). Below are the "
         "findings, the recommendations, and what would change each of them. Press i for What if, escape to go "
         "back."
     )
@@ -65,8 +64,6 @@ class WorkloadPage(Page):
             yield Static(_SHORT, classes="prose", id="short")
             for name, title, _, top in _PLOTS:
                 yield panel(title, TimePlot(top, id=name), id=f"over-{name}", classes="plot")
-            roofs = RooflinePlot(id="roofs"), Static(classes="prose")
-            yield panel("Roofline of its GPU and of others", *roofs, id="roof")
             yield panel("Findings", Static(classes="prose"), id="found-here")
             yield panel("Recommendations", Static(classes="prose"), id="out")
             yield panel("Coverage", Static(classes="prose"), id="cover")
@@ -103,15 +100,7 @@ class WorkloadPage(Page):
         """Draw what the workload did over time, and its roofline; plots of what was never read are not shown."""
         if not self.is_attached:  # it was left before the course was there
             return
-        history, drawn = told.history, told.roofline
-        self.query_one(RooflinePlot).display = drawn.source is not None
-        self.query_one(RooflinePlot).set_data(drawn)
-        self._say(
-            "#roof",
-            lines(
-                *(line(place_sentence) for place_sentence in (*drawn.place_sentences(), *drawn.limits, *drawn.missing))
-            ),
-        )
+        history = told.history
         self.query_one("#short").display = len(history.ends) == 1
         course = history.lines if len(history.ends) > 1 else ()
         for name, _, wanted, _ in _PLOTS:

@@ -1,7 +1,7 @@
 """Which catalog entry each GPU is, the peaks its rows are compared with, and the part of a GPU that a row covers.
 
 Sums over a fleet count whole GPUs. An hour of an instance is the hour of the part of its GPU that no other can have
-(`rules.catalog.mig`), so the instances of a GPU that is divided wholly cost what the GPU costs; what no instance covers
+(`rules.catalog.types`), so the instances of a GPU that is divided wholly cost what the GPU costs; what no instance covers
 is unallocated. Rules about whole GPUs do not apply to work on instances.
 """
 
@@ -17,8 +17,7 @@ import pandas as pd
 from pandas.api.extensions import take
 
 from ....rules.catalog.loader import Catalog
-from ....rules.catalog.mig import Slices, slices_of
-from ....rules.catalog.types import GpuSku
+from ....rules.catalog.types import GpuSku, Slices, slices_of
 from ...core.frame import Frame, Key
 from ...core.scalars import Record, records, text
 

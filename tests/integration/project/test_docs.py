@@ -99,7 +99,7 @@ SHARED_FROM = 2  # options of at least so many commands, with the same meaning, 
 
 def commands_page() -> str:
     """The page as it should be, for the commands of today."""
-    commands = list(every_parser(COMMANDS))
+    commands = list(every_parser())
     groups = {command.words[0] for command in commands if len(command.words) > 1}
     counted = Counter(_row(option) for parsed_command in commands for option in _options(parsed_command))
     shared = {row for row, count in counted.items() if count >= SHARED_FROM}
