@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _GOALS = ("cash", "nodes", "capacity", "energy")
 _RISKS = ("very-low", "low", "medium", "high")
 _ROWS = 12
+_PERCENT = number("PERCENT", "percent per month, as in 5", 1e-6, 1000, unit="%")
+_SECONDS = number("S", "seconds from 0.1 to 3600, as in 20", 0.1, 3600)
 _WHOLE = number("N", "a whole number, as in 10", 0, 1_000_000, kind=int)
 
 
@@ -35,40 +37,22 @@ _WHOLE = number("N", "a whole number, as in 10", 0, 1_000_000, kind=int)
 @option("--max-moves", type=_WHOLE, help="touch at most N workloads (default: any number)")
 @option("--only", multiple=True, metavar="TEAM", help="touch only workloads of this team; repeatable")
 @option(
-    "--exclude",
-    multiple=True,
-    metavar="NAME",
-    help="leave this node, workload, team, series or recommendation as it is; repeatable",
+    "--exclude", multiple=True, metavar="NAME", help="leave this node, workload, team or recommendation; repeatable"
 )
 @option("--risk", type=Choice(_RISKS), default="low", help="highest risk of a change in the plan (default: low)")
-@option(
-    "--reserve",
-    type=_WHOLE,
-    help="nodes per type to keep free for failures (default: enough 99 % of the time at published failure rates)",
-)
+@option("--reserve", type=_WHOLE, help="nodes per type to keep free for failures (default: enough 99 % of the time)")
 @option("--tenants-apart", is_flag=True, help="put only one team on a node")
 @option("--add", multiple=True, metavar="COUNTxSKU", help="plan with more nodes, as in 4xH100-SXM5; repeatable")
 @option("--remove", multiple=True, metavar="NODE", help="plan without a node; repeatable")
 @option(
-    "--demand",
-    multiple=True,
-    metavar="DEMAND",
-    help="plan for another demand, as in 'team=search x1.5', 'workload=chat x2' or 'all x1.2'; repeatable",
+    "--demand", multiple=True, metavar="DEMAND", help="'team=search x1.5', 'workload=chat x2', 'all x1.2'; repeatable"
 )
 @option("--commit-ends", type=MOMENT, help="plan as if every commitment ended on this date (UTC)")
-@option(
-    "--growth",
-    type=number("PERCENT", "percent per month, as in 5", 1e-6, 1000, unit="%"),
-    help="growth of all demand per month: when each node type runs out",
-)
+@option("--growth", type=_PERCENT, help="growth of all demand per month: when each node type runs out")
 @option("--buy", is_flag=True, help="rent nodes where the demand needs them")
 @output_options("table", "json", "markdown", "html")
 @option("--all", "whole", is_flag=True, help="print every row (default: the first rows of each list)")
-@option(
-    "--seconds",
-    type=number("SECONDS", "seconds from 0.1 to 3600, as in 20", 0.1, 3600),
-    help="longest search for a better plan (default: 3 to 32, by the number of nodes)",
-)
+@option("--seconds", type=_SECONDS, help="longest search for a better plan (default: 3 to 32, by the number of nodes)")
 @state_options(optional=True)
 def plan(
     telemetry: Telemetry,
