@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -393,13 +393,17 @@ def _page(
 
 def gpu_json(gpu: GpuSku | Accelerator) -> dict[str, object]:
     """Every figure but the shapes of MIG instances."""
-    document = asdict(replace(gpu, dense_flops=dict(gpu.dense_flops)))
+    from msgspec import to_builtins
+
+    document = to_builtins(gpu)
     document.pop("mig_profiles", None)
     return document
 
 
 def node_json(node: NodeSku, catalog: Catalog) -> dict[str, object]:
     """Every figure, with the cost of each interconnect."""
+    from msgspec import to_builtins
+
     interconnect = [
         {
             "part": part.casefold(),
@@ -413,4 +417,4 @@ def node_json(node: NodeSku, catalog: Catalog) -> dict[str, object]:
         for part, premium in _premiums(node, catalog)
     ]
     twins = [twin.name for twin in catalog.fabric_twins(node)]
-    return {**asdict(node), "fabric_twins": twins, "interconnect": interconnect}
+    return {**to_builtins(node), "fabric_twins": twins, "interconnect": interconnect}
