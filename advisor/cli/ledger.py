@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ..state.ledger import Act, LedgerEntry, LedgerEvent
 
 SCHEMA = "skuwise.ledger/1"
-STATES = ("proposed", "accepted", "snoozed", "dismissed", "done", "expired")
+STATES = ("regressed", "proposed", "accepted", "done", "snoozed", "dismissed", "expired")
 _TYPED_MAX = 2000
 _SHOW_WIDTH_MAX = 120
 _ABOUT = "ID: recommendation: its ID (4 characters or more), its workload or its node."
@@ -160,12 +160,14 @@ _must_why = option("--why", required=True, metavar="REASON", help="reason of the
 _until = option("--until", type=MOMENT, required=True, help="end of the snooze: a date or RFC 3339, UTC")
 _ID = "r-5603c79e"
 _entry_command("show", "Show one recommendation: prediction, measurement and history.", _ID, show)
-for _name, _act, _about, _example, _options in (
+_Decision = tuple[str, "Act", str, str, tuple[Decorator, ...]]
+_DECISIONS: tuple[_Decision, ...] = (
     ("accept", "accepted", "Accept a recommendation; it counts as open until it is done.", "--by ann", (_by, _why)),
     ("snooze", "snoozed", "Postpone a recommendation until a date.", "--until 2027-01-15", (_by, _why, _until)),
     ("dismiss", "dismissed", "Reject a recommendation, with a reason.", "--why 'no time'", (_by, _must_why)),
     ("reopen", "reopened", "Take a decision back; the recommendation is proposed again.", "--why 'over'", (_by, _why)),
-):
+)
+for _name, _act, _about, _example, _options in _DECISIONS:
     _entry_command(_name, _about, f"{_ID} {_example}", partial(decide, act=_act), *_options)
 
 

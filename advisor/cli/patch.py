@@ -17,6 +17,7 @@ from .ledger import LedgerPlace, find_entry, place_options
 from .options import number
 
 if TYPE_CHECKING:
+    from ..patches.change import Target
     from ..state.ledger import LedgerEntry
 
 _FILE_BYTES_MAX = 4 << 20
@@ -50,7 +51,7 @@ _COUNT = number("N", "a whole number above 0", 1, 999_999, kind=int)
 def patch(
     recommendation: str,
     place: LedgerPlace,
-    system: str,
+    system: Target,
     manifest: Path | None,
     output: Path | None,
     undo: bool,

@@ -16,6 +16,7 @@ from .states import StateOptions, state_options
 
 if TYPE_CHECKING:
     from ..core.advice_types import Advice
+    from ..plan.problem import Goal, Risk
     from ..plan.result import Plan
     from ..show.page_options import Again
 
@@ -56,11 +57,11 @@ _WHOLE = number("N", "a whole number, as in 10", 0, 1_000_000, kind=int)
 @state_options(optional=True)
 def plan(
     telemetry: Telemetry,
-    goal: str,
+    goal: Goal,
     max_moves: int | None,
     only: tuple[str, ...],
     exclude: tuple[str, ...],
-    risk: str,
+    risk: Risk,
     reserve: int | None,
     tenants_apart: bool,
     add: tuple[str, ...],
