@@ -13,7 +13,7 @@ import click
 import msgspec
 import yaml
 
-from .base.click_commands import Group, examples
+from .base.click_commands import FILE, FOLDER, Group, examples, format_option
 from .base.errors import RulesError, UsageError
 from .base.output import columns, write_json, write_lines
 from .base.yaml_loader import rules_root
@@ -41,18 +41,14 @@ from .policy.thresholds import (
 SCHEMA = "skuwise.rules/1"
 
 
-@click.group("rules", cls=Group, subcommand_metavar="COMMAND ...")
+@click.group("rules", cls=Group)
 def rules() -> None:
     """List or check the rules and thresholds."""
 
 
 @rules.command("list", epilog=examples("skuwise rules list"))
-@click.option(
-    "--format", "form", type=click.Choice(["yaml", "json"]), default="yaml", help="output format (default: yaml)"
-)
-@click.option(
-    "--rules", "folder", type=Path, metavar="DIR", help="folder of site rules, which override the built-in ones"
-)
+@format_option("yaml", "json")
+@click.option("--rules", "folder", type=FOLDER, help="folder of site rules, which override the built-in ones")
 def list_rules(form: str, folder: Path | None) -> None:
     """List every threshold with its unit, resolution, reason and origin."""
     waste, custom = load_waste_rules(folder), load_custom_rules(folder)
@@ -94,14 +90,17 @@ def list_rules(form: str, folder: Path | None) -> None:
 
 
 @rules.command("check", epilog=examples("skuwise rules check", "skuwise rules check my-rules --prices prices.yaml"))
-@click.argument("folder", metavar="[DIR]", type=Path, required=False)
-@click.option("--prices", type=Path, metavar="FILE", help="price file to check as well")
+@click.argument("folder", metavar="DIR", type=FOLDER, required=False)
+@click.option("--prices", type=FILE, help="price file to check as well")
 @click.option(
     GPU_FLAG, "gpu_prices", multiple=True, metavar="SKU=PRICE",
     help="price in US dollars per GPU-hour to check as well; repeatable",
 )  # fmt: skip
 def check(folder: Path | None, prices: Path | None, gpu_prices: tuple[str, ...]) -> None:
-    """Check the built-in rules, or the site rules in DIR."""
+    """Check the built-in rules, or a folder of site rules.
+
+    DIR: folder of site rules (default: check the built-in ones).
+    """
     root, today = rules_root(folder), datetime.now(UTC).date()
 
     def price_file() -> Sized:
