@@ -176,8 +176,7 @@ def program(*, anywhere: bool = False) -> str:
 
 
 def install_command(extra: str) -> str:
-    """The command that adds `extra` to this installation: from the checkout that it was installed from where that is
-    there, else from a package index."""
+    """The command that adds `extra` to this installation: from its checkout if that exists, else from an index."""
     from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 - for an error alone
 
     checkout, is_editable = Path(__file__).resolve().parents[2], True  # run from a checkout by PYTHONPATH

@@ -8,7 +8,7 @@ deep nesting and large files are refused with file and line. Plain scalars are r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -23,6 +23,7 @@ from .sanitize import quoted
 from .typed import Name, convert
 
 T = TypeVar("T")
+V = TypeVar("V")
 _Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's parser is about ten times faster
 
 SHIPPED, SITE = "shipped", "site"  # origins of values; of a team's: "team NAME"
@@ -107,6 +108,37 @@ def read_layers(rules_dir: Path | None, name: str, kind: type[T]) -> list[tuple[
     """A file that ships, and a site's of the same name if there is one, with origin and path. Raises RulesError."""
     of_layer = [(origin, folder.joinpath(name)) for origin, folder in layers(rules_dir)]
     return [(origin, file, read(file, kind)) for origin, file in of_layer if file.is_file()]
+
+
+def read_folder(
+    folder: Traversable | Path, kind: type[T], use: Callable[[Traversable | Path, T], Mapping[str, V]]
+) -> dict[str, V]:
+    """The entries of a folder's files by name, as `use` makes them of a file. Raises RulesError, also for a name that
+    two files have."""
+    entries: dict[str, V] = {}
+    files: dict[str, object] = {}
+    faults = Faults()
+    for file in yaml_files(folder):
+        with faults:
+            for name, entry in use(file, read(file, kind)).items():
+                if name in entries:
+                    raise fault(file, None, f"{files[name]} has {quoted(name)} already.", "Keep one of them.")
+                entries[name], files[name] = entry, file
+    faults.raise_all()
+    return entries
+
+
+def read_folders(
+    rules_dir: Path | None, name: str, kind: type[T], use: Callable[[Traversable | Path, T], Mapping[str, V]]
+) -> dict[str, V]:
+    """As `read_folder`, of the folder that ships and a site's, whose entries replace those of the same name."""
+    entries: dict[str, V] = {}
+    faults = Faults()
+    for _, layer in layers(rules_dir):
+        with faults:
+            entries |= read_folder(layer.joinpath(name), kind, use)
+    faults.raise_all()
+    return entries
 
 
 def read_named(rules_dir: Path | None, name: str, kind: type[T]) -> Mapping[str, T]:

@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from ..base.sanitize import quoted
 from ..base.typed import Day, Name, Positive, Strict, Text, place, wrong
-from ..base.yaml_loader import Faults, layers, read, yaml_files
+from ..base.yaml_loader import read_folders
 from .types import Achieved, FigureSource, GpuSku, MigProfile, Sms
 
 Precision = Literal["fp64", "fp32", "fp16", "bf16", "fp8", "int8", "fp4"]
@@ -133,27 +133,20 @@ def normalise(name: str) -> str:
 
 def load_gpus(rules_dir: Path | None = None) -> GpuLibrary:
     """The GPUs that ship, with a site's. Raises RulesError, also for figures that contradict one another."""
-    gpus: dict[str, GpuSku] = {}
-    entries: dict[str, GpuEntry] = {}
-    files: dict[str, object] = {}
-    faults = Faults()
-    for _, layer in layers(rules_dir):
-        in_layer: set[str] = set()
-        for file in yaml_files(layer.joinpath("gpus")):
-            with faults:
-                top = read(file, _File)
-                for name, entry in top.gpus.items():
-                    at = place("gpus", name)
-                    if name in in_layer:
-                        raise wrong(file, at, "another file of this folder has this entry already", "Keep one.")
-                    in_layer.add(name)
-                    gpus[name], entries[name], files[name] = _gpu(name, top.vendor, entry), entry, file
-                    for sentence in _contradictions(name, entry):
-                        raise wrong(file, at, sentence, "Correct the figure, or give the reason under 'unchecked'.")
-    faults.raise_all()
-    index = _index(((name, (name, *gpu.aliases)) for name, gpu in gpus.items()), files)
-    asked = _index(((name, entry.asked_as) for name, entry in entries.items()), files)
-    return GpuLibrary(gpus, index, {key: name for key, name in asked.items() if key not in index}, entries)
+
+    def use(file: object, top: _File) -> Mapping[str, tuple[GpuSku, GpuEntry, object]]:
+        for name, entry in top.gpus.items():
+            for sentence in _contradictions(name, entry):
+                remedy = "Correct the figure, or give the reason under 'unchecked'."
+                raise wrong(file, place("gpus", name), sentence, remedy)
+        return {name: (_gpu(name, top.vendor, entry), entry, file) for name, entry in top.gpus.items()}
+
+    gpus = read_folders(rules_dir, "gpus", _File, use)
+    index = _index((name, (name, *entry.aliases), file) for name, (_, entry, file) in gpus.items())
+    asked = _index((name, entry.asked_as, file) for name, (_, entry, file) in gpus.items())
+    asked = {key: name for key, name in asked.items() if key not in index}
+    entries = {name: entry for name, (_, entry, _) in gpus.items()}
+    return GpuLibrary({name: gpu for name, (gpu, _, _) in gpus.items()}, index, asked, entries)
 
 
 def with_note(source: str, note: str | None) -> str:
@@ -161,14 +154,14 @@ def with_note(source: str, note: str | None) -> str:
     return f"{source}. Note: {note}" if note else source
 
 
-def _index(names: Iterable[tuple[str, tuple[str, ...]]], files: Mapping[str, object]) -> dict[str, str]:
+def _index(names: Iterable[tuple[str, tuple[str, ...], object]]) -> dict[str, str]:
     index: dict[str, str] = {}
-    for name, aliases in names:
+    for name, aliases, file in names:
         for alias in aliases:
             other = index.setdefault(normalise(alias), name)
             if other != name:
                 sentence = f"{quoted(alias)} already names gpu {quoted(other)} (exactly one may)"
-                raise wrong(files[name], place("gpus", name, "aliases"), sentence, "Remove one of them.")
+                raise wrong(file, place("gpus", name, "aliases"), sentence, "Remove one of them.")
     return index
 
 

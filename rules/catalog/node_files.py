@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from ..base.sanitize import quoted, suggest
 from ..base.typed import AsOf, Count, Day, Name, Positive, Strict, Text, place, wrong
-from ..base.yaml_loader import Faults, layers, read, read_named, yaml_files
+from ..base.yaml_loader import read_folders, read_named
 from .gpu_files import with_note
 from .types import Fabric, FigureSource, NodeSku, Price
 
@@ -106,29 +106,19 @@ def load_providers(rules_dir: Path | None = None) -> Mapping[str, Provider]:
 def load_nodes(rules_dir: Path | None = None, gpus: Collection[str] | None = None) -> Mapping[str, NodeSku]:
     """Nodes by name (``provider/instance_type``). `gpus`: names of the GPU catalog; a node with another GPU is refused
     (None: not checked). Raises RulesError."""
-    nodes: dict[str, NodeSku] = {}
-    faults = Faults()
-    for _, layer in layers(rules_dir):
-        in_layer: dict[str, NodeSku] = {}
-        for file in yaml_files(layer.joinpath("nodes")):
-            with faults:
-                top = read(file, _File)
-                for instance, entry in top.nodes.items():
-                    at = place("nodes", instance)
-                    for source in (entry.source, *(price.source for price in entry.prices)):
-                        if source not in top.sources:
-                            near = suggest(source, top.sources) or f"Known are {', '.join(top.sources)}."
-                            raise wrong(file, at, f"unknown source {quoted(source)}", near)
-                    if gpus is not None and entry.gpu not in gpus:
-                        sentence = f"gpu {quoted(entry.gpu)} is not in the catalog"
-                        raise wrong(file, at, sentence, "Add it under gpus/ first.")
-                    node = _node(top, instance, entry)
-                    if node.name in in_layer:
-                        raise wrong(file, at, "another file of this folder has this entry already", "Keep one.")
-                    in_layer[node.name] = node
-        nodes |= in_layer
-    faults.raise_all()
-    return nodes
+
+    def use(file: object, top: _File) -> Mapping[str, NodeSku]:
+        for instance, entry in top.nodes.items():
+            at = place("nodes", instance)
+            for source in (entry.source, *(price.source for price in entry.prices)):
+                if source not in top.sources:
+                    near = suggest(source, top.sources) or f"Known are {', '.join(top.sources)}."
+                    raise wrong(file, at, f"unknown source {quoted(source)}", near)
+            if gpus is not None and entry.gpu not in gpus:
+                raise wrong(file, at, f"gpu {quoted(entry.gpu)} is not in the catalog", "Add it under gpus/ first.")
+        return {f"{top.provider}/{instance}": _node(top, instance, entry) for instance, entry in top.nodes.items()}
+
+    return read_folders(rules_dir, "nodes", _File, use)
 
 
 def _node(file: _File, instance: str, entry: _Node) -> NodeSku:

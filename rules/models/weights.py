@@ -12,8 +12,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ..base.sanitize import quoted
-from ..base.typed import Count, Day, Positive, Share, Strict, Text, place, wrong
+from ..base.typed import Count, Day, Positive, Share, Strict, Text, wrong
 from ..base.yaml_loader import packaged_rules, read
 
 KIND_FILE = "kind_model.yaml"
@@ -246,14 +245,10 @@ def load_kind_model(labels: Sequence[str], shapes: Collection[str], fingerprint:
     """The model of kinds, for code with these labels and shapes. Raises RulesError where it was made for others."""
     file = packaged_rules().joinpath(KIND_FILE)
     model = read(file, KindModel)
-    remedy = "Make it again with `make model`."
-    tables = [("weights", model.weights, shapes), ("intercepts", model.intercepts, labels)]
-    tables += [(place("weights", name), weights, labels) for name, weights in model.weights.items()]
-    for at, table, names in tables:
-        if other := sorted({*table} ^ {*names}):
-            raise wrong(file, at, f"it has too much or lacks {', '.join(map(quoted, other))}", remedy)
-    if model.fingerprint != fingerprint:
-        raise wrong(file, "fingerprint", "it was made for other shapes than those of this version", remedy)
+    tables = (model.intercepts, *model.weights.values())
+    if (model.fingerprint, {*model.weights}) != (fingerprint, {*shapes}) or any({*t} != {*labels} for t in tables):
+        sentence = "it was made for other shapes or kinds than those of this version"
+        raise wrong(file, "fingerprint", sentence, "Make it again with `make model`.")
     return model
 
 

@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from ..base.sanitize import quoted, suggest
 from ..base.typed import Number, Slug, Strict, Text, place, wrong
-from ..base.yaml_loader import SITE, Faults, packaged_rules, read, rules_root, yaml_files
+from ..base.yaml_loader import SITE, Faults, packaged_rules, read, read_folder, rules_root
 from .labels import KindLabel
 from .teams import OwnerLike, Team, load_teams, team_of
 from .thresholds import BOUNDS, Severity, Threshold, WasteRule, check_gaps
@@ -118,56 +118,32 @@ def load_custom_rules(rules_dir: Path | None = None) -> CustomRules:
     faults = Faults()
     with faults:
         site = _folder(root, SITE)
-    with faults:
-        for team in load_teams(root):
-            with faults:
-                teams.append((team, _folder(team.folder, team.origin)))
+    for team in load_teams(root, faults):
+        with faults:
+            teams.append((team, _folder(team.folder, team.origin)))
     faults.raise_all()
     return CustomRules(site, tuple((team, rules) for team, rules in teams if rules))
 
 
 def _folder(root: Path, origin: str) -> Mapping[str, CustomRule]:
-    rules: dict[str, CustomRule] = {}
-    files: dict[str, object] = {}
-    faults = Faults()
-    for file in yaml_files(root / "custom"):
-        with faults:
-            custom = _custom_rule(file, read(file, _Rule), origin)
-            id_ = custom.rule.id
-            if id_ in rules:
-                raise wrong(file, "id", f"{files[id_]} has the same id", "Give it another id.")
-            rules[id_], files[id_] = custom, file
-    faults.raise_all()
-    return rules
+    def use(file: object, entry: _Rule) -> Mapping[str, CustomRule]:
+        return {f"{PREFIX}{entry.id}": _custom_rule(file, entry, origin)}
+
+    return read_folder(root / "custom", _Rule, use)
 
 
 def _custom_rule(file: object, entry: _Rule, origin: str) -> CustomRule:
-    conditions: dict[tuple[str, bool], Condition] = {}
-    for number, given in enumerate(entry.when, 1):
-        condition = _condition(file, place("when", str(number)), given)
-        rises = condition.operator in RISING
-        other = conditions.get((condition.feature, not rises))
-        if (condition.feature, rises) in conditions:
-            raise wrong(file, "when", f"{quoted(condition.feature)} is bounded twice from the same side", "Keep one.")
-        if other is not None and not _meet(*((condition, other) if rises else (other, condition))):
-            both = " and ".join(f"{c.operator} {c.value:g}" for c in (other, condition))
-            raise wrong(file, "when", f"no {quoted(condition.feature)} is both {both}", "Correct one.")
-        conditions[condition.feature, rises] = condition
-    check_gaps(file, entry.text, entry.would_change_if, {c.feature for c in conditions.values()} | FILLED)
+    conditions = tuple(_condition(file, place("when", str(n)), given) for n, given in enumerate(entry.when, 1))
+    check_gaps(file, entry.text, entry.would_change_if, {c.feature for c in conditions} | FILLED)
     thresholds = {
         f"{c.feature} {c.operator}": Threshold(c.value, c.unit, "window", entry.reason, str(file), origin)  # type: ignore[arg-type]
-        for c in conditions.values()
+        for c in conditions
     }
+    if len(thresholds) < len(conditions):
+        raise wrong(file, "when", "a feature has the same operator twice", "Keep one of them.")
     id_ = f"{PREFIX}{entry.id}"
     rule = WasteRule(id_, entry.severity, "window", thresholds, entry.text, entry.would_change_if)
-    return CustomRule(rule, entry.kinds or KINDS_UNLESS_NAMED, tuple(conditions.values()), entry.coverage_hours)
-
-
-def _meet(low: Condition, high: Condition) -> bool:
-    """Whether a number satisfies both bounds."""
-    if low.value == high.value:
-        return (low.operator, high.operator) == ("at-least", "at-most")
-    return low.value < high.value
+    return CustomRule(rule, entry.kinds or KINDS_UNLESS_NAMED, conditions, entry.coverage_hours)
 
 
 def _condition(file: object, at: str, given: Condition) -> Condition:

@@ -94,14 +94,12 @@ class _File(Strict, frozen=True):
 def load_exceptions(rules_dir: Path | None = None, *, known_rules: Collection[str]) -> Exceptions:
     """The exceptions that ship, a site's and its teams'. `known_rules`: ids that an exception may name."""
     every: list[RuleException] = []
-    teams: tuple[Team, ...] = ()
     faults = Faults()
     for origin, layer in layers(rules_dir):
         with faults:
             # A site's entry adds owners: the command lines of the entry that ships still match.
             every = [*_read(layer.joinpath(FILE), origin, None, every, known_rules), *every]
-    with faults:
-        teams = load_teams(rules_dir)
+    teams = load_teams(rules_dir, faults)
     of_teams: list[RuleException] = []
     for team in teams:
         with faults:

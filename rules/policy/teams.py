@@ -68,18 +68,19 @@ class Team:
         return f"team {self.name}"
 
 
-def load_teams(rules_dir: Path | None) -> tuple[Team, ...]:
-    """The teams of a site's rules folder, by name. Raises RulesError, also for an owner that two teams claim."""
+def load_teams(rules_dir: Path | None, faults: Faults | None = None) -> tuple[Team, ...]:
+    """The teams of a site's rules folder, by name. Raises RulesError, also for an owner that two teams claim; `faults`
+    collects these errors instead, so that the other files of a team are read."""
     folder = rules_dir / TEAMS_FOLDER if rules_dir is not None else None
     if folder is None or not folder.is_dir():
         return ()
     teams: list[Team] = []
     claimed: dict[tuple[str, str], str] = {}
-    faults = Faults()
+    collected = Faults() if faults is None else faults
     for root in sorted(path for path in folder.iterdir() if path.is_dir()):
-        with faults:
-            file = root / TEAM_FILE
-            owners = read(file, Owners) if file.is_file() else Owners()
+        file, owners = root / TEAM_FILE, Owners()
+        with collected:
+            owners = read(file, Owners) if file.is_file() else owners
             owners = msgspec.structs.replace(owners, team=owners.team | {root.name})
             for part in PARTS:
                 for name in sorted(getattr(owners, part)):
@@ -87,8 +88,9 @@ def load_teams(rules_dir: Path | None) -> tuple[Team, ...]:
                     if other != root.name:
                         sentence = f"{quoted(name)} is already of team {quoted(other)}"
                         raise wrong(file, part, sentence, "Name it in one team.")
-            teams.append(Team(root.name, root, owners))
-    faults.raise_all()
+        teams.append(Team(root.name, root, owners))
+    if faults is None:
+        collected.raise_all()
     return tuple(teams)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 
 from ..base.sanitize import quoted, suggest
 from ..base.typed import Name, Number, Strict, Text, convert, place, wrong
-from ..base.yaml_loader import SHIPPED, SITE, Faults, layers, read, read_layers, yaml_files
+from ..base.yaml_loader import SHIPPED, SITE, Faults, layers, read_folder, read_layers
 from .teams import OwnerLike, Team, load_teams, team_of
 
 T = TypeVar("T")
@@ -186,12 +186,11 @@ def load_waste_rules(rules_dir: Path | None = None) -> Mapping[str, WasteRule]:
     for origin, layer in layers(rules_dir):
         with faults:
             rules |= _waste_layer(layer, rules, origin)
-    with faults:
-        for team in load_teams(rules_dir):
-            with faults:
-                for id_, rule in _waste_layer(team.folder, rules, team.origin).items():
-                    of_team = (team, replace(rule, teams=()))
-                    rules[id_] = replace(rules[id_], teams=(*rules[id_].teams, of_team))
+    for team in load_teams(rules_dir, faults):
+        with faults:
+            for id_, rule in _waste_layer(team.folder, rules, team.origin).items():
+                of_team = (team, replace(rule, teams=()))
+                rules[id_] = replace(rules[id_], teams=(*rules[id_].teams, of_team))
     faults.raise_all()
     return rules
 
@@ -221,32 +220,24 @@ def _values(kind: type[T], name: str, rules_dir: Path | None) -> T:
 
 def _waste_layer(layer: Traversable | Path, base: Mapping[str, WasteRule], origin: str) -> dict[str, WasteRule]:
     """The rules that one folder defines (`base` empty) or changes."""
-    rules: dict[str, WasteRule] = {}
-    files: dict[str, object] = {}
-    faults = Faults()
-    for file in yaml_files(layer.joinpath("waste")):
-        with faults:
-            entry = read(file, _Rule)
-            old = base.get(entry.id)
-            if base and old is None:
-                near = suggest(entry.id, base) or "It cannot be new."
-                raise wrong(file, "id", f"unknown rule {quoted(entry.id)}", near)
-            if old is not None and old.about == "nodes" and origin != SITE:
-                sentence = "findings are about nodes, which teams share"
-                raise wrong(file, "id", sentence, "Set it in the site's own waste/.")
-            if old is not None and entry.about not in (None, old.about):
-                raise wrong(file, "about", f"it is about {old.about} and cannot change", "Remove the key.")
-            if entry.id in rules:
-                sentence = f"{files[entry.id]} sets rule {quoted(entry.id)} already"
-                raise wrong(file, "id", sentence, "Keep one file a rule.")
-            thresholds = _thresholds(file, entry.thresholds, old.thresholds if old else {}, origin)
-            check_gaps(file, entry.text or "", entry.would_change_if, PLACEHOLDERS | thresholds.keys())
-            given: dict[str, Any] = {key: value for key in _Rule.__struct_fields__ if (value := getattr(entry, key))}
-            given["thresholds"] = thresholds
-            rules[entry.id] = replace(old, **given) if old is not None else WasteRule(**given)
-            files[entry.id] = file
-    faults.raise_all()
-    return rules
+
+    def use(file: object, entry: _Rule) -> Mapping[str, WasteRule]:
+        old = base.get(entry.id)
+        if base and old is None:
+            near = suggest(entry.id, base) or "It cannot be new."
+            raise wrong(file, "id", f"unknown rule {quoted(entry.id)}", near)
+        if old is not None and old.about == "nodes" and origin != SITE:
+            sentence = "findings are about nodes, which teams share"
+            raise wrong(file, "id", sentence, "Set it in the site's own waste/.")
+        if old is not None and entry.about not in (None, old.about):
+            raise wrong(file, "about", f"it is about {old.about} and cannot change", "Remove the key.")
+        thresholds = _thresholds(file, entry.thresholds, old.thresholds if old else {}, origin)
+        check_gaps(file, entry.text or "", entry.would_change_if, PLACEHOLDERS | thresholds.keys())
+        given: dict[str, Any] = {key: value for key in _Rule.__struct_fields__ if (value := getattr(entry, key))}
+        given["thresholds"] = thresholds
+        return {entry.id: replace(old, **given) if old is not None else WasteRule(**given)}
+
+    return read_folder(layer.joinpath("waste"), _Rule, use)
 
 
 def _thresholds(
