@@ -59,9 +59,9 @@ class LedgerPlace:
         from ..state import ledger as store
 
         ledgers: list[tuple[KnownState, tuple[LedgerEntry, ...]]] = []
-        for known in self.state.every(self.source):
-            with known.state.reading() as db:
-                ledgers.append((known, store.entries(db)))
+        for file in self.state.every(self.source):
+            with file.state.reading() as db:
+                ledgers.append((file, store.entries(db)))
         return ledgers
 
 
@@ -103,10 +103,10 @@ def list_(place: LedgerPlace, status: str | None, every: bool, form: str) -> int
         return every or (state != "expired" and not is_blocked)
 
     ledgers, texts, values = place.ledgers(), [], []
-    for known, entries in ledgers:
+    for file, entries in ledgers:
         listed = [entry for entry in entries if is_listed(entry)]
-        values += [as_dict(entry, now) | {"fleet": known.fleet} for entry in listed]
-        heading = f"Fleet {known.fleet or 'unknown'} ({clean(str(known.state.path))})\n" if len(ledgers) > 1 else ""
+        values += [as_dict(entry, now) | {"fleet": file.fleet} for entry in listed]
+        heading = f"Fleet {file.fleet or 'unknown'} ({clean(str(file.state.path))})\n" if len(ledgers) > 1 else ""
         texts.append(heading + as_text(listed, len(entries) - len(listed), now, width))
     if form == "json":
         write_json({"schema": SCHEMA, "recommendations": values})
@@ -177,7 +177,7 @@ def find_entry(name: str, place: LedgerPlace) -> tuple[State, LedgerEntry]:
     from ..core.formatting import usd
     from ..core.naming import AmbiguousError, Named, matching, unknown
 
-    entries = [(known.state, entry) for known, of_state in place.ledgers() for entry in of_state]
+    entries = [(file.state, entry) for file, of_file in place.ledgers() for entry in of_file]
     if not entries:
         raise NothingToDo("The ledger is empty.", f"Run '{program()} advise' to record recommendations.")
     names: dict[str, Named] = {}

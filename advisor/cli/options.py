@@ -159,29 +159,16 @@ class Telemetry:
         return [self.source.words(), *window, *self.rulebook.words()]
 
     def evaluate(
-        self,
-        book: Rulebook,
-        now: float,
-        reading: Progress,
-        *,
-        ledger: StateBeside | None = None,
-        with_market: bool = False,
-        keeps_rows: bool = False,
+        self, book: Rulebook, now: float, reading: Progress, ledger: StateBeside | None = None, **how: bool
     ) -> tuple[Frame, Reasoned]:
-        """Read the window and make the advice on it; the arguments are those of `read_and_reason`."""
+        """Read the window and make the advice on it. `how`: `with_market` and `keeps_rows` of `read_and_reason`."""
         from ..advise import read_and_reason
 
-        return read_and_reason(
-            self.source.open(reading.step),
-            book,
-            since=self.since,
-            until=self.until,
-            now=now,
-            ledger=ledger,
-            with_market=with_market,
-            keeps_rows=keeps_rows,
-            read=lambda: reading.stage("evaluating workloads"),
-        )
+        def begin() -> None:
+            reading.stage("evaluating workloads")
+
+        source, window = self.source.open(reading.step), {"since": self.since, "until": self.until}
+        return read_and_reason(source, book, now=now, ledger=ledger, read=begin, **window, **how)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from click import option
@@ -78,18 +79,20 @@ def plan(
     """Plan which nodes to return, when and in which order."""
     from ..plan.planner import Planner
     from ..plan.problem import FleetChange, PlanRequest
+    from ..plan.whatif import parse_add, parse_demand
 
     for team in sorted({*only} & {*exclude}):
         raise UsageError(f"Team {team!r} is in --only and in --exclude.", "Remove it from one of them.")
+    more: Counter[str] = Counter()
+    for sku, count in map(parse_add, add):
+        more[sku] += count
+    factors = [parse_demand(text) for text in demand]
+    for (kind, name), times in Counter(subject for subject, _ in factors).items():
+        if times > 1:
+            raise UsageError(f"The demand of {kind} {name} is given twice.", "Give each once.")
     request = PlanRequest(goal, max_moves, frozenset(only), frozenset(exclude), risk, reserve, tenants_apart)
-    change = FleetChange(
-        _nodes_to_add(add),
-        frozenset(remove),
-        _demands(demand),
-        commit_ends,
-        buy,
-        None if growth is None else growth / 100,
-    )
+    grows = None if growth is None else growth / 100
+    change = FleetChange(more, frozenset(remove), dict(factors), commit_ends, buy, grows)
     now, ledger = time.time(), state.beside()
     book = telemetry.rulebook.load(now)
     with telemetry.source.reading() as reading:
@@ -102,30 +105,6 @@ def plan(
     output.write(_rendered(planned, reasoned.advice, output, again, None if whole else _ROWS))
     ledger.note(reasoned.advice, now)
     return EXIT_DONE
-
-
-def _nodes_to_add(texts: tuple[str, ...]) -> dict[str, int]:
-    """Nodes by SKU, GPU or pool. Raises UsageError."""
-    from ..plan.whatif import parse_add
-
-    nodes: dict[str, int] = {}
-    for text in texts:
-        sku, count = parse_add(text)
-        nodes[sku] = nodes.get(sku, 0) + count
-    return nodes
-
-
-def _demands(texts: tuple[str, ...]) -> dict[tuple[str, str], float]:
-    """Factors of the demand by what it is of. Raises UsageError for one that is given twice."""
-    from ..plan.whatif import parse_demand
-
-    factors: dict[tuple[str, str], float] = {}
-    for text in texts:
-        subject, factor = parse_demand(text)
-        if subject in factors:
-            raise UsageError(f"The demand of {subject[0]} {subject[1]} is given twice.", "Give each once.")
-        factors[subject] = factor
-    return factors
 
 
 def _rendered(planned: Plan, advice: Advice, output: OutputOptions, again: Again, rows: int | None) -> str:

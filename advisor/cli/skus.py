@@ -190,7 +190,7 @@ def find_sku(catalog: Catalog, name: str) -> Sku:
     if gpu is not None or nodes or others:
         return gpu or (nodes + others)[0]
     names = [*catalog.gpus, *catalog.nodes, *(other.name for other in catalog.accelerators)]
-    holding = [known for known in names if name.casefold() in known.casefold()][:3]
+    holding = [other for other in names if name.casefold() in other.casefold()][:3]
     near = f"Did you mean {' or '.join(holding)}?" if holding else suggest(name, names)
     raise UsageError(f"The catalog has no {name!r}.", near or "'skuwise skus list' names all it has.")
 

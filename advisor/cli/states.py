@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Options = TypeVar("Options", SourceOptions, RulebookOptions, "StateOptions")
 
-# Telemetry of so long shows whose it is (seconds): one GPU or the name of the cluster is enough.
+# Telemetry of so long identifies its fleet (seconds): one GPU or the name of the cluster is enough.
 IDENTITY_SECONDS = 3600.0
 
 
