@@ -72,7 +72,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Blocks under a title. A section within another is one finding, move or way out of it."""
+    """Blocks under a title; of an empty title without a heading. A section within another is one finding or move."""
 
     title: str
     blocks: tuple[Block, ...]

@@ -38,7 +38,8 @@ def document_markdown(document: Document) -> str:
 
 
 def _section(section: Section, level: int) -> Iterator[str]:
-    yield from (f"{'#' * level} {escape(section.title)}", "")
+    if section.title:
+        yield from (f"{'#' * level} {escape(section.title)}", "")
     for block in section.blocks:
         yield from _block(block, level)
 

@@ -145,9 +145,9 @@ def _title(console: Console, title: str, rule: str) -> None:
 
 
 def _section(console: Console, section: Section, depth: int, fold: bool = False) -> None:
-    if depth == 0:
+    if depth == 0 and section.title:
         _title(console, section.title, "-")
-    else:
+    elif section.title:
         console.print(Padding(Text(clean(section.title), style="bold"), (0, 0, 0, _INDENT * (depth - 1))))
     before: Block | None = None
     for block in section.blocks:
