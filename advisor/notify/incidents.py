@@ -22,13 +22,13 @@ from ..core.formatting import counted
 from ..core.incident_types import Incident, IncidentEvent
 from ..show.dashboard import Dashboard
 from ..show.incident_words import Item, ItemKind
-from ..show.reader_commands import NO_COMMANDS, ReaderCommands
+from ..show.reader_commands import NO_COMMANDS, ReaderCommands, ReaderLinks
 from ..state.deliveries import Message, Told, queue, told, waiting
 from ..state.file import State
 from ..state.incidents import current, mark_printed, settle, untold
 from ..watch.settings import WatchSettings
 from .alertmanager import alerts_of, post_alerts
-from .letters import Letter, Writing, incident_letter
+from .letters import Letter, incident_letter
 from .mime import message_to
 from .routes import Recipient, Routes
 from .sending import Clocks, Tally, carriers_of, send_due
@@ -65,8 +65,8 @@ class NotifyRun:
         return self.clocks.now().wall_seconds
 
     @property
-    def writing(self) -> Writing:
-        return Writing(self.watch, self.commands, Dashboard(self.report.dashboard_url))
+    def links(self) -> ReaderLinks:
+        return ReaderLinks(self.commands, Dashboard(self.report.dashboard_url))
 
     def recipients(self, incident: Incident) -> tuple[Recipient, ...]:
         """Its team, and after it the administrators where it has none, or only they can fix it."""
@@ -101,7 +101,7 @@ def notify(run: NotifyRun) -> Tally:
     if run.watch.send and run.watch.alertmanager_url:
         try:
             with run.state.reading() as db:
-                posted = alerts_of(current(db), run.now, run.writing, run.routes.team_of)
+                posted = alerts_of(current(db), run.now, run.watch, run.links, run.routes.team_of)
             post_alerts(run.watch.alertmanager_url, run.watch.alertmanager_token_file, run.environ, posted)
         except SkuwiseError as error:
             faults.append(error)
@@ -118,7 +118,7 @@ def _queue(run: NotifyRun) -> None:
     messages: list[Message] = []
     for to, (items, keys) in notices.items():
         same = (to.team, tuple((item.incident.id, item.kind) for item in items))
-        letter = letters[same] = letters.get(same) or incident_letter(items, to.team, now, run.writing)
+        letter = letters[same] = letters.get(same) or incident_letter(items, to.team, now, run.watch, run.links)
         # A mail about one incident follows the one that told the recipient of its beginning.
         opening = known.get(f"{items[0].incident.id}/0", ()) if len(items) == 1 else ()
         first = next((one.message_id for one in opening if (one.channel, one.recipient) == to[1:]), "")
@@ -150,7 +150,7 @@ def _print_once(run: NotifyRun) -> None:
         alerts = len(current(db))
     fresh = [(event, one) for event, one in events if key_of(event) in unprinted]
     for to, (items, _) in notices_of(fresh, run.recipients, known, frozenset())[0].items():
-        subject = incident_letter(items, to.team, run.now, run.writing).subject
+        subject = incident_letter(items, to.team, run.now, run.watch, run.links).subject
         run.say(clean(f"would be sent to {to.team or 'the fleet'} ({to.channel}, {to.address}): {subject}"))
     if fresh and run.watch.alertmanager_url:
         run.say(f"would update {counted(alerts, 'alert')} in {clean(run.watch.alertmanager_url)}")

@@ -13,13 +13,12 @@ from ...agent.base.safe_text import clean_text
 from ...rules.base.sanitize import clean
 from ..core.timestamps import day
 from ..core.worth import selected
-from ..show.dashboard import NO_DASHBOARD, Dashboard
 from ..show.document import Document
 from ..show.incident_words import Item
 from ..show.pages.incident import incident_document
-from ..show.pages.report import NO_LINKS, ReaderLinks, report_document
+from ..show.pages.report import report_document
 from ..show.pages.story import Story, TeamRow
-from ..show.reader_commands import NO_COMMANDS, ReaderCommands
+from ..show.reader_commands import NO_LINKS, ReaderLinks
 from ..show.writers.csv import csv_text
 from ..show.writers.formats import FORMATS, render
 from ..show.writers.html import mail_html
@@ -57,20 +56,12 @@ class Letter:
     attachments: tuple[Attachment, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Writing:
-    """What the texts on incidents depend on beside them. `dashboard`: its window is that of the message."""
-
-    settings: WatchSettings
-    commands: ReaderCommands = NO_COMMANDS
-    dashboard: Dashboard = NO_DASHBOARD
-
-
-def incident_letter(items: Sequence[Item], team: str, now: float, writing: Writing) -> Letter:
+def incident_letter(
+    items: Sequence[Item], team: str, now: float, settings: WatchSettings, links: ReaderLinks = NO_LINKS
+) -> Letter:
     """One incident, or a digest of several. `team` empty: the administrators; `now`: Unix seconds."""
     start = min(item.incident.since for item in items)
-    dashboard = replace(writing.dashboard, team=team, start=min(start, now), end=now)
-    return _letter(incident_document(items, now, writing.settings, writing.commands, dashboard))
+    return _letter(incident_document(items, now, settings, links.of_window(team, min(start, now), now)))
 
 
 def report_letter(story: Story, links: ReaderLinks = NO_LINKS) -> Letter:

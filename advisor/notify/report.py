@@ -18,9 +18,8 @@ from ..core.worth import marked
 from ..pipeline import WINDOW_NOTES
 from ..rulebook import Rulebook
 from ..show.dashboard import Dashboard
-from ..show.pages.report import ReaderLinks
 from ..show.pages.story import story_of
-from ..show.reader_commands import NO_COMMANDS, ReaderCommands
+from ..show.reader_commands import NO_COMMANDS, ReaderCommands, ReaderLinks
 from ..show.writers.csv import csv_text
 from ..state.beside import StateBeside
 from ..state.deliveries import known, queue

@@ -99,15 +99,18 @@ def tiles(story: Story) -> tuple[Tile, ...]:
         idle = sum(h.gpu_hours for h in holdings(a))
         return (
             Tile("GPU-hours", f"{words.hours(s.gpu_hours if held is None else held)}/month",
-                 of(words.hours(s.gpu_hours), story.gpu_hours)),
+                 of(words.hours(s.gpu_hours), story.change("gpu_hours"))),
             judged("Idle", f"{words.hours(idle)} in {days}", "", "", not s.nothing_judged),
             judged("Capacity", capacity, "", CAPACITY),
             *covered,
         )  # fmt: skip
     cash, spread = s.recoverable_usd_per_month, words.spread(s.recoverable_interval_usd_per_month).strip(" ()")
-    sums = (("Wasted", s.wasted_usd, story.wasted_usd, WASTED), ("Slowed", s.slowed_usd, story.slowed_usd, SLOWED))
+    sums = (
+        ("Wasted", s.wasted_usd, story.change("wasted_usd"), WASTED),
+        ("Slowed", s.slowed_usd, story.change("slowed_usd"), SLOWED),
+    )
     return (
-        Tile("Spend", month(s.cost_usd), of(words.usd(s.cost_usd), story.cost_usd)),
+        Tile("Spend", month(s.cost_usd), of(words.usd(s.cost_usd), story.change("cost_usd"))),
         *(judged(name, month(value), of(words.usd(value), change), meaning if value else "", value is not None)
           for name, value, change, meaning in sums),
         judged("Recoverable", usd_per_month(cash or 0.0) if cash else "no cash savings available now",

@@ -24,9 +24,8 @@ from skuwise.advisor.notify.mime import compose, file_names
 from skuwise.advisor.notify.routes import Routes
 from skuwise.advisor.show.aggregates import DRAINED, NO_WORKLOAD, NOT_OBSERVED, holdings, hours_by_kind
 from skuwise.advisor.show.dashboard import Dashboard
-from skuwise.advisor.show.pages.report import ReaderLinks
 from skuwise.advisor.show.pages.story import story_of
-from skuwise.advisor.show.reader_commands import ReaderCommands
+from skuwise.advisor.show.reader_commands import ReaderCommands, ReaderLinks
 from skuwise.tests.support.golden_files import golden
 from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet, outcome, unpriced
 
