@@ -79,11 +79,8 @@ def _since(workload: Record, spans: Sequence[tuple[float, float]], start: float)
 def holder_of(workload: Record, priors: KindPriors, *, has_engine: bool) -> HolderKind:
     """The kind of holder: by what names, images, commands and owners say together, by its inference engine, by its
     scheduler. `workload`: a row of the frame's table `workloads`."""
-    is_slurm, name, owner = (
-        workload["scheduler"] == "slurm",
-        text(workload["name"]),
-        text(workload.get("controller_kind")),
-    )
+    is_slurm, name = workload["scheduler"] == "slurm", text(workload["name"])
+    owner = text(workload.get("controller_kind"))
     program = " ".join(filter(None, (text(workload["command"]), name)))
     about = {
         "framework": text(workload["framework"]), "image": image_name(text(workload.get("image"))), "program": program,

@@ -42,8 +42,8 @@ def evaluate(recent: Recent, criteria: Criteria) -> WatchPass:
         for n, gpu in enumerate(recent.gpus)
         if is_dark[n] and gpu.node in fleet.fresh and gpu.last_seen is not None
     }
-    # The same without progress: after a gap in the data an idle time is counted again, and what was open before it stays
-    # as it is until there is work or the limit is reached again.
+    # The same without progress: after a gap in the data an idle time is counted again, and what was open before it
+    # stays as it is until there is work or the limit is reached again.
     newest = fleet.spans.since(fleet.end - fleet.rules.stall_minutes * MINUTE)
     undecided = keys(np.logical_not(holds.progress[:, newest].any(axis=1)))
     return WatchPass(
