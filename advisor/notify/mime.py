@@ -16,7 +16,7 @@ from ..state.deliveries import Message
 from .letters import Letter, webhook_json
 from .routes import Recipient, Routes
 
-# Stands in From where the settings name nobody: in previews, and where only webhooks are told.
+# The sender where the settings name none: in previews, and where there are only webhooks.
 NOBODY = Address("skuwise", addr_spec="skuwise@localhost")
 _MAX_SUBJECT = 200
 # File names that Windows keeps for devices, whatever their ending.
@@ -24,7 +24,7 @@ _DEVICES = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("c
 
 
 class _Whole(BaseHeader):
-    """A short header of ASCII as it is: neither decoded, nor folded into encoded words, which break an address."""
+    """A short header of ASCII as it is: not decoded, and not folded into encoded words, which break an address."""
 
     max_count = 1
 
@@ -80,7 +80,7 @@ def compose(
         message["References"] = in_reply_to
     if routes.list_unsubscribe:
         message["List-Unsubscribe"] = f"<{routes.list_unsubscribe}>"
-    message["Auto-Submitted"] = "auto-generated"  # RFC 3834: nobody's absence note answers it
+    message["Auto-Submitted"] = "auto-generated"  # RFC 3834: no absence note answers it
     message["Precedence"] = "bulk"
     message.set_content(_storable(letter.text), cte="quoted-printable")
     message.add_alternative(_storable(letter.html), subtype="html", cte="quoted-printable")

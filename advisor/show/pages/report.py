@@ -86,7 +86,7 @@ def _recommendations(story: Story, brevity: Brevity, links: ReaderLinks) -> Sect
         nodes = sorted(finding.nodes) if finding is not None else list(workload.nodes if workload is not None else ())
         url = links.dashboard.link(workload.name if workload is not None else "", nodes[0] if nodes else "")
         evidence = _SENTENCE_ENDS.split(finding.text)[0] if finding is not None else r.text
-        earlier = ", in an earlier report" if r.id in story.told else ""
+        earlier = ", in an earlier report" if r.id in story.reported else ""
         return section(
             f"{number}. {brevity.sentence(row.title, 120)}: {row.gain}",
             brevity.sentence(evidence, 240) if r.id in new else "",

@@ -58,14 +58,14 @@ class WeekChanges:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One report. `team` None: the whole fleet. `rows`: every recommendation, as lists have them; `told`: ids of those
-    in an earlier report within the cooldown. `teams`: the most waste first; empty where the fleet is not divided."""
+    """One report. `team` None: the whole fleet. `rows`: every recommendation, as lists have them; `reported`: ids in an
+    earlier report within the cooldown. `teams`: the most waste first; empty where the fleet is not divided."""
 
     team: str | None
     advice: Advice
     before: Advice | None
     rows: tuple[Row, ...]
-    told: frozenset[str]
+    reported: frozenset[str]
     outcomes: tuple[MoveOutcome, ...]
     teams: tuple[TeamRow, ...]
     changes: WeekChanges
@@ -81,9 +81,9 @@ class Story:
 
     @property
     def proposed(self) -> tuple[str, ...]:
-        """The ids that this report proposes first: neither accepted, nor in an earlier report within the cooldown."""
+        """The ids that this report proposes first: not those accepted or in an earlier report within the cooldown."""
         rows = (row for row in self.listed[:LISTED_MAX] if not row.accepted)
-        return tuple(row.recommendation.id for row in rows if row.recommendation.id not in self.told)
+        return tuple(row.recommendation.id for row in rows if row.recommendation.id not in self.reported)
 
     @property
     def empty(self) -> bool:
@@ -99,13 +99,13 @@ def story_of(
     team: str | None = None,
     teams: Mapping[str | None, Advice] | None = None,
     teams_before: Mapping[str | None, Advice] | None = None,
-    told: frozenset[str] = frozenset(),
+    reported: frozenset[str] = frozenset(),
 ) -> Story:
     """The report of `advice`: the fleet's, or one team's part of it (`by_team.split_by_team`) with its part of the week
     before and its outcomes.
 
     `before` None: there is no week before. `teams`, `teams_before`: the parts of all teams, for the fleet's table;
-    None: the fleet is not divided. `told`: ids in an earlier report within the cooldown.
+    None: the fleet is not divided. `reported`: ids in an earlier report within the cooldown.
     """
 
     def most_waste(row: TeamRow) -> tuple[float, float, float, str]:
@@ -121,7 +121,7 @@ def story_of(
         gone, fewer = _largest([f for key, f in earlier.items() if key not in now], before)
         changes = WeekChanges(True, new, gone, done, few + fewer)
     every = recommendation_rows(advice)
-    return Story(team, advice, before, every, told, tuple(outcomes), tuple(sorted(rows, key=most_waste)), changes)
+    return Story(team, advice, before, every, reported, tuple(outcomes), tuple(sorted(rows, key=most_waste)), changes)
 
 
 def _by_resource(advice: Advice) -> dict[tuple[str, str], Finding]:

@@ -65,7 +65,7 @@ def test_the_mail_of_a_week_reads_as_it_did_and_html_has_the_same_order():
     waits = outcome("r-2", realised_saving_usd_per_month=None, reason_missing="not done yet")
     back = outcome("r-4", "chat-9", state="regressed", why="It holds 16 GPUs again.")
     told = {"before": fleet(end=END - WEEK, scale=0.5), "outcomes": (outcome(done_at=END - 3600.0), waits, freed, back)}
-    made = letter(teams=split_by_team(fleet(), by_namespace), told=frozenset({"r-w-1-1"}), **told)
+    made = letter(teams=split_by_team(fleet(), by_namespace), reported=frozenset({"r-w-1-1"}), **told)
     text = f"{made.subject}\n\n{made.text}"
     assert text == golden("letters/week.txt", text)
     lines, order = text.splitlines(), re.findall(r"<h2[^>]*>([^<]*)</h2>", made.html)
@@ -76,7 +76,7 @@ def test_ten_recommendations_with_their_commands_and_the_rest_counted():
     advice = fleet(8, 2)
     taken = replace(advice.recommendations[0], decision=Decision("accepted", END, "ann"))
     advice = marked(replace(advice, recommendations=(taken, *advice.recommendations[1:])))
-    story = story_of(advice, told=frozenset({"r-w-1-1"}))
+    story = story_of(advice, reported=frozenset({"r-w-1-1"}))
     made = report_letter(story, LINKS)
     commands = re.findall(r"skuwise ledger accept (\S+) --state /s.db", made.text)
     listed = [row.recommendation for row in story.listed[:10]]
