@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ...core import formatting as words
 from ...core.advice_types import Advice
-from ...core.energy_sums import figures_of, joules_a_token, total
-from ...core.energy_types import Energy, FleetEnergy
+from ...core.energy_types import Energy, FleetEnergy, figures_of, joules_a_token, total
 from ...core.verdict_types import WorkloadVerdict
 from .. import energy_shares as say
 from ..document import AsideBlock, Section, Table, section
