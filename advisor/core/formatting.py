@@ -121,7 +121,7 @@ def price_note(prices: Iterable[Price]) -> str:
     months = [date for date in dates if _DATE.fullmatch(date)]
     when = [_months(months[0], months[-1])] if months else []
     # A catalog read at a commit of its source has no date.
-    when += [date for date in dates if date not in months]
+    when += [f"at {date}" for date in dates if date not in months]
     assumed = [p.region_assumed for p in known]
     region = "" if not any(assumed) else ", region assumed" if all(assumed) else ", region assumed for some"
     return f"{', '.join(bases)}{'s' if len(known) > 1 else ''} read {' and '.join(when)}{region}"

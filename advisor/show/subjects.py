@@ -44,8 +44,8 @@ def _names(advice: Advice) -> list[Named]:
     workloads = {workload.id: workload for workload in advice.workloads}
     names = [
         Named(
-            w.id, f"workload: {w.name}, {w.kind.label}", w.name, w.nodes, _job_ids(w), f"{day(w.start)} to {day(w.end)}",
-            usd(w.cost_usd),
+            w.id, f"workload: {w.name}, {w.kind.label}", w.name, w.nodes, _job_ids(w),
+            f"{day(w.start)} to {day(w.end)}", usd(w.cost_usd),
         )
         for w in advice.workloads
     ]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ..core import formatting as words
 from ..core.advice_types import Advice, Finding, Interval, Recommendation
@@ -42,7 +43,7 @@ def waste_of(rule_id: str) -> str:
 def runs_noun(workloads: Sequence[WorkloadVerdict]) -> str:
     """``replicas`` of a service that run at the same time, else ``runs``."""
     spans = sorted((w.start, w.end) for w in workloads)
-    at_once = any(later[0] < earlier[1] for earlier, later in zip(spans, spans[1:], strict=False))
+    at_once = any(later[0] < earlier[1] for earlier, later in pairwise(spans))
     return "replicas" if at_once and workloads[0].kind.label == "online-inference" else "runs"
 
 

@@ -60,7 +60,8 @@ def _phases(e: FleetEnergy) -> Table | None:
     spent = any(p.cost_usd is not None for p in e.phases)
     return _table([
         {
-            "phase": _PHASES.get(p.phase, p.phase), "GPU-hours": words.bare_hours(p.gpu_hours), "kWh": say.kwh(p.kwh, ""),
+            "phase": _PHASES.get(p.phase, p.phase), "GPU-hours": words.bare_hours(p.gpu_hours),
+            "kWh": say.kwh(p.kwh, ""),
             **({"spend": words.usd(p.cost_usd)} if spent else {}),
             **({"power cost": words.usd(p.usd)} if e.usd is not None else {}),
             **({"kg CO2": say.kg(p.co2_kg, "")} if e.co2_kg is not None else {}),
