@@ -16,7 +16,7 @@ from ...core.ids import short_ids
 from ...core.timestamps import minute, span
 from ...core.verdict_types import INFERRED, WorkloadVerdict
 from ...core.worth import HOURS_PER_MONTH
-from ..document import AsideBlock, Block, Bullets, Document, Section, Table, section
+from ..document import AsideBlock, Block, Bullets, Document, Figures, Section, Table, section
 from ..energy_shares import workload_words
 from ..page_options import Again
 from ..phases import phase_reasons, phase_table
@@ -204,12 +204,13 @@ def _recommendation_details(r: Recommendation, rejected: int = _ALL) -> tuple[Se
         ("break-even demand", r.break_even or words.NONE),
         ("changes", "; ".join(map(str, r.changes)) or words.NONE),
         ("excludes", ", ".join(r.excludes) or words.NONE),
+        ("findings", ", ".join(r.findings) or words.NONE),
     )
     lines = [f"{node.sku}: {node.reason}" for node in r.rejected[:rejected]]
     more = len(r.rejected) - len(lines)
     lines += [f"{more} more node types rejected; reasons in --format json."] if more > 0 else []
     return (
-        section("Figures", Table(("field", "value"), tuple(row for row in rows if row[1] != words.NONE))),
+        section("Figures", Figures(tuple(row for row in rows if row[1] != words.NONE))),
         _listed("Lower precision (not included in any sum)", r.levers),
         _listed("Rejected", lines),
     )
