@@ -1,8 +1,7 @@
-"""Plots in braille: measures over time, and rooflines. Without colours each line has a mark of its own."""
+"""Plots in braille: measures over time. Without colours each line has a mark of its own."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -15,11 +14,10 @@ from textual_plotext import PlotextPlot
 
 from ...advisor.core.timestamps import minute
 from ...rules.base.sanitize import clean
-from ..cell_text import line, lines, nice
+from ..cell_text import line, nice
 from ..themes import LINE_COLOURS, MONOCHROME
 
 if TYPE_CHECKING:
-    from ...advisor.show.series.roofline import Roofline
     from ...advisor.show.series.workload_timeline import Level, MeasureLine
 
 MARKS = ("dot", "x", "+", "o")
@@ -30,7 +28,6 @@ _TICKS = 4
 _UP = 3
 _LABEL = 5  # cells of the labels at the left, so that plots below one another share their time axis
 _ENDS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
-PLACE = "◆"
 
 
 class Drawing(Vertical):
@@ -119,58 +116,3 @@ class TimePlot(Drawing):
         parts = [self.sign(n, f"{one.name}, {one.unit}") for n, one in enumerate(measures)]
         parts += [Content.styled(clean(f"{_LEVEL} {one.name}: {one.value:.4g}"), "$foreground-muted") for one in levels]
         self.query_one(Static).update(Content("   ").join(parts))
-
-
-class RooflinePlot(Drawing):
-    """A workload's place under the roofs of its GPU and of others, on logarithmic axes: the sustained roofs, else the
-    printed ones. `set_data` gives it a roofline whose own GPU has roofs."""
-
-    DEFAULT_CSS = "RooflinePlot > PlotextPlot { height: 16; }"
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._drawn: Roofline | None = None
-
-    def set_data(self, drawn: Roofline) -> None:
-        self._drawn = drawn
-        self.draw()
-
-    def draw(self) -> None:
-        from ...advisor.show.series.roofline import amount  # noqa: PLC0415 - it need not be there at the start
-
-        drawn, drawing = self._drawn, self.query_one(PlotextPlot)
-        plot = drawing.plt
-        plot.clear_figure()
-        if drawn is None or drawn.source is None:
-            return
-        roofs, place = drawn.roofs, drawn.place
-        # Logarithmic axes that hold the place and the ridges of the printed roofs.
-        ridges = [roof.peak_flop_per_second / roof.peak_bytes_per_second for roof in roofs]
-        peaks = [roof.peak_flop_per_second for roof in roofs]
-        own = [place.intensity_flop_per_byte] if place is not None else []
-        reached = [place.flop_per_second, *(roof.peak_at(own[0]) for roof in roofs)] if place is not None else []
-        x0, x1 = min([*own, min(ridges) / 10]) / 2, max([*own, max(ridges) * 2]) * 2
-        y0, y1 = min([*reached, min(peaks) / 10]) / 2, max(peaks) * 1.8
-        for n, roof in reversed(list(enumerate(roofs))):  # its own comes last and stands above the others
-            flops = roof.sustained_flop_per_second or roof.peak_flop_per_second
-            moved = roof.sustained_bytes_per_second or roof.peak_bytes_per_second
-            start = max(x0, y0 / moved)
-            corners = ((start, min(flops, start * moved)), (flops / moved, flops), (x1, flops))
-            marker, colour = self.look(n)
-            xs, ys = zip(*((math.log10(x), math.log10(y)) for x, y in corners), strict=True)
-            plot.plot(xs, ys, marker=marker, color=colour)
-        if place is not None:
-            x, y = math.log10(place.intensity_flop_per_byte), math.log10(place.flop_per_second)
-            plot.scatter([x], [y], marker=PLACE, color="default")
-        x0, x1, y0, y1 = map(math.log10, (x0, x1, y0, y1))
-        across, up = (range(math.ceil(low), math.floor(high) + 1) for low, high in ((x0, x1), (y0, y1)))
-        plot.xlim(x0, x1)
-        plot.ylim(y0, y1)
-        plot.xticks(list(across), [f"{10.0**power:g}" for power in across])
-        plot.yticks(list(up), [amount(10.0**power, "FLOP/s") for power in up])
-        plot.xlabel("FLOP per byte of device memory")
-        drawing.refresh()
-        signs = [self.sign(n, roof.words()) for n, roof in enumerate(roofs)]
-        self.query_one(Static).update(
-            lines(*signs, *([Content(f"{PLACE} this workload")] if place is not None else []))
-        )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from textual.content import Content
 from textual.widget import Widget
 
 from ...advisor.core import formatting as words
 from ...advisor.core.timestamps import minute
+from ...advisor.show.series.waste_history import RuleWaste, WasteHistory
 from ..cell_text import fit, lines, spark
 from .exportable import Sheet
 
@@ -18,26 +18,6 @@ _NAMED, _MOST_BANDS, _TALLEST = 20, 5, 6
 _LEAST = 2  # lines of a band: its name, and its total below
 _TICK, _DAY_TICK = 12, 8  # cells of a time and of a day, with some room
 _DAYS_FROM = 3 * 24  # hours from which on days are enough
-
-
-@dataclass(frozen=True, slots=True)
-class RuleWaste:
-    """What one rule found: `total` of the window, `values` by the hour; `total` is their sum."""
-
-    rule: str
-    total: float
-    values: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WasteHistory:
-    """`start`: of the first hour (Unix seconds). `priced`: values are US dollars, else GPU-hours. `rules`: the largest
-    first. `unplaced`: waste of findings whose GPUs have no row in the window, so that it is not in `rules`."""
-
-    start: float
-    priced: bool
-    rules: tuple[RuleWaste, ...]
-    unplaced: float = 0.0
 
 
 class WasteChart(Widget):

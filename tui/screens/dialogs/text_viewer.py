@@ -13,10 +13,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from ...cell_text import fit, line, lines
-from ...content.sku_comparison import SkuComparison
 from ...widgets.key_footer import KeyFooter
 from ...widgets.movement import Scroll
-from ...widgets.side_by_side import SideBySide
 
 
 class TextViewer(ModalScreen[None]):
@@ -54,32 +52,3 @@ def help_text(about: str, keys: Sequence[tuple[str, str]]) -> Callable[[int], Co
     """What a page is for, and each key with what it does."""
     told = [Content.assemble(Content.styled(fit(key, 12), "bold"), what) for key, what in keys]
     return lambda _: lines(line(about), Content(""), *told)
-
-
-class SkuComparisonDialog(ModalScreen[None]):
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,v", "dismiss", "Close", key_display="esc")]
-
-    def __init__(self, told: SkuComparison) -> None:
-        super().__init__()
-        self._told = told
-
-    def compose(self) -> ComposeResult:
-        with Scroll(classes="window") as scroll:
-            scroll.border_title = "Comparison"
-            yield SideBySide()
-            yield Static(self._times())
-        yield KeyFooter()
-
-    def on_mount(self) -> None:
-        self.query_one(Scroll).focus()
-        self.query_one(SideBySide).set_data(self._told.heads, self._told.pairs)
-
-    def _times(self) -> Content:
-        first, second = self._told.heads
-        return lines(
-            Content(""),
-            line(f"Time of typical work on {second}, relative to {first}", "bold $primary"),
-            *(line(time) for time in self._told.times),
-            Content(""),
-            *(line(note, "$foreground-muted") for note in self._told.notes),
-        )
