@@ -252,14 +252,14 @@ class SkuwiseApp(HabitsApp):
         look = self.state.look
         if look is None:
             return
-        from ..advisor.show.pages.explain import explain_sections  # noqa: PLC0415 - and this numpy
-        from ..advisor.show.writers.text import sections_text  # noqa: PLC0415 - it needs rich: not at the start
+        from ..advisor.show.pages.explain import explain_page  # noqa: PLC0415 - and this numpy
+        from ..advisor.show.writers.text import document_text  # noqa: PLC0415 - it needs rich: not at the start
 
         advice = look.advice
         finding = next((one for one in (*advice.findings, *advice.recommendations) if one.id == message.id), None)
         if finding is not None:
-            told = explain_sections(advice, finding)
-            self.push_screen(TextViewer("Details", lambda width: plain_text(sections_text(told, width))(width)))
+            page = explain_page(advice, finding, verbose=True)
+            self.push_screen(TextViewer("Details", lambda width: plain_text(document_text(page, width=width))(width)))
 
     def _open_wanted(self, loaded: Loaded) -> None:
         """The workload that the command line named, once."""
