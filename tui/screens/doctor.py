@@ -12,9 +12,8 @@ from ...advisor.core import formatting as words
 from ...advisor.core.timestamps import minute, span
 from ..cell_text import line, lines
 from ..state import Look
-from ..widgets.columns import Column
 from ..widgets.panel import panel
-from ..widgets.table import ItemTable
+from ..widgets.table import Column, ItemTable
 from .base_page import Page
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class Doctor(Page):
             yield panel("Nodes", nodes, classes="fills")
             lacks = ItemTable(
                 _LACKS, empty="Nothing is missing.", id="lacks",
-                identity=lambda lack: (lack.scope, lack.metric, lack.reason, lack.remedy),
+                identity=lambda lack: f"{lack.scope} {lack.metric} {lack.reason} {lack.remedy}",
             )  # fmt: skip
             yield panel("Metrics not available", lacks, classes="fills")
         yield panel("Reason, remedy and notes", Static(classes="prose"), id="notes", classes="fills", scrolls=True)

@@ -22,7 +22,7 @@ from ..state import Loaded
 from ..themes import MONOCHROME
 from ..widgets.heatmap import MOST_IN_A_TILE, HeatMap, MapBand, MapTile
 from ..widgets.panel import panel
-from .base_page import Header, NodeWanted, Page, WorkloadWanted, WorkWanted
+from .base_page import NodeWanted, Page, WorkloadWanted, WorkWanted
 from .workloads import owner_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 NO_WORKLOAD, NO_OWNER, NOT_OBSERVED = "no workload", "owner unknown", "not observed"
 _EDGES = 4  # border and padding of a panel
 _STEPS = 16  # of the ramp in the legend
-_ROOM_FOR_LEGEND = 14  # lines of the terminal
 _SHARED_LEAST = 4  # letters that all nodes share, from which on they are cut
 _PLACES_MOST = 64  # of a node without observed GPUs
 
@@ -163,8 +162,8 @@ class FleetPage(Page):
         Binding("o", "workload", "Workload", show=False),
     ]
 
-    def __init__(self, header: Header) -> None:
-        super().__init__(header)
+    def __init__(self) -> None:
+        super().__init__()
         self._map: FleetMap | None = None
         self._measure, self._by = 0, 0
         self._window = ""
@@ -192,9 +191,7 @@ class FleetPage(Page):
         self._draw()
 
     def on_resize(self) -> None:
-        """Give what little height there is to the map."""
         super().on_resize()
-        self.query_one("#legend").display = self.size.height >= _ROOM_FOR_LEGEND
         self.call_after_refresh(self._describe)
 
     @property

@@ -19,10 +19,9 @@ from ..cell_text import line, lines
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded, State
-from ..widgets.columns import Column
 from ..widgets.panel import panel
-from ..widgets.table import ItemTable
-from .base_page import Header, ListPage, ReadingWanted, WorkWanted
+from ..widgets.table import Column, ItemTable
+from .base_page import ListPage, ReadingWanted, WorkWanted
 from .dialogs.input_dialog import InputDialog
 
 if TYPE_CHECKING:
@@ -48,7 +47,6 @@ _NO_STATE = (
 class Incidents(ListPage):
     NAME, LABEL, BEGIN = "incidents", "Incidents", "ItemTable"
     NEEDS_DATA = False
-    FRAME = 3  # border and titles
     ABOUT: ClassVar[str] = (
         "Open incidents of 'skuwise watch', the most severe and expensive first: GPUs held but idle, jobs that stopped "
         "working, missing telemetry, reduced clocks and silent fabric. Costs are those observed so far. Press a to "
@@ -62,8 +60,8 @@ class Incidents(ListPage):
         Binding("r", "reread", "Read again"),
     ]
 
-    def __init__(self, header: Header) -> None:
-        super().__init__(header)
+    def __init__(self) -> None:
+        super().__init__()
         self._now = 0.0
         self._problem: tuple[str, ...] = ()
 
@@ -133,7 +131,6 @@ class Incidents(ListPage):
         self.query_one(ItemTable).set_data([Row(incident, self._now) for incident in by_urgency(incidents)], _NONE)
         if message is not None:
             self.notify(message, markup=False)
-        self.call_after_refresh(self.share)
         self.tell()
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:

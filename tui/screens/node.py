@@ -18,19 +18,16 @@ from ...rules.base.errors import SkuwiseError
 from ...rules.base.sanitize import clean
 from ..cell_text import line, lines, spark
 from ..state import Loaded
-from ..widgets.columns import Column
-from ..widgets.movement import Scroll
-from ..widgets.panel import panel
-from ..widgets.sparklines import Sparklines, short, top_of
-from ..widgets.table import ItemTable
-from .base_page import Header, Page, WorkloadWanted, WorkWanted
+from ..widgets.panel import Scroll, panel
+from ..widgets.rows import Sparklines, short, top_of
+from ..widgets.table import Column, ItemTable
+from .base_page import Page, WorkloadWanted, WorkWanted
 
 if TYPE_CHECKING:
     from ...advisor.show.series.device_series import Device, DeviceGauge, NodeSeries
 
 _LIVE_SECONDS = 1.0
 _HISTORY_WIDTH = 24  # cells of the history in a table
-_ROWS_MOST = 16  # lines of a table
 # Metrics whose history the table of GPUs shows; m selects.
 _METRICS = ("SM active", "tensor active", "DRAM active", "NVLink sent", "memory used", "power")
 
@@ -45,9 +42,9 @@ class NodePage(Page):
     )
     BINDINGS: ClassVar[list[BindingType]] = [Binding("m", "measure", "Metric")]
 
-    def __init__(self, header: Header, node: str, gpu: str | None, clock: Callable[[], float]) -> None:
+    def __init__(self, node: str, gpu: str | None, clock: Callable[[], float]) -> None:
         """`gpu`: the uuid of the GPU to begin with, None: the first. `clock` returns Unix seconds."""
-        super().__init__(header)
+        super().__init__()
         self._node, self._first, self._clock = node, gpu, clock
         self._sku = ""
         self._file: Path | None = None
@@ -58,7 +55,7 @@ class NodePage(Page):
         self._metric = 0
 
     def compose_data(self) -> ComposeResult:
-        yield Static(id="node-name", classes="prose")
+        yield Static(id="node-head", classes="prose")
         with Scroll(id="devices"):
             with Scroll(classes="half"):
                 empty = "No GPU of this node was observed."
@@ -130,10 +127,8 @@ class NodePage(Page):
     def _show(self, series: NodeSeries, *, live: bool) -> None:
         first = self._series is None
         self._series, self._live = series, live
-        for name, scope in (("#gpus", "gpu"), ("#ports", "port")):
-            table, devices = self.query_one(name, ItemTable), series.of(scope)
-            table.set_data(devices)
-            table.styles.height = min(max(len(devices), 1), _ROWS_MOST) + 1
+        self.query_one("#gpus", ItemTable).set_data(series.of("gpu"))
+        self.query_one("#ports", ItemTable).set_data(series.of("port"))
         if first and self._first is not None:
             self.query_one("#gpus", ItemTable).stand_on(self._first)
         self.query_one("#host", Sparklines).set_data([g for d in series.of("host") for g in _measured(d)])
@@ -181,7 +176,7 @@ class NodePage(Page):
                 if u.node == self._node
             ]
             text += [line(f"{window}: {node_words(e)}") for e in shown.node_energy if e.node == self._node]
-        self.query_one("#node-name", Static).update(lines(*text))
+        self.query_one("#node-head", Static).update(lines(*text))
 
     def _duration(self) -> str:
         """How long the histories are."""

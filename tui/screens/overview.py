@@ -21,12 +21,10 @@ from ...advisor.show.pages.story import story_of
 from ...advisor.show.titles import Titles, fact_of, is_waste, waste_of
 from ..cell_text import cost_cell, line, lines
 from ..state import FINDINGS_WINDOW, Loaded, Look
-from ..widgets.bars import Bars, hours_short
-from ..widgets.columns import Column
-from ..widgets.movement import Scroll
-from ..widgets.panel import panel
-from ..widgets.table import ItemTable
-from ..widgets.waste_chart import WasteChart
+from ..widgets.panel import Scroll, panel
+from ..widgets.plot import WasteChart
+from ..widgets.rows import Bars, hours_short
+from ..widgets.table import Column, ItemTable
 from .base_page import Page, TextWanted, WorkloadWanted, WorkWanted
 
 if TYPE_CHECKING:
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
 
 _NOTES = 3
 _REASONS = 3  # why GPUs were not observed
-_FRAME = 2  # lines of a panel's border
-_FINDINGS_LEAST = 9  # lines
 
 
 class Overview(Page):
@@ -79,7 +75,6 @@ class Overview(Page):
         self.query_one("#bottlenecks", Bars).set_data(hours_by_bottleneck(shown).items())
         self.query_one("#coverage", Static).update(_coverage(look))
         self.query_one(ItemTable).set_data(_rows(look.advice), coverage.nothing_found_short(look.advice))
-        self.call_after_refresh(self.share)
         if not isinstance(look, Loaded):
             self.query_one(WasteChart).set_data(None, "Drawn when the telemetry has been read.")
             return
@@ -100,13 +95,6 @@ class Overview(Page):
             overlap = history.priced and total is not None and sum(w.total for w in history.rules) > 1.01 * total
             frame.border_subtitle = f"findings overlap; total {words.usd(total)}" if overlap else ""
             self.query_one(WasteChart).set_data(history, coverage.nothing_found_short(look.shown))
-
-    def share(self) -> None:
-        """Give the findings the lines they need, up to three fifths of what the costs leave."""
-        needed = max(self.query_one(ItemTable).total, 1) + 1 + _FRAME
-        room = self.query_one(".half").size.height - self.query_one(".panel").outer_size.height
-        wide = min(needed, max(room * 3 // 5, _FINDINGS_LEAST))
-        self.query_one("#found").styles.height = wide if self.has_class("-wide") else _FINDINGS_LEAST
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         finding = event.item.finding

@@ -5,115 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
-from ...advisor.core.advice_types import COUNTED_RISKS, Advice, Recommendation, Risk
-from ...advisor.core.timestamps import parse_moment
+from ...advisor.core.advice_types import Advice, Recommendation
 from ...advisor.show.pages.plan import heading, node_type, quality, reconciled, step_title, tiles, when_words
 from ...advisor.show.titles import Titles, gain_text
-from ...rules.base.errors import SkuwiseError, UsageError
-from ...rules.base.sanitize import clean, quoted
+from ...rules.base.errors import SkuwiseError
+from ...rules.base.sanitize import clean
 from ..cell_text import line, lines
 from ..data.background_jobs import Cancelled, Tell
 from ..data.loaders import Loader
 from ..state import Loaded
-from ..widgets.columns import Column
-from ..widgets.movement import Scroll
-from ..widgets.panel import panel
-from ..widgets.table import ItemTable
-from .base_page import Header, NodeWanted, Page, ReadingWanted, WhatIfWanted, WorkWanted
+from ..widgets.panel import Scroll, panel
+from ..widgets.table import Column, ItemTable
+from .base_page import NodeWanted, Page, WhatIfWanted, WorkWanted
 from .dialogs.decision_dialog import Verb
 from .dialogs.input_dialog import InputDialog
+from .plan_question import GOALS, HINT, PlanQuestion, parse_change, parse_moves
 from .recommendations import DecisionWanted
 
 if TYPE_CHECKING:
     from ...advisor.plan.planner import Planner
-    from ...advisor.plan.problem import FleetChange, Goal
     from ...advisor.plan.result import Move, Plan, PlanStep, RentedNode, ReturnedNode
 
 _SLOT = "plan"
 # A question that is changed again within this time is not planned for: the solver keeps all cores busy.
 _PAUSE_SECONDS = 0.25
-_FRAME = 3  # lines of a table beside its items: border and titles
-_LEAST, _MOST = 4, 9  # lines of a panel below another one
-_MOVES = 40  # moves of a step that are listed
-_GOALS: tuple[Goal, ...] = ("cash", "nodes", "capacity", "energy")
-_WORKLOADS_MOST = 1_000_000
-_HINT = (
-    "+4xH100-SXM5, -NODE, team=search x1.5, all x1.2, commit-ends 2027-01-01, buy; commas between them; empty: today"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class PlanQuestion:
-    """`risk`: the highest of a change. `max_moves`: workloads that may be touched; None: any number. `whatif`: the
-    difference to today, as `parse_change` reads it."""
-
-    goal: Goal = "cash"
-    risk: Risk = COUNTED_RISKS[-1]
-    max_moves: int | None = None
-    whatif: str = ""
-
-
-def parse_change(text: str) -> FleetChange:
-    """``+4xH100-SXM5, -gpu-07, team=search x1.5, buy`` as the options of ``skuwise plan``; empty: no change.
-
-    With a semicolon, only semicolons separate: a name may hold commas. Raises UsageError.
-    """
-    from ...advisor.plan.problem import FleetChange  # noqa: PLC0415 - it needs numpy: not at the start
-    from ...advisor.plan.whatif import parse_add, parse_demand  # noqa: PLC0415
-
-    add: dict[str, int] = {}
-    demand: dict[tuple[str, str], float] = {}
-    remove: set[str] = set()
-    ends, buy = None, False
-    for part in filter(None, (part.strip() for part in text.split(";" if ";" in text else ","))):
-        word, _, rest = part.partition(" ")
-        if part.startswith("+"):
-            sku, count = parse_add(part[1:].strip())
-            add[sku] = add.get(sku, 0) + count
-        elif part.startswith("-") and part[1:].strip():
-            remove.add(part[1:].strip())
-        elif part == "buy":
-            buy = True
-        elif word == "commit-ends":
-            ends = parse_moment(rest.strip())
-        elif "=" in part or word == "all":
-            whose, factor = parse_demand(part)
-            if whose in demand:
-                raise UsageError(f"The demand of {' '.join(whose)} is given twice.", "Give each once.")
-            demand[whose] = factor
-        else:
-            raise UsageError(
-                f"Invalid change {quoted(part)}.",
-                "Use +COUNTxSKU, -NODE, team=NAME xFACTOR, all xFACTOR, commit-ends DATE or buy.",
-            )
-    return FleetChange(add=add, remove=frozenset(remove), demand=demand, commitments_end=ends, buy=buy)
-
-
-def parse_moves(text: str) -> tuple[int | None]:
-    """How many workloads may be touched, in a tuple of one; None in it: any number. Raises UsageError."""
-    number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(_WORKLOADS_MOST)) else None
-    if text and (number is None or number > _WORKLOADS_MOST):
-        raise UsageError(f"Invalid number {quoted(text)}.", "Use a whole number, such as 10; empty: any number.")
-    return (number,)
-
-
-@dataclass
-class FirstPlan(Message):
-    """The first answer to a question, while a better one is searched for."""
-
-    question: object
-    plan: Plan
 
 
 @dataclass(frozen=True)
@@ -128,12 +53,11 @@ class StepRow:
 class PlanPage(Page):
     NAME, LABEL, BEGIN = "plan", "Plan", "#pools"
     ABOUT: ClassVar[str] = (
-        "The plan beside today: which nodes can be returned, when, and in which steps, as 'skuwise plan' computes "
-        "it. A first answer appears at once; the search for a better one goes on in the background. Press g for the "
-        "goal, r for the highest risk of a change and m for the most workloads to touch. Press w for another fleet or "
-        "demand, and x to reset all but the goal. The plan uses the telemetry of the findings' window. Nothing is "
-        "applied: press a to accept the recommendation of a step, as with 'skuwise ledger'. Enter shows a step in full "
-        "and opens a node. R reads the source again."
+        "The plan of 'skuwise plan' beside today: which nodes can be returned, when, and in which steps, from the "
+        "telemetry of the findings' window. A first answer appears at once, while the search for a better one goes on. "
+        "Press g for the goal, r for the highest risk, m for the most workloads to touch, w for another fleet or "
+        "demand, x to reset all but the goal. Nothing is applied: press a to accept the recommendation of a step. "
+        "Enter opens a node. R reads the source again."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("g", "goal", "Goal", priority=True),
@@ -149,8 +73,8 @@ class PlanPage(Page):
         Binding("R", "app.reload", "Read again", show=False),
     ]
 
-    def __init__(self, header: Header) -> None:
-        super().__init__(header)
+    def __init__(self) -> None:
+        super().__init__()
         self._read: Loaded | None = None
         self._question = PlanQuestion()
         self._answered: PlanQuestion | None = None  # the question of the plan that is shown
@@ -161,9 +85,7 @@ class PlanPage(Page):
         self._timer: Timer | None = None
 
     def compose_data(self) -> ComposeResult:
-        yield Vertical(
-            *(Static(id=f"plan-{part}") for part in ("figures", "question", "quality", "wrong")), id="plan-head"
-        )
+        yield Vertical(*(Static(id=f"plan-{part}") for part in ("figures", "question", "quality")), id="plan-head")
         with Scroll(id="board"):
             with Vertical(classes="half", id="fleet-half"):
                 pools = ItemTable(_POOLS, empty=_WAIT, identity=lambda p: p.pool, id="pools")
@@ -194,7 +116,7 @@ class PlanPage(Page):
         """Plan again for another reading. Another window, or a decision that is only marked yet, changes nothing."""
         before, self._read = self._read, loaded
         if before is not None and (
-            before.advice is loaded.advice or (before.found is not None and before.found is loaded.found)
+            before.advice is loaded.advice or (before.reasoned is not None and before.reasoned is loaded.reasoned)
         ):
             self._draw()
             return
@@ -208,8 +130,8 @@ class PlanPage(Page):
         self._question, self._asked = question, object()
         if self._timer is not None:
             self._timer.stop()
-        self.query_one("#plan-question", Static).update(_question_words(question))
-        self._set_quality("Planning ...", "$warning")
+        self._say("question", _question_words(question))
+        self._say("quality", line("Planning ...", "$warning"))
         self._timer = self.set_timer(_PAUSE_SECONDS, self._search)
 
     def _search(self) -> None:
@@ -222,7 +144,7 @@ class PlanPage(Page):
 
             def first(plan: Plan) -> None:
                 tell("planning")  # raises where the question has changed
-                self.post_message(FirstPlan(asked, plan))
+                self.call_later(self._take, asked, plan, searching=True)
 
             try:
                 if not planners:
@@ -244,11 +166,7 @@ class PlanPage(Page):
 
     def narrate(self, slot: str, text: str) -> None:
         if slot == _SLOT and self._question != self._answered:
-            self._set_quality(f"{text[:1].upper()}{text[1:]} ...", "$warning")
-
-    def on_first_plan(self, message: FirstPlan) -> None:
-        message.stop()
-        self._take(message.question, message.plan, searching=True)
+            self._say("quality", line(f"{text[:1].upper()}{text[1:]} ...", "$warning"))
 
     def _take(self, asked: object, plan: Plan, *, searching: bool = False) -> None:
         """Show the answer to the newest question."""
@@ -256,21 +174,17 @@ class PlanPage(Page):
             return
         self._answered, self._plan, self._searching = self._question, plan, searching
         if not searching:
-            self._asked = object()  # the first answer is posted, and may arrive after the last
-        self._set_wrong("")
+            self._asked = object()
         self._draw()
 
     def _refuse(self, asked: object, why: str) -> None:
         """Show why there is no such plan, and go back to the question before."""
         if asked is not self._asked or not self.is_attached:
             return
-        self._asked = object()
-        self._set_quality("", "")
-        if self._answered is not None:
-            self._question = self._answered
-            self.query_one("#plan-question", Static).update(_question_words(self._question))
-            self._draw()
-        self._set_wrong(why)
+        self._asked, self._question = object(), self._answered or self._question
+        self._say("question", _question_words(self._question))
+        self._draw()
+        self._say("quality", line(clean(why), "$error"))
 
     # Drawing
 
@@ -278,38 +192,24 @@ class PlanPage(Page):
         plan, loaded = self._plan, self._loaded
         if plan is None or loaded is None:
             return
-        self.query_one("#plan-figures", Static).update(_figures(plan))
+        self._say("figures", _figures(plan))
         if self._answered == self._question and self._searching:
-            self._set_quality("First answer; searching for a better plan ...", "$warning")
+            self._say("quality", line("First answer; searching for a better plan ...", "$warning"))
         elif self._answered == self._question:
-            self._set_quality(quality(plan), "$foreground-muted")
+            self._say("quality", line(quality(plan), "$foreground-muted"))
         self.query_one("#pools", ItemTable).set_data(plan.pools, "No nodes.")
         self.query_one("#returned", ItemTable).set_data(_by_date(plan.returned), _NO_NODE)
         self.query_one("#steps", ItemTable).set_data(_step_rows(plan, loaded.advice), _NO_STEP)
         self.query_one("#beside > .prose", Static).update(_notes(plan))
         self._show_step()
-        self.call_after_refresh(self.share)
 
-    def _set_quality(self, text: str, style: str) -> None:
-        self.query_one("#plan-quality", Static).update(line(text, style))
-
-    def _set_wrong(self, text: str) -> None:
-        wrong = self.query_one("#plan-wrong", Static)
-        wrong.update(line(clean(text), "$error"))
-        wrong.display = bool(text)
+    def _say(self, part: str, text: Content) -> None:
+        self.query_one(f"#plan-{part}", Static).update(text)
 
     def _show_step(self) -> None:
         row, loaded = self._selected, self._loaded
         text = step_words(row, loaded.advice) if row is not None and loaded is not None else line("No step selected.")
         self.query_one("#step > .prose", Static).update(text)
-
-    def share(self) -> None:
-        """Give the tables the lines they need: a few below one another, more side by side."""
-        wide, room = self.has_class("-wide"), self.query_one("#board").size.height
-        for name, most in (("pools", room * 2 // 5), ("returned", room), ("steps", room // 2)):
-            needed = max(self.query_one(f"#{name}", ItemTable).total, 1) + _FRAME
-            height = max(min(needed, most if wide else _MOST), _LEAST)
-            self.query_one(f"#{name}-panel").styles.height = "1fr" if wide and name == "returned" else height
 
     # Keys
 
@@ -321,8 +221,6 @@ class PlanPage(Page):
         event.stop()
         if event.table.id == "returned":
             self.post_message(NodeWanted(event.item.name))
-        elif event.table.id == "steps" and self._loaded is not None:
-            self.post_message(ReadingWanted("Step", step_words(event.item, self._loaded.advice).plain))
 
     def _next(self, values: Sequence[str], name: str) -> None:
         """Ask with the next value of a part of the question."""
@@ -330,7 +228,7 @@ class PlanPage(Page):
         self._ask(replace(self._question, **{name: values[at % len(values)]}))
 
     def action_goal(self) -> None:
-        self._next(_GOALS, "goal")
+        self._next(GOALS, "goal")
 
     def action_risk(self) -> None:
         from ...advisor.plan.problem import RISKS  # noqa: PLC0415
@@ -340,25 +238,26 @@ class PlanPage(Page):
     def action_forget(self) -> None:
         self._ask(PlanQuestion(goal=self._question.goal))
 
-    def action_moves(self) -> None:
-        def entered(answer: tuple[int | None] | None) -> None:
-            if answer is not None:
-                self._ask(replace(self._question, max_moves=answer[0]))
+    def _enter(self, name: str, title: str, hint: str, parse: Callable[[str], tuple[Any]], now: str) -> None:
+        """Ask with an entered value of a part of the question."""
 
+        def entered(answer: tuple[Any] | None) -> None:
+            if answer is not None:
+                self._ask(replace(self._question, **{name: answer[0]}))
+
+        self.app.push_screen(InputDialog(title, hint, parse, now), entered)
+
+    def action_moves(self) -> None:
         now = "" if self._question.max_moves is None else str(self._question.max_moves)
         hint = "how many workloads the plan may touch; empty: any number"
-        self.app.push_screen(InputDialog("Most workloads to touch", hint, parse_moves, now), entered)
+        self._enter("max_moves", "Most workloads to touch", hint, parse_moves, now)
 
     def action_change(self) -> None:
-        def parsed(text: str) -> str:
+        def parsed(text: str) -> tuple[str]:
             parse_change(text)
-            return text
+            return (text,)
 
-        def entered(answer: str | None) -> None:
-            if answer is not None:
-                self._ask(replace(self._question, whatif=answer))
-
-        self.app.push_screen(InputDialog("What if", _HINT, parsed, self._question.whatif), entered)
+        self._enter("whatif", "What if", HINT, parsed, self._question.whatif)
 
     def action_decide(self, act: Verb) -> None:
         row = self._selected
@@ -415,9 +314,7 @@ def step_words(row: StepRow, advice: Advice) -> Content:
     if step.staging is not None:
         text.append(line(step.staging.text, "$warning"))
     text += [line(f"{name}: {value}") for name, value in (("Risk", step.risk), ("Team", step.team)) if value]
-    text += [line(f"  {_move(move)}") for move in step.moves[:_MOVES]]
-    if len(step.moves) > _MOVES:
-        text.append(line(f"  {len(step.moves) - _MOVES} more moves"))
+    text += [line(f"  {_move(move)}") for move in step.moves]
     if r is not None:
         text += [Content(""), line(r.text), *(line(f"Changes if: {condition}") for condition in r.would_change_if)]
         if r.decision is not None:

@@ -19,11 +19,10 @@ from ...advisor.show.pages.plan import node_type
 from ...advisor.show.titles import Row, left_out_words, recommendation_rows
 from ..cell_text import line, lines
 from ..state import Look
-from ..widgets.columns import Column
 from ..widgets.panel import panel
-from ..widgets.side_by_side import Pair, SideBySide
-from ..widgets.table import ItemTable
-from .base_page import Header, ListPage, TextWanted, WhatIfWanted
+from ..widgets.rows import Pair, SideBySide
+from ..widgets.table import Column, ItemTable
+from .base_page import ListPage, TextWanted, WhatIfWanted
 from .dialogs.decision_dialog import Verb
 
 SLOWER = 1.005  # a time ratio above it is shown as slower
@@ -41,7 +40,6 @@ class DecisionWanted(Message):
 class Recommendations(ListPage):
     NAME, LABEL, BEGIN = "recommendations", "Recommendations", "ItemTable"
     SHOWS_EARLIER = True
-    FRAME = 5  # border, titles, and what is folded
     ABOUT: ClassVar[str] = (
         "What to change, in the order of 'skuwise advise': cash first. Freed GPU-hours are capacity, in no sum "
         "of dollars. Recommendations that are decided, blocked or below the minimum gain are counted; press u to show "
@@ -58,8 +56,8 @@ class Recommendations(ListPage):
         Binding("o", "workload", "Workload", show=False),
     ]
 
-    def __init__(self, header: Header) -> None:
-        super().__init__(header)
+    def __init__(self) -> None:
+        super().__init__()
         self._rows: tuple[Row, ...] = ()
         self._unfolded = False
 
@@ -94,7 +92,6 @@ class Recommendations(ListPage):
         folded = self.query_one("#folded", Static)
         folded.display = bool(left_out)
         folded.update(line(f"{left_out} u {'hides' if self._unfolded else 'shows'} them.", "$foreground-muted"))
-        self.call_after_refresh(self.share)
         self.tell()
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
@@ -119,11 +116,13 @@ class Recommendations(ListPage):
 
     def tell(self) -> None:
         row, look = self._selected, self._taken
-        selected = row is not None and look is not None
-        self.query_one("#title", Static).update(line(row.title, "bold") if row is not None else "")
-        pairs = recommendation_pairs(look.advice, row.recommendation) if selected else ()
+        title, pairs, reasons = Content(""), (), Content("")
+        if row is not None and look is not None:
+            title, pairs = line(row.title, "bold"), recommendation_pairs(look.advice, row.recommendation)
+            reasons = _reasons(look.advice, row)
+        self.query_one("#title", Static).update(title)
         self.query_one(SideBySide).set_data(("today", "after"), pairs)
-        self.query_one("#reasons", Static).update(_reasons(look.advice, row) if selected else "")
+        self.query_one("#reasons", Static).update(reasons)
 
 
 def recommendation_pairs(advice: Advice, r: Recommendation) -> tuple[Pair, ...]:

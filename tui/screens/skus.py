@@ -12,10 +12,8 @@ from textual.widgets import ContentSwitcher
 from ...advisor.core import formatting as words
 from ...rules.catalog.types import GpuSku, NodeSku, Price
 from ..state import Loaded
-from ..widgets.columns import Column
-from ..widgets.search_table import SearchTable
-from ..widgets.table import ItemTable
-from .base_page import Header, Page, ReadingWanted, WorkWanted
+from ..widgets.table import Column, ItemTable, SearchTable
+from .base_page import Page, ReadingWanted, WorkWanted
 
 if TYPE_CHECKING:
     from ...rules.catalog.loader import Catalog
@@ -32,8 +30,8 @@ class Skus(Page):
     )
     BINDINGS: ClassVar[list[BindingType]] = [Binding("n", "table", "GPUs / nodes"), Binding("v", "compare", "Compare")]
 
-    def __init__(self, header: Header) -> None:
-        super().__init__(header)
+    def __init__(self) -> None:
+        super().__init__()
         self._catalog: Catalog | None = None
 
     def compose_data(self) -> ComposeResult:
@@ -69,12 +67,11 @@ class Skus(Page):
             self.notify("Mark one line with space, select another, and press v.")
             return
         catalog, (first, second) = self._catalog, pair
-        work = WorkWanted(
-            "comparing",
-            lambda _loader, _tell: comparison_text(first, second, catalog),
-            lambda text: self.post_message(ReadingWanted("Comparison", text)),
-        )
-        self.post_message(work)
+
+        def show(text: str) -> None:
+            self.post_message(ReadingWanted("Comparison", text))
+
+        self.post_message(WorkWanted("comparing", lambda *_: comparison_text(first, second, catalog), show))
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         if self._catalog is not None:

@@ -20,12 +20,10 @@ from ...advisor.show.titles import recommendation_title
 from ...rules.base.errors import UsageError
 from ..cell_text import line, lines
 from ..state import Loaded, State
-from ..widgets.columns import Column
 from ..widgets.panel import panel
-from ..widgets.search_table import SearchTable
-from ..widgets.side_by_side import Pair, SideBySide
-from ..widgets.table import ItemTable
-from .base_page import Header, Page, WorkWanted
+from ..widgets.rows import Pair, SideBySide
+from ..widgets.table import Column, ItemTable, SearchTable
+from .base_page import Page, WorkWanted
 from .dialogs.input_dialog import InputDialog
 from .dialogs.picker import Picker
 from .recommendations import SLOWER, DecisionWanted, time_pairs
@@ -60,9 +58,9 @@ class WhatIf(Page):
         Binding("a", "accept", "Accept"),
     ]
 
-    def __init__(self, header: Header, id_: str | None = None, node: str | None = None) -> None:
+    def __init__(self, id_: str | None = None, node: str | None = None) -> None:
         """`id_`: the workload, None: the one with the first recommendation. `node`: the node to begin with."""
-        super().__init__(header, id_)
+        super().__init__(id_)
         self._node = node
         self._opened_by_menu, self._from = id_ is None, None  # the workload that another page was left on
         self._bench: Workbench | None = None

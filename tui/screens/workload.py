@@ -23,10 +23,9 @@ from ..cell_text import line, lines
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded
-from ..widgets.bars import Bars, hours_short
-from ..widgets.movement import Scroll
-from ..widgets.panel import panel
+from ..widgets.panel import Scroll, panel
 from ..widgets.plot import TimePlot
+from ..widgets.rows import Bars, hours_short
 from .base_page import Page, WorkWanted
 
 if TYPE_CHECKING:

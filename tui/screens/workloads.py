@@ -12,9 +12,7 @@ from ...advisor.core.ids import short_id
 from ...advisor.core.verdict_types import WorkloadVerdict
 from ..cell_text import cost_cell
 from ..state import Look
-from ..widgets.columns import Column
-from ..widgets.search_table import SearchTable
-from ..widgets.table import ItemTable
+from ..widgets.table import Column, ItemTable, SearchTable
 from .base_page import Page, WorkloadWanted
 
 

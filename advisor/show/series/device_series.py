@@ -129,7 +129,7 @@ def in_frame(frame: Frame, node: str) -> NodeSeries:
     tables: dict[Scope, tuple[pd.DataFrame, str]] = {
         "gpu": (gpu, "gpu_uuid"), "port": (ports, "key"), "host": (host.assign(key=""), "key"),
     }  # fmt: skip
-    rows = {
+    rows: dict[Scope, list[tuple]] = {
         scope: _rows(table, [key, "ts", *(f"{column}_mean" for column in GAUGES[scope])])
         for scope, (table, key) in tables.items()
     }
@@ -184,7 +184,7 @@ def read_live(path: Path, node: str, now: float) -> NodeSeries:
         end = min(seen, now - BEHIND_SECONDS) if now - seen < LIVE_SECONDS else seen
         span = {"node": node, "start": end - MOMENTS, "end": end}
 
-        def newest(view: str, device: str, columns: Iterable[str]) -> list[Sequence[object]]:
+        def newest(view: str, device: str, columns: Iterable[str]) -> Sequence[Sequence[object]]:
             return reader.fetch(
                 f"SELECT {', '.join((device, 'ts', *columns))} FROM {view}"  # noqa: S608 - constants
                 " WHERE ts > :start AND ts <= :end AND node = :node",
@@ -252,7 +252,7 @@ def _with_values(
     values: dict[tuple[Scope, str], list[list[float | None]]] = {}
     for scope, table in rows.items():
         for key, ts, *measured in table:
-            if ts not in at:
+            if not isinstance(ts, float) or ts not in at:
                 continue
             columns = values.setdefault((scope, str(key)), [[None] * len(ends) for _ in GAUGES[scope]])
             for column, value in zip(columns, measured, strict=True):

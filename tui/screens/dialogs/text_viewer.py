@@ -1,11 +1,10 @@
-"""Text to read over the page: all about one thing, or what a page is for and its keys."""
+"""Text to read over the page: everything about one thing, or what a page is for and its keys."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -14,11 +13,11 @@ from textual.widgets import Static
 
 from ...cell_text import fit, line, lines
 from ...widgets.key_footer import KeyFooter
-from ...widgets.movement import Scroll
+from ...widgets.panel import Scroll
 
 
 class TextViewer(ModalScreen[None]):
-    """`text` gives the text for a width in cells; it may hold what came from outside."""
+    """`text` returns the text for a width in cells; it may contain outside text."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "dismiss", "Close", key_display="esc")]
 
@@ -34,21 +33,22 @@ class TextViewer(ModalScreen[None]):
 
     def on_mount(self) -> None:
         self.query_one(Scroll).focus()
-        self.call_after_refresh(self._draw)
 
-    def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002 - the inner size is what counts
+    def on_resize(self) -> None:
+        """Draw for the inner width, which is there after the layout."""
         self.call_after_refresh(self._draw)
 
     def _draw(self) -> None:
-        self.query_one(Static).update(self._text(max(self.query_one(Static).size.width, 20)))
+        place = self.query_one(Static)
+        place.update(self._text(max(place.size.width, 20)))
 
 
 def plain_text(text: str) -> Callable[[int], Content]:
-    """Text that is broken already, line by line."""
+    """Return text whose lines are broken already."""
     return lambda _: lines(*(line(part) for part in text.split("\n")))
 
 
 def help_text(about: str, keys: Sequence[tuple[str, str]]) -> Callable[[int], Content]:
-    """What a page is for, and each key with what it does."""
-    told = [Content.assemble(Content.styled(fit(key, 12), "bold"), what) for key, what in keys]
-    return lambda _: lines(line(about), Content(""), *told)
+    """Return what a page is for, and each key with what it does."""
+    listed = [Content.assemble(Content.styled(fit(key, 12), "bold"), description) for key, description in keys]
+    return lambda _: lines(line(about), Content(""), *listed)
