@@ -40,19 +40,9 @@ class FabricSum:
     silent: int
     silent_usd: float | None
     unseen: int
-    unseen_usd: float | None
     reasons: tuple[str, ...]
     assumed: bool
     judged: int
-
-
-@dataclass(frozen=True, slots=True)
-class MissingMetric:
-    """A metric that was not observed, why, and for how many workloads."""
-
-    what: str
-    why: str
-    workloads: int
 
 
 def hours_by_kind(advice: Advice) -> dict[str, float]:
@@ -112,13 +102,13 @@ def fabric_sums(advice: Advice) -> tuple[FabricSum, ...]:
         by_sku.setdefault((use.node_sku, use.kind), []).append(use)
     sums = []
     for (sku, kind), uses in by_sku.items():
-        quiet, dark = [use for use in uses if use.node in silent], [use for use in uses if use.util_p995 is None]
+        quiet = [use for use in uses if use.node in silent]
         busy = [use for use in uses if use.util_p995 is not None and use.node not in silent]
         fabric = FabricSum(
             node_sku=sku, kind=kind, nodes=len(uses), cost_usd=sum_if_all(use.cost_usd for use in uses),
             util_p995=max((use.util_p995 for use in uses if use.util_p995 is not None), default=None),
             silent=len(quiet), silent_usd=sum_if_all(use.cost_usd for use in quiet),
-            unseen=len(dark), unseen_usd=sum_if_all(use.cost_usd for use in dark),
+            unseen=sum(use.util_p995 is None for use in uses),
             reasons=tuple(dict.fromkeys(use.unseen for use in uses if use.unseen is not None)),
             assumed=any(use.assumed for use in uses), judged=len(quiet) + sum(use.hours >= floor for use in busy),
         )  # fmt: skip
@@ -134,8 +124,8 @@ def observed_share(advice: Advice) -> float | None:
     return min(hours / held, 1.0) if held > 0 else 0.0 if advice.workloads else None
 
 
-def blind_spots(advice: Advice) -> tuple[MissingMetric, ...]:
-    """Metrics that workloads lack, those of the most workloads first."""
+def blind_spots(advice: Advice) -> tuple[tuple[str, str, int], ...]:
+    """A metric that workloads lack, why, and how many of them, those of the most workloads first."""
     counts = Counter(missing for w in advice.workloads for missing in w.coverage.missing.items())
     ordered = sorted(counts.items(), key=lambda spot: (-spot[1], spot[0]))
-    return tuple(MissingMetric(what, why, count) for (what, why), count in ordered)
+    return tuple((metric, why, count) for (metric, why), count in ordered)

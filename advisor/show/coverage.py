@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from ..core import formatting as words
 from ..core.advice_types import Advice, Summary, Unobserved
 from ..core.timestamps import day, minute
+from ..core.totals import sum_if_all
 from .titles import fact_of, is_waste
 
 HEADS = ("node", "GPUs", "reason", "cost")
@@ -187,19 +187,10 @@ def nothing_found_short(advice: Advice) -> str:
 
 
 def idleness(summary: Summary) -> str:
-    """No idle GPU was found, in sentences that claim no more than was judged."""
-    judged, count = summary.judged_gpu_count, summary.gpu_count
-    if judged is None or not count:
-        return "No GPU was idle or held without use, of those that were observed long enough."
-    if judged == 0:
-        later = f"; it is possible from {minute(summary.judged_from)}" if summary.judged_from is not None else ""
-        return f"Idleness was not judged on any of the {count:,} GPUs{later}."
-    if judged < count:
-        return (
-            f"Idleness was judged on {judged:,} of {count:,} GPUs: none of these was idle or held without use. The "
-            "other GPUs: no data."
-        )
-    return "No GPU was idle or held without use."
+    """No idle GPU was found, in a sentence that claims no more than was judged."""
+    if summary.nothing_judged and summary.gpu_count:
+        return f"Idle GPUs: {not_judged(summary)}."
+    return f"No GPU was idle or held without use{f' ({judged_of(summary)})' if summary.partly_judged else ''}."
 
 
 def unobserved_rows(summary: Summary) -> tuple[tuple[str, ...], ...]:
@@ -207,18 +198,10 @@ def unobserved_rows(summary: Summary) -> tuple[tuple[str, ...], ...]:
     groups: dict[str, list[Unobserved]] = {}
     for node in summary.unobserved:
         groups.setdefault(node.reason, []).append(node)
-    gpus = {reason: sum(len(u.gpus) for u in same) for reason, same in groups.items()}
-    ordered = sorted(groups.items(), key=lambda group: (-gpus[group[0]], group[1][0].node))
-    return tuple(
-        (words.listed(list(dict.fromkeys(u.node for u in same))), f"{gpus[reason]:,}", reason, _cost(same))
-        for reason, same in ordered
-    )
-
-
-def _cost(same: Sequence[Unobserved]) -> str:
-    """US dollars where every price is known, else GPU-hours."""
-    costs = [u.cost_usd for u in same if u.cost_usd is not None]
-    if len(costs) == len(same):
-        return words.usd(sum(costs))
-    hours = [u.gpu_hours for u in same if u.gpu_hours is not None]
-    return words.hours(sum(hours)) if len(hours) == len(same) else words.usd(None)
+    rows = []
+    for reason, same in groups.items():
+        nodes, gpus = list(dict.fromkeys(u.node for u in same)), sum(len(u.gpus) for u in same)
+        usd, hours = sum_if_all(u.cost_usd for u in same), sum_if_all(u.gpu_hours for u in same)
+        cost = words.hours(hours) if usd is None else words.usd(usd)
+        rows.append((-gpus, nodes[0], (words.listed(nodes), f"{gpus:,}", reason, cost)))
+    return tuple(row for *_, row in sorted(rows))

@@ -21,10 +21,6 @@ def kwh(value: float | None, unit: str = " kWh") -> str:
     return f"{value:,.{digits}f}{unit}"
 
 
-def kg(value: float | None, unit: str = " kg") -> str:
-    return kwh(value, unit)
-
-
 def watts(value: float | None, unit: str = " W") -> str:
     return "unknown" if value is None else f"{value:,.0f}{unit}"
 
@@ -34,34 +30,28 @@ def small(value: float | None) -> str:
     return words.NONE if value is None else f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def _measured_by(e: Energy) -> str:
-    share = (e.counted_kwh or 0.0) / (e.kwh or 1.0) * 100
-    return {
+def _measured(e: Energy) -> str:
+    """How it was measured, and in how many of the GPU-hours where not in all."""
+    share = (e.counted_kwh or 0.0) / (e.kwh or 1.0)
+    how = {
         "counter": "by the GPUs' energy counters",
         "power": "power times time (no energy counter available)",
-        "both": f"{share:.0f} % by the GPUs' energy counters, the rest power times time",
+        "both": f"{words.percent(share)} by the GPUs' energy counters, the rest power times time",
     }.get(e.basis or "", "not measured")
-
-
-def _coverage(e: Energy) -> str:
-    """In how many of the GPU-hours it was measured; empty where in all."""
     hours = e.measured_gpu_hours + e.unmeasured_gpu_hours
     if e.unmeasured_gpu_hours < 0.0005 * hours:
-        return ""
-    share = e.measured_gpu_hours / hours
-    measured = f"{min(share * 100, 99.9):.1f} %" if share > 0.99 else words.percent(share)
-    return f"measured in {measured} of {words.hours(hours)}"
+        return how
+    part = e.measured_gpu_hours / hours
+    percent = f"{min(part * 100, 99.9):.1f} %" if part > 0.99 else words.percent(part)
+    return f"{how}; measured in {percent} of {words.hours(hours)}"
 
 
 def drawn_words(e: Energy, whose: str) -> str:
     """How much was drawn, how it was measured, and what is not included."""
     if e.kwh is None:
         return f"Energy of {whose}: unknown. No energy counter and no power reading is available."
-    measured = "; ".join(filter(None, (_measured_by(e), _coverage(e))))
-    return (
-        f"{whose[:1].upper()}{whose[1:]} drew {kwh(e.kwh)}, {measured}. Fans, CPUs, power supplies and cooling are not "
-        "included."
-    )
+    rest = "Fans, CPUs, power supplies and cooling are not included."
+    return f"{whose[:1].upper()}{whose[1:]} drew {kwh(e.kwh)}, {_measured(e)}. {rest}"
 
 
 def idle_words(e: FleetEnergy) -> str:
@@ -91,7 +81,7 @@ def money_words(e: FleetEnergy) -> tuple[str, ...]:
     if not names & _UNITS.keys():
         return (_NOT_SET.format("Cost and CO2 of energy", "usd_per_kwh and co2_grams_per_kwh"),)
     parts = [f"{words.usd(e.usd)} of power"] if e.usd is not None else []
-    parts += [f"{kg(e.co2_kg)} of CO2"] if e.co2_kg is not None else []
+    parts += [f"{kwh(e.co2_kg, ' kg')} of CO2"] if e.co2_kg is not None else []
     sentences = (
         f"{' and '.join(parts)}, by the site's figures: {'; '.join(map(figure_words, e.figures))}." if parts else "",
         "" if "pue" in names else "No PUE is set: cooling and losses are not included.",
@@ -117,15 +107,14 @@ def workload_words(e: WorkloadEnergy) -> str:
     """The energy of a workload in one line."""
     if e.kwh is None:
         return "Energy: not measured."
-    parts = [f"Energy: {kwh(e.kwh)}, {_measured_by(e)}", _coverage(e)]
-    parts.append(f"{kwh(e.idle_kwh)} at rest" if e.idle_kwh else "")
+    parts = [f"Energy: {kwh(e.kwh)}, {_measured(e)}", f"{kwh(e.idle_kwh)} at rest" if e.idle_kwh else ""]
     if e.joules_per_token is not None and e.tokens_per_second_per_watt is not None:
-        parts.append(f"{small(e.joules_per_token)} J per generated token")
-        parts.append(f"{small(e.tokens_per_second_per_watt)} tokens per second per watt")
+        tokens = f"{small(e.tokens_per_second_per_watt)} tokens per second per watt"
+        parts.append(f"{small(e.joules_per_token)} J per generated token; {tokens}")
     elif e.kwh_per_busy_gpu_hour is not None:
         parts.append(f"{small(e.kwh_per_busy_gpu_hour)} kWh per busy GPU-hour")
     parts.append(f"{words.usd(e.usd)} of power" if e.usd is not None else "")
-    parts.append(f"{kg(e.co2_kg)} of CO2" if e.co2_kg is not None else "")
+    parts.append(f"{kwh(e.co2_kg, ' kg')} of CO2" if e.co2_kg is not None else "")
     return f"{'; '.join(filter(None, parts))}."
 
 

@@ -52,7 +52,8 @@ class PageOptions:
     rows: Rows = Rows()
 
     def shows(self, section: str) -> bool:
-        return self.whole or section in (SECTIONS[:4] if self.short else self.sections)
+        """Whether it shows a section; the market is in the advice only where it was asked for."""
+        return self.whole or section in ((*SECTIONS[:4], "market") if self.short else self.sections)
 
     @property
     def short(self) -> bool:

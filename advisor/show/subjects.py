@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Set
 
-from ...rules.catalog.loader import Catalog
-from ...rules.catalog.types import GpuSku
 from ..core.advice_types import Advice, Finding, Recommendation
 from ..core.formatting import usd
 from ..core.naming import AmbiguousError, Named, matching, unknown
@@ -97,10 +95,3 @@ def replicas_of(advice: Advice, subject: Subject, gpus: Set[str]) -> list[Worklo
         and w.end > lead.start
         and (w is lead or not gpus or not gpus.isdisjoint(w.gpus))
     ]
-
-
-def recommended(advice: Advice, workload: WorkloadVerdict, catalog: Catalog) -> list[GpuSku]:
-    """The other GPUs that the workload is recommended to move to, blocked or not, the best first."""
-    names = dict.fromkeys(r.target.gpu_sku for r in advice.recommendations if r.workload == workload.id)
-    skus = [catalog.gpu(name) for name in names if name is not None and name != workload.gpu_sku]
-    return [sku for sku in skus if sku is not None]

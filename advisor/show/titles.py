@@ -159,10 +159,9 @@ def _total(recommendations: Sequence[Recommendation]) -> str:
 
 def short_usd(value: float) -> str:
     """``$2.2M``, ``$734k``, ``$8,123``: for a headline."""
-    for unit, sign in ((1e6, "M"), (1e3, "k")):
-        if abs(value) >= 10 * unit or (sign == "M" and abs(value) >= unit):
-            return f"${value / unit:,.0f}{sign}" if abs(value) >= 10 * unit else f"${value / unit:,.1f}{sign}"
-    return words.usd(value)
+    if abs(value) >= 1e6:
+        return f"${value / 1e6:,.{1 if abs(value) < 1e7 else 0}f}M"
+    return f"${value / 1e3:,.0f}k" if abs(value) >= 1e4 else words.usd(value)
 
 
 def recommendation_title(r: Recommendation, advice: Advice) -> str:
@@ -187,16 +186,16 @@ def gain_text(r: Recommendation, advice: Advice) -> str:  # noqa: ARG001 - as ev
 
 
 def titled(r: Recommendation, advice: Advice) -> str:
-    """``Release 8 idle H100s on gpu-009 (saves $71,774/month)``."""
-    return f"{Titles(advice).of(r)} ({gain_text(r, advice)})"
+    """``Release 8 idle H100s on gpu-009 (saves $71,774/month)``; of a blocked one without its gain."""
+    return f"{Titles(advice).of(r)} ({'blocked' if r.blocked_by else gain_text(r, advice)})"
 
 
 def finding_title(f: Finding, advice: Advice) -> str:
     """``gpu-009: idle GPUs ($23.9k/month)``: the resource, the fact, and what it costs at this rate, or GPU-hours where
     no price is known."""
     usd, hours = monthly(f.cost_usd, advice), monthly(f.gpu_hours, advice)
-    cost = words.hours(f.gpu_hours) if hours is None else f"{words.hours(hours)}/month"
-    cost = cost if usd is None else usd_per_month(usd)
+    in_hours = words.hours(f.gpu_hours) if hours is None else f"{words.hours(hours)}/month"
+    cost = in_hours if usd is None else usd_per_month(usd)
     return f"{Titles(advice).resource(f)}: {fact_of(f.rule)} ({cost})"
 
 
@@ -223,9 +222,7 @@ def rounded_usd(value: float, interval: Interval | None = None) -> str:
     if interval is None or _is_sure(interval):
         return words.usd(value)
     near = _rounded(value, interval)
-    if abs(near) >= 1e6:
-        return f"${near / 1e6:,.{1 if abs(near) < 1e7 else 0}f}M"
-    return f"${near / 1e3:,.0f}k" if abs(near) >= 1e4 else f"${near:,.0f}"
+    return short_usd(near) if abs(near) >= 1e4 else f"${near:,.0f}"
 
 
 def _is_sure(interval: Interval) -> bool:

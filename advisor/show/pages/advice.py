@@ -22,14 +22,13 @@ from ..titles import (
     is_waste,
     left_out_words,
     monthly,
-    rounded_usd,
     runs_words,
     waste_of,
 )
 from ..truncate import brief
 from . import head, sections
 from .energy import energy_section
-from .explain import finding_block, recommendation_block
+from .explain import claim_block
 from .story import Story, story_of
 
 _NAME, _NOTE, _TITLE = 28, 200, 200  # characters
@@ -41,32 +40,29 @@ def advice_page(advice: Advice, options: PageOptions = SHORT, team: str | None =
     """The page with the sections that `options` ask for. `team`: whose part of an advice it is; None: the fleet's."""
     story = story_of(advice, team=team)
     builders = {
-        "recommendations": lambda: (recommendations(story, options),),
-        "findings": lambda: (findings(story, options),),
-        "workloads": lambda: (workloads(advice, options),),
+        "recommendations": lambda: recommendations(story, options),
+        "findings": lambda: findings(story, options),
+        "workloads": lambda: workloads(advice, options),
         "notes": lambda: notes(advice, options),
-        "coverage": lambda: (sections.coverage(advice),),
+        "coverage": lambda: sections.coverage(advice),
         "energy": lambda: energy_section(advice, team),
-        "idle": lambda: (sections.idle(advice),),
-        "fabric": lambda: (sections.fabric(advice, team),),
-        "kinds": lambda: (sections.kinds(advice),),
+        "idle": lambda: sections.idle(advice),
+        "fabric": lambda: sections.fabric(advice, team),
+        "kinds": lambda: sections.kinds(advice),
         "levers": lambda: levers(advice),
         "market": lambda: market(advice, options),
-        "method": lambda: (sections.method(advice, team),),
-        "prices": lambda: (sections.prices(advice.prices),),
+        "method": lambda: sections.method(advice, team),
+        "prices": lambda: sections.prices(advice.prices),
     }
-    shown = [part for name, build in builders.items() if options.shows(name) for part in build()]
-    if options.short:
-        shown += market(advice, options)
-    if options.verbose:
-        shown += _details(story)
+    parts = [build() for name, build in builders.items() if options.shows(name)]
+    parts += _details(story) if options.verbose else ()
     return Document(
         title=head.heading(story),
         heading=head.heading(story),
         window=head.window(story),
         summary=head.basis(story),
         tiles=head.tiles(story, _ALL if options.whole else 2),
-        sections=(*shown, *_next(story, options)),
+        sections=tuple(part for part in (*parts, _next(story, options)) if part.blocks),
         footer=(head.written(story),) if options.whole else (),
     )
 
@@ -117,7 +113,7 @@ def findings(story: Story, options: PageOptions = SHORT) -> Section:
         groups.setdefault(f.rule, []).append(f)
     if not groups:
         return section("Findings", coverage.nothing_found_words(advice))
-    ordered = sorted(groups.items(), key=lambda group: (-_usd(group[1]), -_hours(group[1]), group[0]))
+    ordered = sorted(groups.items(), key=lambda group: (_size(group[1]), group[0]))
     kept = ordered[: options.rows.rules] if options.short else ordered
     each = max((options.rows.findings - len(kept)) // len(kept), 0) if options.short else len(advice.findings)
     short, titles = short_ids(f.id for f in advice.findings), Titles(advice)
@@ -141,7 +137,7 @@ def findings(story: Story, options: PageOptions = SHORT) -> Section:
         name = f"{brief(fact_of(rule), _NAME + 8)} ({len(same):,})"
         sums.append(len(rows))
         rows.append((name, brief(rule, 20), kind, _cost(same, advice), f"{answered:,} of {len(same):,}"))
-        largest = sorted(same, key=lambda f: (-_usd([f]), -f.gpu_hours, f.id))[: each or (1 if len(same) == 1 else 0)]
+        largest = sorted(same, key=lambda f: (_size([f]), f.id))[: each or (1 if len(same) == 1 else 0)]
         rows += [
             (brief(titles.resource(f), _NAME), brief(short[f.id], 20), "", _cost([f], advice), answer(f))
             for f in largest
@@ -156,20 +152,17 @@ def findings(story: Story, options: PageOptions = SHORT) -> Section:
     )
 
 
-def _usd(same: Sequence[Finding]) -> float:
-    return sum(f.cost_usd or 0.0 for f in same)
-
-
-def _hours(same: Sequence[Finding]) -> float:
-    return sum(f.gpu_hours for f in same)
+def _size(same: Sequence[Finding]) -> tuple[float, float]:
+    """US dollars and GPU-hours, negative: the largest sorts first."""
+    return -sum(f.cost_usd or 0.0 for f in same), -sum(f.gpu_hours for f in same)
 
 
 def _cost(same: Sequence[Finding], advice: Advice) -> str:
     """US dollars a month where any are known, else GPU-hours."""
+    usd, hours = (-size for size in _size(same))
     if any(f.cost_usd is not None for f in same):
-        return rounded_usd(monthly(_usd(same), advice) or 0.0)
-    hours = monthly(_hours(same), advice)
-    return words.hours(_hours(same) if hours is None else hours)
+        return words.usd(monthly(usd, advice) or 0.0)
+    return words.hours(monthly(hours, advice) or hours)
 
 
 def workloads(advice: Advice, options: PageOptions) -> Section:
@@ -224,71 +217,60 @@ def _remarks(workloads: Sequence[WorkloadVerdict]) -> tuple[Bullets, ...]:
     return Bullets(changing), Bullets(tuple(latency.values()))
 
 
-def notes(advice: Advice, options: PageOptions = SHORT) -> tuple[Section, ...]:
-    """What limits the verdicts: on a short page by code and counted, else each note. None where there is nothing."""
+def notes(advice: Advice, options: PageOptions = SHORT) -> Section:
+    """What limits the verdicts: on a short page by code and counted, else each note."""
     dark = [
-        brief(f"{words.counted(int(gpus.replace(',', '')), 'GPU')} not observed on {nodes}: {reason}", _NOTE)
+        brief(f"{gpus} {'GPU' if gpus == '1' else 'GPUs'} not observed on {nodes}: {reason}", _NOTE)
         for nodes, gpus, reason, _ in coverage.unobserved_rows(advice.summary)
     ]
     if not options.short or options.verbose:
         lines = [*dark, *(note.text for note in advice.notes), *sections.missing_metrics(advice)]
-        return (section("Notes", Bullets(tuple(lines))),) if lines else ()
+        return section("Notes", Bullets(tuple(lines)))
     # Without any price the head has the notes on prices already.
     skip = words.PRICE_NOTES if advice.summary.cost_usd is None else frozenset[str]()
     lines = dark + [brief(text, _NOTE) for code, text in sections.note_groups(advice.notes) if code not in skip]
-    if spots := blind_spots(advice):
+    if metrics := list(dict.fromkeys(metric for metric, *_ in blind_spots(advice))):
         count = words.counted(sum(bool(w.coverage.missing) for w in advice.workloads), "workload")
-        lines.append(f"{count} without some measures: {words.listed(list(dict.fromkeys(b.what for b in spots)))}.")
+        lines.append(f"{count} without some measures: {words.listed(metrics)}.")
     more = len(lines) - options.rows.notes
-    lines = [
-        *lines[: options.rows.notes],
-        *([f"{more} more {'kind' if more == 1 else 'kinds'} of notes"] if more > 0 else []),
-    ]
-    return (section("Notes", Bullets(tuple(lines))),) if lines else ()
+    rest = (f"{words.counted(more, 'more kind')} of notes",) if more > 0 else ()
+    return section("Notes", Bullets((*lines[: options.rows.notes], *rest)))
 
 
-def levers(advice: Advice) -> tuple[Section, ...]:
+def levers(advice: Advice) -> Section:
     """What a lower precision would change, by service."""
     lines = tuple(f"{w.name}: {lever}" for w in advice.workloads for lever in w.levers)
-    return (section("Lower precision (not included in any sum)", Bullets(lines)),) if lines else ()
+    return section("Lower precision (not included in any sum)", Bullets(lines))
 
 
-def market(advice: Advice, options: PageOptions) -> tuple[Section, ...]:
-    """What other providers would charge; none where it was not asked for."""
+def market(advice: Advice, options: PageOptions) -> Section:
+    """What other providers would charge; empty where it was not asked for."""
     if advice.market is None:
-        return ()
+        return section(words.MARKET)
     titles = Titles(advice)
     lines = [f"{brief(titles.of(r), _TITLE)} ({gain_text(r, advice)})" for r in compatible(advice.market)]
     most = 3 if options.short else len(lines)
     more = [f"{len(lines) - most} more"] if len(lines) > most else []
-    return (section(words.MARKET, Bullets((*lines[:most], *more)) if lines else words.NO_MARKET),)
+    return section(words.MARKET, Bullets((*lines[:most], *more)) if lines else words.NO_MARKET)
 
 
 def _details(story: Story) -> tuple[Section, ...]:
     """Every recommendation and every finding with its evidence, a block each."""
     advice = story.advice
-    moves = [recommendation_block(advice, row.recommendation) for row in story.rows]
-    answers: dict[str, list[str]] = {}
-    for row in story.rows:
-        for id_ in row.recommendation.findings:
-            answers.setdefault(id_, []).append(row.id)
-    blocks = [
-        finding_block(advice, f, f"Recommendations: {', '.join(answers[f.id])}." if f.id in answers else "")
-        for f in sorted(advice.findings, key=lambda f: (-(f.cost_usd or 0.0), -f.gpu_hours, f.id))
-    ]
-    parts = (section("Recommendations in detail", *moves), section("Findings in detail", *blocks))
-    return tuple(part for part in parts if part.blocks)
+    findings = sorted(advice.findings, key=lambda f: (_size([f]), f.id))
+    return (
+        section("Recommendations in detail", *(claim_block(advice, row.recommendation) for row in story.rows)),
+        section("Findings in detail", *(claim_block(advice, f) for f in findings)),
+    )
 
 
-def _next(story: Story, options: PageOptions) -> tuple[Section, ...]:
+def _next(story: Story, options: PageOptions) -> Section:
     """Commands to paste; none where the source of the advice is unknown."""
-    again, advice = options.again, story.advice
-    if again is None:
-        return ()
-    ids = (*(row.recommendation.id for row in story.listed[:1]), *(f.id for f in advice.findings[:1]))
-    short = short_ids(subject.id for subject in (*advice.recommendations, *advice.findings))
-    rows = [AsideBlock("Evidence and calculation of one id:", again.command("explain", short[ids[0]]))] if ids else []
-    if options.short and advice.workloads:
+    again, advice, rows = options.again, story.advice, []
+    ids = (*(row.id for row in story.listed[:1]), *(f.id for f in advice.findings[:1]))
+    if again is not None and ids:
+        rows.append(AsideBlock("Evidence and calculation of one id:", again.command("explain", ids[0])))
+    if again is not None and options.short and advice.workloads:
         text = "All sections (--section NAME for one, --verbose for the evidence of each finding):"
         rows.append(AsideBlock(text, again.command("advise", "--all")))
-    return (section("Next", *rows),) if rows else ()
+    return section("Next", *rows)

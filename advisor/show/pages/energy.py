@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ...core import formatting as words
 from ...core.advice_types import Advice
-from ...core.energy_types import Energy, FleetEnergy, figures_of, joules_a_token, total
+from ...core.energy_types import Energy, FleetEnergy, figures_of, joules_a_token
 from ...core.verdict_types import WorkloadVerdict
 from .. import energy_shares as say
 from ..document import AsideBlock, Section, Table, section
@@ -19,25 +19,23 @@ _LIMITS = (
 _PHASES = {"inference": "inference, phase unknown", "not-told": "phase unknown"}
 
 
-def energy_section(advice: Advice, team: str | None = None) -> tuple[Section, ...]:
-    """The energy of a fleet, or of a team's part of it (`team`) without uses, owners and nodes; none where it is
+def energy_section(advice: Advice, team: str | None = None) -> Section:
+    """The energy of a fleet, or of a team's part of it (`team`) without uses, owners and nodes; empty where it is
     unknown."""
     e = advice.summary.energy
     if e is None:
-        return ()
-    tables = [_phases(e), _workloads(advice, e)]
+        return section("Energy")
+    tables = [_phases(e), _workloads(advice)]
     if team is None:
-        tables = [_uses(e), _phases(e), _owners(e), _workloads(advice, e), _nodes(advice)]
-    return (
-        section(
-            "Energy",
-            say.drawn_words(e, "the GPUs" if team is None else "the team's workloads"),
-            say.idle_words(e),
-            say.token_words(e),
-            *say.money_words(e),
-            *tables,
-            AsideBlock(_LIMITS) if team is None and any(n.rated_watts for n in advice.node_energy) else None,
-        ),
+        tables = [_uses(e), _phases(e), _owners(e), _workloads(advice), _nodes(advice)]
+    return section(
+        "Energy",
+        say.drawn_words(e, "the GPUs" if team is None else "the team's workloads"),
+        say.idle_words(e),
+        say.token_words(e),
+        *say.money_words(e),
+        *tables,
+        AsideBlock(_LIMITS) if team is None and any(n.rated_watts for n in advice.node_energy) else None,
     )
 
 
@@ -57,14 +55,10 @@ def _uses(e: FleetEnergy) -> Table | None:
 
 
 def _phases(e: FleetEnergy) -> Table | None:
-    spent = any(p.cost_usd is not None for p in e.phases)
     return _table([
         {
             "phase": _PHASES.get(p.phase, p.phase), "GPU-hours": words.bare_hours(p.gpu_hours),
-            "kWh": say.kwh(p.kwh, ""),
-            **({"spend": words.usd(p.cost_usd)} if spent else {}),
-            **({"power cost": words.usd(p.usd)} if e.usd is not None else {}),
-            **({"kg CO2": say.kg(p.co2_kg, "")} if e.co2_kg is not None else {}),
+            "kWh": say.kwh(p.kwh, ""), "spend": words.usd(p.cost_usd), **_money(p.usd, p.co2_kg),
         }
         for p in e.phases
     ])  # fmt: skip
@@ -77,37 +71,37 @@ def _owners(e: FleetEnergy) -> Table | None:
     for owner in e.owners:
         hours = owner.measured_gpu_hours
         per_hour = owner.kwh / hours if owner.kwh is not None and hours > 0 else None
-        figures = _figures(e, owner, "kWh per GPU-hour", per_hour, owner.joules_per_token)
+        figures = _figures(owner, "kWh per GPU-hour", per_hour, owner.joules_per_token)
         rows.append({"owner": owner.owner or "unknown owner", "GPU-hours": words.bare_hours(hours), **figures})
     return _table(rows)
 
 
-def _figures(fleet: FleetEnergy, e: Energy, per: str, per_hour: float | None, joules: float | None) -> dict[str, str]:
-    """The figures of a part of the fleet, by column; what is unknown of the whole fleet has no column."""
-    tokens = {"J per token": say.small(joules), "tokens/s per W": say.small(1 / joules if joules else None)}
-    return {
-        "kWh": say.kwh(e.kwh, ""), "at rest": say.kwh(e.idle_kwh, ""), per: say.small(per_hour),
-        **(tokens if fleet.joules_per_token is not None else {}),
-        **({"power cost": words.usd(e.usd)} if fleet.usd is not None else {}),
-        **({"kg CO2": say.kg(e.co2_kg, "")} if fleet.co2_kg is not None else {}),
-    }  # fmt: skip
-
-
-def _workloads(advice: Advice, e: FleetEnergy) -> Table | None:
+def _workloads(advice: Advice) -> Table | None:
     """Workloads by energy; runs of one series and name in a row."""
     runs: dict[tuple[str, str], list[WorkloadVerdict]] = {}
     for w in advice.workloads:
-        if w.energy is not None:
-            runs.setdefault((w.series_id, w.name), []).append(w)
-    rows: list[tuple[float, dict[str, str]]] = []
+        runs.setdefault((w.series_id, w.name), []).append(w)
+    rows: list[tuple[float, str, dict[str, str]]] = []
     for (_, name), same in runs.items():
-        parts = [w.energy for w in same if w.energy is not None]
-        busy = sum((p.kwh_per_busy_gpu_hour or 0.0) * p.busy_gpu_hours for p in parts)
-        hours = sum(p.busy_gpu_hours for p in parts)
-        per_hour, sums = busy / hours if hours > 0 else None, Energy(**figures_of(parts))
-        figures = _figures(e, sums, "kWh per busy GPU-hour", per_hour, joules_a_token(parts)[1])
-        rows.append((-(total(p.kwh for p in parts) or 0.0), {"workload": f"{name}{runs_words(same)}", **figures}))
-    return _table([row for _, row in sorted(rows, key=lambda row: (row[0], row[1]["workload"]))])
+        if parts := [w.energy for w in same if w.energy is not None]:
+            busy = sum((p.kwh_per_busy_gpu_hour or 0.0) * p.busy_gpu_hours for p in parts)
+            hours, energy = sum(p.busy_gpu_hours for p in parts), Energy(**figures_of(parts))
+            per_hour = busy / hours if hours > 0 else None
+            figures = _figures(energy, "kWh per busy GPU-hour", per_hour, joules_a_token(parts)[1])
+            rows.append((-(energy.kwh or 0.0), name, {"workload": f"{name}{runs_words(same)}", **figures}))
+    return _table([row for *_, row in sorted(rows, key=lambda row: row[:2])])
+
+
+def _figures(e: Energy, per: str, per_hour: float | None, joules: float | None) -> dict[str, str]:
+    return {
+        "kWh": say.kwh(e.kwh, ""), "at rest": say.kwh(e.idle_kwh, ""), per: say.small(per_hour),
+        "J per token": say.small(joules), "tokens/s per W": say.small(1 / joules if joules else None),
+        **_money(e.usd, e.co2_kg),
+    }  # fmt: skip
+
+
+def _money(usd: float | None, co2_kg: float | None) -> dict[str, str]:
+    return {"power cost": words.usd(usd), "kg CO2": say.kwh(co2_kg, "")}
 
 
 def _nodes(advice: Advice) -> Table | None:
@@ -123,7 +117,7 @@ def _nodes(advice: Advice) -> Table | None:
 
 
 def _table(rows: Sequence[Mapping[str, str]]) -> Table | None:
-    """Rows that have the same columns; None without rows."""
-    if not rows:
-        return None
-    return Table(tuple(rows[0]), tuple(tuple(row.values()) for row in rows), tuple(range(1, len(rows[0]))))
+    """Rows that have the same columns, without columns in which nothing is known; None without rows."""
+    heads = [head for head in rows[0] if any(row[head] not in ("unknown", words.NONE) for row in rows)] if rows else []
+    cells = tuple(tuple(row[head] for head in heads) for row in rows)
+    return Table(tuple(heads), cells, tuple(range(1, len(heads)))) if rows else None

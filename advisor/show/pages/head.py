@@ -90,15 +90,13 @@ def tiles(story: Story, open_most: int = 2) -> tuple[Tile, ...]:
         return Tile(label, value, "; ".join(filter(None, (change, part))), meaning)
 
     def month(value: float | None) -> str:
-        per_month = monthly(value, a)
-        return "unknown" if value is None else usd_per_month(value if per_month is None else per_month)
+        return "unknown" if value is None else usd_per_month(monthly(value, a) or value)
 
     if s.cost_usd is None:
-        held = monthly(s.gpu_hours, a)
         idle = words.hours(sum(h.gpu_hours for h in holdings(a)))
-        spend = f"{words.hours(s.gpu_hours if held is None else held)}/month"
+        held = f"{words.hours(monthly(s.gpu_hours, a) or s.gpu_hours)}/month"
         return (
-            Tile("GPU-hours", spend, in_window(words.hours(s.gpu_hours), story.gpu_hours)),
+            Tile("GPU-hours", held, in_window(words.hours(s.gpu_hours), story.gpu_hours)),
             judged("Idle", f"{idle} in {days}", "", "", not s.nothing_judged),
             judged("Capacity", capacity, "", CAPACITY),
             *covered,

@@ -8,36 +8,30 @@ from ....rules.catalog.types import Price
 from ...core import formatting as words
 from ...core.advice_types import Advice
 from ...core.coded_text import UNSPECIFIED, CodedText
-from ...core.verdict_types import INFERRED
 from .. import coverage as cover
 from ..aggregates import NOT_OBSERVED, FabricSum, blind_spots, fabric_sums, holdings, hours_by_kind, observed_share
 from ..document import Bars, Bullets, Section, Table, section
+from ..truncate import brief
 
-# One sentence for many notes of a code. `{count}`: how many.
+_EXAMPLE_MAX = 160
+# One sentence for all notes of a code. `{count}`: how many.
 _TOGETHER = {
     "work-is-over": "{count} workloads ended, or moved to other nodes, and did not recur: no savings there next month.",
-    "signals-contradict": "No verdict on waste of {count} workloads: their signals contradict one another.",
-    "idle-not-judged": "No verdict on idle GPUs of {count} nodes: utilization and activity contradict one another.",
     "silenced-by-exception": "{count} exceptions silence findings.",
 }
-_EXAMPLE_MAX = 160
 
 
 def note_groups(notes: Iterable[CodedText]) -> tuple[tuple[str, str], ...]:
-    """Code and text of the notes, one text for each code, in order of appearance: the note itself, a sentence for all,
-    or the first note with the count of the others. Notes without a code stay apart."""
+    """Code and text of the notes, one text for each code, in order of appearance: a sentence for all, or the first with
+    the count of the others. Notes without a code stay apart."""
     groups: dict[str, list[str]] = {}
     for number, note in enumerate(notes):
         groups.setdefault(note.code if note.code != UNSPECIFIED else f"{number}", []).append(note.text)
     lines = []
     for code, (first, *others) in groups.items():
-        text = first
-        if others and code in _TOGETHER:
-            text = _TOGETHER[code].format(count=len(others) + 1)
-        elif others:
-            example = first if len(first) <= _EXAMPLE_MAX else f"{first[: _EXAMPLE_MAX - 1].rstrip()}…"
-            text = f"{example} ({len(others)} more {'note' if len(others) == 1 else 'notes'})"
-        lines.append((code, text))
+        more = f" ({words.counted(len(others), 'more note')})" if others else ""
+        text = f"{brief(first, _EXAMPLE_MAX)}{more}" if others else first
+        lines.append((code, _TOGETHER[code].format(count=len(others) + 1) if others and code in _TOGETHER else text))
     return tuple(lines)
 
 
@@ -48,35 +42,21 @@ def kinds(advice: Advice) -> Section:
 
 
 def idle(advice: Advice) -> Section:
-    """Idle GPUs by owner; where no price is known the GPU-hours are the cost."""
-    title, s, held = "Idle and held GPUs, by owner", advice.summary, holdings(advice)
-    if not held:
-        return section(title, cover.idleness(s), _unowned(advice))
-    priced = words.has_prices(s)
-    heads = ("owner", "what", "GPUs", *(("GPU-hours", "cost") if priced else ("cost (GPU-hours)",)))
-    rows = [
-        (
-            h.owner or "not held", words.listed(h.names), str(h.gpus), words.bare_hours(h.gpu_hours),
-            *((words.cost(h.cost_usd, h.gpu_hours, priced=True),) if priced else ()),
-        )
+    """Idle GPUs by owner; without any price there is no column of costs."""
+    s, held = advice.summary, holdings(advice)
+    costs = 1 if words.has_prices(s) else 0
+    rows = (
+        (h.owner or "not held", words.listed(h.names), str(h.gpus), words.bare_hours(h.gpu_hours),
+         *[words.cost(h.cost_usd, h.gpu_hours, priced=True)] * costs)
         for h in held
-    ]  # fmt: skip
+    )  # fmt: skip
+    heads = ("owner", "what", "GPUs", "GPU-hours", *["cost"] * costs)
     return section(
-        title,
-        f"Idleness was {cover.judged_of(s)}; no data for the others." if s.partly_judged else "",
-        _unowned(advice),
+        "Idle and held GPUs, by owner",
+        cover.idleness(s) if not held else "",
+        f"Idleness was {cover.judged_of(s)}; no data for the others." if held and s.partly_judged else "",
         Table(heads, tuple(rows), tuple(range(2, len(heads)))),
     )
-
-
-def _unowned(advice: Advice) -> str:
-    """Whom to ask about work without an owner."""
-    unowned = [w for w in advice.workloads if w.basis == INFERRED]
-    if not unowned:
-        return ""
-    held, count = words.hours(sum(w.gpu_hours for w in unowned)), words.counted(len(unowned), "workload")
-    nodes = words.listed(sorted({n for w in unowned for n in w.nodes}))
-    return f"Owner unknown: {count} ({held}), inferred from what the GPUs do. Ask who uses {nodes}."
 
 
 def fabric(advice: Advice, team: str | None = None) -> Section:
@@ -85,58 +65,39 @@ def fabric(advice: Advice, team: str | None = None) -> Section:
     if not fabrics:
         where = "in the fleet" if team is None else "on the nodes that this team has to itself"
         return section(title, f"No fabric was observed {where}.")
-    unknown, count = sum(f.nodes - f.judged for f in fabrics), sum(f.nodes for f in fabrics)
-    open_verdicts = f"{words.counted(unknown, 'fabric')} without a verdict: not observed, or not for long enough."
-    priced = [f for f in fabrics if f.cost_usd is not None]
 
     def row(f: FabricSum) -> tuple[str, ...]:
         name = f.node_sku or "unknown node"
         peak = words.percent(f.util_p995) if f.util_p995 is not None else "not observed"
         unused = f"{f.silent}" if f.judged == f.nodes else f"{f.silent} of {f.judged}" if f.judged else "not judged"
-        cost = (words.usd(f.cost_usd),) if priced else ()
-        return (f"{name}, {f.kind}" if f.kind else name, str(f.nodes), *cost, peak, unused)
+        return (f"{name}, {f.kind}" if f.kind else name, str(f.nodes), words.usd(f.cost_usd), peak, unused)
 
-    heads = ("node", "nodes", *(("cost",) if priced else ()), "99.5th percentile", "unused")
     unseen = (
         f"{f.unseen} of {f.nodes} {f.node_sku or 'nodes'}: {f.reasons[0]}" for f in fabrics if f.unseen and f.reasons
     )
+    heads = ("node", "nodes", "cost", "99.5th percentile", "unused")
     return section(
-        title,
-        _silent_words(fabrics),
-        open_verdicts if 0 < unknown < count else "",
-        _fabric_bars(priced) if team is None else None,
-        Table(heads, tuple(map(row, fabrics)), tuple(range(1, len(heads)))),
-        Bullets(tuple(unseen)),
+        title, *_silent_words(fabrics), Table(heads, tuple(map(row, fabrics)), (1, 2, 3, 4)), Bullets(tuple(unseen))
     )
 
 
-def _fabric_bars(priced: Sequence[FabricSum]) -> Bars | None:
-    """What was paid for fabrics by use. None: all fabrics did the same."""
-    paid, silent = sum(f.cost_usd or 0.0 for f in priced), sum(f.silent_usd or 0.0 for f in priced)
-    unseen = sum(f.unseen_usd or 0.0 for f in priced)
-    parts = (("in use", paid - silent - unseen), ("no traffic", silent), ("not observed", unseen))
-    return _shares([(name, value) for name, value in parts if value > 0.005 * paid])
-
-
-def _shares(parts: Sequence[tuple[str, float]]) -> Bars | None:
-    """Parts of a sum of US dollars with their shares. None: there are not two to compare."""
-    total = sum(value for _, value in parts)
-    rows = tuple((name, v, f"{words.usd(v)} ({words.percent(v / total if total else None)})") for name, v in parts)
-    return Bars(rows) if len(rows) > 1 else None
-
-
-def _silent_words(fabrics: Sequence[FabricSum]) -> str:
+def _silent_words(fabrics: Sequence[FabricSum]) -> tuple[str, ...]:
     """How many of the judged fabrics carried no traffic, and what these cost."""
-    judged, quiet = sum(f.judged for f in fabrics), sum(f.silent for f in fabrics)
+    judged, quiet, count = (sum(getattr(f, part) for f in fabrics) for part in ("judged", "silent", "nodes"))
     costs = [f.cost_usd for f in fabrics if f.cost_usd is not None]
     assumed = ", in part assumed" if any(f.assumed for f in fabrics) else ""
-    added = f"{words.usd(sum(costs))} that the fabrics add to their nodes' price{assumed}"
     if not judged:
         cost = f"they add {words.usd(sum(costs))} to their nodes' price{assumed}" if costs else "their cost is unknown"
-        return f"No verdict on fabric traffic; {cost}."
-    of = f"{judged} fabrics" if judged == sum(f.nodes for f in fabrics) else f"{judged} fabrics with a verdict"
-    silent = f"{words.usd(sum(f.silent_usd or 0.0 for f in fabrics))} of {added}" if costs else "their cost is unknown"
-    return f"{quiet} of {of} carried no traffic that needs one{':' if costs else ';'} {silent}."
+        return (f"No verdict on fabric traffic; {cost}.",)
+    silent = sum(f.silent_usd or 0.0 for f in fabrics)
+    cost = f"{words.usd(silent)} of {words.usd(sum(costs))} that the fabrics add to their nodes' price{assumed}"
+    return (
+        f"{quiet} of {judged} fabrics{' with a verdict' if judged < count else ''} carried no traffic that needs one"
+        f"{f': {cost}' if costs else '; their cost is unknown'}.",
+        f"{words.counted(count - judged, 'fabric')} without a verdict: not observed, or not for long enough."
+        if judged < count
+        else "",
+    )
 
 
 def coverage(a: Advice) -> Section:
@@ -165,7 +126,10 @@ def coverage(a: Advice) -> Section:
 
 
 def missing_metrics(advice: Advice) -> tuple[str, ...]:
-    return tuple(f"{b.why} ({b.what} of {words.counted(b.workloads, 'workload')})" for b in blind_spots(advice))
+    """Why metrics are missing, and for how many workloads."""
+    return tuple(
+        f"{why} ({metric} of {words.counted(count, 'workload')})" for metric, why, count in blind_spots(advice)
+    )
 
 
 def price_line(p: Price) -> str:
@@ -180,8 +144,8 @@ def prices(known: Sequence[Price]) -> Section:
 
 
 def method(advice: Advice, team: str | None = None) -> Section:
-    """How the figures are calculated. `team` None: the whole fleet."""
-    total = advice.summary.reconciliation.total
+    """How the figures are calculated, and where the money went. `team` None: the whole fleet."""
+    total, parts = advice.summary.reconciliation.total, None
     if team is not None:
         money = (
             "This report counts the hours that the team's workloads held alone, idle hours included. Shared GPUs, free "
@@ -192,14 +156,16 @@ def method(advice: Advice, team: str | None = None) -> Section:
         money = "No price is known, so no costs in dollars are shown."
     else:
         money = (
-            "Every node-hour is counted once; the parts sum to the nodes' prices times their hours "
-            f"({words.usd(total)})."
+            "Every node-hour is counted once. The parts sum to the nodes' prices times their hours: "
+            f"{words.usd(total)}."
         )
+        shares = words.money_parts(advice.summary.reconciliation)
+        parts = Bars(tuple((name, usd, f"{words.usd(usd)} ({words.percent(usd / total)})") for name, usd in shares))
     return section(
         "Method and reconciliation",
         money,
         "Kinds and bottlenecks of workloads follow from sampled counters. Intervals are 10th to 90th percentiles. "
         "The baseline of savings is the same SKU at its right-sized count. Recommendations that exclude one another "
         "count once. Owned and committed nodes free capacity, never cash.",
-        _shares(words.money_parts(advice.summary.reconciliation)) if team is None and total is not None else None,
+        parts,
     )
