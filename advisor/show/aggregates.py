@@ -30,7 +30,7 @@ class IdleGpus:
 class FabricSum:
     """The fabrics of one node SKU. Of the `nodes`, `judged` were observed long enough, `silent` carried no traffic that
     needs a fabric, and `unseen` were not observed, for `reasons`. `util_p995`: of the busiest node; US dollars are of
-    the window (None: a price is unknown); `assumed`: a prior stands in for a pair of prices."""
+    the window (None: a price is unknown); `assumed`: from a prior, for lack of a pair of prices."""
 
     node_sku: str | None
     kind: str | None

@@ -61,7 +61,10 @@ def explain_page(
     if verbose:
         rule = rules.get(subject.rule) if isinstance(subject, Finding) else None
         workload = subject if isinstance(subject, WorkloadVerdict) else workload_of(advice, subject.workload)
-        shown += [*claim.details, _thresholds(rule), *(_workload_details(workload) if workload is not None else ())]
+        shown += [*claim.details, _thresholds(rule)]
+        if workload is not None and workload is not subject:
+            shown.append(section(_kind(workload), _identity(workload), _use(workload)))
+        shown += _workload_details(workload) if workload is not None else ()
     elif again is not None:
         command = again.command("explain", "--verbose", short_id(subject.id))
         shown.append(section("Next", AsideBlock("Limits, rejected nodes and all measurements:", command)))
@@ -225,7 +228,6 @@ def _configuration(c: Configuration) -> str:
 
 def _workload_details(w: WorkloadVerdict) -> Iterator[Section]:
     """Everything measured and judged of a workload."""
-    yield section(_kind(w), _identity(w), _use(w), workload_words(w.energy) if w.energy is not None else "")
     others = ", ".join(f"{a.label} {words.percent(a.confidence)}" for a in w.kind.alternatives)
     yield _listed("Kind", (*w.kind.evidence, *((f"It could also be: {others}.",) if others else ())))
     shares = sorted(w.bottleneck.time_shares.items(), key=lambda share: -share[1])
@@ -243,6 +245,7 @@ def _workload_details(w: WorkloadVerdict) -> Iterator[Section]:
         f"{words.percent(w.coverage.fraction)} of its GPU time was observed, a sample every "
         f"{span(w.coverage.resolution_seconds)}.",
         Bullets(tuple(f"{metric} is missing: {reason}" for metric, reason in w.coverage.missing.items())),
+        workload_words(w.energy) if w.energy is not None else "",
     )
     unknown = (f"Not evaluated: {w.levers_unknown}.",) if w.levers_unknown is not None else ()
     yield _listed("Lower precision (not included in any sum)", (*w.levers, *unknown))

@@ -82,9 +82,9 @@ def tiles(story: Story, open_most: int = 2) -> tuple[Tile, ...]:
     def in_window(value: str, change: Change) -> str:
         return ", ".join(filter(None, (f"{value} in {days}", change.words)))
 
-    def judged(label: str, value: str, change: str, meaning: str, known: bool = True) -> Tile:
+    def judged(label: str, value: str, change: str, meaning: str, is_known: bool = True) -> Tile:
         """A sum that needs verdicts: not zero where nothing was judged, and with its extent where some was."""
-        if not known or (s.nothing_judged and label == "Capacity" and not free):
+        if not is_known or (s.nothing_judged and label == "Capacity" and not free):
             return Tile(label, coverage.not_judged(s) if s.nothing_judged else "unknown", "", meaning)
         part = coverage.judged_of(s) if s.partly_judged else ""
         return Tile(label, value, "; ".join(filter(None, (change, part))), meaning)

@@ -137,10 +137,10 @@ def price_line(p: Price) -> str:
     return f"{p.sku}, {p.region}: {words.price_words(p)}"
 
 
-def prices(known: Sequence[Price]) -> Section:
+def prices(listed: Sequence[Price]) -> Section:
     """The price of each node type with its date and its source."""
     without = "No price is known. Costs are in GPU-hours; savings in dollars are unknown."
-    return section("Prices", Bullets(tuple(map(price_line, known))) if known else without)
+    return section("Prices", Bullets(tuple(map(price_line, listed))) if listed else without)
 
 
 def method(advice: Advice, team: str | None = None) -> Section:

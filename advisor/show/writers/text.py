@@ -173,7 +173,7 @@ def _link(console: Console, link: Link, by: int) -> None:
 
 
 def _aside(console: Console, aside: AsideBlock, by: int, fold: bool) -> None:
-    """A sentence, and its command in lines of its own: in one line on a screen, folded for a shell in a mail."""
+    """A sentence, and its command below it: in one line on a screen, folded for a shell in a mail."""
     hanging(console, aside.text, by)
     command = clean(aside.command)
     width = console.width - by - _INDENT
