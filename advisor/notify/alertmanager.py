@@ -15,11 +15,10 @@ from urllib.parse import urlsplit
 from ...agent.base.safe_text import clean_text
 from ...rules.base.errors import SkuwiseError, UsageError
 from ..core.advice_types import Severity
-from ..core.credentials import secret
+from ..core.credentials import is_loopback, secret
 from ..core.formatting import evidence_words
 from ..core.http_session import UnansweredError, post
 from ..core.incident_types import Incident, Subject
-from ..core.loopback import is_loopback
 from ..core.timestamps import minute, rfc3339
 from ..show.incident_words import Item, line_words, summary_words, where_words
 from ..show.pages.incident import details_command
