@@ -63,7 +63,7 @@ def plan_document(plan: Plan, advice: Advice, again: Again | None = None, rows: 
         heading=heading(plan),
         window=f"From telemetry of {day(plan.start)} to {day(plan.end)}: {counted(plan.nodes_today, 'node')}, "
         f"{counted(plan.gpus_today, 'GPU')}, {counted(plan.workloads, 'workload')}",
-        summary=f"Dollars are {words.price_note(prices)}. A month has 730 hours." if prices else "",
+        summary=f"Costs are {words.price_note(prices)}. A month has 730 hours." if prices else "",
         tiles=tiles(plan),
         sections=tuple(part for part in sections if part.blocks),
         footer=(f"Written by skuwise, {minute(plan.generated_at)}. Nothing is applied: every step is yours to take.",),
