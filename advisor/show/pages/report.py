@@ -94,7 +94,7 @@ def _recommendations(story: Story, brevity: Brevity, links: ReaderLinks) -> Sect
                 f"{brief(row.id)}: {brevity.sentence(row.terms, 240)}{earlier}",
                 "" if row.accepted else commands.stored("ledger accept", r.id),
             ),
-            Link("Dashboard", url),
+            Link("Dashboard", url) if url else None,
         )
 
     first = next((row for row in shown if not row.accepted), None)
