@@ -41,9 +41,9 @@ def idle(target: str | None, telemetry: Telemetry, longer_than: float, form: str
     Exit status: 0 idle, 4 busy, 5 not known; 1, 2 and 3 are errors. It cancels nothing.
     """
     from ...rules.policy.thresholds import load_watch_rules
+    from ..watch.fleet import Criteria
     from ..watch.idle_answer import idle_answer, targets
     from ..watch.reading import read_recent
-    from ..watch.scene import Criteria
     from ..watch.settings import WatchSettings
 
     if not 300 <= longer_than <= 3 * 86400:

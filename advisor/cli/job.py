@@ -135,7 +135,7 @@ def _of_owner(
     owner: Mapping[str, str | None], telemetry: Telemetry, state: StateOptions, reading: CardReading | None, now: float
 ) -> tuple[Sequence[Card], Fleet | None]:
     """The cards of the jobs of an owner, worst first, with kept ones that telemetry no longer has."""
-    from ..show.pages.job_rows import worst_first
+    from ..show.pages.job import worst_first
     from ..state.cards import listed
 
     def is_theirs(card: Card) -> bool:
@@ -186,29 +186,31 @@ def _keep(state: StateOptions, fleet: Fleet, cards: Sequence[Card], now: float) 
 
 def _content(cards: Sequence[Card], is_one: bool, output: OutputOptions, existing: str) -> str:
     """The cards in the format that was asked for."""
-    from ..show.pages.job_rows import card_list
-    from ..show.writers import job_text as text
+    from ..show.pages import job as page
 
-    card = cards[0] if is_one else None
     match output.form:
         case "json":
-            return text.list_json(cards) if card is None else text.card_json(card)
+            return page.card_json(cards[0]) if is_one else page.cards_json(cards)
         case "csv":
-            return text.list_csv(cards)
-        case "markdown":
-            return text.list_markdown(card_list(cards)) if card is None else text.card_markdown(card)
-        case "html":
-            from ..show.writers.job_html import card_html, list_html
+            from ..show.writers.csv import csv_text
 
-            return list_html(card_list(cards)) if card is None else card_html(card)
+            return csv_text(page.CSV_COLUMNS, page.csv_rows(cards))
         case "admin-comment":
             from ..show.writers.admin_comment import admin_comment
 
             return f"{admin_comment(cards[0], existing)}\n"
-        case _ if card is None:
-            return text.list_text(card_list(cards), terminal_width())
-        case _:
+        case "table":
+            from ..show.writers.text import document_text
+
             encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
             no_blocks = not encoding.startswith("utf") or os.environ.get("TERM") in ("dumb", "linux")
             ascii_only = output.output is None and (no_blocks or plain(os.environ))
-            return text.card_text(card, width=terminal_width(), ascii_only=ascii_only)
+            if not is_one:
+                return document_text(page.cards_document(cards), width=terminal_width())
+            return document_text(page.card_document(cards[0], ascii_only=ascii_only), width=terminal_width(100))
+        case form:
+            from ..show.writers.html import page_html
+            from ..show.writers.markdown import document_markdown
+
+            document = page.card_document(cards[0]) if is_one else page.cards_document(cards)
+            return (page_html if form == "html" else document_markdown)(document)

@@ -78,9 +78,9 @@ class _Watcher:
         from ...rules.base.heap import give_back
         from ...rules.policy.thresholds import load_watch_rules
         from ..state.incidents import commit, current
-        from ..watch.evaluate import evaluate
+        from ..watch.fleet import Criteria
         from ..watch.reading import read_recent
-        from ..watch.scene import Criteria
+        from ..watch.rules import evaluate
         from ..watch.transitions import advance
 
         now = time.time()
