@@ -40,7 +40,7 @@ class Subject:
     scheduler: str | None = None
     job_id: str | None = None
     pod: str | None = None
-    owner: Owner = Owner()
+    owner: Owner = field(default_factory=Owner)
 
 
 @dataclass(frozen=True, slots=True)
