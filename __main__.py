@@ -9,9 +9,8 @@ from contextlib import nullcontext
 from . import __doc__ as about
 from . import __version__
 from .rules.base.command import Command
-from .rules.base.errors import EXIT_FAILED, SkuwiseError, UsageError
-from .rules.base.last_resort import explained
-from .rules.base.streams import OutputError, discard, own_streams
+from .rules.base.errors import EXIT_FAILED, SkuwiseError, UsageError, explained
+from .rules.base.output import OutputError, discard, own_streams
 
 _CLI = "skuwise.advisor.cli"
 
@@ -164,8 +163,7 @@ def _run_click(name: str, command: Command, arguments: list[str]) -> int:
 
 
 def _unknown(name: str, commands: Mapping[str, Command]) -> UsageError:
-    from .rules.base.sanitize import quoted  # noqa: PLC0415
-    from .rules.base.suggestions import suggest  # noqa: PLC0415
+    from .rules.base.sanitize import quoted, suggest  # noqa: PLC0415
 
     if name.startswith("-"):
         known, what = ("--help", "--version", "--debug"), "option"

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ...rules.base.quantities import Moment
+from ...rules.base.typed import Moment
 from ...rules.catalog.types import Price
 from ..classify.accounting.energy import placed_by_nodes, summed, token_hours
 from ..classify.judge import judge_rows, measured_rows

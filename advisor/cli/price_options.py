@@ -6,7 +6,7 @@ gpu_hour_usd = { "H100-SXM5" = 2.10 }
 node_hour_usd = { "aws/p5.48xlarge" = 55.0 }
 ```
 In the environment: ``SKUWISE_PRICES_GPU_HOUR_USD="H100-SXM5=2.10, A100-SXM4-80GB=1.30"``. What the site says of its
-energy stands in the section ``[energy]`` (`rules/catalog/site_energy.py`).
+energy stands in the section ``[energy]`` (`rules/catalog/price_files.py`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from ...agent.config import SYSTEM_FILE, load_section
 from ...rules.base.errors import UsageError
 from ...rules.catalog.hour_prices import GPU_FLAG, GPU_HOUR, NODE_HOUR, StatedPrice, StatedPrices, parse_flags
-from ...rules.catalog.site_energy import NAMES, SiteEnergy, SiteFigure, stated_energy
-from ...rules.catalog.site_energy import SECTION as ENERGY
+from ...rules.catalog.price_files import ENERGY_FIGURES, SiteEnergy, SiteFigure, stated_energy
+from ...rules.catalog.price_files import ENERGY_SECTION as ENERGY
 
 if TYPE_CHECKING:
     from ..rulebook import Rulebook
@@ -85,7 +85,7 @@ def said_prices(
     """What the settings and `options` say. Raises UsageError for an unknown setting, or what is no price at all."""
     given = load_section(_Prices, SECTION, environ, system_file=system_file, config_home=config_home)
     site = load_section(_Energy, ENERGY, environ, system_file=system_file, config_home=config_home)
-    energy = SiteEnergy(**{name: getattr(site, name) for name in NAMES})
+    energy = SiteEnergy(**{name: getattr(site, name) for name in ENERGY_FIGURES})
     return StatedPrices(given.gpu, given.node, parse_flags(options.gpu_hour_usd), energy)
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from ...agent.base.clock import SystemClock
 from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
 from ...rules.base.output import say, write_stdout
-from ...rules.base.sanitize import clean
-from ...rules.base.suggestions import suggest
+from ...rules.base.sanitize import clean, suggest
 from ..core.fleet_identity import fleet_of
 from ..core.timestamps import minute, parse_moment
 from ..notify.report import NotOverError, ReportJob, Week, reported_week, send, team_letters, write_previews

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import click
 
 from .errors import EXIT_USAGE
-from .sanitize import clean, quoted
-from .suggestions import suggest
+from .sanitize import clean, quoted, suggest
 
 
 class Group(click.Group):

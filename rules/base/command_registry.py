@@ -10,8 +10,7 @@ from typing import Any, NoReturn
 
 from .command import Command
 from .errors import EXIT_USAGE
-from .sanitize import clean, quoted
-from .suggestions import suggest
+from .sanitize import clean, quoted, suggest
 
 _NOUNS = {int: "a whole number", float: "a number"}
 _LISTED = 12

@@ -9,9 +9,8 @@ from pathlib import Path
 import yaml
 
 from ....rules.base.errors import EXIT_DONE, NothingToDo
-from ....rules.base.output import say, write_json, write_lines, write_whole
+from ....rules.base.output import columns, say, write_json, write_lines, write_whole
 from ....rules.base.sanitize import clean
-from ....rules.base.text_table import columns
 from ....rules.catalog.loader import Catalog, load_catalog
 from ...billing.billing_exports import Export
 from ...billing.cost_summary import Bill, BillLine, ObservedNode, compare_bill, sum_up

@@ -14,8 +14,7 @@ from ....rules.base.errors import EXIT_DONE, UsageError
 from ....rules.base.output import write_json, write_stdout
 from ....rules.catalog.loader import Catalog, load_catalog
 from ....rules.catalog.types import GpuSku
-from ....rules.models.move_model import load_move_model
-from ....rules.models.power_model import load_power_model
+from ....rules.models.weights import load_move_model, load_power_model
 from ...core.advice_types import Interval
 from ...core.coded_text import CodedText
 from ...core.formatting import figure, time_words

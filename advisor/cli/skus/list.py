@@ -6,8 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from ....rules.base.errors import EXIT_DONE
-from ....rules.base.output import write_json, write_lines
-from ....rules.base.text_table import columns
+from ....rules.base.output import columns, write_json, write_lines
 from ....rules.catalog.loader import Catalog, load_catalog
 from ....rules.catalog.types import NodeSku
 from ...core import formatting as words

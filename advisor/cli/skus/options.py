@@ -7,7 +7,7 @@ import math
 import re
 
 from ....rules.base.errors import UsageError
-from ....rules.base.suggestions import suggest
+from ....rules.base.sanitize import suggest
 from ....rules.catalog.loader import Catalog
 from ....rules.catalog.types import GpuSku, NodeSku
 from ...recommend.sustained_rates import PRECISIONS

@@ -9,11 +9,10 @@ from dataclasses import asdict, replace
 
 from ....agent.base.durations import parse_duration
 from ....rules.base.errors import EXIT_DONE, NothingToDo, UsageError
-from ....rules.base.output import write_json, write_stdout
-from ....rules.base.text_table import columns
+from ....rules.base.output import columns, write_json, write_stdout
 from ....rules.catalog.loader import Catalog, load_catalog
 from ....rules.catalog.types import NodeSku
-from ....rules.models.move_model import load_move_model
+from ....rules.models.weights import load_move_model
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import usd
 from ...recommend.predict.capacity_plan import CapacityPlan, Wanted, plan_serving, plan_training

@@ -6,7 +6,7 @@ import argparse
 
 from ....rules.base.errors import EXIT_DONE, UsageError
 from ....rules.base.output import write_json, write_lines
-from ....rules.base.suggestions import suggest
+from ....rules.base.sanitize import suggest
 from ....rules.catalog.gpu_files import normalise
 from ....rules.catalog.loader import Catalog, load_catalog
 from ....rules.catalog.types import GpuSku, NodeSku

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
-from ....rules.base.text_table import columns
+from ....rules.base.output import columns
 from ....rules.catalog.fabric_premium import Premium, fabric_premium, nvlink_premium
 from ....rules.catalog.loader import Accelerator, Catalog
 from ....rules.catalog.types import FigureSource, GpuSku, NodeSku, Price
