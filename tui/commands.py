@@ -64,11 +64,11 @@ def _browse(options: argparse.Namespace, mono: bool) -> int:
     from .data.preferences import keep, preferences_path, recall  # noqa: PLC0415
 
     place = preferences_path(os.environ)
-    memory, told = recall(place)
+    memory, warning = recall(place)
     # Narration of the source would fall onto the screen; what is going on is told there already.
     source = source_of(options, lambda _: None, cores())
     with no_garbage_collection():  # among what is imported
-        app = _app(options, source, mono, memory, told)
+        app = _app(options, source, mono, memory, warning)
     app.run()
     failed = keep(place, app.memory)
     if failed is not None:
@@ -76,7 +76,9 @@ def _browse(options: argparse.Namespace, mono: bool) -> int:
     return EXIT_DONE
 
 
-def _app(options: argparse.Namespace, source: Source, mono: bool, memory: Preferences, told: str | None) -> SkuwiseApp:
+def _app(
+    options: argparse.Namespace, source: Source, mono: bool, memory: Preferences, warning: str | None
+) -> SkuwiseApp:
     from ..advisor.cli.price_options import said_prices  # noqa: PLC0415
     from ..advisor.cli.state_options import named_state  # noqa: PLC0415
     from ..advisor.core.cache_folder import cache_folder  # noqa: PLC0415
@@ -91,7 +93,7 @@ def _app(options: argparse.Namespace, source: Source, mono: bool, memory: Prefer
         looks=None if options.no_cache else cache_folder(None, os.environ, "looks"),
     )  # fmt: skip
     return SkuwiseApp(
-        loader, clock=time.time, monochrome=mono, workload=options.workload, memory=memory, told=told
+        loader, clock=time.time, monochrome=mono, workload=options.workload, memory=memory, warning=warning
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
 
 from ...rules.base.sanitize import clean
 from ...rules.catalog.types import NodeSku, Price
@@ -20,6 +21,7 @@ PRICE_NOTES = frozenset({"prices-missing", "prices-and-skus-missing"})
 LISTED = 4  # names in one sentence; the rest is counted
 MEASURES: Mapping[str, str] = {"first_token": "time to first token", "output_token": "time per token"}
 _LATENCY_BASES = {"site": "set by the site", "measured": "measured from its engine", "kind": "default for its kind"}
+_DATE = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-[0-9]{2}")
 _GPU_FAMILY = re.compile(r"[A-Z]{1,2}[0-9]+[A-Z]?(?=-|$)")
 
 
@@ -121,18 +123,24 @@ def dated(prices: Iterable[Price | None]) -> str:
 
 
 def price_note(prices: Iterable[Price]) -> str:
-    """The bases and dates of all prices behind a text."""
+    """The prices behind the dollars of a text: ``list prices read July to September 2026``."""
     prices = list(prices)
     if not prices:
         return "no price known"
-    dates = {clean(p.as_of) for p in prices}
-    # The date of a catalog read at a commit of its source is that commit: no end of a range of days.
-    commits = sorted(date for date in dates if date.startswith("commit "))
-    days = sorted(dates.difference(commits))
-    when = [f"{days[0]} to {days[-1]}", *commits] if len(days) > 1 else [*days, *commits]
+    dates = sorted({clean(p.as_of) for p in prices})
+    days = [date.fromisoformat(text) for text in dates if _DATE.fullmatch(text)]
+    when = []
+    if days:
+        first, last = days[0], days[-1]
+        begin = f"{first:%B}" if first.year == last.year else f"{first:%B %Y}"
+        is_one = (first.year, first.month) == (last.year, last.month)
+        when.append(f"{last:%B %Y}" if is_one else f"{begin} to {last:%B %Y}")
+    # A catalog read at a commit of its source has no date.
+    when += [f"at {text}" for text in dates if not _DATE.fullmatch(text)]
+    bases = ", ".join(sorted({_basis(p) for p in prices})) + ("s" if len(prices) > 1 else "")
     assumed = [p.region_assumed for p in prices]
     region = "" if not any(assumed) else ", region assumed" if all(assumed) else ", region assumed for some"
-    return f"at {', '.join(sorted({_basis(p) for p in prices}))}, {' and '.join(when)}{region}"
+    return f"{bases} read {' and '.join(when)}{region}"
 
 
 def has_prices(summary: Summary) -> bool:

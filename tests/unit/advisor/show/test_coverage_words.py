@@ -17,10 +17,10 @@ from skuwise.advisor.notify.by_team import split_by_team
 from skuwise.advisor.notify.letters import report_letter
 from skuwise.advisor.show import coverage
 from skuwise.advisor.show import energy_shares as words
-from skuwise.advisor.show.pages.advice import whole_page
+from skuwise.advisor.show.page_options import PageOptions
+from skuwise.advisor.show.pages.advice import advice_page
 from skuwise.advisor.show.pages.energy import energy_section
 from skuwise.advisor.show.pages.story import story_of
-from skuwise.advisor.show.truncate import SCREEN, WHOLE
 from skuwise.advisor.show.writers.formats import render
 from skuwise.advisor.show.writers.text import document_text
 from skuwise.rules.catalog.price_files import SiteEnergy, SiteFigure
@@ -46,7 +46,7 @@ def mailed(a: Advice, team: str | None = None) -> tuple[str, str, str]:
 
 def paged(a: Advice, team: str | None = None) -> str:
     """The whole page that goes with a mail."""
-    return flat(document_text(whole_page(a, WHOLE, team=team)))
+    return flat(document_text(advice_page(a, PageOptions(whole=True, verbose=True), team)))
 
 
 def test_the_summary_counts_what_exists_what_was_observed_and_what_was_judged() -> None:
@@ -153,7 +153,7 @@ def read(advice):
 
 
 def said(advice):
-    (section,) = energy_section(advice, SCREEN)
+    (section,) = energy_section(advice)
     return [block for block in section.blocks if isinstance(block, str)]
 
 
