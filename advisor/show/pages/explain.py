@@ -6,12 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from ....rules.catalog.loader import Catalog
-<<<<<<< HEAD
-from ....rules.policy.custom import load_features
-=======
 from ....rules.catalog.types import Price
 from ....rules.policy.features import load_features
->>>>>>> wt-showa
 from ....rules.policy.thresholds import WasteRule
 from ...core import formatting as words
 from ...core.advice_types import Advice, Configuration, Finding, Recommendation
