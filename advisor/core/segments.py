@@ -80,9 +80,9 @@ class Segments:
 
     def mean(self, values: npt.NDArray, weights: Floats | None = None) -> Floats:
         """The weighted mean; NaN where the known values weigh nothing."""
-        known = ~np.isnan(values)
-        weight = known.astype(np.float64) if weights is None else np.where(known, weights, 0.0)
-        return over(self.total(np.where(known, values, 0.0) * weight), self.total(weight))
+        measured = ~np.isnan(values)
+        weight = measured.astype(np.float64) if weights is None else np.where(measured, weights, 0.0)
+        return over(self.total(np.where(measured, values, 0.0) * weight), self.total(weight))
 
     def deviation(self, values: Floats) -> Floats:
         """The standard deviation."""
@@ -135,9 +135,9 @@ def over(sums: npt.NDArray, weights: npt.NDArray) -> Floats:
 
 def group_means(values: Floats, group: Ints, count: int, weights: Floats | None = None) -> Floats:
     """The weighted mean of each group, wherever its rows are."""
-    known = ~np.isnan(values)
-    weight = known.astype(np.float64) if weights is None else np.where(known, weights, 0.0)
-    sums = np.bincount(group, weights=np.where(known, values, 0.0) * weight, minlength=count)
+    measured = ~np.isnan(values)
+    weight = measured.astype(np.float64) if weights is None else np.where(measured, weights, 0.0)
+    sums = np.bincount(group, weights=np.where(measured, values, 0.0) * weight, minlength=count)
     return over(sums, np.bincount(group, weights=weight, minlength=count))
 
 

@@ -16,8 +16,8 @@ SEGMENTS = st.lists(st.lists(VALUES, max_size=20), max_size=8)
 
 def of_each(parts, figure):
     """The figure of the known values of each part; NaN where there are none."""
-    known = [[value for value in part if not math.isnan(value)] for part in parts]
-    wanted = [float(figure(values)) if values else math.nan for values in known]
+    rest = [[value for value in part if not math.isnan(value)] for part in parts]
+    wanted = [float(figure(values)) if values else math.nan for values in rest]
     return pytest.approx(wanted, rel=1e-9, abs=1e-5, nan_ok=True)
 
 
@@ -34,8 +34,8 @@ def test_statistics_of_segments_are_those_of_each_alone(parts, seed) -> None:
     weights = np.random.default_rng(seed).choice([0.0, 60.0, 3600.0], len(values))
     means = segments.mean(values, weights)
     for n, (first, end) in enumerate(zip(segments.bounds[:-1], segments.bounds[1:], strict=True)):
-        known = ~np.isnan(values[first:end]) & (weights[first:end] > 0)
-        wanted = np.average(values[first:end][known], weights=weights[first:end][known]) if known.any() else math.nan
+        counts = ~np.isnan(values[first:end]) & (weights[first:end] > 0)
+        wanted = np.average(values[first:end][counts], weights=weights[first:end][counts]) if counts.any() else math.nan
         assert means[n] == pytest.approx(wanted, abs=1e-9, nan_ok=True)
     chosen = values > 0
     counts = [sum(value > 0 for value in part) for part in parts]
