@@ -143,7 +143,7 @@ def _read_prices(path: Path) -> object:
 def _read_charges(path: Path) -> object:
     export = Export(path)
     bill = sum_up(export.charges(), CATALOG)
-    return bill_document(bill, export) if bill.lines else bill
+    return bill_document(bill, export) if bill.lines else None
 
 
 def _varint(value: int) -> bytes:
