@@ -27,7 +27,8 @@ def run(options: argparse.Namespace) -> int:
     of it."""
     from ..advise import read_and_reason  # noqa: PLC0415
     from ..doctor.diagnose import diagnose  # noqa: PLC0415
-    from ..doctor.text import diagnosis_dict, render_diagnosis_text  # noqa: PLC0415
+    from ..doctor.page import diagnosis_document, diagnosis_json  # noqa: PLC0415
+    from ..show.writers.text import document_text  # noqa: PLC0415
 
     now = time.time()
     book, source = rulebook_of(options, now), source_of(options, say, cores())
@@ -38,9 +39,9 @@ def run(options: argparse.Namespace) -> int:
         )  # fmt: skip
     found = diagnose(frame, reasoned, book.catalog)
     if options.format == "json":
-        write_json(diagnosis_dict(found))
+        write_json(diagnosis_json(found))
     else:
-        write_stdout(render_diagnosis_text(found, width=terminal_width(), color=wants_color()))
+        write_stdout(document_text(diagnosis_document(found), width=terminal_width(), color=wants_color()))
     if not found.observed:
         raise NothingToDo(f"None of {found.advice.summary.gpu_count} GPUs is observed.", "Follow the gaps above.")
     return EXIT_DONE

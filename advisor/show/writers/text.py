@@ -193,6 +193,8 @@ def _aside(console: Console, aside: AsideBlock, by: int, fold: bool) -> None:
     """A sentence, and its command in lines of its own: whole on a screen, where a folded one cannot be pasted; in a
     mail folded so that a shell reads it as one."""
     hanging(console, aside.text, by)
-    command = clean(aside.command)
-    for command_line in command_lines(command, console.width - by - _INDENT) if fold else filter(None, [command]):
+    commands = [clean(command) for command in aside.command.split("\n") if command]
+    if fold:
+        commands = [part for command in commands for part in command_lines(command, console.width - by - _INDENT)]
+    for command_line in commands:
         console.file.write(f"{' ' * (by + _INDENT)}{command_line}\n")

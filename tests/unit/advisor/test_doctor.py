@@ -19,12 +19,13 @@ from skuwise.__main__ import main
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.demo import simulate
-from skuwise.advisor.doctor.coverage import MEASURES
-from skuwise.advisor.doctor.text import diagnosis_dict, render_diagnosis_text
-from skuwise.advisor.doctor.types import Diagnosis, MetricCoverage, TelemetryGap
+from skuwise.advisor.doctor.coverage import GPU_MEASURES, MetricCoverage
+from skuwise.advisor.doctor.page import diagnosis_document, diagnosis_json
+from skuwise.advisor.doctor.types import Diagnosis, TelemetryGap
 from skuwise.advisor.rulebook import Rulebook
 from skuwise.advisor.show.page_options import PageOptions
 from skuwise.advisor.show.writers.formats import render
+from skuwise.advisor.show.writers.text import document_text
 from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES
 from skuwise.agent.jobs.identity import REGION_LABELS, TYPE_LABELS
 from skuwise.rules.base.sanitize import INVISIBLE
@@ -41,8 +42,12 @@ def measure(found: Diagnosis, name: str) -> MetricCoverage:
     return next(metric for metric in found.metrics if metric.metric == name)
 
 
+def page_of(found: Diagnosis, width: int = 100) -> str:
+    return document_text(diagnosis_document(found), width=width)
+
+
 def document(found: Diagnosis) -> dict:
-    out = json.loads(json.dumps(diagnosis_dict(found), allow_nan=False))
+    out = json.loads(json.dumps(diagnosis_json(found), allow_nan=False))
     validate(out, "doctor")
     return out
 
@@ -56,8 +61,8 @@ def test_where_everything_is_there_nothing_is_missing() -> None:
     }  # fmt: skip
     assert out["verdicts"]["waste_ready_gpus"] == 8 and out["verdicts"]["hours_until_waste"] == 0
     assert out["nodes"][0]["usd_per_hour"] > 0 and out["nodes"][0]["price_region_assumed"] is None
-    text = render_diagnosis_text(found)
-    assert "unknown, eastus assumed" in render_diagnosis_text(diagnosed(Fleet(region=None)))
+    text = page_of(found)
+    assert "unknown, eastus assumed" in page_of(diagnosed(Fleet(region=None)))
     assert "No gaps found." in text and "judged on 8 of 8 GPUs" in text and "InfiniBand observed" in text
 
 
@@ -80,14 +85,14 @@ def test_doctor_and_advise_say_the_same(partly: Diagnosis) -> None:
     coverage = PageOptions(sections=("coverage",))
     page = render(advice(), "table", width=200) + render(partly.advice, "table", width=200, page=coverage)
     for sentence in ("32 GPUs, 22 observed, 10 not observed", "Waste judged on 14 of 32 GPUs, 2 of 4 nodes."):
-        assert sentence in render_diagnosis_text(partly, width=200) and sentence in page
+        assert sentence in page_of(partly, width=200) and sentence in page
 
 
 def spoken(frame: Frame, book: Rulebook = BOOK) -> tuple[Diagnosis, str, str]:
     """What doctor and advise say of a frame."""
     found = diagnosed_frame(frame, book)
     page = render(found.advice, "table", width=200, page=PageOptions(sections=("coverage", "prices")))
-    return found, render_diagnosis_text(found, width=200), page
+    return found, page_of(found, width=200), page
 
 
 def test_one_function_decides_on_how_many_nodes_a_fabric_was_observed() -> None:
@@ -143,11 +148,11 @@ def test_whatever_the_source_says_the_table_holds_no_control_and_json_is_valid(
         found, nodes=(node,), exporters=(hostile,), notes=(CodedText("said", hostile),),
         gaps=(*found.gaps, TelemetryGap("said", hostile, said, said, hostile, (hostile,))),
     )  # fmt: skip
-    text = render_diagnosis_text(found, width=width)
+    text = page_of(found, width=width)
     assert "\x1b" not in text and "\u202e" not in text
     assert not any(c != "\n" and unicodedata.category(c) in INVISIBLE for c in text)
     document(found)
-    assert json.dumps(diagnosis_dict(found)).isascii()
+    assert json.dumps(diagnosis_json(found)).isascii()
 
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
@@ -286,9 +291,9 @@ def without(*columns: str) -> Fleet:
 CASES = [
     *(
         Case(
-            f"no-{one.name.replace('_', '-')}", without(*OF_MEASURE.get(one.name, (one.name,))), exported
+            f"no-{name.replace('_', '-')}", without(*OF_MEASURE.get(name, (name,))), exported
         )
-        for one in MEASURES if one.scope == "gpu"
+        for name in GPU_MEASURES
     ),
     Case("no-tensor-active", Fleet(still_tensor=True, columns=ALL_COLUMNS - {"fp32_active", "fp64_active"}), exported),
     Case("no-power", Fleet(frozen_power=True), says("restart dcgm-exporter", frozen_power=False)),
