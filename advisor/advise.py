@@ -34,17 +34,15 @@ def load_rulebook(
     from ..rules.catalog.hour_prices import StatedPrices, resolve_prices  # noqa: PLC0415
     from ..rules.catalog.loader import load_catalog  # noqa: PLC0415
     from ..rules.catalog.price_files import TeamPrices, load_prices  # noqa: PLC0415
-    from ..rules.models.kind_model import load_kind_model  # noqa: PLC0415
-    from ..rules.models.move_model import load_move_model  # noqa: PLC0415
-    from ..rules.models.resting_power import load_resting_power  # noqa: PLC0415
-    from ..rules.models.served_models import load_served_models  # noqa: PLC0415
+    from ..rules.models.published import load_resting_power, load_served_models  # noqa: PLC0415
+    from ..rules.models.weights import load_kind_model, load_move_model  # noqa: PLC0415
     from ..rules.policy import thresholds  # noqa: PLC0415
     from ..rules.policy.custom import load_custom_rules  # noqa: PLC0415
     from ..rules.policy.exceptions import load_exceptions  # noqa: PLC0415
     from ..rules.policy.kind_priors import load_kind_priors  # noqa: PLC0415
     from ..rules.policy.labels import WORKING_KINDS  # noqa: PLC0415
     from ..rules.policy.latency_classes import load_latency_classes  # noqa: PLC0415
-    from ..rules.policy.rest import load_rest_rules  # noqa: PLC0415
+    from ..rules.policy.thresholds import load_rest_rules  # noqa: PLC0415
     from .classify.kinds.shapes import SHAPES, fingerprint  # noqa: PLC0415
     from .rulebook import Rulebook  # noqa: PLC0415
 

@@ -12,19 +12,15 @@ from dataclasses import dataclass, field, replace
 from ..rules.catalog.hour_prices import HourPrices
 from ..rules.catalog.loader import Catalog
 from ..rules.catalog.node_files import ANY_REGION
-from ..rules.catalog.price_files import TeamPrices
-from ..rules.catalog.site_energy import SiteEnergy
+from ..rules.catalog.price_files import SiteEnergy, TeamPrices
 from ..rules.catalog.types import PowerPrice
-from ..rules.models.kind_model import KindModel
-from ..rules.models.move_model import MoveModel
-from ..rules.models.resting_power import RestingPowers
-from ..rules.models.served_models import ServedModels
+from ..rules.models.published import RestingPowers, ServedModels
+from ..rules.models.weights import KindModel, MoveModel
 from ..rules.policy.custom import CustomRules
 from ..rules.policy.exceptions import Exceptions
 from ..rules.policy.kind_priors import KindPriors
 from ..rules.policy.latency_classes import LatencyClasses
-from ..rules.policy.rest import RestRules
-from ..rules.policy.thresholds import SITE, Threshold, WasteRule
+from ..rules.policy.thresholds import SITE, RestRules, Threshold, WasteRule
 
 MIN_SAVING, MIN_SAVING_SHARE = "min_saving_usd_per_month", "min_saving_share_of_spend"
 

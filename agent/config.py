@@ -16,9 +16,8 @@ from typing import Annotated, Any, TypeVar
 from msgspec import Meta
 
 from ..rules.base.errors import UsageError
-from ..rules.base.sanitize import QUOTED_MAX, clean
-from ..rules.base.suggestions import suggest
-from ..rules.base.toml import read_toml
+from ..rules.base.files import read_toml
+from ..rules.base.sanitize import QUOTED_MAX, clean, suggest
 from .base.address import Address, PageError, split_url
 from .base.retention_limits import MIN_BYTES, MIN_HOURS_SECONDS, MIN_MINUTES_SECONDS, MIN_RAW_SECONDS, Limits
 from .base.settings import Layer, keys_of, read_layers

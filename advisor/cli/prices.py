@@ -6,33 +6,35 @@ from pathlib import Path
 
 import click
 
-from ...rules.base.click_commands import Group, examples
+from ...rules.base.click_commands import FILE, Group, examples, format_option
 from ...rules.base.errors import EXIT_DONE, NothingToDo
 from ...rules.base.output import say, write_json, write_stdout, write_whole
+from .options import rules_option
 from .output import terminal_width, wants_color
 
 
-@click.group(
-    "prices", cls=Group, subcommand_metavar="COMMAND ...", epilog="Run 'skuwise prices COMMAND --help' for details."
-)
+@click.group("prices", cls=Group)
 def prices() -> None:
     """Create a price file from a billing export."""
 
 
 @prices.command("import", epilog=examples("skuwise prices import focus.csv --output prices.yaml"))
-@click.argument("export", type=Path)
-@click.option("--output", type=Path, metavar="FILE", help="write the price file, for --prices of other commands")
-@click.option("--rules", type=Path, metavar="DIR", help="folder of site rules, which override the built-in catalog")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="output format")
+@click.argument("export", type=FILE)
+@click.option("--output", type=FILE, help="write the price file, for --prices of other commands")
+@rules_option("catalog")
+@format_option("table", "json")
 def import_(export: Path, output: Path | None, rules: Path | None, form: str) -> int:
-    """Import prices from EXPORT: FOCUS 1.x or AWS cost and usage report (CSV, plain or gzip)."""
-    import yaml  # noqa: PLC0415
+    """Import prices from a billing export: FOCUS 1.x or AWS cost and usage report.
 
-    from ...rules.catalog.loader import load_catalog  # noqa: PLC0415
-    from ..billing.bill import bill_document, bill_json, price_entries, sum_up  # noqa: PLC0415
-    from ..billing.exports import Export  # noqa: PLC0415
-    from ..core.advice_json import plain  # noqa: PLC0415
-    from ..show.writers.text import document_text  # noqa: PLC0415
+    EXPORT: billing export: CSV, plain or gzip.
+    """
+    import yaml
+
+    from ...rules.catalog.loader import load_catalog
+    from ..billing.bill import bill_document, bill_json, price_entries, sum_up
+    from ..billing.exports import Export
+    from ..core.advice_json import plain
+    from ..show.writers.text import document_text
 
     file = Export(export)
     bill = sum_up(file.charges(), load_catalog(rules))

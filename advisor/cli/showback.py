@@ -2,89 +2,83 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 
+from click import option
+
+from ...rules.base.click_commands import FILE, Choice, command
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError
-from ...rules.base.output import say, write_output
+from ...rules.base.output import say
 from ...rules.base.sanitize import clean
-from .options import add_source
-from .output import EVALUATING, cores, reading_telemetry, terminal_width, wants_color
-from .price_options import rulebook_of
-from .source_options import source_of
+from .options import OutputOptions, Telemetry, output_options, telemetry_options
+from .output import terminal_width
 
-FORMATS = ("table", "json", "csv")
-BY = ("team", "workload", "namespace", "account")
+_BY = ("team", "workload", "namespace", "account")
 # What a reader of rows must know of their dollars; the table prints all notes.
-_MONEY = frozenset({
-    "showback-without-price", "prices-missing", "prices-and-skus-missing", "region-assumed", "fabric-premium-assumed",
+_MONEY_NOTES = (
+    "showback-without-price",
+    "prices-missing",
+    "prices-and-skus-missing",
+    "region-assumed",
+    "fabric-premium-assumed",
     "nodes-that-left",
-})  # fmt: skip
+)
 
-EXAMPLES = (
+
+@command(
     "skuwise showback --db node.db",
     "skuwise showback --db node.db --by workload --since 30d",
     "skuwise showback --db node.db --teams teams.toml --format csv --output showback.csv",
 )
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` the options of showback."""
-    add_source(parser)
-    parser.add_argument("--format", choices=FORMATS, default="table", help="output format (default: table)")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write to FILE instead of stdout, all or nothing")
-    parser.add_argument(
-        "--by", choices=BY, default="team",
-        help="what table and JSON sum up; rows of csv are the same for all (default: team, else owner)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--teams", type=Path, metavar="FILE",
-        help="TOML file with teams and matchers (default: report.teams, else the team label)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--billing-account", metavar="ID", help="BillingAccountId of the rows (default: empty: telemetry has none)"
-    )
-
-
-def run(options: argparse.Namespace) -> int:
-    """Read, judge, split, print."""
-    from ..billing import showback_page as page  # noqa: PLC0415
-    from ..billing.showback import showback_of  # noqa: PLC0415
-    from ..notify.routes import load_routes  # noqa: PLC0415
-    from ..notify.settings import load_mail_settings  # noqa: PLC0415
-    from ..show.writers.text import document_text  # noqa: PLC0415
+@telemetry_options()
+@output_options("table", "json", "csv")
+@option(
+    "--by",
+    type=Choice(_BY),
+    default="team",
+    help="what table and JSON sum up; rows of csv are the same for all (default: team, else owner)",
+)
+@option("--teams", type=FILE, help="TOML file with teams and matchers (default: report.teams, else the team label)")
+@option("--billing-account", metavar="ID", help="BillingAccountId of the rows (default: empty: telemetry has none)")
+def showback(
+    telemetry: Telemetry, output: OutputOptions, by: str, teams: Path | None, billing_account: str | None
+) -> int:
+    """Split the cost of nodes by team, in FOCUS columns."""
+    from ..billing import showback_page as page
+    from ..billing.showback import showback_of
+    from ..notify.routes import load_routes
+    from ..notify.settings import load_mail_settings
+    from ..show.writers.text import document_text
 
     now = time.time()
-    file = options.teams or load_mail_settings(os.environ).teams
+    file = teams or load_mail_settings(os.environ).teams
     routes = None if file is None else load_routes(file)
-    book = rulebook_of(options, now)
-    with reading_telemetry(options) as reading:
-        source = replace(source_of(options, say, cores()), steps=reading.step)
-        frame = source.read(book.catalog, since=options.since, until=options.until, now=now)
-        reading.stage(EVALUATING)
-        showback = showback_of(
+    book = telemetry.rulebook.load(now)
+    with telemetry.source.reading() as reading:
+        source = telemetry.source.open(reading.step)
+        frame = source.read(book.catalog, since=telemetry.since, until=telemetry.until, now=now)
+        reading.stage("evaluating workloads")
+        split = showback_of(
             frame, book, now=now, team_of=lambda w: (routes.team_of(w) if routes else None) or w.owner.team
         )
-    if showback.rows.empty:
+    if split.rows.empty:
         raise NothingToDo("No GPU-hours in this window.", "Choose a window with data, or run 'skuwise doctor'.")
-    closes = page.node_checks(showback)["closes"]
+    closes = page.node_checks(split)["closes"]
     wrong = list(closes.index[~closes])
     # Rows that do not sum to the nodes' price x hours replace no good file; JSON is what to report them with.
-    if not wrong or options.format == "json":
-        if options.format == "json":
-            content = json.dumps(page.showback_json(showback, options.by, options.billing_account), indent=2) + "\n"
-        elif options.format == "csv":
-            content = page.showback_csv(showback, options.billing_account)
+    if not wrong or output.form == "json":
+        if output.form == "json":
+            content = json.dumps(page.showback_json(split, by, billing_account), indent=2) + "\n"
+        elif output.form == "csv":
+            content = page.showback_csv(split, billing_account)
         else:
-            document, color = page.showback_document(showback, options.by), options.output is None and wants_color()
-            content = document_text(document, width=terminal_width(), color=color)
-        write_output(content, options.output, f"{len(showback.rows):,} rows written to {{output}}")
-        for note in showback.notes if options.format != "table" else ():
-            if note.code in _MONEY:
+            content = document_text(page.showback_document(split, by), width=terminal_width(), color=output.color)
+        output.write(content, f"{len(split.rows):,} rows written to {{output}}")
+        for note in split.notes if output.form != "table" else ():
+            if note.code in _MONEY_NOTES:
                 say(clean(note.text))
     if wrong:
         raise SkuwiseError(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, get_args, get_type_hints
 
-from ...rules.base.quantities import Moment
+from ...rules.base.typed import Moment
 from .advice_types import Advice, Rejected
 from .timestamps import rfc3339
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from ...rules.base.quantities import Amount
+from ...rules.base.typed import Amount
 
 EnergyBasis = Literal["counter", "power", "both"]
 EnergyPhase = Literal["training", "evaluation", "prefill", "decode", "inference", "interactive", "idle", "not-told"]

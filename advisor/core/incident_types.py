@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...rules.base.quantities import Moment
+from ...rules.base.typed import Moment
 from .advice_types import Evidence, Severity
 from .coded_text import CodedText
 from .recent import HolderKind

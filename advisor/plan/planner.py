@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...rules.base.errors import UsageError
-from ...rules.base.sanitize import quoted
-from ...rules.base.suggestions import suggest
+from ...rules.base.sanitize import quoted, suggest
 from ..core.advice_types import Realisation
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import counted

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...rules.base.quantities import Amount, Moment
+from ...rules.base.typed import Amount, Moment
 from ..core.advice_types import Action, Interval, Realisation, Risk
 from ..core.coded_text import CodedText
 from .problem import Goal

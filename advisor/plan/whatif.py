@@ -14,8 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...rules.base.errors import NothingToDo, UsageError
-from ...rules.base.sanitize import quoted
-from ...rules.base.suggestions import suggest
+from ...rules.base.sanitize import quoted, suggest
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import counted
 from ..core.timestamps import day

@@ -7,8 +7,8 @@ import math
 import textwrap
 from collections.abc import Sequence
 
+from ...rules.base.output import columns
 from ...rules.base.sanitize import clean
-from ...rules.base.text_table import columns
 from ..core import formatting as words
 from ..core.advice_types import DecisionState
 from ..core.timestamps import minute, rfc3339

@@ -10,8 +10,7 @@ from typing import Any, NoReturn
 
 from .command import Command
 from .errors import EXIT_USAGE
-from .sanitize import clean, quoted
-from .suggestions import suggest
+from .sanitize import clean, quoted, suggest
 
 _NOUNS = {int: "a whole number", float: "a number"}
 _LISTED = 12
@@ -171,3 +170,20 @@ class _LazyParser(Parser):
         if command is not None:
             configure_command(self, command)
         return super().parse_known_args(args, namespace)
+
+
+def old_command(name: str, module: str):  # noqa: ANN201 - until all commands are click's
+    import click
+
+    def run(words):  # noqa: ANN001, ANN202
+        options = command_parser(f"skuwise {name}", Command(module, name)).parse_args(words)
+        options.typed = [name, *words]
+        return int(options.run(options))
+
+    return click.Command(
+        name,
+        callback=run,
+        params=[click.Argument(["words"], nargs=-1, type=click.UNPROCESSED)],
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )

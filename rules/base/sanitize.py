@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import codecs
+import difflib
 import unicodedata
+from collections.abc import Iterable
 
 # C*: controls, format characters (bidirectional overrides, zero width), surrogates, private use, unassigned.
 # Zl, Zp: line and paragraph separators.
@@ -55,3 +57,23 @@ def _escape(error: UnicodeError) -> tuple[str, int]:
 # For `errors=` of an encoding: what it lacks becomes \\uNNNN, as JSON writes it, so that JSON stays JSON.
 ESCAPED = "skuwise-escaped"
 codecs.register_error(ESCAPED, _escape)
+
+
+_NEAR = 3
+_LOOSE = 0.45
+
+
+def nearest(word: str, known: Iterable[str]) -> list[str]:
+    """The known names most like `word`, the nearest first; none where nothing is like it."""
+    cut = word[:QUOTED_MAX]
+    near = difflib.get_close_matches(cut, list(known), n=_NEAR, cutoff=0.6)
+    return [one[:QUOTED_MAX] for one in near]
+
+
+def suggest(word: str, known: Iterable[str], *, loosely: bool = False) -> str:
+    """A remedy that names what was probably meant. `loosely`: where nothing is like it, the least unlike it."""
+    known = list(known)
+    near = nearest(word, known)
+    if loosely and not near:
+        near = difflib.get_close_matches(word[:QUOTED_MAX], known, n=1, cutoff=_LOOSE)
+    return f"Did you mean {' or '.join(near)}?" if near else ""

@@ -17,8 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from .errors import RulesError
-from .sanitize import QUOTED_MAX, clean, quoted
-from .suggestions import suggest
+from .sanitize import QUOTED_MAX, clean, quoted, suggest
 
 T = TypeVar("T")
 _DATE = r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
@@ -129,3 +128,8 @@ def _located(
     choices = [str(get_arg) for get_arg in get_args(hint)] if get_origin(hint) is Literal else []
     remedy = suggest(str(value), choices) or f"Known are {', '.join(choices)}." if choices else "Correct it."
     return at, in_words(str(error)), remedy
+
+
+Amount = Annotated[float, Meta(ge=0.0)]  # of hours, or of dollars paid: none is below zero
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+Moment = Annotated[float, Meta(ge=0.0, le=253_402_300_800.0)]  # Unix seconds, up to the year 10000

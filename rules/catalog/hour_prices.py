@@ -17,11 +17,10 @@ import msgspec
 from msgspec import Meta
 
 from ..base.errors import UsageError
-from ..base.sanitize import clean
-from ..base.suggestions import suggest
+from ..base.sanitize import clean, suggest
 from .gpu_files import normalise
 from .loader import Catalog
-from .site_energy import SiteEnergy
+from .price_files import SiteEnergy
 
 GPU_HOUR = "gpu_hour_usd"
 NODE_HOUR = "node_hour_usd"

@@ -9,9 +9,7 @@ from pathlib import Path
 from ..base.typed import Day, Text
 from ..base.yaml_loader import packaged_rules, read
 from .gpu_files import GpuLibrary, Watts, load_gpus, normalise
-from .node_files import ANY_REGION, load_nodes
-from .premiums import Prior, load_premiums
-from .providers import Provider, load_providers
+from .node_files import ANY_REGION, Prior, Provider, load_nodes, load_premiums, load_providers
 from .types import FigureSource, GpuSku, NodeSku, Price
 
 

@@ -10,10 +10,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ..base.sanitize import quoted
-from ..base.suggestions import suggest
-from ..base.typed import AsOf, Count, Name, Positive, Text, place, wrong
-from ..base.yaml_loader import read, read_folders
+from ..base.sanitize import quoted, suggest
+from ..base.typed import AsOf, Count, Day, Name, Positive, Text, place, wrong
+from ..base.yaml_loader import read, read_folders, read_named
 from .gpu_files import with_note
 from .types import Fabric, FigureSource, NodeSku, Price
 
@@ -126,3 +125,55 @@ def _node(file: _File, instance: str, entry: _Node) -> NodeSku:
         source=FigureSource(with_note(file.sources[entry.source], entry.note), entry.as_of),
         family=entry.family,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """`rented`: False where whoever runs the nodes owns them. `reference_region`: as in the node files; None: none."""
+
+    rented: bool
+    source: Text
+    as_of: AsOf
+    reference_region: Text | None = None
+
+    def __post_init__(self) -> None:
+        if self.reference_region == ANY_REGION:
+            raise ValueError(
+                f"'reference_region' is {ANY_REGION}, which is no region", "Remove it: it assumes nothing."
+            )
+        if self.reference_region is not None and not self.rented:
+            raise ValueError("owned nodes have no list price to assume", "Remove 'reference_region'.")
+
+
+def load_providers(rules_dir: Path | None = None) -> Mapping[str, Provider]:
+    """Every provider by its name; a site's file replaces those it names. Raises RulesError with file and key."""
+    return read_named(rules_dir, "providers.yaml", Provider)
+
+
+Ratio = Annotated[float, Meta(ge=0, le=5)]
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """A prior: the node with the better interconnect costs `low` to `high` more (ratio of the node's price).
+
+    `pairs` are the observations behind it, as sentences with their sources. `basis` is always "assumed": a prior
+    stands in for a price that nobody has, and every text that uses one must say so.
+    """
+
+    low: Ratio
+    likely: Ratio
+    high: Ratio
+    basis: Literal["assumed"]
+    text: Text
+    as_of: Day
+    pairs: tuple[Text, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.likely <= self.high:
+            raise ValueError("'low', 'likely' and 'high' are out of order", "Sort them.")
+
+
+def load_premiums(rules_dir: Path | None = None) -> Mapping[str, Prior]:
+    """Every prior by its id; a site's file replaces those it names."""
+    return read_named(rules_dir, "premiums.yaml", Prior)

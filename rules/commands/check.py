@@ -15,20 +15,15 @@ from ..base.yaml_loader import rules_root
 from ..catalog.gpu_files import GpuLibrary, load_gpus
 from ..catalog.hour_prices import GPU_FLAG, StatedPrices, parse_flags, resolve_prices
 from ..catalog.loader import load_catalog
-from ..catalog.node_files import load_nodes
-from ..catalog.premiums import load_premiums
+from ..catalog.node_files import load_nodes, load_premiums, load_providers
 from ..catalog.price_files import load_prices
-from ..catalog.providers import load_providers
-from ..models.resting_power import load_resting_power
-from ..models.served_models import load_served_models
+from ..models.published import load_resting_power, load_served_models
 from ..policy.custom import CustomRules, load_custom_rules
 from ..policy.exceptions import Exceptions, load_exceptions
 from ..policy.kind_priors import load_kind_priors
 from ..policy.latency_classes import load_latency_classes
-from ..policy.rest import load_rest_rules
 from ..policy.teams import load_teams
-from ..policy.thresholds import load_thresholds, load_waste_rules
-from ..policy.watch import load_watch_rules
+from ..policy.thresholds import load_rest_rules, load_thresholds, load_waste_rules, load_watch_rules
 
 EXAMPLES = ("skuwise rules check", "skuwise rules check my-rules --prices prices.yaml")
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 
 from ..base.errors import EXIT_DONE
-from ..base.output import write_lines
-from ..base.text_table import columns
-from ..policy.features import load_features
+from ..base.output import columns, write_lines
+from ..policy.custom import load_features
 
 EXAMPLES = ("skuwise rules features",)
 

@@ -12,12 +12,11 @@ import yaml
 
 from ..base.errors import EXIT_DONE
 from ..base.output import write_json, write_lines
-from ..base.templates import fill
 from ..policy.custom import CustomRule, load_custom_rules
 from ..policy.exceptions import RuleException, load_exceptions
 from ..policy.kind_priors import load_kind_priors
 from ..policy.latency_classes import LatencyClasses, load_latency_classes
-from ..policy.thresholds import Threshold, WasteRule, load_thresholds, load_waste_rules
+from ..policy.thresholds import Threshold, WasteRule, fill, load_thresholds, load_waste_rules
 
 EXAMPLES = ("skuwise rules list",)
 

@@ -21,22 +21,41 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from msgspec import Meta
 
-from ..base.sanitize import quoted
-from ..base.suggestions import suggest
-from ..base.templates import check_template
+from ..base.sanitize import quoted, suggest
 from ..base.typed import Number, Slug, Text, joined, place, wrong
-from ..base.yaml_loader import all_of, each, read, rules_root, yaml_files
-from .features import load_features
+from ..base.yaml_loader import all_of, each, packaged_rules, read, rules_root, yaml_files
 from .labels import KindLabel
-from .owners import OwnerLike
-from .teams import Team, load_teams, team_of
-from .thresholds import SITE, Severity, Threshold, WasteRule
+from .teams import OwnerLike, Team, load_teams, team_of
+from .thresholds import SITE, Severity, Threshold, WasteRule, check_template
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A figure of one workload over the whole window."""
+
+    unit: Literal[
+        "ratio", "hours", "seconds", "count", "correlation", "watts", "0 or 1", "count per day", "ticks per second"
+    ]  # fmt: skip
+    meaning: Text
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    features: Mapping[str, Feature]
+
+
+@cache
+def load_features() -> Mapping[str, Feature]:
+    """The features by name, read once: files of the package do not change under a running program."""
+    return read(packaged_rules().joinpath("features.yaml"), _File).features
+
 
 PREFIX = "custom/"
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {

@@ -23,12 +23,10 @@ from datetime import date
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from ..base.sanitize import quoted
-from ..base.suggestions import suggest
+from ..base.sanitize import quoted, suggest
 from ..base.typed import Name, Text, joined, place, wrong
 from ..base.yaml_loader import all_of, each, packaged_rules, read, rules_root
-from .owners import OwnerLike, Owners
-from .teams import Team, load_teams, team_of
+from .teams import OwnerLike, Owners, Team, load_teams, team_of
 from .thresholds import SHIPPED, SITE
 
 FILE = "exceptions.yaml"

@@ -30,12 +30,11 @@ from typing import Annotated, TypedDict
 
 from msgspec import Meta
 
-from ..base.sanitize import quoted
-from ..base.suggestions import suggest
+from ..base.sanitize import quoted, suggest
 from ..base.typed import Name, Slug, Text, joined, place, wrong
 from ..base.yaml_loader import read_layers
 from .labels import WorkingKind
-from .owners import OwnerLike, Owners
+from .teams import OwnerLike, Owners
 from .thresholds import SHIPPED, SITE
 
 FILE = "latency_classes.yaml"

@@ -8,19 +8,17 @@ A team's file (``DIR/teams/NAME/waste``) does the same over its site's, for the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Literal
 
-from ..base.sanitize import quoted
-from ..base.suggestions import suggest
-from ..base.templates import check_template
+from ..base.sanitize import QUOTED_MAX, quoted, suggest
 from ..base.typed import Name, Number, Text, joined, place, wrong
 from ..base.yaml_loader import all_of, each, packaged_rules, read, read_layers, rules_root, yaml_files
-from .owners import OwnerLike
-from .teams import Team, load_teams, team_of
+from .teams import OwnerLike, Team, load_teams, team_of
 
 Severity = Literal["low", "medium", "high"]
 Resolution = Literal["sample", "second", "minute", "hour", "window"]
@@ -208,3 +206,118 @@ def _thresholds(
             sentence = f"{name} is {low.value:g}, above {other} of {high.value:g}"
             raise wrong(file, "thresholds", sentence, "Lower the one, or raise the other.")
     return result
+
+
+_GAP = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+
+# What the advisor can put into a rule's sentences, beside the rule's own thresholds. A name it cannot fill reads
+# "unknown" in the sentence.
+PLACEHOLDERS = frozenset(
+    {
+        "workload", "node", "nodes", "node_count", "gpus", "gpu_sku", "gpu_count", "node_sku", "kind", "hours",
+        "gpu_hours", "cost", "price", "since", "last_active", "fabric", "line_rate", "util", "engine", "sm", "dram",
+        "power", "idle_power", "power_words", "held_by", "whose", "mem_used", "u_max", "u_label", "count_needed",
+        "confidence", "span", "share", "lost", "link", "limit", "cause", "bottleneck", "cheaper_sku", "mem_gb",
+        "traffic",
+    }
+)  # fmt: skip
+
+
+def check_template(
+    template: str, thresholds: Collection[str], placeholders: Collection[str] = PLACEHOLDERS
+) -> str | None:
+    """The first placeholder that nobody will fill; None where all are known."""
+    for name in gaps(template):
+        if name not in placeholders and name not in thresholds:
+            return str(name)[:QUOTED_MAX]
+    return None
+
+
+def gaps(template: str) -> list[str]:
+    """The names of the gaps of a template."""
+    return _GAP.findall(template)
+
+
+def fill(template: str, values: Mapping[str, object]) -> str:
+    """The template with each gap filled once; a missing value reads "unknown".
+
+    What is filled in is never read again for gaps, so a name from outside cannot reach another value. Escaping for
+    the output at hand (HTML, CSV, a terminal) is the renderer's.
+    """
+
+    def one(match: re.Match[str]) -> str:
+        value = values.get(match.group(1))
+        if value is None:
+            return "unknown"
+        return f"{value:g}" if isinstance(value, float) else str(value)
+
+    return _GAP.sub(one, template)
+
+
+REST_FILE = "rest.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class RestRules:
+    """Each number in the unit of its name, ratios 0..1; `rules/rest.yaml` has the reasons and the sources."""
+
+    work_engine_min: float
+    work_dram_min: float
+    trace_engine_min: float
+    trace_engine_max: float
+    trace_dram_min: float
+    trace_dram_max: float
+    trace_tensor_min: float
+    noise_times: float
+    kernel_min: float
+    power_margin: float
+    fault_power_share_min: float
+    fault_minutes: float
+    steady_power_ratio: float
+    steady_power_watts: float
+    rest_of_work_held: float
+    rest_of_work: float
+    unknown_rest_watts_max: float
+    memory_held_min: float
+
+
+def load_rest_rules(rules_dir: Path | None = None) -> RestRules:
+    """The thresholds that ship, with those of a site's folder over them. Raises RulesError with file and line."""
+    thresholds = load_thresholds(REST_FILE, rules_dir)
+    return RestRules(**{field.name: thresholds[field.name].value for field in fields(RestRules)})
+
+
+WATCH_FILE = "watch.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchRules:
+    """Each number in the unit of its name; `rules/watch.yaml` has the reasons and the sources."""
+
+    observed_min: float
+    gap_minutes: float
+    fresh_minutes: float
+    host_bytes_per_second_min: float
+    host_times: float
+    host_cpu_rise_min: float
+    host_time_hours: float
+    worked_minutes: float
+    stall_minutes: float
+    stall_times: float
+    blind_stall_minutes: float
+    spin_engine_min: float
+    spin_tensor_share_max: float
+    spin_dram_max: float
+    spin_links_share_max: float
+    fault_clock_share_max: float
+    fault_throttled_min: float
+    fault_minutes: float
+    fabric_used_min: float
+    fabric_silent_max: float
+    fabric_minutes: float
+
+
+def load_watch_rules(rules_dir: Path | None = None) -> WatchRules:
+    """The thresholds that ship, with those of a site's folder over them. Raises RulesError with file and line."""
+    thresholds = load_thresholds(WATCH_FILE, rules_dir)
+    return WatchRules(**{field.name: thresholds[field.name].value for field in fields(WatchRules)})

@@ -42,7 +42,7 @@ def compared(first: GpuSku | NodeSku, second: GpuSku | NodeSku, catalog: Catalog
 
 
 def _times(source: GpuSku, target: GpuSku, catalog: Catalog) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    from ...advisor.cli.skus.compare import compare_typical  # noqa: PLC0415 - it needs numpy: not at the start
+    from ...advisor.cli.sku_estimates import compare_typical  # noqa: PLC0415 - it needs numpy: not at the start
 
     found = compare_typical(source, target, catalog)
     times = tuple(f"{phase}: {words.time_words(one.time_ratio)}" for phase, one in found)

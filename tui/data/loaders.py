@@ -124,7 +124,7 @@ class Loader:
     def decide(self, advice: Advice, id_: str, act: Act, until: float | None, why: str | None) -> Decision:
         """Note what the advice proposes, as ``skuwise advise`` does, and then the decision on one recommendation.
         `until`: Unix seconds. Raises SkuwiseError."""
-        from ...advisor.cli.ledger.decisions import decision_event  # noqa: PLC0415
+        from ...advisor.cli.ledger import decision_event  # noqa: PLC0415
         from ...advisor.state import ledger  # noqa: PLC0415
         from ...advisor.state.fleets import note_fleet  # noqa: PLC0415
 

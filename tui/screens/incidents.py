@@ -154,7 +154,7 @@ class Incidents(ListPage):
             told.update(lines(*(line(one) for one in self._problem)))
 
     def action_acknowledge(self) -> None:
-        from ...advisor.cli.ledger.decisions import deciding_user  # noqa: PLC0415
+        from ...advisor.cli.ledger import deciding_user  # noqa: PLC0415
         from ...advisor.state.incidents import acknowledge  # noqa: PLC0415
 
         def parse(text: str) -> Decide:

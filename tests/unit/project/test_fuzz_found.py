@@ -19,8 +19,7 @@ from skuwise.agent.jobs.slurm_conf import MAX_DIMENSIONS, expand, read_settings
 from skuwise.agent.model import Instant
 from skuwise.agent.slurm_jobs.read_jobs import expand_node_list
 from skuwise.agent.sources.host import HostSource
-from skuwise.rules.base.errors import UsageError
-from skuwise.rules.base.last_resort import explained
+from skuwise.rules.base.errors import UsageError, explained
 from skuwise.rules.base.yaml_loader import parse_table
 from skuwise.rules.catalog.hour_prices import StatedPrices, resolve_prices
 from skuwise.rules.catalog.loader import load_catalog

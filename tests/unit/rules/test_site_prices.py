@@ -16,12 +16,10 @@ from skuwise.advisor.recommend.pricing import PriceBook, fabric_premium
 from skuwise.advisor.show.writers.formats import FORMATS, render
 from skuwise.rules.base.errors import RulesError, UsageError
 from skuwise.rules.catalog.hour_prices import HourPrices, StatedPrice, StatedPrices, resolve_prices
-from skuwise.rules.catalog.node_files import ANY_REGION
-from skuwise.rules.catalog.price_files import load_prices
-from skuwise.rules.catalog.providers import load_providers
-from skuwise.rules.catalog.site_energy import SiteEnergy, SiteFigure
+from skuwise.rules.catalog.node_files import ANY_REGION, load_providers
+from skuwise.rules.catalog.price_files import SiteEnergy, SiteFigure, load_prices
 from skuwise.rules.catalog.types import PowerPrice, Price
-from skuwise.rules.models.power_model import load_power_model
+from skuwise.rules.models.weights import load_power_model
 from skuwise.tests.support.moves_builders import IB, PLAIN, advice_of, bare, catalog, founding, node, verdicts, workload
 
 CATALOG = catalog()

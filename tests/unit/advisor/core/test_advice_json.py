@@ -10,7 +10,7 @@ import numpy as np
 from skuwise.advisor.core.advice_json import document, plain
 from skuwise.advisor.core.advice_types import Rejected
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.rules.base.quantities import Moment, Share
+from skuwise.rules.base.typed import Moment, Share
 
 
 @dataclass(frozen=True, slots=True)

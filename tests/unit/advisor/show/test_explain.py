@@ -21,7 +21,7 @@ from skuwise.advisor.show.writers.text import sections_text
 from skuwise.agent.store.reader import open_reader
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import UsageError
-from skuwise.rules.policy.features import load_features
+from skuwise.rules.policy.custom import load_features
 from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.support.golden_files import golden
 from skuwise.tests.support.moves_builders import (

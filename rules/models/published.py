@@ -1,4 +1,4 @@
-"""Reads ``served_models.yaml``: what the names of language models tell of their size and published precision."""
+"""Published figures: draw at rest of GPUs, and size and precision of language models."""
 
 from __future__ import annotations
 
@@ -11,8 +11,60 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from ..base.sanitize import quoted
-from ..base.typed import Text, place, wrong
+from ..base.typed import Day, Text, place, wrong
 from ..base.yaml_loader import packaged_rules, read
+
+
+@dataclass(frozen=True, slots=True)
+class Watts:
+    """From the least to the most."""
+
+    low: Annotated[float, Meta(ge=0, le=2000)]
+    high: Annotated[float, Meta(ge=0, le=2000)]
+
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            raise ValueError("'low' is above 'high'", "Swap them.")
+
+
+@dataclass(frozen=True, slots=True)
+class Shares(Watts):
+    """The same as shares of the power limit, and who says so."""
+
+    source: Text
+    as_of: Day
+
+    def __post_init__(self) -> None:
+        Watts.__post_init__(self)
+        if self.high > 1:
+            raise ValueError("a share is at most 1", "Correct it.")
+
+
+@dataclass(frozen=True, slots=True)
+class RestingPower:
+    """Lowest and highest draw of one GPU at rest with a context held, in watts.
+
+    `basis`: published (somebody measured it) or assumed (taken from comparable parts).
+    """
+
+    watts: Watts
+    basis: Literal["published", "assumed"]
+    source: Text
+    as_of: Day
+
+
+@dataclass(frozen=True, slots=True)
+class RestingPowers:
+    """`gpus`: by SKU. `shares`: of the power limit, for a GPU that has no entry."""
+
+    gpus: Mapping[str, RestingPower]
+    shares: Shares
+
+
+def load_resting_power(file: Traversable | Path | None = None) -> RestingPowers:
+    """The table that ships, or that of a file. Raises RulesError, with file and key, for what is not strictly that."""
+    return read(file or packaged_rules().joinpath("resting_power.yaml"), RestingPowers)
+
 
 Precision = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
 Billions = Annotated[float, Meta(gt=0, le=10_000)]
