@@ -127,20 +127,20 @@ def numbers_of_finding(finding: Finding) -> Numbers:
 def numbers_of_recommendation(r: Recommendation, advice: Advice) -> Numbers:
     """What it predicts, of the workload it is about, else of its findings. An interval is told by its median."""
     saving, energy = r.saving_usd_per_month, r.energy_saving_kwh_per_month
-    known = (
+    predicted = (
         ("time_ratio", r.time_ratio and r.time_ratio.p50, "ratio"),
         ("saving_usd_per_month", saving and saving.p50, "USD"),
         ("freed_gpu_hours_per_month", r.freed_gpu_hours_per_month, "GPU-hours"),
         ("energy_saving_kwh_per_month", energy and energy.p50, "kWh"),
     )
-    evidence = tuple(Evidence(name, value, None, unit) for name, value, unit in known if value is not None)
+    evidence = tuple(Evidence(name, value, None, unit) for name, value, unit in predicted if value is not None)
     places = [(w.nodes, w.gpus) for w in advice.workloads if w.id == r.workload]
     places = places or [(f.nodes, f.gpus) for f in advice.findings if f.id in r.findings]
     nodes, gpus = (tuple(dict.fromkeys(name for one in part for name in one)) for part in zip(*places, strict=True))
     return Numbers(f"Recommendation {r.id}, {r.action}: {r.text}", evidence, nodes, gpus)
 
 
-def render_queries(advice: Advice, told: Sequence[Numbers], *, width: int = 100) -> str:
+def render_queries(advice: Advice, numbers_of: Sequence[Numbers], *, width: int = 100) -> str:
     """The script. Raises UsageError for a source that no query can read."""
     kind = str(advice.source.get("kind"))
     if kind not in ("sqlite", "prometheus"):
@@ -155,19 +155,19 @@ def render_queries(advice: Advice, told: Sequence[Numbers], *, width: int = 100)
         wrapped = textwrap.wrap(clean(sentence), width - len(mark) - 1, break_long_words=False, break_on_hyphens=False)
         lines.extend(f"{mark} {line}" for line in wrapped)
 
-    for numbers in told:
+    for numbers in numbers_of:
         lines.append("")
         note(numbers.title)
-        for one in numbers.evidence:
-            series, value = SERIES.get(one.metric), NONE if one.value is None else one.value
-            number = f"{one.metric} = {value} {one.unit}".rstrip()
+        for evidence in numbers.evidence:
+            series, value = SERIES.get(evidence.metric), NONE if evidence.value is None else evidence.value
+            number = f"{evidence.metric} = {value} {evidence.unit}".rstrip()
             if series is None:
-                note(f"{number}: from {ELSEWHERE.get(one.metric, 'no series')}")
+                note(f"{number}: from {ELSEWHERE.get(evidence.metric, 'no series')}")
                 continue
             asked = ask(series, numbers, advice)
             note(number if asked else f"{number}: this server has no series of it")
             lines += filter(None, [asked])
-    if not told:
+    if not numbers_of:
         note("No finding: no number depends on telemetry alone.")
     return "\n".join(lines) + "\n"
 
@@ -196,13 +196,13 @@ def _selector(series: Series, numbers: Numbers, advice: Advice) -> str | None:
     """The samples of the series that the columns were read from; None: this server has none of them."""
     asked = advice.source.get("asked")
     names = tuple(dict.fromkeys(_names(series, asked if isinstance(asked, Mapping) else {})))
-    agents, found = [n for n in names if n.startswith("skuwise_")], []
-    for own in filter(None, (agents, [n for n in names if n not in agents])):
-        head = own[0] if len(own) == 1 else ""
-        named = [] if head else [f"__name__=~{_pattern(own)}"]
-        labels = ",".join((*named, *_places(own[0], numbers), *_listed(advice, "match")))
-        found.append(f"{head}{{{labels}}}[{advice.end - advice.start:.0f}s] @ {advice.end:.0f}")
-    return "\n".join(found) or None
+    agents, selectors = [n for n in names if n.startswith("skuwise_")], []
+    for series_names in filter(None, (agents, [n for n in names if n not in agents])):
+        head = series_names[0] if len(series_names) == 1 else ""
+        named = [] if head else [f"__name__=~{_pattern(series_names)}"]
+        labels = ",".join((*named, *_places(series_names[0], numbers), *_listed(advice, "match")))
+        selectors.append(f"{head}{{{labels}}}[{advice.end - advice.start:.0f}s] @ {advice.end:.0f}")
+    return "\n".join(selectors) or None
 
 
 def _names(series: Series, asked: Mapping[str, Iterable[str]]) -> Iterator[str]:

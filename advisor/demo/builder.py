@@ -174,7 +174,7 @@ class Builder:
         """Place a workload, unless it never ran in the window. No scheduler gives one number to two jobs."""
         if not placed.runs:
             return
-        others = {one.workload.workload_id: one.workload for one in self.fleet.placed}
+        others = {other.workload.workload_id: other.workload for other in self.fleet.placed}
         workload = placed.workload
         cluster = next(n.sim.node.cluster for n in self.fleet.nodes if n.sim.node.node in placed.nodes)
         while others.get(workload.workload_id, workload) != workload:

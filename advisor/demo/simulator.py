@@ -113,8 +113,8 @@ def simulate(
                 name = node.sim.node.node
                 progress(f"{name} ({done + 1} of {len(fleet.nodes)})")
                 steps(done, len(fleet.nodes))
-                own = writer.for_node(node.sim.node, start)
-                write(own, node, fleet.on(name), seed=seed, start=start, end=end, minutes_from=minutes_from)
+                node_writer = writer.for_node(node.sim.node, start)
+                write(node_writer, node, fleet.on(name), seed=seed, start=start, end=end, minutes_from=minutes_from)
                 done += 1
             truths = _truths(fleet, group)
             writer.put_truth([(t.workload_id, t.kind, t.bottleneck, ",".join(t.waste)) for t in truths])

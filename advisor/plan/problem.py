@@ -309,11 +309,11 @@ class Needs:
             _add(self.whole, problem.whole_nodes_of(s, None), 1)
         for o in problem.options:
             s = problem.by_series[o.series]
-            for of, found in ((problem.needs_of, self.change), (problem.whole_nodes_of, self.change_whole)):
+            for of, changes in ((problem.needs_of, self.change), (problem.whole_nodes_of, self.change_whole)):
                 before, after = of(s, None), of(s, o)
-                found[o.id] = {pool: nothing.copy() for pool in (*before, *after) if pool in self.base}
-                _add(found[o.id], before, -1)
-                _add(found[o.id], after, 1)
+                changes[o.id] = {pool: nothing.copy() for pool in (*before, *after) if pool in self.base}
+                _add(changes[o.id], before, -1)
+                _add(changes[o.id], after, 1)
 
     def pools_of(self, option: PlanOption) -> frozenset[str]:
         """Pools whose needs an option changes."""
@@ -321,9 +321,9 @@ class Needs:
 
 
 def _add(total: dict[str, Counts], more: Mapping[str, npt.NDArray], sign: int) -> None:
-    for pool, own in more.items():
+    for pool, hours in more.items():
         if pool in total:
-            total[pool][: len(own)] += sign * own.astype(np.int64)
+            total[pool][: len(hours)] += sign * hours.astype(np.int64)
 
 
 @dataclass(frozen=True)

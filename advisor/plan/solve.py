@@ -42,9 +42,9 @@ def solve(
     yet; what it raises ends the search. Without OR-tools the first answer is the last."""
     begun, worth = clock(), Worth(problem)
 
-    def layout(found: State, bound: float) -> Layout:
+    def layout(solution: State, bound: float) -> Layout:
         # A pool that all work leaves keeps no node for it.
-        state = State(problem).set(found.chosen, found.at, found.kept)
+        state = State(problem).set(solution.chosen, solution.at, solution.kept)
         for pool in problem.pools:
             _give_up_empty(state, worth, pool)
         value = worth.of(state) / SCALE
@@ -63,7 +63,7 @@ def solve(
     if found is None:
         return layout(best, bound)
     settle(found, worth)
-    return max(layout(found, bound), layout(best, bound), key=lambda one: one.value)
+    return max(layout(found, bound), layout(best, bound), key=lambda candidate: candidate.value)
 
 
 def greedy(problem: Problem, worth: Worth) -> State:
@@ -181,8 +181,8 @@ class PlanModel:
             for home, units in kind.homes.items():
                 self.stay[kind, home] = cp.new_int_var(0, len(units), f"stay:{i}:{home}")
             here = sum(self.stay[kind, home] for home in kind.homes) + sum(coming)
-            own, unchanged = p.options_of[kind.series.id], self._unchanged(kind.series.id)
-            left = unchanged + sum(self.take[o.id] for o in own if o.keeps_units and o.left)
+            options, unchanged = p.options_of[kind.series.id], self._unchanged(kind.series.id)
+            left = unchanged + sum(self.take[o.id] for o in options if o.keeps_units and o.left)
             cp.add(here <= kind.count * left)
             cp.add(here >= kind.count * unchanged)
             present[kind.series.id].append(here)
@@ -223,14 +223,14 @@ class PlanModel:
     def _apart(self, n: PlanNode, here: list[tuple[Var, int, Kind]]) -> None:
         """Replicas of one series on one node."""
         crowd: dict[str, list[tuple[Var, int, Kind]]] = defaultdict(list)
-        for one in here:
-            crowd[one[2].series.id].append(one)
-        for series, own in crowd.items():
+        for entry in here:
+            crowd[entry[2].series.id].append(entry)
+        for series, members in crowd.items():
             s, options = self.problem.by_series[series], self.problem.options_of[series]
-            stay = self.today.most(own[0][2], n.name, None)
-            if sum(most for _, most, _ in own) > min([stay, *(apart(s, o) for o in options)]):
+            stay = self.today.most(members[0][2], n.name, None)
+            if sum(most for _, most, _ in members) > min([stay, *(apart(s, o) for o in options)]):
                 limit = self._unchanged(series) * stay + sum(self.take[o.id] * apart(s, o) for o in options)
-                self.cp.add(sum(var for var, _, _ in own) <= limit)
+                self.cp.add(sum(var for var, _, _ in members) <= limit)
 
     def _pool(self, pool: str) -> None:
         """What a pool keeps carries its work in every hour, with whole nodes for jobs and a reserve that is of use."""
