@@ -130,7 +130,7 @@ def node_finder(catalog: Catalog) -> Callable[[tuple[str, ...], str], NodeSku | 
     for node in catalog.nodes.values():
         for name in {plain_name(node.instance_type), plain_name(node.instance_type.removeprefix("Standard_"))}:
             by_name.setdefault(name, []).append(node)
-    # A type called like a GPU (a bare H100) is found in a cell of its own alone: as a word it may be any GPU.
+    # A type called like a GPU (a bare H100) is found only as a whole cell: as a word it may be any GPU.
     ambiguous = {name for name in by_name if len(name) < WORD_MIN or catalog.gpu_asked(name) is not None}
 
     @lru_cache(maxsize=10_000)  # nearly all rows of an export repeat the cells of others

@@ -17,7 +17,7 @@ from .options import OutputOptions, Telemetry, output_options, telemetry_options
 from .output import terminal_width
 
 _BY = ("team", "workload", "namespace", "account")
-# What a reader of rows must know of their dollars; the table prints all notes.
+# Notes on the dollars of rows, for stderr; the table prints all notes.
 _MONEY_NOTES = (
     "showback-without-price",
     "prices-missing",

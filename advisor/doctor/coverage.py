@@ -48,7 +48,7 @@ NODE_MEASURES = {"infiniband": "InfiniBand", "ethernet": "Ethernet", "host": "ho
 PROFILED = ("sm_active", "tensor_active", "dram_active", "nvlink", "pcie")
 # Columns of the frame's `gpu` that count samples.
 _SAMPLES = ("gpu_util_n", "tensor_active_n", "dram_active_n", "power_watts_n")
-# Its memory is the host's: drivers tell no use of it (NVIDIA's DGX Spark User Guide, "Known Issues").
+# Its memory is the host's: drivers report no use of it (NVIDIA's DGX Spark User Guide, "Known Issues").
 _UNIFIED_MEMORY = "GB10"
 # No driver measures these of a MIG instance.
 _WHOLE_ONLY = ("nvlink", "pcie")

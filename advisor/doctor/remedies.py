@@ -1,4 +1,4 @@
-"""The exact lines that make a source tell more, and what the advice loses without them."""
+"""The exact lines that add what a source lacks, and the effect on the advice without them."""
 
 from __future__ import annotations
 

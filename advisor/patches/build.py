@@ -74,7 +74,7 @@ def comment(lines: list[str]) -> str:
 
 
 def with_head(entry: LedgerEntry, made: Patch, check: str, *, undo: bool) -> PatchFile:
-    """The patch or the undo under its head. `check`: the command that tells whether it worked."""
+    """The patch or the undo under its head. `check`: the command that verifies it."""
     r, snapshot, accepted = entry.recommendation, entry.snapshot, entry.last("accepted")
     assert snapshot is not None
     saving = words.saving_words(snapshot.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)

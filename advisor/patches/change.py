@@ -140,8 +140,8 @@ def change_of(entry: LedgerEntry, target: Target, catalog: Catalog, command: str
             remedy += f" ; or, with an exact undo: {' '.join([command, *kept, '--manifest FILE.yaml'])}"
         raise UsageError(f"The ledger does not know all that {r.id} ({r.action}) needs: {what}.", remedy)
     for what in _FORMS:
-        told = getattr(change, what, None)
-        for name in told if isinstance(told, tuple) else [told] if told is not None else []:
+        given_value = getattr(change, what, None)
+        for name in given_value if isinstance(given_value, tuple) else [given_value] if given_value is not None else []:
             checked(what, name)
     return change
 
@@ -166,7 +166,7 @@ def _labels(snapshot: PredictionSnapshot, catalog: Catalog, typed: tuple[str, ..
 
 
 def _needed(change: Change, target: Target, of_nodes: bool) -> list[tuple[object, str, str]]:
-    """What the patch cannot do without: the value, what it is, and the option that tells it."""
+    """What the patch cannot do without: the value, what it is, and the option for it."""
     action, replicas, kind = change.action, change.replicas or 0, change.kind
     placed = action in _PLACED
     resized = action in ("move-sku", "reduce-gpus") and change.gpus_before != change.gpus_after
@@ -234,7 +234,7 @@ Document = dict[str, Any]
 
 # kubectl reads YAML 1.1 with differences (``1e3`` is a number for it, text for PyYAML; ``10:30`` the other way round):
 # what stands plain in a manifest and is no whole number, truth value or null is kept as written, and every other text
-# that is not plainly a word is quoted on the way out.
+# that is not plainly a word is quoted in the output.
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*[A-Za-z0-9]")
 # Words that some reader of YAML takes for a truth value or nothing. 0x, 1e3 and the like begin with a digit.
 _NOT_WORDS = frozenset({"yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
@@ -296,8 +296,8 @@ def read_documents(given: GivenFile) -> list[Document]:
         line = f", line {where + 1}" if where is not None else ""
         raise UsageError(f"{name} is not valid YAML{line}.", "Export it with 'kubectl get -o yaml'.") from error
     documents: list[Any] = []
-    for one in loaded:
-        documents += one["items"] if isinstance(one, dict) and one.get("kind") == "List" else [one]
+    for part in loaded:
+        documents += part["items"] if isinstance(part, dict) and part.get("kind") == "List" else [part]
     return documents
 
 

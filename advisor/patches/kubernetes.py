@@ -82,7 +82,7 @@ def _cordon(change: Change) -> Patch:
 
 
 def _outline(change: Change) -> Document:
-    """The object as far as the ledger and the user tell it."""
+    """The object as known from the ledger and the options."""
     replicas = change.replicas or (change.gpus_before if change.action == "mig-slice" else 1)
     each, rest = divmod(change.gpus_before, replicas)
     if rest or not each:
@@ -160,7 +160,9 @@ def _place(document: Document, change: Change) -> list[str]:
         terms = []
         for term in (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or []:
             wanted = [expression for expression in term.get("matchExpressions") or [] if expression["key"] not in stale]
-            others |= {str(expression["key"]) for expression in wanted} | ({"name"} if term.get("matchFields") else set())
+            others |= {str(expression["key"]) for expression in wanted} | (
+                {"name"} if term.get("matchFields") else set()
+            )
             terms.append({**term, "matchExpressions": wanted} if wanted or term.get("matchFields") else {})
         # Terms are alternatives: one that asks for the type of the nodes alone leaves the choice to the selector.
         if terms and all(terms):
@@ -232,7 +234,9 @@ def gpus_of(container: dict[str, Any]) -> int:
 
 
 def _gpu_containers(document: Document) -> list[dict[str, Any]]:
-    containers = [container for group in pod_groups(document) for container in group.spec["containers"] if gpus_of(container)]
+    containers = [
+        container for group in pod_groups(document) for container in group.spec["containers"] if gpus_of(container)
+    ]
     if not containers:
         raise UsageError("No container in the manifest asks for a GPU.", _EXPORT)
     return containers
@@ -241,7 +245,10 @@ def _gpu_containers(document: Document) -> list[dict[str, Any]]:
 def _resize(document: Document, change: Change) -> None:
     """The GPUs of the target, in whole replicas where there are several."""
     groups = [pod_group for pod_group in pod_groups(document) if pod_group.gpus > 0]
-    total, label = sum(group.pods * group.gpus for group in groups), f"{document['kind']} {document['metadata'].get('name')}"
+    total, label = (
+        sum(group.pods * group.gpus for group in groups),
+        f"{document['kind']} {document['metadata'].get('name')}",
+    )
     if total != change.gpus_before:
         raise UsageError(
             f"{quoted(label)} asks for {total} GPUs; the recommendation starts from {change.gpus_before}.",
@@ -346,7 +353,9 @@ def kueue_patch(change: Change) -> Patch:
     if change.action == "move-sku":
         other, its = _flavor(wanted, change.target_flavor, "--target-flavor")
         if other is flavor:
-            raise UsageError(f"{quoted(flavor['name'])} is the flavor of today and of the target.", "Set --target-flavor.")
+            raise UsageError(
+                f"{quoted(flavor['name'])} is the flavor of today and of the target.", "Set --target-flavor."
+            )
         notes = [*_add(flavor, resource, -before), *_add(other, its, after)]
     else:
         notes = _add(flavor, resource, after - before)

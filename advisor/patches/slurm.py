@@ -16,7 +16,7 @@ from ..recommend.moves.rest_clocks import VARIABLE
 from .change import Change, Patch, PatchFile
 
 _SHORT = {"p": "partition", "C": "constraint", "G": "gpus", "N": "nodes", "n": "ntasks", "w": "nodelist"}
-# Of those that can ask for other resources than GPUs too, what they ask for tells.
+# Of those that can request other resources too, the value decides.
 _GPU_OPTIONS = ("gres", "gpus-per-node", "gpus", "gpus-per-task", "gpus-per-socket", "tres-per-task")
 # Option -> the option that says of how many nodes or tasks it is.
 _TIMES = {"gres": "nodes", "gpus-per-node": "nodes", "gpus": None, "gpus-per-task": "ntasks"}
@@ -139,7 +139,11 @@ def _unified(before: str, after: str, label: str) -> str:
 
 def _kept(script: BatchScript, name: str, *options: str) -> list[str]:
     values = [(option, script.value(option)) for option in options]
-    return [f"{name} still asks for --{option}={clean(v)}: check that it fits." for option, v in values if v not in (None, "1")]
+    return [
+        f"{name} still asks for --{option}={clean(v)}: check that it fits."
+        for option, v in values
+        if v not in (None, "1")
+    ]
 
 
 def _place(script: BatchScript, change: Change, name: str) -> list[str]:

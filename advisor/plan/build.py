@@ -107,7 +107,7 @@ def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:
     """The problem with demand cut down to what the fleet can carry today, and by how many GPUs, by pool.
 
     Jobs of an earlier week may not fit beside services that began since. No plan has to make room for what has none
-    today, nor may it take more away.
+    today, and no plan may take more away.
     """
     crowded: dict[str, int] = {}
     series = {s.id: s for s in problem.series}
@@ -135,8 +135,8 @@ def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:
 
 
 def _with_tenants(problem: Problem, jobs: Mapping[str, set[str | None]], where: inputs.Placed) -> Problem:
-    """The problem with who may enter nodes on which somebody is beside the replicas that it knows: whoever shares GPUs,
-    holds them by an unknown name, or runs a job now (`jobs`: node -> teams)."""
+    """The problem with the `tenants` of nodes that hold more than its replicas: shared GPUs, GPUs of unknown holders, and
+    jobs that run now (`jobs`: node -> teams)."""
     teams_at: dict[str, set[str]] = defaultdict(set)
     for s in problem.series:
         for name in (name for u in s.units for name in u.gpus):

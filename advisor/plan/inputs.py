@@ -1,5 +1,5 @@
-"""A fleet as a plan sees it: pools of nodes that stand in for one another, services with their replicas, jobs that come
-and go, and the demand of both."""
+"""The fleet as input of a plan: pools of interchangeable nodes, services with their replicas, jobs, and the demand of
+both."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REPAIR_DAYS = 3.0
 RESERVE_QUANTILE = 0.99
 # Uses of one run that ended within an hour of its last were held together.
 LAST_SECONDS = 3600.0
-# Jobs are looked at in steps of five minutes.
+# Resolution of jobs.
 STEP_SECONDS = 300.0
 SEVERAL_POOLS = coded("plan-several-pools", "its work runs on several node types, or at several places")
 GPUS_SHARED = coded("plan-gpus-shared", "its GPUs are shared with other work, or divided into MIG instances")
@@ -42,7 +42,7 @@ EXCLUDED = coded("plan-excluded", "it is excluded from the plan")
 
 
 def pool_key(cluster: str, provider: str | None, region: str | None, sku: str) -> str:
-    """Nodes of one key stand in for one another: the same machine at the same place, so the same fabric and links."""
+    """Nodes of one key are interchangeable: the same machine at the same place, so the same fabric and links."""
     return "/".join((cluster, provider or "-", region or "-", sku))
 
 
@@ -84,7 +84,7 @@ def island_of(gpu: GpuSku | None) -> int:
 
 
 def why_held(verdicts: Verdicts, node: NodeFacts, floor_hours: float) -> CodedText | None:
-    """Why a node may neither be emptied nor take more work: it is unknown what runs there. None: it may."""
+    """Why a node is left as it is: it is unknown what runs there. None: it may change."""
     dark = [part for part in verdicts.inventory.unobserved if part.node == node.node]
     if dark:
         return coded("plan-gpus-unobserved", "no data from {count} of its GPUs", count=sum(len(o.gpus) for o in dark))
@@ -177,13 +177,13 @@ def placed(verdicts: Verdicts, groups: Sequence[Group], uses: pd.DataFrame, floo
 def service_of(
     group: Group, request: PlanRequest, where: Placed, demand: Hours, per_gpu: Mapping[str, tuple[float, float]]
 ) -> PlanSeries | None:
-    """A service; None: nothing tells where it runs. `per_gpu`: node -> cores and bytes of host memory in use for each
+    """A service; None: it is unknown where it runs. `per_gpu`: node -> cores and bytes of host memory in use for each
     GPU that is held there: a replica takes the share of its GPUs."""
     untouchable, names = _untouchable(group, request), {n.node for n in group.nodes}
     units = []
     for w in group.now:
         nodes = [n.node for n in group.nodes if n.node in w.nodes]
-        # By its names where nothing tells which GPUs it used.
+        # By its nodes where its GPUs are unknown.
         held = where.by_workload.get(w.id) or {name: max(len(w.gpus) // len(nodes), 1) for name in nodes}
         gpus = {node: count for node, count in held.items() if node in names}
         if not gpus:
@@ -236,8 +236,8 @@ def jobs_of(groups: Sequence[Group], verdicts: Verdicts, request: PlanRequest, g
         for w in group.workloads:
             at = next((node for name in w.nodes if (node := verdicts.node(name)) is not None), group.nodes[0])
             runs.setdefault(pool_of(at), (at, []))[1].append(w)
-        for pool, (first, own) in runs.items():
-            pools[pool].append((group, own, first.gpu_count))
+        for pool, (first, runs_here) in runs.items():
+            pools[pool].append((group, runs_here, first.gpu_count))
     counts = Counter(group.series_id for members in pools.values() for group, _, _ in members)
     steps = int(3600 / STEP_SECONDS)
     moments = (grid[:, None] + STEP_SECONDS * (np.arange(steps) + 0.5)[None, :]).ravel()

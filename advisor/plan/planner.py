@@ -26,8 +26,8 @@ from .worth import HOURS_PER_MONTH, UNITS, month_usd, node_worth
 
 @dataclass(frozen=True)
 class Planner:
-    """What every plan of one look at a fleet shares. `seconds`: of the longest search; None: by the size of the fleet.
-    `clock`: seconds, to tell how long solving took."""
+    """Makes plans of one fleet. `seconds`: of the longest search; None: by the size of the fleet. `clock`: seconds, for
+    the time that solving takes."""
 
     reasoned: Reasoned
     frame: Frame
@@ -165,7 +165,7 @@ def check_names(drafted: Drafted, reasoned: Reasoned, request: PlanRequest) -> N
 
 
 def _unit_name(unit: str, names: Mapping[str, str], series: str) -> str:
-    """A replica by its workload's name; one that is started anew has a number behind that of its series."""
+    """A replica by its workload's name; a new one has a number behind the name of its series."""
     if unit in names:
         return names[unit]
     if "#" in unit:

@@ -15,8 +15,8 @@ from .state import UNLIMITED, Kind, Load, State, apart
 from .worth import SCALE, Worth
 
 SEED, WORKERS = 20, 2
-# CP-SAT counts its work in a unit of its own, the same on every machine: so much in a second of two quiet cores. Where
-# nobody sets a limit, the clock only ends what takes far longer, so that the answer is the same again.
+# CP-SAT counts its work in a unit that is the same on every machine: so much in a second of two quiet cores. Without a
+# limit of time the clock only ends what takes far longer, so that the answer is the same again.
 WORK_PER_SECOND, PATIENCE = 0.4, 5.0
 # Seconds of two quiet cores for the search: of up to 10 nodes, and of 100 and more.
 SECONDS_LEAST, SECONDS_MOST = 2.0, 20.0
@@ -38,7 +38,7 @@ def solve(
     on_first: Callable[[Layout], None] | None = None,
 ) -> Layout:
     """The best layout that was found. `seconds`: of the search, at most; None: by the number of nodes. `clock`:
-    seconds, to tell how long it took. `on_first`: is given the first answer, which keeps every rule but has no bound
+    seconds, for the time it takes. `on_first`: is given the first answer, which keeps every rule but has no bound
     yet; what it raises ends the search. Without OR-tools the first answer is the last."""
     begun, worth = clock(), Worth(problem)
 
@@ -59,11 +59,11 @@ def solve(
         return first
     share = min(max((len(problem.nodes) - 10) / 90, 0.0), 1.0)
     usual = SECONDS_LEAST + share * (SECONDS_MOST - SECONDS_LEAST)
-    found, bound = PlanModel(problem, worth).solved(best, seconds or usual, seconds or usual * PATIENCE)
-    if found is None:
+    layout_state, bound = PlanModel(problem, worth).solved(best, seconds or usual, seconds or usual * PATIENCE)
+    if layout_state is None:
         return layout(best, bound)
-    settle(found, worth)
-    return max(layout(found, bound), layout(best, bound), key=lambda candidate: candidate.value)
+    settle(layout_state, worth)
+    return max(layout(layout_state, bound), layout(best, bound), key=lambda candidate: candidate.value)
 
 
 def greedy(problem: Problem, worth: Worth) -> State:

@@ -62,7 +62,9 @@ def changed(problem: Problem, change: FleetChange) -> tuple[Problem, tuple[Coded
         problem = replace(problem, nodes=tuple(gone.get(n.name, n) for n in problem.nodes))
     problem = _grown(problem, change, kind, changes)
     if change.growth_per_month is not None:
-        changes.append(coded("whatif-growth", "all demand grows by {growth:.1%} a month", growth=change.growth_per_month))
+        changes.append(
+            coded("whatif-growth", "all demand grows by {growth:.1%} a month", growth=change.growth_per_month)
+        )
     return _with_room(problem, kind), tuple(changes)
 
 
@@ -149,13 +151,13 @@ def _with_room(problem: Problem, kind: Extra) -> Problem:
     used = {name for s in problem.series for u in s.units for name in u.gpus}
     used |= {name for name, count in problem.fixed_gpus.items() if count}
     for pool, members in problem.pools.items():
-        own = [n for n in members if not n.rented]
-        if not own:
+        there = [n for n in members if not n.rented]
+        if not there:
             continue
-        lacking = int(problem.needs.base[pool].max()) - sum(n.gpus for n in own)
-        whole = int(problem.needs.whole[pool].max()) - sum(n.name not in used and n.held is None for n in own)
-        count = min(max(math.ceil(lacking / max(own[0].gpus, 1)), whole, 0), NODES_MAX)
-        problem = replace(problem, nodes=(*problem.nodes, *_copies(problem.nodes, own[0], kind, count)))
+        lacking = int(problem.needs.base[pool].max()) - sum(n.gpus for n in there)
+        whole = int(problem.needs.whole[pool].max()) - sum(n.name not in used and n.held is None for n in there)
+        count = min(max(math.ceil(lacking / max(there[0].gpus, 1)), whole, 0), NODES_MAX)
+        problem = replace(problem, nodes=(*problem.nodes, *_copies(problem.nodes, there[0], kind, count)))
     return problem
 
 
