@@ -81,8 +81,8 @@ class BillLine:
 
 @dataclass
 class Bill:
-    """Sums of an export, US dollars. `start`, `end`: of its charges, Unix seconds. `other`: effective cost by service or
-    reason of everything but hours of GPU nodes; with the lines it sums to `effective`."""
+    """Sums of an export, US dollars. `start`, `end`: of its charges, Unix seconds. `other`: effective cost by service
+    or reason of all but hours of GPU nodes; with the lines it sums to `effective`."""
 
     lines: dict[tuple[str, str], BillLine] = field(default_factory=dict)
     other: Counter[str] = field(default_factory=Counter)

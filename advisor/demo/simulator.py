@@ -88,7 +88,8 @@ def simulate(
 
     The window is `days` long and ends at the last full hour of `until` (Unix seconds). Hours cover all of it, minutes
     its last `minutes_seconds`. The same scenario, seed, days and until give the same fleet; of it only `nodes` are
-    written (empty: all). The table ``truth`` of every file that holds a workload has the truth about it. `planner` and `write`: other fleets than `plan_fleet`'s, other tables than `write_node`'s.
+    written (empty: all). The table ``truth`` of every file that holds a workload has the truth about it. `planner` and
+    `write`: other fleets than `plan_fleet`'s, other tables than `write_node`'s.
     Raises UsageError where the scenario is unknown, the length makes no sense, or a file is already there.
     """
     if not 1 / 24 <= days <= 400:

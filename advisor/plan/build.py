@@ -135,8 +135,8 @@ def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:
 
 
 def _with_tenants(problem: Problem, jobs: Mapping[str, set[str | None]], where: inputs.Placed) -> Problem:
-    """The problem with the `tenants` of nodes that hold more than its replicas: shared GPUs, GPUs of unknown holders, and
-    jobs that run now (`jobs`: node -> teams)."""
+    """The problem with the `tenants` of nodes that hold more than its replicas: shared GPUs, GPUs of unknown holders,
+    and jobs that run now (`jobs`: node -> teams)."""
     teams_at: dict[str, set[str]] = defaultdict(set)
     for s in problem.series:
         for name in (name for u in s.units for name in u.gpus):

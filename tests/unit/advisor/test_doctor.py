@@ -63,7 +63,7 @@ def test_where_everything_is_there_nothing_is_missing() -> None:
     assert out["nodes"][0]["usd_per_hour"] > 0 and out["nodes"][0]["price_region_assumed"] is None
     text = page_of(diagnosis)
     assert "unknown, eastus assumed" in page_of(diagnosed(Fleet(region=None)))
-    assert "No gaps diagnosis." in text and "judged on 8 of 8 GPUs" in text and "InfiniBand observed" in text
+    assert "No gaps found." in text and "judged on 8 of 8 GPUs" in text and "InfiniBand observed" in text
 
 
 @pytest.fixture(scope="module")
