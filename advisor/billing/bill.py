@@ -32,10 +32,9 @@ _SELLERS = {"amazon": "aws", "microsoft": "azure", "google": "gcp", "oracle": "o
 
 @dataclass
 class BillLine:
-    """Charges of one node SKU in one region. Costs are US dollars; `committed_hours`, `spot_hours` are part of `hours`,
-    `committed` is the part of `effective` for the committed hours.
-
-    `listed_hours`: hours with a list price. `ends`: the first day on which one of its commitments ends; None: unknown.
+    """Charges of one node SKU in one region. Costs are US dollars; `committed` is the part of `effective` for
+    `committed_hours`. `listed_hours`: hours with a list price. `ends`: the first day on which a commitment ends; None:
+    unknown.
     """
 
     sku: str
@@ -46,14 +45,12 @@ class BillLine:
     listed_hours: float = 0.0
     committed: float = 0.0
     committed_hours: float = 0.0
-    spot_hours: float = 0.0
     ends: str | None = None
 
     def add(self, charge: Charge, hours: float) -> None:
         """Add a charge that is counted in hours."""
         self.hours += hours
         self.effective += charge.effective
-        self.spot_hours += hours if charge.spot else 0.0
         if charge.listed is not None:
             self.listed += charge.listed
             self.listed_hours += hours
@@ -176,7 +173,7 @@ def bill_json(bill: Bill, export: Export) -> dict[str, Any]:
         nodes.append({
             "sku": line.sku, "region": line.region, "node_hours": line.hours, "list_usd_per_hour": listed,
             "effective_usd_per_hour": effective, "committed_usd_per_hour": committed, "basis": line.basis,
-            "committed_hours": line.committed_hours, "spot_hours": line.spot_hours, "effective_usd": line.effective,
+            "committed_hours": line.committed_hours, "effective_usd": line.effective,
         })  # fmt: skip
     about = {"file": str(export.path), "kind": export.dialect, "rows": export.rows, "unreadable": export.skipped}
     return {

@@ -3,7 +3,9 @@ first."""
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -25,6 +27,7 @@ _COARSE_SECONDS = 90.0
 # Of GPU-hours of work, or of workloads: a larger share without a name is a gap.
 _UNNAMED_SHARE = 0.1
 _MODELS_MAX = 3  # in a line to copy
+_EXAMPLE_USD = "2.10"
 _RESTART = "restart dcgm-exporter and its host engine on these nodes"
 _AGENT_DOCTOR = "run 'skuwise agent doctor' on these nodes"
 _NO_DOLLARS = "Cost and savings are shown in GPU-hours, not in dollars."
@@ -328,10 +331,12 @@ def _prices(d: Diagnosis) -> Gaps:
     with_model = [node for node in unpriced if node.facts.gpu_sku or node.facts.gpu_name]
     if models:
         often = sorted(models, key=lambda model: (-models[model], model))[:_MODELS_MAX]
+        flags = " ".join(f"{GPU_FLAG} {shlex.quote(f'{model}={_EXAMPLE_USD}')}" for model in often)
+        lines = ", ".join(f"{json.dumps(model)} = {_EXAMPLE_USD}" for model in often)
         yield TelemetryGap(
             "no-price", f"No price for {counted(len(with_model), 'node')}.", _NO_DOLLARS,
-            f"skuwise.toml, with your prices (or pass {remedies.price_flags(GPU_FLAG, often)})",
-            remedies.price_line(often), _names(with_model),
+            f"skuwise.toml, with your prices (or pass {flags})",
+            f"[prices]\ngpu_hour_usd = {{ {lines} }}", _names(with_model),
         )  # fmt: skip
     mixed = [node for node in unpriced if node not in with_model]
     if mixed:
