@@ -97,12 +97,12 @@ def test_a_plan_and_what_it_leaves_are_what_advise_counts(seed_of: Callable[[int
         plan = given.plan(PlanRequest())
         left = {n.recommendation: n.advise_usd_per_month for n in plan.not_in_plan if n.advise_usd_per_month}
         reserve = sum(r.usd_per_month for r in plan.reserve)
-        assert plan.advise_usd_per_month == given.found.advice.summary.recoverable_usd_per_month
+        assert plan.advise_usd_per_month == given.reasoned.advice.summary.recoverable_usd_per_month
         assert plan.plan_usd_per_month is not None and plan.combined_usd_per_month is not None
         total = plan.plan_usd_per_month - plan.combined_usd_per_month + reserve + sum(left.values())
         assert total == pytest.approx(plan.advise_usd_per_month, abs=0.01), seed
         # Each dollar that advise counts stands in one place.
-        counted = recoverable_of(given.found)
+        counted = recoverable_of(given.reasoned)
         taken = {s.recommendation for s in plan.steps} & counted.keys()
         assert not taken & left.keys() and left.items() <= counted.items(), seed
         assert left.keys().isdisjoint({r.recommendation for r in plan.reserve}), seed
