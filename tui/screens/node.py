@@ -16,7 +16,7 @@ from ...advisor.core.timestamps import minute, span
 from ...advisor.show.energy_shares import node_words
 from ...rules.base.errors import SkuwiseError
 from ...rules.base.sanitize import clean
-from ..cell_text import line, lines, spark
+from ..cell_text import fit, line, lines, spark
 from ..state import Loaded
 from ..widgets.panel import Scroll, panel
 from ..widgets.rows import Sparklines, short, top_of
@@ -163,7 +163,9 @@ class NodePage(Page):
         """Write the head: the node, how old its data are, what was not observed, and its energy."""
         self.query_one("#gpu-panel").border_title = f"GPUs: {_METRICS[self._metric]}{self._duration()}"
         text = [
-            line(" · ".join(part for part in (self._node, self._sku) if part), "bold"),
+            line(
+                fit(" · ".join(part for part in (self._node, self._sku) if part), max(self.size.width - 2, 20)), "bold"
+            ),
             line(self._age(), "$warning" if self._lost else ""),
         ]
         if self._loaded is not None:
