@@ -1,4 +1,4 @@
-"""What if: one workload on another node, count, slice, clock or price; the answer stands beside today."""
+"""What if: one workload on another node, count, slice, clock or price; the answer beside today."""
 
 from __future__ import annotations
 

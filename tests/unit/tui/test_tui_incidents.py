@@ -31,7 +31,7 @@ def state(tmp_path: Path) -> State:
 
 def of(state: State) -> dict[str, Incident]:
     with state.reading() as db:
-        return {one.sighting.subject.name: one for one in listed(db)}
+        return {incident.sighting.subject.name: incident for incident in listed(db)}
 
 
 async def at_the_page(s: Session, text: str) -> None:
@@ -69,12 +69,12 @@ def test_an_incident_is_acknowledged_by_its_key_and_a_name(state: State) -> None
         s.app.screen.query_one(Input).value = "ann"
         await s.press("enter")
         await s.shows("acknowledged by ann")
-        one = of(state)["dear"]
-        assert (one.state, one.acknowledged_by) == ("acknowledged", "ann") and one.acknowledged_at >= NOW
+        incident = of(state)["dear"]
+        assert (incident.state, incident.acknowledged_by) == ("acknowledged", "ann") and incident.acknowledged_at >= NOW
         await s.press("a")
         await s.shows("Acknowledge: no reminders")
         await s.press("escape")
-        assert sum(one.state == "acknowledged" for one in of(state).values()) == 1
+        assert sum(incident.state == "acknowledged" for incident in of(state).values()) == 1
 
     drive(steps, HandLoader(state_file=state), size=(160, 50))
 

@@ -119,7 +119,7 @@ def test_what_if_asks_for_another_fleet_and_says_what_is_wrong_with_a_question()
         await s.shows(PROVEN)
         await s.shows("what if: workload=chat x2")
         await s.shows("Missing: ")
-        # A node that is not there is told by a sentence; the plan before remains.
+        # An unknown node is an error; the plan before remains.
         await s.press("w")
         await s.until(lambda: bool(s.app.screen.query(Input)) and s.app.screen.query_one(Input).value != "")
         s.app.screen.query_one(Input).value = "-n9"
@@ -239,7 +239,7 @@ def test_names_that_mean_harm_are_text() -> None:
         ),
         ("", NO_CHANGE),
         (" , ", NO_CHANGE),
-        # A name with a comma is told with semicolons.
+        # A name with a comma needs semicolons.
         ("team=a, b x2; buy", FleetChange(demand={("team", "a, b"): 2.0}, buy=True)),
         ("team=a, b x2;", FleetChange(demand={("team", "a, b"): 2.0})),
     ],
