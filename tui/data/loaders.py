@@ -38,8 +38,8 @@ _QUERY_WIDTH = 96
 class Loader:
     """Loads from databases or a server, with the state file of the fleet. Calls are made on threads and may take long.
 
-    `state`: the named file; None: the fleet's own in the folder `states`, or none. `looks`: the folder in which looks
-    are kept for the next run, None: nowhere. `name`: the source in words; `key`: the same in every run over a source.
+    `state`: the named file; None: the fleet's file in the folder `states`, or none. `looks`: the folder in which looks
+    are kept for the next run, None: nowhere. `name`: what is read, in words; `key`: the same in every run.
     """
 
     def __init__(
