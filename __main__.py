@@ -90,12 +90,7 @@ class Root(Group):
         """The imported command; None: there is none of this name."""
         if cmd_name not in self.entries:
             return None
-        try:
-            return getattr(import_module(self.entries[cmd_name].module), cmd_name)
-        except AttributeError:
-            from .rules.base.command_registry import old_command  # noqa: PLC0415 - until all commands are click's
-
-            return old_command(cmd_name, self.entries[cmd_name].module)
+        return getattr(import_module(self.entries[cmd_name].module), cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as click's
         """Write the lines of the entries."""

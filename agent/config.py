@@ -132,8 +132,11 @@ class AgentConfig:
 AGENT_VARIABLES = {f"{ENVIRONMENT_PREFIX}{key.upper()}": key for key in keys_of(AgentConfig)}
 # Tables of the files, and beginnings of variables, that are the advisor's.
 ADVISOR_SECTIONS = frozenset({"cards", "energy", "prices", "prometheus", "report", "serve", "slurm", "state", "watch"})
-# Read by the NVML stub of the test suite, not by the agent.
-_OTHERS = tuple(f"{ENVIRONMENT_PREFIX}{name.upper()}_" for name in (*ADVISOR_SECTIONS, "nvml"))
+# SKUWISE_PLAIN is for output, SKUWISE_NVML_* for the NVML stub of the test suite.
+_OTHERS = (
+    f"{ENVIRONMENT_PREFIX}PLAIN",
+    *(f"{ENVIRONMENT_PREFIX}{name.upper()}_" for name in (*ADVISOR_SECTIONS, "nvml")),
+)
 # This table is the agent's and the advisor's; its keys have its name before them.
 _KUBERNETES = "kubernetes"
 

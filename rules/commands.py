@@ -83,14 +83,17 @@ def list_rules(form: str, folder: Path | None) -> None:
 
 
 @rules.command("check", epilog=examples("skuwise rules check", "skuwise rules check my-rules --prices prices.yaml"))
-@click.argument("folder", metavar="[DIR]", type=FOLDER, required=False)
+@click.argument("folder", metavar="DIR", type=FOLDER, required=False)
 @click.option("--prices", type=FILE, help="price file to check as well")
 @click.option(
     "--gpu-hour-usd", "gpu_prices", multiple=True, metavar="SKU=PRICE",
     help="price in US dollars per GPU-hour to check as well; repeatable",
 )  # fmt: skip
 def check(folder: Path | None, prices: Path | None, gpu_prices: tuple[str, ...]) -> None:
-    """Check the built-in rules, or the site rules in DIR."""
+    """Check the built-in rules, or a folder of site rules.
+
+    DIR: folder of site rules (default: check the built-in ones).
+    """
     from .base.yaml_loader import rules_root
     from .catalog.gpu_files import load_gpus
     from .catalog.hour_prices import StatedPrices, parse_flags, resolve_prices

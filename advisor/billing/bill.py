@@ -32,10 +32,9 @@ _SELLERS = {"amazon": "aws", "microsoft": "azure", "google": "gcp", "oracle": "o
 
 @dataclass
 class BillLine:
-    """Charges of one node SKU in one region. Costs are US dollars; `committed_hours`, `spot_hours` are part of `hours`,
-    `committed` is the part of `effective` for the committed hours.
-
-    `listed_hours`: hours with a list price. `ends`: the first day on which one of its commitments ends; None: unknown.
+    """Charges of one node SKU in one region. Costs are US dollars; `committed` is the part of `effective` for
+    `committed_hours`. `listed_hours`: hours with a list price. `ends`: the first day on which a commitment ends; None:
+    unknown.
     """
 
     sku: str
@@ -46,14 +45,12 @@ class BillLine:
     listed_hours: float = 0.0
     committed: float = 0.0
     committed_hours: float = 0.0
-    spot_hours: float = 0.0
     ends: str | None = None
 
     def add(self, charge: Charge, hours: float) -> None:
         """Add a charge that is counted in hours."""
         self.hours += hours
         self.effective += charge.effective
-        self.spot_hours += hours if charge.spot else 0.0
         if charge.listed is not None:
             self.listed += charge.listed
             self.listed_hours += hours
@@ -81,8 +78,8 @@ class BillLine:
 
 @dataclass
 class Bill:
-    """Sums of an export, US dollars. `start`, `end`: of its charges, Unix seconds. `other`: effective cost by service or
-    reason of everything but hours of GPU nodes; with the lines it sums to `effective`."""
+    """Sums of an export, US dollars. `start`, `end`: of its charges, Unix seconds. `other`: effective cost by service
+    or reason of all but hours of GPU nodes; with the lines it sums to `effective`."""
 
     lines: dict[tuple[str, str], BillLine] = field(default_factory=dict)
     other: Counter[str] = field(default_factory=Counter)
@@ -130,7 +127,7 @@ def node_finder(catalog: Catalog) -> Callable[[tuple[str, ...], str], NodeSku | 
     for node in catalog.nodes.values():
         for name in {plain_name(node.instance_type), plain_name(node.instance_type.removeprefix("Standard_"))}:
             by_name.setdefault(name, []).append(node)
-    # A type called like a GPU (a bare H100) is found in a cell of its own alone: as a word it may be any GPU.
+    # A type called like a GPU (a bare H100) is found only as a whole cell: as a word it may be any GPU.
     ambiguous = {name for name in by_name if len(name) < WORD_MIN or catalog.gpu_asked(name) is not None}
 
     @lru_cache(maxsize=10_000)  # nearly all rows of an export repeat the cells of others
@@ -176,7 +173,7 @@ def bill_json(bill: Bill, export: Export) -> dict[str, Any]:
         nodes.append({
             "sku": line.sku, "region": line.region, "node_hours": line.hours, "list_usd_per_hour": listed,
             "effective_usd_per_hour": effective, "committed_usd_per_hour": committed, "basis": line.basis,
-            "committed_hours": line.committed_hours, "spot_hours": line.spot_hours, "effective_usd": line.effective,
+            "committed_hours": line.committed_hours, "effective_usd": line.effective,
         })  # fmt: skip
     about = {"file": str(export.path), "kind": export.dialect, "rows": export.rows, "unreadable": export.skipped}
     return {

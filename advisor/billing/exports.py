@@ -63,7 +63,6 @@ class Charge:
     listed: float | None
     hours: float | None
     commitment: str
-    spot: bool
     type_cells: tuple[str, ...]
     service: str
     provider: str = ""
@@ -161,7 +160,6 @@ def _charge(row: Mapping[str, str]) -> Charge:
         start=_moment(first("chargeperiodstart", "lineitemusagestartdate")),
         end=_moment(first("chargeperiodend", "lineitemusageenddate")), billed=billed, effective=effective,
         listed=_number(listed) if listed else None, hours=_hours(row) if usage else None, commitment=status,
-        spot=row.get("pricingcategory", "").lower() == "dynamic" or "SpotUsage" in row.get("lineitemusagetype", ""),
         type_cells=tuple(row[name][:_NAME_MAX] for name in _TYPES if row.get(name)),
         service=clean_text(first("servicename", "servicecategory", "lineitemproductcode"), 60) or "no service named",
         provider=clean_text("aws" if kind is not None else first("serviceprovidername", "providername"), 60),

@@ -43,6 +43,8 @@ _NO_TOKEN_COST = {
     "token-cost-too-rare": "in no hour did the engines report tokens, and hold their GPUs alone, for 90 % of it.",
     "token-cost-not-reported": "no inference engine reports generated tokens.",
 }
+_PROVIDER = ("HostProviderName", "InvoiceIssuerName", "ProviderName", "PublisherName", "ServiceProviderName")
+_EMPTY = ("BillingAccountName", "ChargeClass", "RegionName", "SubAccountId", "SubAccountName", "Tags")
 _PRICE = ["price", "usd_per_hour", "price_basis", "price_source", "price_as_of", "price_region_assumed"]
 _NODE = ["node", "cluster", "node_sku", "gpu_sku", "gpu_count", "start", "end", "hours", "fabric_usd_per_hour",
          "fabric_assumed", "fabric_used", *_PRICE]  # fmt: skip
@@ -146,39 +148,37 @@ def _focus_row(row: Record, node: Record, workload: Record, account: str | None)
         "AllocatedRatio": round(row["node_hours"] / period, DIGITS) if period > 0 else 0.0, "UsageUnit": "GPU-Hours",
         "UsageQuantity": row["gpu_hours"], "x_Category": category,
     }  # fmt: skip
-    provider, sku, name = node["provider"], node["sku"], workload["name"]
-    return {
+    sku, name = node["sku"], workload["name"]
+    columns = {
         "AllocatedMethodDetails": json.dumps({"Elements": [factor]}, separators=(",", ":")),
         "AllocatedMethodId": METHOD_ID, "AllocatedResourceId": workload["workload"], "AllocatedResourceName": name,
         "AllocatedTags": json.dumps(tags, separators=(",", ":")) if tags else None, "BilledCost": 0.0,
-        "BillingAccountId": account, "BillingAccountName": None, "BillingCurrency": "USD",
-        "BillingPeriodEnd": rfc3339(after.timestamp()), "BillingPeriodStart": rfc3339(first.timestamp()),
-        "ChargeCategory": "Usage", "ChargeClass": None,
+        "BillingAccountId": account, "BillingCurrency": "USD", "BillingPeriodEnd": rfc3339(after.timestamp()),
+        "BillingPeriodStart": rfc3339(first.timestamp()), "ChargeCategory": "Usage",
         "ChargeDescription": f"GPU node {node['node']}: {_DESCRIPTIONS[category]} {name or ''}".rstrip(),
         "ChargeFrequency": "Usage-Based", "ChargePeriodEnd": rfc3339(row["end"]),
         "ChargePeriodStart": rfc3339(row["start"]),
         # FOCUS: null without a SkuPriceId; x_GpuHours has them always.
         "ConsumedQuantity": row["gpu_hours"] if priced else None, "ConsumedUnit": "GPU-Hours" if priced else None,
         "ContractedCost": None if binding else row["usd"], "ContractedUnitPrice": None if binding else price,
-        "EffectiveCost": row["usd"], "HostProviderName": provider, "InvoiceIssuerName": provider,
-        "ListCost": at_list, "ListUnitPrice": node["list_usd_per_hour"],
+        "EffectiveCost": row["usd"], "ListCost": at_list, "ListUnitPrice": node["list_usd_per_hour"],
         "PricingCategory": None if not priced else "Committed" if binding else "Standard",
-        "PricingQuantity": row["node_hours"], "PricingUnit": "Hours", "ProviderName": provider,
-        "PublisherName": provider, "RegionId": node["region"], "RegionName": None, "ResourceId": node["node"],
-        "ResourceName": node["node"], "ResourceType": sku.rpartition("/")[2] if sku else None,
-        "ServiceCategory": "Compute", "ServiceName": "GPU nodes", "ServiceProviderName": provider,
-        "ServiceSubcategory": "Virtual Machines", "SkuId": sku, "SkuPriceId": node["price"],
-        "SubAccountId": None, "SubAccountName": None, "Tags": None,
+        "PricingQuantity": row["node_hours"], "PricingUnit": "Hours", "RegionId": node["region"],
+        "ResourceId": node["node"], "ResourceName": node["node"],
+        "ResourceType": sku.rpartition("/")[2] if sku else None, "ServiceCategory": "Compute",
+        "ServiceName": "GPU nodes", "ServiceSubcategory": "Virtual Machines", "SkuId": sku, "SkuPriceId": node["price"],
         "x_Account": workload["account"], "x_Category": category, "x_Cluster": node["cluster"],
         "x_FabricAssumed": node["fabric_assumed"] if category == "fabric-premium" else None,
         "x_FabricUsed": node["fabric_used"] if category in ("used", "fabric-premium") else None,
         "x_GpuCount": node["gpu_count"], "x_GpuHours": row["gpu_hours"], "x_GpuSku": node["gpu_sku"],
-        "x_Namespace": workload["namespace"], "x_PriceAsOf": node["price_as_of"],
-        "x_PriceBasis": node["price_basis"], "x_PriceRegionAssumed": node["price_region_assumed"],
-        "x_PriceSource": node["price_source"], "x_Team": workload["team"], "x_TokenCost": row["token_usd"],
-        "x_Tokens": row["tokens"], "x_UsdPerMillionTokens": row["rate"], "x_Workload": name,
-        "x_WorkloadId": workload["workload"], "x_WorkloadKind": workload["kind"],
+        "x_Namespace": workload["namespace"], "x_PriceAsOf": node["price_as_of"], "x_PriceBasis": node["price_basis"],
+        "x_PriceRegionAssumed": node["price_region_assumed"], "x_PriceSource": node["price_source"],
+        "x_Team": workload["team"], "x_TokenCost": row["token_usd"], "x_Tokens": row["tokens"],
+        "x_UsdPerMillionTokens": row["rate"], "x_Workload": name, "x_WorkloadId": workload["workload"],
+        "x_WorkloadKind": workload["kind"],
     }  # fmt: skip
+    columns |= dict.fromkeys(_PROVIDER, node["provider"]) | dict.fromkeys(_EMPTY)
+    return dict(sorted(columns.items()))
 
 
 def showback_csv(showback: Showback, billing_account: str | None) -> str:

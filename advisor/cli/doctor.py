@@ -17,7 +17,8 @@ from .output import terminal_width, wants_color
 def doctor(telemetry: Telemetry, form: str) -> int:
     """Report what telemetry a source has, and how to add what is missing."""
     from ..doctor.diagnose import diagnose
-    from ..doctor.text import diagnosis_dict, render_diagnosis_text
+    from ..doctor.page import diagnosis_document, diagnosis_json
+    from ..show.writers.text import document_text
 
     now = time.time()
     book = telemetry.rulebook.load(now)
@@ -25,9 +26,9 @@ def doctor(telemetry: Telemetry, form: str) -> int:
         frame, reasoned = telemetry.evaluate(book, now, reading, keeps_rows=True)
     diagnosis = diagnose(frame, reasoned, book.catalog)
     if form == "json":
-        write_json(diagnosis_dict(diagnosis))
+        write_json(diagnosis_json(diagnosis))
     else:
-        write_stdout(render_diagnosis_text(diagnosis, width=terminal_width(), color=wants_color()))
+        write_stdout(document_text(diagnosis_document(diagnosis), width=terminal_width(), color=wants_color()))
     if not diagnosis.observed:
         raise NothingToDo(f"None of {diagnosis.advice.summary.gpu_count} GPUs is observed.", "Follow the gaps above.")
     return EXIT_DONE

@@ -17,15 +17,8 @@ from .options import OutputOptions, Telemetry, output_options, telemetry_options
 from .output import terminal_width
 
 _BY = ("team", "workload", "namespace", "account")
-# What a reader of rows must know of their dollars; the table prints all notes.
-_MONEY_NOTES = (
-    "showback-without-price",
-    "prices-missing",
-    "prices-and-skus-missing",
-    "region-assumed",
-    "fabric-premium-assumed",
-    "nodes-that-left",
-)
+# Notes on the dollars of rows, for stderr; the table prints all notes.
+_MONEY_NOTES = ("showback-", "prices-", "region-", "fabric-premium-", "nodes-that-left")
 
 
 @command(
@@ -78,7 +71,7 @@ def showback(
             content = document_text(page.showback_document(split, by), width=terminal_width(), color=output.color)
         output.write(content, f"{len(split.rows):,} rows written to {{output}}")
         for note in split.notes if output.form != "table" else ():
-            if note.code in _MONEY_NOTES:
+            if note.code.startswith(_MONEY_NOTES):
                 say(clean(note.text))
     if wrong:
         raise SkuwiseError(

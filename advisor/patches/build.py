@@ -70,11 +70,11 @@ def next_step(entry: LedgerEntry, program: str, place: str) -> str:
 def comment(lines: list[str]) -> str:
     """Lines of comment: none leaves its line, whatever is in it, and none is continued on the next."""
     plain = [clean(line).rstrip() for line in lines]
-    return "".join(f"# {one} .\n" if one.endswith("\\") else f"# {one}".rstrip() + "\n" for one in plain)
+    return "".join(f"# {line} .\n" if line.endswith("\\") else f"# {line}".rstrip() + "\n" for line in plain)
 
 
 def with_head(entry: LedgerEntry, made: Patch, check: str, *, undo: bool) -> PatchFile:
-    """The patch or the undo under its head. `check`: the command that tells whether it worked."""
+    """The patch or the undo under its head. `check`: the command that verifies it."""
     r, snapshot, accepted = entry.recommendation, entry.snapshot, entry.last("accepted")
     assert snapshot is not None
     saving = words.saving_words(snapshot.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)

@@ -163,11 +163,11 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]], right: Collect
 
 def program(*, anywhere: bool = False) -> str:
     """The words that start this installation in a shell: ``skuwise`` where the PATH leads to it, else the path that
-    started it, else its interpreter with ``-m skuwise``. `anywhere`: absolute, for a reader in another folder."""
+    started it, else its interpreter with ``-m skuwise``. `anywhere`: paths are absolute, for readers elsewhere."""
     started = Path(sys.argv[0])
     if started.name == "__main__.py":
         started = Path(sys.prefix, "bin", _NAME)
-        if not os.access(started, os.X_OK):
+        if not anywhere or not os.access(started, os.X_OK):
             return f"{shlex.quote(sys.executable)} -m {_NAME}"
     in_path = shutil.which(_NAME)
     if started.name != _NAME or (in_path is not None and Path(in_path).resolve() == started.resolve()):

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from inspect import cleandoc
 from typing import NamedTuple
 
 import click
@@ -36,9 +37,11 @@ class ParsedCommand(NamedTuple):
 
 def every_parser() -> Iterator[ParsedCommand]:
     """Every command, and after a group its subcommands, in the order of the help."""
-    root = click.Context(Root(COMMANDS), info_name="skuwise")
+    group = Root(COMMANDS)
+    root = click.Context(group, info_name="skuwise")
     for name in COMMANDS:
-        command = root.command.get_command(root, name)
+        command = group.get_command(root, name)
+        assert command is not None
         context = click.Context(command, root, info_name=name)
         yield _parsed((name,), context)
         if isinstance(command, click.Group):
@@ -55,8 +58,8 @@ def _parsed(words: tuple[str, ...], context: click.Context) -> ParsedCommand:
 def _option(param: click.Parameter, context: click.Context) -> Option:
     choices = tuple(param.type.choices) if isinstance(param.type, click.Choice) else ()
     if isinstance(param, click.Argument):
-        name = param.human_readable_name.upper()
-        about = re.search(rf"^{name}: (.*?)\.$", context.command.help or "", re.MULTILINE | re.DOTALL)
+        name = param.human_readable_name.upper().strip("[]")
+        about = re.search(rf"^{name}: (.*?)\.$", cleandoc(context.command.help or ""), re.MULTILINE | re.DOTALL)
         return Option((), name, " ".join(about[1].split()) if about else "", choices, param.required, False)
     assert isinstance(param, click.Option)
     value = None if param.is_flag or "--help" in param.opts else param.make_metavar(context).strip("[]")

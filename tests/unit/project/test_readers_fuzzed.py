@@ -142,7 +142,8 @@ def _read_prices(path: Path) -> object:
 
 def _read_charges(path: Path) -> object:
     export = Export(path)
-    return bill_document(sum_up(export.charges(), CATALOG), export)
+    bill = sum_up(export.charges(), CATALOG)
+    return bill_document(bill, export) if bill.lines else None
 
 
 def _varint(value: int) -> bytes:

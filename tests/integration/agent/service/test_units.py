@@ -58,8 +58,8 @@ def test_every_unit_starts_a_command_that_there_is(unit: Path) -> None:
         assert words[:2] == ["-m", "skuwise.agent.jobs.environ_helper"]
         return
     pytest.importorskip(COMMANDS[words[0]].module)
-    root = Root(COMMANDS).make_context("skuwise", [words[0], *words[1:]])
-    command, rest = root.command.get_command(root, words[0]), words[1:]
+    group, rest = Root(COMMANDS), words[1:]
+    command = group.get_command(group.make_context("skuwise", words), words[0])
     while isinstance(command, click.Group):
         command, rest = command.commands[rest[0]], rest[1:]
-    assert command.make_context(command.name, rest).command is command
+    assert command is not None and command.make_context(command.name, rest).command is command

@@ -186,7 +186,7 @@ def test_a_fault_of_the_telemetry_is_told_once_a_node_and_stops_every_verdict_an
     if said:
         assert {r.action for r in advice.recommendations} == {"fix-first"}
         assert {n.reason.code for n in advice.not_judged if n.workloads} == {"signals-contradict"}
-        assert [(j.found, j.clean) for j in advice.judged if j.rule == "telemetry-fault"] == [(2, 0)]
+        assert [(j.flagged, j.clean) for j in advice.judged if j.rule == "telemetry-fault"] == [(2, 0)]
 
 
 def test_what_is_wasted_is_counted_once_though_several_rules_say_so():
@@ -236,8 +236,8 @@ def test_every_node_with_a_fabric_is_found_clean_or_not_judged_with_the_price_at
     nodes = [node(w.nodes[0], fabric=None if seen is None else fabric(**seen)) for w in workload_verdicts]
     advice = advice_of(verdicts(nodes, workload_verdicts, uses=[usage(w, u_c=0.4) for w in workload_verdicts]))
     (rule_verdicts,) = [j for j in advice.judged if j.rule == "idle-fabric"]
-    assert (rule_verdicts.found, rule_verdicts.clean, rule_verdicts.not_judged) == expected
-    if rule_verdicts.found:
+    assert (rule_verdicts.flagged, rule_verdicts.clean, rule_verdicts.not_judged) == expected
+    if rule_verdicts.flagged:
         finding = found(advice, "idle-fabric")
         assert (len(finding.nodes), finding.cost_usd) == (
             len(workload_verdicts),
