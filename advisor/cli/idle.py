@@ -45,9 +45,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read the last hours, answer, and give the answer as the exit status."""
     from ...rules.policy.watch import load_watch_rules  # noqa: PLC0415
+    from ..watch.fleet import Criteria  # noqa: PLC0415
     from ..watch.idle_answer import idle_answer, targets  # noqa: PLC0415
     from ..watch.reading import read_recent  # noqa: PLC0415
-    from ..watch.scene import Criteria  # noqa: PLC0415
     from ..watch.settings import WatchSettings  # noqa: PLC0415
 
     if not _LEAST_SECONDS <= options.longer_than <= _MOST_SECONDS:

@@ -207,7 +207,9 @@ def _content(options: argparse.Namespace, cards: Sequence[Card]) -> str:
         case "json":
             return page.cards_json(cards) if card is None else page.card_json(card)
         case "csv":
-            return page.cards_csv(cards)
+            from ..show.writers.csv import csv_text
+
+            return csv_text(page.CSV_COLUMNS, page.csv_rows(cards))
         case "admin-comment":
             from ..show.writers.admin_comment import admin_comment
 

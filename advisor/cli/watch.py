@@ -129,9 +129,9 @@ class _Watcher:
     def _look(self) -> tuple[State, WatchPass, Advance]:
         from ...rules.base.heap import give_back  # noqa: PLC0415
         from ...rules.policy.watch import load_watch_rules  # noqa: PLC0415
-        from ..watch.evaluate import evaluate  # noqa: PLC0415
+        from ..watch.fleet import Criteria  # noqa: PLC0415
         from ..watch.reading import read_recent  # noqa: PLC0415
-        from ..watch.scene import Criteria  # noqa: PLC0415
+        from ..watch.rules import evaluate  # noqa: PLC0415
         from ..watch.transitions import advance  # noqa: PLC0415
 
         options, now = self._options, time.time()

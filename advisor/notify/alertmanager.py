@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from urllib.parse import urlsplit
 
 from ...agent.base.safe_text import clean_text
@@ -23,7 +22,8 @@ from ..core.incident_types import Incident, Subject
 from ..core.timestamps import minute, rfc3339
 from ..show.incident_words import Item, line_words, summary_words, where_words
 from ..show.pages.incident import details_command
-from .letters import Writing
+from ..show.reader_commands import ReaderLinks
+from ..watch.settings import WatchSettings
 
 # An open alert that is not sent again ends after so many passes: the watch itself is down.
 PASSES = 3
@@ -39,7 +39,11 @@ Alert = Mapping[str, object]
 
 
 def alerts_of(
-    incidents: Sequence[Incident], now: float, writing: Writing, team_of: Callable[[Subject], str | None]
+    incidents: Sequence[Incident],
+    now: float,
+    settings: WatchSettings,
+    links: ReaderLinks,
+    team_of: Callable[[Subject], str | None],
 ) -> list[Alert]:
     """The open ones, and those that ended within the last hour. `now`: Unix seconds; `team_of`: the team that the
     routes give."""
@@ -48,9 +52,9 @@ def alerts_of(
         resolved_at, sighting, subject = incident.resolved_at, incident.sighting, incident.sighting.subject
         if resolved_at is not None and resolved_at <= now - RESOLVED_SECONDS:
             continue
-        team, owner, commands = team_of(subject), subject.owner, writing.commands
+        team, owner, commands = team_of(subject), subject.owner, links.commands
         starts = min(incident.since, incident.opened_at, now)
-        ends = now + PASSES * writing.settings.every_seconds if resolved_at is None else min(resolved_at, now)
+        ends = now + PASSES * settings.every_seconds if resolved_at is None else min(resolved_at, now)
         item = Item(incident, "resolved" if resolved_at is not None else "opened")
         # Each label names one thing; what is unknown, or several, is left out.
         labels = {
@@ -74,7 +78,7 @@ def alerts_of(
             "labels": _cleaned(labels, LABEL_MAX), "annotations": _cleaned(annotations, ANNOTATION_MAX),
             "startsAt": rfc3339(starts), "endsAt": rfc3339(max(ends, starts + 1.0)),
         }  # fmt: skip
-        dashboard = replace(writing.dashboard, team=team or "", start=starts, end=max(starts, min(ends, now)))
+        dashboard = links.of_window(team or "", starts, max(starts, min(ends, now))).dashboard
         url = dashboard.link(subject.workload_id or "", subject.nodes[0] if subject.nodes else "") or dashboard.link()
         alerts.append({**alert, "generatorURL": url} if url else alert)
     return alerts

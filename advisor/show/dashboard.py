@@ -55,6 +55,3 @@ class Dashboard:
             return quote(values[match[1]][:_NAME_MAX], safe="", errors="backslashreplace")
 
         return _PLACEHOLDER.sub(value, self.template)
-
-
-NO_DASHBOARD = Dashboard()

@@ -262,8 +262,8 @@ def as_table(incidents: Sequence[Incident], resolved: int, now: float) -> str:
     rows = []
     for i in by_urgency(incidents):
         cost = words.usd(i.cost_usd) if i.cost_usd is not None else words.NONE
-        told = (state_words(i, now), title(i), owner_words(i), minute(i.since), words.bare_hours(i.gpu_hours), cost)
-        rows.append((i.id, i.sighting.severity, *told))
+        cells = (state_words(i, now), title(i), owner_words(i), minute(i.since), words.bare_hours(i.gpu_hours), cost)
+        rows.append((i.id, i.sighting.severity, *cells))
     heads = ("ID", "severity", "state", "incident", "owner", "since", "GPU-hours", "cost")
     notes = "\n".join(filter(None, (clean(price_words(incidents)), more.rstrip())))
     return f"{columns(heads, rows, right=(6, 7))}\n" + (f"\n{notes}\n" if notes else "")

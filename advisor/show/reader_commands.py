@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..core.timestamps import day, rfc3339
+from .dashboard import Dashboard
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +55,18 @@ class ReaderCommands:
 
 
 NO_COMMANDS = ReaderCommands()
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderLinks:
+    """Where the reader of a message goes on: the commands that print details, and the site's dashboard."""
+
+    commands: ReaderCommands = NO_COMMANDS
+    dashboard: Dashboard = field(default_factory=Dashboard)
+
+    def of_window(self, team: str, start: float, end: float) -> ReaderLinks:
+        """The same for a team's page of a window (Unix seconds)."""
+        return ReaderLinks(self.commands, replace(self.dashboard, team=team, start=start, end=end))
+
+
+NO_LINKS = ReaderLinks()

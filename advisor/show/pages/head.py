@@ -96,19 +96,22 @@ def tiles(story: Story, open_most: int = 2) -> tuple[Tile, ...]:
         idle = words.hours(sum(h.gpu_hours for h in holdings(a)))
         held = f"{words.hours(monthly(s.gpu_hours, a) or s.gpu_hours)}/month"
         return (
-            Tile("GPU-hours", held, in_window(words.hours(s.gpu_hours), story.gpu_hours)),
+            Tile("GPU-hours", held, in_window(words.hours(s.gpu_hours), story.change("gpu_hours"))),
             judged("Idle", f"{idle} in {days}", "", "", not s.nothing_judged),
             judged("Capacity", capacity, "", CAPACITY),
             *covered,
         )
     cash, spread = s.recoverable_usd_per_month, words.spread(s.recoverable_interval_usd_per_month).strip(" ()")
-    sums = (("Wasted", s.wasted_usd, story.wasted_usd, WASTED), ("Slowed", s.slowed_usd, story.slowed_usd, SLOWED))
+    sums = (
+        ("Wasted", s.wasted_usd, story.change("wasted_usd"), WASTED),
+        ("Slowed", s.slowed_usd, story.change("slowed_usd"), SLOWED),
+    )
     waste = (
         judged(name, month(value), in_window(words.usd(value), change), meaning if value else "", value is not None)
         for name, value, change, meaning in sums
     )
     return (
-        Tile("Spend", month(s.cost_usd), in_window(words.usd(s.cost_usd), story.cost_usd)),
+        Tile("Spend", month(s.cost_usd), in_window(words.usd(s.cost_usd), story.change("cost_usd"))),
         *waste,
         judged("Recoverable", usd_per_month(cash or 0.0) if cash else "no cash savings available now",
                spread and f"{spread}, 10th to 90th percentile", RECOVERABLE if cash else "", cash is not None),

@@ -11,10 +11,9 @@ from ...core.incident_types import Incident
 from ...core.timestamps import minute, span
 from ...watch.settings import WatchSettings
 from .. import incident_words as say
-from ..dashboard import NO_DASHBOARD, Dashboard
 from ..document import AsideBlock, Document, Figures, Link, Section, Table, Tile, section
 from ..incident_words import Item, ItemKind, short
-from ..reader_commands import ReaderCommands
+from ..reader_commands import NO_LINKS, ReaderCommands, ReaderLinks
 
 _VALUE_MAX, _TEXT_MAX = 240, 600
 _NAMED = 20  # incidents by name in one message
@@ -30,15 +29,12 @@ _FOOTER = ("Written by skuwise watch from telemetry alone. Nothing was stopped o
 
 
 def incident_document(
-    items: Sequence[Item],
-    now: float,
-    settings: WatchSettings,
-    commands: ReaderCommands,
-    dashboard: Dashboard = NO_DASHBOARD,
+    items: Sequence[Item], now: float, settings: WatchSettings, links: ReaderLinks = NO_LINKS
 ) -> Document:
     """The page about one incident, or about several. `now`: Unix seconds."""
     if len(items) > 1:
-        return _digest(items, now, commands, dashboard)
+        return _digest(items, now, links)
+    commands, dashboard = links.commands, links.dashboard
     item, incident, subject = items[0], items[0].incident, items[0].incident.sighting.subject
     line = f"{_KINDS[item.kind][0]}{say.line_words(item)}"
     link = dashboard.link(subject.workload_id or "", subject.nodes[0] if subject.nodes else "") or dashboard.link()
@@ -118,7 +114,8 @@ def _setting_words(incident: Incident, settings: WatchSettings) -> str:
     return "Thresholds: rules/watch.yaml; site rules override them."
 
 
-def _digest(items: Sequence[Item], now: float, commands: ReaderCommands, dashboard: Dashboard) -> Document:
+def _digest(items: Sequence[Item], now: float, links: ReaderLinks) -> Document:
+    commands = links.commands
     named, rest = _cut(items)
     kinds: dict[ItemKind, int] = {kind: sum(item.kind == kind for item in items) for kind in _KINDS}
     counts = ", ".join(f"{count:,} {_KINDS[kind][2]}" for kind, count in kinds.items() if count)
@@ -132,7 +129,7 @@ def _digest(items: Sequence[Item], now: float, commands: ReaderCommands, dashboa
         window=minute(now),
         summary=_worst(named),
         tiles=_digest_tiles(items),
-        link=Link("Dashboard", dashboard.link()) if dashboard.template else None,
+        link=Link("Dashboard", links.dashboard.link()) if links.dashboard.template else None,
         sections=(
             *(_named(kind, [i for i in named if i.kind == kind], count) for kind, count in kinds.items() if count),
             *((_rest([item.incident for item in rest]),) if rest else ()),

@@ -17,7 +17,7 @@ _SHARES_LISTED, _SHARE_MIN = 4, 0.005
 _TEXT_MAX = 172  # two lines of 100 columns beside the label
 _NAME_MAX = 24  # in a list
 _ENERGY_BASES = {"counter": "energy counters", "power": "power times time", "both": "energy counters and power"}
-_CSV_COLUMNS = (
+CSV_COLUMNS = (
     "id", "job_id", "name", "user", "account", "namespace", "state", "start", "end", "gpu_sku", "gpus", "gpu_hours",
     "sm_active", "idle_gpu_hours", "energy_kwh", "cost_usd", "idle_usd", "next_step",
 )  # fmt: skip
@@ -159,17 +159,15 @@ def cards_json(cards: Sequence[Card]) -> str:
     return json.dumps({"schema": LIST_SCHEMA, "cards": values}, ensure_ascii=False, indent=2) + "\n"
 
 
-def cards_csv(cards: Sequence[Card]) -> str:
-    """One line a card, with units in the heads; what is missing is empty. Safe to open in a spreadsheet."""
-    from ..writers.csv import csv_text  # noqa: PLC0415 - it loads what the whole advice needs
-
+def csv_rows(cards: Sequence[Card]) -> list[dict[str, object]]:
+    """One row a card by column, with units in the names; what is missing is None."""
     rows = []
     for card in cards:
         values = plain(card)
         values |= {**values["owner"], **values["use"], "gpus": card.gpu_count, "energy_kwh": card.kwh}
         values["next_step"] = card.next_step.text
-        rows.append({name: values[name] for name in _CSV_COLUMNS})
-    return csv_text(_CSV_COLUMNS, rows)
+        rows.append({name: values[name] for name in CSV_COLUMNS})
+    return rows
 
 
 def _title(card: Card) -> str:

@@ -39,10 +39,10 @@ def plan_document(plan: Plan, advice: Advice, again: Again | None = None, rows: 
         accept = f"{again.program} ledger accept {first}"
         patch = AsideBlock("Accept a step, then print the patch that does it:", accept)
     left = tuple(
-        (one.recommendation, named.get(one.recommendation, one.action),
-         gain_text(by_id[one.recommendation], advice) if one.recommendation in by_id else "-", one.why.text)
-        for one in sorted(plan.not_in_plan, key=lambda one: not one.risk_alone)
-        if one.why.code != "plan-blocked" and (not one.risk_alone or (one.would_bring_usd_per_month or 0.0) >= 0)
+        (n.recommendation, named.get(n.recommendation, n.action),
+         gain_text(by_id[n.recommendation], advice) if n.recommendation in by_id else "-", n.why.text)
+        for n in sorted(plan.not_in_plan, key=lambda n: not n.risk_alone)
+        if n.why.code != "plan-blocked" and (not n.risk_alone or (n.would_bring_usd_per_month or 0.0) >= 0)
     )  # fmt: skip
     left_table = Table(("id", "recommendation", "gain alone", "why not"), left[:rows], (), _more(left, rows))
     sections = (

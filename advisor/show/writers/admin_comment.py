@@ -2,7 +2,7 @@
 
 jobstats keeps ``JS1:`` and base64 of gzipped JSON, decodes all that follows the prefix, and reads the field from
 ``sacct --parsable2``, where ``|`` ends it (PrincetonUniversity/jobstats, jobstats.py, read in November 2026). So a card
-follows behind, in letters that neither a shell, sacct nor CSV minds, and behind ``AA==``: base64 that ends there, in
+follows behind, in letters that are plain for a shell, sacct and CSV, and behind ``AA==``: base64 that ends there, in
 one zero byte, which gzip takes for padding. Python's decoder reads nothing beyond it.
 """
 
@@ -69,7 +69,7 @@ def admin_comment(card: Card, existing: str = "") -> str:
             has_data = bool(gzip.decompress(base64.b64decode(kept.removeprefix("JS1:").encode("ascii"))))
         except (ValueError, OSError, EOFError, zlib.error):
             has_data = False
-        if not has_data:  # jobstats tells its words for "nothing kept" from data by their length
+        if not has_data:  # by their length jobstats distinguishes its notes from data
             raise UsageError("The job's AdminComment is a note of jobstats that nothing may follow.", remedy)
     comment = f"{kept}{';AA==;' if is_jobstats else ';' if kept else ''}{compact(card)}"
     if len(comment.encode("utf-8", "surrogateescape")) > MOST_BYTES:

@@ -20,6 +20,7 @@ from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.demo import simulate
 from skuwise.advisor.show.pages import job as page
 from skuwise.advisor.show.writers.admin_comment import MOST_BYTES, admin_comment, compact
+from skuwise.advisor.show.writers.csv import csv_text
 from skuwise.advisor.show.writers.html import page_html
 from skuwise.advisor.show.writers.markdown import document_markdown
 from skuwise.advisor.show.writers.text import document_text
@@ -62,7 +63,7 @@ def test_every_format_is_valid_bounded_and_harmless(made: Card) -> None:
     values = json.loads(page.card_json(made))
     validate(values, "card")
     assert json.loads(page.cards_json([made])) == {"schema": "skuwise.cards/1", "cards": [values]}
-    row = next(csv.DictReader(io.StringIO(page.cards_csv([made]))))
+    row = next(csv.DictReader(io.StringIO(csv_text(page.CSV_COLUMNS, page.csv_rows([made])))))
     assert row["name"].startswith(("'=", "train-7b")) and "\x1b" not in row["name"]
     assert (row["cost_usd"] == "") == (made.cost_usd is None)
 

@@ -141,7 +141,9 @@ def test_a_recommendation_is_told_at_length_once_within_the_cooldown(tmp_path: P
     first = {id_ for (id_,) in noted}
     told: dict[str | None, frozenset[str]] = {}
     story_of = run.story_of
-    monkeypatch.setattr(run, "story_of", lambda *a, **k: told.update({k.get("team"): k["told"]}) or story_of(*a, **k))
+    monkeypatch.setattr(
+        run, "story_of", lambda *a, **k: told.update({k.get("team"): k["reported"]}) or story_of(*a, **k)
+    )
     monkeypatch.setattr(command.time, "time", lambda: NOW + 3 * WEEK_SECONDS)
     for week, is_told in (("2026-11-16", True), ("2026-11-23", False)):
         assert main(["report", "--send", "--week", week]) == 0
