@@ -93,6 +93,8 @@ def _is_empty(block: Block) -> bool:
             return not block.items
         case AsideBlock():
             return not block.text
+        case Link():
+            return not block.url
         case _:
             return not block
 
