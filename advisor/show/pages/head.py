@@ -62,9 +62,7 @@ def basis(story: Story) -> str:
     else:
         hints = " ".join(brief(note, _HINT_LENGTH) for note in a.notes if note.code in words.PRICE_NOTES)
         prices = hints or "No price is known. Costs are in GPU-hours."
-    if s.nothing_judged and s.gpu_count and not s.recoverable_usd_per_month:
-        return f"{prices} {coverage.why_not_judged(s)}"
-    return f"{prices} Waste was {coverage.judged_of(s)}." if s.partly_judged else prices
+    return f"{prices} {coverage.extent_sentence(s)}".rstrip()
 
 
 def tiles(story: Story, open_most: int = 2) -> tuple[Tile, ...]:
