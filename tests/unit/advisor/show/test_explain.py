@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.cli.explain import queries_of
-from skuwise.advisor.core.advice_types import Advice, Evidence, Finding, Recommendation
+from skuwise.advisor.core.advice_types import Advice, Evidence, Finding
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.naming import AmbiguousError
 from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, Coverage, KindVerdict, Owner, Phase
