@@ -56,6 +56,11 @@ def _rounded_down(value: float) -> str:
     return f"{math.floor(value * 10 + 1e-6) / 10:,g}" if value < 1e5 else f"{value:,.0f}"
 
 
+def share_words(share: float) -> str:
+    """``98 %``, ``99.4 %``; a hundred percent of everything alone."""
+    return f"{min(share * 100, 99.9):.1f} %" if 0.99 < share < 1 else words.percent(share)
+
+
 def extent_sentence(summary: Summary) -> str:
     """On how many GPUs waste was judged, where not on all."""
     if summary.nothing_judged and summary.gpu_count:

@@ -111,9 +111,6 @@ def _silent_words(fabrics: Sequence[FabricUse], silent: Set[str], judged: Set[st
 def coverage(a: Advice) -> Section:
     """What was observed, and what is missing."""
     share, lost = observed_share(a), a.summary.reconciliation.unobserved
-    percent = ""
-    if share is not None:  # rounded down: 100 % would hide a gap
-        percent = f"{min(share * 100, 99.9):.1f} %" if 0.99 < share < 1 else words.percent(share)
     unpriced = sum(w.cost_usd is None for w in a.workloads) if a.summary.cost_usd is not None else 0
     without_cost = (
         f"{words.counted(unpriced, 'workload')} without a cost: its node has no price, or all its GPUs were shared. "
@@ -124,7 +121,7 @@ def coverage(a: Advice) -> Section:
     return section(
         "Coverage",
         f"{cover.observed_time(a)}; {cover.gpus_words(a.summary)}. {cover.extent_words(a)}".rstrip(),
-        f"{percent} of the workloads' GPU time was observed." if percent else "",
+        f"{cover.share_words(share)} of the workloads' GPU time was observed." if share is not None else "",
         f"Hours without telemetry cost {words.usd(lost)}." if lost else "",
         without_cost if unpriced else "",
         "All metrics that the verdicts need were observed." if complete else "",
