@@ -75,8 +75,8 @@ def fabric(advice: Advice, team: str | None = None) -> Section:
     rows, unseen = [], []
     for (sku, kind), uses in groups.items():
         peak = max((f.util_p995 for f in uses if f.util_p995 is not None), default=None)
-        quiet, known = (sum(f.node in nodes for f in uses) for nodes in (silent, judged))
-        unused = f"{quiet}" if known == len(uses) else f"{quiet} of {known}" if known else "not judged"
+        quiet, verdicts = (sum(f.node in nodes for f in uses) for nodes in (silent, judged))
+        unused = f"{quiet}" if verdicts == len(uses) else f"{quiet} of {verdicts}" if verdicts else "not judged"
         cost = sum_if_all(f.cost_usd for f in uses)
         seen = words.percent(peak) if peak is not None else "not observed"
         name = f"{sku}, {kind}" if kind else sku
@@ -91,19 +91,19 @@ def fabric(advice: Advice, team: str | None = None) -> Section:
 
 def _silent_words(fabrics: Sequence[FabricUse], silent: Set[str], judged: Set[str]) -> tuple[str, ...]:
     """How many of the judged fabrics carried no traffic, and what these cost."""
-    count, known = len(fabrics), sum(f.node in judged for f in fabrics)
+    count, verdicts = len(fabrics), sum(f.node in judged for f in fabrics)
     costs = [f.cost_usd for f in fabrics if f.cost_usd is not None]
     assumed = ", in part assumed" if any(f.assumed for f in fabrics) else ""
-    if not known:
+    if not verdicts:
         cost = f"they add {words.usd(sum(costs))} to their nodes' price{assumed}" if costs else "their cost is unknown"
         return (f"No verdict on fabric traffic; {cost}.",)
     unused = words.usd(sum(f.cost_usd or 0.0 for f in fabrics if f.node in silent))
     cost = f"{unused} of {words.usd(sum(costs))} that the fabrics add to their nodes' price{assumed}"
     return (
-        f"{sum(f.node in silent for f in fabrics)} of {known} fabrics{' with a verdict' if known < count else ''} "
+        f"{sum(f.node in silent for f in fabrics)} of {verdicts} fabrics{' with a verdict' if verdicts < count else ''} "
         f"carried no traffic that needs one{f': {cost}' if costs else '; their cost is unknown'}.",
-        f"{words.counted(count - known, 'fabric')} without a verdict: not observed, or not for long enough."
-        if known < count
+        f"{words.counted(count - verdicts, 'fabric')} without a verdict: not observed, or not for long enough."
+        if verdicts < count
         else "",
     )
 
