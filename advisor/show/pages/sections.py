@@ -99,9 +99,10 @@ def _silent_words(fabrics: Sequence[FabricUse], silent: Set[str], judged: Set[st
         return (f"No verdict on fabric traffic; {cost}.",)
     unused = words.usd(sum(f.cost_usd or 0.0 for f in fabrics if f.node in silent))
     cost = f"{unused} of {words.usd(sum(costs))} that the fabrics add to their nodes' price{assumed}"
+    of = f"{verdicts} fabrics{' with a verdict' if verdicts < count else ''}"
     return (
-        f"{sum(f.node in silent for f in fabrics)} of {verdicts} fabrics{' with a verdict' if verdicts < count else ''} "
-        f"carried no traffic that needs one{f': {cost}' if costs else '; their cost is unknown'}.",
+        f"{sum(f.node in silent for f in fabrics)} of {of} carried no traffic that needs one"
+        f"{f': {cost}' if costs else '; their cost is unknown'}.",
         f"{words.counted(count - verdicts, 'fabric')} without a verdict: not observed, or not for long enough."
         if verdicts < count
         else "",
