@@ -81,16 +81,13 @@ def js1(nodes: dict[str, object]) -> str:
     return "JS1:" + base64.b64encode(gzip.compress(json.dumps({"nodes": nodes}).encode(), mtime=0)).decode()
 
 
-def test_jobstats_still_reads_its_own_comment() -> None:
+def test_jobstats_reads_its_comment_what_others_wrote_stays_and_an_older_card_is_replaced() -> None:
     """As jobstats.py does: base64 of all behind the prefix, gzip, JSON; sacct's fields end at a bar."""
     for length in range(12):
         nodes: dict[str, object] = {"n" * length: {"cpus": 64}}
         joined = admin_comment(hostile(), js1(nodes))
         assert json.loads(gzip.decompress(base64.b64decode(joined[4:])))["nodes"] == nodes
         assert "|" not in joined and '"' not in joined and "SKW1:" in joined
-
-
-def test_a_comment_is_kept_and_ours_is_replaced() -> None:
     for before in ("", "kept by ops", js1({"n": 1}), "a;b;"):
         once = admin_comment(card(), before)
         assert once.startswith(before) and once.count("SKW1:") == 1 and admin_comment(card(), once) == once
@@ -99,10 +96,10 @@ def test_a_comment_is_kept_and_ours_is_replaced() -> None:
     for before in ("x" * MOST_BYTES, "two\nlines", "JS1:Short", "JS1:None", "JS1:!!!!"):
         with pytest.raises(UsageError):
             admin_comment(card(), before)
-
-
-def test_the_compact_form_has_harmless_letters_alone() -> None:
     assert re.fullmatch(r"SKW1:[A-Za-z0-9.,=:_-]+", compact(hostile()))
+
+
+def test_the_compact_form_of_a_card() -> None:
     assert compact(card()) == (
         "SKW1:w=1f2e3d4c5b6a7988,gpus=8,h=16,idle=3.1,sm=42,tc=12,mem=72,kind=training,bn=host-input:62:compute:38,"
         "kwh=6.2,usd=197,next=host-input"

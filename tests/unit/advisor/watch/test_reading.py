@@ -79,13 +79,3 @@ def test_the_last_hours_of_a_server() -> None:
     ]  # fmt: skip
     assert np.nanmax(told.gpu["util"]) == pytest.approx(0.5)
     assert [hold.basis for hold in told.holds] == []
-
-
-def test_minutes_are_folded_by_five(folder: Path) -> None:
-    source = Databases((folder,))
-    one, five = (
-        source.read(BOOK.catalog, since=2 * HOUR, until=UNTIL, now=UNTIL, resolution=step).gpu for step in (60.0, 300.0)
-    )
-    assert set(five["interval_seconds"]) == {300.0} and len(one) == 5 * len(five) == 16 * 120
-    assert five["observed_seconds"].sum() == one["observed_seconds"].sum()
-    assert five["gpu_util_mean"].mean() == pytest.approx(one["gpu_util_mean"].mean())
