@@ -1,8 +1,8 @@
-"""The page of metrics of ``skuwise serve``, for Prometheus: what the newest advice and the watch say.
+"""The page of metrics of ``skuwise serve``, for Prometheus: the newest advice and the incidents of the watch.
 
-Units: times are seconds and Unix seconds, amounts of GPU time are seconds of one GPU (``gpu_seconds``). Money has no
-base unit: it stands in US dollars, rates in dollars an hour (``usd_per_hour``), as prices are quoted. What advice says
-covers its window; rates are means over that window, so that those of workloads add up. Missing is left out, never 0.
+Units: times are seconds and Unix seconds, amounts of GPU time are seconds of one GPU (``gpu_seconds``). Money is in US
+dollars, rates in dollars an hour (``usd_per_hour``). Figures of the advice are means over its window, so those of
+workloads add up. Missing values are left out, never 0.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -28,16 +27,17 @@ from .state.file import State
 from .state.fleets import fleets_in
 from .state.incidents import listed
 
-_HOUR = 3600.0
 _LABEL_MAX = 96  # characters; a pod's name has 63 at most, a job's seldom more
 # A clock that was set back by less than this makes no advice stale.
 _AHEAD_SECONDS = 3600.0
 _RATE = "usd_per_hour"
-_Family = tuple[str, str, str, bool]  # name, unit, help, and whether values add up, so that the rest has one too
+_Labels = Mapping[str, str | None]
+_Row = tuple[_Labels, _Labels, Sequence[float | None]]  # labels of its series, the first its identity; facts; values
+_Family = tuple[str, str, str, bool]  # name, unit, help, and whether values add up, so that the rest has a series
 
 
 class ServedAdvice(msgspec.Struct, frozen=True):
-    """What the page tells of: a part of the advice's JSON."""
+    """The part of the advice's JSON that the page shows."""
 
     schema: Literal["skuwise.advice/1"]
     generated_at: datetime
@@ -47,10 +47,9 @@ class ServedAdvice(msgspec.Struct, frozen=True):
     findings: list[dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class WatchPasses:
-    """The passes of the watch since this program began. `last_end`: Unix time, by our clock, when the newest successful
-    pass ended; None: none has. `duration_seconds`: of the newest pass."""
+class WatchPasses(NamedTuple):
+    """The passes of the watch since this program began. `last_end`: Unix time when the newest successful pass ended;
+    None: none has. `duration_seconds`: of the newest pass."""
 
     passes: int = 0
     failures: int = 0
@@ -59,12 +58,11 @@ class WatchPasses:
 
 
 class SitePage:
-    """The page, made anew of the files each time. `states`: the state files whose incidents it tells, those of
-    simulated fleets only where there are no others. `watch`: how the watch's passes ended. `series_max`: of workloads,
-    findings or incidents, the worst first; the rest is one series. What is said of workloads and findings is dropped
-    once their advice is older than `stale_seconds`.
+    """The page, built from the files each time. `states`: state files with incidents; those of simulated fleets count
+    only where there are no others. `series_max`: of workloads, findings or incidents, the worst first; the rest is one
+    series. Workloads and findings are left out once their advice is older than `stale_seconds`.
 
-    Advice that cannot be read leaves what was known, which says its age and ends with it.
+    After a damaged advice file the last one stays, with its age.
     """
 
     def __init__(
@@ -72,38 +70,37 @@ class SitePage:
         series_max: int = 500, stale_seconds: float = 86400.0,
     ) -> None:  # fmt: skip
         self._advice, self._states, self._watch = advice, states, watch
-        self._limits = series_max, stale_seconds
-        self._known: ServedAdvice | None = None
+        self._series_max, self._stale_seconds = series_max, stale_seconds
+        self._last: ServedAdvice | None = None
         self._faults: set[str] = set()
 
     def page(self, ended: Mapping[str, int]) -> Page:
-        """The page now. `ended`: how connections to it have ended. What is wrong with the files is said once."""
+        """The page now. `ended`: how connections to it have ended. Each fault of the files is printed once."""
         page, now, faults = Page({}), time.time(), set[str]()
-        readable = incidents_readable = None
+        readable = None
         try:
-            self._known = msgspec.json.decode(self._advice.read_bytes(), type=ServedAdvice)
-            readable = True
+            self._last, readable = msgspec.json.decode(self._advice.read_bytes(), type=ServedAdvice), True
         except FileNotFoundError:
             pass
         except (OSError, msgspec.DecodeError) as error:
             faults.add(f"metrics: {self._advice} cannot be read: {clean(str(error))}")
             readable = False
         page.add("advice_readable", "1: the advice could be read, 0: it could not.", readable)
-        if self._known is not None:
-            _add_advice(page, self._known, now, *self._limits)
-        real, simulated = list[Incident](), list[Incident]()
+        if self._last is not None:
+            _add_advice(page, self._last, now, self._series_max, self._stale_seconds)
+        real, simulated, readable = list[Incident](), list[Incident](), None
         try:
             for state in self._states():
                 if state.path.exists():
                     with state.reading() as db:
                         (simulated if any(fleet.simulated for fleet in fleets_in(db)) else real).extend(listed(db))
-                    incidents_readable = True
+                    readable = True
         except StoreError as error:
             faults.add(f"metrics: {error}")
-            incidents_readable = False
-        page.add("incident_file_readable", "1: the incidents could be read, 0: they could not.", incidents_readable)
-        if incidents_readable:  # unknown is not "none is open"
-            _add_incidents(page, real or simulated, now, self._limits[0])
+            readable = False
+        page.add("incident_file_readable", "1: the incidents could be read, 0: they could not.", readable)
+        if readable:  # unknown is not "none is open"
+            _add_incidents(page, real or simulated, now, self._series_max)
         if (watch := self._watch()) is not None:
             passes = "Passes of the watch that ended since this program began."
             page.add("watch_passes", passes, watch.passes, kind="counter")
@@ -118,68 +115,55 @@ class SitePage:
         return page
 
 
-class _Row(NamedTuple):
-    """A thing with series of its own: the labels of each, of which the first is its identity; what its info series
-    tells beside; and the values of its families. The worst has the largest first values."""
-
-    labels: Mapping[str, str | None]
-    facts: Mapping[str, str | None]
-    values: tuple[float | None, ...]
-
-
 def _add_rows(
     page: Page, name: str, rows: Iterable[_Row], families: Sequence[_Family], most: int, *, about: str = ""
 ) -> None:
-    """Families with a series for each of the `most` worst rows, and one for the rest. `about`: the help of an info
-    family `name`, with which goes the count of the rest; empty: there is none."""
+    """Families with a series for each of the `most` worst rows (the largest first values), and one for the rest.
+    `about`: the help of an info family `name`; empty: none."""
     shown: dict[tuple[tuple[str, str], ...], _Row] = {}
     rest: list[_Row] = []
-    for row in sorted(rows, key=lambda row: tuple(value or 0.0 for value in row.values), reverse=True):
-        key = tuple(cleaned(row.labels, _LABEL_MAX).items())
-        # Two of the same labels would make the whole page invalid.
+    for row in sorted(rows, key=lambda row: [value or 0.0 for value in row[2]], reverse=True):
+        key = tuple(cleaned(row[0], _LABEL_MAX).items())
+        # Two series with the same labels make the whole page invalid.
         if len(shown) < most and key not in shown:
             shown[key] = row
         else:
             rest.append(row)
     if about:
-        facts = [(dict(key) | cleaned(row.facts, _LABEL_MAX), 1) for key, row in shown.items()]
+        facts = [(dict(key) | cleaned(row[1], _LABEL_MAX), 1) for key, row in shown.items()]
         page.add(name, about, facts, kind="info")
         page.add(f"{name}_truncated", f"{name.capitalize()}s without a series of their own.", len(rest))
     for column, (family, unit, text, sums) in enumerate(families):
-        samples = [(dict(key), row.values[column]) for key, row in shown.items()]
-        known = [value for row in rest if (value := row.values[column]) is not None]
-        if known and sums:
-            samples.append(({next(iter(rest[0].labels)): "other"}, sum(known)))
+        samples = [(dict(key), row[2][column]) for key, row in shown.items()]
+        values = [value for row in rest if (value := row[2][column]) is not None]
+        if values and sums:
+            samples.append(({next(iter(rest[0][0])): "other"}, sum(values)))
         page.add(family, text, samples, unit)
 
 
 def _add_incidents(page: Page, incidents: Sequence[Incident], now: float, most: int) -> None:
-    """Incidents that are not over. The counts are complete and 0 where there is none, so that alerts on them end."""
-    counts = Counter((one.sighting.kind, one.sighting.severity, one.state) for one in incidents)
-    page.add(
-        "incident_open", "Incidents that are not over, by kind, severity and state.",
-        [({"kind": kind, "severity": severity, "state": state}, counts[kind, severity, state])
-         for kind in get_args(IncidentKind) for severity in get_args(Severity) for state in ("open", "acknowledged")],
-    )  # fmt: skip
+    """Open incidents. The counts are complete and 0 where there is none, so that alerts on them end."""
+    counts = Counter((i.sighting.kind, i.sighting.severity, i.state) for i in incidents)
+    samples = [
+        ({"kind": kind, "severity": severity, "state": state}, counts[kind, severity, state])
+        for kind in get_args(IncidentKind)
+        for severity in get_args(Severity)
+        for state in ("open", "acknowledged")
+    ]
+    page.add("incident_open", "Incidents that are not over, by kind, severity and state.", samples)
     rows, idle = list[_Row](), list[_Row]()
     for incident in incidents:
         seen, subject = incident.sighting, incident.sighting.subject
         owner = {"team": subject.owner.team, "user": subject.owner.user, "namespace": subject.owner.namespace}
-        labels = {
-            "incident": incident.id,
-            "kind": seen.kind,
-            "severity": seen.severity,
-            "workload": subject.name,
-            **owner,
-        }
-        facts = {"state": incident.state, "code": seen.code, "gpu_sku": subject.gpu_sku, "scheduler": subject.scheduler}
-        node = {"node": subject.nodes[0] if len(subject.nodes) == 1 else None}
-        values = (incident.cost_usd, incident.gpu_hours * _HOUR, seen.usd_per_hour, incident.since)
-        rows.append(_Row(labels | node, facts | {"job_id": subject.job_id}, values))
+        labels: _Labels = {"incident": incident.id, "kind": seen.kind, "severity": seen.severity}
+        labels |= {"workload": subject.name, **owner, "node": subject.nodes[0] if len(subject.nodes) == 1 else None}
+        facts = {"state": incident.state, "code": seen.code, "gpu_sku": subject.gpu_sku}
+        facts |= {"scheduler": subject.scheduler, "job_id": subject.job_id}
+        rows.append((labels, facts, (incident.cost_usd, incident.gpu_hours * 3600, seen.usd_per_hour, incident.since)))
         if seen.kind == "held-idle" and subject.workload_id:
-            # Where data are missing since, the time ends there: what is not seen is not idle.
+            # Missing data end the time: what is not observed is not idle.
             seconds = max(min(now, incident.silent_since or now) - incident.since, 0.0)
-            idle.append(_Row({"workload_id": subject.workload_id, "workload": subject.name, **owner}, {}, (seconds,)))
+            idle.append(({"workload_id": subject.workload_id, "workload": subject.name, **owner}, {}, (seconds,)))
     families = (
         ("incident_cost", "usd", "Cost of the incident so far.", True),
         ("incident", "gpu_seconds", "GPU time of the incident so far.", True),
@@ -201,8 +185,8 @@ def _add_advice(page: Page, advice: ServedAdvice, now: float, most: int, stale_s
     page.add("advice_window", "Length of the time that the advice covers.", window_seconds, "seconds")
     if stale:
         return
-    # Hours for which there are data, which the costs are of.
-    hours = window_seconds / _HOUR if summary["observed_hours"] is None else summary["observed_hours"]
+    # Costs are of the hours with data.
+    hours = window_seconds / 3600 if summary["observed_hours"] is None else summary["observed_hours"]
 
     def mean(amount: float | None, over: float = hours) -> float | None:
         return None if amount is None or not over else amount / over
@@ -215,15 +199,14 @@ def _add_advice(page: Page, advice: ServedAdvice, now: float, most: int, stale_s
     page.add("fleet_recoverable", "What recommendations save, at 730 h a month.", monthly, _RATE)
     page.add("fleet_use", "Cost of the GPUs by their use.", by_use, _RATE)
 
-    rows, begins, whose = list[_Row](), dict[str, float](), dict[str, dict[str, str | None]]()
-    for one in advice.workloads:
-        begins[one["id"]] = datetime.fromisoformat(one["start"]).timestamp()
-        owner = {name: one["owner"][name] for name in ("team", "user", "namespace")}
-        whose[one["id"]] = {"workload": one["name"], **owner}
-        facts = {"kind": one["kind"]["label"], "bottleneck": one["bottleneck"]["label"], "gpu_sku": one["gpu_sku"]}
-        facts |= {"node_sku": one["node_sku"], "node": one["nodes"][0] if len(one["nodes"]) == 1 else None}
-        values = (mean(one["cost_usd"]), mean(one["gpu_hours"]), begins[one["id"]])
-        rows.append(_Row({"workload_id": one["id"], **whose[one["id"]]}, facts, values))
+    rows, begins, names = list[_Row](), dict[str, float](), dict[str, dict[str, str | None]]()
+    for w in advice.workloads:
+        begins[w["id"]] = datetime.fromisoformat(w["start"]).timestamp()
+        names[w["id"]] = {"workload": w["name"], **{name: w["owner"][name] for name in ("team", "user", "namespace")}}
+        facts = {"kind": w["kind"]["label"], "bottleneck": w["bottleneck"]["label"], "gpu_sku": w["gpu_sku"]}
+        facts |= {"node_sku": w["node_sku"], "node": w["nodes"][0] if len(w["nodes"]) == 1 else None}
+        values = (mean(w["cost_usd"]), mean(w["gpu_hours"]), begins[w["id"]])
+        rows.append(({"workload_id": w["id"], **names[w["id"]]}, facts, values))
     families = (
         ("workload_cost", _RATE, "Cost of a workload, mean over the advice's window.", True),
         ("workload_gpus", "", "GPUs held, mean over the advice's window.", True),
@@ -231,11 +214,10 @@ def _add_advice(page: Page, advice: ServedAdvice, now: float, most: int, stale_s
     )
     _add_rows(page, "workload", rows, families, most, about="What a workload is: kind, bottleneck, owner, GPUs.")
     rows = []
-    for one in advice.findings:
-        labels = {"finding": one["id"], "rule": one["rule"], "severity": one["severity"]}
-        labels |= whose.get(one["workload"], {}) | {"node": one["node"]}
-        values = (mean(one["cost_usd"]), mean(one["gpu_hours"]), begins.get(one["workload"], start))
-        rows.append(_Row(labels, {}, values))
+    for f in advice.findings:
+        labels = {"finding": f["id"], "rule": f["rule"], "severity": f["severity"]}
+        labels |= names.get(f["workload"], {}) | {"node": f["node"]}
+        rows.append((labels, {}, (mean(f["cost_usd"]), mean(f["gpu_hours"]), begins.get(f["workload"], start))))
     wasted = "Cost of the waste, mean over the advice's window; findings overlap, the fleet's sum does not."
     families = (
         ("finding_wasted", _RATE, wasted, True),

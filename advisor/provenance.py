@@ -105,7 +105,7 @@ _SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 
 
 class Numbers(NamedTuple):
-    """Numbers that are told together, and the nodes and GPUs whose series they are made of."""
+    """Numbers with one title, and the nodes and GPUs whose series they are computed from."""
 
     title: str
     evidence: tuple[Evidence, ...]
@@ -117,62 +117,62 @@ def numbers_of_finding(finding: Finding) -> Numbers:
     """Its evidence, then its GPU-hours and their cost."""
     metrics = {e.metric for e in finding.evidence}
     sums = (("gpu_hours", finding.gpu_hours, "GPU-hours"), ("cost_usd", finding.cost_usd, "USD"))
-    more = (
+    more = [
         Evidence(name, value, None, unit) for name, value, unit in sums if name not in metrics and value is not None
-    )
+    ]
     evidence = (*finding.evidence, *more)
     return Numbers(f"Finding {finding.id}, {finding.rule}: {finding.text}", evidence, finding.nodes, finding.gpus)
 
 
 def numbers_of_recommendation(r: Recommendation, advice: Advice) -> Numbers:
-    """What it predicts, of the workload it is about, else of its findings. An interval is told by its median."""
-    saving, energy = r.saving_usd_per_month, r.energy_saving_kwh_per_month
-    known = (
+    """Its predictions (of an interval the median), with the GPUs of its workload, else of its findings."""
+    predictions = (
         ("time_ratio", r.time_ratio and r.time_ratio.p50, "ratio"),
-        ("saving_usd_per_month", saving and saving.p50, "USD"),
+        ("saving_usd_per_month", r.saving_usd_per_month and r.saving_usd_per_month.p50, "USD"),
         ("freed_gpu_hours_per_month", r.freed_gpu_hours_per_month, "GPU-hours"),
-        ("energy_saving_kwh_per_month", energy and energy.p50, "kWh"),
+        ("energy_saving_kwh_per_month", r.energy_saving_kwh_per_month and r.energy_saving_kwh_per_month.p50, "kWh"),
     )
-    evidence = tuple(Evidence(name, value, None, unit) for name, value, unit in known if value is not None)
-    places = [(w.nodes, w.gpus) for w in advice.workloads if w.id == r.workload]
-    places = places or [(f.nodes, f.gpus) for f in advice.findings if f.id in r.findings]
-    nodes, gpus = (tuple(dict.fromkeys(name for one in part for name in one)) for part in zip(*places, strict=True))
+    evidence = tuple(Evidence(name, value, None, unit) for name, value, unit in predictions if value is not None)
+    subjects = [w for w in advice.workloads if w.id == r.workload] or [f for f in advice.findings if f.id in r.findings]
+    nodes = tuple(dict.fromkeys(node for subject in subjects for node in subject.nodes))
+    gpus = tuple(dict.fromkeys(gpu for subject in subjects for gpu in subject.gpus))
     return Numbers(f"Recommendation {r.id}, {r.action}: {r.text}", evidence, nodes, gpus)
 
 
-def render_queries(advice: Advice, told: Sequence[Numbers], *, width: int = 100) -> str:
+def render_queries(advice: Advice, numbers: Sequence[Numbers], *, width: int = 100) -> str:
     """The script. Raises UsageError for a source that no query can read."""
-    kind = str(advice.source.get("kind"))
-    if kind not in ("sqlite", "prometheus"):
-        raise UsageError(f"A source of kind {kind!r} has no series to query.", "Use --db or --prometheus.")
-    mark, ask = ("--", _select) if kind == "sqlite" else ("#", _selector)
-    where = f"Each query runs on {advice.source.get('url')}/api/v1/query"
+    kind, url = advice.source.get("kind"), advice.source.get("url")
     if kind == "sqlite":
-        where = f"Each SELECT runs with sqlite3 -readonly on {', '.join(_listed(advice, 'databases'))}"
-    lines = [f"{mark} {clean(where)}"]
+        mark, query = "--", _select
+        lines = [f"-- {clean('Each SELECT runs with sqlite3 -readonly on ' + ', '.join(_texts(advice, 'databases')))}"]
+    elif kind == "prometheus":
+        mark, query = "#", _selector
+        lines = [f"# {clean(f'Each query runs on {url}/api/v1/query')}"]
+    else:
+        raise UsageError(f"A source of kind {str(kind)!r} has no series to query.", "Use --db or --prometheus.")
 
     def note(sentence: str) -> None:
         wrapped = textwrap.wrap(clean(sentence), width - len(mark) - 1, break_long_words=False, break_on_hyphens=False)
         lines.extend(f"{mark} {line}" for line in wrapped)
 
-    for numbers in told:
+    for group in numbers:
         lines.append("")
-        note(numbers.title)
-        for one in numbers.evidence:
-            series, value = SERIES.get(one.metric), NONE if one.value is None else one.value
-            number = f"{one.metric} = {value} {one.unit}".rstrip()
+        note(group.title)
+        for evidence in group.evidence:
+            series, value = SERIES.get(evidence.metric), NONE if evidence.value is None else evidence.value
+            number = f"{evidence.metric} = {value} {evidence.unit}".rstrip()
             if series is None:
-                note(f"{number}: from {ELSEWHERE.get(one.metric, 'no series')}")
+                note(f"{number}: from {ELSEWHERE.get(evidence.metric, 'no series')}")
                 continue
-            asked = ask(series, numbers, advice)
-            note(number if asked else f"{number}: this server has no series of it")
-            lines += filter(None, [asked])
-    if not told:
+            text = query(series, group, advice)
+            note(number if text else f"{number}: this server has no series of it")
+            lines += filter(None, [text])
+    if not numbers:
         note("No finding: no number depends on telemetry alone.")
     return "\n".join(lines) + "\n"
 
 
-def _listed(advice: Advice, name: str) -> list[str]:
+def _texts(advice: Advice, name: str) -> list[str]:
     values = advice.source.get(name)
     return [str(value) for value in values] if isinstance(values, list | tuple) else []
 
@@ -192,32 +192,32 @@ def _select(series: Series, numbers: Numbers, advice: Advice) -> str:
     return f"SELECT {columns} FROM {series.view} WHERE {' AND '.join(where)};"
 
 
-def _selector(series: Series, numbers: Numbers, advice: Advice) -> str | None:
-    """The samples of the series that the columns were read from; None: this server has none of them."""
-    asked = advice.source.get("asked")
-    names = tuple(dict.fromkeys(_names(series, asked if isinstance(asked, Mapping) else {})))
-    agents, found = [n for n in names if n.startswith("skuwise_")], []
-    for own in filter(None, (agents, [n for n in names if n not in agents])):
-        head = own[0] if len(own) == 1 else ""
-        named = [] if head else [f"__name__=~{_pattern(own)}"]
-        labels = ",".join((*named, *_places(own[0], numbers), *_listed(advice, "match")))
-        found.append(f"{head}{{{labels}}}[{advice.end - advice.start:.0f}s] @ {advice.end:.0f}")
-    return "\n".join(found) or None
+def _selector(series: Series, numbers: Numbers, advice: Advice) -> str:
+    """The samples of the series that the columns were read from; empty: this server has none of them."""
+    queries = advice.source.get("asked")
+    names = list(dict.fromkeys(_names(series, queries if isinstance(queries, Mapping) else {})))
+    agents, selectors = [name for name in names if name.startswith("skuwise_")], []
+    for part in filter(None, (agents, [name for name in names if name not in agents])):
+        head = part[0] if len(part) == 1 else ""
+        matchers = [] if head else [f"__name__=~{_pattern(part)}"]
+        labels = ",".join((*matchers, *_places(part[0], numbers), *_texts(advice, "match")))
+        selectors.append(f"{head}{{{labels}}}[{advice.end - advice.start:.0f}s] @ {advice.end:.0f}")
+    return "\n".join(selectors)
 
 
-def _names(series: Series, asked: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    """Names of the server's series, by the expressions that were asked for each column."""
+def _names(series: Series, queries: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """Names of the server's series, from the expressions that were sent for each column."""
     prefix = {"fabric_hours": "fabric ", "host_hours": "host "}.get(series.view, "")
     for column in series.columns:
         stem = column.removesuffix("_bins")
         keys = (stem, stem.replace("gpu_util", "engine"), stem.replace("_bytes_per_second", ""), f"{stem}_mean")
         for key in dict.fromkeys(_ASKED.get(column, keys)):
-            for expression in asked.get(prefix + key, ()):
+            for expression in queries.get(prefix + key, ()):
                 yield from _NAME.findall(expression)
 
 
 def _places(name: str, numbers: Numbers) -> list[str]:
-    """Matchers of a series' GPUs, or of its nodes where it is of none."""
+    """Matchers of a series' GPUs, or of its nodes where it has no GPU label."""
     nodes = [node.rpartition("/")[2] for node in numbers.nodes]  # cluster/node where clusters share names
     label, values, ending = "UUID", list(dict.fromkeys(gpu.partition("/gi")[0] for gpu in numbers.gpus)), ""
     if name.startswith("node_"):
@@ -230,14 +230,15 @@ def _places(name: str, numbers: Numbers) -> list[str]:
 
 
 def sql_text(value: str) -> str:
-    """A text literal; in hexadecimal what could fool a terminal. A surrogate (bytes that were no UTF-8) becomes ?."""
+    """A text literal, in hexadecimal where it could fool a terminal. A surrogate (a byte that is not UTF-8) becomes
+    ?."""
     if value.isascii() and value.isprintable():
         return "'" + value.replace("'", "''") + "'"
     return f"CAST(x'{value.encode('utf-8', 'replace').hex()}' AS TEXT)"
 
 
 def _pattern(values: Iterable[str], ending: str = "") -> str:
-    """A double-quoted pattern that any of these values matches whole, followed by what the pattern `ending` does."""
+    """A double-quoted pattern that matches each of these values whole, followed by the pattern `ending`."""
     pattern = "|".join(_SPECIAL.sub(r"\\\g<0>", value) for value in values)
     return promql_text(f"({pattern}){ending}" if ending else pattern)
 

@@ -1,4 +1,4 @@
-"""`skuwise agent`: the commands of the node agent. What is heavy is imported by the command that needs it."""
+"""``skuwise agent`` and ``skuwise slurm``: the commands of the node agent. A command imports what is heavy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ..rules.base.click_commands import Group, examples
+from ..rules.base.click_commands import FILE, PATH, Group, Parsed, examples, exclusive, format_option, joined
 from ..rules.base.errors import EXIT_DONE, EXIT_FAILED, EXIT_NOTHING, UsageError
 from ..rules.base.output import say, write_json, write_lines, write_stdout
 from .base.clock import SystemClock
@@ -27,17 +27,15 @@ def _settings(**flags: object) -> AgentConfig:
 
 
 _config = click.option(
-    "--config", metavar="FILE",
+    "--config",
+    type=FILE,
     help="settings file (default: /etc/skuwise/skuwise.toml and the one in ~/.config/skuwise)",
-)  # fmt: skip
+)
 _sysfs = click.option("--path.sysfs", "path_sysfs", metavar="DIR", help="root of sysfs (default: /sys)")
 _procfs = click.option("--path.procfs", "path_procfs", metavar="DIR", help="root of procfs (default: /proc)")
 _agents_db = click.option("--db", metavar="PATH", help="database of the agent (default: from the settings)")
 _agents_socket = click.option(
     "--socket", metavar="PATH", help="control socket of the agent (default: from the settings)"
-)
-_format = click.option(
-    "--format", "form", type=click.Choice(["table", "json"]), default="table", help="output format (default: table)"
 )
 _dry_run = click.option("--dry-run", is_flag=True, help="print the changes without making them")
 _root = click.option(
@@ -45,30 +43,13 @@ _root = click.option(
 )
 
 
-def _all(*options: Any) -> Any:  # noqa: ANN401 - decorators of click
-    """Several options as one decorator, in their order."""
-
-    def decorate(function: Any) -> Any:  # noqa: ANN401
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
-
-
-@click.group(
-    "agent",
-    cls=Group,
-    subcommand_metavar="COMMAND ...",
-    epilog="Run 'skuwise agent COMMAND --help' for details.",
-    context_settings={"max_content_width": 120},
-)
+@click.group("agent", cls=Group)
 def agent() -> None:
     """Sample the GPUs, links and host of this node into SQLite."""
 
 
 @agent.command(epilog=examples("skuwise agent run --db node.db --interval 1s --duration 30s"))
-@_all(_config, _sysfs, _procfs)
+@joined(_config, _sysfs, _procfs)
 @click.option("--db", metavar="PATH", help="database file (default: /var/lib/skuwise/skuwise.db)")
 @click.option("--interval", metavar="SPAN", help="time between samples, 0.1s to 60s (default: 1s)")
 @click.option(
@@ -91,7 +72,7 @@ def run(**flags: object) -> int:
 
 
 @agent.command(epilog=examples("skuwise agent once", "skuwise agent once --format json"))
-@_all(_config, _sysfs, _procfs, _format)
+@joined(_config, _sysfs, _procfs, format_option("table", "json"))
 def once(form: str, **flags: object) -> int:
     """Read every source once."""
     from .service.doctor import probe_node, reading_json, reading_table  # noqa: PLC0415
@@ -105,7 +86,7 @@ def once(form: str, **flags: object) -> int:
 
 
 @agent.command(epilog=examples("skuwise agent doctor"))
-@_all(_config, _sysfs, _procfs, _format)
+@joined(_config, _sysfs, _procfs, format_option("table", "json"))
 def doctor(form: str, **flags: object) -> int:
     """Report what each source can read here, and the remedy where it cannot."""
     from .service.doctor import examine  # noqa: PLC0415
@@ -119,7 +100,7 @@ def doctor(form: str, **flags: object) -> int:
 
 
 @agent.command(epilog=examples("skuwise agent install --dry-run"))
-@_all(_dry_run, _root)
+@joined(_dry_run, _root)
 @click.option("--with-environ", is_flag=True, help="also the helper that reads Slurm's environments (opt-in)")
 @click.option("--with-report", is_flag=True, help="also the weekly report, on the host where advice is read")
 @click.option("--with-watch", is_flag=True, help="also the watch for incidents, on the host where advice is read")
@@ -132,7 +113,7 @@ def install(dry_run: bool, root: Path, **wanted: bool) -> int:
 
 
 @agent.command(epilog=examples("skuwise agent uninstall --dry-run"))
-@_all(_dry_run, _root)
+@joined(_dry_run, _root)
 def uninstall(dry_run: bool, root: Path) -> int:
     """Stop and remove the systemd units."""
     removed = files.uninstall(root, lambda text: write_stdout(f"{text}\n"), dry_run=dry_run)
@@ -140,7 +121,7 @@ def uninstall(dry_run: bool, root: Path) -> int:
 
 
 @agent.command(epilog=examples("skuwise agent pause --for 10m"))
-@_all(_config, _agents_db, _agents_socket)
+@joined(_config, _agents_db, _agents_socket)
 @click.option(
     "--for", "pause_for", metavar="SPAN", default="10m", help="length of the pause, 1h at most (default: 10m)"
 )
@@ -155,7 +136,7 @@ def pause(pause_for: str, **flags: object) -> int:
 
 
 @agent.command(epilog=examples("skuwise agent resume"))
-@_all(_config, _agents_db, _agents_socket)
+@joined(_config, _agents_db, _agents_socket)
 def resume(**flags: object) -> int:
     """Sample the GPUs again after a pause."""
     ask(_settings(**flags).control_socket, {"command": "resume"})
@@ -164,7 +145,7 @@ def resume(**flags: object) -> int:
 
 
 @agent.command(epilog=examples("skuwise agent status --format json"))
-@_all(_config, _agents_db, _agents_socket, _format)
+@joined(_config, _agents_db, _agents_socket, format_option("table", "json"))
 def status(form: str, **flags: object) -> int:
     """Show the state of the running agent."""
     answer = dict(ask(_settings(**flags).control_socket, {"command": "status"}))
@@ -197,3 +178,30 @@ def snapshot(file: Path | None, rollups_only: bool, **flags: object) -> int:
     written = take_snapshot(config.db, target, rollups_only=rollups_only)
     say(f"skuwise: wrote {written}, {written.stat().st_size / 1e6:.1f} MB")
     return EXIT_DONE
+
+
+@click.group("slurm", cls=Group)
+def slurm() -> None:
+    """Import names, owners and times of Slurm jobs."""
+
+
+@slurm.command("import", epilog=examples("skuwise slurm import --since 7d --output jobs.txt"))
+@click.argument("file", required=False)
+@click.option(
+    "--since",
+    type=Parsed(parse_duration, "DURATION"),
+    help="age of the oldest job to query, as in 7d (default: since the last import; 7d the first time)",
+)
+@click.option("--db", type=PATH, help="database of the node (default: the one of the agent)")
+@click.option("--output", type=FILE, help="add new runs to this job table instead, for --jobs of other commands")
+@click.option("--time-zone", metavar="NAME", help="time zone of FILE, as in Europe/Berlin (default: of this machine)")
+@click.option("--cluster", metavar="NAME", help="cluster name in Slurm, if the agent uses another")
+def import_(db: Path | None, output: Path | None, **options: Any) -> int:  # noqa: ANN401 - as the import's
+    """Import names, users, partitions, states and times of Slurm jobs from sacct or slurmrestd.
+
+    FILE: output of sacct --parsable2 or --json, '-' for stdin (default: run sacct or query slurm.slurmrestd).
+    """
+    from .slurm_jobs.import_jobs import import_jobs  # noqa: PLC0415
+
+    exclusive(db=db, output=output)
+    return import_jobs(db=db, output=output, **options)

@@ -16,9 +16,8 @@ from typing import Annotated, Any, TypeVar
 from msgspec import Meta
 
 from ..rules.base.errors import UsageError
-from ..rules.base.sanitize import QUOTED_MAX, clean
-from ..rules.base.suggestions import suggest
-from ..rules.base.toml import read_toml
+from ..rules.base.files import read_toml
+from ..rules.base.sanitize import QUOTED_MAX, clean, suggest
 from .base.address import Address, PageError, split_url
 from .base.retention_limits import MIN_BYTES, MIN_HOURS_SECONDS, MIN_MINUTES_SECONDS, MIN_RAW_SECONDS, Limits
 from .base.settings import Layer, keys_of, read_layers
@@ -133,8 +132,11 @@ class AgentConfig:
 AGENT_VARIABLES = {f"{ENVIRONMENT_PREFIX}{key.upper()}": key for key in keys_of(AgentConfig)}
 # Tables of the files, and beginnings of variables, that are the advisor's.
 ADVISOR_SECTIONS = frozenset({"cards", "energy", "prices", "prometheus", "report", "serve", "slurm", "state", "watch"})
-# Read by the NVML stub of the test suite, not by the agent.
-_OTHERS = tuple(f"{ENVIRONMENT_PREFIX}{name.upper()}_" for name in (*ADVISOR_SECTIONS, "nvml"))
+# SKUWISE_PLAIN is for output, SKUWISE_NVML_* for the NVML stub of the test suite.
+_OTHERS = (
+    f"{ENVIRONMENT_PREFIX}PLAIN",
+    *(f"{ENVIRONMENT_PREFIX}{name.upper()}_" for name in (*ADVISOR_SECTIONS, "nvml")),
+)
 # This table is the agent's and the advisor's; its keys have its name before them.
 _KUBERNETES = "kubernetes"
 

@@ -12,6 +12,7 @@ from ..advisor.core import formatting as words
 from ..rules.base.sanitize import clean
 
 CUT = "…"
+_SEPARATORS = "-_./ "
 _HEIGHTS = " ▁▂▃▄▅▆▇█"
 _FULL, _PARTS = "█", " ▏▎▍▌▋▊▉"
 
@@ -48,24 +49,26 @@ def fit_middle(text: str, width: int) -> str:
 
 
 def fit_apart(texts: Sequence[str], width: int) -> list[str]:
-    """Return the texts as `fit_middle` does; where the cut hides what tells two of them apart, cut their shared
-    beginning instead."""
+    """Return the texts as `fit_middle` does; where that hides the word in which a text differs from the most similar
+    other one, its beginning is cut instead."""
     plain = [clean(text) for text in texts]
-    cells = [fit_middle(text, width) for text in plain]
-    alike: dict[str, set[str]] = {}
-    for text, cell in zip(plain, cells, strict=True):
-        alike.setdefault(cell, set()).add(text)
-    for at, text in enumerate(plain):
-        group = alike[cells[at]]
-        if len(group) > 1:
-            first, last = min(group), max(group)
-            shared = 0
-            while first[shared : shared + 1] == last[shared : shared + 1] != "":
-                shared += 1
-            start = max(first.rfind(separator, 0, shared) for separator in "-_./ ") + 1
-            start = start if shared - start <= width // 2 else shared
-            cells[at] = fit(CUT + text[start:], width)
-    return cells
+    cells = {text: fit_middle(text, width) for text in plain}
+    cut = sorted(text for text in cells if cell_len(text) > width)
+    head = (width - 1) // 2
+    for text, before, after in zip(cut, ["", *cut], [*cut[1:], ""], strict=False):
+        shared = max(_shared(text, before), _shared(text, after))
+        start = max(text.rfind(separator, 0, shared) for separator in _SEPARATORS) + 1
+        end = min((at for separator in _SEPARATORS if (at := text.find(separator, shared)) >= 0), default=len(text))
+        start = start if shared - start <= width // 2 else shared  # in a long word, from the character
+        if end > head and 0 < start < len(text) - (width - 1 - head):
+            cells[text] = fit(CUT + text[start:], width)
+    return [cells[text] for text in plain]
+
+
+def _shared(text: str, other: str) -> int:
+    """Length of the shared beginning."""
+    pairs = enumerate(zip(text, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(text), len(other)))
 
 
 def spark(values: Sequence[float | None], top: float, width: int, rows: int = 1) -> list[str]:

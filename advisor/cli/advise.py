@@ -2,109 +2,67 @@
 
 from __future__ import annotations
 
-import argparse
-import math
 import time
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
 
+from click import option
+
+from ...rules.base.click_commands import Choice, command
 from ...rules.base.errors import EXIT_DONE, UsageError
-from ...rules.base.output import say
-from ...rules.base.typed_again import program
-from ..advise import read_and_reason
+from ...rules.base.output import program, say
+from ...rules.base.sanitize import clean
 from ..show.page_options import SECTIONS, PageOptions
-from ..show.writers.formats import FORMATS
-from .options import add_source, again_of
-from .output import EVALUATING, cores, print_advice, reading_telemetry
-from .price_options import rulebook_of
-from .source_options import source_arguments, source_of
-from .state_options import add_state, beside
+from ..show.writers.formats import FORMATS, render
+from .options import OutputOptions, Telemetry, number, output_options, telemetry_options
+from .output import terminal_width
+from .states import StateOptions, state_options
 
-if TYPE_CHECKING:
-    from ...rules.catalog.loader import Catalog
-    from ..core.frame import Frame
-    from ..pipeline import Reasoned
+_USD = number("USD", "a number of US dollars, as in 250", 0, 1e12)
+_SECTION_HELP = f"print this section in full; repeatable: {', '.join(SECTIONS)} (default: a summary of two screens)"
 
-_TABLE = "table"
 
-EXAMPLES = (
+@command(
     "skuwise advise --db node.db",
     "skuwise advise --prometheus http://localhost:9090 --match 'cluster=\"eu\"' --since 7d",
     "skuwise advise --db node.db --format json --output advice.json",
 )
+@telemetry_options()
+@output_options("table", *(name for name in FORMATS if name != "table"))
+@option("--section", type=Choice(SECTIONS), multiple=True, metavar="NAME", help=_SECTION_HELP)
+@option("--all", "whole", is_flag=True, help="print every section with all rows")
+@option("--verbose", is_flag=True, help="print every note, every reason and blocked recommendations as well")
+@option("--min-saving", type=_USD, help="hide recommendations that save less a month (default: see reporting.yaml)")
+@option("--market", is_flag=True, help="also compare prices of other providers; not included in any sum")
+@state_options(optional=True)
+def advise(
+    telemetry: Telemetry,
+    output: OutputOptions,
+    section: tuple[str, ...],
+    whole: bool,
+    verbose: bool,
+    min_saving: float | None,
+    market: bool,
+    state: StateOptions,
+) -> int:
+    """Report what each workload is, what is wasted and what to change."""
+    from ..doctor.coverage import coverage_line
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` the options of advise."""
-    add_source(parser)
-    parser.add_argument("--format", choices=FORMATS, default=_TABLE, help="output format (default: table)")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write to FILE instead of stdout, all or nothing")
-    parser.add_argument(
-        "--section", action="append", choices=SECTIONS, default=[], metavar="NAME",
-        help=f"print this section in full; repeatable: {', '.join(SECTIONS)} (default: a summary of two screens)",
-    )  # fmt: skip
-    parser.add_argument("--all", action="store_true", help="print every section with all rows")
-    parser.add_argument(
-        "--verbose", action="store_true", help="print every note, every reason and blocked recommendations as well"
-    )
-    parser.add_argument(
-        "--min-saving", type=_usd, metavar="USD",
-        help="hide recommendations that save less than USD a month (default: the lesser of 100 and 1 %% of spend; "
-        "reporting.yaml of --rules)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--market", action="store_true", help="also compare prices of other providers; not included in any sum"
-    )
-    add_state(parser, optional=True)
-
-
-def _usd(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value >= 0):
-        raise argparse.ArgumentTypeError(f"invalid amount: {text!r}. Use a number of US dollars, as in 250.")
-    return value
-
-
-def run(options: argparse.Namespace) -> int:
-    """Read, evaluate, print. The only place of `advise` that knows the clock."""
-    page = _page(options)
-    source = source_of(options, say, cores())
-    now, ledger = time.time(), beside(options)
-    ledger.check()
-    book = rulebook_of(options, now)
-    if options.min_saving is not None:
-        book = book.with_min_saving(options.min_saving, "--min-saving")
-    with reading_telemetry(options) as reading:
-        frame, found = read_and_reason(
-            replace(source, steps=reading.step), book, since=options.since, until=options.until, now=now,
-            ledger=ledger, with_market=options.market, read=lambda: reading.stage(EVALUATING),
-        )  # fmt: skip
-    print_advice(found.advice, options, page)
-    _say_coverage(frame, found, book.catalog, options)
-    ledger.note(found.advice, now)
-    return EXIT_DONE
-
-
-def _page(options: argparse.Namespace) -> PageOptions:
-    """What the options ask to see. Raises UsageError for sections of a format that is always whole."""
-    asked = [f"--{name}" for name in ("section", "all", "verbose") if getattr(options, name)]
-    if asked and options.format != _TABLE:
-        raise UsageError(
-            f"{asked[0]} applies to --format table; --format {options.format} contains everything.",
-            f"Remove {asked[0]}.",
-        )
-    return PageOptions(tuple(options.section), options.all, options.verbose, again_of(options))
-
-
-def _say_coverage(frame: Frame, found: Reasoned, catalog: Catalog, options: argparse.Namespace) -> None:
-    """Where much is missing, one line says so: figures over half a fleet look like those over a whole one."""
-    from ...rules.base.sanitize import clean  # noqa: PLC0415
-    from ..doctor.coverage import coverage_line  # noqa: PLC0415
-
-    line = coverage_line(frame, found, catalog, f"{program()} doctor {source_arguments(options)}")
+    page = PageOptions(section, whole, verbose, state.again(telemetry))
+    if output.form != "table":
+        for flag, value in {"--section": section, "--all": whole, "--verbose": verbose}.items():
+            if value:
+                raise UsageError(
+                    f"{flag} applies to --format table; --format {output.form} contains everything.", f"Remove {flag}."
+                )
+    now, ledger = time.time(), state.beside()
+    book = telemetry.rulebook.load(now)
+    if min_saving is not None:
+        book = book.with_min_saving(min_saving, "--min-saving")
+    with telemetry.source.reading() as reading:
+        frame, reasoned = telemetry.evaluate(book, now, reading, ledger=ledger, with_market=market)
+    output.write(render(reasoned.advice, output.form, width=terminal_width(), color=output.color, page=page))
+    # Figures over half a fleet look like those over a whole one.
+    line = coverage_line(frame, reasoned, book.catalog, f"{program()} doctor {telemetry.source.words()}")
     if line is not None:
         say(clean(line))
+    ledger.note(reasoned.advice, now)
+    return EXIT_DONE

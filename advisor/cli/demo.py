@@ -1,36 +1,27 @@
-"""`skuwise demo`: the full pipeline on simulated data; needs no GPU."""
+"""``skuwise demo``: the full pipeline on simulated data; needs no GPU."""
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ...agent.base.self_command import child_command
+from click import option
+
+from ...rules.base.click_commands import FOLDER, command
 from ...rules.base.errors import EXIT_DONE, UsageError
-from ...rules.base.output import say, write_stdout, write_whole
-from ...rules.base.own_command import own_command
-from ..advise import load_rulebook, read_and_reason
-from ..core.advice_types import Advice
-from ..core.ids import short_id
-from ..core.worth import selected
-from ..demo import simulate
-from ..notify.report import ReportJob, reported_week, write_previews
-from ..notify.routes import Routes
-from ..notify.settings import ReportSettings
-from ..rulebook import Rulebook
+from ...rules.base.output import program, say, write_stdout, write_whole
+from ...rules.base.progress import progress
 from ..show.page_options import Again, PageOptions, Rows
-from ..show.pages.advice import advice_page
-from ..show.reader_commands import ReaderCommands
-from ..show.writers.formats import render
-from ..show.writers.text import document_text
-from ..state.beside import StateBeside
-from ..telemetry.source import Databases
+from .options import SEED
 from .output import terminal_width, wants_color
+
+if TYPE_CHECKING:
+    from ..core.advice_types import Advice
+    from ..rulebook import Rulebook
 
 # A node's own GPUs are sampled this long; enough to see that it works, far too short for advice.
 OWN_GPUS_SECONDS = 5
@@ -39,53 +30,59 @@ _MINUTES_SECONDS = 2 * 3600.0
 _FOUNDING = "serving on a training cluster: the evidence, the calculation, and what would change it"
 _ROWS = Rows(recommendations=5, findings=8, rules=6, workloads=5, notes=3)
 
-EXAMPLES = ("skuwise demo --dir demo",)
 
+@command("skuwise demo --dir demo")
+@option("--dir", "folder", type=FOLDER, help="folder for the files (default: a new temporary folder)")
+@option("--seed", type=SEED, default=0, help="seed of the simulated fleet (default: 0)")
+def demo(folder: Path | None, seed: int) -> int:
+    """Run the full pipeline on simulated data; no GPU needed."""
+    from ..advise import load_rulebook, read_and_reason
+    from ..notify.report import reported_week
+    from ..show.writers.formats import render
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` the demo's options."""
-    parser.add_argument(
-        "--dir", type=Path, metavar="DIR", help="folder for the files (default: a new temporary folder)"
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the simulated fleet (default: 0)")
-
-
-def run(options: argparse.Namespace) -> int:
-    """Simulate a fleet, sample this machine's own GPUs if it has any, advise, and print the next commands."""
-    folder, now = _folder(options.dir), time.time()
-    fleet = folder / "fleet.db"
+    try:
+        if folder is None:
+            folder = Path(tempfile.mkdtemp(prefix="skuwise-demo-"))
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        what = f"the folder {folder}" if folder is not None else "a temporary folder"
+        raise UsageError(f"Cannot create {what}: {error.strerror}.", "Use another folder with --dir.") from error
+    fleet, now = folder / "fleet.db", time.time()
     if fleet.exists():
         raise UsageError(f"{fleet} already exists.", "Remove it, or use another folder with --dir.")
-    week = reported_week(None, now)
-    say(f"1/4  Simulating {DAYS} days of a fleet of 13 nodes (about 30 s)")
-    _simulate(fleet, options.seed, week.end)
-    own = _sample_own_gpus(folder)
+    _simulate(fleet, seed, reported_week(None, now).end)
+    node_db = _sample_own_gpus(folder / "this-machine.db")
     say("3/4  Analyzing the fleet")
     book = load_rulebook(None, None, now)
     advice = read_and_reason([fleet], book, now=now)[1].advice
-    again = Again(own_command(), f"--db {shlex.quote(str(fleet))}")
+    again = Again(program(), f"--db {shlex.quote(str(fleet))}")
     write_whole(folder / "advice.html", render(advice, "html", page=PageOptions(whole=True, again=again)))
     say("4/4  Writing the weekly report")
     _write_mails(fleet, folder / "mail", book, now)
-    write_stdout(f"\n{demo_text(advice, again, folder, own, width=terminal_width(), color=wants_color())}")
+    write_stdout(f"\n{demo_text(advice, again, folder, node_db, width=terminal_width(), color=wants_color())}")
     return EXIT_DONE
 
 
 def demo_text(
-    advice: Advice, again: Again, folder: Path, own: Path | None = None, *, width: int = 100, color: bool = False
+    advice: Advice, again: Again, folder: Path, node_db: Path | None = None, *, width: int = 100, color: bool = False
 ) -> str:
-    """What the demo prints: the short page, its files, and commands to paste. `own`: the database of this machine."""
+    """What the demo prints: the short page, its files, and commands to paste. `node_db`: samples of this machine."""
+    from ..core.ids import short_id
+    from ..core.worth import selected
+    from ..show.pages.advice import advice_page
+    from ..show.writers.text import document_text
+
     commands = [("all recommendations, findings and workloads", again.command("advise", "--all"))]
-    shown, silent = selected(advice).shown, {f.id for f in advice.findings if f.rule == "idle-fabric"}
-    founding = next((r for r in shown if not silent.isdisjoint(r.findings)), None)
+    silent = {finding.id for finding in advice.findings if finding.rule == "idle-fabric"}
+    founding = next((r for r in selected(advice).shown if not silent.isdisjoint(r.findings)), None)
     if founding is not None:
         commands.append((_FOUNDING, again.command("explain", short_id(founding.id))))
     commands += [
         ("the screens, in a terminal", again.command("tui")),
         ("what can be measured on this machine", f"{again.program} agent doctor"),
     ]
-    if own is not None:
-        collect = f"{again.program} agent run --db {shlex.quote(str(own))}"
+    if node_db is not None:
+        collect = f"{again.program} agent run --db {shlex.quote(str(node_db))}"
         commands.append(("collect here; waste is judged after 30 hours", collect))
     return "\n".join(
         [
@@ -102,71 +99,59 @@ def demo_text(
     )
 
 
-def _folder(asked: Path | None) -> Path:
-    try:
-        if asked is None:
-            return Path(tempfile.mkdtemp(prefix="skuwise-demo-"))
-        asked.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        what = f"the folder {asked}" if asked is not None else "a temporary folder"
-        raise UsageError(f"Cannot create {what}: {error.strerror}.", "Use another folder with --dir.") from error
-    return asked
-
-
 def _simulate(fleet: Path, seed: int, until: float) -> None:
-    """Write the fleet's database; where that fails, nothing of it is left, so that the next run can begin anew."""
-    live = sys.stderr.isatty()
-
-    def progress(text: str) -> None:
-        if live:
-            print(f"\r     {text:<40}", end="", file=sys.stderr, flush=True)  # noqa: T201 - progress, not data
+    """Write the fleet's database; where that fails, nothing of it is left, so that the next run can write it."""
+    from ..demo import simulate
 
     try:
-        simulate(
-            "small", fleet, days=DAYS, seed=seed, until=until, minutes_seconds=_MINUTES_SECONDS, progress=progress
-        )  # fmt: skip
+        with progress(f"1/4  Simulating {DAYS} days of a fleet of 13 nodes", "nodes") as simulating:
+            minutes, steps = _MINUTES_SECONDS, simulating.step
+            simulate("small", fleet, days=DAYS, seed=seed, until=until, minutes_seconds=minutes, steps=steps)
     except BaseException:
         for ending in ("", "-wal", "-shm"):
             fleet.with_name(f"{fleet.name}{ending}").unlink(missing_ok=True)
         raise
-    finally:
-        if live:
-            print(f"\r{'':<46}\r", end="", file=sys.stderr, flush=True)  # noqa: T201
 
 
-def _sample_own_gpus(folder: Path) -> Path | None:
-    """Run the real agent here for some seconds where NVML answers."""
-    from ...agent.base.clock import SystemClock  # noqa: PLC0415 - only the demo looks, and only here
-    from ...agent.sources.nvidia_driver import NvidiaDriver  # noqa: PLC0415
+def _sample_own_gpus(db: Path) -> Path | None:
+    """Run the real agent here for some seconds where NVML answers. None: it wrote no database."""
+    from ...agent.base.clock import SystemClock
+    from ...agent.base.self_command import child_command
+    from ...agent.sources.nvidia_driver import NvidiaDriver
 
-    db = folder / "this-machine.db"
     driver = NvidiaDriver(1.0, 10.0)
     driver.open(SystemClock().now())
-    found = driver.sources[0].probe().gpus if driver.fault is None else ()
+    gpus = driver.sources[0].probe().gpus if driver.fault is None else ()
     for source in driver.sources:
         source.close()
-    if not found:
+    if not gpus:
         say("2/4  No GPU found on this machine: nothing to sample here")
         return None
     say(f"2/4  Sampling the GPUs of this machine for {OWN_GPUS_SECONDS} s")
-    command = child_command("skuwise", "agent", "run", "--db", str(db), "--duration", f"{OWN_GPUS_SECONDS}s")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
-    if done.returncode != 0:
-        say(f"     Sampling failed: {done.stderr.strip()}")
-        return None
-    return db
+    words = child_command("skuwise", "agent", "run", "--db", str(db), "--duration", f"{OWN_GPUS_SECONDS}s")
+    done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
+    if done.returncode == 0:
+        return db
+    say(f"     Sampling failed: {done.stderr.strip()}")
+    return None
 
 
 def _write_mails(fleet: Path, folder: Path, book: Rulebook, now: float) -> None:
-    """The mail of the last week, as its administrators would receive it; nothing of this user's settings counts."""
-    job = ReportJob(
-        ReportSettings(), Routes(), Databases((fleet,)), book, StateBeside(_quiet),
-        reported_week(None, now), now, None, _quiet,
-        commands=ReaderCommands(own_command(anywhere=True), f"--db {shlex.quote(str(fleet.absolute()))}"),
-    )  # fmt: skip
+    """The mail of the last week, as its administrators would receive it, without this user's settings."""
+    from ..notify.report import ReportJob, reported_week, write_previews
+    from ..notify.routes import Routes
+    from ..notify.settings import ReportSettings
+    from ..show.reader_commands import ReaderCommands
+    from ..state.beside import StateBeside
+    from ..telemetry.source import Databases
+
+    def quiet(text: str) -> None:
+        """Print nothing: the demo has its own notes."""
+
+    source = f"--db {shlex.quote(str(fleet.absolute()))}"
+    commands = ReaderCommands(program(anywhere=True), source)
+    week, beside = reported_week(None, now), StateBeside(quiet)
+    settings, routes = ReportSettings(), Routes()
+    job = ReportJob(settings, routes, Databases((fleet,)), book, beside, week, now, None, quiet, commands=commands)
     for _ in write_previews(job, folder):
         pass
-
-
-def _quiet(text: str) -> None:
-    """Nothing: the demo narrates itself."""

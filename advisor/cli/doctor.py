@@ -1,46 +1,34 @@
-"""``skuwise doctor``: what a source can tell, and what would make the advice on it better."""
+"""``skuwise doctor``: what telemetry a source has, and how to add what is missing."""
 
 from __future__ import annotations
 
-import argparse
 import time
-from dataclasses import replace
 
+from ...rules.base.click_commands import command, format_option
 from ...rules.base.errors import EXIT_DONE, NothingToDo
-from ...rules.base.output import say, write_json, write_stdout
-from .options import add_source
-from .output import EVALUATING, cores, reading_telemetry, terminal_width, wants_color
-from .price_options import rulebook_of
-from .source_options import source_of
-
-EXAMPLES = ("skuwise doctor --db node.db", "skuwise doctor --prometheus http://localhost:9090")
+from ...rules.base.output import write_json, write_stdout
+from .options import Telemetry, telemetry_options
+from .output import terminal_width, wants_color
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` the options of doctor."""
-    add_source(parser)
-    parser.add_argument("--format", choices=("table", "json"), default="table", help="output format (default: table)")
-
-
-def run(options: argparse.Namespace) -> int:
-    """Read and judge as `advise` does, diagnose, print. Raises NothingToDo where no GPU is observed, with what is known
-    of it."""
-    from ..advise import read_and_reason  # noqa: PLC0415
-    from ..doctor.diagnose import diagnose  # noqa: PLC0415
-    from ..doctor.text import diagnosis_dict, render_diagnosis_text  # noqa: PLC0415
+@command("skuwise doctor --db node.db", "skuwise doctor --prometheus http://localhost:9090")
+@telemetry_options()
+@format_option("table", "json")
+def doctor(telemetry: Telemetry, form: str) -> int:
+    """Report what telemetry a source has, and how to add what is missing."""
+    from ..doctor.diagnose import diagnose
+    from ..doctor.page import diagnosis_document, diagnosis_json
+    from ..show.writers.text import document_text
 
     now = time.time()
-    book, source = rulebook_of(options, now), source_of(options, say, cores())
-    with reading_telemetry(options) as reading:
-        frame, reasoned = read_and_reason(
-            replace(source, steps=reading.step), book, since=options.since, until=options.until, now=now,
-            read=lambda: reading.stage(EVALUATING), keeps_rows=True,
-        )  # fmt: skip
-    found = diagnose(frame, reasoned, book.catalog)
-    if options.format == "json":
-        write_json(diagnosis_dict(found))
+    book = telemetry.rulebook.load(now)
+    with telemetry.source.reading() as reading:
+        frame, reasoned = telemetry.evaluate(book, now, reading, keeps_rows=True)
+    diagnosis = diagnose(frame, reasoned, book.catalog)
+    if form == "json":
+        write_json(diagnosis_json(diagnosis))
     else:
-        write_stdout(render_diagnosis_text(found, width=terminal_width(), color=wants_color()))
-    if not found.observed:
-        raise NothingToDo(f"None of {found.advice.summary.gpu_count} GPUs is observed.", "Follow the gaps above.")
+        write_stdout(document_text(diagnosis_document(diagnosis), width=terminal_width(), color=wants_color()))
+    if not diagnosis.observed:
+        raise NothingToDo(f"None of {diagnosis.advice.summary.gpu_count} GPUs is observed.", "Follow the gaps above.")
     return EXIT_DONE

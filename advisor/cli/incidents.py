@@ -1,117 +1,113 @@
-"""``skuwise incidents``: what the watch found, and who takes care of it."""
+"""``skuwise incidents``: the incidents that the watch reported, and who takes care of them."""
 
 from __future__ import annotations
 
-import argparse
-import shlex
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
+from click import option
 
 from ...agent.base.durations import parse_duration
-from ...rules.base.click_commands import Group, examples
+from ...rules.base.click_commands import Group, examples, format_option, typed_with
 from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import say, write_json, write_stdout
 from ...rules.base.sanitize import clean
-from ...rules.base.typed_again import program
-from ..core import formatting as words
-from ..core.incident_types import Incident
-from ..core.naming import AmbiguousError, Named, matching, unknown
 from ..core.timestamps import minute, parse_moment, rfc3339
-from ..show.incident_words import as_dict, as_table, as_text, by_urgency, title
-from ..state import incidents as store
-from ..state.file import State
+from .options import SourceOptions
 from .output import terminal_width
-from .state_options import KnownState, known_states
+from .states import KnownState, StateOptions, state_options
+
+if TYPE_CHECKING:
+    from ..core.incident_types import Incident
+    from ..core.naming import Named
+    from ..state.file import State
 
 UNTIL_HINT = "a date, RFC 3339 (UTC), or a duration such as 8h"
 _WIDTH_MAX = 120
 _ABOUT = "INCIDENT: its ID (4 characters or more), workload, job ID or node."
 
-_state = click.option(
-    "--state", type=Path, metavar="PATH",
-    help="state file (default: file in [state] of skuwise.toml, else those of all fleets in $XDG_STATE_HOME/skuwise)",
-)  # fmt: skip
-_format = click.option(
-    "--format", "form", type=click.Choice(["table", "json"]), default="table", help="output format (default: table)"
-)
 
-
-@click.group(
-    "incidents", cls=Group, subcommand_metavar="COMMAND ...",
-    epilog="Run 'skuwise incidents COMMAND --help' for details.", context_settings={"max_content_width": 120},
-)  # fmt: skip
+@click.group("incidents", cls=Group)
 def incidents() -> None:
     """List, acknowledge and snooze the incidents of the watch."""
 
 
 @incidents.command("list", epilog=examples("skuwise incidents list", "skuwise incidents list --all --format json"))
-@click.option("--all", "every", is_flag=True, help="also list resolved incidents; they are kept for 90 days")
-@_format
-@_state
-def list_(every: bool, form: str, state: Path | None) -> int:
+@option("--all", "every", is_flag=True, help="also list resolved incidents; they are kept for 90 days")
+@format_option("table", "json")
+@state_options()
+def list_(every: bool, form: str, state: StateOptions) -> int:
     """List open incidents, the most severe and expensive first."""
-    known, now = _listed(state), time.time()
-    wanted = {one.id: (file, one) for file, found in known for one in found if every or one.resolved_at is None}
+    from ..show.incident_words import as_dict, as_table, by_urgency
+
+    files, now = _incidents_by_file(state), time.time()
     if form == "json":
-        shown = by_urgency(one for _, one in wanted.values())
-        values = [{"fleet": wanted[one.id][0].fleet, **as_dict(one, now)} for one in shown]
+        fleet_of = {incident.id: file.fleet for file, of_file in files for incident in of_file}
+        listed = by_urgency(i for _, of_file in files for i in of_file if every or i.resolved_at is None)
+        values = [{"fleet": fleet_of[incident.id], **as_dict(incident, now)} for incident in listed]
         write_json({"schema": "skuwise.incidents/1", "incidents": values})
         return EXIT_DONE
-    for file, found in known:
-        shown = [one for one in found if one.id in wanted]
-        heading = f"{clean(file.fleet or str(file.state.path))}\n" if len(known) > 1 else ""
-        write_stdout(f"{heading}{as_table(shown, len(found) - len(shown), now)}")
+    for file, of_file in files:
+        listed = [incident for incident in of_file if every or incident.resolved_at is None]
+        heading = f"{clean(file.fleet or str(file.state.path))}\n" if len(files) > 1 else ""
+        write_stdout(f"{heading}{as_table(listed, len(of_file) - len(listed), now)}")
     return EXIT_DONE
 
 
-def _command(**about: Any) -> Callable[[Callable[..., int]], click.Command]:  # noqa: ANN401 - as click's
+def _command(*example_lines: str) -> Callable[[Callable[..., int]], click.Command]:
     """A command on one incident."""
 
     def decorate(function: Callable[..., int]) -> click.Command:
-        command = click.argument("incident")(_state(function))
-        return incidents.command(help=f"{function.__doc__}\n\n{_ABOUT}", **about)(command)
+        run = click.argument("incident")(state_options()(function))
+        return incidents.command(help=f"{function.__doc__}\n\n{_ABOUT}", epilog=examples(*example_lines))(run)
 
     return decorate
 
 
-@_command(epilog=examples("skuwise incidents show i-5603c79e", "skuwise incidents show i-5603c79e --format json"))
-@_format
-def show(incident: str, form: str, state: Path | None) -> int:
+@_command("skuwise incidents show i-5603c79e", "skuwise incidents show i-5603c79e --format json")
+@format_option("table", "json")
+def show(incident: str, form: str, state: StateOptions) -> int:
     """Show one incident: evidence, cost so far and history."""
-    (_, one), now = _asked(incident, state, "show"), time.time()
+    from ..show.incident_words import as_dict, as_text
+
+    (_, shown), now = _find(incident, state), time.time()
     if form == "json":
-        write_json({"schema": "skuwise.incident/1", "incident": as_dict(one, now)})
+        write_json({"schema": "skuwise.incident/1", "incident": as_dict(shown, now)})
     else:
-        write_stdout(as_text(one, now, terminal_width(_WIDTH_MAX)))
+        write_stdout(as_text(shown, now, terminal_width(_WIDTH_MAX)))
     return EXIT_DONE
 
 
-@_command(epilog=examples("skuwise incidents acknowledge i-5603c79e --by ann"))
-@click.option("--by", metavar="NAME", help="name of the person who takes it (default: your user name)")
-def acknowledge(incident: str, by: str | None, state: Path | None) -> int:
+@_command("skuwise incidents acknowledge i-5603c79e --by ann")
+@option("--by", metavar="NAME", help="name of the person who takes it (default: your user name)")
+def acknowledge(incident: str, by: str | None, state: StateOptions) -> int:
     """Take an incident: no reminders until it is resolved."""
-    from .ledger.decisions import deciding_user  # noqa: PLC0415 - not where incidents are listed
+    from ..show.incident_words import title
+    from ..state.incidents import acknowledge as acknowledge_in
+    from .ledger import deciding_user
 
-    file, one = _asked(incident, state, "acknowledge")
+    file, taken = _find(incident, state)
     with file.writing() as db:
-        one = store.acknowledge(db, one.id, deciding_user(by), time.time())
-    say(f"{one.id} ({clean(title(one))}) is acknowledged by {clean(one.acknowledged_by or '')}.")
+        taken = acknowledge_in(db, taken.id, deciding_user(by), time.time())
+    say(f"{taken.id} ({clean(title(taken))}) is acknowledged by {clean(taken.acknowledged_by or '')}.")
     return EXIT_DONE
 
 
-@_command(epilog=examples("skuwise incidents snooze i-5603c79e --until 8h"))
-@click.option("--until", required=True, metavar="WHEN", help=f"end of the snooze: {UNTIL_HINT}")
-def snooze(incident: str, until: str, state: Path | None) -> int:
+@_command("skuwise incidents snooze i-5603c79e --until 8h")
+@option("--until", required=True, metavar="WHEN", help=f"end of the snooze: {UNTIL_HINT}")
+def snooze(incident: str, until: str, state: StateOptions) -> int:
     """Stop the reminders of an incident until a date."""
+    from ..show.incident_words import title
+    from ..state.incidents import snooze as snooze_in
+
     end = parse_until(until, time.time())
-    file, one = _asked(incident, state, "snooze")
+    file, snoozed = _find(incident, state)
     with file.writing() as db:
-        store.snooze(db, one.id, end)
-    say(f"{one.id} ({clean(title(one))}) is snoozed until {minute(end)}.")
+        snooze_in(db, snoozed.id, end)
+    say(f"{snoozed.id} ({clean(title(snoozed))}) is snoozed until {minute(end)}.")
     return EXIT_DONE
 
 
@@ -131,34 +127,38 @@ def parse_until(text: str, now: float) -> float:
     return until
 
 
-def _listed(path: Path | None) -> list[tuple[KnownState, tuple[Incident, ...]]]:
+def _incidents_by_file(state: StateOptions) -> list[tuple[KnownState, tuple[Incident, ...]]]:
     """Every incident of the state file that is named, else of those of all fleets."""
-    found: list[tuple[KnownState, tuple[Incident, ...]]] = []
-    for state in known_states(argparse.Namespace(state=path, db=None, prometheus=None)):
-        with state.state.reading() as db:
-            found.append((state, store.listed(db, resolved_since=0.0)))
-    return found
+    from ..state.incidents import listed
+
+    files: list[tuple[KnownState, tuple[Incident, ...]]] = []
+    for file in state.every(SourceOptions()):
+        with file.state.reading() as db:
+            files.append((file, listed(db, resolved_since=0.0)))
+    return files
 
 
-def _asked(asked: str, path: Path | None, command: str) -> tuple[State, Incident]:
-    """The incident that `asked` names, of those that are not resolved before all, and its state file. Raises
-    AmbiguousError for several, UsageError for none."""
-    every = {one.id: (known.state, one) for known, found in _listed(path) for one in found}
-    names = [_named(one) for _, one in every.values()]
-    found = matching(asked, [name for name in names if every[name.id][1].resolved_at is None]) or matching(asked, names)
-    if not found:
-        raise unknown(asked, names, "among the incidents", "'skuwise incidents list --all' lists every ID.")
-    if len(found) > 1:
-        state = "" if path is None else f" --state {shlex.quote(str(path))}"
-        raise AmbiguousError(asked, found, lambda id_: f"{program()} incidents {command} {id_}{state}")
-    return every[found[0].id]
+def _find(name: str, state: StateOptions) -> tuple[State, Incident]:
+    """The incident of this name, an unresolved one before all others, and its state file. Raises AmbiguousError for
+    several, UsageError for none."""
+    from ..core.naming import AmbiguousError, matching, unknown
+
+    every = {i.id: (file.state, i) for file, of_file in _incidents_by_file(state) for i in of_file}
+    names = [_named(incident) for _, incident in every.values()]
+    matches = matching(name, [n for n in names if every[n.id][1].resolved_at is None]) or matching(name, names)
+    if not matches:
+        raise unknown(name, names, "among the incidents", "'skuwise incidents list --all' lists every ID.")
+    if len(matches) > 1:
+        raise AmbiguousError(name, matches, partial(typed_with, name))
+    return every[matches[0].id]
 
 
-def _named(one: Incident) -> Named:
-    subject = one.sighting.subject
-    jobs = tuple(known for known in (subject.job_id, subject.workload_id) if known)
-    cost = words.usd(one.cost_usd) if one.cost_usd is not None else words.hours(one.gpu_hours, "GPU-h")
-    return Named(
-        one.id, f"{one.sighting.kind} of {subject.name}", subject.name, subject.nodes, jobs,
-        f"since {minute(one.since)}", cost,
-    )  # fmt: skip
+def _named(incident: Incident) -> Named:
+    from ..core.formatting import hours, usd
+    from ..core.naming import Named
+
+    subject = incident.sighting.subject
+    jobs = tuple(id_ for id_ in (subject.job_id, subject.workload_id) if id_)
+    cost = usd(incident.cost_usd) if incident.cost_usd is not None else hours(incident.gpu_hours, "GPU-h")
+    what, since = f"{incident.sighting.kind} of {subject.name}", f"since {minute(incident.since)}"
+    return Named(incident.id, what, subject.name, subject.nodes, jobs, since, cost)

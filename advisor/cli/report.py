@@ -2,100 +2,111 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import socket
 import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ...agent.base.clock import SystemClock
+from click import option
+
+from ...rules.base.click_commands import FILE, FOLDER, command, exclusive
 from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
 from ...rules.base.output import say, write_stdout
-from ...rules.base.sanitize import clean
-from ...rules.base.suggestions import suggest
-from ..core.fleet_identity import fleet_of
-from ..core.timestamps import minute, parse_moment
-from ..notify.report import NotOverError, ReportJob, Week, reported_week, send, team_letters, write_previews
-from ..notify.routes import routes_of
-from ..notify.sending import Clocks
-from ..notify.settings import ReportSettings, load_mail_settings
-from .price_options import add_prices, add_rules, rulebook_of
-from .reader_commands import reader_commands
-from .source_options import add_source_choice
-from .state_options import IDENTITY_SECONDS, add_state, beside, fleet_state
-from .watch_options import watched_source
+from ...rules.base.sanitize import clean, suggest
+from ..core.timestamps import minute
+from .options import MOMENT, RulebookOptions, SourceOptions, rulebook_options, source_options
+from .states import IDENTITY_SECONDS, StateOptions, reader_commands, state_options
 
-EXAMPLES = (
+if TYPE_CHECKING:
+    from ..notify.report import ReportJob
+
+
+@command(
     "skuwise report --db node.db --teams teams.toml --preview mails",
     "skuwise report --db node.db --teams teams.toml --send",
 )
+@source_options(required=False)
+@option("--preview", type=FOLDER, help="write each mail to DIR as .eml and .html")
+@option("--send", is_flag=True, help="send mails not sent yet; with report.send unset, list them")
+@option("--teams", type=FILE, help="routes file: teams, their workloads and addresses")
+@option("--only", metavar="TEAM", help="report for this team only")
+@option("--week", type=MOMENT, help="week of this day, Monday to Monday, UTC (default: the last full week)")
+@rulebook_options
+@state_options(optional=True)
+def report(
+    source: SourceOptions,
+    preview: Path | None,
+    send: bool,
+    teams: Path | None,
+    only: str | None,
+    week: float | None,
+    rulebook: RulebookOptions,
+    state: StateOptions,
+) -> int:
+    """Preview or send the weekly report, one mail per team."""
+    from ..notify.report import ReportJob, reported_week, team_letters, write_previews
+    from ..notify.routes import routes_of
+    from ..notify.settings import load_mail_settings
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` the options of ``skuwise report``."""
-    add_source_choice(parser, required=False)
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--preview", type=Path, metavar="DIR", help="write each mail to DIR as .eml and .html")
-    what.add_argument("--send", action="store_true", help="send mails not sent yet; with report.send unset, list them")
-    parser.add_argument("--teams", type=Path, metavar="FILE", help="routes file: teams, their workloads and addresses")
-    parser.add_argument("--only", metavar="TEAM", help="report for this team only")
-    parser.add_argument(
-        "--week", metavar="DATE", help="week of this day, Monday to Monday, UTC (default: the last full week)"
-    )
-    add_rules(parser)
-    add_prices(parser)
-    add_state(parser, optional=True)
-
-
-def run(options: argparse.Namespace) -> int:
-    """Read two weeks, write to each team. The only place of it that knows the clock."""
+    exclusive(True, preview=preview, send=send)
     now, settings = time.time(), load_mail_settings(os.environ)
-    week = reported_week(parse_moment(options.week) if options.week else None, now)
-    job = _job(options, settings, week, now)
-    if options.preview is not None:
-        for path in write_previews(job, options.preview):
+    routes = routes_of(settings, teams)
+    names = [team.name for team in routes.teams]
+    if only is not None and only not in names:
+        raise UsageError(f"Unknown team {only!r}.", suggest(only, names) or "Use a team of the routes file.")
+    source = source.or_settings()
+    rules, prices = rulebook.rules or settings.rules, rulebook.prices or settings.prices
+    rulebook = replace(rulebook, rules=rules, prices=prices)
+    commands = reader_commands(source, rulebook, state, settings, socket.gethostname())
+    chosen = reported_week(week, now)
+    job = ReportJob(
+        settings,
+        routes,
+        source.open(),
+        rulebook.load(now),
+        state.beside(),
+        chosen,
+        now,
+        only,
+        say,
+        week is not None,
+        commands,
+    )
+    if preview is not None:
+        for path in write_previews(job, preview):
             write_stdout(f"{path}\n")
-        return EXIT_DONE
-    if week.end > now:
+    elif chosen.end > now:
         raise UsageError(
-            f"The week of {week.name} ends at {minute(week.end)}. An incomplete week is not sent.",
+            f"The week of {chosen.name} ends at {minute(chosen.end)}. An incomplete week is not sent.",
             "Use --preview, or set --week to an earlier week.",
         )
-    if settings.send:
-        return _send(options, job)
-    for team, letter, _ in team_letters(job, job.teams):
-        names = ", ".join(to.address for to in team.recipients) or "no recipient"
-        say(f"would be sent to {names}: {clean(letter.subject)}")
-    say("Dry run, nothing was sent. To send: set send = true in section [report] of skuwise.toml.")
+    elif settings.send:
+        return _send(job, state)
+    else:
+        for team, letter, _ in team_letters(job, job.teams):
+            addresses = ", ".join(to.address for to in team.recipients) or "no recipient"
+            say(f"would be sent to {addresses}: {clean(letter.subject)}")
+        say("Dry run, nothing was sent. To send: set send = true in section [report] of skuwise.toml.")
     return EXIT_DONE
 
 
-def _send(options: argparse.Namespace, job: ReportJob) -> int:
+def _send(job: ReportJob, state: StateOptions) -> int:
     """Send the week; where it is not over by the telemetry, the last one that is, and raise NotOverError: the next run
     tries this one again."""
-    # Whose telemetry it is tells the state file, and that what was queued before: then no week has to be read.
+    from ...agent.base.clock import SystemClock
+    from ..core.fleet_identity import fleet_of
+    from ..notify.report import NotOverError, reported_week, send
+    from ..notify.sending import Clocks
+
+    # The fleet of the telemetry names the state file, and that what was queued before: then no week has to be read.
     frame = job.source.read(job.book.catalog, since=IDENTITY_SECONDS, until=None, now=job.now)
-    state, clocks = fleet_state(options, fleet_of(frame)), Clocks(SystemClock().now, time.sleep)
+    file, clocks = state.to_write(fleet_of(frame)), Clocks(SystemClock().now, time.sleep)
     try:
-        return send(job, state, os.environ, clocks)
+        return send(job, file, os.environ, clocks)
     except NotOverError as early:
         with suppress(NothingToDo):
-            send(replace(job, week=reported_week(None, early.newest), named=True), state, os.environ, clocks)
+            send(replace(job, week=reported_week(None, early.newest), named=True), file, os.environ, clocks)
         raise
-
-
-def _job(options: argparse.Namespace, settings: ReportSettings, week: Week, now: float) -> ReportJob:
-    """What the options ask for; what they leave open, the settings say."""
-    routes = routes_of(settings, options.teams)
-    names = [team.name for team in routes.teams]
-    if options.only is not None and options.only not in names:
-        raise UsageError(
-            f"Unknown team {options.only!r}.", suggest(options.only, names) or "Use a team of the routes file."
-        )
-    options.rules, options.prices = options.rules or settings.rules, options.prices or settings.prices
-    return ReportJob(
-        settings, routes, watched_source(options), rulebook_of(options, now), beside(options), week, now,
-        options.only, say, options.week is not None, reader_commands(options, settings, socket.gethostname()),
-    )  # fmt: skip

@@ -1,13 +1,11 @@
 """``skuwise serve``: reports, watch, snapshots and the cache on a schedule, where there is no systemd (a container).
 
-Each job is a command of this installation in a process of its own: its memory is given back when it ends, and one that
-fails takes nothing with it. What a job must remember (what was sent) lies on the disk, so that a container that was
-down on Monday sends when it is up again, and one that starts ten times sends once.
+Each job is a command in its own process, whose end frees its memory. Its memory of what was sent is on the disk: a
+container that was down on Monday sends later, and one that starts ten times sends once.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import threading
@@ -17,33 +15,32 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from apscheduler.schedulers.background import BackgroundScheduler
-from apscheduler.triggers.base import BaseTrigger
-from apscheduler.triggers.cron import CronTrigger
-from apscheduler.triggers.interval import IntervalTrigger
 from msgspec import Meta
 
 from ...agent.base.address import Address
 from ...agent.base.clock import Signals, SystemClock
-from ...agent.base.self_command import child_command
 from ...agent.config import load_section
-from ...agent.service.page_server import PageServer
-from ...agent.slurm_jobs.settings import SlurmImportSettings, load_slurm_settings
+from ...rules.base.click_commands import command
 from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ...rules.base.output import say
-from ..metrics_page import SitePage, WatchPasses
-from ..notify.settings import ReportSettings, load_mail_settings
-from ..state.file import State, load_state_settings, state_folder
-from ..state.fleets import state_files
-from ..watch.settings import WatchSettings, load_watch_settings
+
+if TYPE_CHECKING:
+    from apscheduler.schedulers.background import BackgroundScheduler
+    from apscheduler.triggers.base import BaseTrigger
+
+    from ...agent.service.page_server import PageServer
+    from ...agent.slurm_jobs.settings import SlurmImportSettings
+    from ..metrics_page import SitePage, WatchPasses
+    from ..notify.settings import ReportSettings
+    from ..state.file import State
+    from ..watch.settings import WatchSettings
 
 _DAY_SECONDS = 86400.0
 _SET_SECONDS = 60.0  # by which the clock has to move to have been set
 _LOOK_SECONDS = 60.0  # between two looks at the clocks
 _STOP_SECONDS = 20.0  # containers are killed 30 s after they were asked to stop (Kubernetes' default)
-EXAMPLES = ("skuwise serve",)
 
 # How often something runs: each minute to each week.
 _Every = Annotated[float, Meta(ge=60, le=7 * _DAY_SECONDS)]
@@ -55,8 +52,8 @@ class ServeSettings:
     after it, and again every `retry_seconds` while it fails. `watch`: whether the last hours are evaluated, every
     ``watch.every``. `snapshot_db` is copied to `snapshot_folder` every `snapshot_every_seconds`; None: it is not.
     `cache_every_seconds`: how often advice is made, which fetches the answers of ``report.prometheus`` ahead. `listen`:
-    where the page of metrics is served; None: nowhere. `advice`: the file with the advice that it tells of; None:
-    ``serve-advice.json`` beside the state files. `series_max`, `stale_seconds`: as of `SitePage`.
+    where the page of metrics is served; None: nowhere. `advice`: the file with its advice; None: ``serve-advice.json``
+    beside the state files. `series_max`, `stale_seconds`: as of `SitePage`.
     """
 
     report: bool = True
@@ -77,8 +74,7 @@ class ServeSettings:
 
 @dataclass(frozen=True)
 class Job:
-    """One command on a schedule. `retry_seconds`: after so long it is run again where it failed; None: it waits for its
-    turn."""
+    """One command on a schedule. `retry_seconds`: a failed run is repeated after so long; None: at its next time."""
 
     name: str
     arguments: tuple[str, ...]
@@ -87,7 +83,7 @@ class Job:
 
 
 def load_serve_settings(environ: Mapping[str, str], **places: Path) -> ServeSettings:
-    """Every layer over the one before. Raises `UsageError` for an unknown key or a value that cannot be."""
+    """Every layer over the one before. Raises UsageError for an unknown key or an invalid value."""
     settings = load_section(ServeSettings, "serve", environ, **places)
     if (settings.snapshot_db is None) != (settings.snapshot_folder is None):
         raise UsageError("A snapshot needs both serve.snapshot_db and serve.snapshot_folder.", "Set the other one too.")
@@ -97,44 +93,43 @@ def load_serve_settings(environ: Mapping[str, str], **places: Path) -> ServeSett
 def scheduled_jobs(
     settings: ServeSettings, report: ReportSettings, slurm: SlurmImportSettings, watch: WatchSettings, advice: Path
 ) -> tuple[Job, ...]:
-    """What is to be run, and when. `advice`: the file for the page of metrics. Raises UsageError where that is
-    nothing."""
+    """The jobs and their times. `advice`: the file for the page of metrics. Raises UsageError where there is none."""
+    from apscheduler.triggers.cron import CronTrigger
+    from apscheduler.triggers.interval import IntervalTrigger
+
+    def every(seconds: float) -> IntervalTrigger:
+        return IntervalTrigger(seconds=round(seconds), timezone=UTC)
+
     jobs: list[Job] = []
     if slurm.scheduled:
         if slurm.jobs is None:
             raise UsageError("slurm.scheduled needs a file to keep.", "Set slurm.jobs, which advice reads, too.")
-        jobs.append(Job("slurm", ("slurm", "import", "--output", str(slurm.jobs)), _every(slurm.every_seconds)))
+        jobs.append(Job("slurm", ("slurm", "import", "--output", str(slurm.jobs)), every(slurm.every_seconds)))
     source = [part for db in report.db for part in ("--db", str(db))]
     if report.prometheus:
         source = ["--prometheus", report.prometheus, *(part for match in report.match for part in ("--match", match))]
     if source and settings.report:
-        weekly = CronTrigger(
-            day_of_week=settings.report_day, hour=settings.report_hour, minute=0, timezone=UTC,
-            jitter=int(settings.spread_seconds) or None,
-        )  # fmt: skip
+        day, hour, jitter = settings.report_day, settings.report_hour, int(settings.spread_seconds) or None
+        weekly = CronTrigger(day_of_week=day, hour=hour, minute=0, timezone=UTC, jitter=jitter)
         jobs.append(Job("report", ("report", "--send"), weekly, settings.retry_seconds))
     if source and settings.watch:
-        # Sending is a setting of its own. A pass that takes longer than the interval loses turns, and does not pile up.
-        jobs.append(Job("watch", ("watch", "--once"), _every(watch.every_seconds)))
+        # Sending has its own setting. A pass that takes longer than the interval loses turns, and does not pile up.
+        jobs.append(Job("watch", ("watch", "--once"), every(watch.every_seconds)))
     if settings.snapshot_db is not None:
         snapshot = ("snapshot", str(settings.snapshot_folder), "--rollups-only", "--db", str(settings.snapshot_db))
-        jobs.append(Job("snapshot", ("agent", *snapshot), _every(settings.snapshot_every_seconds)))
+        jobs.append(Job("snapshot", ("agent", *snapshot), every(settings.snapshot_every_seconds)))
     if report.prometheus or (source and settings.listen is not None):
-        # Whatever asks a server for the window later finds its days answered.
+        # Later reads of the window find its days in the cache.
         output = ("--output", os.devnull) if settings.listen is None else ("--format", "json", "--output", str(advice))
-        jobs.append(Job("advice", ("advise", *source, "--no-ledger", *output), _every(settings.cache_every_seconds)))
+        jobs.append(Job("advice", ("advise", *source, "--no-ledger", *output), every(settings.cache_every_seconds)))
     if not jobs:
         raise UsageError("There is nothing to do on a schedule.", "Set report.db or report.prometheus in the settings.")
     return tuple(jobs)
 
 
-def _every(seconds: float) -> IntervalTrigger:
-    return IntervalTrigger(seconds=round(seconds), timezone=UTC)
-
-
 class Schedule:
-    """Runs jobs at once and whenever their time comes, one of a kind at a time. `command`: of a job's arguments.
-    `watch`: how those of the watch ended; None: none has."""
+    """Runs jobs at once and at their times, one of a kind at a time. `command`: the words that run a job's arguments.
+    `watch`: how its passes ended; None: none has."""
 
     def __init__(self, scheduler: BackgroundScheduler, command: Callable[..., Sequence[str]]) -> None:
         self.watch: WatchPasses | None = None
@@ -142,37 +137,45 @@ class Schedule:
         self._lock, self._children = threading.Lock(), set[subprocess.Popen[bytes]]()
         self._stopped = False
 
-    def add(self, job: Job) -> None:
-        """Put a job on the schedule. What was missed is run once, however late."""
+    def add(self, job: Job, *, name: str = "", **about: object) -> None:
+        """Put a job on the schedule, as `name`. Missed times are one run, however late."""
+        options = {"trigger": job.trigger, "next_run_time": datetime.now(UTC), **about}
         self._scheduler.add_job(
-            self.work, job.trigger, [job], id=job.name, coalesce=True, misfire_grace_time=None, max_instances=1,
-            next_run_time=datetime.now(UTC),
-        )  # fmt: skip
+            self.work,
+            args=[job],
+            id=name or job.name,
+            coalesce=True,
+            misfire_grace_time=None,
+            max_instances=1,
+            **options,
+        )
 
     def work(self, job: Job) -> None:
-        """Run a job; where it fails, again later, if it is one that is to be tried again."""
+        """Run a job; one that failed is run again later where it has `retry_seconds`."""
+        from ..metrics_page import WatchPasses
+
         began, status = time.monotonic(), self._run(job)
         if job.name == "watch":
-            known, done = self.watch or WatchPasses(), status == EXIT_DONE
-            last = time.time() if done else known.last_end
-            self.watch = WatchPasses(known.passes + 1, known.failures + (not done), last, time.monotonic() - began)
-        # Below 0 a signal ended it: it was killed, for want of memory as a rule.
+            before, done = self.watch or WatchPasses(), status == EXIT_DONE
+            last = time.time() if done else before.last_end
+            self.watch = WatchPasses(before.passes + 1, before.failures + (not done), last, time.monotonic() - began)
+        # Below 0 a signal ended it: it was killed, most often by the OOM killer.
         if job.retry_seconds is not None and (status == EXIT_FAILED or status < 0):
             say(f"{job.name} ended with status {status}: it is tried again in {job.retry_seconds / 60:g} min")
-            self._scheduler.add_job(
-                self.work, "date", [job], id=f"{job.name} again", replace_existing=True, misfire_grace_time=None,
-                run_date=datetime.now(UTC) + timedelta(seconds=job.retry_seconds),
-            )  # fmt: skip
+            at = datetime.now(UTC) + timedelta(seconds=job.retry_seconds)
+            self.add(
+                job, name=f"{job.name} again", replace_existing=True, trigger="date", run_date=at, next_run_time=at
+            )
         elif status != EXIT_DONE:
             say(f"{job.name} ended with status {status}: it waits for its next turn")
 
     def run_all(self) -> None:
-        """Run everything now. That sends nothing twice and misses no week: what was done lies on the disk."""
+        """Run everything now. Nothing is sent twice: what was done is on the disk."""
         for planned in self._scheduler.get_jobs():
             planned.modify(next_run_time=datetime.now(UTC))
 
     def stop(self) -> None:
-        """End what runs, and start nothing any more. A sender that is ended so loses nothing: the state file has it."""
+        """End the running jobs, and start none any more. A sender loses nothing: the state file has it."""
         with self._lock:
             self._stopped = True
             children = tuple(self._children)
@@ -187,13 +190,13 @@ class Schedule:
         self._scheduler.shutdown(wait=True)
 
     def _run(self, job: Job) -> int:
-        """Run a command to its end; its output is ours. Gives its exit status."""
+        """Run a command to its end, with our output. Returns its exit status."""
         with self._lock:
             if self._stopped:
                 return EXIT_DONE
             try:
                 child = subprocess.Popen(self._command(*job.arguments), stdin=subprocess.DEVNULL)  # noqa: S603 - our own
-            except OSError as error:  # no memory or no process to be had
+            except OSError as error:  # no memory, or no process left
                 say(f"{job.name} cannot be started: {error.strerror}")
                 return EXIT_FAILED
             self._children.add(child)
@@ -204,8 +207,10 @@ class Schedule:
 
 
 def serve_page(address: Address, page: SitePage) -> PageServer:
-    """The page at its address, or why it is not there: an address that is in use is tried again."""
-    # A scrape costs a look at the files at most once a quarter of a minute.
+    """Serve the page at its address. An address in use is tried again, with a note."""
+    from ...agent.service.page_server import PageServer
+
+    # A scrape reads the files at most every 15 s.
     server = PageServer(address, page.page, version=lambda: time.monotonic() // 15, is_healthy=lambda: True)
     server.start()
     if server.fault is not None:
@@ -215,12 +220,19 @@ def serve_page(address: Address, page: SitePage) -> PageServer:
     return server
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """``skuwise serve`` takes everything from the settings."""
+@command("skuwise serve")
+def serve() -> int:
+    """Run reports, snapshots and caching on a schedule, without systemd."""
+    from apscheduler.schedulers.background import BackgroundScheduler
 
+    from ...agent.base.self_command import child_command
+    from ...agent.slurm_jobs.settings import load_slurm_settings
+    from ..metrics_page import SitePage
+    from ..notify.settings import load_mail_settings
+    from ..state.file import State, load_state_settings, state_folder
+    from ..state.fleets import state_files
+    from ..watch.settings import load_watch_settings
 
-def run(options: argparse.Namespace) -> int:  # noqa: ARG001 - it has none
-    """Run until SIGTERM or SIGINT."""
     environ, clock = os.environ, SystemClock()
     settings, named, folder = load_serve_settings(environ), load_state_settings(environ).file, state_folder(environ)
     if folder is None:
@@ -234,8 +246,6 @@ def run(options: argparse.Namespace) -> int:  # noqa: ARG001 - it has none
     def states() -> list[State]:
         return [State(path) for path in ([named] if named is not None else state_files(folder))]
 
-    page = SitePage(advice, states, lambda: schedule.watch, settings.series_max, settings.stale_seconds)
-
     def clock_offset() -> float:
         now = clock.now()
         return now.wall_seconds - now.monotonic_seconds
@@ -246,14 +256,15 @@ def run(options: argparse.Namespace) -> int:  # noqa: ARG001 - it has none
             schedule.add(job)
         server = None
         if settings.listen is not None:
-            with suppress(OSError):  # advise says why it cannot write there
+            with suppress(OSError):  # advise reports why it cannot write there
                 advice.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            page = SitePage(advice, states, lambda: schedule.watch, settings.series_max, settings.stale_seconds)
             server = serve_page(settings.listen, page)
         offset = clock_offset()
         scheduler.start()
         while not stop.wait(_LOOK_SECONDS):
             before, offset = offset, clock_offset()
-            # What was planned by another clock may be a year away.
+            # Times planned by another clock may be a year away.
             if abs(offset - before) > _SET_SECONDS:
                 say("the clock was set: everything on the schedule is run now")
                 schedule.run_all()

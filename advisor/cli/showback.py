@@ -2,77 +2,76 @@
 
 from __future__ import annotations
 
-import argparse
+import json
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from click import option
+
+from ...rules.base.click_commands import FILE, Choice, command
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError
-from ...rules.base.output import say, write_output
+from ...rules.base.output import say
 from ...rules.base.sanitize import clean
-from .options import add_source
-from .output import EVALUATING, cores, reading_telemetry, terminal_width, wants_color
-from .price_options import rulebook_of
-from .source_options import source_of
+from .options import OutputOptions, Telemetry, output_options, telemetry_options
+from .output import terminal_width
 
-if TYPE_CHECKING:
-    from ..billing.showback import Showback, Whose
+_BY = ("team", "workload", "namespace", "account")
+# Notes on the dollars of rows, for stderr; the table prints all notes.
+_MONEY_NOTES = ("showback-", "prices-", "region-", "fabric-premium-", "nodes-that-left")
 
-FORMATS = ("table", "json", "csv")
-BY = ("team", "workload", "namespace", "account")
-# What a reader of rows must know of their dollars; the table prints all notes.
-_MONEY = frozenset({
-    "showback-without-price", "prices-missing", "prices-and-skus-missing", "region-assumed", "fabric-premium-assumed",
-    "nodes-that-left",
-})  # fmt: skip
 
-EXAMPLES = (
+@command(
     "skuwise showback --db node.db",
     "skuwise showback --db node.db --by workload --since 30d",
     "skuwise showback --db node.db --teams teams.toml --format csv --output showback.csv",
 )
+@telemetry_options()
+@output_options("table", "json", "csv")
+@option(
+    "--by",
+    type=Choice(_BY),
+    default="team",
+    help="what table and JSON sum up; rows of csv are the same for all (default: team, else owner)",
+)
+@option("--teams", type=FILE, help="TOML file with teams and matchers (default: report.teams, else the team label)")
+@option("--billing-account", metavar="ID", help="BillingAccountId of the rows (default: empty: telemetry has none)")
+def showback(
+    telemetry: Telemetry, output: OutputOptions, by: str, teams: Path | None, billing_account: str | None
+) -> int:
+    """Split the cost of nodes by team, in FOCUS columns."""
+    from ..billing import showback_page as page
+    from ..billing.showback import showback_of
+    from ..notify.routes import load_routes
+    from ..notify.settings import load_mail_settings
+    from ..show.writers.text import document_text
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` the options of showback."""
-    add_source(parser)
-    parser.add_argument("--format", choices=FORMATS, default="table", help="output format (default: table)")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write to FILE instead of stdout, all or nothing")
-    parser.add_argument(
-        "--by", choices=BY, default="team",
-        help="what table and JSON sum up; rows of csv are the same for all (default: team, else owner)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--teams", type=Path, metavar="FILE",
-        help="TOML file with teams and matchers (default: report.teams, else the team label)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--billing-account", metavar="ID", help="BillingAccountId of the rows (default: empty: telemetry has none)"
-    )
-
-
-def run(options: argparse.Namespace) -> int:
-    """Read, judge, split, print. The only place of `showback` that knows the clock."""
-    from ..billing import showback_sums  # noqa: PLC0415
-    from ..billing.showback import showback_of  # noqa: PLC0415
-
-    now, whose = time.time(), _whose(options)
-    book = rulebook_of(options, now)
-    with reading_telemetry(options) as reading:
-        telling = replace(source_of(options, say, cores()), steps=reading.step)
-        frame = telling.read(book.catalog, since=options.since, until=options.until, now=now)
-        reading.stage(EVALUATING)
-        showback = showback_of(frame, book, now=now, whose=whose)
-    if showback.rows.empty:
+    now = time.time()
+    file = teams or load_mail_settings(os.environ).teams
+    routes = None if file is None else load_routes(file)
+    book = telemetry.rulebook.load(now)
+    with telemetry.source.reading() as reading:
+        source = telemetry.source.open(reading.step)
+        frame = source.read(book.catalog, since=telemetry.since, until=telemetry.until, now=now)
+        reading.stage("evaluating workloads")
+        split = showback_of(
+            frame, book, now=now, team_of=lambda w: (routes.team_of(w) if routes else None) or w.owner.team
+        )
+    if split.rows.empty:
         raise NothingToDo("No GPU-hours in this window.", "Choose a window with data, or run 'skuwise doctor'.")
-    wrong = [name for name, check in showback_sums.node_checks(showback).items() if not check.closes]
+    closes = page.node_checks(split)["closes"]
+    wrong = list(closes.index[~closes])
     # Rows that do not sum to the nodes' price x hours replace no good file; JSON is what to report them with.
-    if not wrong or options.format == "json":
-        write_output(_content(showback, options), options.output, f"{len(showback.rows):,} rows written to {{output}}")
-        for note in showback.notes if options.format != "table" else ():
-            if note.code in _MONEY:
+    if not wrong or output.form == "json":
+        if output.form == "json":
+            content = json.dumps(page.showback_json(split, by, billing_account), indent=2) + "\n"
+        elif output.form == "csv":
+            content = page.showback_csv(split, billing_account)
+        else:
+            content = document_text(page.showback_document(split, by), width=terminal_width(), color=output.color)
+        output.write(content, f"{len(split.rows):,} rows written to {{output}}")
+        for note in split.notes if output.form != "table" else ():
+            if note.code.startswith(_MONEY_NOTES):
                 say(clean(note.text))
     if wrong:
         raise SkuwiseError(
@@ -80,29 +79,3 @@ def run(options: argparse.Namespace) -> int:
             "Report this with the output of --format json, and do not use its rows.",
         )
     return EXIT_DONE
-
-
-def _whose(options: argparse.Namespace) -> Whose:
-    """The team of a workload: by the teams file that is named or set, else its team label."""
-    from ..notify.routes import load_routes  # noqa: PLC0415
-    from ..notify.settings import load_mail_settings  # noqa: PLC0415
-
-    file = options.teams or load_mail_settings(os.environ).teams
-    if file is None:
-        return lambda workload: workload.owner.team
-    routes = load_routes(file)
-    return lambda workload: routes.team_of(workload) or workload.owner.team
-
-
-def _content(showback: Showback, options: argparse.Namespace) -> str:
-    from ..billing import showback_output  # noqa: PLC0415
-    from ..show.writers.text import document_text  # noqa: PLC0415
-
-    match options.format:
-        case "json":
-            return showback_output.showback_json_text(showback, options.by, options.billing_account)
-        case "csv":
-            return showback_output.showback_csv(showback, options.billing_account)
-        case _:
-            document = showback_output.showback_document(showback, options.by)
-            return document_text(document, width=terminal_width(), color=options.output is None and wants_color())

@@ -2,68 +2,57 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import time
 from collections import Counter
 from pathlib import Path
 
-from ...agent.base.durations import parse_duration
+from click import argument, option
+
+from ...rules.base.click_commands import PATH, Choice, command
 from ...rules.base.errors import EXIT_DONE
+from ...rules.base.output import program, write_stdout
 from ...rules.base.progress import progress
-from ...rules.base.typed_again import program
-from ..core.timestamps import parse_moment, rfc3339
-from ..demo import MINUTES_SECONDS, SCENARIOS, SimulationReport, simulate
-
-EXAMPLES = ("skuwise simulate founding --db founding.db", "skuwise simulate small --db small.db --days 7 --seed 3")
+from ..core.timestamps import rfc3339
+from .options import DURATION, MOMENT, SEED, number
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``skuwise simulate``; sets ``run``."""
-    width = max(map(len, SCENARIOS))
-    parser.epilog = "\n".join(["scenarios:", *(f"  {name:<{width}}  {text}" for name, text in SCENARIOS.items())])
-    parser.add_argument("scenario", metavar="SCENARIO", choices=SCENARIOS, help="fleet to simulate (see below)")
-    parser.add_argument(
-        "--db",
-        metavar="PATH",
-        type=Path,
-        required=True,
-        help="FILE.db for one database, else a folder with one database per node",
-    )
-    parser.add_argument(
-        "--days", metavar="N", type=float, default=14, help="length of the time window in days (default: 14)"
-    )
-    parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed of the random numbers (default: 0)")
-    parser.add_argument(
-        "--until", metavar="T", help="end of the time window, RFC 3339 in UTC (default: the last full hour)"
-    )
-    parser.add_argument(
-        "--minutes", metavar="SPAN", help=f"age of the oldest minute, as in 48h (default: {MINUTES_SECONDS / 3600:g}h)"
-    )
+@command("skuwise simulate founding --db founding.db", "skuwise simulate small --db small.db --days 7 --seed 3")
+@argument("scenario", type=Choice(("founding", "small", "fleet")), metavar="SCENARIO")
+@option("--db", type=PATH, required=True, help="FILE.db for one database, else a folder with one database per node")
+@option("--days", type=number("N", "a number of days", 0, 1e6), default=14.0, help="length in days (default: 14)")
+@option("--seed", type=SEED, default=0, help="seed of the random numbers (default: 0)")
+@option("--until", type=MOMENT, help="end of the window, RFC 3339 in UTC (default: the last full hour)")
+@option("--minutes", type=DURATION, default="6h", help="age of the oldest minute (default: 6h)")
+def simulate(scenario: str, db: Path, days: float, seed: int, until: float | None, minutes: float) -> int:
+    """Simulate a fleet, to try skuwise or to test it.
 
+    SCENARIO: fleet to simulate (see below).
 
-def run(options: argparse.Namespace) -> int:
-    with progress(f"simulating {options.scenario}", "nodes") as simulating:
-        report = simulate(
-            options.scenario,
-            options.db,
-            days=options.days,
-            seed=options.seed,
-            until=parse_moment(options.until) if options.until else time.time(),
-            minutes_seconds=parse_duration(options.minutes) if options.minutes else MINUTES_SECONDS,
+    \b
+    founding  online serving on 8xH100 InfiniBand nodes whose fabric is silent
+    small     the most common kinds together on 13 nodes: shown by skuwise demo
+    fleet     60 nodes of 16 types: training, fine-tuning, serving and idle GPUs
+    """
+    from ..demo import simulate as simulate_fleet
+
+    with progress(f"simulating {scenario}", "nodes") as simulating:
+        report = simulate_fleet(
+            scenario,
+            db,
+            days=days,
+            seed=seed,
+            until=time.time() if until is None else until,
+            minutes_seconds=minutes,
             steps=simulating.step,
         )
-    print(_text(report, options))  # noqa: T201
-    return EXIT_DONE
-
-
-def _text(report: SimulationReport, options: argparse.Namespace) -> str:
     kinds = Counter(truth.kind for truth in report.truths)
-    listed = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
     nodes = report.fleet.nodes
-    return (
-        f"{options.scenario}, seed {options.seed}: {len(nodes)} nodes, {sum(len(n.sim.gpus) for n in nodes)} GPUs, "
+    write_stdout(
+        f"{scenario}, seed {seed}: {len(nodes)} nodes, {sum(len(n.sim.gpus) for n in nodes)} GPUs, "
         f"{rfc3339(report.start)} to {rfc3339(report.end)}\n"
-        f"workloads: {listed} (the truth about each is in the table truth)\n"
-        f"next: {program()} advise --db {shlex.quote(str(options.db))}"
+        f"workloads: {counts} (the truth about each is in the table truth)\n"
+        f"next: {program()} advise --db {shlex.quote(str(db))}\n"
     )
+    return EXIT_DONE

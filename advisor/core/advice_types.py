@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ...rules.base.quantities import Amount, Moment, Share
+from ...rules.base.typed import Amount, Moment, Share
 from ...rules.catalog.types import Price
 from .coded_text import CodedText
 from .energy_types import FleetEnergy, NodeEnergy

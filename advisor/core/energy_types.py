@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from ...rules.base.quantities import Amount
+from ...rules.base.typed import Amount
 from .totals import added
 
 EnergyBasis = Literal["counter", "power", "both"]

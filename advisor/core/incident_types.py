@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...rules.base.quantities import Moment
+from ...rules.base.typed import Moment
 from .advice_types import Evidence, Severity
 from .coded_text import CodedText
 from .recent import HolderKind
@@ -40,7 +40,7 @@ class Subject:
     scheduler: str | None = None
     job_id: str | None = None
     pod: str | None = None
-    owner: Owner = Owner()
+    owner: Owner = field(default_factory=Owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class WatchPass:
     data_end: float  # newest moment of the data
     sightings: tuple[Sighting, ...] = ()
     unknown: frozenset[str] = frozenset()  # keys of subjects not judged: nothing about them opens or ends
-    live_nodes: frozenset[str] = frozenset()  # nodes with fresh data: incidents of others neither open nor end
+    live_nodes: frozenset[str] = frozenset()  # nodes with fresh data: incidents of others do not open or end
     judged_holds: int = 0
     notes: tuple[CodedText, ...] = ()
     held: frozenset[str] | None = None  # keys that hold GPUs now: work came back, GPUs were not released; None: unknown

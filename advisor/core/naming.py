@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...rules.base.errors import UsageError
-from ...rules.base.sanitize import quoted
-from ...rules.base.suggestions import suggest
-from ...rules.base.text_table import columns
+from ...rules.base.output import columns
+from ...rules.base.sanitize import quoted, suggest
 from .ids import short_ids
 
 PREFIX_MIN = 4  # characters of an id that are enough

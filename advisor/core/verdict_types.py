@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...rules.base.quantities import Amount, Moment, Share
+from ...rules.base.typed import Amount, Moment, Share
 from ...rules.policy.labels import BottleneckLabel, KindLabel
 from .coded_text import CodedText
 from .energy_types import WorkloadEnergy

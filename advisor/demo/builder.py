@@ -30,7 +30,7 @@ _INPUT_BOUND_SHARE = 0.125
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What a workload is. `waste`: rule ids that hold for it, empty for none. For GPUs that nobody used
+    """What a workload is. `waste`: rule ids that hold for it, empty for none. For unused GPUs
     `workload_id` is ``node:NODE``."""
 
     workload_id: str
@@ -63,7 +63,7 @@ class PlannedNode:
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """A fleet before it is written. `bare`: the truth about nodes that nobody used."""
+    """A fleet before it is written. `bare`: the truth about unused nodes."""
 
     nodes: list[PlannedNode] = field(default_factory=list)
     placed: list[Placed] = field(default_factory=list)
@@ -75,8 +75,8 @@ class FleetPlan:
 
 @dataclass(slots=True)
 class Builder:
-    """Collects a fleet over [start, end). Every choice comes from the seed and the name it is made for; `mark` tells
-    its GPUs from those of other fleets."""
+    """Collects a fleet over [start, end). Every choice comes from the seed and the name it is made for; `mark`
+    distinguishes its GPUs from those of other fleets."""
 
     skus: Mapping[str, tuple[NodeSku, GpuSku]]
     seed: int
@@ -108,7 +108,7 @@ class Builder:
         at = self.start - rng.uniform(0.2, 3) * _DAY
         while at < self.end - 0.2 * _DAY:
             stop = at + rng.uniform(2.0, 8.0) * _DAY
-            # A job on one node that is not yet a day old cannot be told from fine-tuning, by anybody.
+            # A job on one node that is not yet a day old cannot be distinguished from fine-tuning.
             young = len(nodes) == 1 and min(stop, self.end) - at < 1.1 * _DAY
             if min(stop, self.end) - max(at, self.start) > 6 * 3600 and not young:
                 model = training.pretraining(rng, at, kind, starved=starved)
@@ -167,14 +167,14 @@ class Builder:
         self.add(Placed(workload, serving.held(rng), {node.node.node: gpus}, runs, "process", truth))
 
     def bare(self, nodes: list[SimNode]) -> None:
-        """GPUs that nobody ever used."""
+        """GPUs that were never used."""
         self.fleet.bare.extend(Truth(f"node:{node.node.node}", "idle", "idle", ("idle",)) for node in nodes)
 
     def add(self, placed: Placed) -> None:
         """Place a workload, unless it never ran in the window. No scheduler gives one number to two jobs."""
         if not placed.runs:
             return
-        others = {one.workload.workload_id: one.workload for one in self.fleet.placed}
+        others = {other.workload.workload_id: other.workload for other in self.fleet.placed}
         workload = placed.workload
         cluster = next(n.sim.node.cluster for n in self.fleet.nodes if n.sim.node.node in placed.nodes)
         while others.get(workload.workload_id, workload) != workload:
@@ -186,7 +186,7 @@ class Builder:
         self, rng: np.random.Generator, start: float, stop: float, *, restarts: int = 0,
         pause: tuple[float, float] = (0, 0),
     ) -> tuple[tuple[float, float], ...]:  # fmt: skip
-        """When it ran, on whole seconds: up to `restarts` times within the window it failed and was started anew."""
+        """When it ran, on whole seconds: up to `restarts` times within the window it failed and was restarted."""
         start, stop = round(start), min(round(stop), self.end)
         first, last = max(start, self.start), stop
         runs: list[tuple[float, float]] = []
@@ -272,14 +272,14 @@ def pod(
 
 
 def deployment_name(rng: np.random.Generator, named: Sequence[str] = ()) -> tuple[str, str, bool]:
-    """Name and namespace of a service, and whether they and its command tell nothing."""
+    """Name and namespace of a service, and whether they and its command are uninformative."""
     silent = bool(rng.random() < NAMES["silent"])
     names = ("app", "backend", "svc") if silent else named or NAMES["services"]
     return f"{pick(rng, names)}-{int(rng.integers(1, 99))}", pick(rng, NAMES["teams"]), silent
 
 
 def leftover(rng: np.random.Generator, cluster: str, start: float) -> Workload:
-    """A process that nobody ended: no scheduler knows it."""
+    """A process that was not ended, unknown to any scheduler."""
     user = pick(rng, NAMES["users"])
     pid = int(rng.integers(2_000, 4_000_000))
     return Workload(

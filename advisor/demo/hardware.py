@@ -63,7 +63,7 @@ class SimNode:
 
     @property
     def has_fabric(self) -> bool:
-        """Whether the node carries a network of its own for the GPUs, which costs money and may be silent."""
+        """Whether the node has a separate network for the GPUs, which costs money and may be silent."""
         return self.sku.fabric.kind in _PORTS and bool(self.compute_ports)
 
     @property

@@ -74,8 +74,8 @@ def pearson(first: Rows, second: Rows) -> Rows:
     first, second = first.astype(np.float64), second.astype(np.float64)
     dx, dy = first - first.mean(axis=1, keepdims=True), second - second.mean(axis=1, keepdims=True)
     spread_x, spread_y = np.sqrt((dx * dx).mean(axis=1)), np.sqrt((dy * dy).mean(axis=1))
-    known = (spread_x > FLAT * np.abs(first).max(axis=1)) & (spread_y > FLAT * np.abs(second).max(axis=1))
-    return np.clip(np.divide((dx * dy).mean(axis=1), spread_x * spread_y, out=nothing, where=known), -1, 1)
+    valid = (spread_x > FLAT * np.abs(first).max(axis=1)) & (spread_y > FLAT * np.abs(second).max(axis=1))
+    return np.clip(np.divide((dx * dy).mean(axis=1), spread_x * spread_y, out=nothing, where=valid), -1, 1)
 
 
 def autocorrelation_peak(values: Rows, least: int, most: int) -> tuple[Rows, Rows]:
@@ -87,11 +87,11 @@ def autocorrelation_peak(values: Rows, least: int, most: int) -> tuple[Rows, Row
     values = values.astype(np.float64)
     centred = values - values.mean(axis=1, keepdims=True)
     power = (centred * centred).mean(axis=1)
-    known = (power > (FLAT * np.abs(values).max(axis=1)) ** 2) & (power > 0)
+    valid = (power > (FLAT * np.abs(values).max(axis=1)) ** 2) & (power > 0)
     width = 1 << int(np.ceil(np.log2(size + most + 2)))
     spectrum = np.fft.rfft(centred, width, axis=1)
     products = np.fft.irfft(np.abs(spectrum) ** 2, width, axis=1)[:, : most + 2]
-    safe = np.where(known, power, 1.0)[:, None]
+    safe = np.where(valid, power, 1.0)[:, None]
     curve = np.clip(products / (size - np.arange(most + 2)) / safe, -1, 1)
     floor_height = max(PEAK_HEIGHT, PEAK_SIGMAS / np.sqrt(size))
     lags = np.arange(least, most + 1)
@@ -100,24 +100,24 @@ def autocorrelation_peak(values: Rows, least: int, most: int) -> tuple[Rows, Row
     before = np.minimum.accumulate(curve[:, 1 : most + 1], axis=1)
     lowest = before[:, lags - 2]
     peak = (height >= floor_height) & (height >= left) & (height > right) & (height - lowest >= PEAK_PROMINENCE)
-    peak &= known[:, None]
+    peak &= valid[:, None]
     highest = np.where(peak, height, -np.inf).max(axis=1)
     first = np.argmax(peak & (height >= PEAK_SHARE * highest[:, None]), axis=1)
     row = np.arange(rows)
     a, b, c = left[row, first], height[row, first], right[row, first]
     bend = a - 2 * b + c
     shift = np.divide(0.5 * (a - c), bend, out=np.zeros(rows), where=bend < 0)
-    found = peak.any(axis=1)
-    lag = np.where(found, lags[first] + shift, np.nan)
-    return lag, np.where(found, np.minimum(1.0, b - 0.25 * (a - c) * shift), np.nan)
+    exists = peak.any(axis=1)
+    lag = np.where(exists, lags[first] + shift, np.nan)
+    return lag, np.where(exists, np.minimum(1.0, b - 0.25 * (a - c) * shift), np.nan)
 
 
 def activity(active: Rows, observed: Rows) -> Columns:
     """What `sm_active` says of work and rest: duty and the longest idle run."""
-    known, inactive = ~np.isnan(active[:, 0]), active < ACTIVE_SM
+    valid, inactive = ~np.isnan(active[:, 0]), active < ACTIVE_SM
     return {
-        "duty": np.where(known, 1 - inactive.mean(axis=1), np.nan),
-        "idle_run_seconds": np.where(known, longest_run(inactive, observed), np.nan),
+        "duty": np.where(valid, 1 - inactive.mean(axis=1), np.nan),
+        "idle_run_seconds": np.where(valid, longest_run(inactive, observed), np.nan),
     }
 
 

@@ -88,8 +88,8 @@ def simulate(
 
     The window is `days` long and ends at the last full hour of `until` (Unix seconds). Hours cover all of it, minutes
     its last `minutes_seconds`. The same scenario, seed, days and until give the same fleet; of it only `nodes` are
-    written (empty: all). The truth about each workload stands in the table ``truth`` of every file that holds the
-    workload. `planner` and `write`: other fleets than `plan_fleet`'s, other tables than `write_node`'s.
+    written (empty: all). The table ``truth`` of every file that holds a workload has the truth about it. `planner` and
+    `write`: other fleets than `plan_fleet`'s, other tables than `write_node`'s.
     Raises UsageError where the scenario is unknown, the length makes no sense, or a file is already there.
     """
     if not 1 / 24 <= days <= 400:
@@ -113,8 +113,8 @@ def simulate(
                 name = node.sim.node.node
                 progress(f"{name} ({done + 1} of {len(fleet.nodes)})")
                 steps(done, len(fleet.nodes))
-                own = writer.for_node(node.sim.node, start)
-                write(own, node, fleet.on(name), seed=seed, start=start, end=end, minutes_from=minutes_from)
+                node_writer = writer.for_node(node.sim.node, start)
+                write(node_writer, node, fleet.on(name), seed=seed, start=start, end=end, minutes_from=minutes_from)
                 done += 1
             truths = _truths(fleet, group)
             writer.put_truth([(t.workload_id, t.kind, t.bottleneck, ",".join(t.waste)) for t in truths])

@@ -137,7 +137,9 @@ def _fabric(load: Load, node: SimNode, rng: np.random.Generator) -> dict[str, Ar
         else:
             most = 0.9 * rate
             storage = (load.storage_tx, load.storage_rx)
-            flows = [np.minimum(flow, most) * noise[way, position] + 2e5 for way, flow in enumerate(storage)]
+            flows = [
+                np.minimum(flow, most) * noise[direction, position] + 2e5 for direction, flow in enumerate(storage)
+            ]
         tx[position], rx[position] = (np.clip(flow + chatter[position], 0, rate) for flow in flows)
     counters = {"tx_bytes_per_second": tx, "rx_bytes_per_second": rx}
     if all(port.link_layer != "EFA" for port in node.ports):  # EFA has no port_xmit_wait

@@ -1,1 +1,1 @@
-"""``skuwise doctor SOURCE``: what a source can tell, what is missing, and the line that would add it."""
+"""``skuwise doctor SOURCE``: what a source provides, what is missing, and the line that would add it."""

@@ -1,10 +1,8 @@
-"""The exact lines that make a source tell more, and what the advice loses without them."""
+"""The exact lines that add what a source lacks, and the effect on the advice without them."""
 
 from __future__ import annotations
 
-import json
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ...agent.sources.dcgm import FIELDS
 
@@ -56,18 +54,4 @@ PODS_FLAG = "DCGM_EXPORTER_KUBERNETES=true"
 SLURM_FLAG = "--hpc-job-mapping-dir=/run/dcgm-job-mapping"
 HOSTNAME_ENV = "NODE_NAME: {valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}"
 SCRAPE_LINE = "scrape_interval: 30s"
-_EXAMPLE_USD = "2.10"
-
-
 NODE_EXPORTER = "the flags of node_exporter (in a container also --path.sysfs=/host/sys)"
-
-
-def price_flags(flag: str, models: Sequence[str]) -> str:
-    """The options that give GPUs their prices, to be pasted into a shell. `models`: one at least."""
-    return " ".join(f"{flag} {shlex.quote(f'{model}={_EXAMPLE_USD}')}" for model in models)
-
-
-def price_line(models: Sequence[str]) -> str:
-    """The same as lines of the settings (TOML)."""
-    prices = ", ".join(f"{json.dumps(model)} = {_EXAMPLE_USD}" for model in models)
-    return f"[prices]\ngpu_hour_usd = {{ {prices} }}"

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from ...agent.base.settings import read_layers
 from ...rules.base.errors import UsageError
+from ...rules.base.files import read_toml
 from ...rules.base.sanitize import QUOTED_MAX, clean, quoted
-from ...rules.base.toml import read_toml
 from ..core.incident_types import Subject
 from ..core.verdict_types import WorkloadVerdict
 from ..state.deliveries import Channel

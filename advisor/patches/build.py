@@ -38,11 +38,11 @@ def patch_for(
 ) -> Patch:
     """The patch of a recommendation for a target; `typed`, `command` as in `change_of`. Raises UsageError."""
     r = entry.recommendation
-    action, known = r.action, PATCHES.get(r.action, ())
-    if not known:
+    action, targets = r.action, PATCHES.get(r.action, ())
+    if not targets:
         raise UsageError(f"A {action} has no patch.", f"Run 'skuwise ledger show {r.id}' for what to do.")
-    if target not in known:
-        raise UsageError(f"A {action} has no patch for {target}.", f"Use --for {' or '.join(known)}.")
+    if target not in targets:
+        raise UsageError(f"A {action} has no patch for {target}.", f"Use --for {' or '.join(targets)}.")
     change = change_of(entry, target, catalog, command, typed)
     try:
         return _MAKERS[target](change)
@@ -57,9 +57,9 @@ def next_step(entry: LedgerEntry, program: str, place: str) -> str:
     """What to do once it is accepted: the command that prints its patch for the scheduler of the workload, else the
     recommendation in words. `place`: options that name the state file."""
     r, snapshot = entry.recommendation, entry.snapshot
-    at, known = snapshot.address if snapshot is not None else None, PATCHES.get(r.action, ())
+    at, targets = snapshot.address if snapshot is not None else None, PATCHES.get(r.action, ())
     target = at.scheduler if at is not None else "kubernetes"
-    if snapshot is None or target not in known:
+    if snapshot is None or target not in targets:
         lead = "Blocked, so there is nothing to apply" if snapshot is None else "Next, by hand (no patch for it)"
         return f"{lead}: {clean(' '.join(r.text.split()))}"
     nodes = shlex.quote(clean(",".join(snapshot.yardstick.freed or snapshot.yardstick.nodes)))
@@ -70,11 +70,11 @@ def next_step(entry: LedgerEntry, program: str, place: str) -> str:
 def comment(lines: list[str]) -> str:
     """Lines of comment: none leaves its line, whatever is in it, and none is continued on the next."""
     plain = [clean(line).rstrip() for line in lines]
-    return "".join(f"# {one} .\n" if one.endswith("\\") else f"# {one}".rstrip() + "\n" for one in plain)
+    return "".join(f"# {line} .\n" if line.endswith("\\") else f"# {line}".rstrip() + "\n" for line in plain)
 
 
 def with_head(entry: LedgerEntry, made: Patch, check: str, *, undo: bool) -> PatchFile:
-    """The patch or the undo under its head. `check`: the command that tells whether it worked."""
+    """The patch or the undo under its head. `check`: the command that verifies it."""
     r, snapshot, accepted = entry.recommendation, entry.snapshot, entry.last("accepted")
     assert snapshot is not None
     saving = words.saving_words(snapshot.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)

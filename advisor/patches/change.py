@@ -131,17 +131,17 @@ def change_of(entry: LedgerEntry, target: Target, catalog: Catalog, command: str
     change = Change(r.id, r.action, typed=frozenset(given), labels=labels, label_note=note, **values)
     if change.action == "mig-slice" and not change.mig_profile:
         raise UsageError(f"The ledger does not know the MIG profile of {r.id}.", "Run 'skuwise advise' for a new one.")
-    missing = [(what, option) for known, what, option in _needed(change, target, of_nodes) if not known]
+    missing = [(what, option) for value, what, option in _needed(change, target, of_nodes) if not value]
     if missing:
-        what, options = ", ".join(one for one, _ in missing), [option for _, option in missing]
+        what, options = ", ".join(name for name, _ in missing), [option for _, option in missing]
         remedy = f"Run: {' '.join([command, *options])}"
-        if target == "kubernetes" and not of_nodes and not any(one.startswith("--manifest") for one in options):
-            kept = [one for one in options if one.startswith("--node-label")]
+        if target == "kubernetes" and not of_nodes and not any(flag.startswith("--manifest") for flag in options):
+            kept = [flag for flag in options if flag.startswith("--node-label")]
             remedy += f" ; or, with an exact undo: {' '.join([command, *kept, '--manifest FILE.yaml'])}"
         raise UsageError(f"The ledger does not know all that {r.id} ({r.action}) needs: {what}.", remedy)
     for what in _FORMS:
-        told = getattr(change, what, None)
-        for name in told if isinstance(told, tuple) else [told] if told is not None else []:
+        given_value = getattr(change, what, None)
+        for name in given_value if isinstance(given_value, tuple) else [given_value] if given_value is not None else []:
             checked(what, name)
     return change
 
@@ -150,7 +150,7 @@ def _labels(snapshot: PredictionSnapshot, catalog: Catalog, typed: tuple[str, ..
     """Labels of the target's nodes and where they come from; where none is known, what it may be."""
     if typed:
         return dict(
-            checked("node label", one).split("=", 1) for one in typed
+            checked("node label", label).split("=", 1) for label in typed
         ), "The node labels are those of --node-label."
     source, target = snapshot.source, snapshot.target
     node = catalog.node(target.node_sku) if target.node_sku else None
@@ -166,7 +166,7 @@ def _labels(snapshot: PredictionSnapshot, catalog: Catalog, typed: tuple[str, ..
 
 
 def _needed(change: Change, target: Target, of_nodes: bool) -> list[tuple[object, str, str]]:
-    """What the patch cannot do without: the value, what it is, and the option that tells it."""
+    """What the patch cannot do without: the value, what it is, and the option for it."""
     action, replicas, kind = change.action, change.replicas or 0, change.kind
     placed = action in _PLACED
     resized = action in ("move-sku", "reduce-gpus") and change.gpus_before != change.gpus_after
@@ -234,7 +234,7 @@ Document = dict[str, Any]
 
 # kubectl reads YAML 1.1 with differences (``1e3`` is a number for it, text for PyYAML; ``10:30`` the other way round):
 # what stands plain in a manifest and is no whole number, truth value or null is kept as written, and every other text
-# that is not plainly a word is quoted on the way out.
+# that is not plainly a word is quoted in the output.
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*[A-Za-z0-9]")
 # Words that some reader of YAML takes for a truth value or nothing. 0x, 1e3 and the like begin with a digit.
 _NOT_WORDS = frozenset({"yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
@@ -290,14 +290,14 @@ def read_documents(given: GivenFile) -> list[Document]:
         # Before anything is built of them: an alias of aliases grows without end.
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
             raise UsageError(f"{name} uses YAML aliases.", "Export it with 'kubectl get -o yaml', which has none.")
-        found = [one for one in yaml.load_all(text, Loader=_Reader) if one is not None]
+        loaded = [document for document in yaml.load_all(text, Loader=_Reader) if document is not None]
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         where = getattr(getattr(error, "problem_mark", None), "line", None)
         line = f", line {where + 1}" if where is not None else ""
         raise UsageError(f"{name} is not valid YAML{line}.", "Export it with 'kubectl get -o yaml'.") from error
     documents: list[Any] = []
-    for one in found:
-        documents += one["items"] if isinstance(one, dict) and one.get("kind") == "List" else [one]
+    for part in loaded:
+        documents += part["items"] if isinstance(part, dict) and part.get("kind") == "List" else [part]
     return documents
 
 

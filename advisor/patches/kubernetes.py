@@ -82,7 +82,7 @@ def _cordon(change: Change) -> Patch:
 
 
 def _outline(change: Change) -> Document:
-    """The object as far as the ledger and the user tell it."""
+    """The object as known from the ledger and the options."""
     replicas = change.replicas or (change.gpus_before if change.action == "mig-slice" else 1)
     each, rest = divmod(change.gpus_before, replicas)
     if rest or not each:
@@ -100,20 +100,20 @@ def _outline(change: Change) -> Document:
 def _workload_of(documents: list[Document], change: Change) -> Document:
     """The object of a manifest that runs the workload: the only one with pods, or the one of its name."""
     pods = [document for document in documents if pod_groups(document)]
-    found = [pod for pod in pods if pod["metadata"].get("name") == change.name] or pods
-    about = [(one["metadata"].get("namespace"), one["metadata"].get("name")) for one in found]
-    if len(found) != 1:
-        told = ", ".join(quoted(f"{space}/{name}") for space, name in about[:5]) or "no object with pods"
-        raise UsageError(f"Which object to change is not clear: {told}.", f"Name it alone. {_EXPORT}")
+    matching = [pod for pod in pods if pod["metadata"].get("name") == change.name] or pods
+    about = [(document["metadata"].get("namespace"), document["metadata"].get("name")) for document in matching]
+    if len(matching) != 1:
+        names = ", ".join(quoted(f"{space}/{name}") for space, name in about[:5]) or "no object with pods"
+        raise UsageError(f"Which object to change is not clear: {names}.", f"Name it alone. {_EXPORT}")
     ((space, name),) = about
     elsewhere = None not in (space, change.namespace) and space != change.namespace and "name" not in change.typed
     if change.name not in (None, name) or elsewhere:
-        known, its = quoted(f"{change.namespace}/{change.name}"), quoted(f"{space}/{name}")
+        expected, its = quoted(f"{change.namespace}/{change.name}"), quoted(f"{space}/{name}")
         raise UsageError(
-            f"The recommendation is for {known}, the manifest for {its}.",
+            f"The recommendation is for {expected}, the manifest for {its}.",
             "Set --manifest to that of the workload, or --name if it is the same.",
         )
-    return found[0]
+    return matching[0]
 
 
 def _edit(document: Document, change: Change) -> list[str]:
@@ -141,9 +141,9 @@ def _edit(document: Document, change: Change) -> list[str]:
             return [f"Nodes offer {resource} with the MIG strategy 'mixed'."]
         case "rest-clocks":
             for container in _gpu_containers(document):
-                own, old = {"name": VARIABLE, "value": "1"}, container.get("env") or []
-                if own not in old:  # first, where a strategic merge puts what is new
-                    container["env"] = [own, *(one for one in old if one["name"] != VARIABLE)]
+                variable, old = {"name": VARIABLE, "value": "1"}, container.get("env") or []
+                if variable not in old:  # first, where a strategic merge puts what is new
+                    container["env"] = [variable, *(entry for entry in old if entry["name"] != VARIABLE)]
     return []
 
 
@@ -151,7 +151,7 @@ def _place(document: Document, change: Change) -> list[str]:
     """GPU pods (all, where none asks for GPUs) on nodes with the target's labels. Returns what else they ask for."""
     groups, stale = pod_groups(document), _TYPES | set(change.labels)
     others: set[str] = set()
-    for spec in [group.spec for group in groups if group.gpus] or [one.spec for one in groups]:
+    for spec in [group.spec for group in groups if group.gpus] or [group.spec for group in groups]:
         spec.pop("nodeName", None)  # of an exported pod: it goes around the scheduler
         kept = {key: value for key, value in (spec.get("nodeSelector") or {}).items() if key not in stale}
         spec["nodeSelector"] = {**kept, **change.labels}
@@ -159,16 +159,18 @@ def _place(document: Document, change: Change) -> list[str]:
         affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
         terms = []
         for term in (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or []:
-            wanted = [one for one in term.get("matchExpressions") or [] if one["key"] not in stale]
-            others |= {str(one["key"]) for one in wanted} | ({"name"} if term.get("matchFields") else set())
+            wanted = [expression for expression in term.get("matchExpressions") or [] if expression["key"] not in stale]
+            others |= {str(expression["key"]) for expression in wanted} | (
+                {"name"} if term.get("matchFields") else set()
+            )
             terms.append({**term, "matchExpressions": wanted} if wanted or term.get("matchFields") else {})
         # Terms are alternatives: one that asks for the type of the nodes alone leaves the choice to the selector.
         if terms and all(terms):
-            affinity[_REQUIRED]["nodeSelectorTerms"] = [one for n, one in enumerate(terms) if one not in terms[:n]]
+            affinity[_REQUIRED]["nodeSelectorTerms"] = [term for n, term in enumerate(terms) if term not in terms[:n]]
         elif terms:
             del affinity[_REQUIRED]
-    told = ", ".join(sorted(map(clean, others)))
-    more = [f"The pods still ask for nodes by: {told}. Check that the nodes of the target fit."] if told else []
+    keys = ", ".join(sorted(map(clean, others)))
+    more = [f"The pods still ask for nodes by: {keys}. Check that the nodes of the target fit."] if keys else []
     return [change.label_note, *more]
 
 
@@ -204,7 +206,7 @@ def pod_groups(document: Document) -> list[PodGroup]:
 
 
 def _found(value: Any) -> Iterator[PodGroup]:  # noqa: ANN401
-    for key, child in value.items() if isinstance(value, dict) else [("", one) for one in value]:
+    for key, child in value.items() if isinstance(value, dict) else [("", item) for item in value]:
         spec = child.get("spec") if isinstance(child, dict) and key.lower().endswith("template") else None
         if isinstance(spec, dict) and spec.get("containers"):
             yield _pods(spec, value if key == "template" else None)
@@ -228,20 +230,25 @@ def _held(container: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
 
 def gpus_of(container: dict[str, Any]) -> int:
     """Whole GPUs that a container asks for; 0: none."""
-    return max((int(told) for held, name in _held(container) if (told := str(held[name])).isdecimal()), default=0)
+    return max((int(count) for held, name in _held(container) if (count := str(held[name])).isdecimal()), default=0)
 
 
 def _gpu_containers(document: Document) -> list[dict[str, Any]]:
-    found = [one for group in pod_groups(document) for one in group.spec["containers"] if gpus_of(one)]
-    if not found:
+    containers = [
+        container for group in pod_groups(document) for container in group.spec["containers"] if gpus_of(container)
+    ]
+    if not containers:
         raise UsageError("No container in the manifest asks for a GPU.", _EXPORT)
-    return found
+    return containers
 
 
 def _resize(document: Document, change: Change) -> None:
     """The GPUs of the target, in whole replicas where there are several."""
     groups = [pod_group for pod_group in pod_groups(document) if pod_group.gpus > 0]
-    total, label = sum(one.pods * one.gpus for one in groups), f"{document['kind']} {document['metadata'].get('name')}"
+    total, label = (
+        sum(group.pods * group.gpus for group in groups),
+        f"{document['kind']} {document['metadata'].get('name')}",
+    )
     if total != change.gpus_before:
         raise UsageError(
             f"{quoted(label)} asks for {total} GPUs; the recommendation starts from {change.gpus_before}.",
@@ -249,8 +256,8 @@ def _resize(document: Document, change: Change) -> None:
         )
     if total == change.gpus_after:
         return
-    group, *more = [one for one in groups if one.pods > 1] or groups
-    holder, inside = group.holder, [one for one in group.spec["containers"] if gpus_of(one)]
+    group, *more = [group for group in groups if group.pods > 1] or groups
+    holder, inside = group.holder, [container for container in group.spec["containers"] if gpus_of(container)]
     left = change.gpus_after - total + group.pods * group.gpus
     counted = holder is not None and (group.count_key in holder or document["kind"] in _REPLICATED)
     if not more and left > 0 and counted and holder is not None and left % group.gpus == 0:
@@ -262,7 +269,7 @@ def _resize(document: Document, change: Change) -> None:
         for held, name in _held(inside[0]):
             held[name] = left
     else:
-        shape = " + ".join(f"{one.pods} x {one.gpus}" for one in groups)
+        shape = " + ".join(f"{group.pods} x {group.gpus}" for group in groups)
         raise UsageError(f"{quoted(label)} has {shape} GPUs, which cannot become {change.gpus_after}.", _BY_HAND)
 
 
@@ -280,11 +287,11 @@ def difference(before: dict[str, Any], after: dict[str, Any], *, strategic: bool
         if isinstance(old, dict) and isinstance(new, dict):
             patch[key] = difference(old, new, strategic=strategic)
         elif strategic and key in _KEYED and isinstance(old, list):
-            was, wanted = ({one["name"]: one for one in some} for some in (old, new))
+            was, wanted = ({item["name"]: item for item in some} for some in (old, new))
             patch[key] = [
-                {"name": name, **difference(was[name], one, strategic=True)} if name in was else one
-                for name, one in wanted.items()
-                if was.get(name) != one
+                {"name": name, **difference(was[name], item, strategic=True)} if name in was else item
+                for name, item in wanted.items()
+                if was.get(name) != item
             ] + [{"name": name, "$patch": "delete"} for name in was if name not in wanted]
         else:
             patch[key] = new
@@ -307,10 +314,10 @@ def patch_between(document: Document, wanted: Document, notes: list[str], change
         if isinstance(metadata.get("resourceVersion"), str):
             there["resourceVersion"] = metadata["resourceVersion"]
     files = []
-    for way, about, one, other in (("patch", there, document, wanted), ("undo", back, wanted, document)):
+    for prefix, about, before, after in (("patch", there, document, wanted), ("undo", back, wanted, document)):
         head = {"apiVersion": version, "kind": kind, "metadata": about}
-        text = write_document({**head, **difference(one, other, strategic=strategic)})
-        files.append(PatchFile(f"{way}-{kind.lower()}-{names['name'][:180]}.yaml", text))
+        text = write_document({**head, **difference(before, after, strategic=strategic)})
+        files.append(PatchFile(f"{prefix}-{kind.lower()}-{names['name'][:180]}.yaml", text))
     patch, undo = files
     who = shlex.quote(f"{kind}.{version.rpartition('/')[0]}".rstrip(".").lower())
     where = "".join(f" -n {space}" for space in [names.get("namespace")] if space)
@@ -341,31 +348,33 @@ def kueue_patch(change: Change) -> Patch:
         export = "Set --manifest to the output of 'kubectl get clusterqueue NAME -o yaml'."
         raise UsageError(f"The manifest has {what}.", "Select one with --name." if queues else export)
     wanted = copy.deepcopy(queues[0])
-    own, resource = _flavor(wanted, change.flavor, "--flavor")
+    flavor, resource = _flavor(wanted, change.flavor, "--flavor")
     before, after = change.gpus_before, change.gpus_after
     if change.action == "move-sku":
         other, its = _flavor(wanted, change.target_flavor, "--target-flavor")
-        if other is own:
-            raise UsageError(f"{quoted(own['name'])} is the flavor of today and of the target.", "Set --target-flavor.")
-        notes = [*_add(own, resource, -before), *_add(other, its, after)]
+        if other is flavor:
+            raise UsageError(
+                f"{quoted(flavor['name'])} is the flavor of today and of the target.", "Set --target-flavor."
+            )
+        notes = [*_add(flavor, resource, -before), *_add(other, its, after)]
     else:
-        notes = _add(own, resource, after - before)
+        notes = _add(flavor, resource, after - before)
     notes.append("A lower quota evicts nothing: work that is admitted keeps its GPUs until it ends.")
     return patch_between(queues[0], wanted, notes, change)
 
 
 def _flavor(queue: dict[str, Any], name: str | None, option: str) -> tuple[dict[str, Any], str]:
     """The flavor of this name (None: the only one) that has a quota of GPUs, and what the GPUs are called there."""
-    found = [
+    quotas = [
         (flavor, resource)
         for group in queue["spec"]["resourceGroups"]
         for resource in GPU_RESOURCES
         if resource in group["coveredResources"]
         for flavor in group["flavors"]
     ]
-    chosen = [one for one in found if name in (None, one[0]["name"])]
+    chosen = [pair for pair in quotas if name in (None, pair[0]["name"])]
     if len(chosen) != 1:
-        names = ", ".join(quoted(str(one["name"])) for one, _ in found[:5])
+        names = ", ".join(quoted(str(pair["name"])) for pair, _ in quotas[:5])
         raise UsageError(
             f"The ClusterQueue has GPU quotas for: {names or 'no flavor'}.", f"Set {option} to one of them."
         )
@@ -374,7 +383,7 @@ def _flavor(queue: dict[str, Any], name: str | None, option: str) -> tuple[dict[
 
 def _add(flavor: dict[str, Any], resource: str, count: int) -> list[str]:
     """Another quota, and with a lower one a lower lendingLimit, which Kueue's webhook takes up to the quota alone."""
-    (entry,) = [one for one in flavor["resources"] if one["name"] == resource]
+    (entry,) = [entry for entry in flavor["resources"] if entry["name"] == resource]
     quota, name = _whole(entry["nominalQuota"]), quoted(str(flavor["name"]))
     if quota + count < 0:
         raise UsageError(

@@ -16,7 +16,7 @@ from ..recommend.moves.rest_clocks import VARIABLE
 from .change import Change, Patch, PatchFile
 
 _SHORT = {"p": "partition", "C": "constraint", "G": "gpus", "N": "nodes", "n": "ntasks", "w": "nodelist"}
-# Of those that can ask for other resources than GPUs too, what they ask for tells.
+# Of those that can request other resources too, the value decides.
 _GPU_OPTIONS = ("gres", "gpus-per-node", "gpus", "gpus-per-task", "gpus-per-socket", "tres-per-task")
 # Option -> the option that says of how many nodes or tasks it is.
 _TIMES = {"gres": "nodes", "gpus-per-node": "nodes", "gpus": None, "gpus-per-task": "ntasks"}
@@ -46,25 +46,25 @@ class BatchScript:
             for word in _WORD.finditer(self.text, line.start() + len("#SBATCH"), line.end()):
                 if word[0].startswith("#"):
                     break
-                start, found = word.start(), None
+                start, match = word.start(), None
                 if name is None or word[0].startswith("-"):
-                    found = _OPTION.match(word[0])
-                    name = (found[1] or _SHORT[found[3]]) if found else None
-                    start += found.end() if found else 0
-                    if found is None or (start == word.end() and not found[2]):
+                    match = _OPTION.match(word[0])
+                    name = (match[1] or _SHORT[match[3]]) if match else None
+                    start += match.end() if match else 0
+                    if match is None or (start == word.end() and not match[2]):
                         continue  # no option that is of use, or its value is the next word
                 yield name or "", start, word.end()
                 name = None
 
     def value(self, name: str) -> str | None:
         """The value that counts; None: not given."""
-        found = [self.text[start:end] for one, start, end in self._options() if one == name]
-        return re.sub(r"""^(['"])(.*)\1$""", r"\2", found[-1]) if found else None
+        values = [self.text[start:end] for option, start, end in self._options() if option == name]
+        return re.sub(r"""^(['"])(.*)\1$""", r"\2", values[-1]) if values else None
 
     def set(self, name: str, value: str) -> None:
         """Give an option another value where it stands, or add a directive after the last one."""
-        for one, start, end in reversed(list(self._options())):
-            if one == name:
+        for option, start, end in reversed(list(self._options())):
+            if option == name:
                 self.text = f"{self.text[:start]}{value}{self.text[end:]}"
                 return
         newline = "\r\n" if self.text.partition("\n")[0].endswith("\r") else "\n"
@@ -78,14 +78,14 @@ class BatchScript:
 
         Raises UsageError where it asks for none, in several options, or in a way that is not understood.
         """
-        told = {name: value for name in _GPU_OPTIONS if (value := self.value(name)) is not None}
-        told = {name: v for name, v in told.items() if name.startswith("gpus") or re.search(r"\bgpu\b", v)}
-        if len(told) == 1 and (name := next(iter(told))) in _TIMES:
-            bare = re.sub(r"^gres[/:]gpu:|^gpu:|^gpu$", "", told[name]) or "1" if name == "gres" else told[name]
-            found, per = _COUNTED.fullmatch(bare), _TIMES[name]
+        requests = {name: value for name in _GPU_OPTIONS if (value := self.value(name)) is not None}
+        requests = {name: v for name, v in requests.items() if name.startswith("gpus") or re.search(r"\bgpu\b", v)}
+        if len(requests) == 1 and (name := next(iter(requests))) in _TIMES:
+            bare = re.sub(r"^gres[/:]gpu:|^gpu:|^gpu$", "", requests[name]) or "1" if name == "gres" else requests[name]
+            match, per = _COUNTED.fullmatch(bare), _TIMES[name]
             times = (self.value(per) if per is not None else None) or "1"
-            if found is not None and times.isdecimal():
-                return name, found["kind"], int(found["count"]), int(times)
+            if match is not None and times.isdecimal():
+                return name, match["kind"], int(match["count"]), int(times)
         what = "--gres=gpu:N, --gpus, --gpus-per-node or --gpus-per-task alone"
         raise UsageError(f"The script does not ask for GPUs with {what}.", _BY_HAND)
 
@@ -113,7 +113,7 @@ def slurm_patch(change: Change) -> Patch:
             script.set_gpus(option, change.mig_profile, 1)
         case "lower-clock":
             asked = (script.value("gpu-freq") or "").split(",")
-            memory = [one for one in asked if re.fullmatch(r"memory=\w+|verbose", one)]
+            memory = [part for part in asked if re.fullmatch(r"memory=\w+|verbose", part)]
             script.set("gpu-freq", ",".join([str(change.mhz), *memory]))
             notes.append("--gpu-freq needs the gres/gpu plugin with NVML; without it Slurm ignores the option.")
         case "rest-clocks":
@@ -138,8 +138,12 @@ def _unified(before: str, after: str, label: str) -> str:
 
 
 def _kept(script: BatchScript, name: str, *options: str) -> list[str]:
-    told = [(option, script.value(option)) for option in options]
-    return [f"{name} still asks for --{one}={clean(v)}: check that it fits." for one, v in told if v not in (None, "1")]
+    values = [(option, script.value(option)) for option in options]
+    return [
+        f"{name} still asks for --{option}={clean(v)}: check that it fits."
+        for option, v in values
+        if v not in (None, "1")
+    ]
 
 
 def _place(script: BatchScript, change: Change, name: str) -> list[str]:
@@ -178,5 +182,5 @@ def _resize(script: BatchScript, change: Change, name: str) -> list[str]:
         script.set_gpus(option, kind, after // times)
     else:
         raise UsageError(f"{times} x {count} GPUs cannot become {after} by fewer nodes or GPUs.", _BY_HAND)
-    kept = [one for one in ("nodes", "ntasks", "ntasks-per-node") if one not in settled and after != before]
+    kept = [option for option in ("nodes", "ntasks", "ntasks-per-node") if option not in settled and after != before]
     return _kept(script, name, *kept)

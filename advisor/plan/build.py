@@ -48,14 +48,14 @@ class Drafted:
     changes: tuple[CodedText, ...] = ()
 
 
-def draft(found: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
+def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
     """The problem of a fleet. `frame`: what the advice rests on, for who holds what now and what the hosts can take."""
-    verdicts, fleet = found.fleet.verdicts, found.fleet
+    verdicts, fleet = reasoned.fleet.verdicts, reasoned.fleet
     groups = {g.series_id: g for g in fleet.groups}
-    own = [g for g in fleet.groups if inputs.goes_on(g)]
+    continuing = [g for g in fleet.groups if inputs.goes_on(g)]
     where = inputs.placed(verdicts, fleet.groups, frame.uses, GAP_MAX)
     with_jobs: dict[str, set[str | None]] = defaultdict(set)
-    for g in own:
+    for g in continuing:
         if g.current and inputs.comes_and_goes(g):
             for node in (node for w in g.now for node in where.by_workload.get(w.id) or w.nodes):
                 with_jobs[node].add(inputs.team_of(g))
@@ -68,13 +68,13 @@ def draft(found: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
     grid = inputs.grid_of(verdicts.window)
     services = [
         inputs.service_of(g, request, where, inputs.demand_of(g, grid, fleet.headroom(g)), per_gpu)
-        for g in own if not inputs.comes_and_goes(g)
+        for g in continuing if not inputs.comes_and_goes(g)
     ]  # fmt: skip
-    jobs = inputs.jobs_of([g for g in own if inputs.comes_and_goes(g)], verdicts, request, grid)
+    jobs = inputs.jobs_of([g for g in continuing if inputs.comes_and_goes(g)], verdicts, request, grid)
     series = {s.id: s for s in (*services, *jobs) if s is not None}
     keys = {w.id: g.series_id for g in fleet.groups for w in g.workloads}
     options, left = list[PlanOption](), dict[str, CodedText]()
-    for r in found.options:
+    for r in reasoned.options:
         key = keys.get(r.workload or "", "")
         choice = choice_of(r, series.get(key), groups.get(key), fleet, request)
         if isinstance(choice, PlanOption):
@@ -107,7 +107,7 @@ def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:
     """The problem with demand cut down to what the fleet can carry today, and by how many GPUs, by pool.
 
     Jobs of an earlier week may not fit beside services that began since. No plan has to make room for what has none
-    today, nor may it take more away.
+    today, and no plan may take more away.
     """
     crowded: dict[str, int] = {}
     series = {s.id: s for s in problem.series}
@@ -115,19 +115,19 @@ def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:
     taken = {name for s in problem.series for u in s.units for name in u.gpus}
     taken |= {name for name, count in problem.fixed_gpus.items() if count}
     for pool, nodes in problem.pools.items():
-        today, own = [n for n in nodes if not n.rented], [s for s in problem.series if s.pool == pool]
+        today, work = [n for n in nodes if not n.rented], [s for s in problem.series if s.pool == pool]
         # What is asked for beyond what services hold.
-        held = {s.id: 0 if s.jobs else s.gpu_count for s in own}
-        more = {s.id: problem.needs_of(s, None)[pool] - held[s.id] for s in own}
+        held = {s.id: 0 if s.jobs else s.gpu_count for s in work}
+        more = {s.id: problem.needs_of(s, None)[pool] - held[s.id] for s in work}
         room = sum(n.gpus - problem.fixed_gpus.get(n.name, 0) for n in today) - sum(held.values())
         asked = np.sum([*more.values(), np.zeros(hours)], axis=0)
-        wholes = np.sum([*(np.ceil(s.whole_nodes - 1e-9) for s in own), np.zeros(hours)], axis=0)
+        wholes = np.sum([*(np.ceil(s.whole_nodes - 1e-9) for s in work), np.zeros(hours)], axis=0)
         free = sum(n.name not in taken and n.held is None for n in today)
         if (over := math.ceil(np.max(asked - room))) > 0:
             crowded[pool] = over
         share = np.minimum(np.divide(max(room, 0), asked, out=np.ones(hours), where=asked > 0), 1.0)
         whole_share = np.minimum(np.divide(free, wholes, out=np.ones(hours), where=wholes > 0), 1.0)
-        for s in own:
+        for s in work:
             cut = np.where(share < 1.0, np.minimum(s.demand, held[s.id] + np.floor(more[s.id] * share)), s.demand)
             nodes_cut = np.where(whole_share < 1.0, np.floor(s.whole_nodes * whole_share), s.whole_nodes)
             series[s.id] = replace(s, demand=cut, whole_nodes=nodes_cut)
@@ -135,16 +135,16 @@ def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:
 
 
 def _with_tenants(problem: Problem, jobs: Mapping[str, set[str | None]], where: inputs.Placed) -> Problem:
-    """The problem with who may enter nodes on which somebody is beside the replicas that it knows: whoever shares GPUs,
-    holds them by an unknown name, or runs a job now (`jobs`: node -> teams)."""
-    own: dict[str, set[str]] = defaultdict(set)
+    """The problem with the `tenants` of nodes that hold more than its replicas: shared GPUs, GPUs of unknown holders,
+    and jobs that run now (`jobs`: node -> teams)."""
+    teams_at: dict[str, set[str]] = defaultdict(set)
     for s in problem.series:
         for name in (name for u in s.units for name in u.gpus):
-            own[name].add(s.tenant)
+            teams_at[name].add(s.tenant)
     nodes = []
     for n in problem.nodes:
         beside = where.holders.get(n.name, frozenset()) | jobs.get(n.name, set())
-        teams = frozenset() if None in beside else frozenset({*own[n.name], *filter(None, beside)})
+        teams = frozenset() if None in beside else frozenset({*teams_at[n.name], *filter(None, beside)})
         nodes.append(replace(n, tenants=teams) if beside or len(teams) > 1 else n)
     return replace(problem, nodes=tuple(nodes))
 
@@ -208,13 +208,13 @@ def reserve_of(problem: Problem, request: PlanRequest) -> tuple[Mapping[str, int
     that it makes a full pool no fuller."""
     wanted, kept = {}, {}
     for pool, nodes in problem.pools.items():
-        own = [n for n in nodes if n.is_today or n.extra == "added"]
-        if not own:
+        members = [n for n in nodes if n.is_today or n.extra == "added"]
+        if not members:
             continue
-        count = request.reserve_nodes if request.reserve_nodes is not None else inputs.reserve_nodes(len(own))
-        wanted[pool] = sum(sorted((n.gpus for n in own), reverse=True)[:count])
+        count = request.reserve_nodes if request.reserve_nodes is not None else inputs.reserve_nodes(len(members))
+        wanted[pool] = sum(sorted((n.gpus for n in members), reverse=True)[:count])
         used = int(problem.needs.base[pool].max())
-        kept[pool] = max(min(wanted[pool], sum(n.gpus for n in own) - used), 0)
+        kept[pool] = max(min(wanted[pool], sum(n.gpus for n in members) - used), 0)
     return wanted, kept
 
 
@@ -312,7 +312,7 @@ def _job_shape(series: PlanSeries, group: Group, size: int, scale: float, smalle
         return coded("plan-run-too-large", "its runs take {gpus} GPUs of one node, more than such a node has",
                      gpus=max(runs))  # fmt: skip
     # GPUs that runs take of a node where as many run there as fit: with the least of them no node is counted twice.
-    wholes = [size // run * run for run in (min(one, size) for one in runs) if 2 * run >= size]
+    wholes = [size // run * run for run in (min(gpus, size) for gpus in runs) if 2 * run >= size]
     peak = float(series.demand.max(initial=0.0)) * scale
     if not wholes:
         return math.ceil(peak - 1e-9), 1, True, 0

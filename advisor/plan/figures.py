@@ -23,13 +23,13 @@ from .worth import MONTH_SECONDS, month_usd
 YEARS_MAX = 10.0
 
 
-def cash_of_plan(found: Reasoned, problem: Problem, layout: Layout) -> tuple[CashDate, ...]:
+def cash_of_plan(reasoned: Reasoned, problem: Problem, layout: Layout) -> tuple[CashDate, ...]:
     """US dollars a month: of returned nodes, less rent. The interval is that of the recommendations in the plan, from
     their joint draws. Empty: no price is known."""
     if not any(n.usd_per_hour for n in problem.nodes if n.is_today):
         return ()
     chosen = {o.id for o in layout.chosen.values()}
-    drawn = [o.draws for o in found.options if o.id in chosen and o.draws is not None]
+    drawn = [o.draws for o in reasoned.options if o.id in chosen and o.draws is not None]
     rent = sum(month_usd(n) for n in problem.nodes if n.is_bought and n.name in layout.kept)
     back: dict[float | None, float] = {None: -rent}
     days: list[str] = []
@@ -41,7 +41,7 @@ def cash_of_plan(found: Reasoned, problem: Problem, layout: Layout) -> tuple[Cas
     total = sum((draws - np.median(draws) for draws in drawn), np.zeros(1))
     dates = sorted(back, key=lambda at: -1.0 if at is None else at)
     return tuple(
-        CashDate(day, sum(one <= (day or "") for one in days), percentiles(total := total + back[date]))
+        CashDate(day, sum(other <= (day or "") for other in days), percentiles(total := total + back[date]))
         for date, day in ((date, day_of(date)) for date in dates)
     )
 
@@ -65,9 +65,9 @@ def pool_plans(problem: Problem, layout: Layout, drafted: Drafted, growth: float
     demand a month, ratio; None: not asked."""
     asked, out = State(problem).set(layout.chosen, layout.places, layout.kept).asked, []
     for pool, members in problem.pools.items():
-        own = [n for n in members if n.is_today]
+        today = [n for n in members if n.is_today]
         kept = [n for n in members if n.name in layout.kept]
-        if not own and not kept:
+        if not today and not kept:
             continue
         peak, room = int(asked[pool].max()), sum(n.gpus for n in kept if n.extra != "missing")
         carries, months = room / peak if peak > 0 else None, math.inf
@@ -77,9 +77,9 @@ def pool_plans(problem: Problem, layout: Layout, drafted: Drafted, growth: float
         out.append(
             PoolPlan(
                 pool=pool, node_sku=members[0].node_sku, gpu_sku=members[0].gpu_sku, region=members[0].region,
-                nodes_today=len(own), nodes_after=sum(n.extra != "missing" for n in kept),
+                nodes_today=len(today), nodes_after=sum(n.extra != "missing" for n in kept),
                 rented=sum(n.is_bought for n in kept),
-                gpus_today=sum(n.gpus for n in own), gpus_after=room,
+                gpus_today=sum(n.gpus for n in today), gpus_after=room,
                 gpus_needed_today=float(problem.needs.base[pool].max()), gpus_needed=float(peak),
                 peak_at=float(drafted.grid[int(asked[pool].argmax())]) + 3600.0 if peak > 0 else None,
                 reserve_gpus=min(wanted, max(room - peak, 0)), reserve_wanted_gpus=wanted if peak > 0 else 0,
@@ -105,13 +105,13 @@ _NOTHING: Mapping[Goal, str] = {
 
 
 def left_out(
-    found: Reasoned, drafted: Drafted, layout: Layout, steps: Sequence[PlanStep]
+    reasoned: Reasoned, drafted: Drafted, layout: Layout, steps: Sequence[PlanStep]
 ) -> tuple[tuple[ReservedNode, ...], tuple[NotInPlan, ...]]:
     """Recommendations that are no part of the plan: nodes that it keeps in reserve, and the rest, each with what
     `advise` counts of it as recoverable."""
     problem = drafted.problem
     chosen, options = {o.id for o in layout.chosen.values()}, problem.by_option
-    counted = recoverable_of(found)
+    counted = recoverable_of(reasoned)
     touched = len({step.series for step in steps if step.series is not None})
     state = State(problem).set(layout.chosen, layout.places, layout.kept)
     gone = {n.name for n in problem.nodes if n.is_today and n.name not in layout.kept}
@@ -124,7 +124,7 @@ def left_out(
         """Nodes that stay empty first: these are the reserve."""
         return r.action != "release", any(state.rooms[n].gpus for n in r.yardstick.nodes if n in state.rooms), r.rank
 
-    for r in sorted(found.options, key=rank):
+    for r in sorted(reasoned.options, key=rank):
         usd = counted.get(r.id)
         if r.id in chosen:
             continue
@@ -136,21 +136,21 @@ def left_out(
             if (given := _given_back(problem, names, gone, by_layout)) is not None:
                 gone, by_layout = gone - given, by_layout - given
                 continue
-            why = _why_kept(state, names, {one.node for one in reserve})
+            why = _why_kept(state, names, {node.node for node in reserve})
             if usd is not None and why.code == "plan-reserve":
                 reserve += [ReservedNode(name, usd / len(names), r.id, why) for name in names]
                 continue
-        own = r.saving_usd_per_month.p50 if r.saving_usd_per_month else None
+        alone = r.saving_usd_per_month.p50 if r.saving_usd_per_month else None
         # Its work is in the plan another way, and so are its dollars.
         usd = None if why.code == "plan-other-chosen" else usd
-        left.append(NotInPlan(r.id, r.action, r.workload, why, r.risk, own, why.code == "plan-risk", usd))
+        left.append(NotInPlan(r.id, r.action, r.workload, why, r.risk, alone, why.code == "plan-risk", usd))
     left.sort(key=lambda n: (not n.risk_alone, -(n.would_bring_usd_per_month or 0.0), n.recommendation))
-    return tuple(sorted(reserve, key=lambda one: (-one.usd_per_month, one.node))), tuple(left)
+    return tuple(sorted(reserve, key=lambda node: (-node.usd_per_month, node.node))), tuple(left)
 
 
-def recoverable_of(found: Reasoned) -> Mapping[str, float]:
+def recoverable_of(reasoned: Reasoned) -> Mapping[str, float]:
     """Recommendation -> US dollars a month that `advise` counts as recoverable: those that together bring most."""
-    best = best_together([o for o in found.options if o.counts])
+    best = best_together([o for o in reasoned.options if o.counts])
     kept = {id(draws) for draws in without_losers([o.draws for o in best if o.draws is not None])}
     return {o.id: float(np.median(o.draws)) for o in best if o.draws is not None and id(o.draws) in kept}
 
@@ -160,10 +160,10 @@ def _given_back(problem: Problem, names: Sequence[str], gone: set[str], alike: s
     taken: set[str] = set()
     for name in names:
         pool = problem.by_node[name].pool
-        own = [name] if name in gone else sorted(n for n in alike - taken if problem.by_node[n].pool == pool)
-        if not own:
+        candidates = [name] if name in gone else sorted(n for n in alike - taken if problem.by_node[n].pool == pool)
+        if not candidates:
             return None
-        taken.add(own[0])
+        taken.add(candidates[0])
     return taken if names else None
 
 
@@ -175,9 +175,9 @@ def _why_kept(state: State, names: Sequence[str], reserved: Set[str]) -> CodedTe
         return held
     for pool in {n.pool for n in nodes}:
         kept = [state.rooms[n.name] for n in state.problem.pools[pool] if n.name in state.kept]
-        own = [room for room in kept if room.node in nodes or room.node.name in reserved]
-        room = sum(r.node.gpus for r in kept) - sum(r.node.gpus for r in own) - int(state.asked[pool].max())
-        empty = sum(not r.gpus for r in kept) - sum(not r.gpus for r in own)
+        freed = [room for room in kept if room.node in nodes or room.node.name in reserved]
+        room = sum(r.node.gpus for r in kept) - sum(r.node.gpus for r in freed) - int(state.asked[pool].max())
+        empty = sum(not r.gpus for r in kept) - sum(not r.gpus for r in freed)
         if room < 0 or empty < int(state.whole[pool].max()):
             return coded("plan-peak", "the work of its node type needs it at its peak")
         if room < state.reserve(pool):

@@ -1,5 +1,5 @@
-"""A fleet as a plan sees it: pools of nodes that stand in for one another, services with their replicas, jobs that come
-and go, and the demand of both."""
+"""The fleet as input of a plan: pools of interchangeable nodes, services with their replicas, jobs, and the demand of
+both."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REPAIR_DAYS = 3.0
 RESERVE_QUANTILE = 0.99
 # Uses of one run that ended within an hour of its last were held together.
 LAST_SECONDS = 3600.0
-# Jobs are looked at in steps of five minutes.
+# Resolution of jobs.
 STEP_SECONDS = 300.0
 SEVERAL_POOLS = coded("plan-several-pools", "its work runs on several node types, or at several places")
 GPUS_SHARED = coded("plan-gpus-shared", "its GPUs are shared with other work, or divided into MIG instances")
@@ -42,7 +42,7 @@ EXCLUDED = coded("plan-excluded", "it is excluded from the plan")
 
 
 def pool_key(cluster: str, provider: str | None, region: str | None, sku: str) -> str:
-    """Nodes of one key stand in for one another: the same machine at the same place, so the same fabric and links."""
+    """Nodes of one key are interchangeable: the same machine at the same place, so the same fabric and links."""
     return "/".join((cluster, provider or "-", region or "-", sku))
 
 
@@ -62,7 +62,7 @@ def plan_node(fleet: Fleet, verdicts: Verdicts, node: NodeFacts, held: CodedText
     if since is not None:
         bound = datetime.fromisoformat(since).replace(tzinfo=UTC).timestamp()
     rest = [r.free_watts or r.held_watts for r in verdicts.rest_levels if r.node == node.node]
-    known = [watts for watts in rest if watts is not None]
+    measured = [watts for watts in rest if watts is not None]
     memory = sku.host_mem_bytes if sku is not None else None
     return PlanNode(
         name=node.node, pool=pool_of(node), gpu_sku=node.gpu_sku, node_sku=node.node_sku, gpus=node.gpu_count,
@@ -72,7 +72,7 @@ def plan_node(fleet: Fleet, verdicts: Verdicts, node: NodeFacts, held: CodedText
         cpu_cores=round(CPU_MAX * ((sku.vcpus if sku is not None else None) or 100), 1),
         host_mem_bytes=round(HOST_MEM_MAX * memory, -8) if memory else None, held=held,
         # Of some GPUs only: the others draw about as much.
-        idle_watts=float(np.mean(known)) * node.gpu_count if known else None,
+        idle_watts=float(np.mean(measured)) * node.gpu_count if measured else None,
         island_gpus=island_of(fleet.catalog.gpu(node.gpu_sku) if node.gpu_sku else None), region=node.region,
     )  # fmt: skip
 
@@ -84,22 +84,22 @@ def island_of(gpu: GpuSku | None) -> int:
 
 
 def why_held(verdicts: Verdicts, node: NodeFacts, floor_hours: float) -> CodedText | None:
-    """Why a node may neither be emptied nor take more work: it is unknown what runs there. None: it may."""
-    dark = [one for one in verdicts.inventory.unobserved if one.node == node.node]
+    """Why a node is left as it is: it is unknown what runs there. None: it may change."""
+    dark = [part for part in verdicts.inventory.unobserved if part.node == node.node]
     if dark:
         return coded("plan-gpus-unobserved", "no data from {count} of its GPUs", count=sum(len(o.gpus) for o in dark))
-    known = verdicts.inventory.nodes.get(node.node)
-    if known is not None and known.unaccounted_pods:
+    inventory = verdicts.inventory.nodes.get(node.node)
+    if inventory is not None and inventory.unaccounted_pods:
         return coded(
             "plan-pods-not-named", "{count} pods requested its GPUs, and no metric names them",
-            count=len(known.unaccounted_pods),
+            count=len(inventory.unaccounted_pods),
         )  # fmt: skip
     if node.hours_observed < floor_hours:
         return coded(
             "plan-too-little-data", "{hours:.0f} of the {floor:g} h of data that a verdict needs",
             hours=node.hours_observed, floor=floor_hours,
         )  # fmt: skip
-    if (known is not None and known.end is not None) or node.last_seen < verdicts.window.end - 86400.0:
+    if (inventory is not None and inventory.end is not None) or node.last_seen < verdicts.window.end - 86400.0:
         return coded("plan-node-silent", "it has stopped sending data")
     return None
 
@@ -120,8 +120,8 @@ def team_of(group: Group) -> str | None:
 
 def goes_on(group: Group) -> bool:
     """Whether a plan counts on a group: it is not over, its GPUs are its own, and a service is in one pool."""
-    one = comes_and_goes(group) or len({pool_of(node) for node in group.nodes}) == 1
-    return group.recurs and bool(group.nodes) and not group.shared and one
+    in_one_pool = comes_and_goes(group) or len({pool_of(node) for node in group.nodes}) == 1
+    return group.recurs and bool(group.nodes) and not group.shared and in_one_pool
 
 
 def comes_and_goes(group: Group) -> bool:
@@ -143,7 +143,7 @@ class Placed:
 def placed(verdicts: Verdicts, groups: Sequence[Group], uses: pd.DataFrame, floor_share: float) -> Placed:
     """`uses`: as in `Frame`. `floor_share`: of a bare GPU's hours, those in which memory was held on it, from which on
     it counts as held."""
-    parents = {(one.node, one.gpu_uuid): one.parent_uuid for one in verdicts.instances}
+    parents = {(instance.node, instance.gpu_uuid): instance.parent_uuid for instance in verdicts.instances}
     # Workload -> node and GPU (of an instance its parent) of what it held last: a run may have been taken to another
     # node within the window.
     holds: dict[str, set[tuple[str, str]]] = defaultdict(set)
@@ -170,20 +170,20 @@ def placed(verdicts: Verdicts, groups: Sequence[Group], uses: pd.DataFrame, floo
     return Placed(
         {workload: Counter(node for node, _ in sorted(gpus)) for workload, gpus in holds.items()},
         Counter(node for node, _ in taken),
-        {node: frozenset(own) for node, own in holders.items()},
+        {node: frozenset(names) for node, names in holders.items()},
     )
 
 
 def service_of(
     group: Group, request: PlanRequest, where: Placed, demand: Hours, per_gpu: Mapping[str, tuple[float, float]]
 ) -> PlanSeries | None:
-    """A service; None: nothing tells where it runs. `per_gpu`: node -> cores and bytes of host memory in use for each
+    """A service; None: it is unknown where it runs. `per_gpu`: node -> cores and bytes of host memory in use for each
     GPU that is held there: a replica takes the share of its GPUs."""
     untouchable, names = _untouchable(group, request), {n.node for n in group.nodes}
     units = []
     for w in group.now:
         nodes = [n.node for n in group.nodes if n.node in w.nodes]
-        # By its names where nothing tells which GPUs it used.
+        # By its nodes where its GPUs are unknown.
         held = where.by_workload.get(w.id) or {name: max(len(w.gpus) // len(nodes), 1) for name in nodes}
         gpus = {node: count for node, count in held.items() if node in names}
         if not gpus:
@@ -236,12 +236,12 @@ def jobs_of(groups: Sequence[Group], verdicts: Verdicts, request: PlanRequest, g
         for w in group.workloads:
             at = next((node for name in w.nodes if (node := verdicts.node(name)) is not None), group.nodes[0])
             runs.setdefault(pool_of(at), (at, []))[1].append(w)
-        for pool, (first, own) in runs.items():
-            pools[pool].append((group, own, first.gpu_count))
-    counts = Counter(group.series_id for own in pools.values() for group, _, _ in own)
+        for pool, (first, runs_here) in runs.items():
+            pools[pool].append((group, runs_here, first.gpu_count))
+    counts = Counter(group.series_id for members in pools.values() for group, _, _ in members)
     steps = int(3600 / STEP_SECONDS)
     moments = (grid[:, None] + STEP_SECONDS * (np.arange(steps) + 0.5)[None, :]).ravel()
-    found: list[PlanSeries] = []
+    jobs: list[PlanSeries] = []
     for pool, members in pools.items():
         fine = [_held_at(runs, size, moments) for _, runs, size in members]
         total = np.sum([gpus for gpus, _ in fine], axis=0).reshape(len(grid), steps)
@@ -251,13 +251,13 @@ def jobs_of(groups: Sequence[Group], verdicts: Verdicts, request: PlanRequest, g
             id_ = f"{group.series_id} in {pool}" if spread and pool_of(group.nodes[0]) != pool else group.series_id
             untouchable = _untouchable(group, request) or (SEVERAL_POOLS if spread else None)
             team = team_of(group)
-            found.append(
+            jobs.append(
                 PlanSeries(
                     id_, group.lead.name, team, pool, group.kind, True, (), gpus[at], wholes[at], tenant=team or "",
                     untouchable=untouchable, workload=group.lead.id,
                 )
             )  # fmt: skip
-    return found
+    return jobs
 
 
 def _held_at(runs: Sequence[WorkloadVerdict], node_gpus: int, moments: Hours) -> tuple[Hours, Hours]:

@@ -12,7 +12,7 @@ The rules that every layout keeps (the search, the model and the checker of the 
 5.  GPUs: `fixed_gpus` and units are together at most the node's.
 6.  CPU and host memory, in tenths of a core and of a GB: needs are rounded up, what is there is rounded down.
 7.  Islands: where bridges join the GPUs of a node, each linked unit has whole islands to itself, and enters only one.
-8.  Tenants: a node with `tenants` takes only theirs (empty: nobody's). Where `tenants_apart`, others hold one each.
+8.  Tenants: a node with `tenants` takes only theirs (empty: none). Where `tenants_apart`, others hold one each.
 9.  Apart: a node holds at most `PlanSeries.apart` replicas of a series, or as many as today. Where an option leaves
     other numbers, at most the same share of them (at least 1).
 10. Kept: a node that is held, has `fixed_gpus` or a unit is kept. Rented nodes are used only where they are kept.
@@ -89,10 +89,10 @@ NO_CHANGE = FleetChange()
 class PlanNode:
     """One node, or one that could be rented (`rented`).
 
-    `pool`: nodes of one pool can stand in for one another. `gpus`: physical. `usd_per_hour` None: no price is known.
+    `pool`: nodes of one pool are interchangeable. `gpus`: physical. `usd_per_hour` None: no price is known.
     `bound_until`: end of its commitment (Unix seconds), `FOREVER` where it has none, None: it can be given back now.
     `cpu_cores`, `host_mem_bytes`: of the host, what work may use; None: not known, no limit. `tenants`: who may enter;
-    None: everybody. `held`: why it can neither be emptied nor take more work; None: it can. `idle_watts`: of all its
+    None: everybody. `held`: why it is left as it is; None: it may change. `idle_watts`: of all its
     GPUs at rest; None: not measured. `island_gpus`: GPUs that a bridge joins; 0: all are joined. `drains`: jobs run
     there now, so that among nodes alike it is the last to be given back. `extra`: of a fleet or a demand that is not
     today's, a node that is not there: to buy, missing, or added. `region` None: not known.
@@ -216,7 +216,7 @@ class PlanOption:
 
     @property
     def started(self) -> int:
-        """Replicas that start anew."""
+        """Replicas that it starts."""
         return 0 if self.keeps_units else self.left
 
     def unit(self, index: int) -> str:
@@ -309,11 +309,11 @@ class Needs:
             _add(self.whole, problem.whole_nodes_of(s, None), 1)
         for o in problem.options:
             s = problem.by_series[o.series]
-            for of, found in ((problem.needs_of, self.change), (problem.whole_nodes_of, self.change_whole)):
+            for of, changes in ((problem.needs_of, self.change), (problem.whole_nodes_of, self.change_whole)):
                 before, after = of(s, None), of(s, o)
-                found[o.id] = {pool: nothing.copy() for pool in (*before, *after) if pool in self.base}
-                _add(found[o.id], before, -1)
-                _add(found[o.id], after, 1)
+                changes[o.id] = {pool: nothing.copy() for pool in (*before, *after) if pool in self.base}
+                _add(changes[o.id], before, -1)
+                _add(changes[o.id], after, 1)
 
     def pools_of(self, option: PlanOption) -> frozenset[str]:
         """Pools whose needs an option changes."""
@@ -321,9 +321,9 @@ class Needs:
 
 
 def _add(total: dict[str, Counts], more: Mapping[str, npt.NDArray], sign: int) -> None:
-    for pool, own in more.items():
+    for pool, hours in more.items():
         if pool in total:
-            total[pool][: len(own)] += sign * own.astype(np.int64)
+            total[pool][: len(hours)] += sign * hours.astype(np.int64)
 
 
 @dataclass(frozen=True)

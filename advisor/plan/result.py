@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...rules.base.quantities import Amount, Moment
+from ...rules.base.typed import Amount, Moment
 from ..core.advice_types import Action, Interval, Realisation, Risk
 from ..core.coded_text import CodedText
 from .problem import Goal
@@ -20,7 +20,7 @@ SCHEMA = "skuwise.fleet-plan/1"
 
 @dataclass(frozen=True, slots=True)
 class PoolPlan:
-    """Nodes that stand in for one another, today and afterwards. `rented`: nodes of `nodes_after` that are to be
+    """Interchangeable nodes, today and afterwards. `rented`: nodes of `nodes_after` that are to be
     rented; those that a what-if adds are among `nodes_after`, too.
 
     `gpus_needed`: at the peak of its work after the plan, `gpus_needed_today` before it; the peak is at `peak_at` (end
@@ -79,7 +79,7 @@ class ReturnedNode(RentedNode):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One replica: `start` None starts it anew, `end` None ends it. `gpus`: that it holds."""
+    """One replica: `start` None: it is new, `end` None: it ends. `gpus`: that it holds."""
 
     unit: str
     start: str | None = field(metadata={"json": "from"})

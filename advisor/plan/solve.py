@@ -15,8 +15,8 @@ from .state import UNLIMITED, Kind, Load, State, apart
 from .worth import SCALE, Worth
 
 SEED, WORKERS = 20, 2
-# CP-SAT counts its work in a unit of its own, the same on every machine: so much in a second of two quiet cores. Where
-# nobody sets a limit, the clock only ends what takes far longer, so that the answer is the same again.
+# CP-SAT counts its work in a unit that is the same on every machine: so much in a second of two quiet cores. Without a
+# limit of time the clock only ends what takes far longer, so that the answer is the same again.
 WORK_PER_SECOND, PATIENCE = 0.4, 5.0
 # Seconds of two quiet cores for the search: of up to 10 nodes, and of 100 and more.
 SECONDS_LEAST, SECONDS_MOST = 2.0, 20.0
@@ -38,13 +38,13 @@ def solve(
     on_first: Callable[[Layout], None] | None = None,
 ) -> Layout:
     """The best layout that was found. `seconds`: of the search, at most; None: by the number of nodes. `clock`:
-    seconds, to tell how long it took. `on_first`: is given the first answer, which keeps every rule but has no bound
+    seconds, for the time it takes. `on_first`: is given the first answer, which keeps every rule but has no bound
     yet; what it raises ends the search. Without OR-tools the first answer is the last."""
     begun, worth = clock(), Worth(problem)
 
-    def layout(found: State, bound: float) -> Layout:
+    def layout(solution: State, bound: float) -> Layout:
         # A pool that all work leaves keeps no node for it.
-        state = State(problem).set(found.chosen, found.at, found.kept)
+        state = State(problem).set(solution.chosen, solution.at, solution.kept)
         for pool in problem.pools:
             _give_up_empty(state, worth, pool)
         value = worth.of(state) / SCALE
@@ -59,11 +59,11 @@ def solve(
         return first
     share = min(max((len(problem.nodes) - 10) / 90, 0.0), 1.0)
     usual = SECONDS_LEAST + share * (SECONDS_MOST - SECONDS_LEAST)
-    found, bound = PlanModel(problem, worth).solved(best, seconds or usual, seconds or usual * PATIENCE)
-    if found is None:
+    layout_state, bound = PlanModel(problem, worth).solved(best, seconds or usual, seconds or usual * PATIENCE)
+    if layout_state is None:
         return layout(best, bound)
-    settle(found, worth)
-    return max(layout(found, bound), layout(best, bound), key=lambda one: one.value)
+    settle(layout_state, worth)
+    return max(layout(layout_state, bound), layout(best, bound), key=lambda candidate: candidate.value)
 
 
 def greedy(problem: Problem, worth: Worth) -> State:
@@ -181,8 +181,8 @@ class PlanModel:
             for home, units in kind.homes.items():
                 self.stay[kind, home] = cp.new_int_var(0, len(units), f"stay:{i}:{home}")
             here = sum(self.stay[kind, home] for home in kind.homes) + sum(coming)
-            own, unchanged = p.options_of[kind.series.id], self._unchanged(kind.series.id)
-            left = unchanged + sum(self.take[o.id] for o in own if o.keeps_units and o.left)
+            options, unchanged = p.options_of[kind.series.id], self._unchanged(kind.series.id)
+            left = unchanged + sum(self.take[o.id] for o in options if o.keeps_units and o.left)
             cp.add(here <= kind.count * left)
             cp.add(here >= kind.count * unchanged)
             present[kind.series.id].append(here)
@@ -223,14 +223,14 @@ class PlanModel:
     def _apart(self, n: PlanNode, here: list[tuple[Var, int, Kind]]) -> None:
         """Replicas of one series on one node."""
         crowd: dict[str, list[tuple[Var, int, Kind]]] = defaultdict(list)
-        for one in here:
-            crowd[one[2].series.id].append(one)
-        for series, own in crowd.items():
+        for entry in here:
+            crowd[entry[2].series.id].append(entry)
+        for series, members in crowd.items():
             s, options = self.problem.by_series[series], self.problem.options_of[series]
-            stay = self.today.most(own[0][2], n.name, None)
-            if sum(most for _, most, _ in own) > min([stay, *(apart(s, o) for o in options)]):
+            stay = self.today.most(members[0][2], n.name, None)
+            if sum(most for _, most, _ in members) > min([stay, *(apart(s, o) for o in options)]):
                 limit = self._unchanged(series) * stay + sum(self.take[o.id] * apart(s, o) for o in options)
-                self.cp.add(sum(var for var, _, _ in own) <= limit)
+                self.cp.add(sum(var for var, _, _ in members) <= limit)
 
     def _pool(self, pool: str) -> None:
         """What a pool keeps carries its work in every hour, with whole nodes for jobs and a reserve that is of use."""

@@ -60,16 +60,16 @@ class Kind:
 
 
 def kinds_of(series: PlanSeries) -> list[Kind]:
-    found: dict[tuple[Any, ...], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    alike: dict[tuple[Any, ...], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for u in series.units:
         share = len(u.gpus)
         cpu, memory = _needed(u.cpu_cores / share, CPU_TENTH), _needed(u.host_mem_bytes / share, MEMORY_TENTH)
         parts = tuple((node, (gpus, cpu, memory)) for node, gpus in u.gpus.items()) if share > 1 else ()
         linked = u.linked and share == 1 and u.gpu_count > 1
-        found[(0 if parts else u.gpu_count, cpu, memory), linked, u.movable, parts][u.node].append(u.id)
+        alike[(0 if parts else u.gpu_count, cpu, memory), linked, u.movable, parts][u.node].append(u.id)
     return [
         Kind(series, None, load, linked, movable, {n: tuple(sorted(units)) for n, units in homes.items()}, dict(parts))
-        for (load, linked, movable, parts), homes in found.items()
+        for (load, linked, movable, parts), homes in alike.items()
     ]
 
 
@@ -203,8 +203,8 @@ class State:
 
     def _count(self, option: PlanOption, sign: int) -> None:
         for total, change in ((self.asked, self.needs.change), (self.whole, self.needs.change_whole)):
-            for pool, own in change[option.id].items():
-                total[pool] = total[pool] + sign * own
+            for pool, hours in change[option.id].items():
+                total[pool] = total[pool] + sign * hours
 
     def set(self, chosen: Mapping[str, PlanOption], places: Mapping[str, str], kept: Set[str]) -> State:
         """Become another layout."""
@@ -283,13 +283,13 @@ class State:
 
     def best(self, kind: Kind, option: PlanOption | None, avoid: str = "") -> str | None:
         """The fullest node that takes a replica: empty ones can be given up."""
-        found = [
+        candidates = [
             (not room.gpus, room.free, name)
             for name in (n.name for n in self.problem.pools.get(kind.pool, ()))
             if name != avoid and self.fits(kind, name, self.most(kind, name, option))
             for room in (self.rooms[name],)
         ]
-        return min(found)[2] if found else None
+        return min(candidates)[2] if candidates else None
 
     def take(self, option: PlanOption) -> bool:
         """Carry an option out, and rent what it needs; where it cannot be, all is as it was."""

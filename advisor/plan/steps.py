@@ -21,7 +21,7 @@ def sequence(problem: Problem, layout: Layout) -> tuple[PlanStep, ...]:
     made: list[PlanStep] = []
 
     def given_up() -> tuple[str, ...]:
-        names = [name for name in sorted(going, key=lambda one: (-worth.node[one], one)) if state.give_up(name)]
+        names = [name for name in sorted(going, key=lambda name: (-worth.node[name], name)) if state.give_up(name)]
         going.difference_update(names)
         # Nodes that are not there are nothing to give up.
         return tuple(name for name in names if problem.by_node[name].extra is None)
@@ -39,7 +39,7 @@ def sequence(problem: Problem, layout: Layout) -> tuple[PlanStep, ...]:
         waiting = Counter[str | None](move.start for task in pending for move in task.moves if move.start in going)
         pending.sort(key=lambda task: _rank(task, worth, waiting, owing))
         # Where none has room, the first is done all the same, and says what it takes.
-        task = next((one for one in pending if _done(state, one, layout, strict=True)), None)
+        task = next((candidate for candidate in pending if _done(state, candidate, layout, strict=True)), None)
         staging = None
         if task is None:
             task = pending[0]
@@ -50,7 +50,7 @@ def sequence(problem: Problem, layout: Layout) -> tuple[PlanStep, ...]:
         after = _after(problem, task, layout, made)
         made.append(replace(task, number=len(made) + 1, after=after, staging=staging, frees=given_up()))
     if late := given_up():
-        made.append(PlanStep(len(made) + 1, "give-up", frees=late, after=tuple(one.number for one in made)))
+        made.append(PlanStep(len(made) + 1, "give-up", frees=late, after=tuple(step.number for step in made)))
     return tuple(made)
 
 
@@ -69,8 +69,8 @@ def _tasks(problem: Problem, state: State, layout: Layout) -> list[PlanStep]:
             new = [Move(u, None, layout.places[u], option.gpus_each) for u in map(option.unit, range(option.started))]
             # What starts comes before what ends, unless nothing starts: then what is beyond the new count makes room.
             moves.sort(key=lambda move: (move.end is not None, move.unit))
-            own = replace(whole, kind="option", action=option.action, recommendation=option.id, risk=option.risk)
-            tasks.append(replace(own, moves=(*new, *moves)))
+            taken = replace(whole, kind="option", action=option.action, recommendation=option.id, risk=option.risk)
+            tasks.append(replace(taken, moves=(*new, *moves)))
         else:
             for source in dict.fromkeys(move.start for move in moves):
                 tasks.append(replace(whole, moves=tuple(move for move in moves if move.start == source)))
@@ -115,7 +115,7 @@ def _after(problem: Problem, task: PlanStep, layout: Layout, made: Sequence[Plan
     if option is not None and option.pool not in (None, series.pool):
         # What is rented there may be for its demand, wherever it starts.
         targets |= {n.name for n in problem.pools[option.pool] if series.jobs or n.rented}
-    return tuple(one.number for one in made if targets & {*one.sources, *one.rents})
+    return tuple(step.number for step in made if targets & {*step.sources, *step.rents})
 
 
 def _staging(problem: Problem, task: PlanStep) -> CodedText:

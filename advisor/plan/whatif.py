@@ -14,8 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...rules.base.errors import NothingToDo, UsageError
-from ...rules.base.sanitize import quoted
-from ...rules.base.suggestions import suggest
+from ...rules.base.sanitize import quoted, suggest
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import counted
 from ..core.timestamps import day
@@ -27,7 +26,7 @@ NODES_MAX, FACTOR_MAX = 10_000, 1000.0
 
 def changed(problem: Problem, change: FleetChange) -> tuple[Problem, tuple[CodedText, ...]]:
     """The problem of the changed fleet, and what was changed, in sentences. Raises UsageError for what is unknown."""
-    told: list[CodedText] = []
+    changes: list[CodedText] = []
     kind: Extra = "buy" if change.buy else "missing"
     if (change.remove or change.demand) and not change.buy:
         # Whether the fleet carries something is not asked of nodes that could be rented.
@@ -38,33 +37,35 @@ def changed(problem: Problem, change: FleetChange) -> tuple[Problem, tuple[Coded
     if (ends := change.commitments_end) is not None:
         bound = {n.name for n in problem.nodes if n.bound_until is not None and n.bound_until > ends}
         text = "commitments of {nodes} end on {date}"
-        told.append(coded("whatif-commitments", text, nodes=counted(len(bound), "node"), date=day(ends)))
+        changes.append(coded("whatif-commitments", text, nodes=counted(len(bound), "node"), date=day(ends)))
         until = ends if ends > problem.now else None
         nodes = (replace(n, bound_until=until) if n.name in bound else n for n in problem.nodes)
         problem = replace(problem, nodes=tuple(nodes))
     for asked, count in change.add.items():
         like = _like(problem, asked)
-        own = [n for n in problem.pools[like.pool] if not n.rented]
+        today = [n for n in problem.pools[like.pool] if not n.rented]
         # It brings as much as any of its pool: none of those is given back because one is added.
-        usd = max((n.usd_per_hour for n in own if n.usd_per_hour is not None), default=None)
-        watts = max((n.idle_watts for n in own if n.idle_watts is not None), default=None)
+        usd = max((n.usd_per_hour for n in today if n.usd_per_hour is not None), default=None)
+        watts = max((n.idle_watts for n in today if n.idle_watts is not None), default=None)
         like = replace(like, usd_per_hour=usd, idle_watts=watts)
         problem = replace(problem, nodes=(*problem.nodes, *_copies(problem.nodes, like, "added", count)))
         nodes_more = counted(count, "node")
-        told.append(coded("whatif-added", "{nodes} of {sku} more (cost not counted)", nodes=nodes_more, sku=asked))
-    own = {n.name for n in problem.nodes if n.is_today}
-    for name in sorted(change.remove - own):
-        raise UsageError(f"Unknown node {quoted(name)}.", suggest(name, sorted(own)) or "Use a node of the fleet.")
+        changes.append(coded("whatif-added", "{nodes} of {sku} more (cost not counted)", nodes=nodes_more, sku=asked))
+    today = {n.name for n in problem.nodes if n.is_today}
+    for name in sorted(change.remove - today):
+        raise UsageError(f"Unknown node {quoted(name)}.", suggest(name, sorted(today)) or "Use a node of the fleet.")
     if change.remove:
         if {n.name for n in problem.nodes if n.is_today or n.extra == "added"} <= change.remove:
             raise NothingToDo("All nodes would be removed.", "Keep one.")
-        told.append(coded("whatif-removed", "without {nodes}", nodes=", ".join(sorted(change.remove))))
+        changes.append(coded("whatif-removed", "without {nodes}", nodes=", ".join(sorted(change.remove))))
         gone = {name: replace(problem.by_node[name], extra=kind, held=None, bound_until=None) for name in change.remove}
         problem = replace(problem, nodes=tuple(gone.get(n.name, n) for n in problem.nodes))
-    problem = _grown(problem, change, kind, told)
+    problem = _grown(problem, change, kind, changes)
     if change.growth_per_month is not None:
-        told.append(coded("whatif-growth", "all demand grows by {growth:.1%} a month", growth=change.growth_per_month))
-    return _with_room(problem, kind), tuple(told)
+        changes.append(
+            coded("whatif-growth", "all demand grows by {growth:.1%} a month", growth=change.growth_per_month)
+        )
+    return _with_room(problem, kind), tuple(changes)
 
 
 def _copies(nodes: Sequence[PlanNode], like: PlanNode, kind: Extra, count: int) -> list[PlanNode]:
@@ -80,44 +81,44 @@ def _copies(nodes: Sequence[PlanNode], like: PlanNode, kind: Extra, count: int) 
 def _like(problem: Problem, asked: str) -> PlanNode:
     """A node of the fleet of this SKU: by its pool or the end of that (the place, then the node SKU), or by its GPU.
     Raises UsageError."""
-    own = [n for n in problem.nodes if not n.rented]
+    members = [n for n in problem.nodes if not n.rented]
     for is_it in (
         lambda n: f"/{n.pool}".endswith(f"/{asked}"),
         lambda n: n.gpu_sku is not None and asked in (n.gpu_sku, n.gpu_sku.split("-")[0]),
     ):
-        found = [n for n in own if is_it(n)]
-        pools = sorted({n.pool for n in found})
+        matching = [n for n in members if is_it(n)]
+        pools = sorted({n.pool for n in matching})
         if len(pools) > 1 and asked not in pools:
             raise UsageError(
                 f"{quoted(asked)} is ambiguous: {', '.join(map(quoted, pools[:5]))}.", "Use one of these names."
             )
-        if found:
-            return next((n for n in found if n.pool == asked), found[0])
-    known = sorted({n.node_sku or n.gpu_sku or "" for n in own} - {""})
+        if matching:
+            return next((n for n in matching if n.pool == asked), matching[0])
+    skus = sorted({n.node_sku or n.gpu_sku or "" for n in members} - {""})
     raise UsageError(
         f"No node of the fleet is {quoted(asked)}.",
-        suggest(asked, known) or f"Use one of {', '.join(map(quoted, known[:5]))}.",
+        suggest(asked, skus) or f"Use one of {', '.join(map(quoted, skus[:5]))}.",
     )
 
 
-def _grown(problem: Problem, change: FleetChange, kind: Extra, told: list[CodedText]) -> Problem:
+def _grown(problem: Problem, change: FleetChange, kind: Extra, changes: list[CodedText]) -> Problem:
     """Where several factors are for one series, they are multiplied."""
     factors: dict[str, float] = defaultdict(lambda: 1.0)
     for (what, name), factor in change.demand.items():
         values = {
             s.id: {"team": s.team, "workload": s.name, "kind": s.kind, "all": "all"}.get(what) for s in problem.series
         }
-        known = sorted({str(value) for value in values.values() if value})
-        own = [id_ for id_, value in values.items() if value == name]
-        if not own:
+        names = sorted({str(value) for value in values.values() if value})
+        ids = [id_ for id_, value in values.items() if value == name]
+        if not ids:
             raise UsageError(
                 f"No work in the plan has {what} {quoted(name)}.",
-                suggest(name, known) or f"Use one of {', '.join(map(quoted, known[:5]))}.",
+                suggest(name, names) or f"Use one of {', '.join(map(quoted, names[:5]))}.",
             )
-        for id_ in own:
+        for id_ in ids:
             factors[id_] *= factor
         whose = "all work" if what == "all" else f"{what} {name}"
-        told.append(coded("whatif-demand", "demand of {whose} x{factor:g}", whose=whose, factor=factor))
+        changes.append(coded("whatif-demand", "demand of {whose} x{factor:g}", whose=whose, factor=factor))
     for id_, factor in factors.items():
         problem = _scaled(problem, problem.by_series[id_], factor, kind)
     # What was recommended for today's demand says nothing of another.
@@ -150,13 +151,13 @@ def _with_room(problem: Problem, kind: Extra) -> Problem:
     used = {name for s in problem.series for u in s.units for name in u.gpus}
     used |= {name for name, count in problem.fixed_gpus.items() if count}
     for pool, members in problem.pools.items():
-        own = [n for n in members if not n.rented]
-        if not own:
+        there = [n for n in members if not n.rented]
+        if not there:
             continue
-        lacking = int(problem.needs.base[pool].max()) - sum(n.gpus for n in own)
-        whole = int(problem.needs.whole[pool].max()) - sum(n.name not in used and n.held is None for n in own)
-        count = min(max(math.ceil(lacking / max(own[0].gpus, 1)), whole, 0), NODES_MAX)
-        problem = replace(problem, nodes=(*problem.nodes, *_copies(problem.nodes, own[0], kind, count)))
+        lacking = int(problem.needs.base[pool].max()) - sum(n.gpus for n in there)
+        whole = int(problem.needs.whole[pool].max()) - sum(n.name not in used and n.held is None for n in there)
+        count = min(max(math.ceil(lacking / max(there[0].gpus, 1)), whole, 0), NODES_MAX)
+        problem = replace(problem, nodes=(*problem.nodes, *_copies(problem.nodes, there[0], kind, count)))
     return problem
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ...rules.catalog.node_files import ANY_REGION
-from ...rules.catalog.site_energy import SiteEnergy, SiteFigure
+from ...rules.catalog.price_files import SiteEnergy, SiteFigure
 from ...rules.catalog.types import PowerPrice
 from ..classify.types import NodeFacts, TokenEnergy, Verdicts
 from ..core.energy_types import (

@@ -14,7 +14,7 @@ import numpy as np
 from ...rules.catalog.fabric_premium import NVLINK_PRIORS
 from ...rules.catalog.loader import Catalog
 from ...rules.catalog.types import GpuSku, NodeSku, Price
-from ...rules.models.move_model import MoveModel
+from ...rules.models.weights import MoveModel
 from ...rules.policy.labels import ON_DEMAND_KINDS, TRAINING_KINDS
 from ...rules.policy.thresholds import WasteRule
 from ..classify.types import BareGpu, NodeFacts, Verdicts

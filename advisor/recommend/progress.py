@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from ...rules.base.quantities import Moment
+from ...rules.base.typed import Moment
 from ...rules.policy.labels import ON_DEMAND_KINDS
 from ..core.advice_types import Advice, Configuration, Interval, NodeStanding, SavingsBaseline
 from ..core.formatting import listed

@@ -7,9 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from ...rules.base.templates import fill, gaps
 from ...rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS
-from ...rules.policy.thresholds import WasteRule
+from ...rules.policy.thresholds import WasteRule, fill, gaps
 from ..classify.types import BareGpu, NodeFacts
 from ..core.advice_types import Action, Evidence, Finding, Severity
 from ..core.coded_text import CodedText, Scalar, coded

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...agent.base.safe_text import clean_text
+from ...rules.base.output import columns
 from ...rules.base.sanitize import clean
-from ...rules.base.text_table import columns
 from ..core import formatting as words
 from ..core.advice_json import plain
 from ..core.advice_types import Severity

@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from ...rules.base.output import columns
 from ...rules.base.sanitize import clean
-from ...rules.base.text_table import columns
 from ..core import formatting as words
 from ..core.advice_json import plain
 from ..core.advice_types import DecisionState

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from ...rules.base.quantities import Moment
+from ...rules.base.typed import Moment
 from ..core.advice_types import Advice, Configuration, Decision, Interval, Recommendation
 from ..core.formatting import price_note
 from ..core.verdict_types import WorkloadVerdict

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...rules.base.sanitize import clean
-from ...rules.policy.watch import WatchRules
+from ...rules.policy.thresholds import WatchRules
 from ..core.advice_types import Evidence, Severity
 from ..core.coded_text import coded
 from ..core.formatting import listed

@@ -12,7 +12,7 @@ import pandas as pd
 
 from ...rules.base.errors import NothingToDo
 from ...rules.catalog.loader import Catalog
-from ...rules.catalog.mig import slices_of
+from ...rules.catalog.types import slices_of
 from ..classify.features.soundness import examine
 from ..classify.types import NodeFacts
 from ..core.fleet_identity import fleet_of

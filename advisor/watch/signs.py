@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ...rules.policy.watch import WatchRules
+from ...rules.policy.thresholds import WatchRules
 from ..classify.features.rest import CONTRADICTED, HELD, TRACED, WORKED, Activity, judge_rest
 from ..core.recent import Floats, Mask, Recent, Spans, Values
 from ..rulebook import Rulebook

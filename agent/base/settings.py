@@ -18,8 +18,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from ...rules.base.errors import UsageError
-from ...rules.base.sanitize import clean, quoted
-from ...rules.base.suggestions import suggest
+from ...rules.base.sanitize import clean, quoted, suggest
 from ...rules.base.typed import in_words
 from .address import Address, parse_listen
 from .durations import parse_bytes, parse_duration

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ...rules.base.output import columns
 from ...rules.base.sanitize import clean
-from ...rules.base.text_table import columns
 from ..base.clock import SystemClock
 from ..config import AgentConfig
 from ..metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric

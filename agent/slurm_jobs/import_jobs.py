@@ -7,7 +7,6 @@ loopback or https.
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import io
 import ipaddress
@@ -27,7 +26,6 @@ from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageErro
 from ...rules.base.files import read_text
 from ...rules.base.output import say
 from ..base.deadline import BoundedResponse, Deadline
-from ..base.durations import parse_duration
 from ..base.safe_text import clean_text
 from ..config import load_config
 from ..store.slurm_rows import known_jobs, write_jobs
@@ -45,7 +43,6 @@ _REFUSALS = {
     **dict.fromkeys((401, 403), ("refuses the token", "Renew slurm.slurmrestd_token_file.")),
 }
 _Read = Callable[[Keep | None, float | None], ReadJobs]
-EXAMPLES = ("skuwise slurm import --since 7d --output jobs.txt",)
 
 
 def ask_sacct(
@@ -179,42 +176,37 @@ def _token(path: Path) -> str:
     return token
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    told = "output of sacct --parsable2 or --json, '-' for stdin (default: run sacct or query slurm.slurmrestd)"
-    parser.add_argument("file", nargs="?", metavar="FILE", help=told)
-    told = "age of the oldest job to query, as in 7d (default: since the last import; 7d the first time)"
-    parser.add_argument("--since", metavar="DURATION", help=told)
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--db", type=Path, metavar="PATH", help="database of the node (default: the one of the agent)")
-    told = "add new runs to this job table instead, for --jobs of other commands"
-    where.add_argument("--output", type=Path, metavar="FILE", help=told)
-    told = "time zone of FILE, as in Europe/Berlin (default: of this machine)"
-    parser.add_argument("--time-zone", metavar="NAME", help=told)
-    parser.add_argument("--cluster", metavar="NAME", help="cluster name in Slurm, if the agent uses another")
-
-
-def run(options: argparse.Namespace) -> int:
-    """Read or ask, choose, write. The only place of the import that knows the clock."""
+def import_jobs(
+    *,
+    file: str | None,
+    since: float | None,
+    db: Path | None,
+    output: Path | None,
+    time_zone: str | None,
+    cluster: str | None,
+) -> int:
+    """Read `file` (``-``: stdin; None: ask for what happened in the last `since` seconds; None: since the last import),
+    and add its jobs to the job table `output`, else to the database `db` (None: the agent's). Returns the exit status.
+    Raises UsageError, NothingToDo, SkuwiseError."""
     now, environ = time.time(), os.environ
     settings = load_slurm_settings(environ)
-    if options.file is not None and options.since is not None:
+    if file is not None and since is not None:
         raise UsageError("--since applies to a query of sacct, not to FILE.", "Remove --since or FILE.")
-    zone = parse_zone(options.time_zone, "--time-zone") if options.time_zone else settings.time_zone
+    zone = parse_zone(time_zone, "--time-zone") if time_zone else settings.time_zone
 
     def read(keep: Keep | None, last: float | None) -> ReadJobs:
-        if options.file is not None:
-            return read_job_table(None if options.file == "-" else Path(options.file), zone=zone, keep=keep)
+        if file is not None:
+            return read_job_table(None if file == "-" else Path(file), zone=zone, keep=keep)
         # A job may reach slurmdbd late, and clocks differ: an hour is asked for again.
-        since = now - 7 * 86400.0 if last is None else min(last, now) - 3600.0
-        if options.since is not None:
-            since = now - parse_duration(options.since)
+        start = now - 7 * 86400.0 if last is None else min(last, now) - 3600.0
+        start = start if since is None else now - since
         if settings.slurmrestd:
-            return ask_slurmrestd(settings, since, keep=keep)
-        return ask_sacct(settings.sacct, since, environ, keep=keep)
+            return ask_slurmrestd(settings, start, keep=keep)
+        return ask_sacct(settings.sacct, start, environ, keep=keep)
 
-    if options.output is not None:
-        return _into_file(options.output, settings.keep_seconds, read, now)
-    return _into_database(options.db or load_config({}, environ).db, options.cluster or settings.cluster, read, now)
+    if output is not None:
+        return _into_file(output, settings.keep_seconds, read, now)
+    return _into_database(db or load_config({}, environ).db, cluster or settings.cluster, read, now)
 
 
 def _into_database(path: Path, cluster: str | None, read: _Read, now: float) -> int:

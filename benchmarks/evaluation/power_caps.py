@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 from skuwise.advisor.recommend.predict.clock_model import ClockMove, Draw, weigh_cap
+from skuwise.rules.base.output import columns
 from skuwise.rules.base.sanitize import clean
-from skuwise.rules.base.text_table import columns
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.models.power_model import PowerModel, load_power_model
-from skuwise.rules.models.resting_power import load_resting_power
+from skuwise.rules.models.published import load_resting_power
+from skuwise.rules.models.weights import PowerModel, load_power_model
 
 from ..fit.power_caps import TABLE, Capped, read_caps
 from ..fit.power_model import calibrate

@@ -26,8 +26,8 @@ from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
 from skuwise.rules.base.yaml_loader import packaged_rules
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.catalog.types import GpuSku
-from skuwise.rules.models.move_model import (
-    MODEL_FILE,
+from skuwise.rules.models.weights import (
+    MOVE_FILE,
     MoveModel,
     Profiles,
     Span,
@@ -191,7 +191,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         lines, profiles, _, refused = read_lines()
         for reason, count in refused.items():
             print(f"refused {count}: {reason}", file=sys.stderr)
-        target = options.output or Path(str(packaged_rules())) / MODEL_FILE
+        target = options.output or Path(str(packaged_rules())) / MOVE_FILE
         target.write_text(text_of(calibrate(lines, profiles), lines, date.today()), encoding="utf-8")
         print(f"{len(lines)} pairs: {target}", file=sys.stderr)
         return EXIT_DONE

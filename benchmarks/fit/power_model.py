@@ -26,8 +26,16 @@ from skuwise.advisor.recommend.prediction import Z90
 from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
 from skuwise.rules.base.yaml_loader import packaged_rules
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.models.power_model import POWER_FILE, ClassName, Made, PowerCurve, PowerModel, Spread, TypicalShare
-from skuwise.rules.models.resting_power import load_resting_power
+from skuwise.rules.models.published import load_resting_power
+from skuwise.rules.models.weights import (
+    POWER_FILE,
+    ClassName,
+    Made,
+    PowerCurve,
+    PowerModel,
+    Spread,
+    TypicalShare,
+)
 
 from .power_caps import SOURCE, TABLE, Capped, Table, read_caps
 

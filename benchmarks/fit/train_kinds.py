@@ -27,7 +27,7 @@ import sklearn
 from sklearn.linear_model import LogisticRegression
 from skuwise.advisor.classify.kinds.kinds import likeliest
 from skuwise.advisor.classify.kinds.shapes import SHAPES, fingerprint, levels
-from skuwise.rules.models.kind_model import FILE, Calibration, KindModel
+from skuwise.rules.models.weights import KIND_FILE, Calibration, KindModel
 from skuwise.rules.policy.labels import WORKING_KINDS
 from skuwise.rules.policy.thresholds import load_thresholds
 from threadpoolctl import threadpool_limits
@@ -52,7 +52,7 @@ SITE: Mapping[str, float] = {
 }  # fmt: skip
 LEAST_SHARE = 0.02  # of a kind in the sample, so that one that is not in it has log-odds
 FOLDS = 5
-OUT = Path(__file__).parents[2] / "rules" / FILE
+OUT = Path(__file__).parents[2] / "rules" / KIND_FILE
 SIMULATED = Path(__file__).with_name("simulated_kinds.csv")
 
 # Days of a fleet, and its windows in hours before its end.

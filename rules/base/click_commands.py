@@ -1,28 +1,60 @@
-"""Groups of click commands, run as the other commands are: one sentence and a remedy for what is mistyped."""
+"""Commands on click: options as dataclasses, one sentence and a remedy for what is mistyped, exit statuses."""
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from functools import update_wrapper
+from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
-from .errors import EXIT_USAGE
-from .sanitize import clean, quoted
-from .suggestions import suggest
+from .errors import EXIT_USAGE, UsageError
+from .output import program
+from .sanitize import clean, quoted, suggest
+
+_LISTED_CHOICES = 12
+
+Run = TypeVar("Run", bound=Callable[..., Any])
+Decorator = Callable[[Any], Any]
+
+
+class Command(click.Command):
+    """A command that names the option or argument that it does not take."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse as click does. Raises click.UsageError for an argument too many."""
+        ctx.allow_extra_args = True
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+        if rest and not ctx.resilient_parsing:
+            raise click.UsageError(f"Unexpected argument {quoted(rest[0])}.", ctx)
+        return rest
 
 
 class Group(click.Group):
-    """A group that suggests the nearest command for one that it does not know."""
+    """A group that suggests the nearest command for one that it does not have."""
+
+    command_class = Command
+
+    def __init__(self, name: str | None = None, **about: Any) -> None:  # noqa: ANN401 - as click's
+        about = {"subcommand_metavar": "COMMAND ...", "epilog": "Run 'skuwise {} COMMAND --help' for details."} | about
+        super().__init__(name, **(about | {"epilog": about["epilog"].format(name)}))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click's. Raises UsageError for an unknown command."""
+        """Resolve as click does. Raises click.UsageError for an unknown command."""
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
-            known = self.list_commands(ctx)
-            near = suggest(name, known) or f"Commands: {', '.join(known)}."
+            commands = self.list_commands(ctx)
+            near = suggest(name, commands) or f"Commands: {', '.join(commands)}."
             raise click.UsageError(f"Unknown command {quoted(f'{ctx.command_path} {name}')}. {near}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -31,15 +63,120 @@ class Group(click.Group):
         return list(self.commands)
 
 
+class Choice(click.Choice[str]):
+    """One of some words; an error suggests the nearest."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401
+        """The word itself. Raises click.UsageError for another."""
+        if value in self.choices:
+            return value
+        words = [str(choice) for choice in self.choices]
+        use = f"Use {', '.join(words[:-1])} or {words[-1]}." if 1 < len(words) <= _LISTED_CHOICES else ""
+        near = suggest(str(value), words) or use
+        where = "" if param is None else f" for {_label(param)}"
+        raise click.UsageError(f"Invalid value {quoted(str(value))}{where}. {near}".strip(), ctx)
+
+
+class Parsed(click.ParamType):
+    """The value that a function makes of a word, `metavar` in the help. The function raises UsageError for a word that
+    it cannot read."""
+
+    def __init__(self, parse: Callable[[str], Any], metavar: str) -> None:
+        self.name, self._parse = metavar, parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        """The value. Raises click.UsageError."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except UsageError as error:
+            what = f"Invalid {_label(param)}: " if param is not None else ""
+            raise click.UsageError(f"{what}{error}", ctx) from error
+
+
+def _path(metavar: str) -> click.Path:
+    """The type of a path that need not exist."""
+    path = click.Path(path_type=Path)
+    path.name = metavar
+    return path
+
+
+PATH, FILE, FOLDER = _path("PATH"), _path("FILE"), _path("DIR")
+
+
+def command(*example_lines: str) -> Callable[[Callable[..., int]], Command]:
+    """Make a command of a function that returns the exit status. Its docstring is the help, which ends with
+    `example_lines`."""
+    return click.command(cls=Command, epilog=examples(*example_lines))
+
+
 def examples(*lines: str) -> str:
     """The end of a command's help: commands to paste."""
     return "\n".join(["\b", "Examples:" if len(lines) > 1 else "Example:", *lines])
 
 
-def run_click(group: click.Group, prog: str, arguments: Sequence[str]) -> int:
-    """Run one command of `group`. Returns its exit status; what is mistyped is told on stderr, with status 2."""
+def format_option(*formats: str) -> Decorator:
+    """``--format``, which the command gets as `form`; the first of `formats` is the default."""
+    text = f"output format (default: {formats[0]})"
+    return click.option("--format", "form", type=Choice(formats), default=formats[0], help=text)
+
+
+def into(
+    parameter: str,
+    kind: Callable[..., Any],
+    *options: Decorator,
+    check: Callable[[Any], None] = lambda _: None,
+) -> Decorator:
+    """Hand several options to a command as one dataclass of `kind`, the argument `parameter`. The options have the
+    names of its fields; a field without an option keeps its default. `check` raises UsageError."""
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type] - a dataclass
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(**values: Any) -> Any:  # noqa: ANN401 - as the command's
+            made = kind(**{name: values.pop(name) for name in names if name in values})
+            check(made)
+            return function(**values, **{parameter: made})
+
+        return joined(*options)(update_wrapper(run, function))
+
+    return decorate
+
+
+def joined(*options: Decorator) -> Decorator:
+    """Several options as one decorator, in their order."""
+
+    def decorate(function: Any) -> Any:  # noqa: ANN401 - as click's
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def exclusive(required: bool = False, **flags: object) -> None:
+    """Refuse two options that exclude each other. `flags`: values by parameter names; None, False and () are not set.
+    Raises click.UsageError; where one is `required`, for none too."""
+    names = [f"--{name.replace('_', '-')}" for name in flags]
+    used = [name for name, value in zip(names, flags.values(), strict=True) if value not in (None, False, ())]
+    if len(used) > 1:
+        raise click.UsageError(f"{used[0]} and {used[1]} exclude each other.", click.get_current_context(silent=True))
+    if required and not used:
+        raise click.UsageError(f"One of {', '.join(names)} is required.", click.get_current_context(silent=True))
+
+
+def typed_with(old: str = "", new: str = "") -> str:
+    """The command line that runs, quoted for a shell, with `old` replaced by `new`."""
+    context = click.get_current_context(silent=True)
+    words: Sequence[str] = (context.obj if context is not None else None) or [old]
+    return f"{program()} {shlex.join(new if word == old else word for word in words)}"
+
+
+def run_click(root: click.Command, prog: str, arguments: Sequence[str], typed: Sequence[str] = ()) -> int:
+    """Run a command. Returns its exit status; a mistyped word is printed on stderr, with status 2. `typed`: what
+    `typed_with` repeats."""
     try:
-        return int(group.main(list(arguments), prog_name=prog, standalone_mode=False) or 0)
+        return int(root.main(list(arguments), prog_name=prog, standalone_mode=False, obj=list(typed)) or 0)
     except click.Abort:
         raise KeyboardInterrupt from None
     except click.ClickException as error:
@@ -50,9 +187,19 @@ def run_click(group: click.Group, prog: str, arguments: Sequence[str]) -> int:
 
 
 def _sentence(error: click.ClickException) -> str:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    params = context.command.params if context is not None else []
     if isinstance(error, click.NoSuchOption):
-        known = [name for param in error.ctx.command.params for name in param.opts] if error.ctx else []
-        near = suggest(error.option_name, [*known, "--help"], loosely=True)
+        names = [name for param in params for name in param.opts]
+        near = suggest(error.option_name, [*names, "--help"], loosely=True)
         return f"Unknown option {quoted(error.option_name)}. {near}".strip()
     text = error.format_message()
+    if context is not None and isinstance(error, click.BadOptionUsage) and "requires an argument" in text:
+        value = next((param.make_metavar(context) for param in params if error.option_name in param.opts), "VALUE")
+        return f"{error.option_name} needs a value: {value}."
     return text if text.endswith((".", "?")) else f"{text}."
+
+
+def _label(param: click.Parameter) -> str:
+    """An option by its long name, an argument by its metavar."""
+    return max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name

@@ -1,53 +1,106 @@
-"""Reads a team's own prices (``--prices FILE``): what they really pay, which no catalog knows.
-
-```yaml
-prices:
-  - sku: azure/Standard_ND96isr_H100_v5
-    region: eastus                 # global: wherever the node stands
-    usd_per_hour: 61.20            # the whole node
-    basis: committed               # list, reserved, owned, committed or negotiated
-    committed_until: 2027-06-30    # only where money is spent whatever happens
-    source: contract 4711
-    as_of: 2026-11-01
-power:                             # optional: without it, energy is counted and no money
-  - region: eastus
-    usd_per_kwh: 0.085
-    source: utility bill, October
-    as_of: 2026-11-01
-energy:                            # optional: price of power, PUE and carbon of the site (`site_energy`)
-  pue: {value: 1.25, source: facility meter, as_of: 2026-10-01}
-```
-"""
+"""A site's own prices (``--prices FILE``) and figures of its energy (there under ``energy:``, and ``[energy]`` in
+skuwise.toml). Nothing is assumed for them. docs/prices.md has examples."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from ..base.sanitize import quoted
-from ..base.suggestions import suggest
-from ..base.typed import Day, Positive, Text, place, wrong
+import msgspec
+from msgspec import Meta
+
+from ..base.sanitize import quoted, suggest
+from ..base.typed import Day, Positive, Strict, Text, convert, place, wrong
 from ..base.yaml_loader import read
-from .site_energy import SiteEnergy, StatedEnergy, site_energy
-from .types import PowerPrice, Price
+from .types import USD_PER_KWH_MAX, PowerPrice, Price
 
-BINDING = ("reserved", "owned", "committed")  # money that is spent whatever runs, up to a day
+ENERGY_SECTION = "energy"
+BINDING = ("reserved", "owned", "committed")  # the money is spent in any case, up to a day
+HOURS = 24
+_Hourly = Meta(min_length=HOURS, max_length=HOURS)
+_Usd = Annotated[float, Meta(gt=0, le=USD_PER_KWH_MAX)]
+# The site's energy over its machines': 1 without cooling, 3 the worst published halls (Uptime Institute's surveys of
+# data centers have means from 1.5 to 2.5).
+_Pue = Annotated[float, Meta(ge=1, le=3)]
+_Grams = Annotated[float, Meta(gt=0, le=2500)]  # lignite has about 1,200; beyond twice that it is per MJ of fuel
+
+
+@dataclass(frozen=True, slots=True)
+class SiteFigure:
+    """A figure: one value, or 24 by the hour of the day (UTC, from 00:00 on). `as_of`: ISO date."""
+
+    values: tuple[float, ...]
+    source: str
+    as_of: str
+
+    def at(self, hour: int) -> float:
+        """The value at an hour of the day, UTC, 0 to 23."""
+        return self.values[hour % len(self.values)]
+
+
+@dataclass(frozen=True, slots=True)
+class SiteEnergy:
+    """A site's energy figures. None: not given; then there are no dollars or no carbon, and without `pue` both are of
+    the GPUs' energy alone."""
+
+    usd_per_kwh: SiteFigure | None = None
+    pue: SiteFigure | None = None
+    co2_grams_per_kwh: SiteFigure | None = None
+
+    def over(self, other: SiteEnergy) -> SiteEnergy:
+        """Each figure of this one, else the other's."""
+        return SiteEnergy(*(getattr(self, name) or getattr(other, name) for name in ENERGY_FIGURES))
 
 
 @dataclass(frozen=True, slots=True)
 class TeamPrices:
-    """What one file says, in its order. `power` empty: what electricity costs is not known. `energy`: of the site."""
+    """The content of a price file. `power` empty: the price of electricity is unknown."""
 
     prices: tuple[Price, ...] = ()
     power: tuple[PowerPrice, ...] = ()
     energy: SiteEnergy = field(default_factory=SiteEnergy)
 
 
-@dataclass(frozen=True, slots=True)
-class _Price:
+class _Figure(Strict, frozen=True):
+    source: Text
+    as_of: Day
+    value: float | None = None
+    by_hour_utc: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.value is None) == (self.by_hour_utc is None):
+            raise ValueError("give either 'value' or 'by_hour_utc'", "Keep one of the two.")
+
+
+class _UsdFigure(_Figure, frozen=True):
+    value: _Usd | None = None
+    by_hour_utc: Annotated[tuple[_Usd, ...], _Hourly] | None = None
+
+
+class _PueFigure(_Figure, frozen=True):
+    value: _Pue | None = None
+    by_hour_utc: Annotated[tuple[_Pue, ...], _Hourly] | None = None
+
+
+class _GramsFigure(_Figure, frozen=True):
+    value: _Grams | None = None
+    by_hour_utc: Annotated[tuple[_Grams, ...], _Hourly] | None = None
+
+
+class _Energy(Strict, frozen=True):
+    usd_per_kwh: _UsdFigure | None = None
+    pue: _PueFigure | None = None
+    co2_grams_per_kwh: _GramsFigure | None = None
+
+
+# The figures of SiteEnergy by name, in its order.
+ENERGY_FIGURES: Mapping[str, Any] = {"usd_per_kwh": _UsdFigure, "pue": _PueFigure, "co2_grams_per_kwh": _GramsFigure}
+
+
+class _Price(Strict, frozen=True):
     sku: Text
     region: Text
     usd_per_hour: Positive
@@ -64,40 +117,50 @@ class _Price:
             raise ValueError(f"a {self.basis} price is no commitment, so it has no 'committed_until'", remedy)
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(Strict, frozen=True):
     prices: tuple[_Price, ...] = ()
     power: tuple[PowerPrice, ...] = ()
-    energy: StatedEnergy = field(default_factory=StatedEnergy)
+    energy: _Energy = _Energy()
 
 
 def load_prices(path: Path, known_skus: Collection[str] | None = None, *, today: date | None = None) -> TeamPrices:
     """The prices of one file. Raises RulesError with file, key and remedy.
 
-    `known_skus`: names a node may have; others are refused (None: any). `today`: a commitment that ended before it is
-    refused, for what is paid since then is another price (None: not checked).
+    `known_skus`: names that a node may have (None: any). `today`: a commitment that ended before it is refused, because
+    another price has applied since (None: not checked).
     """
     top = read(path, _File)
     prices: dict[str, Price] = {}
-    for number, one in enumerate(top.prices, 1):
-        at = place("prices", str(number))
-        if known_skus is not None and one.sku not in known_skus:
-            near = suggest(one.sku, known_skus) or "'skuwise skus list' names them all."
-            raise wrong(path, at, f"unknown node SKU {quoted(one.sku)}", near)
-        until = one.committed_until
+    for number, entry in enumerate(top.prices, 1):
+        at, until = place("prices", str(number)), entry.committed_until
+        if known_skus is not None and entry.sku not in known_skus:
+            near = suggest(entry.sku, known_skus) or "'skuwise skus list' names them all."
+            raise wrong(path, at, f"unknown node SKU {quoted(entry.sku)}", near)
         if until is not None and today is not None and until < today:
-            sentence = f"the commitment to {one.sku} ended on {until}, before today ({today})"
+            sentence = f"the commitment to {entry.sku} ended on {until}, before today ({today})"
             raise wrong(path, at, sentence, "Give what is paid now, or remove the price.")
-        named = f"{one.sku}@{one.region}:{one.basis}"
-        if named in prices:
-            raise wrong(path, at, f"{quoted(named)} has a price already", "Keep one.")
-        prices[named] = Price(
-            named, one.sku, one.region, one.usd_per_hour, one.basis, one.source, one.as_of,
-            None if until is None else until.isoformat(),
+        id_ = f"{entry.sku}@{entry.region}:{entry.basis}"
+        if id_ in prices:
+            raise wrong(path, at, f"{quoted(id_)} has a price already", "Keep one.")
+        prices[id_] = Price(
+            id_, entry.sku, entry.region, entry.usd_per_hour, entry.basis, entry.source, entry.as_of,
+            until and until.isoformat(),
         )  # fmt: skip
-    if len({one.region for one in top.power}) < len(top.power):
+    if len({price.region for price in top.power}) < len(top.power):
         raise wrong(path, "power", "a region has two power prices", "Keep one.")
-    energy = site_energy(path, top.energy)
+    energy = SiteEnergy(*(_site_figure(getattr(top.energy, name)) for name in ENERGY_FIGURES))
     if not prices and not top.power and energy == SiteEnergy():
         raise wrong(path, "", "no price is given", "List at least one under 'prices', 'power' or 'energy'.")
     return TeamPrices(tuple(prices.values()), top.power, energy)
+
+
+def stated_energy(key: str, value: object, where: str) -> SiteFigure | None:
+    """A figure of ``[energy]`` in skuwise.toml, with the same checks. `where`: the setting, in errors."""
+    # TOML has dates of its own, YAML's are text here.
+    return _site_figure(convert(where, msgspec.to_builtins(value), ENERGY_FIGURES[key]))
+
+
+def _site_figure(figure: _Figure | None) -> SiteFigure | None:
+    if figure is None:
+        return None
+    return SiteFigure(figure.by_hour_utc or (figure.value or 0.0,), figure.source, figure.as_of)

@@ -1,11 +1,13 @@
 """Fleets for showback: one with known answers, and random ones that break off, share, stand idle and lack prices."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-from skuwise.advisor.billing.showback import Showback, Whose, showback_of
+from skuwise.advisor.billing.showback import Showback, showback_of
 from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.rules.catalog.types import Price
 from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
@@ -20,8 +22,10 @@ def price(usd: float = RATE, basis: str = "negotiated", sku: str = SKU, until: s
     return Price(f"{sku}@global:{basis}", sku, "global", usd, basis, "contract 7", "2026-08-01", until)
 
 
-def split(frame: Frame, *prices: Price, whose: Whose = lambda w: w.owner.team) -> Showback:
-    return showback_of(frame, rulebook(prices=prices or (price(),)), now=NOW, whose=whose)
+def split(
+    frame: Frame, *prices: Price, team_of: Callable[[WorkloadVerdict], str | None] = lambda w: w.owner.team
+) -> Showback:
+    return showback_of(frame, rulebook(prices=prices or (price(),)), now=NOW, team_of=team_of)
 
 
 def known(
@@ -62,7 +66,7 @@ def random_fleet(seed: int) -> tuple[Frame, tuple[Price, ...]]:
         for uuid in uuids:
             if rng.random() < 0.1:
                 continue  # never observed
-            interval = float(rng.choice([HOUR, HOUR, 900.0, 4 * HOUR]))
+            interval = float(rng.choice([HOUR, HOUR, 900.0]))
             last = builder.hours - int(rng.integers(0, 3))
             at = begins
             while at < last:

@@ -13,7 +13,7 @@ from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.watch.fleet import Criteria
 from skuwise.advisor.watch.rules import evaluate
 from skuwise.advisor.watch.settings import WatchSettings
-from skuwise.rules.policy.watch import load_watch_rules
+from skuwise.rules.policy.thresholds import load_watch_rules
 from skuwise.tests.support.rulebooks import rulebook
 
 END = 1_790_000_400.0

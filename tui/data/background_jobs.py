@@ -15,7 +15,7 @@ from typing import Literal, TypeVar
 
 from textual.message import Message
 
-from ...rules.base.last_resort import explained
+from ...rules.base.errors import explained
 from ...rules.base.sanitize import clean
 
 Tell = Callable[[str], None]

@@ -38,8 +38,8 @@ _QUERY_WIDTH = 96
 class Loader:
     """Loads from databases or a server, with the state file of the fleet. Calls are made on threads and may take long.
 
-    `state`: the named file; None: the fleet's own in the folder `states`, or none. `looks`: the folder in which looks
-    are kept for the next run, None: nowhere. `name`: the source in words; `key`: the same in every run over a source.
+    `state`: the named file; None: the fleet's file in the folder `states`, or none. `looks`: the folder in which looks
+    are kept for the next run, None: nowhere. `name`: what is read, in words; `key`: the same in every run.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Loader:
     def decide(self, advice: Advice, id_: str, act: Act, until: float | None, why: str | None) -> Decision:
         """Record what the advice proposes, as ``skuwise advise`` does, and then the decision on a recommendation.
         `until`: Unix seconds. Raises SkuwiseError."""
-        from ...advisor.cli.ledger.decisions import decision_event  # noqa: PLC0415
+        from ...advisor.cli.ledger import decision_event  # noqa: PLC0415
         from ...advisor.state import ledger  # noqa: PLC0415
         from ...advisor.state.fleets import note_fleet  # noqa: PLC0415
 

@@ -16,7 +16,7 @@ from ...advisor.core.timestamps import minute, span
 from ...advisor.show.energy_shares import node_words
 from ...rules.base.errors import SkuwiseError
 from ...rules.base.sanitize import clean
-from ..cell_text import line, lines, spark
+from ..cell_text import fit, line, lines, spark
 from ..state import Loaded
 from ..widgets.panel import Scroll, panel
 from ..widgets.rows import Sparklines, short, top_of
@@ -35,10 +35,9 @@ _METRICS = ("SM active", "tensor active", "DRAM active", "NVLink sent", "memory 
 class NodePage(Page):
     NAME, BEGIN = "fleet", "#gpus"
     ABOUT: ClassVar[str] = (
-        "One node: GPUs, HCAs and the host with their newest values, and the history of the selected line. Press m "
-        "to select the metric whose history the table of GPUs shows. With a node's own database, the values update "
-        "every second, three seconds late. Other sources show the newest rows and their age. Enter on a GPU opens its "
-        "workload."
+        "GPUs, HCAs and the host with their newest values, and the history of the selected line. Press m to select "
+        "the metric of the table of GPUs. A node's own database updates every second, three seconds late; other "
+        "sources show the newest rows and their age. Enter on a GPU opens its workload."
     )
     BINDINGS: ClassVar[list[BindingType]] = [Binding("m", "measure", "Metric")]
 
@@ -163,7 +162,9 @@ class NodePage(Page):
         """Write the head: the node, how old its data are, what was not observed, and its energy."""
         self.query_one("#gpu-panel").border_title = f"GPUs: {_METRICS[self._metric]}{self._duration()}"
         text = [
-            line(" · ".join(part for part in (self._node, self._sku) if part), "bold"),
+            line(
+                fit(" · ".join(part for part in (self._node, self._sku) if part), max(self.size.width - 2, 20)), "bold"
+            ),
             line(self._age(), "$warning" if self._lost else ""),
         ]
         if self._loaded is not None:

@@ -23,10 +23,9 @@ class Skus(Page):
     NAME, LABEL, BEGIN = "skus", "SKUs", "#gpus ItemTable"
     NEEDS_DATA = False
     ABOUT: ClassVar[str] = (
-        "The catalog of GPUs and nodes behind verdicts and prices. Press n to switch between GPUs and nodes, / to "
-        "search, s to sort. Compute rates are dense, links are one way. Prices are list prices of the whole node, "
-        "with their date. Enter shows every figure with its source. Press space to mark a line. Press v to compare "
-        "the two marked lines, or the marked and the selected one."
+        "The catalog of GPUs and nodes behind verdicts and prices. Compute rates are dense, links one way, prices "
+        "list prices of the whole node with their date. Press n for nodes, / to search, s to sort, enter for every "
+        "figure with its source, space to mark a line and v to compare two."
     )
     BINDINGS: ClassVar[list[BindingType]] = [Binding("n", "table", "GPUs / nodes"), Binding("v", "compare", "Compare")]
 
@@ -75,14 +74,14 @@ class Skus(Page):
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         if self._catalog is not None:
-            from ...advisor.cli.skus.text import sku_text  # noqa: PLC0415 - it is not needed at the start
+            from ...advisor.cli.skus import sku_text  # noqa: PLC0415 - it is not needed at the start
 
             self.post_message(ReadingWanted("Catalog entry", sku_text(event.item, self._catalog)))
 
 
 def comparison_text(first: GpuSku | NodeSku, second: GpuSku | NodeSku, catalog: Catalog) -> str:
     """Two GPUs or two nodes beside each other, the times of ``skuwise skus compare``, and the sources of the prices."""
-    from ...advisor.cli.skus.compare import compare_typical  # noqa: PLC0415 - it needs numpy: not at the start
+    from ...advisor.cli.sku_estimates import compare_typical  # noqa: PLC0415 - it needs numpy: not at the start
 
     columns = _GPUS if isinstance(first, GpuSku) else _NODES
     rows = [(column.title, column.text(first), column.text(second)) for column in columns]

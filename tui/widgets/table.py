@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from rich.cells import cell_len
 from rich.text import Text
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -25,7 +26,7 @@ MARK = "● "
 PADDING = 2  # cells beside the text of a column
 _SPREAD = 4  # cells that a column takes of what no cell needs
 _SAMPLE = 200  # items whose cells are measured; of more, every so many
-# Rows are added in steps: 10,000 at once took 3 s, a step takes 25 ms.
+# Rows are added in steps: 10,000 at once take 0.6 s, a step 6 ms.
 _STEP = 100
 _SHIFT = 16  # cells that the columns move by
 
@@ -181,6 +182,8 @@ class ItemTable(DataTable[Text]):
         self._chosen = list(range(len(columns)))
         self._widths: list[int] = []
         self._items: list[Any] = []
+        self._haystacks: list[str] = []  # of the items, once a filter is set
+        self._needs: dict[int, int] = {}  # by column, of the items
         self._shown: list[Any] = []
         self._needle = ""
         self._most_marks, self._marks = marks, list[str]()
@@ -247,6 +250,7 @@ class ItemTable(DataTable[Text]):
         """Show other items; the cursor stays on its item where it is still there. `empty`: the text shown without
         items, None: as before."""
         self._items, self._empty = list(items), empty or self._empty
+        self._haystacks, self._needs = [], {}
         self._arrange()
 
     def filter(self, needle: str) -> None:
@@ -268,8 +272,9 @@ class ItemTable(DataTable[Text]):
         kept = self._identity(self.item) if self.item is not None else None
         words, items = self._needle.casefold().split(), self._items
         if words and self._search is not None:
-            haystacks = ((item, self._search(item).casefold()) for item in items)
-            items = [item for item, haystack in haystacks if all(word in haystack for word in words)]
+            self._haystacks = self._haystacks or [self._search(item).casefold() for item in items]
+            pairs = zip(items, self._haystacks, strict=True)
+            items = [item for item, haystack in pairs if all(word in haystack for word in words)]
         if self._sorted_by is not None:
             items = self._all_columns[self._sorted_by].sorted(items, self._turned)
         self._shown = list(items)
@@ -281,6 +286,7 @@ class ItemTable(DataTable[Text]):
         room = self.outer_size.width - 1  # of the scrollbar
         if room <= 0:
             return
+        self._widths = []
         self.clear(columns=True)
         self.show_cursor = bool(self._shown)
         columns = [self._all_columns[n] for n in self._chosen]
@@ -288,10 +294,15 @@ class ItemTable(DataTable[Text]):
             self.add_column(Text(columns[0].title), width=room - PADDING)
             self.add_row(Text(f"No match for '{clean(self._needle)}'." if self._items else clean(self._empty)))
             return
-        self._widths = column_widths(columns, [column.need(self._items) for column in columns], room)
+        for n in self._chosen:
+            self._needs[n] = self._needs.get(n) or self._all_columns[n].need(self._items)
+        self._widths = column_widths(columns, [self._needs[n] for n in self._chosen], room)
+        heads = []
         for n, column, width in zip(self._chosen, columns, self._widths, strict=True):
             arrow = "" if n != self._sorted_by else "▼" if column.falling != self._turned else "▲"
-            self.add_column(Text(fit(column.title + arrow, width, right=column.right)), width=width)
+            heads.append(fit(column.title + arrow, width, right=column.right))
+        for head in _cells(heads):
+            self.add_column(head, width=head.cell_len)
         self._append(max(cursor + 1, _STEP))
         if cursor:
             self.move_cursor(row=cursor)
@@ -304,10 +315,9 @@ class ItemTable(DataTable[Text]):
         columns = [
             self._all_columns[n].cells(items, width) for n, width in zip(self._chosen, self._widths, strict=True)
         ]
-        for item, cells in zip(items, zip(*columns, strict=True), strict=True):
-            if self._marks and self._identity(item) in self._marks:
-                cells = (fit(MARK + cells[0], self._widths[0]), *cells[1:])  # noqa: PLW2901
-            self.add_row(*map(Text, cells))
+        for item, (first, *others) in zip(items, zip(*columns, strict=True), strict=True):
+            is_marked = self._marks and self._identity(item) in self._marks
+            self.add_row(*_cells([fit(MARK + first, self._widths[0]) if is_marked else first, *others]))
 
     def on_mount(self) -> None:
         self.post_message(self.Arranged(self, first=True))
@@ -331,10 +341,14 @@ class ItemTable(DataTable[Text]):
         if self.item is not None:
             self.post_message(self.Opened(self, self.item))
 
-    def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
-        event.stop()
-        if self._shown:
-            self._sort_by(self._chosen[event.column_index])
+    def on_click(self, event: events.Click) -> None:
+        """Sort by the column whose title was clicked."""
+        at = event.x + (self.scroll_offset.x if self._widths and event.x >= self._widths[0] + PADDING else 0)
+        for n, width in zip(self._chosen, self._widths, strict=False) if event.y == 0 else ():
+            if 0 <= at < width + PADDING:
+                self._sort_by(n)
+                return
+            at -= width + PADDING
 
     def action_half(self, by: int) -> None:
         self.move_cursor(row=self.cursor_row + by * max((self.size.height - 1) // 2, 1))
@@ -384,6 +398,13 @@ class ItemTable(DataTable[Text]):
         self._sorted_by = column
         self._arrange()
         self.post_message(self.Arranged(self))
+
+
+def _cells(texts: Sequence[str]) -> list[Text]:
+    """Two cells of a row: its first text, and all others as one. Textual renders a page of 50 rows with 12 cells each
+    in 90 ms, with two in 15."""
+    first, *others = texts
+    return [Text(first), *([Text((" " * PADDING).join(others))] if others else [])]
 
 
 class SearchTable(Vertical):

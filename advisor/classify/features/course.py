@@ -54,7 +54,7 @@ class Course:
 
 
 def course_features(course: Course, segments: Segments, active_min: float) -> Figures:
-    """The features of `rules.policy.features` that tell of the course of each workload (a segment of the rows).
+    """The features of `rules.policy.custom` that tell of the course of each workload (a segment of the rows).
 
     `active_min`: from which activity of the engine on a row counts as active.
     """

@@ -1,4 +1,4 @@
-"""What is known of workloads, as named numbers, and how each is formed (`rules.policy.features` has names and units).
+"""What is known of workloads, as named numbers, and how each is formed (`rules.policy.custom` has names and units).
 
 A feature that cannot be told is absent. Means are weighted by observed seconds; "busy" rows are those not idle. Each
 feature is formed for all workloads at once (`core.segments`): one by one, ten thousand short jobs took minutes.

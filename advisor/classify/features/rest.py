@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ....rules.models.resting_power import RestingPowers
-from ....rules.policy.rest import RestRules
+from ....rules.models.published import RestingPowers
+from ....rules.policy.thresholds import RestRules
 from ...core.frame import Frame
 from ...rulebook import Rulebook
 from ..doubts import Doubt, doubts_of, percent

@@ -1,8 +1,8 @@
 """Which catalog entry each GPU is, the peaks its rows are held against, and the part of a GPU that a row stands for.
 
 Sums over a fleet count whole GPUs. An hour of an instance is the hour of the part of its GPU that nobody else can have
-(`rules.catalog.mig`), so the instances of a GPU that is divided wholly cost what the GPU costs; what no instance covers
-is nobody's. Rules that speak of whole GPUs say nothing of work on instances.
+(`rules.catalog.types`), so the instances of a GPU that is divided wholly cost what the GPU costs; what no instance
+covers is nobody's. Rules that speak of whole GPUs say nothing of work on instances.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import pandas as pd
 from pandas.api.extensions import take
 
 from ....rules.catalog.loader import Catalog
-from ....rules.catalog.mig import Slices, slices_of
-from ....rules.catalog.types import GpuSku
+from ....rules.catalog.types import GpuSku, Slices, slices_of
 from ...core.frame import Frame, Key
 from ...core.scalars import Record, records, text
 

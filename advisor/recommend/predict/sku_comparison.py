@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ....rules.catalog.types import GpuSku
-from ....rules.models.move_model import EXPERTS, TRAINING, MoveModel, Span, WorkClass
+from ....rules.models.weights import (
+    EXPERTS,
+    TRAINING,
+    MoveModel,
+    Span,
+    WorkClass,
+)
 from ...core.advice_types import Interval
 from ...core.coded_text import CodedText, coded
 from ..constraints import arm_host, has_precision, lacks_precision, other_stack, room_bytes

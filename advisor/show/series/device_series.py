@@ -174,7 +174,7 @@ def newest_database(frame: Frame, node: str) -> Path | None:
 def read_live(path: Path, node: str, now: float) -> NodeSeries:
     """The newest `MOMENTS` seconds of a node; of a live one, up to `BEHIND_SECONDS` before `now`.
 
-    The file is opened anew each time, so that a replaced one is read and the writer is never blocked. Raises
+    The file is opened again each time, so that a replaced one is read and the writer is never blocked. Raises
     SkuwiseError where it cannot be read or has no such node.
     """
     with open_database(path) as reader:

@@ -175,9 +175,11 @@ def _link(console: Console, link: Link, by: int) -> None:
 def _aside(console: Console, aside: AsideBlock, by: int, fold: bool) -> None:
     """A sentence, and its command below it: in one line on a screen, folded for a shell in a mail."""
     hanging(console, aside.text, by)
-    command = clean(aside.command)
-    width = console.width - by - _INDENT
-    for command_line in _command_lines(command, width) if fold else filter(None, [command]):
+    commands = [clean(command) for command in aside.command.split("\n") if command]
+    if fold:
+        width = console.width - by - _INDENT
+        commands = [part for command in commands for part in _command_lines(command, width)]
+    for command_line in commands:
         console.file.write(f"{' ' * (by + _INDENT)}{command_line}\n")
 
 

@@ -27,7 +27,7 @@ import psutil
 from skuwise.agent.base.self_command import child_command
 from skuwise.agent.service.control import ask
 from skuwise.rules.base.errors import SkuwiseError, SourceError
-from skuwise.rules.base.text_table import columns
+from skuwise.rules.base.output import columns
 
 LEVEL = 0.95
 DRAWS = 4000

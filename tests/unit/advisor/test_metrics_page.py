@@ -48,18 +48,18 @@ def incidents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 
 
 def test_the_worst_have_series_and_the_rest_one(incidents: Callable[..., Series]) -> None:
-    found = incidents(*(f"w{n}" for n in range(10)), most=3)
-    cost = [(labels["incident"], value) for labels, value in found["skuwise_incident_cost_usd"]]
+    page_series = incidents(*(f"w{n}" for n in range(10)), most=3)
+    cost = [(labels["incident"], value) for labels, value in page_series["skuwise_incident_cost_usd"]]
     assert cost == [("i-9", 90.0), ("i-8", 80.0), ("i-7", 70.0), ("other", 210.0)]
-    assert found["skuwise_incident_truncated"] == [({}, 7.0)]
+    assert page_series["skuwise_incident_truncated"] == [({}, 7.0)]
 
 
 def test_idle_seconds_and_counts_whatever_the_names(incidents: Callable[..., Series]) -> None:
-    found = incidents("w", "w", HOSTILE + '"\\\n' + "x" * 10_000)
+    page_series = incidents("w", "w", HOSTILE + '"\\\n' + "x" * 10_000)
     # Two of the same labels would make the whole page invalid.
     who = {"workload_id": "w", "workload": "w", "team": "search", "user": "ann"}
-    assert found["skuwise_workload_idle_seconds"].count((who, 10800.0)) == 1
-    counts = {(one["kind"], one["severity"], one["state"]): value for one, value in found["skuwise_incident_open"]}
+    assert page_series["skuwise_workload_idle_seconds"].count((who, 10800.0)) == 1
+    counts = {(one["kind"], one["severity"], one["state"]): value for one, value in page_series["skuwise_incident_open"]}
     assert counts["held-idle", "medium", "open"] == 3 and counts["stopped", "high", "open"] == 0
 
 
@@ -78,18 +78,18 @@ def test_the_page_tells_what_the_files_say_and_keeps_advice_that_can_no_longer_b
     advice.write_text(render(fleet(), "json"))
     with states[0].writing() as db:
         commit(db, opened(sighting(), now=NOW))
-    found = look()
-    assert found["skuwise_advice_readable"] == [({}, 1.0)] and found["skuwise_fleet_gpus"] == [({}, 96.0)]
-    assert len(found["skuwise_finding_info"]) == 6 and len(found["skuwise_incident_info"]) == 1
+    page_series = look()
+    assert page_series["skuwise_advice_readable"] == [({}, 1.0)] and page_series["skuwise_fleet_gpus"] == [({}, 96.0)]
+    assert len(page_series["skuwise_finding_info"]) == 6 and len(page_series["skuwise_incident_info"]) == 1
     for damaged in ('{"schema": "skuwise.advice/1", ', '{"schema": "x/1"}', "[]"):
         advice.write_text(damaged)
         for _ in range(2):
-            found = look()
-        assert found["skuwise_advice_readable"] == [({}, 0.0)] and found["skuwise_fleet_gpus"] == [({}, 96.0)]
+            page_series = look()
+        assert page_series["skuwise_advice_readable"] == [({}, 0.0)] and page_series["skuwise_fleet_gpus"] == [({}, 96.0)]
         assert capsys.readouterr().err.count("advice.json cannot be read") == 1
     now += 2 * 86400
     assert "skuwise_workload_info" not in look() and look()["skuwise_advice_stale"] == [({}, 1.0)]
     states[1].path.write_bytes(b"no database" * 500)
-    found = look()
+    page_series = look()
     # Unknown is not "none is open".
-    assert found["skuwise_incident_file_readable"] == [({}, 0.0)] and "skuwise_incident_open" not in found
+    assert page_series["skuwise_incident_file_readable"] == [({}, 0.0)] and "skuwise_incident_open" not in page_series

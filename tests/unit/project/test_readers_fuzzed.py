@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.advisor.billing.billing_exports import Export
-from skuwise.advisor.billing.cost_summary import compare_bill, sum_up
+from skuwise.advisor.billing.bill import bill_document, sum_up
+from skuwise.advisor.billing.exports import Export
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.notify.routes import load_routes
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, LabelSets, read_matrix, read_vector
@@ -141,7 +141,9 @@ def _read_prices(path: Path) -> object:
 
 
 def _read_charges(path: Path) -> object:
-    return compare_bill(sum_up(Export(path).charges(), CATALOG), ())
+    export = Export(path)
+    bill = sum_up(export.charges(), CATALOG)
+    return bill_document(bill, export) if bill.lines else None
 
 
 def _varint(value: int) -> bytes:

@@ -9,8 +9,7 @@ import pytest
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.catalog.gpu_files import load_gpus, normalise
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.catalog.node_files import load_nodes
-from skuwise.rules.catalog.premiums import load_premiums
+from skuwise.rules.catalog.node_files import load_nodes, load_premiums
 from skuwise.rules.catalog.price_files import load_prices
 from skuwise.tests.support.rulebooks import rules_folder
 

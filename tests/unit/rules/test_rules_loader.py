@@ -8,11 +8,10 @@ import pytest
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.agent.statistics.latency_bins import LATENCY_EDGES, REACH_SECONDS
 from skuwise.rules.base.errors import RulesError
-from skuwise.rules.base.templates import check_template, fill
 from skuwise.rules.base.yaml_loader import MAX_BYTES, parse_table
 from skuwise.rules.policy.kind_priors import FILE, KindPriors, Subject, load_kind_priors
 from skuwise.rules.policy.latency_classes import load_latency_classes
-from skuwise.rules.policy.thresholds import load_thresholds, load_waste_rules
+from skuwise.rules.policy.thresholds import check_template, fill, load_thresholds, load_waste_rules
 from skuwise.tests.support.rulebooks import rules_folder
 
 

@@ -1,7 +1,6 @@
 # pyright: reportArgumentType=false, reportOperatorIssue=false, reportOptionalMemberAccess=false
 """Dollars and energy as a site says them, in settings, flags and files; costs in GPU-hours where there are none."""
 
-import argparse
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -10,18 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.advisor.advise import load_rulebook
-from skuwise.advisor.cli.price_options import add_prices, said_prices
+from skuwise.advisor.cli.price_settings import stated_prices
 from skuwise.advisor.core import formatting as words
 from skuwise.advisor.recommend.pricing import PriceBook, fabric_premium
 from skuwise.advisor.show.writers.formats import FORMATS, render
 from skuwise.rules.base.errors import RulesError, UsageError
 from skuwise.rules.catalog.hour_prices import HourPrices, StatedPrice, StatedPrices, resolve_prices
-from skuwise.rules.catalog.node_files import ANY_REGION
-from skuwise.rules.catalog.price_files import load_prices
-from skuwise.rules.catalog.providers import load_providers
-from skuwise.rules.catalog.site_energy import SiteEnergy, SiteFigure
+from skuwise.rules.catalog.node_files import ANY_REGION, load_providers
+from skuwise.rules.catalog.price_files import SiteEnergy, SiteFigure, load_prices
 from skuwise.rules.catalog.types import PowerPrice, Price
-from skuwise.rules.models.power_model import load_power_model
+from skuwise.rules.models.weights import load_power_model
 from skuwise.tests.support.moves_builders import IB, PLAIN, advice_of, bare, catalog, founding, node, verdicts, workload
 
 CATALOG = catalog()
@@ -33,10 +30,7 @@ HOURLY = HourPrices({"H100-SXM5": 2.10}, {}, DAY)
 def said(tmp_path, text="", flags=(), environ=None):
     file = tmp_path / "skuwise.toml"
     file.write_text(text)
-    parser = argparse.ArgumentParser()
-    add_prices(parser)
-    options = parser.parse_args([part for flag in flags for part in ("--gpu-hour-usd", flag)])
-    found = said_prices(options, environ or {}, system_file=file, config_home=tmp_path / "none")
+    found = stated_prices(flags, environ or {}, system_file=file, config_home=tmp_path / "none")
     return resolve_prices(found, CATALOG, TODAY)
 
 
@@ -259,8 +253,7 @@ HOURS = [100.0 + n for n in range(24)]
 def stated(tmp_path: Path, text: str, environ: dict[str, str] | None = None) -> SiteEnergy:
     file = tmp_path / "skuwise.toml"
     file.write_text(f"[energy]\n{text}\n")
-    options = argparse.Namespace(gpu_hour_usd=[])
-    return said_prices(options, environ or {}, system_file=file, config_home=tmp_path / "none").energy
+    return stated_prices((), environ or {}, system_file=file, config_home=tmp_path / "none").energy
 
 
 def in_prices(tmp_path: Path, text: str) -> SiteEnergy:

@@ -14,8 +14,7 @@ import pandas as pd
 from .....agent.jobs.identity import REGION_LABELS, TYPE_LABELS, dmi_of, label_of, sku_by_signs
 from .....agent.model import FabricPort, Gpu, Role
 from .....rules.catalog.loader import Catalog
-from .....rules.catalog.mig import slices_of
-from .....rules.catalog.types import MEMORY_SLICES
+from .....rules.catalog.types import MEMORY_SLICES, slices_of
 from ....core.totals import most_at_once
 from ... import queries as store
 from ...resolution import concat

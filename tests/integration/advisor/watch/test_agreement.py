@@ -8,9 +8,9 @@ import pytest
 from skuwise.advisor.cards.build import rests_of
 from skuwise.advisor.classify.judge import judge_rows, measured_rows
 from skuwise.advisor.telemetry.source import Databases
+from skuwise.advisor.watch.fleet import WatchedFleet
 from skuwise.advisor.watch.idle_answer import Target, idle_answer
 from skuwise.advisor.watch.reading import read_recent
-from skuwise.advisor.watch.fleet import WatchedFleet
 from skuwise.benchmarks.generators.third.agent_fleet import plan_series
 from skuwise.benchmarks.generators.third.agent_store import write_node
 from skuwise.tests.support.rulebooks import rulebook

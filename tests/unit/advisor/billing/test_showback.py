@@ -1,4 +1,4 @@
-"""What showback splits: it sums to the nodes' price x hours whatever the fleet; its files are FOCUS, and harmless."""
+"""Showback sums to the nodes' price x hours whatever the fleet; its files are FOCUS, and harmless."""
 
 import csv
 import io
@@ -10,13 +10,21 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.billing import showback_sums
-from skuwise.advisor.billing.billing_exports import Export
-from skuwise.advisor.billing.cost_summary import sum_up
-from skuwise.advisor.billing.focus_rows import focus_rows
+from skuwise.advisor.billing import showback_page
+from skuwise.advisor.billing.bill import sum_up
+from skuwise.advisor.billing.exports import Export
 from skuwise.advisor.billing.showback import Showback
-from skuwise.advisor.billing.showback_output import showback_csv, showback_document, showback_json, showback_json_text
-from skuwise.advisor.billing.showback_sums import BY, groups_of, node_checks, sum_rows, unowned_of, whole_check
+from skuwise.advisor.billing.showback_page import (
+    BY,
+    focus_rows,
+    groups_of,
+    node_checks,
+    showback_csv,
+    showback_document,
+    showback_json,
+    sums_of,
+    unowned_of,
+)
 from skuwise.advisor.classify.accounting.energy import hours_by_use
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.recommend.pricing import PriceBook, reconcile
@@ -30,15 +38,18 @@ from skuwise.tests.support.showback_fleets import RATE, SKU, known, price, rando
 DAY = 86400.0
 
 
-def test_a_node_with_known_hours_is_split_by_them() -> None:
-    whole = sum_rows(split(known().frame(), price(usd=80.0)).rows)
-    share = 1 - whole.cost_usd_by_category["fabric-premium"] / (
-        whole.cost_usd_by_category["used"] + whole.cost_usd_by_category["fabric-premium"]
-    )
-    assert whole.cost_usd_by_category["used"] == pytest.approx(4 * 48 * 10 * share, abs=1e-5) and 0.5 < share < 1
-    assert whole.cost_usd_by_category["held-idle"] == whole.cost_usd_by_category["unallocated"] == pytest.approx(960.0)
-    assert whole.gpu_hours_by_category == {"used": 192.0, "held-idle": 96.0, "unallocated": 96.0}
-    assert whole.cost_usd == pytest.approx(80 * 48)
+@pytest.mark.parametrize(("util", "used"), [(0.4, True), (0.0, False), (None, None)])
+def test_a_node_with_known_hours_is_split_by_them(util, used) -> None:
+    showback = split(known(fabric=util).frame())
+    whole, (node,) = sums_of(showback.rows), showback.nodes.to_dict("records")
+    cost = whole["cost_usd_by_category"]
+    # Half of the node's GPU-hours are used, and the premium is taken out of those alone.
+    assert node["fabric_used"] is used and 0 < node["fabric_usd_per_hour"] < RATE
+    assert cost["fabric_premium"] == pytest.approx(node["fabric_usd_per_hour"] * 48 / 2, abs=1e-4)
+    assert cost["used"] + cost["fabric_premium"] == pytest.approx(4 * 48 * 10, abs=1e-5)
+    assert cost["held_idle"] == cost["unallocated"] == pytest.approx(960.0)
+    assert whole["gpu_hours_by_category"] == {"used": 192.0, "held_idle": 96.0, "unallocated": 96.0}
+    assert whole["cost_usd"] == pytest.approx(80 * 48)
 
 
 def test_nodes_that_were_there_for_hours_cost_these_hours_and_are_named() -> None:
@@ -50,7 +61,8 @@ def test_nodes_that_were_there_for_hours_cost_these_hours_and_are_named() -> Non
     (stays,) = b.node("stays")
     b.use(DECODE, "stays", stays)
     showback = split(b.frame())
-    names = {node.node for node in showback.nodes if node.hours == 8.0 and node.end == node.start + 8 * HOUR}
+    nodes = showback.nodes
+    names = set(nodes.loc[(nodes["hours"] == 8.0) & (nodes["end"] == nodes["start"] + 8 * HOUR), "node"])
     assert names == {f"spot-{day}" for day in range(14)}
     rows = showback.rows[showback.rows["node"].isin(names)]
     assert "unobserved" not in set(rows["category"])
@@ -63,9 +75,8 @@ def test_nodes_that_were_there_for_hours_cost_these_hours_and_are_named() -> Non
 def test_whatever_the_fleet_the_parts_sum_to_price_times_hours(number, seed_of) -> None:
     frame, prices = random_fleet(seed_of(number))
     showback = split(frame, *prices)
-    checks = node_checks(showback)
-    assert all(check.closes for check in checks.values()) and whole_check(checks.values()).closes
-    for node in showback.nodes:
+    assert node_checks(showback)["closes"].all()
+    for node in showback.nodes.itertuples():
         rows = showback.rows[showback.rows["node"] == node.node]
         start, end = rows["start"], rows["end"]
         assert rows["gpu_hours"].sum() == pytest.approx(node.gpu_count * node.hours, abs=2e-6)
@@ -82,45 +93,32 @@ def test_whatever_the_fleet_it_agrees_with_the_reconciliation_of_the_advice(numb
     frame, prices = random_fleet(seed_of(100 + number))
     book = rulebook(prices=prices)
     verdicts = judge(frame, book)
-    told = reconcile(verdicts, PriceBook(book.catalog, tuple(book.own.prices), book.power, book.hourly))
+    advice = reconcile(verdicts, PriceBook(book.catalog, tuple(book.own.prices), book.power, book.hourly))
     hours = hours_by_use(verdicts.occupancy)
-    whole = sum_rows(split(frame, *prices).rows)
-    assert (told.total is None) == (whole.cost_usd is None)
-    usd: dict[str, float] = {**whole.cost_usd_by_category}
-    gpu_hours: dict[str, float] = {**whole.gpu_hours_by_category}
+    whole = sums_of(split(frame, *prices).rows)
+    assert (advice.total is None) == (whole["cost_usd"] is None)
+    usd, gpu_hours = whole["cost_usd_by_category"], whole["gpu_hours_by_category"]
     if usd:
-        usd["used"] = usd.get("used", 0.0) + usd.get("fabric-premium", 0.0)
-    for category, name in (
-        ("used", "workloads"), ("held-idle", "allocated_idle"), ("shared-pool", "shared"),
-        ("unallocated", "unallocated"), ("unobserved", "unobserved"),
-    ):  # fmt: skip
+        usd["used"] = usd.get("used", 0.0) + usd.get("fabric_premium", 0.0)
+    names = {"used": "workloads", "held_idle": "allocated_idle", "shared_pool": "shared"}
+    for category in ("used", "held_idle", "shared_pool", "unallocated", "unobserved"):
+        name = names.get(category, category)
         if usd:
-            assert usd.get(category, 0.0) == pytest.approx(getattr(told, name), abs=1e-4)
+            assert usd.get(category, 0.0) == pytest.approx(getattr(advice, name), abs=1e-4)
         if name != "unallocated":
             assert gpu_hours.get(category, 0.0) == pytest.approx(getattr(hours, name), abs=1e-4)
-
-
-@pytest.mark.parametrize(("util", "used"), [(0.4, True), (0.0, False), (None, None)])
-def test_a_fabric_premium_says_whether_the_fabric_was_used(util, used) -> None:
-    showback = split(known(fabric=util).frame())
-    (node,) = showback.nodes
-    assert node.fabric_used is used
-    assert node.fabric_usd_per_hour is not None and 0 < node.fabric_usd_per_hour < RATE
-    premium = showback.rows[showback.rows["category"] == "fabric-premium"]
-    # Half of the node's GPU-hours are used, and the premium is taken out of those alone.
-    assert premium["usd"].sum() == pytest.approx(node.fabric_usd_per_hour * 48 / 2, abs=1e-4)
-    assert set(premium["workload"]) == {"w-train"}
 
 
 def test_without_a_price_there_are_hours_and_no_cost() -> None:
     builder = FrameBuilder(hours=30)
     builder.use(FREE, "lone", *builder.node("lone"))
     showback = split(builder.frame())
-    whole = sum_rows(showback.rows)
-    assert whole.cost_usd is None and whole.gpu_hours == whole.unpriced_gpu_hours == 30
+    whole = sums_of(showback.rows)
+    assert whole["cost_usd"] is None and whole["gpu_hours"] == whole["unpriced_gpu_hours"] == 30
     notes = {note.code: note for note in showback.notes}
     assert "lone" in notes["showback-without-price"].text and "prices-missing" in notes
-    assert whole_check(node_checks(showback).values()).closes
+    assert node_checks(showback)["closes"].all()
+    assert "GPU-hours by category" in document_text(showback_document(showback, "team"))
 
 
 @pytest.mark.parametrize(
@@ -134,20 +132,20 @@ def test_without_a_price_there_are_hours_and_no_cost() -> None:
 def test_a_dollar_per_million_tokens_is_of_the_hours_that_have_both(hours, seconds, per_million, code) -> None:
     frame = with_tokens(known().frame(), "w-train", 3.6e6, hours=hours)
     frame.tokens["seconds"] = seconds
-    (group,) = [g for g in groups_of(split(frame), "workload") if g.name == "train"]
-    assert group.sums.tokens == (pytest.approx(3.6e7) if per_million else None)
-    assert group.sums.usd_per_million_tokens == (pytest.approx(per_million) if per_million else None)
-    assert (group.tokens_unknown.code if group.tokens_unknown is not None else None) == code
+    (group,) = [g for g in groups_of(split(frame), "workload") if g["name"] == "train"]
+    assert group["tokens"] == (pytest.approx(3.6e7) if per_million else None)
+    assert group["usd_per_million_tokens"] == (pytest.approx(per_million) if per_million else None)
+    assert (group["tokens_unknown"] or {}).get("code") == code
 
 
-def test_groups_are_by_what_is_asked_and_the_unnamed_come_last() -> None:
-    showback = split(known(account="acc").frame(), whose=lambda w: None)
-    named = {by: [g.name for g in groups_of(showback, by)] for by in ("namespace", "account", "workload")}
+def test_groups_are_by_the_requested_key_and_the_unnamed_come_last() -> None:
+    showback = split(known(account="acc").frame(), team_of=lambda w: None)
+    named = {by: [g["name"] for g in groups_of(showback, by)] for by in ("namespace", "account", "workload")}
     assert named == {"namespace": ["lab", None], "account": ["acc", None], "workload": ["train", "held"]}
-    assert set(unowned_of(showback)) == {"unallocated"}
-    whole = sum_rows(showback.rows).cost_usd or 0.0
-    parts = [g.sums.cost_usd or 0.0 for g in groups_of(showback, "team")]
-    assert sum(parts) + sum(s.cost_usd or 0.0 for s in unowned_of(showback).values()) == pytest.approx(whole)
+    unowned = unowned_of(showback)
+    assert set(unowned) == {"unallocated"}
+    parts = [g["cost_usd"] for g in (*groups_of(showback, "team"), *unowned.values())]
+    assert sum(parts) == pytest.approx(sums_of(showback.rows)["cost_usd"])
 
 
 @pytest.mark.parametrize(
@@ -160,10 +158,9 @@ def test_groups_are_by_what_is_asked_and_the_unnamed_come_last() -> None:
 def test_work_without_a_team_is_its_owners_as_in_the_advice(owner, team, name) -> None:
     builder = known()
     builder.workloads[0] |= owner
-    showback = split(builder.frame(), whose=lambda w: team if w.name == "train" else "other")
-    groups = {g.name: g for g in groups_of(showback, "team")}
-    assert set(groups) == {name, "other"} and groups[name].sums.cost_usd == pytest.approx(4 * 48 * RATE / 8)
-    assert {w.team for w in showback.workloads.values()} == {team or None, "other"}
+    showback = split(builder.frame(), team_of=lambda w: team if w.name == "train" else "other")
+    groups = {g["name"]: g["cost_usd"] for g in groups_of(showback, "team")}
+    assert set(groups) == {name, "other"} and groups[name] == pytest.approx(4 * 48 * RATE / 8)
 
 
 def written(fleet: Path, file: Path, form: str, *more: str) -> Path:
@@ -171,29 +168,29 @@ def written(fleet: Path, file: Path, form: str, *more: str) -> Path:
     return file
 
 
-def test_all_formats_tell_the_same_and_agree_with_the_advice(founding: Path, tmp_path: Path, capsys) -> None:
-    flat = pd.read_csv(written(founding, tmp_path / "a.csv", "csv"))
-    told = json.loads(written(founding, tmp_path / "a.json", "json").read_text("utf-8"))
-    validate(told, "showback")
+def test_all_formats_are_equal_and_agree_with_the_advice(founding: Path, tmp_path: Path, capsys) -> None:
+    table = pd.read_csv(written(founding, tmp_path / "a.csv", "csv"))
+    document = json.loads(written(founding, tmp_path / "a.json", "json").read_text("utf-8"))
+    validate(document, "showback")
     assert main(["advise", "--db", str(founding), "--format", "json", "--no-ledger"]) == 0
     advice = json.loads(capsys.readouterr().out)
     parts = {name: usd or 0.0 for name, usd in advice["summary"]["reconciliation"].items()}
-    for rows in (flat, pd.DataFrame(told["rows"])):
+    for rows in (table, pd.DataFrame(document["rows"])):
         by = rows.groupby("x_Category")["EffectiveCost"].sum()
-        found = (by.sum(), by["used"] + by["fabric-premium"], by.get("held-idle", 0.0), by.get("unallocated", 0.0))
+        sums = (by.sum(), by["used"] + by["fabric-premium"], by.get("held-idle", 0.0), by.get("unallocated", 0.0))
         wanted = [parts[name] for name in ("total", "workloads", "allocated_idle", "unallocated")]
-        assert found == pytest.approx(wanted, abs=1e-3)
-    assert abs(told["reconciliation"]["difference_usd"]) < 1e-3
-    of_each = flat.groupby("x_WorkloadId")["EffectiveCost"].sum().to_dict()
+        assert sums == pytest.approx(wanted, abs=1e-3)
+    assert abs(document["reconciliation"]["difference_usd"]) < 1e-3
+    of_each = table.groupby("x_WorkloadId")["EffectiveCost"].sum().to_dict()
     costs = {w["id"]: w["cost_usd"] for w in advice["workloads"] if w["id"] in of_each}
     assert of_each == pytest.approx(costs, abs=1e-3)
 
 
 @pytest.mark.parametrize("form", ["csv", "json"])
-def test_rows_that_do_not_sum_replace_no_file_and_json_tells_them(founding, tmp_path, monkeypatch, form) -> None:
+def test_rows_that_do_not_sum_replace_no_file_and_json_has_them(founding, tmp_path, monkeypatch, form) -> None:
     file = tmp_path / "last"
     file.write_text("good", "utf-8")
-    monkeypatch.setattr(showback_sums, "node_checks", lambda _: {"n1": showback_sums.NodeCheck(1.0, 2.0)})
+    monkeypatch.setattr(showback_page, "TOLERANCE", -1.0)
     assert main(["showback", "--db", str(founding), "--format", form, "--output", str(file)]) == 1
     assert (file.read_bytes() == b"good") == (form != "json")
 
@@ -224,7 +221,7 @@ def listed() -> Showback:
     frame.nodes["region"] = "eastus"
     frame.nodes["provider"] = "azure"
     return split(
-        frame, price(sku="azure/Standard_ND96is_H100_v5"), whose=lambda w: "team a" if w.name != "held" else None
+        frame, price(sku="azure/Standard_ND96is_H100_v5"), team_of=lambda w: "team a" if w.name != "held" else None
     )
 
 
@@ -257,10 +254,12 @@ def test_csv_is_read_back_by_our_own_reader(listed: Showback, tmp_path) -> None:
     bill = sum_up(Export(file).charges(), load_catalog())
     assert bill.effective == pytest.approx(listed.rows["usd"].sum(), abs=1e-6) and bill.billed == 0
     (line,) = bill.lines.values()
-    assert line.sku == SKU and line.hours == pytest.approx(sum(node.hours for node in listed.nodes), abs=1e-4)
+    assert line.sku == SKU and line.hours == pytest.approx(
+        sum(node.hours for node in listed.nodes.itertuples()), abs=1e-4
+    )
 
 
-def test_a_row_tells_tokens_and_their_cost(listed: Showback) -> None:
+def test_rows_have_tokens_and_their_cost(listed: Showback) -> None:
     rows = [row for row in focus_rows(listed, None) if row["x_Tokens"] is not None]
     made, cost = (sum(row[name] for row in rows) for name in ("x_Tokens", "x_TokenCost"))
     assert made == pytest.approx(48e6) and cost == pytest.approx(48 * 98.32 / 2, abs=1e-4)
@@ -271,7 +270,7 @@ def test_a_row_tells_tokens_and_their_cost(listed: Showback) -> None:
 def test_hostile_names_are_harmless_in_every_format(name: str) -> None:
     builder = known(namespace=name, account=name)
     builder.workloads[0]["name"] = name
-    showback = split(builder.frame(), whose=lambda w: name)
+    showback = split(builder.frame(), team_of=lambda w: name)
     for cell in itertools.chain(*csv.reader(io.StringIO(showback_csv(showback, name)))):
         assert not cell.lstrip(" \"'").startswith(("=", "+", "@")) or cell.startswith("'")
         assert cell.isprintable()
@@ -279,4 +278,3 @@ def test_hostile_names_are_harmless_in_every_format(name: str) -> None:
         page = document_text(showback_document(showback, by))
         assert all(line.isprintable() for line in page.split("\n"))
         validate(showback_json(showback, by, name), "showback")
-    assert showback_json_text(showback, "team", None).isascii()

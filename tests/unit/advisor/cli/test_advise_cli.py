@@ -19,9 +19,8 @@ from skuwise.advisor.notify.routes import load_routes
 from skuwise.agent.config import load_config
 from skuwise.agent.slurm_jobs.table_file import read_job_table
 from skuwise.rules.base.errors import RulesError, SkuwiseError, UsageError
-from skuwise.rules.base.files import read_bounded
+from skuwise.rules.base.files import TOML_MAX_BYTES, read_bounded, read_toml
 from skuwise.rules.base.output import write_whole
-from skuwise.rules.base.toml import MAX_BYTES, read_toml
 from skuwise.rules.base.yaml_loader import read_table as read_rules
 from skuwise.rules.base.yaml_loader import rules_root
 from skuwise.tests.support.schemas import advised, validate
@@ -111,7 +110,7 @@ RUNS = (
     ("plan --db x --add H100", 2, "Invalid nodes to add 'H100'"),
     ("plan --db x --demand chat", 2, "Invalid demand 'chat'"),
     ("plan --db x --demand 'all x2' --demand 'all x3'", 2, "is given twice"),
-    ("plan --db x --commit-ends soon", 2, "soon"), ("advise --prometheus http://h --db x", 2, "not allowed with"),
+    ("plan --db x --commit-ends soon", 2, "soon"), ("advise --prometheus http://h --db x", 2, "exclude each other"),
     ("advise --db x.db --match 'a=\"b\"'", 2, "requires --prometheus"),
     ('advise --prometheus http://h --match \'a="b"}} or vector(1) or x{{c="d"\'', 2, "Invalid label matcher"),
     ("advise --prometheus http://h --match a=b", 2, "Invalid label matcher"),
@@ -325,7 +324,7 @@ def test_a_byte_order_mark_is_dropped_and_utf_16_is_named(tmp_path: Path) -> Non
         ("a = " + "[" * 100_000, "nested too deeply"), ("[" + "a." * 30_000 + "a]", "line 1 has more than 64 dots"),
         ("a = " + "9" * 5000, "number that is too long"), ("a = '\0'", "not valid TOML"),
         ('"""\\' * 50_000, "not valid TOML"),
-        ("#" * (MAX_BYTES + 1), "larger than 1 MiB"),
+        ("#" * (TOML_MAX_BYTES + 1), "larger than 1 MiB"),
     ],
     ids=range(6),
 )  # fmt: skip

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from skuwise.__main__ import main
+from skuwise.advisor.cards import reading
 from skuwise.advisor.cards.reading import CardsRead
 from skuwise.advisor.cli import job
+from skuwise.advisor.cli.options import RulebookOptions
 from skuwise.advisor.core.advice_types import Fleet
 from skuwise.advisor.core.card_types import Card
 from skuwise.advisor.core.verdict_types import Owner
@@ -46,7 +48,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr(job.time, "time", lambda: NOW)
     bob = card(id="w-b", job_id="4712", owner=Owner(user="bob"), series_id="s-b", state="running")
-    monkeypatch.setattr(job, "_reading", lambda *_: Reading(card(), bob))
+    monkeypatch.setattr(RulebookOptions, "load", lambda *_: None)
+    monkeypatch.setattr(reading, "CardReading", lambda *_: Reading(card(), bob))
     return tmp_path / "state/skuwise"
 
 
@@ -84,7 +87,7 @@ def test_cards_of_one_fleet_are_not_kept_in_the_file_of_another(folder: Path, mo
     assert main(["job", "4711", *DB]) == 0
     (kept,) = folder.glob("*.db")
     other = replace(FLEET, clusters=frozenset({"us"}), members={"GPU-2": "n2"})
-    monkeypatch.setattr(job, "_reading", lambda *_: Reading(card(id="w-us", cluster="us"), fleet=other))
+    monkeypatch.setattr(reading, "CardReading", lambda *_: Reading(card(id="w-us", cluster="us"), fleet=other))
     assert main(["job", "4711", *DB, "--state", str(kept)]) == 0
     assert "Card not kept" in capsys.readouterr().err
     assert main(["job", "4711", *DB]) == 0 and len(list(folder.glob("*.db"))) == 2

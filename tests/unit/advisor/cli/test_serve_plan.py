@@ -2,7 +2,6 @@
 
 import os
 import signal
-from argparse import Namespace
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from apscheduler.schedulers.background import BackgroundScheduler
+from skuwise.__main__ import main
 from skuwise.advisor.cli import serve
 from skuwise.advisor.cli.serve import Job, Schedule, ServeSettings, scheduled_jobs
 from skuwise.advisor.notify.settings import ReportSettings
@@ -116,4 +116,4 @@ def test_everything_is_run_again_when_the_clock_was_set(monkeypatch: pytest.Monk
     monkeypatch.setattr(Schedule, "_run", run_job)
     days = count()
     monkeypatch.setattr(serve.SystemClock, "now", lambda _: Instant(1e9 - 86400.0 * next(days), 0.0))
-    assert serve.run(Namespace()) == 0 and ran.count("watch") >= 2
+    assert main(["serve"]) == 0 and ran.count("watch") >= 2

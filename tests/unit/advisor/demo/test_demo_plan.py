@@ -1,11 +1,10 @@
 """Simulated fleets: layouts, truth, rollups as the store makes them, and files."""
 
-import argparse
 import itertools
 
 import pytest
+from skuwise.__main__ import main
 from skuwise.advisor import demo
-from skuwise.advisor.cli.simulate import configure, run
 from skuwise.advisor.core.fleet_identity import is_simulated
 from skuwise.advisor.demo import SCENARIOS, simulate
 from skuwise.rules.base.errors import UsageError
@@ -122,16 +121,12 @@ def test_wrong_numbers_are_refused(tmp_path, given, says):
 
 
 def test_the_command_makes_a_fleet_and_says_what(tmp_path, capsys):
-    parser = argparse.ArgumentParser()
-    configure(parser)
-    assert list(SCENARIOS) == ["founding", "small", "fleet"]
-    assert all(f"  {name} " in str(parser.epilog) for name in SCENARIOS)
-    path = tmp_path / "d.db"
-    options = parser.parse_args(
-        ["founding", "--db", str(path), "--days", "0.25", "--until", "2025-11-21T00:30:00Z", "--minutes", "1h"]
-    )
-    assert run(options) == 0
+    assert main(["simulate", "--help"]) == 0
+    help_text = capsys.readouterr().out
+    assert list(SCENARIOS) == ["founding", "small", "fleet"] and all(f"  {name} " in help_text for name in SCENARIOS)
+    window = ["--days", "0.25", "--until", "2025-11-21T00:30:00Z", "--minutes", "1h"]
+    assert main(["simulate", "founding", "--db", str(tmp_path / "d.db"), *window]) == 0
     said = capsys.readouterr()
     assert "4 nodes, 32 GPUs" in said.out and "2025-11-21T00:00:00Z" in said.out
     assert said.err == "simulating founding ...\n"
-    assert rows(path, "SELECT count(*) FROM gpu_hours") == [(6 * 32,)]
+    assert rows(tmp_path / "d.db", "SELECT count(*) FROM gpu_hours") == [(6 * 32,)]

@@ -12,6 +12,8 @@ from types import SimpleNamespace
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.cli import report as command
+from skuwise.advisor.cli.options import SourceOptions
+from skuwise.advisor.core import fleet_identity
 from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.notify import report as run
 from skuwise.advisor.notify.by_team import outcomes_by_team, split_by_team
@@ -54,8 +56,9 @@ def site(
 ) -> Callable[..., None]:
     """Sets the administrator's settings."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(command, "watched_source", lambda _: source)
-    monkeypatch.setattr(command, "fleet_of", lambda _: IDENTITY)
+    monkeypatch.setattr(SourceOptions, "or_settings", lambda chosen: chosen)
+    monkeypatch.setattr(SourceOptions, "open", lambda *_: source)
+    monkeypatch.setattr(fleet_identity, "fleet_of", lambda _: IDENTITY)
     monkeypatch.setattr(command.time, "time", lambda: NOW)
     monkeypatch.setattr(run, "carriers_of", lambda *_: ({"mail": carrier}, ()))
 

@@ -158,12 +158,12 @@ def test_plan_and_reserve_and_the_rest_are_what_advise_counts(solver, monkeypatc
     assert [(r.node, r.usd_per_month, r.reason.code) for r in plan.reserve] == [
         ("n9", pytest.approx(PLAIN_HOUR * MONTH), "plan-reserve")
     ]
-    assert plan.advise_usd_per_month == pytest.approx(planner(given).found.advice.summary.recoverable_usd_per_month)
+    assert plan.advise_usd_per_month == pytest.approx(planner(given).reasoned.advice.summary.recoverable_usd_per_month)
     total = plan.plan_usd_per_month - plan.combined_usd_per_month + sum(r.usd_per_month for r in plan.reserve)
     total += sum(n.advise_usd_per_month or 0.0 for n in plan.not_in_plan)
     assert total == pytest.approx(plan.advise_usd_per_month, abs=0.01) and plan.plan_usd_per_month > 0
     assert ("plan-greedy" in {n.code for n in plan.notes}) is not solver
-    text = document_text(plan_document(plan, planner(given).found.advice))
+    text = document_text(plan_document(plan, planner(given).reasoned.advice))
     assert f"Kept in reserve: n9 (${PLAIN_HOUR * MONTH:,.0f}/month)" in text and "recoverable in advise" in text
 
 

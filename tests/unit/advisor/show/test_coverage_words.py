@@ -23,7 +23,7 @@ from skuwise.advisor.show.pages.energy import energy_section
 from skuwise.advisor.show.pages.story import story_of
 from skuwise.advisor.show.writers.formats import render
 from skuwise.advisor.show.writers.text import document_text
-from skuwise.rules.catalog.site_energy import SiteEnergy, SiteFigure
+from skuwise.rules.catalog.price_files import SiteEnergy, SiteFigure
 from skuwise.tests.support.frame_builder import HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.support.moves_builders import advice_of, drawing, founding, node, verdicts, workload
 from skuwise.tests.support.partly_observed import HOURS, advice, advised, azure, short

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.cli.explain import queries_of
-from skuwise.advisor.core.advice_types import Advice, Evidence, Finding, Recommendation
+from skuwise.advisor.core.advice_types import Advice, Evidence, Finding
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.naming import AmbiguousError
 from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, Coverage, KindVerdict, Owner, Phase
@@ -21,7 +21,7 @@ from skuwise.advisor.show.writers.text import document_text
 from skuwise.agent.store.reader import open_reader
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import UsageError
-from skuwise.rules.policy.features import load_features
+from skuwise.rules.policy.custom import load_features
 from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.support.golden_files import golden
 from skuwise.tests.support.moves_builders import START, advice_of, bare, catalog, founding, node, verdicts, workload

@@ -19,12 +19,13 @@ from skuwise.__main__ import main
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.demo import simulate
-from skuwise.advisor.doctor.coverage import MEASURES
-from skuwise.advisor.doctor.text import diagnosis_dict, render_diagnosis_text
-from skuwise.advisor.doctor.types import Diagnosis, MetricCoverage, TelemetryGap
+from skuwise.advisor.doctor.coverage import GPU_MEASURES, MetricCoverage
+from skuwise.advisor.doctor.page import diagnosis_document, diagnosis_json
+from skuwise.advisor.doctor.types import Diagnosis, TelemetryGap
 from skuwise.advisor.rulebook import Rulebook
 from skuwise.advisor.show.page_options import PageOptions
 from skuwise.advisor.show.writers.formats import render
+from skuwise.advisor.show.writers.text import document_text
 from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES
 from skuwise.agent.jobs.identity import REGION_LABELS, TYPE_LABELS
 from skuwise.rules.base.sanitize import INVISIBLE
@@ -37,27 +38,31 @@ from skuwise.tests.support.schemas import validate
 BOOK = rulebook()
 
 
-def measure(found: Diagnosis, name: str) -> MetricCoverage:
-    return next(metric for metric in found.metrics if metric.metric == name)
+def measure(diagnosis: Diagnosis, name: str) -> MetricCoverage:
+    return next(metric for metric in diagnosis.metrics if metric.metric == name)
 
 
-def document(found: Diagnosis) -> dict:
-    out = json.loads(json.dumps(diagnosis_dict(found), allow_nan=False))
+def page_of(diagnosis: Diagnosis, width: int = 100) -> str:
+    return document_text(diagnosis_document(diagnosis), width=width)
+
+
+def document(diagnosis: Diagnosis) -> dict:
+    out = json.loads(json.dumps(diagnosis_json(diagnosis), allow_nan=False))
     validate(out, "doctor")
     return out
 
 
 def test_where_everything_is_there_nothing_is_missing() -> None:
-    found = diagnosed(Fleet())
-    assert found.gaps == ()
-    out = document(found)
+    diagnosis = diagnosed(Fleet())
+    assert diagnosis.gaps == ()
+    out = document(diagnosis)
     assert out["summary"] | {"unobserved": 0} == {
         "node_count": 1, "gpu_count": 8, "observed_gpu_count": 8, "mig_instances": 0, "unobserved": 0,
     }  # fmt: skip
     assert out["verdicts"]["waste_ready_gpus"] == 8 and out["verdicts"]["hours_until_waste"] == 0
     assert out["nodes"][0]["usd_per_hour"] > 0 and out["nodes"][0]["price_region_assumed"] is None
-    text = render_diagnosis_text(found)
-    assert "unknown, eastus assumed" in render_diagnosis_text(diagnosed(Fleet(region=None)))
+    text = page_of(diagnosis)
+    assert "unknown, eastus assumed" in page_of(diagnosed(Fleet(region=None)))
     assert "No gaps found." in text and "judged on 8 of 8 GPUs" in text and "InfiniBand observed" in text
 
 
@@ -80,14 +85,14 @@ def test_doctor_and_advise_say_the_same(partly: Diagnosis) -> None:
     coverage = PageOptions(sections=("coverage",))
     page = render(advice(), "table", width=200) + render(partly.advice, "table", width=200, page=coverage)
     for sentence in ("32 GPUs, 22 observed, 10 not observed", "Waste judged on 14 of 32 GPUs, 2 of 4 nodes."):
-        assert sentence in render_diagnosis_text(partly, width=200) and sentence in page
+        assert sentence in page_of(partly, width=200) and sentence in page
 
 
 def spoken(frame: Frame, book: Rulebook = BOOK) -> tuple[Diagnosis, str, str]:
     """What doctor and advise say of a frame."""
-    found = diagnosed_frame(frame, book)
-    page = render(found.advice, "table", width=200, page=PageOptions(sections=("coverage", "prices")))
-    return found, render_diagnosis_text(found, width=200), page
+    diagnosis = diagnosed_frame(frame, book)
+    page = render(diagnosis.advice, "table", width=200, page=PageOptions(sections=("coverage", "prices")))
+    return diagnosis, page_of(diagnosis, width=200), page
 
 
 def test_one_function_decides_on_how_many_nodes_a_fabric_was_observed() -> None:
@@ -96,16 +101,16 @@ def test_one_function_decides_on_how_many_nodes_a_fabric_was_observed() -> None:
         ("compute", "Compute fabric observed on 1 of 1 node with one.", 1),
         ("storage", "Compute fabric observed on 0 of 1 node with one.", 0),
     ):
-        found, doctor, advise = spoken(replace(frame, fabric=frame.fabric.assign(role=role)))
-        assert said in doctor and said in advise and measure(found, "infiniband").having == having
-        assert ("no-infiniband" in {gap.code for gap in found.gaps}) == (having == 0)
-        assert found.advice.fabrics[0].unseen is None or found.advice.fabrics[0].unseen in doctor
+        diagnosis, doctor, advise = spoken(replace(frame, fabric=frame.fabric.assign(role=role)))
+        assert said in doctor and said in advise and measure(diagnosis, "infiniband").having == having
+        assert ("no-infiniband" in {gap.code for gap in diagnosis.gaps}) == (having == 0)
+        assert diagnosis.advice.fabrics[0].unseen is None or diagnosis.advice.fabrics[0].unseen in doctor
 
 
 def test_a_node_that_the_advice_prices_has_the_same_name_in_both() -> None:
     hourly = HourPrices({"H100-SXM5": 2.5}, {}, "2026-11-02")
-    found, doctor, advise = spoken(Fleet(sku=None, region=None).frame(), replace(BOOK, hourly=hourly))
-    assert found.nodes[0].price is not None and "8 x H100-SXM5" in doctor and "8 x H100-SXM5" in advise
+    diagnosis, doctor, advise = spoken(Fleet(sku=None, region=None).frame(), replace(BOOK, hourly=hourly))
+    assert diagnosis.nodes[0].price is not None and "8 x H100-SXM5" in doctor and "8 x H100-SXM5" in advise
 
 
 def test_both_say_that_no_gpu_was_observed_for_long_enough() -> None:
@@ -136,18 +141,18 @@ def test_whatever_the_source_says_the_table_holds_no_control_and_json_is_valid(
     name: str, said: str, width: int
 ) -> None:
     hostile = f"\x1b[2J\u202e{name}[red]"
-    found = diagnosed(Fleet(sku=None, region=None))
-    (node,) = found.nodes
+    diagnosis = diagnosed(Fleet(sku=None, region=None))
+    (node,) = diagnosis.nodes
     node = replace(node, facts=replace(node.facts, node=hostile, node_sku=said, region=hostile))
-    found = replace(
-        found, nodes=(node,), exporters=(hostile,), notes=(CodedText("said", hostile),),
-        gaps=(*found.gaps, TelemetryGap("said", hostile, said, said, hostile, (hostile,))),
+    diagnosis = replace(
+        diagnosis, nodes=(node,), exporters=(hostile,), notes=(CodedText("said", hostile),),
+        gaps=(*diagnosis.gaps, TelemetryGap("said", hostile, said, said, hostile, (hostile,))),
     )  # fmt: skip
-    text = render_diagnosis_text(found, width=width)
+    text = page_of(diagnosis, width=width)
     assert "\x1b" not in text and "\u202e" not in text
     assert not any(c != "\n" and unicodedata.category(c) in INVISIBLE for c in text)
-    document(found)
-    assert json.dumps(diagnosis_dict(found)).isascii()
+    document(diagnosis)
+    assert json.dumps(diagnosis_json(diagnosis)).isascii()
 
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
@@ -171,9 +176,9 @@ def changed(path: Path, to: Path, *statements: str) -> Path:
 def document_databases(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> dict:
     capsys.readouterr()
     assert main(["doctor", *arguments, "--format", "json"]) == status
-    found = json.loads(capsys.readouterr().out)
-    validate(found, "doctor")
-    return found
+    diagnosis = json.loads(capsys.readouterr().out)
+    validate(diagnosis, "doctor")
+    return diagnosis
 
 
 def test_a_metric_that_is_nowhere_is_a_gap_and_advise_says_so_in_a_line(
@@ -183,9 +188,9 @@ def test_a_metric_that_is_nowhere_is_a_gap_and_advise_says_so_in_a_line(
         f"UPDATE gpu_{family} SET dram_active_mean = NULL, dram_active_to_p95 = NULL, dram_active_to_max = NULL"
         for family in ("hour", "minute")
     ))  # fmt: skip
-    found = document_databases(capsys, "--db", str(path), "--since", "2d")
-    assert next(one for one in found["metrics"] if one["metric"] == "dram_active")["having"] == 0
-    (gap,) = found["gaps"]
+    diagnosis = document_databases(capsys, "--db", str(path), "--since", "2d")
+    assert next(one for one in diagnosis["metrics"] if one["metric"] == "dram_active")["having"] == 0
+    (gap,) = diagnosis["gaps"]
     assert (gap["code"], len(gap["nodes"])) == ("no-dram-active", 2)
     assert main(["advise", "--no-ledger", "--db", str(path), "--since", "2d"]) == 0
     said = capsys.readouterr().err
@@ -206,8 +211,8 @@ def test_advise_names_nodes_without_price_region_and_fabric_and_a_window_that_is
     said = capsys.readouterr().err
     assert "Coverage: 48.0 h of 10.0 days observed; no price; no fabric counters; region unknown." in said
     assert "it'\"'\"'s bare.db'" in said  # to be copied into a shell
-    found = document_databases(capsys, "--db", str(path), "--since", "2d")
-    assert [one["code"] for one in found["gaps"]] == ["no-network", "node-sku-unknown", "no-price"]
+    diagnosis = document_databases(capsys, "--db", str(path), "--since", "2d")
+    assert [one["code"] for one in diagnosis["gaps"]] == ["no-network", "node-sku-unknown", "no-price"]
 
 
 FIELDS = {name: gauge.measure for gauge in DCGM_GAUGES for name in gauge.names}
@@ -286,9 +291,9 @@ def without(*columns: str) -> Fleet:
 CASES = [
     *(
         Case(
-            f"no-{one.name.replace('_', '-')}", without(*OF_MEASURE.get(one.name, (one.name,))), exported
+            f"no-{name.replace('_', '-')}", without(*OF_MEASURE.get(name, (name,))), exported
         )
-        for one in MEASURES if one.scope == "gpu"
+        for name in GPU_MEASURES
     ),
     Case("no-tensor-active", Fleet(still_tensor=True, columns=ALL_COLUMNS - {"fp32_active", "fp64_active"}), exported),
     Case("no-power", Fleet(frozen_power=True), says("restart dcgm-exporter", frozen_power=False)),
@@ -334,9 +339,9 @@ def test_a_gap_goes_where_its_remedy_is_followed(case: Case) -> None:
 def test_a_printed_price_is_taken_as_it_is_printed(model: str) -> None:
     fleet = Fleet(model=model, sku=None, region=None)
     (gap,) = gaps(diagnosed(fleet))["no-price"]
-    found = diagnosed_frame(fleet.frame(), priced(gap))
-    assert "no-price" not in gaps(found) and "node-sku-unknown" not in gaps(found)
-    (node,) = found.nodes
+    diagnosis = diagnosed_frame(fleet.frame(), priced(gap))
+    assert "no-price" not in gaps(diagnosis) and "node-sku-unknown" not in gaps(diagnosis)
+    (node,) = diagnosis.nodes
     assert node.price is not None and node.price.usd_per_hour == pytest.approx(8 * 2.10)
     assert node.price_words == "your setting, gpu_hour_usd, 2026-09-01"
 
@@ -363,8 +368,8 @@ def test_what_a_gpu_cannot_have_is_not_asked_for() -> None:
     assert (gap.what.partition(". ")[2], gap.add) == ("It failed.", "Mend it.")
 
 
-def gaps(found: Diagnosis) -> Mapping[str, list[TelemetryGap]]:
+def gaps(diagnosis: Diagnosis) -> Mapping[str, list[TelemetryGap]]:
     out: dict[str, list[TelemetryGap]] = {}
-    for gap in found.gaps:
+    for gap in diagnosis.gaps:
         out.setdefault(gap.code, []).append(gap)
     return out

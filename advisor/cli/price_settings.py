@@ -1,0 +1,65 @@
+"""Dollars per hour from the section ``[prices]`` of the settings files, and from ``--gpu-hour-usd``.
+
+```toml
+[prices]
+gpu_hour_usd = { "H100-SXM5" = 2.10 }
+node_hour_usd = { "aws/p5.48xlarge" = 55.0 }
+```
+In the environment: ``SKUWISE_PRICES_GPU_HOUR_USD="H100-SXM5=2.10, A100-SXM4-80GB=1.30"``. The site's energy is the
+section ``[energy]`` (`rules/catalog/site_energy.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from ...agent.config import SYSTEM_FILE, load_section
+from ...rules.base.errors import UsageError
+from ...rules.catalog.hour_prices import GPU_HOUR, NODE_HOUR, StatedPrice, StatedPrices, parse_flags
+from ...rules.catalog.price_files import ENERGY_SECTION as ENERGY
+from ...rules.catalog.price_files import SiteEnergy, SiteFigure, stated_energy
+
+
+def parse_prices(value: object, what: str) -> tuple[StatedPrice, ...]:
+    """A table of prices by SKU, or text as in ``H100-SXM5=2.10, L40S=0.9``. Raises UsageError for anything else."""
+    if isinstance(value, str):
+        pairs = [part.rpartition("=") for part in value.split(",") if part.strip()]
+        if not pairs or not all(equals and name.strip() for name, equals, _ in pairs):
+            raise UsageError(f"{what} is not a list of SKU=PRICE.", 'Write "H100-SXM5=2.10".')
+        return tuple(StatedPrice(name.strip(), usd.strip(), what) for name, _, usd in pairs)
+    if not isinstance(value, dict):
+        raise UsageError(f"{what} is not a table of prices.", 'Write { "H100-SXM5" = 2.10 }.')
+    return tuple(StatedPrice(str(name), usd, what) for name, usd in value.items())
+
+
+@dataclass(frozen=True, slots=True)
+class _Prices:
+    gpu: Sequence[StatedPrice] = field(default=(), metadata={"key": GPU_HOUR, "parse": parse_prices})
+    node: Sequence[StatedPrice] = field(default=(), metadata={"key": NODE_HOUR, "parse": parse_prices})
+
+
+@dataclass(frozen=True, slots=True)
+class _Energy:
+    usd_per_kwh: SiteFigure | None = field(default=None, metadata={"parse": partial(stated_energy, "usd_per_kwh")})
+    pue: SiteFigure | None = field(default=None, metadata={"parse": partial(stated_energy, "pue")})
+    co2_grams_per_kwh: SiteFigure | None = field(
+        default=None, metadata={"parse": partial(stated_energy, "co2_grams_per_kwh")}
+    )
+
+
+def stated_prices(
+    gpu_hour_usd: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    system_file: Path = SYSTEM_FILE,
+    config_home: Path | None = None,
+) -> StatedPrices:
+    """The prices and energy of the settings, and those of --gpu-hour-usd over them. Raises UsageError for an unknown
+    setting and for a word that is no price."""
+    prices = load_section(_Prices, "prices", environ, system_file=system_file, config_home=config_home)
+    site = load_section(_Energy, ENERGY, environ, system_file=system_file, config_home=config_home)
+    energy = SiteEnergy(site.usd_per_kwh, site.pue, site.co2_grams_per_kwh)
+    return StatedPrices(prices.gpu, prices.node, parse_flags(gpu_hour_usd), energy)

@@ -1,0 +1,270 @@
+"""The fitted models: of kinds (``kind_model.yaml``), moves (``move_profiles.yaml``, ``move_model.yaml``) and power
+(``power_model.yaml``). Made by ``make model``, ``make move-model`` and ``make power-model``, and reviewed as text. A
+site cannot replace them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from ..base.typed import Count, Day, Positive, Share, Strict, Text, wrong
+from ..base.yaml_loader import packaged_rules, read
+
+KIND_FILE = "kind_model.yaml"
+PROFILES_FILE = "move_profiles.yaml"
+MOVE_FILE = "move_model.yaml"
+POWER_FILE = "power_model.yaml"
+PARTS = ("matrix", "memory", "vector", "latency")
+TRAINING, EXPERTS = "training", "serving of experts"  # classes of work that telemetry shows, too
+Z90 = 1.2815515655446004  # standard normal quantile of 0.9: half an 80 % interval in standard deviations
+LogOdds = Annotated[float, Meta(ge=-20, le=20)]  # penalized fits are far below
+Part = Annotated[float, Meta(gt=0, le=1)]
+Sigma = Annotated[float, Meta(gt=0, le=2)]
+ClassName = Literal["without effect", "light", "heavy", "deep"]
+
+
+class Calibration(Strict, frozen=True):
+    """From log-odds as computed to log-odds of being right."""
+
+    slope: Annotated[float, Meta(ge=0.2, le=5)]
+    offset: Annotated[float, Meta(ge=-5, le=5)]
+
+
+class KindModel(Strict, frozen=True):
+    """Log-odds of kinds: `intercepts`, and for each shape its `weights` at level 1.
+
+    `calibration`: measured on owners left out. `fingerprint`: of its shapes, `inputs`: of its examples; `trained`:
+    notes of the fit.
+    """
+
+    intercepts: Mapping[str, LogOdds]
+    weights: Mapping[str, Mapping[str, LogOdds]]
+    calibration: Calibration
+    fingerprint: str
+    inputs: str
+    trained: Mapping[str, Text]
+    schema: Literal["skuwise.kind-model/2"] = "skuwise.kind-model/2"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The kinds that it distinguishes."""
+        return tuple(self.intercepts)
+
+    def calibrated(self, likelihood: float) -> float:
+        """The frequency of being right of a verdict with this likelihood (0..1)."""
+        bounded = min(max(likelihood, 1e-6), 1 - 1e-6)
+        log_odds = self.calibration.slope * math.log(bounded / (1 - bounded)) + self.calibration.offset
+        return 1 / (1 + math.exp(-log_odds))
+
+
+class Profile(Strict, frozen=True):
+    """Shares of the time of one kind of work, and the reason."""
+
+    matrix: Share
+    memory: Share
+    vector: Share
+    latency: Share
+    reason: Text
+
+    def __post_init__(self) -> None:
+        if abs(self.matrix + self.memory + self.vector + self.latency - 1) > 1e-6:
+            raise ValueError("the shares do not sum to 1", "Correct them.")
+
+
+class PrefillLatency(Strict, frozen=True):
+    """Up to so many tokens in flight, the share of the time to read them that no faster GPU shortens."""
+
+    tokens_up_to: int
+    share: Annotated[float, Meta(ge=0, le=0.9)]
+
+
+class Profiles(Strict, frozen=True):
+    """Stated constants with their reasons. `profiles`: by name, shares of time on `reference`; `prefill_latency`:
+    rising."""
+
+    schema: Literal["skuwise.move-profiles/1"]
+    reference: Text
+    profiles: Mapping[str, Profile]
+    prefill_latency: Annotated[tuple[PrefillLatency, ...], Meta(min_length=1)]
+    prefill_latency_reason: Text
+    sequences_max: Count
+    sequences_max_reason: Text
+    as_of: Day
+
+    def __post_init__(self) -> None:
+        steps = [(step.tokens_up_to, step.share) for step in self.prefill_latency]
+        if steps != sorted(steps):
+            raise ValueError("'prefill_latency' must rise", "Order the entries.")
+
+    @property
+    def shares(self) -> Mapping[str, Mapping[str, float]]:
+        """Profile -> part -> share of time on `reference`."""
+        return {name: {part: getattr(profile, part) for part in PARTS} for name, profile in self.profiles.items()}
+
+    def prompt_latency_share(self, tokens: float) -> float:
+        """Share of the time to read prompts that a faster GPU does not shorten, with so many tokens in flight."""
+        steps = self.prefill_latency
+        return next((step.share for step in steps if tokens <= step.tokens_up_to), steps[-1].share)
+
+
+class Span(Strict, frozen=True):
+    """The least and the most measured value."""
+
+    least: Positive
+    most: Positive
+
+
+class WorkClass(Strict, frozen=True):
+    """A class of work, as measured. `width`: half of the 80 % interval of the log of the time ratio, for a source and a
+    model family without measurements; `lines`, `sources`, `families`: the number of measurements.
+
+    `params`, `batch`: range of the measurements; None: unknown.
+    """
+
+    width: Annotated[float, Meta(gt=0, le=3)]
+    lines: Count
+    sources: Count
+    families: Count
+    precisions: frozenset[str]
+    architectures: frozenset[str]
+    params: Span | None = None
+    batch: Span | None = None
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the log of the time ratio."""
+        return self.width / Z90
+
+
+class _Measured(Strict, frozen=True):
+    schema: Literal["skuwise.move-model/2"]
+    unseen: Annotated[float, Meta(ge=1, le=3)]
+    classes: Mapping[str, WorkClass]
+    made: Mapping[str, Text]
+
+
+@dataclass(frozen=True, slots=True)
+class MoveModel:
+    """`classes`: class of work -> error of its predictions. `unseen`: factor on the interval where an architecture was
+    not measured with such work, or its sustained rate was never published."""
+
+    profiles: Profiles
+    classes: Mapping[str, WorkClass]
+    unseen: float
+
+
+class PowerCurve(Strict, frozen=True):
+    """Six figures, fitted on measured runs (docs/method.md has their physics).
+
+    `follows`: share of the power above idle that follows the SM clock; above 1 where some of the idle power does, too.
+    `clock_exponent`: power of the clock. `clocked`: share of the kernels' work (in cubes of time) that follows the
+    clock; the rest waits for memory. `bursts`: exponent from the mean power to the share of time in which kernels run.
+    `overlap`: how sharply the longer of host and kernels dominates. `drawn_of_cap`: mean power of a GPU at its cap, as
+    a share of the cap.
+    """
+
+    follows: Annotated[float, Meta(gt=0, le=2)]
+    clock_exponent: Annotated[float, Meta(gt=0, le=6)]
+    clocked: Part
+    bursts: Annotated[float, Meta(ge=0, le=1)]
+    overlap: Annotated[float, Meta(ge=1, le=50)]
+    drawn_of_cap: Annotated[float, Meta(gt=0, le=1.2)]
+
+
+class Spread(Strict, frozen=True):
+    """Errors of predictions of one class. `time`, `energy`: standard deviations of the logs of observed over predicted;
+    `time_elsewhere`, `energy_elsewhere`: for an architecture without measured runs (the worst GPU left out). `lines`:
+    measured lines. `up_to`: the largest predicted slowdown; classes rise.
+    """
+
+    name: ClassName
+    time: Sigma
+    energy: Sigma
+    time_elsewhere: Sigma
+    energy_elsewhere: Sigma
+    lines: int
+    up_to: Annotated[float, Meta(ge=1)] = math.inf
+
+
+class TypicalShare(Strict, frozen=True):
+    """Share of the range between idle and rated power, and the reason."""
+
+    share: Part
+    reason: Text
+
+
+class Made(Strict, frozen=True):
+    """Date and data of a fit."""
+
+    date: Day
+    lines: int
+    runs: int
+    source: Text
+
+
+class PowerModel(Strict, frozen=True):
+    """`classes`: by the predicted slowdown, rising; infinity last. `architectures`: those with measured runs.
+
+    `lowest_cap_share`: the lowest measured cap, as a share of the highest limit. `typical`: class of work -> share of
+    the range between idle and rated power without a measurement; `typical_sigma`: of the log of that share.
+    """
+
+    schema: Literal["skuwise.power-model/1"]
+    curve: PowerCurve
+    classes: Annotated[tuple[Spread, ...], Meta(min_length=1)]
+    architectures: frozenset[str]
+    lowest_cap_share: Part
+    typical: Mapping[str, TypicalShare]
+    typical_sigma: Sigma
+    typical_sigma_reason: Text
+    made: Made
+
+    def __post_init__(self) -> None:
+        bounds = [spread.up_to for spread in self.classes]
+        if bounds != sorted(set(bounds)) or bounds[-1] != math.inf:
+            raise ValueError("'classes' must rise, the last without 'up_to'", "Make it again with `make power-model`.")
+
+    def spread(self, slowdown: float, architecture: str) -> tuple[float, float]:
+        """Sigmas of the log of time and of energy where `slowdown` (a time ratio) is predicted."""
+        spread = next(spread for spread in self.classes if slowdown <= spread.up_to)
+        if self.measured(architecture):
+            return spread.time, spread.energy
+        return spread.time_elsewhere, spread.energy_elsewhere
+
+    def measured(self, architecture: str) -> bool:
+        """Whether any run under a cap was measured on a GPU of this architecture."""
+        return architecture.casefold() in self.architectures
+
+
+def load_kind_model(labels: Sequence[str], shapes: Collection[str], fingerprint: str) -> KindModel:
+    """The model of kinds, for code with these labels and shapes. Raises RulesError where it was made for others."""
+    file = packaged_rules().joinpath(KIND_FILE)
+    model = read(file, KindModel)
+    tables = (model.intercepts, *model.weights.values())
+    if (model.fingerprint, {*model.weights}) != (fingerprint, {*shapes}) or any({*t} != {*labels} for t in tables):
+        sentence = "it was made for other shapes or kinds than those of this version"
+        raise wrong(file, "fingerprint", sentence, "Make it again with `make model`.")
+    return model
+
+
+def load_profiles() -> Profiles:
+    """The stated constants of moves."""
+    return read(packaged_rules().joinpath(PROFILES_FILE), Profiles)
+
+
+@cache
+def load_move_model() -> MoveModel:
+    """Profiles and calibration that ship, read once: files of the package do not change while a program runs."""
+    measured = read(packaged_rules().joinpath(MOVE_FILE), _Measured)
+    return MoveModel(load_profiles(), measured.classes, measured.unseen)
+
+
+@cache
+def load_power_model() -> PowerModel:
+    """The model of power that ships, read once."""
+    return read(packaged_rules().joinpath(POWER_FILE), PowerModel)
