@@ -66,13 +66,15 @@ SPANS = Spans(
 def _spans(values: np.ndarray, name: str) -> np.ndarray:
     """Minutes in rows of five up to the last two hours."""
     rows = values[:, :-120].reshape(len(values), (MINUTES - 120) // 5, 5)
-    known = np.isfinite(rows)
+    finite = np.isfinite(rows)
     if name == "observed":
         coarse = np.nan_to_num(rows).mean(axis=2)
     elif name == "engine_max":
-        coarse = np.where(known.any(axis=2), np.where(known, rows, -1).max(axis=2), np.nan)
+        coarse = np.where(finite.any(axis=2), np.where(finite, rows, -1).max(axis=2), np.nan)
     else:
-        coarse = np.where(known.any(axis=2), np.nan_to_num(rows).sum(axis=2) / np.maximum(known.sum(axis=2), 1), np.nan)
+        coarse = np.where(
+            finite.any(axis=2), np.nan_to_num(rows).sum(axis=2) / np.maximum(finite.sum(axis=2), 1), np.nan
+        )
     return np.concatenate([coarse.astype(np.float32), values[:, -120:]], axis=1)
 
 
@@ -101,7 +103,7 @@ def reading(
     works: Sequence[Work], *, hosts: Mapping[str, Course] | None = None, now: float = END + 60.0,
     free: Sequence[tuple[str, int]] = (),
 ) -> Recent:  # fmt: skip
-    """A reading. `hosts`: by node, what differs from a quiet host; `free`: GPUs that nobody holds."""
+    """A reading. `hosts`: by node, what differs from a quiet host; `free`: GPUs without a holder."""
     places: dict[tuple[str, int], int] = {}
     courses: list[Course] = []
     for work in works:
@@ -118,7 +120,7 @@ def reading(
         for (node, n), place in places.items()
     )
     last = {name: max((g.last_seen or 0.0 for g in gpus if g.node == name), default=0.0) for name in names}
-    found = tuple(
+    found_nodes = tuple(
         RecentNode(name, "aws/p5.48xlarge", 6.88, "list price, 2026-11-01", 8, last_seen=last[name]) for name in names
     )
     holders = Counter(gpu for work in works for gpu in work.gpus)
@@ -135,7 +137,7 @@ def reading(
     service = [work.engine or () for work in works]
     gpu_names = (*TRAINING, "engine_p95")
     return Recent(
-        now, gpus, found, holds, SPANS, measures(courses, gpu_names), measures(host, tuple(QUIET_HOST)),
+        now, gpus, found_nodes, holds, SPANS, measures(courses, gpu_names), measures(host, tuple(QUIET_HOST)),
         measures(service, ("requests_running", "requests_waiting", "tokens_per_second")),
         Fleet(
             ", ".join(names), simulated=False, match=(), clusters=frozenset(),

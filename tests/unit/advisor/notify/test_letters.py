@@ -49,26 +49,26 @@ from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet
 SETTINGS, LINKS = WatchSettings(), ReaderLinks(ReaderCommands(source="--prometheus https://prom.example.org"))
 
 
-def opened(one: Incident) -> Item:
-    return Item(one, "opened")
+def opened(shown: Incident) -> Item:
+    return Item(shown, "opened")
 
 
 SILENT = incident(1, kind="telemetry-dead", code="node-silent", workload=False, gpus=0, cost=None)
 
 
 @pytest.mark.parametrize(
-    ("name", "one", "kind"),
+    ("name", "shown", "kind"),
     [
         ("opened", incident(1), "opened"), ("reminded", incident(1, cost=None), "reminded"),
         ("resolved", ended(incident(1)), "resolved"), ("unowned", incident(1, user=None), "opened"),
         ("silent-node", SILENT, "opened"),
     ],
 )  # fmt: skip
-def test_a_letter_reads_as_it_did(name: str, one: Incident, kind: Any) -> None:
-    letter = incident_letter([Item(one, kind)], "search", MORNING, SETTINGS, LINKS)
+def test_a_letter_reads_as_it_did(name: str, shown: Incident, kind: Any) -> None:
+    letter = incident_letter([Item(shown, kind)], "search", MORNING, SETTINGS, LINKS)
     text = f"{letter.subject}\n\n{letter.text}"
     assert text == golden(f"letters/{name}.txt", text)
-    assert letter.subject.endswith(line_words(Item(one, kind))) and "i-00000001" in letter.html
+    assert letter.subject.endswith(line_words(Item(shown, kind))) and "i-00000001" in letter.html
 
 
 @pytest.mark.parametrize("code", [
@@ -78,11 +78,11 @@ def test_a_letter_reads_as_it_did(name: str, one: Incident, kind: Any) -> None:
 ])  # fmt: skip
 @pytest.mark.parametrize("kind", get_args(IncidentKind))
 def test_every_kind_and_code_has_words(kind: IncidentKind, code: str) -> None:
-    one = incident(1, kind=kind, code=code)
-    letter = incident_letter([opened(one)], "", MORNING, SETTINGS, LINKS)
-    phrase = phrase_words(one)
+    shown = incident(1, kind=kind, code=code)
+    letter = incident_letter([opened(shown)], "", MORNING, SETTINGS, LINKS)
+    phrase = phrase_words(shown)
     assert f"{phrase} for 2.1 h" in letter.subject and f"{kind} ({code})" in letter.text
-    assert title(one).partition(": ")[2].casefold() == phrase.casefold() and as_dict(one, MORNING)["kind"] == kind
+    assert title(shown).partition(": ")[2].casefold() == phrase.casefold() and as_dict(shown, MORNING)["kind"] == kind
 
 
 def test_a_digest_names_the_worst_and_counts_the_rest() -> None:
@@ -101,13 +101,13 @@ def test_a_digest_names_the_worst_and_counts_the_rest() -> None:
 
 
 def hostile(number: int = 1) -> Incident:
-    one = incident(number, user=HOSTILE, node=HOSTILE, name=HOSTILE, namespace=HOSTILE)
-    subject = replace(one.sighting.subject, job_id=HOSTILE, pod=HOSTILE, gpu_sku=HOSTILE, workload_id=HOSTILE)
+    shown = incident(number, user=HOSTILE, node=HOSTILE, name=HOSTILE, namespace=HOSTILE)
+    subject = replace(shown.sighting.subject, job_id=HOSTILE, pod=HOSTILE, gpu_sku=HOSTILE, workload_id=HOSTILE)
     sighting = replace(
-        one.sighting, subject=subject, price_source=HOSTILE, text=CodedText("x", HOSTILE), code=HOSTILE,
+        shown.sighting, subject=subject, price_source=HOSTILE, text=CodedText("x", HOSTILE), code=HOSTILE,
         do_next=CodedText("x", HOSTILE), evidence=(Evidence(HOSTILE, HOSTILE, HOSTILE, HOSTILE),),
     )  # fmt: skip
-    return replace(one, sighting=sighting, acknowledged_by=HOSTILE)
+    return replace(shown, sighting=sighting, acknowledged_by=HOSTILE)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -132,31 +132,31 @@ def alerts(*incidents: Incident, now: float = MORNING, links: ReaderLinks = NO_L
 
 
 def test_an_open_incident_lasts_three_passes_and_has_what_routes_need() -> None:
-    (one,) = alerts(incident(1, severity="high"))
-    assert one["labels"] == {
+    (shown,) = alerts(incident(1, severity="high"))
+    assert shown["labels"] == {
         "alertname": "SkuwiseHeldIdle", "severity": "critical", "incident": "i-00000001", "kind": "held-idle",
         "subject": "workload:w-000001", "workload": "train-llm", "job_id": "4711", "holder": "job", "team": "search",
         "user": "alice", "node": "gpu-009", "gpu_sku": "H100-SXM5",
     }  # fmt: skip
-    assert parse_moment(one["startsAt"]) == MORNING - 2.1 * HOUR and parse_moment(one["endsAt"]) == MORNING + 900
-    assert one["annotations"]["summary"].endswith("(alice, job 4711): $51 so far")
-    assert one["annotations"]["command"] == "skuwise job w-000001" and "generatorURL" not in one
+    assert parse_moment(shown["startsAt"]) == MORNING - 2.1 * HOUR and parse_moment(shown["endsAt"]) == MORNING + 900
+    assert shown["annotations"]["summary"].endswith("(alice, job 4711): $51 so far")
+    assert shown["annotations"]["command"] == "skuwise job w-000001" and "generatorURL" not in shown
     linked = alerts(incident(1), links=ReaderLinks(dashboard=Dashboard("https://g.example.org/{workload}")))
     assert linked[0]["generatorURL"] == "https://g.example.org/w-000001"
     over = ended(incident(1), MORNING + 600)  # sent for an hour with its end
-    (one,) = alerts(over, now=MORNING + 900)
-    assert parse_moment(one["endsAt"]) == MORNING + 600 and alerts(over, now=MORNING + 600 + HOUR) == []
+    (shown,) = alerts(over, now=MORNING + 900)
+    assert parse_moment(shown["endsAt"]) == MORNING + 600 and alerts(over, now=MORNING + 600 + HOUR) == []
 
 
 def test_names_from_outside_are_bounded_and_no_markup() -> None:
-    one = incident(1, user=HOSTILE * 20, node=HOSTILE, name=HOSTILE, namespace=HOSTILE, team=HOSTILE)
-    (found,) = alerts(replace(one, acknowledged_by=HOSTILE * 100))
-    for name, value in found["labels"].items():
+    shown = incident(1, user=HOSTILE * 20, node=HOSTILE, name=HOSTILE, namespace=HOSTILE, team=HOSTILE)
+    (matches,) = alerts(replace(shown, acknowledged_by=HOSTILE * 100))
+    for name, value in matches["labels"].items():
         assert re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name)
         assert 0 < len(value) <= LABEL_MAX and not set(value) & set("<>\n\x1b\u202e")
-    assert len(found["labels"]) <= 16
-    assert all(0 < len(value) <= ANNOTATION_MAX for value in found["annotations"].values())
-    assert not any(set(value) & set("<>\x1b\u202e") for value in found["annotations"].values())
+    assert len(matches["labels"]) <= 16
+    assert all(0 < len(value) <= ANNOTATION_MAX for value in matches["annotations"].values())
+    assert not any(set(value) & set("<>\x1b\u202e") for value in matches["annotations"].values())
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,8 @@ HOSTILE_TEXTS = (
 )  # fmt: skip
 
 
-def letter_of(advice=None, before=None, **changes):
-    return report_letter(story_of(fleet() if advice is None else advice, before, **changes), WEEK_LINKS)
+def letter_of(advice=None, before=None, **weeks):
+    return report_letter(story_of(fleet() if advice is None else advice, before, **weeks), WEEK_LINKS)
 
 
 def sent(made):
@@ -196,12 +196,15 @@ def test_the_mail_of_a_week_reads_as_it_did_and_html_has_the_same_order():
     )  # fmt: skip
     waits = outcome("r-2", realised_saving_usd_per_month=None, reason_missing="not done yet")
     back = outcome("r-4", "chat-9", state="regressed", why="It holds 16 GPUs again.")
-    told = {"before": fleet(end=END - WEEK, scale=0.5), "outcomes": (outcome(done_at=END - 3600.0), waits, freed, back)}
-    made = letter_of(teams=split_by_team(fleet(), by_namespace), reported=frozenset({"r-w-1-1"}), **told)
+    weeks = {
+        "before": fleet(end=END - WEEK, scale=0.5),
+        "outcomes": (outcome(done_at=END - 3600.0), waits, freed, back),
+    }
+    made = letter_of(teams=split_by_team(fleet(), by_namespace), reported=frozenset({"r-w-1-1"}), **weeks)
     text = f"{made.subject}\n\n{made.text}"
     assert text == golden("letters/week.txt", text)
     lines, order = text.splitlines(), re.findall(r"<h2[^>]*>([^<]*)</h2>", made.html)
-    assert len(order) == 5 and [one for one, under in pairwise(lines) if under and not under.strip("-")][:5] == order
+    assert len(order) == 5 and [line for line, under in pairwise(lines) if under and not under.strip("-")][:5] == order
 
 
 def test_ten_recommendations_with_their_commands_and_the_rest_counted():
@@ -228,7 +231,7 @@ def test_a_mail_has_the_whole_page_and_lists_as_far_as_there_is_room():
     large = letter_of(fleet(60, 4), teams=split_by_team(fleet(60, 4), by_namespace))
     names = [file.name for file in large.attachments]
     assert f"{name}.html" not in names and f"{name}.csv.gz" in names and names[0] in " ".join(large.text.split())
-    assert all(len(sent(one)) <= MAIL_MAX and len(one.html) < HTML_MAX for one in (made, large))
+    assert all(len(sent(shown)) <= MAIL_MAX and len(shown.html) < HTML_MAX for shown in (made, large))
 
 
 def test_without_prices_hours_are_told_and_no_dollar_is():
@@ -238,8 +241,8 @@ def test_without_prices_hours_are_told_and_no_dollar_is():
 
 def test_a_team_is_told_of_its_own_only():
     made = letter_of(split_by_team(fleet(3, 3), by_namespace)["team-001"], team="team-001")
-    told = made.html + made.text + "".join(a.data.decode() for a in made.attachments)
-    assert "chat-1-0" in told and not re.search(r"chat-[02]-|team-00[02]|node-[02]-", told)
+    weeks = made.html + made.text + "".join(a.data.decode() for a in made.attachments)
+    assert "chat-1-0" in weeks and not re.search(r"chat-[02]-|team-00[02]|node-[02]-", weeks)
     assert "the hours that the team's workloads held alone" in made.attachments[0].data.decode().replace("&#39;", "'")
     assert not any("teams" in a.name for a in made.attachments)
 
@@ -261,10 +264,10 @@ def test_hours_of_no_workload_are_those_of_the_accounting_however_gpus_are_share
     uses = Reconciliation(held, 0.0, 0.0, 500.0, 40.0, 0.0, held + 540.0)
     roomy = replace(advice, summary=replace(advice.summary, gpu_hours=held + 540.0, gpu_hours_by_use=uses))
     shared = replace(roomy, workloads=tuple(replace(w, shared=True) for w in roomy.workloads))
-    for one in (roomy, shared):
-        told = hours_by_kind(one)
-        assert (told[NO_WORKLOAD], told[DRAINED]) == (pytest.approx(500.0), pytest.approx(40.0))
-        assert NOT_OBSERVED not in told
+    for shown in (roomy, shared):
+        weeks = hours_by_kind(shown)
+        assert (weeks[NO_WORKLOAD], weeks[DRAINED]) == (pytest.approx(500.0), pytest.approx(40.0))
+        assert NOT_OBSERVED not in weeks
     assert NO_WORKLOAD not in hours_by_kind(advice)
 
 
@@ -272,9 +275,9 @@ def test_idle_gpus_are_summed_by_owner_and_unpriced_ones_are_not_free():
     advice = fleet(2, 2)
     bare = replace(advice.findings[1], id="f-bare", rule="idle", workload=None, nodes=("n9",), cost_usd=None)
     held = [replace(f, workload=advice.workloads[1].id) for f in advice.findings if f.rule == "held-idle"]
-    told = {h.owner: h for h in holdings(replace(advice, findings=(bare, *held)))}
-    assert told[None].names == ("n9",) and told[None].cost_usd is None
-    owner = told["user ann, namespace team-000"]
+    weeks = {h.owner: h for h in holdings(replace(advice, findings=(bare, *held)))}
+    assert weeks[None].names == ("n9",) and weeks[None].cost_usd is None
+    owner = weeks["user ann, namespace team-000"]
     assert owner.gpu_hours == pytest.approx(2 * 8 * 168)
     assert owner.cost_usd == pytest.approx(sum(f.cost_usd for f in held))
 
@@ -286,9 +289,9 @@ def test_links_are_filled_with_encoded_names_and_stay_within_their_attribute() -
     bad = "a\"><script>&'\r\n \u202e/../{team}"
     links = ReaderLinks(dashboard=Dashboard(URL))
     made = report_letter(story_of(fleet(2, 2, name=lambda n: bad + n), team=bad), links)
-    found = [html.unescape(url) for url in re.findall(r'href="([^"]*)"', made.html)]
-    assert len(found) == 6  # the page's, twice, and one of each recommendation
-    for url in found:
+    matches = [html.unescape(url) for url in re.findall(r'href="([^"]*)"', made.html)]
+    assert len(matches) == 6  # the page's, twice, and one of each recommendation
+    for url in matches:
         assert re.fullmatch(r"https://grafana\.example\.org/d/gpu\?[A-Za-z0-9%._~&=#-]+", url)
         assert f"from={(END - WEEK) * 1000:.0f}&to={END * 1000:.0f}" in url
     assert "<script" not in made.html and all(line.isprintable() for line in made.text.splitlines())
@@ -312,9 +315,9 @@ def parsed(letter: Letter) -> EmailMessage:
     content = compose(letter, ROUTES, to, message_id="<1@example.org>", date=1_795_400_000.0)
     assert content.isascii() and max(map(len, content.split(b"\r\n"))) <= 998  # RFC 5322
     assert b"\n" not in content.replace(b"\r\n", b"")
-    found = email.message_from_bytes(content, policy=default_policy)
-    assert isinstance(found, EmailMessage)
-    return found
+    matches = email.message_from_bytes(content, policy=default_policy)
+    assert isinstance(matches, EmailMessage)
+    return matches
 
 
 def test_a_message_has_its_parts_and_no_header_but_its_own() -> None:

@@ -35,8 +35,8 @@ def idle_for(minutes: int, holder: str = "job", **more) -> Work:
 
 
 def held(recent) -> list[str]:
-    """By this judge alone: a job that stopped is told as that."""
-    return [one.code for one in find_held_idle(WatchedFleet(recent, CRITERIA))]
+    """By this rule alone: a job that stopped is reported as that."""
+    return [s.code for s in find_held_idle(WatchedFleet(recent, CRITERIA))]
 
 
 @pytest.mark.parametrize(("holder", "limit"), {"job": 120, "notebook": 240, "service": 720, "process": 240}.items())
@@ -46,12 +46,12 @@ def test_each_kind_of_holder_has_its_own_limit(holder, limit):
 
 
 def test_hours_dollars_and_evidence_are_those_of_the_rest():
-    (one,) = find_held_idle(WatchedFleet(reading([idle_for(180)]), CRITERIA))
-    assert (one.gpu_hours, one.cost_usd) == (pytest.approx(24, rel=0.02), pytest.approx(24 * 6.88, rel=0.02))
-    assert one.price_source == "list price, 2026-11-01" and one.last_work == pytest.approx(END - 180 * 60, abs=300)
-    told = {e.metric: (e.value, e.unit) for e in one.evidence}
-    assert told["power"] == (pytest.approx(115.0), "watts per GPU") and told["idle"][0] == pytest.approx(180, abs=3)
-    assert "8 H100-SXM5 on n1 held idle for" in one.text.text and "job 1 (ann)" in one.text.text
+    (s,) = find_held_idle(WatchedFleet(reading([idle_for(180)]), CRITERIA))
+    assert (s.gpu_hours, s.cost_usd) == (pytest.approx(24, rel=0.02), pytest.approx(24 * 6.88, rel=0.02))
+    assert s.price_source == "list price, 2026-11-01" and s.last_work == pytest.approx(END - 180 * 60, abs=300)
+    result = {e.metric: (e.value, e.unit) for e in s.evidence}
+    assert result["power"] == (pytest.approx(115.0), "watts per GPU") and result["idle"][0] == pytest.approx(180, abs=3)
+    assert "8 H100-SXM5 on n1 held idle for" in s.text.text and "job 1 (ann)" in s.text.text
 
 
 BLIND = {"observed": 1.0, "engine": 0.0, "engine_max": 0.0, "util": 0.0, "mem_used_ratio": 0.8}
@@ -109,18 +109,18 @@ def test_a_rest_that_began_before_the_view_is_followed_by_the_hours():
 
     def found_with(start: float):
         spans = Spans(np.array([start + 3600.0 * (n + 1) for n in range(240)]), np.full(240, 3600.0))
-        (one,) = find_held_idle(WatchedFleet(replace(recent, past=(spans, hours)), CRITERIA))
-        return one
+        (s,) = find_held_idle(WatchedFleet(replace(recent, past=(spans, hours)), CRITERIA))
+        return s
 
-    one = found_with(start)
-    assert one.since == start and "held idle for at least 10" in one.text.text
+    s = found_with(start)
+    assert s.since == start and "held idle for at least 10" in s.text.text
     hours["util"][:, :100] = TRAINING["util"]
-    one = found_with(start)
-    assert one.since == start + 100 * 3600 and one.gpu_hours == pytest.approx(8 * (END - one.since) / 3600)
-    assert "at least" not in one.text.text
+    s = found_with(start)
+    assert s.since == start + 100 * 3600 and s.gpu_hours == pytest.approx(8 * (END - s.since) / 3600)
+    assert "at least" not in s.text.text
     # A gap between the hours and the view may hide work.
-    one = found_with(start - 7200)
-    assert one.since == recent.spans.start and "at least" in one.text.text
+    s = found_with(start - 7200)
+    assert s.since == recent.spans.start and "at least" in s.text.text
 
 
 @pytest.mark.parametrize(("watts", "codes"), [(22.0, ["no-work-in-view"]), (200.0, [])])
@@ -136,7 +136,7 @@ BOTH = [*eight("n1"), *eight("n2")]
 
 
 def of(kind: str, recent) -> list[str]:
-    return [code for one, code, _ in found(recent) if one == kind]
+    return [code for kind_, code, _ in found(recent) if kind_ == kind]
 
 
 def trained(*then, gpus=None, **more) -> Work:
@@ -147,7 +147,7 @@ CHECKPOINTS = [*[(50, TRAINING), (10, REST)] * 12, (38, TRAINING)]
 
 
 @pytest.mark.parametrize(
-    ("course", "one", "codes"),
+    ("course", "rank", "codes"),
     [
         ([(9, REST)], (), ["pattern-ended"]), ([(6, REST)], (), []),
         ([(9, SPIN)], (), ["collectives-spin"]), ([(6, SPIN)], (), []),
@@ -157,8 +157,8 @@ CHECKPOINTS = [*[(50, TRAINING), (10, REST)] * 12, (38, TRAINING)]
         ([*CHECKPOINTS, (12, REST)], (), []), ([*CHECKPOINTS, (22, REST)], (), ["pattern-ended"]),
     ],
 )  # fmt: skip
-def test_a_job_that_makes_no_progress_stopped(course, one, codes):
-    assert of("stopped", reading([trained(*course, courses={0: one} if one else {})])) == codes
+def test_a_job_that_makes_no_progress_stopped(course, rank, codes):
+    assert of("stopped", reading([trained(*course, courses={0: rank} if rank else {})])) == codes
 
 
 @pytest.mark.parametrize(
@@ -210,23 +210,23 @@ def test_hosts_that_work_make_it_a_pause(host):
 
 def test_what_fell_silent_is_named_with_its_workload_and_nothing_else_is_said_of_it():
     silent = Work("9", eight("n2"), ((MINUTES - 30, TRAINING), (30, MISSING)))
-    told = watch(reading([trained(), silent]))
-    (one,) = told.sightings
-    assert (one.code, one.subject.key, one.since) == ("node-silent", "node:n2", END - 30 * 60)
-    assert "job 9 (ann)" in one.text.text
-    assert "workload:w-9" in told.unknown and told.live_nodes == {"n1"}
+    result = watch(reading([trained(), silent]))
+    (s,) = result.sightings
+    assert (s.code, s.subject.key, s.since) == ("node-silent", "node:n2", END - 30 * 60)
+    assert "job 9 (ann)" in s.text.text
+    assert "workload:w-9" in result.unknown and result.live_nodes == {"n1"}
     gone = trained(courses={5: ((MINUTES - 40, TRAINING), (40, MISSING))})
     assert found(reading([gone])) == [("telemetry-dead", "gpu-missing", "GPU 5 of n1")]
-    told = watch(reading([trained((200, REST))], now=END + 3 * 3600))
-    assert [s.code for s in told.sightings] == ["source-stale"]
-    assert told.unknown == {"workload:w-1"} and not told.live_nodes
+    result = watch(reading([trained((200, REST))], now=END + 3 * 3600))
+    assert [s.code for s in result.sightings] == ["source-stale"]
+    assert result.unknown == {"workload:w-1"} and not result.live_nodes
 
 
 def test_a_busy_gpu_at_a_fraction_of_its_peers_clock_unless_it_was_set_for_all():
     slow = {**TRAINING, "sm_clock_hertz": 345e6, "power_watts": 200.0}
-    (one,) = watch(reading([trained(courses={2: ((MINUTES - 60, TRAINING), (60, slow))})])).sightings
-    assert (one.kind, one.code, one.subject.name) == ("fault-clock", "clock-stuck-low", "GPU 2 of n1")
-    assert one.subject.workload_id == "w-1" and "345 MHz" in one.text.text and "1755 MHz" in one.text.text
+    (s,) = watch(reading([trained(courses={2: ((MINUTES - 60, TRAINING), (60, slow))})])).sightings
+    assert (s.kind, s.code, s.subject.name) == ("fault-clock", "clock-stuck-low", "GPU 2 of n1")
+    assert s.subject.workload_id == "w-1" and "345 MHz" in s.text.text and "1755 MHz" in s.text.text
     assert of("fault-clock", reading([trained((60, {**slow, "throttled": 1.0}))])) == ["slowdown-throttle"] * 8
     assert found(reading([trained((60, {**TRAINING, "sm_clock_hertz": 900e6}))])) == []
 
@@ -257,8 +257,8 @@ TWO_HOURS = 7200.0
 
 def ask(recent, name: str | None, longer_than: float = TWO_HOURS):
     every = targets(recent)
-    (found,) = matching(name, [one for one in every if one is not None]) if name is not None else [None]
-    return idle_answer(recent, every[found], longer_than, CRITERIA)
+    (target,) = matching(name, [s for s in every if s is not None]) if name is not None else [None]
+    return idle_answer(recent, every[target], longer_than, CRITERIA)
 
 
 def state(recent, name: str | None, longer_than: float = TWO_HOURS) -> tuple[str, str]:
@@ -309,10 +309,10 @@ def test_what_was_not_observed_is_not_known(course, more, code):
 
 
 @pytest.mark.parametrize(
-    ("known", "code"), [({"engine_max": 0.0, "util": 0.0}, "held-not-confirmed"), ({}, "held-without-activity")]
+    ("more", "code"), [({"engine_max": 0.0, "util": 0.0}, "held-not-confirmed"), ({}, "held-without-activity")]
 )
-def test_held_memory_that_nothing_else_explains_is_not_judged(known, code):
-    blind = {"observed": 1.0, "mem_used_ratio": 0.8, **known}
+def test_held_memory_that_nothing_else_explains_is_not_judged(more, code):
+    blind = {"observed": 1.0, "mem_used_ratio": 0.8, **more}
     answer = ask(reading([Work("4711", eight(), ((MINUTES, blind),))]), "4711")
     assert (answer.state, answer.reason.code) == ("unknown", code)
     assert answer.reason.text.endswith("not judged.")
