@@ -1,4 +1,4 @@
-"""Sums over an advice: GPU-hours by kind, idle GPUs by owner, fabrics by node SKU, coverage."""
+"""Sums over an advice: GPU-hours by kind, idle GPUs by owner, coverage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..core.advice_types import Advice, FabricUse, Finding
+from ..core.advice_types import Advice, Finding
 from ..core.formatting import owner_words
 from ..core.totals import sum_if_all
 from .titles import waste_of
@@ -24,25 +24,6 @@ class IdleGpus:
     gpus: int
     gpu_hours: float
     cost_usd: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class FabricSum:
-    """The fabrics of one node SKU. Of the `nodes`, `judged` were observed long enough, `silent` carried no traffic that
-    needs a fabric, and `unseen` were not observed, for `reasons`. `util_p995`: of the busiest node; US dollars are of
-    the window (None: a price is unknown); `assumed`: from a prior, for lack of a pair of prices."""
-
-    node_sku: str | None
-    kind: str | None
-    nodes: int
-    cost_usd: float | None
-    util_p995: float | None
-    silent: int
-    silent_usd: float | None
-    unseen: int
-    reasons: tuple[str, ...]
-    assumed: bool
-    judged: int
 
 
 def hours_by_kind(advice: Advice) -> dict[str, float]:
@@ -91,29 +72,6 @@ def holdings(advice: Advice) -> tuple[IdleGpus, ...]:
         for owner, held in by_owner.items()
     ]
     return tuple(sorted(rows, key=lambda h: (-(h.cost_usd or 0.0), -h.gpu_hours, h.owner or "")))
-
-
-def fabric_sums(advice: Advice) -> tuple[FabricSum, ...]:
-    """The fabrics by node SKU, the highest cost first."""
-    silent = {node for f in advice.findings if waste_of(f.rule) == "fabric" for node in f.nodes}
-    floor = advice.summary.floor_hours or 0.0
-    by_sku: dict[tuple[str | None, str | None], list[FabricUse]] = {}
-    for use in advice.fabrics:
-        by_sku.setdefault((use.node_sku, use.kind), []).append(use)
-    sums = []
-    for (sku, kind), uses in by_sku.items():
-        quiet = [use for use in uses if use.node in silent]
-        busy = [use for use in uses if use.util_p995 is not None and use.node not in silent]
-        fabric = FabricSum(
-            node_sku=sku, kind=kind, nodes=len(uses), cost_usd=sum_if_all(use.cost_usd for use in uses),
-            util_p995=max((use.util_p995 for use in uses if use.util_p995 is not None), default=None),
-            silent=len(quiet), silent_usd=sum_if_all(use.cost_usd for use in quiet),
-            unseen=sum(use.util_p995 is None for use in uses),
-            reasons=tuple(dict.fromkeys(use.unseen for use in uses if use.unseen is not None)),
-            assumed=any(use.assumed for use in uses), judged=len(quiet) + sum(use.hours >= floor for use in busy),
-        )  # fmt: skip
-        sums.append(fabric)
-    return tuple(sorted(sums, key=lambda s: (-(s.cost_usd or 0.0), -s.nodes, s.node_sku or "")))
 
 
 def observed_share(advice: Advice) -> float | None:

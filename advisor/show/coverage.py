@@ -56,13 +56,16 @@ def _rounded_down(value: float) -> str:
     return f"{math.floor(value * 10 + 1e-6) / 10:,g}" if value < 1e5 else f"{value:,.0f}"
 
 
-def sentences(advice: Advice) -> str:
-    """What was observed, and on how much of it waste was judged."""
-    s = advice.summary
-    observed = f"{observed_time(advice)}; {size_words(s)}."
-    if s.nothing_judged and s.gpu_count:
-        return f"{observed} {why_not_judged(s)}"
-    return f"{observed} Waste was {judged_of(s)}." if s.partly_judged else observed
+def share_words(share: float) -> str:
+    """``98 %``, ``99.4 %``; a hundred percent of everything alone."""
+    return f"{min(share * 100, 99.9):.1f} %" if 0.99 < share < 1 else words.percent(share)
+
+
+def extent_sentence(summary: Summary) -> str:
+    """On how many GPUs waste was judged, where not on all."""
+    if summary.nothing_judged and summary.gpu_count:
+        return why_not_judged(summary)
+    return f"Waste was {judged_of(summary)}." if summary.partly_judged else ""
 
 
 def size_words(summary: Summary) -> str:

@@ -52,7 +52,7 @@ class Bullets:
 
 @dataclass(frozen=True, slots=True)
 class AsideBlock:
-    """A sentence in smaller type, and a command to copy after it."""
+    """A sentence in smaller type, and commands to copy after it, one a line."""
 
     text: str
     command: str = ""
@@ -93,6 +93,8 @@ def _is_empty(block: Block) -> bool:
             return not block.items
         case AsideBlock():
             return not block.text
+        case Link():
+            return not block.url
         case _:
             return not block
 

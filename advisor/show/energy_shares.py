@@ -7,6 +7,7 @@ import math
 from ...rules.base.sanitize import clean
 from ..core import formatting as words
 from ..core.energy_types import Energy, FleetEnergy, NodeEnergy, StatedFigure, WorkloadEnergy
+from .coverage import share_words
 
 _NOT_SET = "{}: not configured. Set {} in [energy] of skuwise.toml."
 APART = "The cost of power is not included in any other sum: the price of a rented node includes its power."
@@ -41,9 +42,7 @@ def _measured(e: Energy) -> str:
     hours = e.measured_gpu_hours + e.unmeasured_gpu_hours
     if e.unmeasured_gpu_hours < 0.0005 * hours:
         return how
-    part = e.measured_gpu_hours / hours
-    percent = f"{min(part * 100, 99.9):.1f} %" if part > 0.99 else words.percent(part)
-    return f"{how}; measured in {percent} of {words.hours(hours)}"
+    return f"{how}; measured in {share_words(e.measured_gpu_hours / hours)} of {words.hours(hours)}"
 
 
 def drawn_words(e: Energy, whose: str) -> str:

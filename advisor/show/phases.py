@@ -11,8 +11,6 @@ from ..core.timestamps import minute, span
 from ..core.verdict_types import Phase, WorkloadVerdict
 from .document import Table
 
-_NEWEST = 14  # phases listed one by one
-
 
 @dataclass(frozen=True, slots=True)
 class Habit:
@@ -47,18 +45,9 @@ def habits(phases: Sequence[Phase]) -> tuple[Habit, ...]:
 
 
 def phase_table(phases: Sequence[Phase]) -> Table:
-    """What recurs, with its share of the time; where nothing recurs each phase, the newest ones."""
-    recurring = habits(phases)
-    if len(recurring) < len(phases):
-        rows = tuple(
-            (h.kind, h.bottleneck, words.percent(h.share), h.times_words, minute(h.last.start)) for h in recurring
-        )
-        return Table(("kind", "bottleneck", "share of the time", "times", "last start"), rows, (2,))
-    rows = tuple((minute(p.start), minute(p.end), p.kind, p.bottleneck) for p in phases[-_NEWEST:])
-    more = len(phases) - len(rows)
-    return Table(
-        ("from", "to", "kind", "bottleneck"), rows, (), f"and {more} before: --format json lists them." if more else ""
-    )
+    """What the phases do, with their share of the time."""
+    rows = [(h.kind, h.bottleneck, words.percent(h.share), h.times_words, minute(h.last.start)) for h in habits(phases)]
+    return Table(("kind", "bottleneck", "share of the time", "times", "last start"), tuple(rows), (2,))
 
 
 def phase_reasons(phases: Sequence[Phase]) -> list[str]:

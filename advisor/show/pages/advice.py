@@ -152,7 +152,7 @@ def findings(story: Story, options: PageOptions = SHORT) -> Section:
     )
 
 
-def _size(same: Sequence[Finding]) -> tuple[float, float]:
+def _size(same: Sequence[Finding | WorkloadVerdict]) -> tuple[float, float]:
     """US dollars and GPU-hours, negative: the largest sorts first."""
     return -sum(f.cost_usd or 0.0 for f in same), -sum(f.gpu_hours for f in same)
 
@@ -170,14 +170,10 @@ def workloads(advice: Advice, options: PageOptions) -> Section:
     if not advice.workloads:
         return section("Workloads", "No workload was observed in this window.")
     priced = words.has_prices(advice.summary)
-
-    def size(same: Sequence[WorkloadVerdict]) -> float:
-        return sum((w.cost_usd or 0.0) if priced else w.gpu_hours for w in same)
-
     groups: dict[tuple[str | None, ...], list[WorkloadVerdict]] = {}
     for w in sorted(advice.workloads, key=lambda w: -w.gpu_hours):
         groups.setdefault((w.series_id, w.name, w.kind.label, w.bottleneck.label, w.gpu_sku), []).append(w)
-    lines = sorted(groups.values(), key=lambda same: (-size(same), same[0].id))
+    lines = sorted(groups.values(), key=lambda same: (_size(same), same[0].id))
     shown = lines[: options.rows.workloads] if options.short else lines
     short = short_ids(w.id for w in advice.workloads)
 

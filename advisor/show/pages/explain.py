@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from ....rules.catalog.loader import Catalog
@@ -28,21 +27,8 @@ from .sections import price_line
 _BASIS = {
     "allocation": "allocated by a scheduler", "process": "held by processes", INFERRED: "inferred from activity",
 }  # fmt: skip
-_FACTS, _REJECTED = 5, 3  # rows, unless all are asked for
-_ALL = 10**9
-_CHANGES = "This would change if"
+_FACTS, _ALL = 5, 10**9  # rows
 _SAME = 0.005  # a product that differs more from the claimed cost is not how it was calculated
-
-
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    """What is said of a subject. `identity`: its id and how sure it is; `details`: sections for who asks for more."""
-
-    title: str
-    identity: str
-    text: str
-    sections: tuple[Section, ...]
-    details: tuple[Section, ...]
 
 
 def explain_page(
@@ -56,69 +42,53 @@ def explain_page(
 ) -> Document:
     """What is claimed of `subject`, and why. `catalog`: for the calculation of dollars; `rules`: as they apply to its
     owner, for the reasons of thresholds; `verbose`: all evidence, limits, rejected nodes and measurements too."""
-    claim = _claim(advice, subject, catalog, _ALL if verbose else _FACTS)
-    shown = [*claim.sections]
+    findings, most = _findings_of(advice, subject), _ALL if verbose else _FACTS
+    workload = subject if isinstance(subject, WorkloadVerdict) else workload_of(advice, subject.workload)
+    if isinstance(subject, WorkloadVerdict):
+        title, text = _kind(subject), _use(subject)
+        facts = (*subject.kind.evidence, *subject.bottleneck.evidence, *(e for f in findings for e in f.evidence))
+        lines = [e.text if isinstance(e, CodedText) else words.evidence_words(e) for e in facts]
+        moves = [r for r in advice.recommendations if r.workload == subject.id and (verbose or not r.blocked_by)]
+        shown = [_listed("Evidence", lines[:most])]
+        shown.append(_claims("Findings and recommendations", advice, (*findings, *moves)))
+        conditions, details = dict.fromkeys(c for f in findings for c in f.would_change_if), []
+    elif isinstance(subject, Finding):
+        title, text, conditions = finding_title(subject, advice), subject.text, subject.would_change_if
+        shown = [_evidence(advice, findings, most)]
+        answers = [r for r in advice.recommendations if subject.id in r.findings]
+        details = [_thresholds(rules.get(subject.rule)), _claims("Recommendations", advice, answers)]
+    else:
+        title, text, conditions = titled(subject, advice), subject.text, subject.would_change_if
+        shown = [_listed("Blocked by", subject.blocked_by), _evidence(advice, findings, most, subject.time_ratio)]
+        rejected = (f"{node.sku}: {node.reason}" for node in subject.rejected)
+        details = [
+            section("Figures", _figures(subject)), _listed("Lower precision (not included in any sum)", subject.levers),
+            _listed("Rejected", rejected), _claims("Findings", advice, findings),
+        ]  # fmt: skip
+    shown += [_listed("This would change if", conditions), _calculation(advice, subject, findings, catalog)]
     if verbose:
-        rule = rules.get(subject.rule) if isinstance(subject, Finding) else None
-        workload = subject if isinstance(subject, WorkloadVerdict) else workload_of(advice, subject.workload)
-        shown += [*claim.details, _thresholds(rule)]
         if workload is not None and workload is not subject:
-            shown.append(section(_kind(workload), _identity(workload), _use(workload)))
-        shown += _workload_details(workload) if workload is not None else ()
+            details.append(section(_kind(workload), _identity(workload), _use(workload)))
+        shown += [*details, *(_workload_details(workload) if workload is not None else ())]
     elif again is not None:
         command = again.command("explain", "--verbose", short_id(subject.id))
         shown.append(section("Next", AsideBlock("Limits, rejected nodes and all measurements:", command)))
     return Document(
-        title=claim.title,
-        heading=claim.title,
-        lead=claim.text,
-        window=claim.identity,
-        summary=_replicas(advice, subject),
+        title=title,
+        heading=title,
+        lead=text,
+        window=_identity(subject),
+        summary=_replicas(advice, subject, findings),
         tiles=(),
         sections=tuple(part for part in shown if part.blocks),
     )
 
 
 def claim_block(advice: Advice, subject: Finding | Recommendation) -> Section:
-    """A finding or a recommendation within a page, with all its evidence."""
-    claim = _claim(advice, subject, None, _ALL, _REJECTED)
-    parts = (part for part in (*claim.sections, *claim.details) if part.blocks)
-    return section(claim.title, claim.identity, claim.text, *parts, id=subject.id)
-
-
-def _claim(advice: Advice, subject: Subject, catalog: Catalog | None, most: int, rejected: int = _ALL) -> _Claim:
-    """`most`: facts; `rejected`: node types that were rejected."""
-    findings = _findings_of(advice, subject)
-    calculation = _calculation(advice, subject, findings, catalog)
-    if isinstance(subject, WorkloadVerdict):
-        facts = (*subject.kind.evidence, *subject.bottleneck.evidence, *(e for f in findings for e in f.evidence))
-        lines = [e.text if isinstance(e, CodedText) else words.evidence_words(e) for e in facts]
-        moves = [r for r in advice.recommendations if r.workload == subject.id and (most > _FACTS or not r.blocked_by)]
-        return _Claim(
-            _kind(subject), _identity(subject), _use(subject),
-            (
-                _listed("Evidence", lines[:most]),
-                _claims("Findings and recommendations", advice, (*findings, *moves)),
-                _listed(_CHANGES, tuple(dict.fromkeys(c for f in findings for c in f.would_change_if))),
-                calculation,
-            ),
-            (),
-        )  # fmt: skip
-    evidence, changes = _evidence(advice, findings, most, subject), _listed(_CHANGES, subject.would_change_if)
-    if isinstance(subject, Finding):
-        answers = _claims("Recommendations", advice, [r for r in advice.recommendations if subject.id in r.findings])
-        title, shown = finding_title(subject, advice), (evidence, changes, calculation)
-        return _Claim(title, _identity(subject), subject.text, shown, (answers,))
-    blocked = _listed("Blocked by", subject.blocked_by)
-    lines = [f"{node.sku}: {node.reason}" for node in subject.rejected[:rejected]]
-    more = len(subject.rejected) - len(lines)
-    lines += [f"{more} more node types rejected; reasons in --format json."] if more > 0 else []
-    details = (
-        section("Figures", _figures(subject)), _listed("Lower precision (not included in any sum)", subject.levers),
-        _listed("Rejected", lines), _claims("Findings", advice, findings),
-    )  # fmt: skip
-    shown = (blocked, evidence, changes, calculation)
-    return _Claim(titled(subject, advice), _identity(subject), subject.text, shown, details)
+    """What ``explain`` prints of a finding or a recommendation, as a block of a page; without the calculation."""
+    page = explain_page(advice, subject)
+    figures = _figures(subject) if isinstance(subject, Recommendation) else None
+    return section(page.title, page.window, page.lead, page.summary, figures, *page.sections, id=subject.id)
 
 
 def _findings_of(advice: Advice, subject: Subject) -> list[Finding]:
@@ -167,9 +137,9 @@ def _use(w: WorkloadVerdict) -> str:
     )
 
 
-def _replicas(advice: Advice, subject: Subject) -> str:
+def _replicas(advice: Advice, subject: Subject, findings: Sequence[Finding]) -> str:
     """All replicas or runs that a claim is about; empty for a single one."""
-    replicas = replicas_of(advice, subject, {gpu for f in _findings_of(advice, subject) for gpu in f.gpus})
+    replicas = replicas_of(advice, subject, {gpu for f in findings for gpu in f.gpus})
     if len(replicas) < 2:
         return ""
     short, names = short_ids(w.id for w in advice.workloads), list(dict.fromkeys(w.name for w in replicas))
@@ -182,10 +152,9 @@ def _claims(title: str, advice: Advice, claims: Sequence[Finding | Recommendatio
     return _listed(title, tuple(lines))
 
 
-def _evidence(advice: Advice, findings: Sequence[Finding], most: int, claim: Finding | Recommendation) -> Section:
+def _evidence(advice: Advice, findings: Sequence[Finding], most: int, time_ratio: Interval | None = None) -> Section:
     """The measured values, those with a threshold first; of a recommendation also the predicted time."""
-    ratio = claim.time_ratio if isinstance(claim, Recommendation) else None
-    rows = [("predicted time", words.time_words(ratio), words.NONE, "")] if ratio else []
+    rows = [("predicted time", words.time_words(time_ratio), words.NONE, "")] if time_ratio else []
     titles = Titles(advice)
     facts = sorted(((f, e) for f in findings for e in f.evidence), key=lambda fact: fact[1].threshold is None)
     for f, e in facts:

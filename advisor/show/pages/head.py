@@ -62,9 +62,7 @@ def basis(story: Story) -> str:
     else:
         hints = " ".join(brief(note, _HINT_LENGTH) for note in a.notes if note.code in words.PRICE_NOTES)
         prices = hints or "No price is known. Costs are in GPU-hours."
-    if s.nothing_judged and s.gpu_count and not s.recoverable_usd_per_month:
-        return f"{prices} {coverage.why_not_judged(s)}"
-    return f"{prices} Waste was {coverage.judged_of(s)}." if s.partly_judged else prices
+    return f"{prices} {coverage.extent_sentence(s)}".rstrip()
 
 
 def tiles(story: Story, open_most: int = 2) -> tuple[Tile, ...]:
@@ -102,17 +100,15 @@ def tiles(story: Story, open_most: int = 2) -> tuple[Tile, ...]:
             *covered,
         )
     cash, spread = s.recoverable_usd_per_month, words.spread(s.recoverable_interval_usd_per_month).strip(" ()")
-    sums = (
-        ("Wasted", s.wasted_usd, story.change("wasted_usd"), WASTED),
-        ("Slowed", s.slowed_usd, story.change("slowed_usd"), SLOWED),
-    )
-    waste = (
-        judged(name, month(value), in_window(words.usd(value), change), meaning if value else "", value is not None)
-        for name, value, change, meaning in sums
-    )
+
+    def waste(label: str, value: float | None, change: Change, meaning: str) -> Tile:
+        amount = in_window(words.usd(value), change)
+        return judged(label, month(value), amount, meaning if value else "", value is not None)
+
     return (
         Tile("Spend", month(s.cost_usd), in_window(words.usd(s.cost_usd), story.change("cost_usd"))),
-        *waste,
+        waste("Wasted", s.wasted_usd, story.change("wasted_usd"), WASTED),
+        waste("Slowed", s.slowed_usd, story.change("slowed_usd"), SLOWED),
         judged("Recoverable", usd_per_month(cash or 0.0) if cash else "no cash savings available now",
                spread and f"{spread}, 10th to 90th percentile", RECOVERABLE if cash else "", cash is not None),
         *((judged("Capacity", capacity, "", CAPACITY),) if free else ()),

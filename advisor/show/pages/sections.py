@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from ....rules.catalog.types import Price
 from ...core import formatting as words
-from ...core.advice_types import Advice
+from ...core.advice_types import Advice, FabricUse
 from ...core.coded_text import UNSPECIFIED, CodedText
+from ...core.totals import sum_if_all
 from .. import coverage as cover
-from ..aggregates import NOT_OBSERVED, FabricSum, blind_spots, fabric_sums, holdings, hours_by_kind, observed_share
+from ..aggregates import NOT_OBSERVED, blind_spots, holdings, hours_by_kind, observed_share
 from ..document import Bars, Bullets, Section, Table, section
+from ..titles import waste_of
 from ..truncate import brief
 
 _EXAMPLE_MAX = 160
@@ -60,42 +62,48 @@ def idle(advice: Advice) -> Section:
 
 
 def fabric(advice: Advice, team: str | None = None) -> Section:
-    """What compute fabrics cost, and what they carried. `team` None: the whole fleet."""
-    title, fabrics = "The fabric: what was paid and what was used", fabric_sums(advice)
-    if not fabrics:
+    """What compute fabrics cost by node SKU, and what they carried. `team` None: the whole fleet."""
+    title, floor = "The fabric: what was paid and what was used", advice.summary.floor_hours or 0.0
+    if not advice.fabrics:
         where = "in the fleet" if team is None else "on the nodes that this team has to itself"
         return section(title, f"No fabric was observed {where}.")
-
-    def row(f: FabricSum) -> tuple[str, ...]:
-        name = f.node_sku or "unknown node"
-        peak = words.percent(f.util_p995) if f.util_p995 is not None else "not observed"
-        unused = f"{f.silent}" if f.judged == f.nodes else f"{f.silent} of {f.judged}" if f.judged else "not judged"
-        return (f"{name}, {f.kind}" if f.kind else name, str(f.nodes), words.usd(f.cost_usd), peak, unused)
-
-    unseen = (
-        f"{f.unseen} of {f.nodes} {f.node_sku or 'nodes'}: {f.reasons[0]}" for f in fabrics if f.unseen and f.reasons
-    )
+    silent = {node for f in advice.findings if waste_of(f.rule) == "fabric" for node in f.nodes}
+    judged = {f.node for f in advice.fabrics if f.util_p995 is not None and f.hours >= floor} | silent
+    groups: dict[tuple[str, str | None], list[FabricUse]] = {}
+    for f in advice.fabrics:
+        groups.setdefault((f.node_sku or "unknown node", f.kind), []).append(f)
+    rows, unseen = [], []
+    for (sku, kind), uses in groups.items():
+        peak = max((f.util_p995 for f in uses if f.util_p995 is not None), default=None)
+        quiet, known = (sum(f.node in nodes for f in uses) for nodes in (silent, judged))
+        unused = f"{quiet}" if known == len(uses) else f"{quiet} of {known}" if known else "not judged"
+        cost = sum_if_all(f.cost_usd for f in uses)
+        seen = words.percent(peak) if peak is not None else "not observed"
+        name = f"{sku}, {kind}" if kind else sku
+        rows.append((-(cost or 0.0), -len(uses), name, (name, str(len(uses)), words.usd(cost), seen, unused)))
+        reasons = [f.unseen for f in uses if f.unseen is not None]
+        if reasons:
+            unseen.append(f"{sum(f.util_p995 is None for f in uses)} of {len(uses)} {sku}: {reasons[0]}")
     heads = ("node", "nodes", "cost", "99.5th percentile", "unused")
-    return section(
-        title, *_silent_words(fabrics), Table(heads, tuple(map(row, fabrics)), (1, 2, 3, 4)), Bullets(tuple(unseen))
-    )
+    table = Table(heads, tuple(row for *_, row in sorted(rows)), (1, 2, 3, 4))
+    return section(title, *_silent_words(advice.fabrics, silent, judged), table, Bullets(tuple(unseen)))
 
 
-def _silent_words(fabrics: Sequence[FabricSum]) -> tuple[str, ...]:
+def _silent_words(fabrics: Sequence[FabricUse], silent: Set[str], judged: Set[str]) -> tuple[str, ...]:
     """How many of the judged fabrics carried no traffic, and what these cost."""
-    judged, quiet, count = (sum(getattr(f, part) for f in fabrics) for part in ("judged", "silent", "nodes"))
+    count, known = len(fabrics), sum(f.node in judged for f in fabrics)
     costs = [f.cost_usd for f in fabrics if f.cost_usd is not None]
     assumed = ", in part assumed" if any(f.assumed for f in fabrics) else ""
-    if not judged:
+    if not known:
         cost = f"they add {words.usd(sum(costs))} to their nodes' price{assumed}" if costs else "their cost is unknown"
         return (f"No verdict on fabric traffic; {cost}.",)
-    silent = sum(f.silent_usd or 0.0 for f in fabrics)
-    cost = f"{words.usd(silent)} of {words.usd(sum(costs))} that the fabrics add to their nodes' price{assumed}"
+    unused = words.usd(sum(f.cost_usd or 0.0 for f in fabrics if f.node in silent))
+    cost = f"{unused} of {words.usd(sum(costs))} that the fabrics add to their nodes' price{assumed}"
     return (
-        f"{quiet} of {judged} fabrics{' with a verdict' if judged < count else ''} carried no traffic that needs one"
-        f"{f': {cost}' if costs else '; their cost is unknown'}.",
-        f"{words.counted(count - judged, 'fabric')} without a verdict: not observed, or not for long enough."
-        if judged < count
+        f"{sum(f.node in silent for f in fabrics)} of {known} fabrics{' with a verdict' if known < count else ''} "
+        f"carried no traffic that needs one{f': {cost}' if costs else '; their cost is unknown'}.",
+        f"{words.counted(count - known, 'fabric')} without a verdict: not observed, or not for long enough."
+        if known < count
         else "",
     )
 
@@ -103,9 +111,6 @@ def _silent_words(fabrics: Sequence[FabricSum]) -> tuple[str, ...]:
 def coverage(a: Advice) -> Section:
     """What was observed, and what is missing."""
     share, lost = observed_share(a), a.summary.reconciliation.unobserved
-    percent = ""
-    if share is not None:  # rounded down: 100 % would hide a gap
-        percent = f"{min(share * 100, 99.9):.1f} %" if 0.99 < share < 1 else words.percent(share)
     unpriced = sum(w.cost_usd is None for w in a.workloads) if a.summary.cost_usd is not None else 0
     without_cost = (
         f"{words.counted(unpriced, 'workload')} without a cost: its node has no price, or all its GPUs were shared. "
@@ -116,7 +121,7 @@ def coverage(a: Advice) -> Section:
     return section(
         "Coverage",
         f"{cover.observed_time(a)}; {cover.gpus_words(a.summary)}. {cover.extent_words(a)}".rstrip(),
-        f"{percent} of the workloads' GPU time was observed." if percent else "",
+        f"{cover.share_words(share)} of the workloads' GPU time was observed." if share is not None else "",
         f"Hours without telemetry cost {words.usd(lost)}." if lost else "",
         without_cost if unpriced else "",
         "All metrics that the verdicts need were observed." if complete else "",

@@ -72,9 +72,11 @@ def _rows(advice: Advice) -> list[dict[str, object]]:
     # Of several prices of a SKU its cost is at the highest: savings may be calculated with a lower one.
     sku_prices = {p.sku: p for p in sorted(advice.prices, key=lambda p: (p.usd_per_hour, p.id))}
     s = advice.summary
+    observed = f"{coverage.observed_time(advice)}; {coverage.size_words(s)}."
     rows: list[dict[str, object]] = [{
         "row": "summary", "start": rfc3339(advice.start), "end": rfc3339(advice.end), "gpu_count": s.gpu_count,
-        "gpu_hours": s.gpu_hours, "cost_usd": s.cost_usd, "text": coverage.sentences(advice), **_energy(s.energy),
+        "gpu_hours": s.gpu_hours, "cost_usd": s.cost_usd,
+        "text": f"{observed} {coverage.extent_sentence(s)}".rstrip(), **_energy(s.energy),
     }]  # fmt: skip
     for u in s.unobserved:
         rows.append({

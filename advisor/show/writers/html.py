@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Set
 from functools import cache
+from pathlib import Path
 
 import css_inline
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ....rules.base.sanitize import clean
 from ..document import Block, Document, Section, Table
 
+_TEMPLATES = Path(__file__).parent / "templates"
 _BLANKS = re.compile(r"\s*\n\s*")
 _TEXT = re.compile(r"(?<=>)[^<>]+(?=<)")  # between two tags
 # What a browser may break after a slash or hyphen, or before a percent sign. Outside names have to break: they may be
@@ -29,7 +31,9 @@ def mail_html(page: Document) -> str:
     """The HTML part of a mail. Its figures, dates, ids and options are never broken, however narrow the screen."""
     head, body = _render("mail.html", page, ("style.css",)).split("<body>", 1)
     whole = _TEXT.sub(lambda text: _WHOLE.sub(r'<span class="whole">\g<0></span>', text[0]), body)
-    return _inliner().inline(f"{head}<body>{whole}")
+    # Media queries cannot be inlined and stay. Nothing is fetched.
+    inliner = css_inline.CSSInliner(keep_at_rules=True, load_remote_stylesheets=False)
+    return inliner.inline(f"{head}<body>{whole}")
 
 
 def page_html(page: Document) -> str:
@@ -72,34 +76,16 @@ def _render(
     row_ids: Set[str] = frozenset(),
 ) -> str:
     """`linked`: a text with links from its ids; `row_ids`: ids of rows that something links to."""
-    style = Markup("".join(_style(name) for name in styles))  # noqa: S704 - files of the package
+    style = Markup("".join((_TEMPLATES / name).read_text() for name in styles))  # noqa: S704 - files of the package
     html = _environment().get_template(template).render(page=page, style=style, linked=linked, row_ids=row_ids)
     return _BLANKS.sub("\n", html)
 
 
 @cache
 def _environment() -> Environment:
-    loader = PackageLoader("skuwise.advisor.show.writers", "templates")
     environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_plain
-    )
+        loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, finalize=lambda value: clean(value) if type(value) is str else value,
+    )  # fmt: skip
     environment.globals["kind_of"] = lambda block: type(block).__name__
     return environment
-
-
-def _plain(value: object) -> object:
-    """Text without control characters; markup stays as it is."""
-    return clean(value) if type(value) is str else value
-
-
-@cache
-def _style(name: str) -> str:
-    loader = _environment().loader
-    assert loader is not None
-    return loader.get_source(_environment(), name)[0]
-
-
-@cache
-def _inliner() -> css_inline.CSSInliner:
-    # Media queries cannot be inlined and stay. Nothing is fetched.
-    return css_inline.CSSInliner(keep_at_rules=True, load_remote_stylesheets=False)

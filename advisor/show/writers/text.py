@@ -173,14 +173,11 @@ def _link(console: Console, link: Link, by: int) -> None:
 
 
 def _aside(console: Console, aside: AsideBlock, by: int, fold: bool) -> None:
-    """A sentence, and its command below it: in one line on a screen, folded for a shell in a mail."""
+    """A sentence, and its commands below it, one a line: whole on a screen, folded for a shell in a mail."""
     hanging(console, aside.text, by)
-    commands = [clean(command) for command in aside.command.split("\n") if command]
-    if fold:
-        width = console.width - by - _INDENT
-        commands = [part for command in commands for part in _command_lines(command, width)]
-    for command_line in commands:
-        console.file.write(f"{' ' * (by + _INDENT)}{command_line}\n")
+    for command in filter(None, map(clean, aside.command.split("\n"))):
+        for part in _command_lines(command, console.width - by - _INDENT) if fold else [command]:
+            console.file.write(f"{' ' * (by + _INDENT)}{part}\n")
 
 
 def _command_lines(command: str, width: int) -> list[str]:

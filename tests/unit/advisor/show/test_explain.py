@@ -1,4 +1,4 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportAttributeAccessIssue=false
 """`explain`: what an id means, what is claimed of it and why, and the queries behind its numbers."""
 
 import sqlite3
