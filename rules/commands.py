@@ -8,35 +8,19 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import msgspec
-import yaml
 
 from .base.click_commands import FILE, FOLDER, Group, examples, format_option
 from .base.errors import RulesError, UsageError
 from .base.output import columns, write_json, write_lines
-from .base.yaml_loader import rules_root
-from .catalog.gpu_files import GpuLibrary, load_gpus
-from .catalog.hour_prices import GPU_FLAG, StatedPrices, parse_flags, resolve_prices
-from .catalog.loader import load_catalog
-from .catalog.node_files import load_nodes, load_premiums, load_providers
-from .catalog.price_files import load_prices
-from .models.published import load_resting_power, load_served_models
-from .policy.custom import CustomRule, CustomRules, load_custom_rules, load_features
-from .policy.exceptions import Exceptions, load_exceptions
-from .policy.kind_priors import load_kind_priors
-from .policy.latency_classes import load_latency_classes
-from .policy.teams import load_teams
-from .policy.thresholds import (
-    Threshold,
-    WasteRule,
-    fill,
-    load_rest_rules,
-    load_thresholds,
-    load_waste_rules,
-    load_watch_rules,
-)
+
+if TYPE_CHECKING:
+    from .catalog.gpu_files import GpuLibrary
+    from .policy.custom import CustomRule
+    from .policy.exceptions import Exceptions
+    from .policy.thresholds import Threshold, WasteRule
 
 SCHEMA = "skuwise.rules/1"
 
@@ -51,6 +35,15 @@ def rules() -> None:
 @click.option("--rules", "folder", type=FOLDER, help="folder of site rules, which override the built-in ones")
 def list_rules(form: str, folder: Path | None) -> None:
     """List every threshold with its unit, resolution, reason and origin."""
+    import msgspec
+    import yaml
+
+    from .policy.custom import load_custom_rules
+    from .policy.exceptions import load_exceptions
+    from .policy.kind_priors import load_kind_priors
+    from .policy.latency_classes import load_latency_classes
+    from .policy.thresholds import load_thresholds, load_waste_rules
+
     waste, custom = load_waste_rules(folder), load_custom_rules(folder)
     latency = load_latency_classes(folder)
     of_teams = [(rule, team.name) for team, rules in custom.teams for rule in rules.values()]
@@ -93,7 +86,7 @@ def list_rules(form: str, folder: Path | None) -> None:
 @click.argument("folder", metavar="DIR", type=FOLDER, required=False)
 @click.option("--prices", type=FILE, help="price file to check as well")
 @click.option(
-    GPU_FLAG, "gpu_prices", multiple=True, metavar="SKU=PRICE",
+    "--gpu-hour-usd", "gpu_prices", multiple=True, metavar="SKU=PRICE",
     help="price in US dollars per GPU-hour to check as well; repeatable",
 )  # fmt: skip
 def check(folder: Path | None, prices: Path | None, gpu_prices: tuple[str, ...]) -> None:
@@ -101,6 +94,19 @@ def check(folder: Path | None, prices: Path | None, gpu_prices: tuple[str, ...])
 
     DIR: folder of site rules (default: check the built-in ones).
     """
+    from .base.yaml_loader import rules_root
+    from .catalog.gpu_files import load_gpus
+    from .catalog.hour_prices import StatedPrices, parse_flags, resolve_prices
+    from .catalog.loader import load_catalog
+    from .catalog.node_files import load_nodes, load_premiums, load_providers
+    from .catalog.price_files import load_prices
+    from .models.published import load_resting_power, load_served_models
+    from .policy.custom import load_custom_rules
+    from .policy.kind_priors import load_kind_priors
+    from .policy.latency_classes import load_latency_classes
+    from .policy.teams import load_teams
+    from .policy.thresholds import load_rest_rules, load_thresholds, load_waste_rules, load_watch_rules
+
     root, today = rules_root(folder), datetime.now(UTC).date()
 
     def price_file() -> Sized:
@@ -113,7 +119,7 @@ def check(folder: Path | None, prices: Path | None, gpu_prices: tuple[str, ...])
         "premiums": lambda: load_premiums(root),
         "providers": lambda: load_providers(root),
         "idle power": lambda: load_resting_power().gpus,
-        "served models": lambda: load_served_models().by_name,
+        "served models": lambda: load_served_models().models,
         "teams": lambda: load_teams(root),
         "waste rules": lambda: load_waste_rules(root),
         "custom rules": lambda: load_custom_rules(root),
@@ -152,11 +158,15 @@ def check(folder: Path | None, prices: Path | None, gpu_prices: tuple[str, ...])
 @rules.command("features", epilog=examples("skuwise rules features"))
 def features() -> None:
     """List the features for custom rules, with their units."""
+    from .policy.custom import load_features
+
     rows = [(name, feature.unit, feature.meaning) for name, feature in load_features().items()]
     write_lines(columns(("feature", "unit", "meaning"), rows))
 
 
 def _waste_rule(rule: WasteRule) -> dict[str, object]:
+    from .policy.thresholds import fill
+
     values = {name: threshold.value for name, threshold in rule.thresholds.items()}
 
     def filled(sentences: Iterable[str]) -> list[str]:
@@ -166,11 +176,7 @@ def _waste_rule(rule: WasteRule) -> dict[str, object]:
         return {name: threshold for name, threshold in thresholds.items() if threshold != rule.thresholds[name]}
 
     return {
-        "id": rule.id,
-        "severity": rule.severity,
-        "resolution": rule.resolution,
-        "thresholds": rule.thresholds,
-        "text": rule.text,
+        **{name: getattr(rule, name) for name in ("id", "severity", "resolution", "thresholds", "text")},
         "would_change_if": filled(rule.would_change_if),
         "exceptions": filled(rule.exceptions),
         "teams": [
@@ -191,6 +197,8 @@ def _custom_rule(custom: CustomRule, team: str | None) -> dict[str, object]:
 
 def _gpu_names(root: Path | None) -> Collection[str] | None:
     """The GPUs that nodes may have; None where the GPU files are invalid, which their own part reports."""
+    from .catalog.gpu_files import load_gpus
+
     with suppress(RulesError):
         return load_gpus(root).gpus
     return None
@@ -198,6 +206,10 @@ def _gpu_names(root: Path | None) -> Collection[str] | None:
 
 def _exceptions(root: Path | None) -> Exceptions:
     """The exceptions; custom rules that are invalid are reported by their own part."""
+    from .policy.custom import CustomRules, load_custom_rules
+    from .policy.exceptions import load_exceptions
+    from .policy.thresholds import load_waste_rules
+
     custom = CustomRules({})
     with suppress(RulesError):
         custom = load_custom_rules(root)

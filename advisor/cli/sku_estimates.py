@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, get_args
 
 from ...rules.base.errors import NothingToDo, UsageError
 from ...rules.base.output import columns
@@ -24,8 +24,7 @@ from ..recommend.predict.clock_model import cap_range
 from ..recommend.predict.precision_levers import levers_of, levers_of_plan
 from ..recommend.predict.sku_comparison import Comparison, blocks, compare
 from ..recommend.predict.typical_clock import SlowerGpu, rest_watts, slower_gpu
-from ..recommend.predict.typical_work import Question, batch_on, gpus_of_a_copy, profile_of
-from .skus import PHASES, find_gpu, nodes_of_provider
+from ..recommend.predict.typical_work import PhaseAsked, Question, batch_on, gpus_of_a_copy, profile_of
 
 Answer = tuple[dict[str, object], list[str]]  # as JSON, and as lines for a person
 SCHEMA = "skuwise.plan/1"
@@ -38,8 +37,8 @@ _ROUGH = "This is a rough estimate"
 
 def compared(
     catalog: Catalog,
-    source_name: str,
-    target_name: str,
+    source: GpuSku,
+    target: GpuSku,
     *,
     power_limit: float | None,
     sm_clock: float | None,
@@ -48,7 +47,6 @@ def compared(
 ) -> Answer:
     """The time of work on another GPU, or on the same under a cap or at a clock. Raises UsageError where options
     contradict one another."""
-    source, target = find_gpu(catalog, source_name), find_gpu(catalog, target_name)
     if asked["active_params"] and not asked["params"]:
         raise UsageError("--active-params needs --params.", "Give the size of the whole model as well.")
     _check_active(**asked)
@@ -96,7 +94,9 @@ def compare_typical(source: GpuSku, target: GpuSku, catalog: Catalog) -> tuple[t
     """Typical work of each phase in 16 bits, as ``skus compare A B --phase P`` has it."""
     model = load_move_model()
     reference, precision = catalog.gpus[model.profiles.reference], "bf16"
-    questions = [Question(phase, precision, gpus=_gpus(phase, None, precision, source, target)) for phase in PHASES]
+    questions = [
+        Question(phase, precision, gpus=_gpus(phase, None, precision, source, target)) for phase in get_args(PhaseAsked)
+    ]
     return tuple((q.phase, compare(q, source, target, reference, model)) for q in questions)
 
 
@@ -211,19 +211,16 @@ def _ratio_words(ratio: Interval, below: str, above: str) -> str:
 
 def planned(
     catalog: Catalog,
+    nodes: Sequence[NodeSku],
     *,
     context: int,
     output_tokens: int | None,
     load: str | None,
     train_time: float | None,
-    provider: str | None,
-    gpu: str | None,
     **asked: Any,  # noqa: ANN401 - the fields of `Wanted`
 ) -> Answer:
-    """The nodes to train and to serve a model. Raises NothingToDo where no node can, UsageError for options that
+    """Those of `nodes` to train and to serve a model. Raises NothingToDo where no node can, UsageError for options that
     contradict one another."""
-    gpu = find_gpu(catalog, gpu).name if gpu else None
-    nodes = [node for node in nodes_of_provider(catalog, provider) if gpu in (None, node.gpu)]
     _check_active(**asked)
     if context > _CONTEXT_MAX:
         raise UsageError(f"--context {context} is longer than any model's.", f"At most {_CONTEXT_MAX} tokens.")

@@ -137,7 +137,8 @@ def compare(source: str, target: str, form: str, rules: Path | None, **asked: An
     from .sku_estimates import compared
 
     exclusive(power_limit=asked["power_limit"], sm_clock=asked["sm_clock"])
-    document, lines = compared(load_catalog(rules), source, target, **asked)
+    catalog = load_catalog(rules)
+    document, lines = compared(catalog, find_gpu(catalog, source), find_gpu(catalog, target), **asked)
     write_json(document) if form == "json" else write_stdout("\n".join(lines) + "\n")
     return EXIT_DONE
 
@@ -159,12 +160,15 @@ def compare(source: str, target: str, form: str, rules: Path | None, **asked: An
 @_provider
 @option("--gpu", metavar="GPU", help="only nodes with this GPU")
 @_catalog
-def plan(form: str, rules: Path | None, **asked: Any) -> int:  # noqa: ANN401 - as `planned`
+def plan(provider: str | None, gpu: str | None, form: str, rules: Path | None, **asked: Any) -> int:  # noqa: ANN401 - as `planned`
     """Estimate the hardware to train or serve a model."""
     from ...rules.catalog.loader import load_catalog
     from .sku_estimates import planned
 
-    document, lines = planned(load_catalog(rules), **asked)
+    catalog = load_catalog(rules)
+    name = find_gpu(catalog, gpu).name if gpu else None
+    nodes = [node for node in nodes_of_provider(catalog, provider) if name in (None, node.gpu)]
+    document, lines = planned(catalog, nodes, **asked)
     write_json(document) if form == "json" else write_stdout("\n".join(lines) + "\n")
     return EXIT_DONE
 

@@ -45,7 +45,7 @@ class Group(click.Group):
 
     def __init__(self, name: str | None = None, **about: Any) -> None:  # noqa: ANN401 - as click's
         about = {"subcommand_metavar": "COMMAND ...", "epilog": "Run 'skuwise {} COMMAND --help' for details."} | about
-        super().__init__(name, **(about | {"epilog": about["epilog"].format(name)}))
+        super().__init__(name, no_args_is_help=False, **(about | {"epilog": about["epilog"].format(name)}))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -1,4 +1,4 @@
-"""The one root of every error that a person may see, and sentences for errors that nobody foresaw."""
+"""The root of every error that a person may see, and sentences for unforeseen errors."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def read_text(path: Path, limit_bytes: int) -> str:
 
 
 def open_stream(path: Path) -> io.BufferedReader:
-    """A file or a pipe to be read piece by piece, by a reader with bounds of its own. Raises OSError."""
+    """A file or a pipe to be read piece by piece, by a reader with its own bounds. Raises OSError."""
     descriptor, _ = _open(path)
     os.set_blocking(descriptor, True)
     return os.fdopen(descriptor, "rb")

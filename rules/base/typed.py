@@ -70,7 +70,7 @@ def convert(file: object, value: object, kind: type[T], *at: str, **given: objec
 
 def in_words(text: str, unit: str = "") -> str:
     """msgspec's sentence: ``Expected `float` >= 0.1`` is "expected a number >= 0.1". `unit`: what follows "number"."""
-    text = re.sub(r" - at `.*`.*$", "", text)  # it repeats the value
+    text = re.sub(r"(\d)\.0\b", r"\1", re.sub(r" - at `.*`.*$", "", text))  # the path repeats the value
     text = clean(re.sub(r"`str` matching regex .*?\(\?#(.*?)\).*$", r"\1", text))[:QUOTED_MAX]
     text = re.sub(r"Object missing required field `(.*)`", r"'\1' is missing", text)
     text = re.sub(r"`([a-z]+)(?: \| null)?`", lambda match: _NOUNS.get(match[1], match[1]), text)
@@ -90,10 +90,10 @@ def _located(
     """
     while get_origin(hint) in (Annotated, Union, UnionType):
         hint = next(arg for arg in get_args(hint) if arg is not NoneType)
-    arguments = get_args(hint)
+    arguments, kind = get_args(hint), get_origin(hint) or hint
     parts: list[tuple[str, object, Any]] = []
     names: list[str] = []
-    if isinstance(value, dict) and isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+    if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         types = {field.encode_name: field.type for field in msgspec.structs.fields(hint)}
         names = list(types)
         unknown = next((key for key in value if key not in types), None)

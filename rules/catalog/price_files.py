@@ -3,11 +3,11 @@ skuwise.toml). Nothing is assumed for them. docs/prices.md has examples."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -18,9 +18,10 @@ from ..base.yaml_loader import read
 from .types import USD_PER_KWH_MAX, PowerPrice, Price
 
 ENERGY_SECTION = "energy"
+ENERGY_FIGURES = ("usd_per_kwh", "pue", "co2_grams_per_kwh")
 BINDING = ("reserved", "owned", "committed")  # the money is spent in any case, up to a day
 HOURS = 24
-_Hourly = Meta(min_length=HOURS, max_length=HOURS)
+F = TypeVar("F", bound=float)
 _Usd = Annotated[float, Meta(gt=0, le=USD_PER_KWH_MAX)]
 # The site's energy over its machines': 1 without cooling, 3 the worst published halls (Uptime Institute's surveys of
 # data centers have means from 1.5 to 2.5).
@@ -64,40 +65,21 @@ class TeamPrices:
     energy: SiteEnergy = field(default_factory=SiteEnergy)
 
 
-class _Figure(Strict, frozen=True):
+class _Figure(Strict, Generic[F], frozen=True):
     source: Text
     as_of: Day
-    value: float | None = None
-    by_hour_utc: tuple[float, ...] | None = None
+    value: F | None = None
+    by_hour_utc: Annotated[tuple[F, ...], Meta(min_length=HOURS, max_length=HOURS)] | None = None
 
     def __post_init__(self) -> None:
         if (self.value is None) == (self.by_hour_utc is None):
             raise ValueError("give either 'value' or 'by_hour_utc'", "Keep one of the two.")
 
 
-class _UsdFigure(_Figure, frozen=True):
-    value: _Usd | None = None
-    by_hour_utc: Annotated[tuple[_Usd, ...], _Hourly] | None = None
-
-
-class _PueFigure(_Figure, frozen=True):
-    value: _Pue | None = None
-    by_hour_utc: Annotated[tuple[_Pue, ...], _Hourly] | None = None
-
-
-class _GramsFigure(_Figure, frozen=True):
-    value: _Grams | None = None
-    by_hour_utc: Annotated[tuple[_Grams, ...], _Hourly] | None = None
-
-
 class _Energy(Strict, frozen=True):
-    usd_per_kwh: _UsdFigure | None = None
-    pue: _PueFigure | None = None
-    co2_grams_per_kwh: _GramsFigure | None = None
-
-
-# The figures of SiteEnergy by name, in its order.
-ENERGY_FIGURES: Mapping[str, Any] = {"usd_per_kwh": _UsdFigure, "pue": _PueFigure, "co2_grams_per_kwh": _GramsFigure}
+    usd_per_kwh: _Figure[_Usd] | None = None
+    pue: _Figure[_Pue] | None = None
+    co2_grams_per_kwh: _Figure[_Grams] | None = None
 
 
 class _Price(Strict, frozen=True):
@@ -156,11 +138,12 @@ def load_prices(path: Path, known_skus: Collection[str] | None = None, *, today:
 
 def stated_energy(key: str, value: object, where: str) -> SiteFigure | None:
     """A figure of ``[energy]`` in skuwise.toml, with the same checks. `where`: the setting, in errors."""
-    # TOML has dates of its own, YAML's are text here.
-    return _site_figure(convert(where, msgspec.to_builtins(value), ENERGY_FIGURES[key]))
+    # TOML has a type of dates; in YAML they are text here.
+    kind: Any = next(field.type for field in msgspec.structs.fields(_Energy) if field.name == key)
+    return _site_figure(convert(where, msgspec.to_builtins(value), kind))
 
 
-def _site_figure(figure: _Figure | None) -> SiteFigure | None:
+def _site_figure(figure: _Figure[Any] | None) -> SiteFigure | None:
     if figure is None:
         return None
     return SiteFigure(figure.by_hour_utc or (figure.value or 0.0,), figure.source, figure.as_of)

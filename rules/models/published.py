@@ -4,18 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ..base.sanitize import quoted
-from ..base.typed import Day, Share, Strict, Text, place, wrong
+from ..base.typed import Day, Share, Strict, Text
 from ..base.yaml_loader import packaged_rules, read
 
 Precision = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
 Watts = Annotated[float, Meta(ge=0, le=2000)]
-Billions = Annotated[float, Meta(gt=0, le=10_000)]
+Parameters = Annotated[float, Meta(gt=0, le=1e13)]
 
 
 class WattsSpan(Strict, frozen=True):
@@ -53,36 +51,23 @@ class RestingPowers(Strict, frozen=True):
     shares: ShareSpan
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedModel:
+class PublishedModel(Strict, frozen=True):
     """A family of models. `params`, `active_params`: parameters; None: its names have them, or it is dense."""
 
     precision: Precision
-    params: float | None = None
-    active_params: float | None = None
+    params: Parameters | None = None
+    active_params: Parameters | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ServedModels:
-    """`by_name`: beginning of a model's name -> its family."""
+class ServedModels(Strict, frozen=True):
+    """`models`: beginning of a model's name -> its family."""
 
-    by_name: Mapping[str, PublishedModel] = field(default_factory=dict)
+    models: Mapping[str, PublishedModel] = {}
 
     def of(self, name: str) -> PublishedModel | None:
         """The family of a name in lower case, words separated by one dash: that of the longest matching beginning."""
-        matching = [begin for begin in self.by_name if name == begin or name.startswith(f"{begin}-")]
-        return self.by_name[max(matching, key=len)] if matching else None
-
-
-class _Family(Strict, frozen=True):
-    precision: Precision
-    names: tuple[Text, ...]
-    billions: Billions | None = None
-    active_billions: Billions | None = None
-
-
-class _Models(Strict, frozen=True):
-    models: Mapping[str, _Family]
+        matching = [begin for begin in self.models if name == begin or name.startswith(f"{begin}-")]
+        return self.models[max(matching, key=len)] if matching else None
 
 
 def load_resting_power() -> RestingPowers:
@@ -91,13 +76,5 @@ def load_resting_power() -> RestingPowers:
 
 
 def load_served_models() -> ServedModels:
-    """The families of language models that ship. Raises RulesError for a name of two families."""
-    file = packaged_rules().joinpath("served_models.yaml")
-    by_name: dict[str, PublishedModel] = {}
-    for id_, family in read(file, _Models).models.items():
-        params, active = (size and size * 1e9 for size in (family.billions, family.active_billions))
-        model = PublishedModel(family.precision, params, active)
-        for begin in family.names:
-            if by_name.setdefault(begin, model) is not model:
-                raise wrong(file, place("models", id_, "names"), f"{quoted(begin)} exists already", "Keep one.")
-    return ServedModels(by_name)
+    """The families of language models that ship."""
+    return read(packaged_rules().joinpath("served_models.yaml"), ServedModels)

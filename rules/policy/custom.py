@@ -54,7 +54,7 @@ class Condition(Strict, frozen=True):
     feature: Text
     operator: Literal["above", "at-least", "below", "at-most"]
     value: Number
-    unit: Text | None = None
+    unit: Text = ""
 
     def holds(self, value: float) -> bool:
         return OPERATORS[self.operator](value, self.value)
@@ -153,7 +153,7 @@ def _condition(file: object, at: str, given: Condition) -> Condition:
         near = suggest(name, features) or "'skuwise rules features' names them all."
         raise wrong(file, at, f"unknown feature {quoted(name)}", near)
     unit = features[name].unit
-    if given.unit not in (None, unit):
+    if given.unit not in ("", unit):
         sentence = f"the unit of {quoted(name)} is {unit}, not {quoted(given.unit)}"
         raise wrong(file, at, sentence, "Convert the value.")
     low, high = BOUNDS.get(unit, (0.0, 1e18))

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from datetime import date
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Any
 
 from ..base.sanitize import quoted, suggest
-from ..base.typed import Name, Strict, Text, place, wrong
+from ..base.typed import Name, Strict, Text, convert, place, wrong
 from ..base.yaml_loader import SITE, Faults, layers, read
 from .teams import OwnerLike, Owners, Team, load_teams, team_of
 
@@ -36,23 +37,22 @@ class Match(Owners, frozen=True):
         return bool(nodes) and self.node.issuperset(nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class RuleException:
+class RuleException(Strict, frozen=True):
     """`rules`: ids of the rules that it disables. `team`: only for this team's workloads. `until`: the last day on
-    which it applies (ISO; None: no end)."""
+    which it applies (None: no end)."""
 
     id: str
-    rules: tuple[str, ...]
-    reason: str
-    source: str
-    match: Match
+    rules: tuple[Text, ...]
+    reason: Text
+    source: Text
     origin: str
-    team: Team | None = None
-    until: str | None = None
+    team: Team | None
+    match: Match = Match()
+    until: date | None = None
 
     def holds(self, rule: str, today: str) -> bool:
         """Whether it disables this rule on this day (ISO)."""
-        return rule in self.rules and (self.until is None or today <= self.until)
+        return rule in self.rules and (self.until is None or today <= self.until.isoformat())
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +79,8 @@ class Exceptions:
         return next((e for e in self.every if e.holds(rule, today) and e.match.fits_nodes(nodes)), None)
 
 
-class _Exception(Strict, frozen=True):
-    rules: tuple[Text, ...] = ()
-    reason: Text | None = None
-    source: Text | None = None
-    match: Match = Match()
-    until: date | None = None
-
-
 class _File(Strict, frozen=True):
-    exceptions: Mapping[Name, _Exception]
+    exceptions: Mapping[Name, dict[str, Any]]
 
 
 def load_exceptions(rules_dir: Path | None = None, *, known_rules: Collection[str]) -> Exceptions:
@@ -118,17 +110,16 @@ def _read(
     exceptions: list[RuleException] = []
     for id_, entry in read(file, _File).exceptions.items() if file.is_file() else ():
         at, old = place("exceptions", id_), next((exception for exception in base if exception.id == id_), None)
-        for rule in entry.rules:
+        defaults = {"rules": old.rules, "reason": old.reason} if old is not None else {}
+        entry = {"source": f"{origin} rules ({file})", **defaults, **entry}  # noqa: PLW2901 - with its defaults
+        exception = convert(file, entry, RuleException, "exceptions", id_, id=id_, origin=origin, team=team)
+        for rule in exception.rules:
             if rule not in known_rules:
                 near = suggest(rule, known_rules) or "'skuwise rules list' names them all."
                 raise wrong(file, at, f"unknown rule {quoted(rule)}", near)
-        rules, reason = entry.rules or (old.rules if old else ()), entry.reason or (old.reason if old else "")
-        for key, value in (("rules", rules), ("reason", reason), ("match", entry.match or origin != SITE)):
-            if not value:
-                raise wrong(file, at, f"{key!r} is missing", "See docs/rules.md for an example.")
-        if team is not None and entry.match.node:
+        if not exception.match and origin == SITE:
+            raise wrong(file, at, "'match' is missing", "Name the work: an owner, a name, a node or a command.")
+        if team is not None and exception.match.node:
             raise wrong(file, at, "a team cannot except nodes, which others may share", "Let the site's file do it.")
-        source = entry.source or f"{origin} rules ({file})"
-        until = entry.until and entry.until.isoformat()
-        exceptions.append(RuleException(id_, rules, reason, source, entry.match, origin, team, until))
+        exceptions.append(exception)
     return exceptions

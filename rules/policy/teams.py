@@ -35,7 +35,7 @@ class OwnerLike(Protocol):
 
 
 class Owners(Strict, frozen=True):
-    """Owners by exact names; one match is enough. Empty: nobody."""
+    """Owners by exact names; one match is enough. Empty: no owner."""
 
     team: frozenset[Text] = frozenset()
     namespace: frozenset[Text] = frozenset()

@@ -26,7 +26,7 @@ Unit = Literal[
     "ratio", "hours", "minutes", "seconds", "count", "correlation", "bytes", "watts", "usd-per-month",
     "bytes-per-second",
 ]  # fmt: skip
-# What a finding is about. Nodes and their telemetry are nobody's workload: no team can set a rule about them.
+# What a finding is about. No team can set a rule about nodes, which teams share.
 About = Literal["workloads", "nodes"]
 BOUNDS = {"ratio": (0.0, 100.0), "correlation": (-1.0, 1.0), "0 or 1": (0.0, 1.0)}  # by unit; else from 0
 _GAP = re.compile(r"\{([a-z][a-z0-9_]*)\}")

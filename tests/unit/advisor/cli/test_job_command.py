@@ -27,19 +27,19 @@ FLEET = Fleet(
 
 
 class Reading:
-    """What telemetry tells of jobs."""
+    """The cards of a source."""
 
     def __init__(self, *cards: Card, fleet: Fleet = FLEET) -> None:
-        self.known, self.fleet = cards, fleet
+        self.every, self.fleet = cards, fleet
 
     def card(self, asked: str) -> CardsRead:
-        found = tuple(one for one in self.known if asked in (one.id, one.job_id))
-        if not found:
+        matches = tuple(card for card in self.every if asked in (card.id, card.job_id))
+        if not matches:
             raise NothingToDo(f"No job {asked}.", "Use another ID.")
-        return CardsRead(found, self.fleet)
+        return CardsRead(matches, self.fleet)
 
     def cards(self, wanted: Any) -> CardsRead:
-        return CardsRead(tuple(filter(wanted, self.known)), self.fleet)
+        return CardsRead(tuple(filter(wanted, self.every)), self.fleet)
 
 
 @pytest.fixture(autouse=True)

@@ -263,10 +263,7 @@ def test_tokens_idle_hours_and_phases_of_a_workload():
 
 def typed(capsys: pytest.CaptureFixture[str], words: str) -> tuple[object, str, str]:
     """Status, stdout and stderr of `skuwise skus` with these words."""
-    try:
-        status = main(["skus", *words.split()])
-    except SystemExit as stopped:
-        status = stopped.code
+    status = main(["skus", *words.split()])
     told = capsys.readouterr()
     return status, told.out, told.err
 
