@@ -66,13 +66,15 @@ SPANS = Spans(
 def _spans(values: np.ndarray, name: str) -> np.ndarray:
     """Minutes in rows of five up to the last two hours."""
     rows = values[:, :-120].reshape(len(values), (MINUTES - 120) // 5, 5)
-    known = np.isfinite(rows)
+    finite = np.isfinite(rows)
     if name == "observed":
         coarse = np.nan_to_num(rows).mean(axis=2)
     elif name == "engine_max":
-        coarse = np.where(known.any(axis=2), np.where(known, rows, -1).max(axis=2), np.nan)
+        coarse = np.where(finite.any(axis=2), np.where(finite, rows, -1).max(axis=2), np.nan)
     else:
-        coarse = np.where(known.any(axis=2), np.nan_to_num(rows).sum(axis=2) / np.maximum(known.sum(axis=2), 1), np.nan)
+        coarse = np.where(
+            finite.any(axis=2), np.nan_to_num(rows).sum(axis=2) / np.maximum(finite.sum(axis=2), 1), np.nan
+        )
     return np.concatenate([coarse.astype(np.float32), values[:, -120:]], axis=1)
 
 
@@ -101,7 +103,7 @@ def reading(
     works: Sequence[Work], *, hosts: Mapping[str, Course] | None = None, now: float = END + 60.0,
     free: Sequence[tuple[str, int]] = (),
 ) -> Recent:  # fmt: skip
-    """A reading. `hosts`: by node, what differs from a quiet host; `free`: GPUs that nobody holds."""
+    """A reading. `hosts`: by node, what differs from a quiet host; `free`: GPUs without a holder."""
     places: dict[tuple[str, int], int] = {}
     courses: list[Course] = []
     for work in works:

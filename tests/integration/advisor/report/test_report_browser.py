@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from skuwise.advisor.notify.by_team import split_by_team
-from skuwise.advisor.notify.letters import Writing, incident_letter, report_letter
+from skuwise.advisor.notify.letters import incident_letter, report_letter
 from skuwise.advisor.show.incident_words import Item
 from skuwise.advisor.show.pages.story import story_of
 from skuwise.advisor.watch.settings import WatchSettings
@@ -61,7 +61,7 @@ def pages() -> dict[str, str]:
     move_outcome = outcome(about=name("chat"), from_config="8 x " + "x" * 70, to_config="-", why=name("Seen."))
     mail = report_letter(story_of(now, before, (move_outcome,), teams=split_by_team(now, by_namespace)))
     items = [Item(incident(n, name=name("train"), user=name("ann"), cost=1234.0 * n), "opened") for n in range(1, 4)]
-    letter, several = (incident_letter(some, "", MORNING, Writing(WatchSettings())) for some in (items[:1], items))
+    letter, several = (incident_letter(some, "", MORNING, WatchSettings()) for some in (items[:1], items))
     page = mail.attachments[0].data.decode()
     return {"mail": mail.html, "page": page, "incident": letter.html, "digest": several.html}
 

@@ -81,16 +81,13 @@ def js1(nodes: dict[str, object]) -> str:
     return "JS1:" + base64.b64encode(gzip.compress(json.dumps({"nodes": nodes}).encode(), mtime=0)).decode()
 
 
-def test_jobstats_still_reads_its_own_comment() -> None:
+def test_jobstats_reads_its_comment_what_others_wrote_stays_and_an_older_card_is_replaced() -> None:
     """As jobstats.py does: base64 of all behind the prefix, gzip, JSON; sacct's fields end at a bar."""
     for length in range(12):
         nodes: dict[str, object] = {"n" * length: {"cpus": 64}}
         joined = admin_comment(hostile(), js1(nodes))
         assert json.loads(gzip.decompress(base64.b64decode(joined[4:])))["nodes"] == nodes
         assert "|" not in joined and '"' not in joined and "SKW1:" in joined
-
-
-def test_a_comment_is_kept_and_ours_is_replaced() -> None:
     for before in ("", "kept by ops", js1({"n": 1}), "a;b;"):
         once = admin_comment(card(), before)
         assert once.startswith(before) and once.count("SKW1:") == 1 and admin_comment(card(), once) == once
@@ -99,10 +96,10 @@ def test_a_comment_is_kept_and_ours_is_replaced() -> None:
     for before in ("x" * MOST_BYTES, "two\nlines", "JS1:Short", "JS1:None", "JS1:!!!!"):
         with pytest.raises(UsageError):
             admin_comment(card(), before)
-
-
-def test_the_compact_form_has_harmless_letters_alone() -> None:
     assert re.fullmatch(r"SKW1:[A-Za-z0-9.,=:_-]+", compact(hostile()))
+
+
+def test_the_compact_form_of_a_card() -> None:
     assert compact(card()) == (
         "SKW1:w=1f2e3d4c5b6a7988,gpus=8,h=16,idle=3.1,sm=42,tc=12,mem=72,kind=training,bn=host-input:62:compute:38,"
         "kwh=6.2,usd=197,next=host-input"
@@ -165,7 +162,7 @@ def state(tmp_path: Path) -> State:
 
 
 def test_cards_of_finished_jobs_come_back_as_they_were(state: State) -> None:
-    # Neither what runs, nor what a clock that is ahead has dated.
+    # Not what runs, and not what a clock that is ahead has dated.
     others = [card(id="w-r", state="running"), card(id="w-u", state="unknown"), card(id="w-2", end=NOW + 9 * DAY)]
     odd = replace(hostile(), id="w-odd", name="\udc80", series_id="s-2")
     with state.writing() as db:
@@ -174,7 +171,7 @@ def test_cards_of_finished_jobs_come_back_as_they_were(state: State) -> None:
         for asked in ("4711", "eu/4711", "w-1f2e3d4c5b6a7988", "1f2e", "train-7b"):
             assert named(db, asked) == (replace(card(), kept_at=NOW),)
         assert named(db, HOSTILE) == (replace(odd, kept_at=NOW),)
-        assert [one.id for one in of_series(db, "s-1")] == ["w-1f2e3d4c5b6a7988"]
+        assert [run.id for run in of_series(db, "s-1")] == ["w-1f2e3d4c5b6a7988"]
         ann, nobody = {"user": "ann", "account": None}, {"user": "bob"}
         assert len(listed(db, NOW - DAY, None, ann)) == 1 and not listed(db, NOW - DAY, None, nobody)
         assert not listed(db, NOW, None, ann) and not listed(db, 0.0, card().start, ann)
@@ -221,7 +218,7 @@ def test_of_a_requeued_job_it_is_the_newest_run_and_several_jobs_are_listed() ->
     for asked in ("4800", "sweep"):
         with pytest.raises(AmbiguousError) as raised:
             named_run(asked, ALL, str)
-        assert {one.id for one in raised.value.found} == {one.id for one in TASKS}
+        assert {run.id for run in raised.value.found} == {run.id for run in TASKS}
         with pytest.raises(AmbiguousError):
             named_card(asked, tasks, str)
 
@@ -239,10 +236,10 @@ def test_of_a_folder_one_jobs_node_is_read_and_the_fleet_is_that_of_all_nodes(tm
     simulate("founding", tmp_path / "nodes", days=0.25, seed=4, until=end, nodes=("serve-01", "serve-02"))
     reading = CardReading(Databases((tmp_path / "nodes",)), rulebook(), end, DAY, None, lambda _: None, str)
     every = reading.cards(lambda _: True)
-    for one in every.cards:
-        read = reading.card(one.id)
+    for run in every.cards:
+        read = reading.card(run.id)
         (made,) = read.cards
-        assert (made.nodes, made.gpu_count, made.state) == (one.nodes, 8, "running") and read.others == ()
-        assert (made.start, made.end) == (one.start, one.end) and made.gpu_hours == pytest.approx(one.gpu_hours)
+        assert (made.nodes, made.gpu_count, made.state) == (run.nodes, 8, "running") and read.others == ()
+        assert (made.start, made.end) == (run.start, run.end) and made.gpu_hours == pytest.approx(run.gpu_hours)
         assert read.fleet.members == every.fleet.members and len(read.fleet.members) == 16
-    assert {one.nodes for one in every.cards} == {("serve-01",), ("serve-02",)}
+    assert {run.nodes for run in every.cards} == {("serve-01",), ("serve-02",)}

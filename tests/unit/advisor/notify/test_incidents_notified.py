@@ -1,4 +1,4 @@
-"""A pass of notifying: who is told what, once, and what waits for the next one."""
+"""A pass of notifying: who receives what, once, and what is left for the next pass."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,17 +34,17 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
 
 def test_an_incident_is_told_reminded_and_ended_once_in_one_thread(begin: Begin) -> None:
     bench = begin()
-    one = bench.add(incident(1), "opened")
-    told = bench.notify()
-    assert (told.sent, told.waiting, told.failed) == (2, 0, False)
+    stored = bench.add(incident(1), "opened")
+    tally = bench.notify()
+    assert (tally.sent, tally.waiting, tally.failed) == (2, 0, False)
     subject = "[skuwise] 8 H100s held but idle for 2.1 h on gpu-009 (alice, job 4711): $51 so far"
     assert bench.carrier.subjects(A) == [o.subject for o in bench.carrier.taken if o.channel == "webhook"] == [subject]
     assert bench.untold() == [] and bench.notify().sent == 0
     bench.at += 24 * HOUR
-    bench.add(replace(one, reminders=1, last_seen_at=bench.at), "reminded", at=bench.at)
+    bench.add(replace(stored, reminders=1, last_seen_at=bench.at), "reminded", at=bench.at)
     assert bench.notify().sent == 2
     bench.at += HOUR
-    bench.add(ended(replace(one, reminders=1), bench.at), "resolved", at=bench.at)
+    bench.add(ended(replace(stored, reminders=1), bench.at), "resolved", at=bench.at)
     assert bench.notify().sent == 2
     opening, *later = bench.carrier.of(A)
     assert opening["In-Reply-To"] is None and opening["Auto-Submitted"] == "auto-generated"
@@ -58,10 +58,10 @@ def test_each_address_of_a_team_has_its_own_mail_and_an_address_of_two_teams_one
     bench.routes = replace(bench.routes, fleet=TeamRoute("", (A,)), teams=(TeamRoute("search", (A, B)),))
     bench.add(incident(1, kind="fault-clock", code="clock-stuck-low"), "opened")  # the administrators' too
     assert bench.notify().sent == 2
-    assert [(one.team, one.recipient) for one in bench.carrier.taken] == [("search", A), ("search", B)]
+    assert [(stored.team, stored.recipient) for stored in bench.carrier.taken] == [("search", A), ("search", B)]
     (first,), (second,) = bench.carrier.of(A), bench.carrier.of(B)
     assert (first["To"], second["To"]) == (A, B) and first["Message-ID"] != second["Message-ID"]
-    # Whoever the routes name from now on is not sent what was opened before, nor its end.
+    # New recipients of the routes do not receive what was opened before, and not its end.
     bench.routes = replace(bench.routes, teams=(TeamRoute("search", (A, B, OPS)),))
     bench.add(ended(incident(1, kind="fault-clock", code="clock-stuck-low")), "resolved")
     assert bench.notify().sent == 2 and bench.carrier.of(OPS) == []
@@ -87,8 +87,8 @@ def test_while_a_server_is_down_one_message_waits_and_the_rest_is_one_digest_aft
     bench.carrier.answer = lambda to: Reply("later", "451 later") if to == A else None
     for n in range(5):
         bench.add(incident(n), "opened")
-        told = bench.notify()
-        assert told.waiting == 1 and not told.failed
+        tally = bench.notify()
+        assert tally.waiting == 1 and not tally.failed
     bench.carrier.answer = lambda _: None
     bench.at += 4 * HOUR
     assert [bench.notify().sent for _ in range(2)] == [1, 1]
@@ -111,7 +111,7 @@ def test_a_pass_that_is_killed_before_its_commit_has_queued_nothing(
 
 def test_a_dry_run_prints_each_event_once_and_a_real_run_sends_all_that_is_open(begin: Begin) -> None:
     bench = begin(send=False, alertmanager_url="http://127.0.0.1:1")
-    one = bench.add(incident(1), "opened")
+    stored = bench.add(incident(1), "opened")
     bench.add(incident(2, user="carol"), "opened")
     assert not bench.notify().failed
     assert [line.split(":")[0] for line in bench.said] == [
@@ -122,8 +122,8 @@ def test_a_dry_run_prints_each_event_once_and_a_real_run_sends_all_that_is_open(
     bench.said.clear()
     bench.notify()
     assert bench.said == [] and bench.carrier.taken == []
-    # What began and ended meanwhile is nobody's business any more.
-    bench.add(ended(one), "resolved")
+    # What began and ended meanwhile is not reported.
+    bench.add(ended(stored), "resolved")
     bench.notify()
     assert bench.untold() == ["i-00000002/0"]
     bench.watch |= {"send": True, "alertmanager_url": ""}
@@ -139,8 +139,8 @@ def test_without_recipients_a_pass_says_so(begin: Begin) -> None:
     assert "No recipient for 1 incident: set administrators in [report]." in bench.said and bench.untold() == []
     bench.routes = Routes()
     bench.add(incident(3), "opened")
-    told = bench.notify()
-    assert told.failed and "No recipients configured" in str(told.down[0]) and len(bench.untold()) == 1
+    tally = bench.notify()
+    assert tally.failed and "No recipients configured" in str(tally.down[0]) and len(bench.untold()) == 1
 
 
 SEARCH = Recipient("search", "mail", A)
@@ -149,7 +149,7 @@ HAD = {"i-00000001/0": (Told("mail", "search", A, "<1@x>"),)}
 
 
 @pytest.mark.parametrize(
-    ("kinds", "one", "known", "told"),
+    ("kinds", "stored", "informed", "tally"),
     [
         (("opened",), ONE, {}, ["opened"]), (("opened",), ONE, HAD, []), (("reminded",), ONE, {}, ["reminded"]),
         (("opened", "resolved"), OVER, {}, ["over"]), (("opened", "resolved"), OVER, HAD, ["resolved"]),
@@ -160,14 +160,14 @@ HAD = {"i-00000001/0": (Told("mail", "search", A, "<1@x>"),)}
     ],
 )  # fmt: skip
 def test_a_recipient_is_told_of_an_incident_as_it_is_now(
-    kinds: tuple[Any, ...], one: Incident, known: dict[str, tuple[Told, ...]], told: list[str]
+    kinds: tuple[Any, ...], stored: Incident, informed: dict[str, tuple[Told, ...]], tally: list[str]
 ) -> None:
-    events: Events = [(event(one, kind), one) for kind in kinds]
-    notices, held = notices_of(events, lambda _: (SEARCH,), known, frozenset())
-    assert [item.kind for items, _ in notices.values() for item in items] == told and held == set()
+    events: Events = [(event(stored, kind), stored) for kind in kinds]
+    notices, held = notices_of(events, lambda _: (SEARCH,), informed, frozenset())
+    assert [item.kind for items, _ in notices.values() for item in items] == tally and held == set()
     # An earlier message has yet to reach the recipient: its events wait.
-    notices, held = notices_of(events, lambda _: (SEARCH,), known, {SEARCH})
-    assert notices == {} and bool(held) == bool(told)
+    notices, held = notices_of(events, lambda _: (SEARCH,), informed, {SEARCH})
+    assert notices == {} and bool(held) == bool(tally)
 
 
 def test_incidents_follow_the_routes_of_the_report_and_platform_matters_reach_the_administrators_too(
@@ -179,11 +179,11 @@ def test_incidents_follow_the_routes_of_the_report_and_platform_matters_reach_th
         matchers={("user", "alice"): "search", ("node", "gpu-*"): "infra"},
     )  # fmt: skip
     silent = incident(1, kind="telemetry-dead", code="node-silent", workload=False)
-    for one, addresses in (
+    for stored, addresses in (
         (incident(1), [A]), (incident(1, user="bob"), [B]), (incident(1, user="bob", node="cpu-1"), [OPS]),
         (silent, [B, OPS]), (incident(1, kind="fault-clock", code="clock-stuck-low"), [A, OPS]),
     ):  # fmt: skip
-        assert [to.address for to in bench.run().recipients(one)] == addresses
+        assert [to.address for to in bench.run().recipients(stored)] == addresses
 
 
 @pytest.mark.parametrize(
@@ -198,4 +198,4 @@ def test_quiet_hours_are_local_and_hold_all_but_high_severity(hours: tuple[int, 
     berlin = ZoneInfo("Europe/Berlin")
     at = datetime.fromisoformat(moment).replace(tzinfo=berlin).timestamp()
     settings = WatchSettings(quiet_hours=hours, time_zone=berlin)
-    assert [is_held(incident(severity=one), settings, at) for one in ("low", "high")] == [quiet, False]
+    assert [is_held(incident(severity=stored), settings, at) for stored in ("low", "high")] == [quiet, False]

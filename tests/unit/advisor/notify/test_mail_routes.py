@@ -52,9 +52,9 @@ ADS, OF_BOB = "ads & more", Owner(user="bob")
 def test_the_narrowest_matcher_decides_the_team_of_a_workload(
     tmp_path: Path, owner: Owner, node: str, sku: str, team: str | None
 ) -> None:
-    found = routes(tmp_path, GOOD)
-    assert found.team_of(workload("w", tuple(node.split()), owner=owner, gpu_sku=sku)) == team
-    assert (found.team_of_node("gpu-17"), found.team_of_node("gpu-2")) == (ADS, None)
+    read = routes(tmp_path, GOOD)
+    assert read.team_of(workload("w", tuple(node.split()), owner=owner, gpu_sku=sku)) == team
+    assert (read.team_of_node("gpu-17"), read.team_of_node("gpu-2")) == (ADS, None)
 
 
 def team(body: str) -> str:
@@ -82,9 +82,9 @@ def team(body: str) -> str:
     ],
 )
 def test_what_is_no_routes_file_is_refused_with_file_and_key(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as raised:
         routes(tmp_path, text)
-    assert said.format(file=tmp_path / "teams.toml") in str(told.value) and "\x1b" not in str(told.value)
+    assert said.format(file=tmp_path / "teams.toml") in str(raised.value) and "\x1b" not in str(raised.value)
 
 
 def test_administrators_are_those_of_the_routes_else_of_the_settings(tmp_path: Path) -> None:
@@ -94,7 +94,10 @@ def test_administrators_are_those_of_the_routes_else_of_the_settings(tmp_path: P
     assert alone.list_unsubscribe == "mailto:ops@example.org?subject=unsubscribe"
     (tmp_path / "teams.toml").write_text(GOOD)
     named = routes_of(settings, tmp_path / "teams.toml")
-    assert named.fleet.to == ("platform@example.org",) and [one.name for one in named.teams] == ["search", "ads & more"]
+    assert named.fleet.to == ("platform@example.org",) and [t.name for t in named.teams] == [
+        "search",
+        "ads & more",
+    ]
 
 
 def settings(tmp_path: Path, text: str, **environ: str) -> ReportSettings:
@@ -110,9 +113,14 @@ def test_settings_of_a_report(tmp_path: Path) -> None:
     from = "GPU report <gpus@example.org>"
     cooldown = "14d"
     """
-    found = settings(tmp_path, text, SKUWISE_REPORT_DB="/a, /b", SKUWISE_REPORT_SEND="no")
-    assert (found.db, found.send, found.port, found.cooldown_seconds) == ((Path("/a"), Path("/b")), False, 587, 1209600)
-    assert found.sender is not None and found.sender.addr_spec == "gpus@example.org"
+    read = settings(tmp_path, text, SKUWISE_REPORT_DB="/a, /b", SKUWISE_REPORT_SEND="no")
+    assert (read.db, read.send, read.port, read.cooldown_seconds) == (
+        (Path("/a"), Path("/b")),
+        False,
+        587,
+        1209600,
+    )
+    assert read.sender is not None and read.sender.addr_spec == "gpus@example.org"
     assert settings(tmp_path, "[report]\nsmtp_security = 'tls'").port == 465
     assert settings(tmp_path, "[report]\nsmtp_security = 'none'\nsmtp_host = '::1'").port == 25
     with pytest.raises(UsageError, match="is another machine"):
@@ -133,10 +141,10 @@ NO_ADDRESSES = (
         ("smtp_username", "u", "has no password"), ("from", "g@example.org\r\nBcc: x@example.org", "control character"),
         ("list_unsubscribe", "javascript:x", "neither mailto: nor https:"),
         ("smtp_timeout", "2h", "a number of seconds <= 600"), ("mails_per_minute", 0, "a whole number >= 1"),
-        *(("administrators", [one], "no mail address") for one in NO_ADDRESSES),
-        *(("from", f"GPU report <{one}>", "no mail address") for one in NO_ADDRESSES),
-        *(("command", one, "report.command") for one in ("a; rm -rf /", "$(id)", "a\nb", "a`b`", "x" * 300, "a | b")),
-        *(("dashboard_url", one, "report.dashboard_url") for one in (
+        *(("administrators", [text], "no mail address") for text in NO_ADDRESSES),
+        *(("from", f"GPU report <{text}>", "no mail address") for text in NO_ADDRESSES),
+        *(("command", text, "report.command") for text in ("a; rm -rf /", "$(id)", "a\nb", "a`b`", "x" * 300, "a | b")),
+        *(("dashboard_url", text, "report.dashboard_url") for text in (
             "javascript:alert(1)", "file:///etc/passwd", "//example.org/x", "https://", "https:///x", "https://a b/",
             "https://example.org/\nBcc: x", 'https://example.org/"onload="x', "https://example.org/'x", "https://x/<b>",
             "https://{team}.example.org/", "https://user:word@example.org/", "https://example.org/{secret}",
@@ -145,16 +153,16 @@ NO_ADDRESSES = (
     ],
 )  # fmt: skip
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, key: str, value: object, said: str) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as raised:
         settings(tmp_path, f"[report]\n{key} = {json.dumps(value)}")
-    assert said in str(told.value) and "hunter2" not in str(told.value)
+    assert said in str(raised.value) and "hunter2" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
     "url", ["http://hooks.example.org/SECRET", "ftp://x/SECRET", "SECRET", "https://a b/SECRET", ""]
 )
 def test_a_webhook_is_https_or_loopback_and_never_repeated(url: str) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as raised:
         check_webhook(url, "webhook-file")
-    assert "SECRET" not in str(told.value)
+    assert "SECRET" not in str(raised.value)
     assert check_webhook("https://hooks.example.org/SECRET", "f") and check_webhook("http://127.0.0.1:8/SECRET", "f")

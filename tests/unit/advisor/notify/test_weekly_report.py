@@ -88,7 +88,7 @@ def test_a_preview_writes_each_teams_mail_and_page(tmp_path: Path, capsys) -> No
     assert report("--preview", str(folder), "--no-ledger") == 0
     *files, index = [Path(line) for line in capsys.readouterr().out.splitlines()]
     assert {*files, index} == set(folder.iterdir()) and victim.read_text() == "mine"
-    assert [row["mail"] for row in csv.DictReader(index.read_text().splitlines())] == [one.name for one in files[::2]]
+    assert [row["mail"] for row in csv.DictReader(index.read_text().splitlines())] == [file.name for file in files[::2]]
     assert [file.suffix for file in files] == [".eml", ".html"] * 3 and files[0] == folder / "fleet.eml"
     mails = [email.message_from_bytes(file.read_bytes(), policy=default_policy) for file in files[::2]]
     assert [mail["To"] for mail in mails] == [PLATFORM, f"{FIRST}, {LEAD}", NOBODY]
@@ -126,8 +126,8 @@ def test_every_recipient_has_one_mail_however_often_the_report_is_run(
     assert f"Refused for good: first (mail, {LEAD}): 550 no such user" in said and "reading the week" in said
     assert report("--send", "--no-ledger") == 0
     assert "reading the week" not in capsys.readouterr().err  # what is done costs nothing
-    assert [one.recipient for one in carrier.taken] == [PLATFORM, FIRST, NOBODY]
-    # The routes change: who is new to them is told, nobody else.
+    assert [entry.recipient for entry in carrier.taken] == [PLATFORM, FIRST, NOBODY]
+    # The routes change: only new recipients get a mail.
     (tmp_path / "teams.toml").write_text(TEAMS.replace('"lead@example.org"', '"lead@example.org", "new@example.org"'))
     assert report("--send") == 0
     assert carrier.taken[-1].recipient == "new@example.org" and len(carrier.taken) == 4
@@ -142,15 +142,15 @@ def test_a_recommendation_is_told_at_length_once_within_the_cooldown(tmp_path: P
     (state,) = (tmp_path / "state/skuwise").glob("*.db")
     noted = rows(state, "SELECT DISTINCT recommendation FROM told WHERE recipient = 'team first'")
     first = {id_ for (id_,) in noted}
-    told: dict[str | None, frozenset[str]] = {}
+    reported: dict[str | None, frozenset[str]] = {}
     story_of = run.story_of
     monkeypatch.setattr(
-        run, "story_of", lambda *a, **k: told.update({k.get("team"): k["reported"]}) or story_of(*a, **k)
+        run, "story_of", lambda *a, **k: reported.update({k.get("team"): k["reported"]}) or story_of(*a, **k)
     )
     monkeypatch.setattr(command.time, "time", lambda: NOW + 3 * WEEK_SECONDS)
     for week, is_told in (("2026-11-16", True), ("2026-11-23", False)):
         assert main(["report", "--send", "--week", week]) == 0
-        assert first and (first <= told["first"] if is_told else not first & told["first"])
+        assert first and (first <= reported["first"] if is_told else not first & reported["first"])
 
 
 def test_a_week_that_telemetry_has_not_reached_waits_and_the_one_before_is_sent(
@@ -160,7 +160,7 @@ def test_a_week_that_telemetry_has_not_reached_waits_and_the_one_before_is_sent(
     source.newest_at = END - 2 * 86400.0
     assert main(["report", "--send"]) == 1
     assert "The telemetry of the week of 2026-11-09 is incomplete" in capsys.readouterr().err
-    assert {one.batch for one in carrier.taken} == {"report-2026-11-02"}
+    assert {entry.batch for entry in carrier.taken} == {"report-2026-11-02"}
     source.newest_at = NOW
     assert main(["report", "--send"]) == 0 and len(carrier.taken) == 8
 
@@ -200,7 +200,7 @@ def test_a_week_goes_from_monday_to_monday(asked: str | None, now: str, monday: 
 
 @pytest.mark.parametrize("jump", [86400.0, -86400.0, 3 * 86400.0, -30 * 86400.0])
 def test_the_week_is_the_last_that_is_over_by_the_telemetry_too(jump: float) -> None:
-    """By a clock that runs ahead half a week would be told as a whole, and the rest of it never."""
+    """By a clock that runs ahead half a week would be reported as a whole, and the rest of it never."""
     monday = reported_week(NOW, NOW).start + 6 * 3600.0
     for true in [monday + n * 86400.0 for n in range(7)]:
         week = reported_week(None, true + jump)
@@ -218,7 +218,7 @@ def test_every_workload_finding_and_recommendation_is_of_one_team_and_once() -> 
     advice = fleet(4, 3)
     parts = split_by_team(advice, by_namespace, teams=("team-000", "nobody-here"))
     for name in ("workloads", "findings", "recommendations", "fabrics"):
-        together = [one for part in parts.values() for one in getattr(part, name)]
+        together = [entry for part in parts.values() for entry in getattr(part, name)]
         assert sorted(map(repr, together)) == sorted(map(repr, getattr(advice, name)))
     assert set(parts) == {"nobody-here", *(f"team-{n:03}" for n in range(4))} and parts["nobody-here"].workloads == ()
     sums = [part.summary for part in parts.values() if part.workloads]  # they add up to what workloads held alone
@@ -244,5 +244,5 @@ def test_outcomes_go_to_the_team_of_the_move_or_of_the_one_such_name() -> None:
     advice = fleet(2, 2)
     by_id = outcome(advice.recommendations[0].id, "anything")
     gone, unknown = outcome("r-gone", "chat-1-0"), outcome("r-nobody", "forgotten")
-    found = outcomes_by_team((by_id, gone, unknown), split_by_team(advice, by_namespace))
-    assert found == {"team-000": (by_id,), "team-001": (gone,), None: (unknown,)}
+    by_team = outcomes_by_team((by_id, gone, unknown), split_by_team(advice, by_namespace))
+    assert by_team == {"team-000": (by_id,), "team-001": (gone,), None: (unknown,)}

@@ -73,19 +73,9 @@ def test_a_moment_of_the_past_is_read_and_files_without_one_are_nothing_to_do(fo
 def test_the_last_hours_of_a_server() -> None:
     with FakePrometheus(DcgmServer(series=[GPU, {**GPU, "UUID": "GPU-b", "gpu": "1"}])).running() as fake:
         source = PrometheusServer(fake.url, environ={}, cached=False)
-        told = read_recent(source, BOOK, lookback_seconds=6 * HOUR, now=UNTIL)
-    assert [(gpu.node, gpu.uuid, gpu.sku) for gpu in told.gpus] == [
+        read = read_recent(source, BOOK, lookback_seconds=6 * HOUR, now=UNTIL)
+    assert [(gpu.node, gpu.uuid, gpu.sku) for gpu in read.gpus] == [
         ("n1", "GPU-a", "H100-SXM5"), ("n1", "GPU-b", "H100-SXM5"),
     ]  # fmt: skip
-    assert np.nanmax(told.gpu["util"]) == pytest.approx(0.5)
-    assert [hold.basis for hold in told.holds] == []
-
-
-def test_minutes_are_folded_by_five(folder: Path) -> None:
-    source = Databases((folder,))
-    one, five = (
-        source.read(BOOK.catalog, since=2 * HOUR, until=UNTIL, now=UNTIL, resolution=step).gpu for step in (60.0, 300.0)
-    )
-    assert set(five["interval_seconds"]) == {300.0} and len(one) == 5 * len(five) == 16 * 120
-    assert five["observed_seconds"].sum() == one["observed_seconds"].sum()
-    assert five["gpu_util_mean"].mean() == pytest.approx(one["gpu_util_mean"].mean())
+    assert np.nanmax(read.gpu["util"]) == pytest.approx(0.5)
+    assert [hold.basis for hold in read.holds] == []

@@ -41,12 +41,12 @@ def test_a_look_prints_what_is_open_and_a_second_one_opens_nothing_again(home: P
     assert main(["watch", *STEM, "--once", "--format", "json"]) == 0
     first = json.loads(capsys.readouterr().out)
     assert first["schema"] == "skuwise.watch/1" and (first["workloads"], first["nodes"]) == (2, 2)
-    (one,) = first["incidents"]
-    assert one["kind"] == "stopped" and one["cost_usd"] > 0 and one["gpu_hours"] == pytest.approx(24, rel=0.02)
+    (shown,) = first["incidents"]
+    assert shown["kind"] == "stopped" and shown["cost_usd"] > 0 and shown["gpu_hours"] == pytest.approx(24, rel=0.02)
     assert main(["watch", *STEM, "--once"]) == 0
-    told = capsys.readouterr()
-    assert "2 workloads on 2 nodes evaluated" in told.out and one["id"] in told.out
-    assert "nothing was sent" not in told.err  # the dry run told it once
+    printed = capsys.readouterr()
+    assert "2 workloads on 2 nodes evaluated" in printed.out and shown["id"] in printed.out
+    assert "nothing was sent" not in printed.err  # the dry run printed it once
     (path,) = files(home)
     with State(path).reading() as db:
         assert len(current(db)) == 1
@@ -62,7 +62,10 @@ def test_two_fleets_at_one_address_have_a_file_each(home: Path, monkeypatch, cap
     assert len(files(home)) == 2 and capsys.readouterr().out
     assert main(["incidents", "list", "--format", "json"]) == 0
     load = json.loads(capsys.readouterr().out)["incidents"]
-    assert sorted((one["fleet"], one["title"].partition(":")[0]) for one in load) == [("m1", "w"), ("n1, n2", "idle")]
+    assert sorted((i["fleet"], i["title"].partition(":")[0]) for i in load) == [
+        ("m1", "w"),
+        ("n1, n2", "idle"),
+    ]
     assert main(["incidents", "acknowledge", "w"]) == 0
     named = files(home)[0]
     assert main(["watch", *STEM, "--once", "--state", str(named)]) == (2 if "n1" in named.name else 0)
@@ -84,9 +87,9 @@ def test_a_pass_that_fails_is_said_and_the_watch_goes_on(home: Path, monkeypatch
 )
 def test_idle_answers_with_its_exit_status(target: str, status: int, state: str, capsys) -> None:
     assert main(["idle", target, *STEM, "--format", "json"]) == status
-    told = json.loads(capsys.readouterr().out)
-    assert (told["schema"], told["state"]) == ("skuwise.idle/1", state)
-    assert (told["idle_since"] is not None) == (state == "idle")
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["schema"], printed["state"]) == ("skuwise.idle/1", state)
+    assert (printed["idle_since"] is not None) == (state == "idle")
     assert main(["idle", target, *STEM]) == status
     assert capsys.readouterr().out.startswith(f"{state}: ")
 

@@ -1,0 +1,352 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportCallIssue=false, reportOptionalOperand=false
+"""The mails of incidents and of a week, and alerts: texts, addresses, names from outside."""
+
+import email
+import html
+import json
+import re
+import unicodedata
+from collections import Counter
+from dataclasses import replace
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.policy import default as default_policy
+from itertools import pairwise
+from typing import Any, get_args
+
+import pytest
+from skuwise.advisor.core.advice_types import Decision, Evidence, Reconciliation
+from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.incident_types import Incident, IncidentKind
+from skuwise.advisor.core.timestamps import parse_moment
+from skuwise.advisor.core.worth import marked
+from skuwise.advisor.notify.alertmanager import ANNOTATION_MAX, LABEL_MAX, alerts_of, check_alertmanager
+from skuwise.advisor.notify.by_team import split_by_team
+from skuwise.advisor.notify.letters import (
+    HTML_MAX,
+    MAIL_MAX,
+    SUBJECT_MAX,
+    WEBHOOK_MAX,
+    Attachment,
+    Letter,
+    incident_letter,
+    report_letter,
+    webhook_json,
+)
+from skuwise.advisor.notify.mime import compose, file_names
+from skuwise.advisor.notify.routes import Routes
+from skuwise.advisor.show.aggregates import DRAINED, NO_WORKLOAD, NOT_OBSERVED, holdings, hours_by_kind
+from skuwise.advisor.show.dashboard import Dashboard
+from skuwise.advisor.show.incident_words import Item, as_dict, line_words, phrase_words, title
+from skuwise.advisor.show.pages.story import story_of
+from skuwise.advisor.show.reader_commands import NO_LINKS, ReaderCommands, ReaderLinks
+from skuwise.advisor.watch.settings import WatchSettings
+from skuwise.rules.base.errors import UsageError
+from skuwise.tests.support.golden_files import golden
+from skuwise.tests.support.incident_builders import HOSTILE, HOUR, MORNING, ended, incident
+from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet, outcome, unpriced
+
+SETTINGS, LINKS = WatchSettings(), ReaderLinks(ReaderCommands(source="--prometheus https://prom.example.org"))
+
+
+def opened(shown: Incident) -> Item:
+    return Item(shown, "opened")
+
+
+SILENT = incident(1, kind="telemetry-dead", code="node-silent", workload=False, gpus=0, cost=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown", "kind"),
+    [
+        ("opened", incident(1), "opened"), ("reminded", incident(1, cost=None), "reminded"),
+        ("resolved", ended(incident(1)), "resolved"), ("unowned", incident(1, user=None), "opened"),
+        ("silent-node", SILENT, "opened"),
+    ],
+)  # fmt: skip
+def test_a_letter_reads_as_it_did(name: str, shown: Incident, kind: Any) -> None:
+    letter = incident_letter([Item(shown, kind)], "search", MORNING, SETTINGS, LINKS)
+    text = f"{letter.subject}\n\n{letter.text}"
+    assert text == golden(f"letters/{name}.txt", text)
+    assert letter.subject.endswith(line_words(Item(shown, kind))) and "i-00000001" in letter.html
+
+
+@pytest.mark.parametrize("code", [
+    "worked-before", "never-worked", "no-work-in-view", "no-process", "pattern-ended", "collectives-spin",
+    "node-silent", "gpu-missing", "counters-stuck", "source-stale", "slowdown-throttle", "clock-stuck-low",
+    "fabric-silent", "port-down", "a-code-of-later",
+])  # fmt: skip
+@pytest.mark.parametrize("kind", get_args(IncidentKind))
+def test_every_kind_and_code_has_words(kind: IncidentKind, code: str) -> None:
+    shown = incident(1, kind=kind, code=code)
+    letter = incident_letter([opened(shown)], "", MORNING, SETTINGS, LINKS)
+    phrase = phrase_words(shown)
+    assert f"{phrase} for 2.1 h" in letter.subject and f"{kind} ({code})" in letter.text
+    assert title(shown).partition(": ")[2].casefold() == phrase.casefold() and as_dict(shown, MORNING)["kind"] == kind
+
+
+def test_a_digest_names_the_worst_and_counts_the_rest() -> None:
+    items = [opened(incident(n, cost=float(n), user=f"u{n % 3}")) for n in range(1, 31)]
+    items[4] = opened(replace(items[4].incident, sighting=replace(items[4].incident.sighting, severity="high")))
+    items += [Item(incident(n, cost=1000.0), "reminded") for n in (41, 42)]
+    items += [Item(ended(incident(51, cost=2000.0)), "resolved"), Item(ended(incident(52, cost=3.5)), "over")]
+    letter = incident_letter(items, "search", MORNING, SETTINGS, LINKS)
+    assert letter.subject.startswith("[skuwise] 34 incidents (30 new, 2 still open, 1 resolved, 1 ended): $4,4")
+    named = set(re.findall(r"i-[0-9a-f]{8}", letter.text))
+    assert len(named) == 20 and {"i-00000005", "i-0000002a", "i-0000001e"} <= named  # what goes on before what ended
+    text = " ".join(letter.text.split())
+    assert "14 more" in text and "Resolved (1)" in text and "held-idle u1" in text
+    assert "Worst: 8 H100s" in text
+    assert "Cost: at list price, 2026-09-19 (azure.com)." in text
+
+
+def hostile(number: int = 1) -> Incident:
+    shown = incident(number, user=HOSTILE, node=HOSTILE, name=HOSTILE, namespace=HOSTILE)
+    subject = replace(shown.sighting.subject, job_id=HOSTILE, pod=HOSTILE, gpu_sku=HOSTILE, workload_id=HOSTILE)
+    sighting = replace(
+        shown.sighting, subject=subject, price_source=HOSTILE, text=CodedText("x", HOSTILE), code=HOSTILE,
+        do_next=CodedText("x", HOSTILE), evidence=(Evidence(HOSTILE, HOSTILE, HOSTILE, HOSTILE),),
+    )  # fmt: skip
+    return replace(shown, sighting=sighting, acknowledged_by=HOSTILE)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_names_from_outside_end_no_header_and_are_no_markup(count: int) -> None:
+    items = [opened(hostile(n)) for n in range(count)]
+    links = replace(LINKS, dashboard=Dashboard("https://g.example.org/{workload}/{node}/{team}"))
+    letter = incident_letter(items, HOSTILE, MORNING, SETTINGS, links)
+    content = compose(letter, Routes(), ("a@example.org",), message_id="<x@example.org>", date=MORNING)
+    message = email.message_from_bytes(content, policy=default_policy)
+    assert message["Bcc"] is None and message["To"] == "a@example.org"
+    assert "\n" not in str(message["Subject"]) and content.isascii()
+    assert "<b>" not in letter.html and "<!channel>" not in letter.html
+    for text in (letter.subject, letter.text.replace("\n", ""), letter.html.replace("\n", "")):
+        assert not {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs")}
+    load = json.loads(webhook_json(incident_letter(items, "search", MORNING, SETTINGS, links)))["text"]
+    assert "<" not in load and load.count("```") == 2 and len(load) <= WEBHOOK_MAX
+    assert "\u202e" not in load and "\x1b" not in load
+
+
+def alerts(*incidents: Incident, now: float = MORNING, links: ReaderLinks = NO_LINKS) -> list[dict[str, Any]]:
+    return json.loads(json.dumps(alerts_of(incidents, now, SETTINGS, links, lambda _: "search")))
+
+
+def test_an_open_incident_lasts_three_passes_and_has_what_routes_need() -> None:
+    (shown,) = alerts(incident(1, severity="high"))
+    assert shown["labels"] == {
+        "alertname": "SkuwiseHeldIdle", "severity": "critical", "incident": "i-00000001", "kind": "held-idle",
+        "subject": "workload:w-000001", "workload": "train-llm", "job_id": "4711", "holder": "job", "team": "search",
+        "user": "alice", "node": "gpu-009", "gpu_sku": "H100-SXM5",
+    }  # fmt: skip
+    assert parse_moment(shown["startsAt"]) == MORNING - 2.1 * HOUR and parse_moment(shown["endsAt"]) == MORNING + 900
+    assert shown["annotations"]["summary"].endswith("(alice, job 4711): $51 so far")
+    assert shown["annotations"]["command"] == "skuwise job w-000001" and "generatorURL" not in shown
+    linked = alerts(incident(1), links=ReaderLinks(dashboard=Dashboard("https://g.example.org/{workload}")))
+    assert linked[0]["generatorURL"] == "https://g.example.org/w-000001"
+    over = ended(incident(1), MORNING + 600)  # sent for an hour with its end
+    (shown,) = alerts(over, now=MORNING + 900)
+    assert parse_moment(shown["endsAt"]) == MORNING + 600 and alerts(over, now=MORNING + 600 + HOUR) == []
+
+
+def test_names_from_outside_are_bounded_and_no_markup() -> None:
+    shown = incident(1, user=HOSTILE * 20, node=HOSTILE, name=HOSTILE, namespace=HOSTILE, team=HOSTILE)
+    (matches,) = alerts(replace(shown, acknowledged_by=HOSTILE * 100))
+    for name, value in matches["labels"].items():
+        assert re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name)
+        assert 0 < len(value) <= LABEL_MAX and not set(value) & set("<>\n\x1b\u202e")
+    assert len(matches["labels"]) <= 16
+    assert all(0 < len(value) <= ANNOTATION_MAX for value in matches["annotations"].values())
+    assert not any(set(value) & set("<>\x1b\u202e") for value in matches["annotations"].values())
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [("http://alerts.example.org:9093", "not encrypted"), ("https://a.example.org/?x=1", "a query or a fragment")],
+)
+def test_an_address_that_would_leak_is_refused(url: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        check_alertmanager(url)
+
+
+WEEK_LINKS = ReaderLinks(ReaderCommands("skuwise", state="--state /s.db"))
+HOSTILE_TEXTS = (
+    "<script>alert(1)</script>", "\" onload=\"x", "a\r\nBcc: all@example.org", "=cmd|' /C calc'!A0", "\u202egnp.exe",
+    "\x1b[31mred\x1b[0m", "{{ 7 * 7 }}", "{% raw %}", "&amp;&#x3c;", "'; --", "\ud800", "$x^2$", "-- \nsignature",
+    "</td></tr></table>", "<!--[if mso]>", "x" * 10_000, "\U0001f600" * 5000, '"&<>' * 2500,
+)  # fmt: skip
+
+
+def letter_of(advice=None, before=None, **weeks):
+    return report_letter(story_of(fleet() if advice is None else advice, before, **weeks), WEEK_LINKS)
+
+
+def sent(made):
+    return compose(made, Routes(), ("a@example.org",), message_id="<1@example.org>", date=END)
+
+
+def tags(html):
+    """The names of all tags, but for what keeps a figure whole."""
+    return Counter(name for name in re.findall(r"<([a-z][a-z0-9]*)", html) if name != "span")
+
+
+def test_the_mail_of_a_week_reads_as_it_did_and_html_has_the_same_order():
+    freed = outcome(
+        "r-3", predicted_saving_usd_per_month=None, predicted_freed_gpu_hours_per_month=700.0,
+        realised_saving_usd_per_month=None, realised_freed_gpu_hours_per_month=650.0, realised_time_ratio=1.05,
+    )  # fmt: skip
+    waits = outcome("r-2", realised_saving_usd_per_month=None, reason_missing="not done yet")
+    back = outcome("r-4", "chat-9", state="regressed", why="It holds 16 GPUs again.")
+    weeks = {
+        "before": fleet(end=END - WEEK, scale=0.5),
+        "outcomes": (outcome(done_at=END - 3600.0), waits, freed, back),
+    }
+    made = letter_of(teams=split_by_team(fleet(), by_namespace), reported=frozenset({"r-w-1-1"}), **weeks)
+    text = f"{made.subject}\n\n{made.text}"
+    assert text == golden("letters/week.txt", text)
+    lines, order = text.splitlines(), re.findall(r"<h2[^>]*>([^<]*)</h2>", made.html)
+    assert len(order) == 5 and [line for line, under in pairwise(lines) if under and not under.strip("-")][:5] == order
+
+
+def test_ten_recommendations_with_their_commands_and_the_rest_counted():
+    advice = fleet(8, 2)
+    taken = replace(advice.recommendations[0], decision=Decision("accepted", END, "ann"))
+    advice = marked(replace(advice, recommendations=(taken, *advice.recommendations[1:])))
+    story = story_of(advice, reported=frozenset({"r-w-1-1"}))
+    made = report_letter(story, WEEK_LINKS)
+    commands = re.findall(r"skuwise ledger accept (\S+) --state /s.db", made.text)
+    listed = [row.recommendation for row in story.listed[:10]]
+    assert commands == [r.id for r in listed if r.decision is None] and len(commands) >= 9
+    assert set(story.proposed) == set(commands) - {"r-w-1-1"} and made.text.count("in an earlier report") == 1
+    assert "Not shown: 6 more" in " ".join(made.text.split())
+
+
+def test_a_mail_has_the_whole_page_and_lists_as_far_as_there_is_room():
+    made = letter_of(teams=split_by_team(fleet(), by_namespace))
+    name = "skuwise-2026-11-09"
+    ends = (".html", "-teams.csv", "-teams.json", ".csv", ".json")
+    assert [file.name for file in made.attachments] == [f"{name}{end}" for end in ends]
+    assert (
+        b"Method and reconciliation" in made.attachments[0].data and "Method and" not in made.text.partition("Evid")[0]
+    )
+    large = letter_of(fleet(60, 4), teams=split_by_team(fleet(60, 4), by_namespace))
+    names = [file.name for file in large.attachments]
+    assert f"{name}.html" not in names and f"{name}.csv.gz" in names and names[0] in " ".join(large.text.split())
+    assert all(len(sent(shown)) <= MAIL_MAX and len(shown.html) < HTML_MAX for shown in (made, large))
+
+
+def test_without_prices_hours_are_told_and_no_dollar_is():
+    made = letter_of(unpriced(fleet()), unpriced(fleet(end=END - WEEK)))
+    assert "$" not in made.subject + made.text + made.html and "5,840 GPU-hours/month" in made.text
+
+
+def test_a_team_is_told_of_its_own_only():
+    made = letter_of(split_by_team(fleet(3, 3), by_namespace)["team-001"], team="team-001")
+    weeks = made.html + made.text + "".join(a.data.decode() for a in made.attachments)
+    assert "chat-1-0" in weeks and not re.search(r"chat-[02]-|team-00[02]|node-[02]-", weeks)
+    assert "the hours that the team's workloads held alone" in made.attachments[0].data.decode().replace("&#39;", "'")
+    assert not any("teams" in a.name for a in made.attachments)
+
+
+@pytest.mark.parametrize("text", HOSTILE_TEXTS, ids=lambda text: ascii(text)[:20])
+def test_hostile_names_are_text_and_nothing_else(text):
+    calm, odd = (letter_of(fleet(2, 2, name=lambda n, t=t: t + n), team=t) for t in ("calm", text))
+    # Long ones leave no room for some files, and their sentences are away: nothing is there beside.
+    assert not tags(odd.html) - tags(calm.html) and not re.search(r"<[^>]*\s(on\w+|src)=", odd.html)
+    assert odd.subject.isprintable() and len(odd.subject) <= SUBJECT_MAX
+    for line in odd.text.splitlines():
+        assert line.isprintable() and len(line) <= 72
+    assert len(odd.html.encode()) <= HTML_MAX and len(odd.text) < 20_000 and len(sent(odd)) <= MAIL_MAX
+
+
+def test_hours_of_no_workload_are_those_of_the_accounting_however_gpus_are_shared():
+    advice = fleet(1, 2)
+    held = advice.summary.gpu_hours
+    uses = Reconciliation(held, 0.0, 0.0, 500.0, 40.0, 0.0, held + 540.0)
+    roomy = replace(advice, summary=replace(advice.summary, gpu_hours=held + 540.0, gpu_hours_by_use=uses))
+    shared = replace(roomy, workloads=tuple(replace(w, shared=True) for w in roomy.workloads))
+    for shown in (roomy, shared):
+        weeks = hours_by_kind(shown)
+        assert (weeks[NO_WORKLOAD], weeks[DRAINED]) == (pytest.approx(500.0), pytest.approx(40.0))
+        assert NOT_OBSERVED not in weeks
+    assert NO_WORKLOAD not in hours_by_kind(advice)
+
+
+def test_idle_gpus_are_summed_by_owner_and_unpriced_ones_are_not_free():
+    advice = fleet(2, 2)
+    bare = replace(advice.findings[1], id="f-bare", rule="idle", workload=None, nodes=("n9",), cost_usd=None)
+    held = [replace(f, workload=advice.workloads[1].id) for f in advice.findings if f.rule == "held-idle"]
+    weeks = {h.owner: h for h in holdings(replace(advice, findings=(bare, *held)))}
+    assert weeks[None].names == ("n9",) and weeks[None].cost_usd is None
+    owner = weeks["user ann, namespace team-000"]
+    assert owner.gpu_hours == pytest.approx(2 * 8 * 168)
+    assert owner.cost_usd == pytest.approx(sum(f.cost_usd for f in held))
+
+
+URL = "https://grafana.example.org/d/gpu?var-job={workload}&var-node={node}&from={from}&to={to}#t={team}"
+
+
+def test_links_are_filled_with_encoded_names_and_stay_within_their_attribute() -> None:
+    bad = "a\"><script>&'\r\n \u202e/../{team}"
+    links = ReaderLinks(dashboard=Dashboard(URL))
+    made = report_letter(story_of(fleet(2, 2, name=lambda n: bad + n), team=bad), links)
+    matches = [html.unescape(url) for url in re.findall(r'href="([^"]*)"', made.html)]
+    assert len(matches) == 6  # the page's, twice, and one of each recommendation
+    for url in matches:
+        assert re.fullmatch(r"https://grafana\.example\.org/d/gpu\?[A-Za-z0-9%._~&=#-]+", url)
+        assert f"from={(END - WEEK) * 1000:.0f}&to={END * 1000:.0f}" in url
+    assert "<script" not in made.html and all(line.isprintable() for line in made.text.splitlines())
+
+
+def test_commands_of_a_mail_name_source_window_and_machine() -> None:
+    commands = ReaderCommands("skuwise", "--db '/srv/gpu data/fleet.db'", host="gpu-admin")
+    made = report_letter(story_of(fleet(), None), ReaderLinks(commands))
+    joined = re.sub(r"\\\n\s+", "", made.text)
+    explain = "skuwise explain r-w-0-1 --db '/srv/gpu data/fleet.db' --since 7d --until 2026-11-16"
+    for wanted in (explain, "skuwise ledger accept r-w-0-1", "run its command on gpu-admin"):
+        assert wanted in joined and wanted in html.unescape(re.sub(r"<[^>]+>", "", made.html))
+
+
+SENDER = Address("GPU report", addr_spec="gpus@example.org")
+ROUTES = Routes(sender=SENDER, list_unsubscribe="mailto:ops@example.org")
+
+
+def parsed(letter: Letter) -> EmailMessage:
+    to = ("a@example.org", "b@example.org")
+    content = compose(letter, ROUTES, to, message_id="<1@example.org>", date=1_795_400_000.0)
+    assert content.isascii() and max(map(len, content.split(b"\r\n"))) <= 998  # RFC 5322
+    assert b"\n" not in content.replace(b"\r\n", b"")
+    matches = email.message_from_bytes(content, policy=default_policy)
+    assert isinstance(matches, EmailMessage)
+    return matches
+
+
+def test_a_message_has_its_parts_and_no_header_but_its_own() -> None:
+    letter = Letter(
+        "Grüße: 3\r\nBcc: all@example.org\r\n\r\n\x1b[2J\u202e moves" + "x" * 10_000, "<p>ü</p>", "ü and all of it\n",
+        (Attachment("list.csv", "text/csv", "a,ü\n".encode()), Attachment("x.json.gz", "application/gzip", b"\x1f")),
+    )  # fmt: skip
+    message = parsed(letter)
+    assert message["Subject"].startswith("Grüße: 3") and len(message["Subject"]) <= 200 and message["Bcc"] is None
+    assert [a.addr_spec for a in message["To"].addresses] == ["a@example.org", "b@example.org"]
+    assert (message["From"], message["Message-ID"]) == ("GPU report <gpus@example.org>", "<1@example.org>")
+    assert message["List-Unsubscribe"] == "<mailto:ops@example.org>" and message["Auto-Submitted"] == "auto-generated"
+    assert message["Date"].datetime.timestamp() == 1_795_400_000.0
+    kinds = [part.get_content_type() for part in message.walk() if not part.is_multipart()]
+    assert kinds == ["text/plain", "text/html", "text/csv", "application/gzip"]
+    files = {part.get_filename(): part.get_content() for part in message.iter_attachments()}
+    assert files == {"list.csv": "a,ü\r\n", "x.json.gz": b"\x1f"}
+
+
+@pytest.mark.parametrize(
+    "teams",
+    [
+        ("", "a/b", "a_b", "A/B", "..", "fleet", "Fleet", "ß", "con\n", "index", "\u202eexe",
+         "\U0001f680", "cafe\u0301", "caf\u00e9", "-rf", ".x", "x" * 500, "x" * 501, "a b", "a-b", "b"),
+    ],
+)  # fmt: skip
+def test_previews_of_any_teams_lie_side_by_side(teams: tuple[str, ...]) -> None:
+    names = file_names(teams)
+    assert len({name.casefold() for name in names}) == len(teams)
+    assert all(re.fullmatch(r"[a-z0-9_-]{1,90}", name) for name in names)
+    assert names[0] == "fleet" and names[-1] == "b"
+    assert "index" not in names
