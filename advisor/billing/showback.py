@@ -120,7 +120,7 @@ def showback_of(frame: Frame, rulebook: Rulebook, *, now: float, whose: Whose) -
     """The frame's showback. `now`: Unix seconds."""
     measured = measured_rows(frame, rulebook)
     verdicts = judge_rows(measured, rulebook)
-    book = PriceBook(rulebook.catalog, tuple(rulebook.own.prices), rulebook.power, rulebook.hourly)
+    book = PriceBook(rulebook.catalog, tuple(rulebook.team.prices), rulebook.power, rulebook.hourly)
     attribution, parts, inventory = measured.attribution, measured.parts, measured.inventory
     occupancy = verdicts.occupancy
     hours = daily_hours(measured.frame, inventory, attribution, measured.rows["idle"], parts, occupancy)

@@ -213,16 +213,14 @@ def joined(whole: Grid, parts: Sequence[_Part]) -> SeriesAnswer:
     """Parts of a measure as one answer over `whole`: a row for each set of labels, in the order of time. Of series
     with equal labels within a part, which only dropped labels distinguish, the first value counts."""
     index: dict[tuple[tuple[str, str], ...], tuple[int, Labels]] = {}
-    rows_of: dict[int, list[int]] = {}  # by the identity of labels: days that are read from files share them
     ordered = sorted(parts, key=lambda part: part[0].start)
-    for _, answer in ordered:
-        if id(answer.labels) not in rows_of:
-            rows_of[id(answer.labels)] = [
-                index.setdefault(tuple(label.items()), (len(index), label))[0] for label in answer.labels
-            ]
+    rows_of = [
+        [index.setdefault(tuple(label.items()), (len(index), label))[0] for label in answer.labels]
+        for _, answer in ordered
+    ]
     values = np.full((len(index), whole.count), np.nan)
-    for grid, answer in ordered:
-        first, rows = round((grid.start - whole.start) / whole.step), rows_of[id(answer.labels)]
+    for (grid, answer), rows in zip(ordered, rows_of, strict=True):
+        first = round((grid.start - whole.start) / whole.step)
         span = values[:, first : first + grid.count]
         if len(set(rows)) == len(rows):
             span[rows] = answer.values

@@ -82,7 +82,7 @@ def test_whatever_the_fleet_it_agrees_with_the_reconciliation_of_the_advice(numb
     frame, prices = random_fleet(seed_of(100 + number))
     book = rulebook(prices=prices)
     verdicts = judge(frame, book)
-    told = reconcile(verdicts, PriceBook(book.catalog, tuple(book.own.prices), book.power, book.hourly))
+    told = reconcile(verdicts, PriceBook(book.catalog, tuple(book.team.prices), book.power, book.hourly))
     hours = hours_by_use(verdicts.occupancy)
     whole = sum_rows(split(frame, *prices).rows)
     assert (told.total is None) == (whole.cost_usd is None)
