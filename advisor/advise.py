@@ -60,7 +60,7 @@ def load_rulebook(
         rest=load_rest_rules(rules_dir),
         move_model=load_move_model(),
         served_models=load_served_models(),
-        own=team,
+        team=team,
         hourly=resolve_prices(stated, catalog, today),
         energy=team.energy.over(stated.energy),
     )

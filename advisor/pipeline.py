@@ -70,7 +70,7 @@ def fleet_of(
     return Fleet(
         verdicts=verdicts,
         groups=excused(groups_of(verdicts), rulebook.exceptions, generated_at),
-        book=PriceBook(rulebook.catalog, tuple(rulebook.own.prices), rulebook.power, rulebook.hourly),
+        book=PriceBook(rulebook.catalog, tuple(rulebook.team.prices), rulebook.power, rulebook.hourly),
         rules=rulebook.rules,
         model=rulebook.move_model,
         at=max(generated_at, verdicts.window.end),

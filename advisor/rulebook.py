@@ -40,7 +40,7 @@ class Rulebook:
     move_model: MoveModel
     served_models: ServedModels = field(default_factory=ServedModels)
     reporting: Mapping[str, Threshold] = field(default_factory=dict)  # of lists and mails
-    own: TeamPrices = field(default_factory=TeamPrices)
+    team: TeamPrices = field(default_factory=TeamPrices)
     hourly: HourPrices = field(default_factory=HourPrices)  # of settings and flags
     energy: SiteEnergy = field(default_factory=SiteEnergy)
 
@@ -48,9 +48,9 @@ class Rulebook:
     def power(self) -> tuple[PowerPrice, ...]:
         """Electricity prices by region: the team's, completed by a constant price of the site for all regions."""
         site = self.energy.usd_per_kwh
-        if site is None or len(site.values) != 1 or any(price.region == ANY_REGION for price in self.own.power):
-            return tuple(self.own.power)
-        return (*self.own.power, PowerPrice(ANY_REGION, site.values[0], site.source, site.as_of))
+        if site is None or len(site.values) != 1 or any(price.region == ANY_REGION for price in self.team.power):
+            return tuple(self.team.power)
+        return (*self.team.power, PowerPrice(ANY_REGION, site.values[0], site.source, site.as_of))
 
     def with_min_saving(self, usd: float, source: str) -> Rulebook:
         """The same with `usd` as the minimum gain, whatever the fleet spends."""

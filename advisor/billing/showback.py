@@ -68,7 +68,7 @@ def showback_of(
     """The frame's showback. `now`: Unix seconds."""
     measured = measured_rows(frame, rulebook)
     frame, verdicts = measured.frame, judge_rows(measured, rulebook)
-    book = PriceBook(rulebook.catalog, tuple(rulebook.own.prices), rulebook.power, rulebook.hourly)
+    book = PriceBook(rulebook.catalog, tuple(rulebook.team.prices), rulebook.power, rulebook.hourly)
     nodes = _nodes(verdicts, book, rulebook.rules[IdleFabric.id].value("util_p995_max"))
     placed = placed_by_nodes(frame, measured.attribution, measured.rows["idle"], measured.parts)
     made = token_hours(frame, measured.attribution, measured.parts)

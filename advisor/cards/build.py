@@ -145,7 +145,7 @@ def judge_window(frame: Frame, book: Rulebook, now: float, *, with_moves: bool |
     """Judge what was read. `with_moves`: whether recommendations are made; None: where some workload has the data for
     them."""
     verdicts = judge(frame, book)
-    prices = PriceBook(book.catalog, tuple(book.own.prices), book.power, book.hourly)
+    prices = PriceBook(book.catalog, tuple(book.team.prices), book.power, book.hourly)
     if any(verdicts.waste_ready.values()) if with_moves is None else with_moves:
         from ..pipeline import AdviseOptions, reason_on  # noqa: PLC0415 - of a card most jobs do without
 

@@ -1,4 +1,4 @@
-"""Work without labels: GPUs that work and belong to nobody become workloads of basis `activity`, owner unknown.
+"""Work without labels: active GPUs without a holder become workloads of basis `activity`, owner unknown.
 
 GPUs of one node whose busy periods begin and end within one sample of each other are one workload; of periods that fill
 the whole window, a GPU that only held memory is apart from those that worked. The same data give the same ids: a
@@ -73,13 +73,13 @@ def with_activity(frame: Frame, finer: Finer) -> Frame:
     """The frame with what is found. `finer`: rows of minutes of devices; where it has none the frame's serve."""
     owned = _owned_spans(frame)
     rows = _rows_by_device(frame, owned)
-    fine = {(one.node, one.gpu_uuid): one for one in finer([*rows], frame.window) if len(one.ts)} if rows else {}
-    for device, one in fine.items():
-        begin = one.ts - one.step_seconds
-        minutes = pd.DataFrame({"begin": begin, "end": one.ts, "use": one.use, "mem": one.mem_used_bytes})
+    fine = {(s.node, s.gpu_uuid): s for s in finer([*rows], frame.window) if len(s.ts)} if rows else {}
+    for device, series in fine.items():
+        begin = series.ts - series.step_seconds
+        minutes = pd.DataFrame({"begin": begin, "end": series.ts, "use": series.use, "mem": series.mem_used_bytes})
         rows[device] = pd.concat([rows[device][rows[device]["end"] <= begin[0] + 1.0], minutes])
-    found = [period for device, own in rows.items() for period in _periods(device, own, owned[device])]
-    return _with_work(frame, _together(found, frame.parents)) if found else frame
+    periods = [period for device, spans in rows.items() for period in _periods(device, spans, owned[device])]
+    return _with_work(frame, _together(periods, frame.parents)) if periods else frame
 
 
 def _owned_spans(frame: Frame) -> defaultdict[Device, Floats]:
@@ -104,10 +104,10 @@ def _owned_spans(frame: Frame) -> defaultdict[Device, Floats]:
 
 
 def _rows_by_device(frame: Frame, owned: Mapping[Device, Floats]) -> dict[Device, pd.DataFrame]:
-    """The rows ``begin, end, use, mem`` of each device that worked or held memory when nobody held it, without GPUs
+    """The rows ``begin, end, use, mem`` of each device that worked or held memory without a holder, except GPUs
     that are cut into instances: what they do, those do."""
     gpu, divided = frame.gpu, set(frame.parents.values())
-    found: dict[Device, pd.DataFrame] = {}
+    rows_of_gpu: dict[Device, pd.DataFrame] = {}
     table = pd.DataFrame({
         "node": gpu["node"], "uuid": gpu["gpu_uuid"], "begin": gpu["ts"] - gpu["interval_seconds"], "end": gpu["ts"],
         "use": engine_use(gpu), "mem": gpu["mem_used_bytes_mean"],
@@ -116,8 +116,8 @@ def _rows_by_device(frame: Frame, owned: Mapping[Device, Floats]) -> dict[Device
         device = (str(node), str(uuid))
         works = (rows["use"] >= USE_MEAN) | (rows["mem"] >= MEMORY_BYTES)
         if device not in divided and (works & ~_touching(rows, owned[device])).any():
-            found[device] = rows
-    return found
+            rows_of_gpu[device] = rows
+    return rows_of_gpu
 
 
 def _periods(device: Device, rows: pd.DataFrame, owned: Floats) -> list[_Period]:
@@ -126,27 +126,27 @@ def _periods(device: Device, rows: pd.DataFrame, owned: Floats) -> list[_Period]
     busy = np.flatnonzero(((use >= BUSY_USE) | (mem > FREE_BYTES_MOST)) & ~theirs)
     handed_over = np.diff(np.cumsum(theirs)[busy]) > 0
     cut = np.flatnonzero((begin[busy[1:]] - end[busy[:-1]] > PAUSE_SECONDS) | handed_over) + 1
-    found: list[_Period] = []
+    periods: list[_Period] = []
     for part in np.split(busy, cut) if len(busy) else ():
         a, b = part[0], part[-1]
         if end[b] - begin[a] >= SHORTEST_SECONDS:
             sample = float(max(end[a] - begin[a], end[b] - begin[b]))
             held = a == 0 and b == len(end) - 1 and not (use[part] >= BUSY_USE).any()
-            found.append(_Period(device, float(begin[a]), float(end[b]), sample, bool(held)))
-    return found
+            periods.append(_Period(device, float(begin[a]), float(end[b]), sample, bool(held)))
+    return periods
 
 
 def _together(periods: Sequence[_Period], instances: Mapping[Device, Device]) -> list[list[_Period]]:
     """The periods of one node that begin and end as one; MIG instances are each by itself."""
     groups: dict[str, list[list[_Period]]] = defaultdict(list)
-    for one in sorted(periods, key=lambda period: (period.device in instances, period.start, period.device)):
-        known = groups[one.device[0]]
-        alike = next((group for group in known if group[0].same(one)), None)
-        if alike is None or one.device in instances:
-            known.append([one])
+    for entry in sorted(periods, key=lambda period: (period.device in instances, period.start, period.device)):
+        of_node = groups[entry.device[0]]
+        alike = next((group for group in of_node if group[0].same(entry)), None)
+        if alike is None or entry.device in instances:
+            of_node.append([entry])
         else:
-            alike.append(one)
-    return [group for known in groups.values() for group in known]
+            alike.append(entry)
+    return [group for of_node in groups.values() for group in of_node]
 
 
 def _with_work(frame: Frame, groups: Sequence[Sequence[_Period]]) -> Frame:
@@ -154,15 +154,15 @@ def _with_work(frame: Frame, groups: Sequence[Sequence[_Period]]) -> Frame:
     start, end = frame.window.start, frame.window.end
     uses, workloads = [], []
     for group in groups:
-        devices = sorted({one.device for one in group})
+        devices = sorted({p.device for p in group})
         node, every = devices[0][0], [part for device in devices for part in device]
-        cluster, first, last = clusters.get(node, ""), min(one.start for one in group), max(one.end for one in group)
+        cluster, first, last = clusters.get(node, ""), min(p.start for p in group), max(p.end for p in group)
         named_by = ("open", *every) if first - start <= MINUTE else (*devices[0], str(round(first / START_SECONDS)))
         key = workload_id(cluster, BASIS, *named_by)
         uses += [
-            {"workload_id": key, "node": node, "gpu_uuid": one.device[1], "basis": BASIS, "shared": 0.0,
-             "ts_start": max(one.start, start), "ts_end": min(one.end, end)}
-            for one in group
+            {"workload_id": key, "node": node, "gpu_uuid": period.device[1], "basis": BASIS, "shared": 0.0,
+             "ts_start": max(period.start, start), "ts_end": min(period.end, end)}
+            for period in group
         ]  # fmt: skip
         what = counted(len(devices), "MIG instance" if set(devices) <= set(frame.parents) else "GPU")
         workloads.append({

@@ -57,8 +57,8 @@ class _Run:
 def job_names(job: SlurmJob | Mapping[str, object]) -> list[str]:
     """What a run, a workload or a row of the job table may be called by: its id, and ``22_7`` of an array's task."""
     row = job if isinstance(job, Mapping) else {name: getattr(job, name) for name in _IDS}
-    own, array, task = (text(row.get(name)) for name in _IDS)
-    return list(dict.fromkeys(filter(None, (own, f"{array}_{task}" if array and task else None))))
+    job_id, array, task = (text(row.get(name)) for name in _IDS)
+    return list(dict.fromkeys(filter(None, (job_id, f"{array}_{task}" if array and task else None))))
 
 
 def slurm_rows(frame: Frame) -> list[Record]:
@@ -71,15 +71,15 @@ def with_jobs(frame: Frame, jobs: Collection[SlurmJob] = (), *, cluster: str | N
     and exact start. `cluster`: Slurm's name of it."""
     columns = [field.name for field in fields(SlurmJob)]
     listed = frame.jobs.rename(columns=_COLUMNS).reindex(columns=columns).dropna(subset=["job_id", "started"])
-    known = listed.astype(object).where(listed.notna() & (listed != ""), None)
-    own, slurm = [SlurmJob(**row) for row in records(known)], slurm_rows(frame)
-    if not (own or jobs) or not slurm or frame.uses.empty:
+    cells = listed.astype(object).where(listed.notna() & (listed != ""), None)
+    chosen, slurm = [SlurmJob(**row) for row in records(cells)], slurm_rows(frame)
+    if not (chosen or jobs) or not slurm or frame.uses.empty:
         return frame
     clusters = {str(row["node"]): text(row["cluster"]) or "" for row in records(frame.nodes)}
     names = set(filter(None, clusters.values()))
-    own += [job for job in jobs if is_of_cluster(job, names, cluster)]
+    chosen += [job for job in jobs if is_of_cluster(job, names, cluster)]
     others = {repr(job.cluster or "") for job in jobs if not is_of_cluster(job, names, cluster)}
-    runs = _runs(own, names)
+    runs = _runs(chosen, names)
     seconds = frame.source.get("row_seconds")  # of a server, coarser than the scans in a database
     edge = max(EDGE_SECONDS, seconds) if isinstance(seconds, (int, float)) else EDGE_SECONDS
     at = frame.uses.groupby("workload_id", sort=False).indices
@@ -112,7 +112,7 @@ def with_jobs(frame: Frame, jobs: Collection[SlurmJob] = (), *, cluster: str | N
     if not new_ids:
         return frame
     made = pd.DataFrame(workloads, columns=list(dict.fromkeys([*frame.workloads.columns, "state"]))).astype(object)
-    # The processes of one job may have been observed as several workloads: what any of them tells counts.
+    # The processes of one job may have been observed as several workloads: the report of any of them counts.
     how = dict.fromkeys(made.columns, "first") | {"first_seen": "min", "last_seen": "max"}
     made = made.groupby("workload_id", sort=False, as_index=False).agg(how)
     # An inference server whose workload became several runs is of none of them.
@@ -129,16 +129,17 @@ def with_jobs(frame: Frame, jobs: Collection[SlurmJob] = (), *, cluster: str | N
 
 def _runs(jobs: Iterable[SlurmJob], clusters: Collection[str]) -> dict[str, list[_Run]]:
     """The runs by their names, in order of their starts; one without an end lasts until the next of its name."""
-    found: dict[str, list[SlurmJob]] = defaultdict(list)
+    by_name: dict[str, list[SlurmJob]] = defaultdict(list)
     for job in sorted(jobs, key=lambda job: (int(job.started), job.ended is None)):
         for name in job_names(job):
-            own = found[name]
-            is_other_cluster = own and own[-1].cluster and job.cluster and own[-1].cluster != job.cluster
-            if is_other_cluster or not own or int(own[-1].started) != int(job.started):  # tables may have the same run
-                own.append(job)
+            same = by_name[name]
+            is_other_cluster = same and same[-1].cluster and job.cluster and same[-1].cluster != job.cluster
+            # Tables may have the same run.
+            if is_other_cluster or not same or int(same[-1].started) != int(job.started):
+                same.append(job)
     runs: dict[str, list[_Run]] = defaultdict(list)
-    for name, own in found.items():
-        for job, following in zip(own, [*(job.started for job in own[1:]), float("inf")], strict=True):
+    for name, same in by_name.items():
+        for job, following in zip(same, [*(job.started for job in same[1:]), float("inf")], strict=True):
             end = max(following if job.ended is None else job.ended, job.started + 1.0)
             runs[name].append(_Run(job, end, job_nodes(job), job.cluster if job.cluster in clusters else None))
     return runs

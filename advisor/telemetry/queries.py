@@ -47,8 +47,8 @@ def _folded(view: str, text: str, numbers: str) -> Query:
             return f"sum({name})"
         if name.endswith(("_max", "_p95")):
             return f"max({name})"
-        known = f"total(observed_seconds) FILTER (WHERE {name} IS NOT NULL)"
-        return f"total({name} * observed_seconds) / nullif({known}, 0)"
+        known_seconds = f"total(observed_seconds) FILTER (WHERE {name} IS NOT NULL)"
+        return f"total({name} * observed_seconds) / nullif({known_seconds}, 0)"
 
     names = [*text.split(), *numbers.split()]
     columns = ", ".join([*text.split(), *map(folded, numbers.split())])
@@ -79,7 +79,7 @@ _PORT_NUMBERS = (
     f" {_each(_TRAFFIC, 'mean')} active_fraction idle_run_seconds"
 )
 _HOST = "cpu_util io_wait mem_used_bytes disk_read_bytes_per_second disk_write_bytes_per_second"
-_HOST_NUMBERS = f"ts interval_seconds observed_seconds {' '.join(_each(_HOST, one) for one in ('mean', 'p95', 'max'))}"
+_HOST_NUMBERS = f"ts interval_seconds observed_seconds {' '.join(_each(_HOST, end) for end in ('mean', 'p95', 'max'))}"
 
 GPU_HOURS = _select("gpu_hours", _GPU, _GPU_NUMBERS, "sm_active_bins tensor_active_bins dram_active_bins nvlink_bins")
 GPU_MINUTES = _select("gpu_minutes", _GPU, _GPU_NUMBERS)
@@ -156,7 +156,7 @@ FABRIC_HISTORY = Query(
     ("port", "last_active_ts", "first_ts", "hours"),
 )
 # What inference servers report, by the percent of the KV cache in use (NULL: unknown), which is a hundred rows of a
-# workload at most. Rows without samples tell how long requests waited, by the hour (`latency_ts`).
+# workload at most. Rows without samples have the latency of requests, by the hour (`latency_ts`).
 SERVING = Query(
     "SELECT node, workload_id, engine, NULL AS first_token_bins, NULL AS output_token_bins,"  # noqa: S608 - constants
     " CAST(kv_cache_usage * 100 AS INTEGER) AS kv_percent, count(*) AS samples,"

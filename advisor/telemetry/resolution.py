@@ -1,4 +1,4 @@
-"""Which rows tell about which hour: hours where there are any, minutes at the edges, samples for what is newest."""
+"""Rows by resolution: hours where there are any, minutes at the edges, samples for the newest data."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ def read_family(
 
 
 def _newer(
-    fetch: Fetch, query: Query, known: list[pd.DataFrame], last_seen: dict[str, float], *, start: float, end: float
+    fetch: Fetch, query: Query, tables: list[pd.DataFrame], last_seen: dict[str, float], *, start: float, end: float
 ) -> list[pd.DataFrame]:
     """Rows after `start` and each node's `known` rows; nodes for which that is the same moment share a query."""
-    ends = pd.concat([rows[["node", "ts"]] for rows in known]).groupby("node")["ts"].max() if known else pd.Series()
+    ends = pd.concat([rows[["node", "ts"]] for rows in tables]).groupby("node")["ts"].max() if tables else pd.Series()
     nodes_of: dict[float, list[str]] = {}
     for node, seen in last_seen.items():
         floor = max(start, ends.get(node, start))
@@ -110,8 +110,8 @@ def concat(parts: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFram
 
 def stacked(parts: list[tuple[int, pd.DataFrame]], query: Query, order: Sequence[str]) -> pd.DataFrame:
     """Like `concat`, with the column ``file``, the number that came with each table, and ordered by `order`, equal rows
-    as they came. Each row is put where it belongs in one pass, and a table is let go once its rows are taken (a fleet's
-    rows are the most memory that a reading takes): `parts` is empty afterwards."""
+    as they came. Works in one pass and releases each table once its rows are taken (a fleet's rows are most of the
+    memory of a reading): `parts` is empty afterwards."""
     names = [*query.numbers, "file"]
     if not parts:
         return tables.empty_table([*query.text, *names, *query.bins])
@@ -128,8 +128,8 @@ def stacked(parts: list[tuple[int, pd.DataFrame]], query: Query, order: Sequence
         numbers[:, at] = table.assign(file=file).reindex(columns=names).to_numpy(float).T
         texts[:, at] = table[list(query.text)].to_numpy(object).T
         for name, column in bins.items():
-            if name in table and isinstance(own := table[name].array, BinsArray):
-                column.matrix[at] = own.matrix
+            if name in table and isinstance(cells := table[name].array, BinsArray):
+                column.matrix[at] = cells.matrix
     out = pd.DataFrame(texts.T, columns=list(query.text), dtype=object, copy=False)
     return pd.concat([out, pd.DataFrame(numbers.T, columns=names, copy=False), pd.DataFrame(bins, copy=False)], axis=1)
 
@@ -153,8 +153,8 @@ def with_minutes_at_edges(
     near = [rows[(rows["interval_seconds"] > MINUTE) & rows["ts"].isin(cut["ts"].unique())] for rows in gpu]
     cut = cut.merge(pd.concat(rows[[*hour, "observed_seconds"]] for rows in near), on=hour).iloc[:most]
     fetched: list[pd.DataFrame] = []
-    for ts, own in cut.groupby("ts")["gpu_uuid"]:
-        fetched += fetch(queries.GPU_MINUTES, float(ts) - HOUR, float(ts), ("gpu_uuid", set(own)))  # type: ignore[arg-type]
+    for ts, uuids in cut.groupby("ts")["gpu_uuid"]:
+        fetched += fetch(queries.GPU_MINUTES, float(ts) - HOUR, float(ts), ("gpu_uuid", set(uuids)))  # type: ignore[arg-type]
     minutes = concat(fetched, queries.GPU_MINUTES.columns)
     if minutes.empty:
         return gpu
@@ -162,6 +162,6 @@ def with_minutes_at_edges(
     covered = minutes.groupby(of_hour)["observed_seconds"].sum().rename("covered")
     cut = cut.join(covered, on=hour)
     replaced = pd.MultiIndex.from_frame(cut.loc[cut["covered"] >= 0.9 * cut["observed_seconds"], hour])
-    gone = [own.index[pd.MultiIndex.from_frame(own[hour]).isin(replaced)] for own in near]
-    kept = [rows.drop(index=own) for rows, own in zip(gpu, gone, strict=True)]
+    gone = [rows.index[pd.MultiIndex.from_frame(rows[hour]).isin(replaced)] for rows in near]
+    kept = [rows.drop(index=dropped) for rows, dropped in zip(gpu, gone, strict=True)]
     return [*kept, minutes[pd.MultiIndex.from_arrays(of_hour).isin(replaced)]]

@@ -78,15 +78,15 @@ def _numbers(column: Sequence[object]) -> npt.NDArray[np.float64]:
 def _bins(column: Sequence[object]) -> BinsArray:
     """All cells of a column in one parse, equal ones once; where one is no JSON array of seconds, all are missing."""
     codes, distinct = pd.factorize(np.array(column, dtype=object))
-    known = BinsArray.missing(len(distinct) + 1).matrix  # the last is the missing cells'
+    matrix_of = BinsArray.missing(len(distinct) + 1).matrix  # the last is the missing cells'
     try:
         texts = [cell if isinstance(cell, bytes) else str(cell).encode() for cell in distinct]
         matrix = np.array(orjson.loads(b"[" + b",".join(texts) + b"]"), dtype=float)
     except (TypeError, ValueError, OverflowError):
         matrix = np.empty(0)
     if matrix.shape == (len(distinct), WIDTH) and np.all((matrix >= 0) & (matrix <= MAX_NUMBER)):
-        known[:-1] = matrix
-    return BinsArray(known[codes])
+        matrix_of[:-1] = matrix
+    return BinsArray(matrix_of[codes])
 
 
 def minutes_from_samples(samples: pd.DataFrame, keys: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:

@@ -70,7 +70,7 @@ def read_recent(
     start = oldest.window.start if _FIVE_MINUTES in frames else begin
     spans = _spans((start, begin, _FIVE_MINUTES), (begin, end, _MINUTE))
     gpus = _gpus(frames, book.catalog)
-    nodes = _nodes(frames, gpus, PriceBook(book.catalog, tuple(book.own.prices), book.power, book.hourly))
+    nodes = _nodes(frames, gpus, PriceBook(book.catalog, tuple(book.team.prices), book.power, book.hourly))
     holds = current_holds(frames.values(), gpus, nodes, book.kind_priors, start=oldest.window.start, end=end)
     recent = Recent(
         now, gpus, nodes, holds, spans, _gpu_measures(frames, spans, gpus), _node_measures(frames, spans, nodes),

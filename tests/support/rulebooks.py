@@ -30,7 +30,7 @@ def rulebook(
     """What ships, with this catalog, these prices of a team, or any other field of a `Rulebook`."""
     shipped = _shipped()
     team_prices = TeamPrices(tuple(prices), tuple(power))
-    return replace(shipped, catalog=catalog or shipped.catalog, own=team_prices, **changes)  # type: ignore[arg-type]
+    return replace(shipped, catalog=catalog or shipped.catalog, team=team_prices, **changes)  # type: ignore[arg-type]
 
 
 def advice_of(frame: Frame, at: float, book: Rulebook | None = None, seed: int = 1) -> Advice:

@@ -1,1 +1,1 @@
-"""The road of telemetry through Prometheus and what speaks its language: the same frame as from SQLite."""
+"""Telemetry from Prometheus and compatible servers: the same frame as from SQLite."""

@@ -84,10 +84,10 @@ def discover(
     start, chosen = latest - since_seconds, queries.selector(matches)
     own_names = queries.selector(matches, f'__name__=~"{_NAMES}|{"|".join(sorted(ENGINE_SERIES))}"')
     names = frozenset(client.names(own_names, max(start, 0.0), latest))
-    own = (queries.AGENT_ANCHOR,) if queries.AGENT_ANCHOR in names else ()
+    anchors = (queries.AGENT_ANCHOR,) if queries.AGENT_ANCHOR in names else ()
     # Of a GPU any metric may be missing, so several are looked for.
     exported = queries.anchors_of(names)[:3]
-    if not own and not exported:
+    if not anchors and not exported:
         what, remedy = f"No GPU metrics on {client.url} ({server}) from {minute(start)} to {minute(latest)}.", _SCRAPE
         if queries.AGENT_ABSENCE in names:
             what, remedy = f"No agent on {client.url} ({server}) reads a GPU.", "Run 'skuwise agent doctor' on a node."
@@ -97,16 +97,16 @@ def discover(
     step = step or (HOUR if since_seconds >= SHORT_WINDOW_SECONDS else SHORT_STEP_SECONDS)
     end = math.floor(latest / step) * step
     if until is None:
-        end = _newest(client, (*own, *exported), matches, Grid(math.floor(start / step) * step, end, step))
+        end = _newest(client, (*anchors, *exported), matches, Grid(math.floor(start / step) * step, end, step))
         start = end - since_seconds
     window = Window(math.floor(start / step) * step, end)
     if window.end <= window.start:
         raise NothingToDo("The window is shorter than one row of telemetry.", "Choose a longer window with --since.")
-    agents, gpus = (_series(client, one, chosen, window, max_series) for one in (own, exported))
+    agents, gpus = (_series(client, anchor, chosen, window, max_series) for anchor in (anchors, exported))
     idle, scraped, cores = queries.selector(matches, 'mode="idle"'), None, None
     if "node_cpu_seconds_total" in names:
         cores = client.scalar(f"count(last_over_time(node_cpu_seconds_total{idle}[1h]))", window.end)
-    for name in exported or own:
+    for name in exported or anchors:
         scraped = scraped or client.scalar(f"quantile(0.5, count_over_time({name}{chosen}[1h]))", window.end)
     return Discovery(
         server=server, window=window, step=step, names=names, agent_gpus=agents, dcgm_gpus=gpus,
@@ -116,7 +116,7 @@ def discover(
 
 
 def _server_of(client: Client) -> str:
-    """The kind and the version of what answers. The first question: raises UnreachableError where nobody does."""
+    """The kind and the version of what answers. The first query: raises UnreachableError without an answer."""
     try:
         if client.scalar("vector(1)", 0.0) != 1.0:
             raise SourceError(f"{client.url} does not evaluate queries like Prometheus.", "Check the URL.")
@@ -152,11 +152,11 @@ def _series(client: Client, names: Sequence[str], chosen: str, window: Window, m
     count = 0
     for seconds in (HOUR, window.seconds):
         for name in names if not count else ():
-            found = client.scalar(f"count(last_over_time({name}{chosen}[{seconds:.0f}s]))", window.end)
-            if found is not None and found > most:
-                what = f"Too many time series of {name}: {found:.0f} match, the limit is {most}."
+            samples = client.scalar(f"count(last_over_time({name}{chosen}[{seconds:.0f}s]))", window.end)
+            if samples is not None and samples > most:
+                what = f"Too many time series of {name}: {samples:.0f} match, the limit is {most}."
                 raise SourceError(what, "Use --match to select fewer, or raise prometheus.max_series.")
-            count = max(count, int(found or 0))
+            count = max(count, int(samples or 0))
     return count
 
 
@@ -173,16 +173,16 @@ def _ruled(client: Client, names: frozenset[str], chosen: str, at: float, step: 
                 yield rule
 
 
-def advice_notes(found: Discovery) -> tuple[CodedText, ...]:
-    """What the server lacks for better advice and neither absences nor gaps say."""
+def advice_notes(survey: Discovery) -> tuple[CodedText, ...]:
+    """What the server lacks for better advice, beside absences and gaps."""
     notes: list[CodedText] = []
-    if found.dcgm_gpus and not found.has_fabric:
+    if survey.dcgm_gpus and not survey.has_fabric:
         remedy = "Run node_exporter with --collector.infiniband, or run the agent."
         notes.append(coded("no-fabric-series", f"No fabric metrics: idle fabrics are not detected. {remedy}"))
-    if found.core_series > MAX_CORE_SERIES:
+    if survey.core_series > MAX_CORE_SERIES:
         text = "Host CPU metrics are not read: {series} time series of cores are too many. Use a narrower --match."
-        notes.append(coded("too-many-core-series", text, series=found.core_series))
-    if found.agent_gpus and queries.AGENT_SERIES not in found.names:
+        notes.append(coded("too-many-core-series", text, series=survey.core_series))
+    if survey.agent_gpus and queries.AGENT_SERIES not in survey.names:
         text = "No workloads reported by the agent. Run 'skuwise agent doctor' on a node."
         notes.append(coded("no-workloads-told", text))
     return tuple(notes)
@@ -199,7 +199,7 @@ _GLOBAL = re.compile(r"^global:[^\n]*\n(?:[ \t#][^\n]*\n|\n)*", re.MULTILINE)
 
 
 def external_labels(client: Client) -> dict[str, str]:
-    """The labels by which a server names itself to others; empty where it does not tell its configuration."""
+    """The external labels of a server; empty where its configuration is not readable."""
     config = client.about("config").get("yaml")
     # Scrape configurations may be long; only the global section is parsed.
     section = _GLOBAL.search(f"{config}\n") if isinstance(config, str) else None
@@ -220,9 +220,9 @@ def held_at_midnights(
     client: Client, names: Collection[str], matches: Sequence[str], window: Window
 ) -> dict[float, str]:
     """A digest of the GPUs and a value of each, by the ends of the window's UTC days (Unix seconds); midnights
-    without a GPU are missing. Values tell fleets apart that share ids, as simulated ones do. Raises SourceError.
+    without a GPU are missing. Values distinguish fleets with equal ids, such as simulated ones. Raises SourceError.
 
-    Behind one address stands now this server, now that one; what a server holds of a moment that is over stays."""
+    The server behind an address may change; its data of the past do not."""
     chosen = [name for name in _PRESENT if name in names][:1] + [AGENT_ANCHOR] * (AGENT_ANCHOR in names)
     grid = Grid(math.floor(window.start / DAY) * DAY, math.floor(window.end / DAY) * DAY, DAY)
     if not chosen or grid.count < 2:

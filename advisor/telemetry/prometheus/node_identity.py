@@ -105,20 +105,20 @@ class NodeIdentity:
                 devices[group].add(gpu[1] or gpu[0])
                 for name in filter(None, (labels.get("exported_pod"), labels.get("pod"), *group[1])):
                     holders[group].update(_in_cluster(pods.get(name, ()), group[0]))
-        found: dict[_Group, NodeKey] = {}
+        nodes_of: dict[_Group, NodeKey] = {}
         places: dict[str, set[NodeKey]] = defaultdict(set)
 
         def place(group: _Group, key: NodeKey) -> None:
-            found[group] = key
+            nodes_of[group] = key
             for uuid in devices[group]:
                 places[uuid].add(key)
 
         for group, uuids in devices.items():
-            known, pod_nodes = self._known(group), holders[group]
+            candidates, pod_nodes = self._known(group), holders[group]
             # A federating server's or a proxy's node runs no GPU.
-            known = [key for key in known if key in self._gpu_nodes] or known
+            candidates = [key for key in candidates if key in self._gpu_nodes] or candidates
             alone = list(pod_nodes) if len(pod_nodes) == 1 else []
-            agreed = [key for key in known if key in pod_nodes] or known or alone
+            agreed = [key for key in candidates if key in pod_nodes] or candidates or alone
             if len(agreed) > 1:
                 text = "Labels of {gpus} GPUs name several nodes ({gpu_uuid}: {nodes}). The first is used."
                 names = ", ".join(name for _, name in agreed)
@@ -126,32 +126,32 @@ class NodeIdentity:
             if agreed:
                 place(group, agreed[0])
         # Groups that no label places: where the same GPUs are reported from a known node, or one node is left.
-        for group in devices.keys() - found.keys():
+        for group in devices.keys() - nodes_of.keys():
             nodes = set().union(*(places[uuid] for uuid in devices[group]))
-            found |= {group: nodes.pop()} if len(nodes) == 1 else {}
-        left = [group for group in devices if group not in found]
-        free = _in_cluster(self._gpu_nodes.keys() - set(found.values()), left[0][0]) if left else []
+            nodes_of |= {group: nodes.pop()} if len(nodes) == 1 else {}
+        left = [group for group in devices if group not in nodes_of]
+        free = _in_cluster(self._gpu_nodes.keys() - set(nodes_of.values()), left[0][0]) if left else []
         if len(free) == 1 and self._gpu_nodes[free[0]] == len(set().union(*(devices[group] for group in left))):
-            found |= dict.fromkeys(left, free[0])
+            nodes_of |= dict.fromkeys(left, free[0])
         for group in left:
             # A host that was given its domain is the same host where it has the same GPUs.
             key, nodes = _unknown(group), set().union(*(places[uuid] for uuid in devices[group]))
-            if group not in found:
+            if group not in nodes_of:
                 place(group, next((node for node in sorted(nodes) if _is_same_host(node[1], key[1])), key))
-        return {group: found[group] for group in devices}
+        return {group: nodes_of[group] for group in devices}
 
-    def _name_groups(self, found: Mapping[_Group, NodeKey]) -> None:
+    def _name_groups(self, nodes_of: Mapping[_Group, NodeKey]) -> None:
         """Take over which node each group is of, and call nodes as their exporters do; equal names stay apart."""
         clusters: dict[NodeKey, set[str]] = defaultdict(set)
-        for group, key in found.items():
+        for group, key in nodes_of.items():
             clusters[key].add(group[0])
         parted: dict[NodeKey, NodeKey] = {}
-        for group, own in found.items():
+        for group, unnamed in nodes_of.items():
             # Kubernetes' series name no cluster, those of the GPUs do.
-            key = own if own[0] or len(clusters[own]) < 2 else (group[0], own[1])
+            key = unnamed if unnamed[0] or len(clusters[unnamed]) < 2 else (group[0], unnamed[1])
             self._groups[group] = key
-            if key != own:
-                parted.setdefault(own, key)
+            if key != unnamed:
+                parted.setdefault(unnamed, key)
             for name in group[1]:
                 if _is_same_host(name, key[1]):
                     self._names.setdefault(key, name)
@@ -166,14 +166,14 @@ class NodeIdentity:
 
     def _known(self, group: _Group) -> list[NodeKey]:
         """The nodes that labels name, by rank of the labels."""
-        found = (self._find(name, group[0]) for name in (*group[1], group[2]))
-        return list(dict.fromkeys(key for key in found if key is not None))
+        keys = (self._find(name, group[0]) for name in (*group[1], group[2]))
+        return list(dict.fromkeys(key for key in keys if key is not None))
 
     def _find(self, name: str, cluster: str) -> NodeKey | None:
         """The node that a name means; None where none or several do."""
         for spelled in (name.lower(), *(() if _ADDRESS.fullmatch(name) else (short_name(name),))):
-            if found := _in_cluster(self._aliases.get(spelled, ()), cluster):
-                return found[0] if len(found) == 1 else None
+            if keys := _in_cluster(self._aliases.get(spelled, ()), cluster):
+                return keys[0] if len(keys) == 1 else None
         return None
 
     def _alias(self, key: NodeKey, *names: str) -> None:
@@ -210,34 +210,34 @@ def _in_cluster(nodes: Iterable[NodeKey], cluster: str) -> list[NodeKey]:
 
 def read_identity(asked: Questions, kube: KubeState, log: Log) -> NodeIdentity:
     """What nodes are called and what they are, over the whole window: a node that is gone had a type and a region."""
-    found, chosen, exporters = asked.found, selector(asked.matches), 'pod=~".*(dcgm|exporter).*"'
+    survey, chosen, exporters = asked.survey, selector(asked.matches), 'pod=~".*(dcgm|exporter).*"'
     labelled = asked.info("kube_node_labels", (*KUBE_NODE, "label_kubernetes_io_hostname", *KUBE_LABELS))
     info = asked.info("kube_node_info", (*KUBE_NODE, "internal_ip", "provider_id"))
     firmware = asked.info("node_dmi_info", (*HOST_LABELS, "system_vendor", "product_name", "chassis_asset_tag"))
-    if found.agent_gpus:
-        asked.ask(agent_node_asks(asked.matches, found.step), 10 * found.agent_gpus)
+    if survey.agent_gpus:
+        asked.ask(agent_node_asks(asked.matches, survey.step), 10 * survey.agent_gpus)
 
     def grouped(by: Sequence[str], *series: str) -> Sequence[Labels]:
         return asked.over_window(f"(group by ({', '.join(by)}) ({' or '.join(series)}))", by).labels if series else ()
 
-    pods = [f"kube_pod_info{selector(asked.matches, one)}" for one in (exporters, f"exported_{exporters}")]
-    anchors = [f"{name}{chosen}" for name in anchors_of(found.names)[:2]] if found.dcgm_gpus else []
+    pods = [f"kube_pod_info{selector(asked.matches, matcher)}" for matcher in (exporters, f"exported_{exporters}")]
+    anchors = [f"{name}{chosen}" for name in anchors_of(survey.names)[:2]] if survey.dcgm_gpus else []
     identity = NodeIdentity(
         log, kube, kube=(*labelled.labels, *info.labels),
         hosts=asked.info("node_uname_info", (*HOST_LABELS, "nodename")).labels,
-        exporter_pods=grouped((*KUBE_NODE, "pod", "exported_pod", "pod_ip"), *pods * ("kube_pod_info" in found.names)),
+        exporter_pods=grouped((*KUBE_NODE, "pod", "exported_pod", "pod_ip"), *pods * ("kube_pod_info" in survey.names)),
         targets=grouped(("UUID", "GPU_I_ID", *HOST_LABELS, "pod", "exported_pod"), *anchors),
         agents=asked.agents,
     )  # fmt: skip
     for answer in (firmware, info, labelled):
-        known = ~np.isnan(answer.values)
-        first, last = known.argmax(axis=1), known.shape[1] - known[:, ::-1].argmax(axis=1)
+        measured = ~np.isnan(answer.values)
+        first, last = measured.argmax(axis=1), measured.shape[1] - measured[:, ::-1].argmax(axis=1)
         begin, end = (asked.grid.start + (at - 1) * asked.grid.step for at in (first, last))
         # What was there last counts.
         for at in np.argsort(last, kind="stable").tolist():
             labels = answer.labels[at]
             node = identity.node_of(labels) if answer is firmware else identity.named(*node_key(labels))
-            if node is None or not known[at].any():
+            if node is None or not measured[at].any():
                 continue
             if answer is not firmware:
                 before = identity.present.get(node, (np.inf, -np.inf))

@@ -39,7 +39,7 @@ class Questions:
     `exporters`: labels of dcgm-exporter's series."""
 
     runner: Runner
-    found: Discovery
+    survey: Discovery
     matches: tuple[str, ...]
     shaped: Callable[[Ask], Ask | None] = lambda ask: ask
     wanted: Collection[str] = ()
@@ -49,7 +49,7 @@ class Questions:
 
     @property
     def grid(self) -> Grid:
-        return Grid(self.found.window.start + self.found.step, self.found.window.end, self.found.step)
+        return Grid(self.survey.window.start + self.survey.step, self.survey.window.end, self.survey.step)
 
     def of_wanted(self, label: str) -> tuple[str, ...]:
         """The matchers of series of the wanted GPUs. `label`: names the GPU."""
@@ -57,9 +57,9 @@ class Questions:
 
     def ask(self, asks: Sequence[Ask], series: int) -> dict[str, SeriesAnswer]:
         """Measures over the window. `series`: how many are expected of each."""
-        shaped = [ask for one in asks if (ask := self.shaped(one)) is not None]
+        shaped = [ask for question in asks if (ask := self.shaped(question)) is not None]
         answers: dict[str, SeriesAnswer] = {}
-        for ask, answer in self.runner.matrices(shaped, self.found.window, self.found.step, series):
+        for ask, answer in self.runner.matrices(shaped, self.survey.window, self.survey.step, series):
             if ask.name.endswith(_STATISTICS):  # readings, of which seven digits are kept: half the memory
                 single: Any = answer.values.astype(np.float32)
                 answer = SeriesAnswer(answer.labels, single)  # noqa: PLW2901
@@ -76,21 +76,21 @@ class Questions:
 
     def info(self, name: str, kept: Sequence[str]) -> SeriesAnswer:
         """Labels of an info series over the whole window, and in which rows each set of them was there."""
-        if name not in self.found.names:
+        if name not in self.survey.names:
             return SeriesAnswer.nothing(self.grid.count)
         query = f"max by ({', '.join(kept)}) (last_over_time({name}{selector(self.matches)}[{BACK}]))"
-        return self.ask([Ask(name, query, tuple(kept))], self.found.series)[name]
+        return self.ask([Ask(name, query, tuple(kept))], self.survey.series)[name]
 
     def over_window(self, expression: str, kept: Sequence[str]) -> SeriesAnswer:
         """The newest value of each series in the window, by few samples: for what hardly changes."""
-        seconds = self.found.window.seconds
-        step = max(self.found.step, seconds / _SAMPLES)
+        seconds = self.survey.window.seconds
+        step = max(self.survey.step, seconds / _SAMPLES)
         return self.instant(f"last_over_time({expression}[{seconds:.0f}s:{step:.0f}s])", kept)
 
     def instant(self, query: str, kept: Sequence[str], at: float | None = None) -> SeriesAnswer:
         """As at a moment, by default the window's end; nothing where the server refuses."""
         try:
-            return self.runner.client.instant(query, self.found.window.end if at is None else at, kept)
+            return self.runner.client.instant(query, self.survey.window.end if at is None else at, kept)
         except RefusedError as error:
             what = next(iter(_SERIES.findall(query)), query)
             text = "Query for {what} failed: {error}"
@@ -104,7 +104,7 @@ class Questions:
 
     def daily(self, ask: Ask) -> SeriesAnswer:
         """As at the end of the window, and at every whole day before, all as one moment: for what hardly changes."""
-        window = self.found.window
+        window = self.survey.window
         self.queries.setdefault(ask.name, []).append(ask.query)
         days = [self.instant(ask.query, ask.kept, float(at)) for at in np.arange(window.end, window.start, -DAY)]
         return SeriesAnswer(
@@ -135,27 +135,28 @@ _KUBE_NODE = ("node", "exported_node")
 
 
 def with_short_rows(
-    client: Client, matches: tuple[str, ...], found: Discovery, *, since: float, until: float | None, now: float,
+    client: Client, matches: tuple[str, ...], survey: Discovery, *, since: float, until: float | None, now: float,
     step: float,
 ) -> Discovery:  # fmt: skip
     """What was found with rows of five minutes, with rows of `step` seconds up to `until` or to the newest minute that
     most GPUs have a sample in. Recording rules are of five minutes, so no shorter row is read from them."""
-    end = math.floor(until / MINUTE) * MINUTE if until is not None else _newest_minute(client, matches, found, now)
+    end = math.floor(until / MINUTE) * MINUTE if until is not None else _newest_minute(client, matches, survey, now)
     window = Window(math.floor(round((end - since) / step, 6)) * step, math.floor(end / step) * step)
-    return replace(found, window=window, step=step, ruled=found.ruled if step >= queries.RULE_SECONDS else frozenset())
+    ruled = survey.ruled if step >= queries.RULE_SECONDS else frozenset[str]()
+    return replace(survey, window=window, step=step, ruled=ruled)
 
 
-def _newest_minute(client: Client, matches: tuple[str, ...], found: Discovery, now: float) -> float:
+def _newest_minute(client: Client, matches: tuple[str, ...], survey: Discovery, now: float) -> float:
     """The newest minute that is whole: not all are scraped at once."""
-    anchors = [name for name in (queries.AGENT_ANCHOR, *queries.anchors_of(found.names)) if name in found.names]
-    newest = math.floor(min(now, found.window.end + SHORT_STEP_SECONDS) / MINUTE) * MINUTE
+    anchors = [name for name in (queries.AGENT_ANCHOR, *queries.anchors_of(survey.names)) if name in survey.names]
+    newest = math.floor(min(now, survey.window.end + SHORT_STEP_SECONDS) / MINUTE) * MINUTE
     grid = Grid(newest - _LOOK_BACK_SECONDS, newest, MINUTE)
-    row = f"{queries.selector(matches)}[{max(MINUTE, 1.5 * (found.scrape_seconds or 0.0)):.0f}s]"
+    row = f"{queries.selector(matches)}[{max(MINUTE, 1.5 * (survey.scrape_seconds or 0.0)):.0f}s]"
     full: list[float] = []
     for name in anchors[:2]:
         counts = np.nan_to_num(client.range(f"count(count_over_time({name}{row}))", grid, ()).values)
         full += [grid.start + MINUTE * at for at in np.flatnonzero(counts >= _FULL_SHARE * counts.max(initial=1.0))]
-    return max(full, default=found.window.end)
+    return max(full, default=survey.window.end)
 
 
 def short_asks(step: float, scrape_seconds: float | None) -> Callable[[Ask], Ask | None]:
@@ -176,16 +177,16 @@ def short_asks(step: float, scrape_seconds: float | None) -> Callable[[Ask], Ask
     return shaped
 
 
-def drained_nodes(asked: Questions, known: Collection[str]) -> pd.DataFrame:
+def drained_nodes(asked: Questions, nodes: Collection[str]) -> pd.DataFrame:
     """Absences of the nodes of `known` on which Kubernetes schedules nothing at the window's end, or which it listed
     within the window and no longer lists, while it lists others."""
-    chosen, window = queries.selector(asked.matches), asked.found.window
+    chosen, window = queries.selector(asked.matches), asked.survey.window
     listed = f"kube_node_info{chosen}"
     gone = f"last_over_time({listed}[{window.seconds:.0f}s]) unless on ({', '.join(_KUBE_NODE)}) {listed}"
     query = f"kube_node_spec_unschedulable{chosen} == 1 or ({gone} and on () count({listed}))"
-    labels = asked.instant(query, _KUBE_NODE).labels if any("kube_node_" in name for name in asked.found.names) else ()
+    labels = asked.instant(query, _KUBE_NODE).labels if any("kube_node_" in name for name in asked.survey.names) else ()
     short = {(label.get("exported_node") or label.get("node", "")).split(".")[0] for label in labels}
-    table = pd.DataFrame({"node": sorted(node for node in known if node.split(".")[0] in short)}, dtype=object)
+    table = pd.DataFrame({"node": sorted(node for node in nodes if node.split(".")[0] in short)}, dtype=object)
     why = {"reason": "drained", "detail": "Kubernetes schedules nothing on this node.", "remedy": ""}
     table = table.assign(scope="node", metric="*", since=window.start, **why)
     return concat([table] if len(table) else [], store.ABSENCES.columns)

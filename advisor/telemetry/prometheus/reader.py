@@ -104,38 +104,38 @@ def read_frames(
     is_short = resolution < HOUR
     refused = reading.cache.refused
     log = Log([coded("cache-refused", "{why}", why=refused)] if refused else [])
-    found = discover(
+    survey = discover(
         reading.client, reading.matches, since_seconds=since_seconds, until=until, now=reading.now,
         max_series=reading.max_series, step=SHORT_STEP_SECONDS if is_short else None,
     )  # fmt: skip
     if is_short:
         reading = replace(reading, cache=Cache(None, ""))
-        found = with_short_rows(
-            reading.client, reading.matches, found, since=since_seconds, until=until, now=reading.now, step=resolution
+        survey = with_short_rows(
+            reading.client, reading.matches, survey, since=since_seconds, until=until, now=reading.now, step=resolution
         )
-    scraped = f", scraped every {span(found.scrape_seconds)}" if found.scrape_seconds else ""
-    what = f"{found.server}: {found.series} GPU time series from {', '.join(found.exporters)}{scraped}"
-    reading.progress(f"{what}; {minute(found.window.start)} to {minute(found.window.end)}")
+    scraped = f", scraped every {span(survey.scrape_seconds)}" if survey.scrape_seconds else ""
+    what = f"{survey.server}: {survey.series} GPU time series from {', '.join(survey.exporters)}{scraped}"
+    reading.progress(f"{what}; {minute(survey.window.start)} to {minute(survey.window.end)}")
     labels = external_labels(reading.client)
-    _recognize_server(reading, found, labels, log)
+    _recognize_server(reading, survey, labels, log)
     number, steps = count(1), reading.steps
     runner = Runner(
         reading.client, reading.cache, log, reading.concurrency, reading.now, lambda _: steps(next(number), None)
     )
-    asked = Questions(runner, found, reading.matches)
+    asked = Questions(runner, survey, reading.matches)
     if is_short:
-        asked = replace(asked, shaped=short_asks(resolution, found.scrape_seconds), wanted=wanted_gpus)
+        asked = replace(asked, shaped=short_asks(resolution, survey.scrape_seconds), wanted=wanted_gpus)
     tables = read_tables(asked, reading, catalog, log)
     gpus = tables.gpus
     seen = gpus.cells.column("observed_seconds") > 0
     if not seen.any():
         raise _nothing(asked, log)
-    uses, workloads = workloads_of(tables.uses, found.window)
-    engines = {"uses": tables.uses, "series": found.series}
-    serving, tokens = read_engines(asked.ask, found.names, reading.matches, asked.grid, **engines)
+    uses, workloads = workloads_of(tables.uses, survey.window)
+    engines = {"uses": tables.uses, "series": survey.series}
+    serving, tokens = read_engines(asked.ask, survey.names, reading.matches, asked.grid, **engines)
     nothing = pd.DataFrame()
     whole = Frame(
-        window=found.window, nodes=tables.nodes, gpus=nodes.gpu_table(gpus, catalog), gpu=nothing, fabric=nothing,
+        window=survey.window, nodes=tables.nodes, gpus=nodes.gpu_table(gpus, catalog), gpu=nothing, fabric=nothing,
         host=nothing, workloads=workloads, uses=uses,
         absences=drained_nodes(asked, set(tables.nodes["node"])) if is_short else _absences(asked, tables, catalog),
         serving=serving, tokens=tokens, requests=tables.requests, source={}, external_labels=labels,
@@ -153,12 +153,12 @@ def read_frames(
             reading.cache.prune()
             sizes = list(reading.client.body_sizes)  # how much was asked is known when all was
             source = {
-                "kind": "prometheus", "url": reading.client.url, "server": str(found.server),
-                "match": list(reading.matches), "exporters": list(found.exporters), "row_seconds": found.step,
-                "scrape_seconds": found.scrape_seconds, "recording_rules": sorted(found.ruled), "queries": len(sizes),
+                "kind": "prometheus", "url": reading.client.url, "server": str(survey.server),
+                "match": list(reading.matches), "exporters": list(survey.exporters), "row_seconds": survey.step,
+                "scrape_seconds": survey.scrape_seconds, "recording_rules": sorted(survey.ruled), "queries": len(sizes),
                 "answer_bytes": sum(sizes), "cached_answers": reading.cache.hits,
             }  # fmt: skip
-            notes = log.notes if is_short else (*log.notes, *advice_notes(found))
+            notes = log.notes if is_short else (*log.notes, *advice_notes(survey))
             asked_of = {} if is_short else {"asked": dict(sorted(asked.queries.items()))}
             part = replace(part, source={**source, **asked_of}, notes=tuple(notes))
         yield part
@@ -192,7 +192,7 @@ def _with_rows(whole: Frame, tables: ServerTables, catalog: Catalog, group: froz
 
 def _nothing(asked: Questions, log: Log) -> NothingToDo:
     """Why there is no row of a GPU."""
-    window = asked.found.window
+    window = asked.survey.window
     if asked.exporters and not any(map(gpu_of, asked.exporters)):
         return NothingToDo(
             "No dcgm-exporter time series has the label UUID, which identifies GPUs.",
@@ -207,10 +207,10 @@ def _nothing(asked: Questions, log: Log) -> NothingToDo:
 
 def read_tables(asked: Questions, reading: ServerReading, catalog: Catalog, log: Log) -> ServerTables:
     """Ask for all but what inference servers report."""
-    found = asked.found
-    kube = read_kube(asked.ask, found.names, asked.matches, asked.grid, found.series)
+    survey = asked.survey
+    kube = read_kube(asked.ask, survey.names, asked.matches, asked.grid, survey.series)
     notes = list(kube.notes)
-    if AMD_ACTIVITY in found.names and not any(note.fields["vendor"] == "AMD" for note in notes):
+    if AMD_ACTIVITY in survey.names and not any(note.fields["vendor"] == "AMD" for note in notes):
         devices = f"{AMD_ACTIVITY}{queries.selector(asked.matches)}"
         answer = asked.over_window(f"(group by (hostname, serial_number) ({devices}))", ("hostname", "serial_number"))
         notes.append(
@@ -223,11 +223,11 @@ def read_tables(asked: Questions, reading: ServerReading, catalog: Catalog, log:
     named = [identity.named(*key) for key in zip(kube.requests["cluster"], kube.requests["node"], strict=True)]
     requests = kube.requests.assign(node=named).drop(columns="cluster")
     offered = {identity.named(*key): node for key, node in kube.nodes.items()}
-    if "kube_pod_status_phase" in found.names:  # without it pods that are over request GPUs as well
+    if "kube_pod_status_phase" in survey.names:  # without it pods that are over request GPUs as well
         counts = {name: node.gpus for name, node in offered.items()}
         uses = with_requests(uses, requests, gpus.about, asked.grid.step, offered=counts)
     uses = _with_owners(asked, uses, requests, reading.team_labels)
-    counts = {**{node: one.gpus for node, one in offered.items()}, **nodes.gpu_counts(gpus.about)}
+    counts = {**{node: offer.gpus for node, offer in offered.items()}, **nodes.gpu_counts(gpus.about)}
 
     def gpu_node(labels: Labels) -> str | None:
         node = identity.node_of(labels)
@@ -247,26 +247,26 @@ def _with_owners(
     asked: Questions, uses: pd.DataFrame, requests: pd.DataFrame, team_labels: tuple[str, ...]
 ) -> pd.DataFrame:
     """The uses with what kube-state-metrics says of the pods that hold GPUs."""
-    found = asked.found
-    uses = with_groups(uses, asked.ask, found.names, asked.matches, asked.grid)
+    survey = asked.survey
+    uses = with_groups(uses, asked.ask, survey.names, asked.matches, asked.grid)
     if uses.empty:
         return uses
     requesting = requesting_pods(requests)
-    how = {"window": found.window, "team_labels": team_labels, "requests": requesting}
-    owners = read_owners(asked.instants, found.names, asked.matches, uses, **how)
-    clusters = {node: one.get("exported_cluster") or one.get("cluster") or "" for node, one in asked.agents.items()}
+    how = {"window": survey.window, "team_labels": team_labels, "requests": requesting}
+    owners = read_owners(asked.instants, survey.names, asked.matches, uses, **how)
+    clusters = {node: at.get("exported_cluster") or at.get("cluster") or "" for node, at in asked.agents.items()}
     # Our agent's ids are made with the cluster in its configuration, the others with the series' own label.
-    own = [clusters.get(node, cluster) for node, cluster in zip(uses["node"], uses["cluster"], strict=True)]
-    uses = uses.assign(cluster=pd.Series(own, uses.index))
+    use_clusters = [clusters.get(node, cluster) for node, cluster in zip(uses["node"], uses["cluster"], strict=True)]
+    uses = uses.assign(cluster=pd.Series(use_clusters, uses.index))
     return owned(uses, owners, asked.grid, team_labels, requesting=requesting)
 
 
-def _recognize_server(reading: ServerReading, found: Discovery, labels: Mapping[str, str], log: Log) -> None:
+def _recognize_server(reading: ServerReading, survey: Discovery, labels: Mapping[str, str], log: Log) -> None:
     """Keep answers under the server's external labels and what it held; none where that cannot be asked."""
     held: Mapping[float, str] = {}
     try:
         if reading.cache.used:
-            held = held_at_midnights(reading.client, found.names, reading.matches, found.window)
+            held = held_at_midnights(reading.client, survey.names, reading.matches, survey.window)
     except SourceError as error:
         text = "Answers are not cached: the query for the server's history failed. {error}"
         log.add(coded("answers-not-cached", text, error=error.message))
@@ -277,19 +277,19 @@ def _read_gpus(
     asked: Questions, log: Log, identity: NodeIdentity, requesting: Collection[tuple[str, str]]
 ) -> tuple[GpuRows, pd.DataFrame, KeyOf | None]:
     """Rows of GPUs by the agent and by dcgm-exporter, the uses of GPUs by workloads, and the key of a series' rows."""
-    found, matches, step, grid = asked.found, asked.of_wanted("gpu_uuid"), asked.found.step, asked.grid
+    survey, matches, step, grid = asked.survey, asked.of_wanted("gpu_uuid"), asked.survey.step, asked.grid
     agent = dcgm = GpuRows(Cells(grid))
     uses: list[pd.DataFrame] = []
     key_of: KeyOf | None = None
-    if found.agent_gpus:
-        answers = asked.ask(agent_queries.agent_gpu_asks(found.names, matches, step), found.agent_gpus)
-        bins = asked.ask(agent_queries.agent_bin_asks(matches, step), found.agent_gpus * 28)
+    if survey.agent_gpus:
+        answers = asked.ask(agent_queries.agent_gpu_asks(survey.names, matches, step), survey.agent_gpus)
+        bins = asked.ask(agent_queries.agent_bin_asks(matches, step), survey.agent_gpus * 28)
         agent = agent_rows(grid, answers, bins, log)
         # Seconds that each workload had held each GPU by the end of each row.
         held = {"workloads": f"last_over_time({queries.AGENT_SERIES}@)"}
-        work = asked.ask(queries.asks_of(held, AGENT_WORK_LABELS, matches, step), 2 * found.agent_gpus)
+        work = asked.ask(queries.asks_of(held, AGENT_WORK_LABELS, matches, step), 2 * survey.agent_gpus)
         uses.append(agent_uses(work["workloads"], grid, agent.about))
-    if found.dcgm_gpus:
+    if survey.dcgm_gpus:
         dcgm, answer, key_of = read_dcgm(asked, log=log, node=identity.node_of)
         asked.exporters = answer.labels
         interval = scrape_seconds(dcgm.cells.column("n"), step)
@@ -306,25 +306,25 @@ def _ports_and_hosts(
     asked: Questions, counts: Mapping[str, int], node_of: Callable[[Labels], str | None], roles: Mapping[str, Role]
 ) -> tuple[PortRows, Cells[str]]:
     """Rows of network ports and hosts, by the agent where it runs, else by node_exporter. `counts`: GPUs by node."""
-    found, matches, step, grid = asked.found, asked.matches, asked.found.step, asked.grid
+    survey, matches, step, grid = asked.survey, asked.matches, asked.survey.step, asked.grid
     ports, hosts, chosen = PortRows(Cells(grid)), Cells(grid), queries.selector(matches)
-    if found.agent_gpus:
-        answers = asked.ask(agent_queries.agent_fabric_asks(found.names, matches, step), 28 * 10 * len(counts))
+    if survey.agent_gpus:
+        answers = asked.ask(agent_queries.agent_fabric_asks(survey.names, matches, step), 28 * 10 * len(counts))
         ports = fabric.agent_ports(grid, {**asked.given, **answers})
-        asks = agent_queries.agent_host_asks(found.names, matches, step)
+        asks = agent_queries.agent_host_asks(survey.names, matches, step)
         hosts = fabric.host_rows(grid, asked.ask(asks, len(counts)), agent_node)
-    asks = queries.exporter_fabric_asks(found.names, matches, step) if found.has_fabric else []
-    if asks := [*asks, *fabric.ethernet_asks(found.names, matches, step)]:
+    asks = queries.exporter_fabric_asks(survey.names, matches, step) if survey.has_fabric else []
+    if asks := [*asks, *fabric.ethernet_asks(survey.names, matches, step)]:
         about = {
             name: asked.over_window(f"{name}{chosen}", (*HOST_LABELS, *PORT_LABELS))
-            for name in {fabric.RATE, fabric.SPEED} & found.names
+            for name in {fabric.RATE, fabric.SPEED} & survey.names
         }
         answers = asked.ask(asks, 10 * len(counts))
         other = fabric.exporter_ports(grid, answers, about, node_of=node_of, gpu_counts=counts, configured=roles)
         cells = fabric.merged(ports.cells, other.cells)
         ports = PortRows(cells, {**other.roles, **ports.roles}, {**other.layers, **ports.layers})
-    cores = 0 < found.core_series <= MAX_CORE_SERIES
-    if asks := queries.exporter_host_asks(found.names, matches, step, cores=cores):
+    cores = 0 < survey.core_series <= MAX_CORE_SERIES
+    if asks := queries.exporter_host_asks(survey.names, matches, step, cores=cores):
         hosts = fabric.merged(hosts, fabric.host_rows(grid, asked.ask(asks, len(counts)), node_of))
     return ports, hosts
 
@@ -332,7 +332,7 @@ def _ports_and_hosts(
 def _failed_collectors(asked: Questions, node_of: Callable[[Labels], str | None]) -> Iterator[str]:
     """Nodes whose node_exporter's collector infiniband failed. It does so without any device, and as a whole where one
     is not as it expects, as with irdma (prometheus/node_exporter#2769): neither shows that there is no fabric."""
-    if _COLLECTORS in asked.found.names:
+    if _COLLECTORS in asked.survey.names:
         chosen = queries.selector(asked.matches, 'collector="infiniband"')
         answer = asked.over_window(f"{_COLLECTORS}{chosen}", HOST_LABELS)
         for labels, value in zip(answer.labels, answer.values[:, 0].tolist(), strict=True):
@@ -345,8 +345,8 @@ def _gpu_table(gpus: GpuRows, catalog: Catalog, only: Collection[str] | None) ->
     about = gpus.about
     texts = {"node": lambda key: about[key].node, "gpu_uuid": lambda key: about[key].uuid or key}
     table = gpus.cells.table(store.GPU_HOURS.columns, texts, store.GPU_HOURS.bins, only=only)
-    index = {one.uuid or key: one.index for key, one in about.items()}
-    total = {one.uuid or key: nodes.memory_of(one, catalog) for key, one in about.items()}
+    index = {gpu.uuid or key: gpu.index for key, gpu in about.items()}
+    total = {gpu.uuid or key: nodes.memory_of(gpu, catalog) for key, gpu in about.items()}
     table["gpu_index"] = table["gpu_uuid"].map(index).astype(float)
     table["mem_total_bytes"] = table["mem_total_bytes"].fillna(table["gpu_uuid"].map(total).astype(float))
     return table
@@ -354,13 +354,13 @@ def _gpu_table(gpus: GpuRows, catalog: Catalog, only: Collection[str] | None) ->
 
 def _absences(asked: Questions, tables: ServerTables, catalog: Catalog) -> pd.DataFrame:
     """What dcgm-exporter does not export, for the nodes without an agent, and whose fabric could not be read."""
-    found, rows = asked.found, []
-    lacking = [one for one in FIELDS if not any(name in found.names for name in one.names)]
+    survey, rows = asked.survey, []
+    lacking = [dcgm_field for dcgm_field in FIELDS if not any(name in survey.names for name in dcgm_field.names)]
     for node in sorted({gpu.node for gpu in tables.gpus.about.values()} - set(asked.agents)):
-        for one in lacking:
-            remedy = f"Add '{one.csv}' to its counters CSV."
-            detail = f"dcgm-exporter does not export {one.names[0]}. {remedy}"
-            rows.append((node, None, "source", one.metric, "not-exported", detail, remedy))
+        for missing in lacking:
+            remedy = f"Add '{missing.csv}' to its counters CSV."
+            detail = f"dcgm-exporter does not export {missing.names[0]}. {remedy}"
+            rows.append((node, None, "source", missing.metric, "not-exported", detail, remedy))
     skus = dict(zip(tables.nodes["node"], tables.nodes["node_sku"], strict=True))
     for node in sorted(tables.unread_fabric):
         sku = catalog.node(skus[node]) if isinstance(skus.get(node), str) else None
@@ -373,5 +373,5 @@ def _absences(asked: Questions, tables: ServerTables, catalog: Catalog) -> pd.Da
         rows.append((node, "infiniband", "fabric", "*", "collector-failed", detail, remedy))
     columns = ["node", "device", "scope", "metric", "reason", "detail", "remedy"]
     table = pd.DataFrame(rows, columns=columns, dtype=object)
-    table = table.assign(gpu_uuid=None, since=found.window.start, until=np.nan)
+    table = table.assign(gpu_uuid=None, since=survey.window.start, until=np.nan)
     return concat([table, pd.DataFrame(tables.gpus.absences)], store.ABSENCES.columns)

@@ -1,6 +1,6 @@
 """How a server is reached: the section ``[prometheus]`` of the settings files, then ``SKUWISE_PROMETHEUS_*``.
 
-No secret stands in a setting, only the name of the file that holds it (advisor/core/credentials.py).
+A setting never contains a secret, only the name of its file (advisor/core/credentials.py).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class PrometheusSettings:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """As whom we ask: whoever asks as another may be shown other series."""
+        """The identity of the requests: another one may get other series."""
         return (
             self.tenant, self.username, self.bearer_token_file, self.login, self.client_cert_file,
             sorted(self.headers.items()), sorted(self.header_files.items()),

@@ -80,10 +80,10 @@ class Parts:
 def span_of(reader: DatabaseReader) -> tuple[float, float] | None:
     """Start and end of all the data in a database, Unix seconds; None where it has none."""
     *cells, seen = reader.fetch(queries.DATA_SPAN)[0]
-    known = [float(cell) for cell in cells if isinstance(cell, (int, float)) and 0 < cell < LAST_DAY]
-    if not known:
+    moments = [float(cell) for cell in cells if isinstance(cell, (int, float)) and 0 < cell < LAST_DAY]
+    if not moments:
         return None
-    first, last = min(known), max(known)
+    first, last = min(moments), max(moments)
     return first, min(last, float(seen)) if isinstance(seen, (int, float)) and seen > first else last
 
 
@@ -112,8 +112,8 @@ def read_database(
     listed = {decoded(raw) for row in parts.listed["gpus"] if isinstance(raw := row[at], bytes)}
     only = ("gpu_uuid", listed.intersection(wanted)) if wanted else None
     for name, family in resolve.families(resolution, wanted).items():
-        own = only if name == "gpu" else None
-        parts.rows[name] = resolve.read_family(fetch, family, window, parts.last_seen, resolution, only=own)
+        chosen = only if name == "gpu" else None
+        parts.rows[name] = resolve.read_family(fetch, family, window, parts.last_seen, resolution, only=chosen)
     if wanted is not None or resolution < resolve.HOUR:
         return parts
     ((minutes_from,),) = reader.fetch(queries.MINUTES_BEGIN)

@@ -144,7 +144,7 @@ def _refused(tables: Tables, paths: Sequence[Path], notes: list[CodedText]) -> d
     times = Counter(node for place in places for node in place)
     for place in places:
         # One node that has the GPUs of several others is refused alone.
-        codes |= dict.fromkeys((node for node in place if times[node] == max(times[one] for one in place)), TWO_PLACES)
+        codes |= dict.fromkeys((node for node in place if times[node] == max(times[n] for n in place)), TWO_PLACES)
     refused: dict[str, tuple[str, str]] = {}
     for node, code in sorted(codes.items()):
         about = {node}.union(*(place for place in places if node in place and code == TWO_PLACES))
@@ -192,7 +192,7 @@ def _in_two_places(gpu: pd.DataFrame) -> set[frozenset[str]]:
 
 def _each_hour_once(tables: Tables, notes: list[CodedText]) -> None:
     """Of each device and hour the rows of one file: of the one that observed most, where they observed the same of the
-    newest. Hours and minutes that tell the same hour are never mixed."""
+    newest. Hours and minutes of the same hour are never mixed."""
     nodes = tables["nodes"]
     twice = nodes.loc[nodes["node"].duplicated(), "node"]
     for name, family in FAMILIES.items():
@@ -224,7 +224,7 @@ def _each_thing_once(tables: Tables, refused: Collection[str]) -> None:
         tables[name] = ordered.drop_duplicates(keys, keep="last")
     tables["nodes"] = tables["nodes"].sort_values("node")
     tables |= {name: tables[name].sort_index() for name in ("tokens", "absences")}
-    # Counts over the window do not tell what two files both counted: of each server, those of the file that has most.
+    # Counts over the window do not show what two files both counted: of each server, those of the file with most.
     server = ["node", "workload_id", "engine"]
     total = serving.groupby([*server, "file"], dropna=False, as_index=False).agg({"seconds": "sum"})
     fullest = total.sort_values(["seconds", "file"]).drop_duplicates(server, keep="last")

@@ -37,14 +37,14 @@ STEPS = (60.0, 120.0, 300.0, 600.0)
 
 
 def with_unnamed_work(frame: Frame, paths: Sequence[Path]) -> Frame:
-    """The frame with the work that nobody named, whose begin and end are known to the minute."""
+    """The frame with unnamed work, whose begin and end are known to the minute."""
     believed = believed_of(frame.source, paths)
 
     def minutes(devices: Sequence[Device], window: Window) -> list[DeviceSeries]:
         most = len(devices) * window.seconds / MAX_ROWS
-        step = next((one for one in STEPS if one >= most), STEPS[-1])
+        step = next((step_seconds for step_seconds in STEPS if step_seconds >= most), STEPS[-1])
         span, wanted = {"start": window.start, "end": window.end, "every": step / MINUTE}, set(devices)
-        found: dict[Device, DeviceSeries] = {}
+        series: dict[Device, DeviceSeries] = {}
         for path, nodes in believed.items():
             try:
                 with open_database(path) as reader:
@@ -56,10 +56,10 @@ def with_unnamed_work(frame: Frame, paths: Sequence[Path]) -> Frame:
             for (node, uuid), rows in table.groupby(["node", "gpu_uuid"]):
                 device = (str(node), str(uuid))
                 is_believed = device in wanted and (nodes is None or node in nodes)
-                if is_believed and (device not in found or len(rows) > len(found[device].ts)):
+                if is_believed and (device not in series or len(rows) > len(series[device].ts)):
                     ts, use, mem = (rows[name].to_numpy(float) for name in ("ts", "use", "mem_used_bytes_mean"))
-                    found[device] = DeviceSeries(*device, ts, step, use, mem)
-        return [*found.values()]
+                    series[device] = DeviceSeries(*device, ts, step, use, mem)
+        return [*series.values()]
 
     return with_activity(frame, minutes)
 
@@ -174,7 +174,7 @@ def _default_window(
             notes.append(CodedText("clock-ahead", text, {"latest_ts": latest, "now_ts": now}))
             latest = max((end for end in ends if end <= now + CLOCK_TOLERANCE_SECONDS), default=now)
         # Snapshots are made one after another: the end is what half of those have that are as new as the newest. One
-        # file alone would make hours of its own into hours that all others lack.
+        # file alone would turn its hours into hours that all others lack.
         new = sorted(end for end in ends if latest - _NEW_SECONDS <= end <= latest) or [latest]
         end = whole(new[len(new) // 2] / resolve.MINUTE) * resolve.MINUTE
     # A length that was made of two moments is off by a rounding error.
@@ -220,7 +220,7 @@ def read_files(
     what is worth one; `steps`: files read, of all. What another process fails to answer is read here."""
     weights = {path: disk_bytes(path) + _BYTES_A_FILE for path in paths}
     helpers = min(processes, len(paths), sum(weights.values()) // bytes_a_process) - 1
-    found: dict[Path, Parts | SkuwiseError] = {}
+    parts: dict[Path, Parts | SkuwiseError] = {}
     waiting: dict[Path, Future[Parts | SkuwiseError]] = {}
     # Others take the largest first, while this process reads the smallest.
     queue = deque(sorted(paths, key=lambda path: -weights[path]))
@@ -237,14 +237,14 @@ def read_files(
                 helpers = 0
             if queue:
                 path = queue.pop()
-                found[path] = read_file(path, asked)
+                parts[path] = read_file(path, asked)
             for path in [path for path, future in waiting.items() if future.done() or not queue]:
                 future = waiting.pop(path)
                 is_read = not isinstance(future.exception(), BrokenProcessPool)
-                found[path] = future.result() if is_read else read_file(path, asked)
-                steps(len(found), len(paths))
-            steps(len(found), len(paths))
-    return {path: found[path] for path in paths}
+                parts[path] = future.result() if is_read else read_file(path, asked)
+                steps(len(parts), len(paths))
+            steps(len(parts), len(paths))
+    return {path: parts[path] for path in paths}
 
 
 def _begin() -> None:

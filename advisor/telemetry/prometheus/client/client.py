@@ -85,7 +85,7 @@ def check_url(url: str) -> str:
     """The root of a server's API, without a slash at its end. Raises UsageError, which repeats no secret in it."""
     with suppress(ValueError):
         parts = urlsplit(url)
-        is_plain = url.isprintable() and "@" not in parts.netloc and not any(one in url for one in " ?#")
+        is_plain = url.isprintable() and "@" not in parts.netloc and not any(character in url for character in " ?#")
         if is_plain and parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
             return url.rstrip("/")
     raise UsageError(

@@ -159,7 +159,7 @@ class Runner:
                 grid = Grid(missing[0].start, missing[-1].end, missing[0].step)
                 fetched = list(self._fetch(ask, grid, most))
                 parts.append((grid, joined(grid, fetched)))
-                is_whole = not any(found.notes for _, found in fetched)
+                is_whole = not any(answer.notes for _, answer in fetched)
                 for day in missing:
                     if is_whole and day.end <= self.now - SETTLED_SECONDS:
                         self.cache.put(ask.query, day, ask.kept, part_of(parts[-1][1], grid, day))
@@ -175,7 +175,7 @@ class Runner:
                 yield from self._fetch(ask, part, most)
             return
         try:
-            found = self.client.range(ask.query, grid, ask.kept)
+            answer = self.client.range(ask.query, grid, ask.kept)
         except (RefusedError, AnswerError) as error:
             if isinstance(error, TooMuchError) and grid.count > 1:
                 yield from self._fetch(ask, grid, math.ceil(grid.count / 2))
@@ -184,12 +184,12 @@ class Runner:
             text = f"No data for {ask.name} from {minute(start)} to {minute(grid.end)}: {error.message}"
             fields = {"measure": ask.name, "start_ts": start, "end_ts": grid.end, "error": error.message}
             self.log.add(CodedText("measure-missing-for-a-time", text, fields))
-            found = SeriesAnswer((), np.empty((0, grid.count)), (error.message,))
+            answer = SeriesAnswer((), np.empty((0, grid.count)), (error.message,))
         else:
             text = "The server warns: {warning}. Its answers may be incomplete."
-            for note in found.notes:
+            for note in answer.notes:
                 self.log.add(coded("server-warns", text, warning=note.rstrip(".")))
-        yield grid, found
+        yield grid, answer
 
 
 def days_of(whole: Grid) -> list[Grid]:
@@ -211,18 +211,16 @@ def part_of(answer: SeriesAnswer, grid: Grid, part: Grid) -> SeriesAnswer:
 
 def joined(whole: Grid, parts: Sequence[_Part]) -> SeriesAnswer:
     """Parts of a measure as one answer over `whole`: a row for each set of labels, in the order of time. Of series
-    with equal labels within a part, which dropped labels tell apart, the first value counts."""
+    with equal labels within a part, which only dropped labels distinguish, the first value counts."""
     index: dict[tuple[tuple[str, str], ...], tuple[int, Labels]] = {}
-    rows_of: dict[int, list[int]] = {}  # by the identity of labels: days that are read from files share them
     ordered = sorted(parts, key=lambda part: part[0].start)
-    for _, answer in ordered:
-        if id(answer.labels) not in rows_of:
-            rows_of[id(answer.labels)] = [
-                index.setdefault(tuple(label.items()), (len(index), label))[0] for label in answer.labels
-            ]
+    rows_of = [
+        [index.setdefault(tuple(label.items()), (len(index), label))[0] for label in answer.labels]
+        for _, answer in ordered
+    ]
     values = np.full((len(index), whole.count), np.nan)
-    for grid, answer in ordered:
-        first, rows = round((grid.start - whole.start) / whole.step), rows_of[id(answer.labels)]
+    for (grid, answer), rows in zip(ordered, rows_of, strict=True):
+        first = round((grid.start - whole.start) / whole.step)
         span = values[:, first : first + grid.count]
         if len(set(rows)) == len(rows):
             span[rows] = answer.values

@@ -63,7 +63,7 @@ class Grid:
 @dataclass(frozen=True, slots=True)
 class SeriesAnswer:
     """Series by moment: `values` has a row for each of `labels` and a column for each moment; NaN: missing. `notes`:
-    the server's warnings, which tell of partial answers."""
+    the server's warnings about partial answers."""
 
     labels: tuple[Labels, ...]
     values: Floats
@@ -110,7 +110,7 @@ def query_error(what: str, body: bytes | bytearray, *, too_much: bool = False) -
 
 
 def _notes(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """The warnings of a server. Thanos and Mimir tell of partial answers there, VictoriaMetrics by `isPartial`."""
+    """The warnings of a server. Thanos and Mimir report partial answers there, VictoriaMetrics in `isPartial`."""
     notes = [clean_text(str(text), 200) for text in (document.get("warnings") or ())[:8]]
     if document.get("isPartial") is True:
         notes.append("The server reports a partial answer.")

@@ -66,7 +66,7 @@ class Login(AuthBase):
             try:
                 self._sign(request)
             except Exception as error:
-                # Each library has errors of its own, and their words may quote a credential.
+                # Each library has other errors, and their texts may contain a credential.
                 raise UnreachableError(
                     f"Login to {self._settings.login} failed ({type(error).__name__}).",
                     "Check the credentials with the cloud's own command.",

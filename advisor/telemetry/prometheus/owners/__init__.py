@@ -1,1 +1,1 @@
-"""Whose work ran, as kube-state-metrics and Slurm's exporters tell it."""
+"""Owners of workloads, from kube-state-metrics and Slurm's exporters."""

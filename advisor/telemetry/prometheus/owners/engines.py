@@ -21,8 +21,8 @@ from .kube import Ranges
 
 ENGINE_SERIES = frozenset(
     name.split("/")[0] + part
-    for one in ENGINES
-    for named, part in ((one.gauges | one.rates, ""), (one.histograms, "_bucket"))
+    for engine in ENGINES
+    for named, part in ((engine.gauges | engine.rates, ""), (engine.histograms, "_bucket"))
     for names in named.values()
     for name in names
 )
@@ -73,8 +73,8 @@ def read_engines(
         for page in dict.fromkeys((*pages, *histograms)):
             holders = _holders(dict(zip(_PAGE, page[1:], strict=True)), by_pod, grid)
             if len(holders):
-                own = _values(pages.get(page, {}), holders), _latency_rows(histograms.get(page, {}), holders)
-                tables += [table.assign(engine=page[0]) for table in own if len(table)]
+                gauges = _values(pages.get(page, {}), holders), _latency_rows(histograms.get(page, {}), holders)
+                tables += [table.assign(engine=page[0]) for table in gauges if len(table)]
     rows = pd.concat(tables[1:] or tables, ignore_index=True).reindex(columns=tables[0].columns)
     has_tokens, has_queue = rows["generated_tokens"].notna(), rows["running_seconds"].notna()
     seconds = rows["seconds"].astype(float)
@@ -82,17 +82,17 @@ def read_engines(
     return rows.drop(columns="ts"), tokens.loc[has_tokens | has_queue, [*store.TOKENS.columns]].reset_index(drop=True)
 
 
-def _asks(known: Collection[str], matches: Sequence[str], step: float) -> Iterator[Ask]:
+def _asks(present: Collection[str], matches: Sequence[str], step: float) -> Iterator[Ask]:
     """Levels, the growth of counters and of every bucket over each row, by the first name that the server has."""
     window, by, parts = queries.row_range(step), ", ".join(_PAGE), ", ".join(_PARTS)
     for engine in ENGINES:
         for metric, names in engine.gauges.items():
-            name, *some = next((one.split("/") for one in names if one.split("/")[0] in known), ("",))
+            name, *some = next((spelling.split("/") for spelling in names if spelling.split("/")[0] in present), ("",))
             if not name:
                 continue
             # SGLang reports the whole with an empty priority, and each priority again.
-            own = f'{some[0]}="{some[1]}"' if some else 'priority=""'
-            each = f"{name}{queries.selector(matches, own)}{window}"
+            label = f'{some[0]}="{some[1]}"' if some else 'priority=""'
+            each = f"{name}{queries.selector(matches, label)}{window}"
             if metric == "kv_cache_usage":
                 yield Ask(f"{engine.name} {metric}", f"max by ({by}) (avg_over_time({each}))", _PAGE)
                 continue
@@ -101,9 +101,9 @@ def _asks(known: Collection[str], matches: Sequence[str], step: float) -> Iterat
             for how in ("avg", "max"):
                 query = f"{over} by ({by}) (max by ({parts}) ({how}_over_time({each})))"
                 yield Ask(f"{engine.name} {metric} {how}", query, _PAGE)
-        buckets = {f"{one} buckets": [f"{name}_bucket" for name in of] for one, of in engine.histograms.items()}
+        buckets = {f"{measure} buckets": [f"{name}_bucket" for name in of] for measure, of in engine.histograms.items()}
         for metric, named in {**engine.rates, **buckets}.items():
-            name = next((one for one in named if one in known), None)
+            name = next((candidate for candidate in named if candidate in present), None)
             if name is not None:
                 kept = (*_PAGE, "le") if metric in buckets else _PAGE
                 each = f"increase({name}{queries.selector(matches)}{window})"
@@ -135,14 +135,14 @@ def _values(page: Mapping[str, Floats], holders: pd.DataFrame) -> pd.DataFrame:
     columns = ["kv_cache_usage", *_AMOUNTS, *(f"{level} {how}" for level in _LEVELS for how in ("avg", "max"))]
     held = {name: values[holders.index] for name, values in page.items()}
     measures = pd.DataFrame(held, holders.index).reindex(columns=columns).dropna(how="all")
-    own, usage = holders.loc[measures.index], measures["kv_cache_usage"]
+    holder, usage = holders.loc[measures.index], measures["kv_cache_usage"]
     # A usage far above 1 is a percentage or nonsense.
     percent = np.floor(100 * usage.clip(upper=1.0)).where(usage <= 1.001)
     amounts = {column: measures[measure] for measure, column in _AMOUNTS.items()}
     for level, column in _LEVELS.items():
-        amounts[f"{column}_seconds"] = measures[f"{level} avg"] * own["seconds"]
+        amounts[f"{column}_seconds"] = measures[f"{level} avg"] * holder["seconds"]
         amounts[f"{column}_max"] = measures[f"{level} max"]
-    return own.assign(kv_percent=percent, samples=1.0, **amounts)
+    return holder.assign(kv_percent=percent, samples=1.0, **amounts)
 
 
 def _binned(buckets: Mapping[float, Floats]) -> Floats:
@@ -159,8 +159,8 @@ def _binned(buckets: Mapping[float, Floats]) -> Floats:
 def _latency_rows(histograms: Mapping[str, Mapping[float, Floats]], holders: pd.DataFrame) -> pd.DataFrame:
     """The latencies of rows that some workload held, as rows of the table `serving`."""
     table = holders.assign(latency_ts=holders["ts"], samples=0.0, seconds=0.0)
-    known = {f"{measure}_bins": up_to for measure, up_to in histograms.items() if can_tell(sorted(up_to))}
-    for name, up_to in known.items():
+    readable = {f"{measure}_bins": up_to for measure, up_to in histograms.items() if can_tell(sorted(up_to))}
+    for name, up_to in readable.items():
         texts = [None if np.isnan(row[0]) else encode(row) for row in _binned(up_to)[holders.index]]
         table[name] = pd.Series(texts, table.index, dtype=object)
-    return table.dropna(subset=[*known], how="all") if known else pd.DataFrame()
+    return table.dropna(subset=[*readable], how="all") if readable else pd.DataFrame()

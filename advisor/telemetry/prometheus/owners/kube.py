@@ -81,8 +81,8 @@ def read_kube(ranges: Ranges, names: Collection[str], matches: Sequence[str], gr
     # Of a GPU requests and limits are the same; a cluster may keep one of them alone.
     metrics = ("kube_pod_container_resource_requests", "kube_pod_container_resource_limits")
     by = (*_POD, "exported_container", "container", "exported_node", "node", "resource")
-    own = ("namespace", "pod", "container")
-    requested = _counted(ask("GPUs requested", metrics, _NVIDIA, by, more), *own)
+    columns = ("namespace", "pod", "container")
+    requested = _counted(ask("GPUs requested", metrics, _NVIDIA, by, more), *columns)
     rows = []
     for key, counts in requested.items():
         rows += [(*key[:2], *(text or None for text in key[2:]), *run) for run in _runs(counts, grid)]
@@ -109,11 +109,11 @@ def _nodes(counted: _Counts, grid: Grid) -> dict[NodeKey, KubeNode]:
         if resource not in _OTHERS and counts.any():
             by_node[cluster, node].append((resource, counts))
     nodes = {}
-    for key, own in by_node.items():
-        profiles = [_MIG.fullmatch(resource) for resource, _ in own]
-        is_share = np.array([resource.endswith("_shared") for resource, _ in own])
+    for key, requests in by_node.items():
+        profiles = [_MIG.fullmatch(resource) for resource, _ in requests]
+        is_share = np.array([resource.endswith("_shared") for resource, _ in requests])
         sizes = np.array([int(profile[1]) / 7 if profile else 1.0 for profile in profiles])
-        counts = np.array([counts for _, counts in own])
+        counts = np.array([counts for _, counts in requests])
         # As few GPUs as can hold the instances.
         gpus, shares = np.ceil(np.where(is_share, 0.0, sizes) @ counts - 1e-9), is_share @ counts
         at = np.flatnonzero(gpus + shares)
@@ -124,11 +124,11 @@ def _nodes(counted: _Counts, grid: Grid) -> dict[NodeKey, KubeNode]:
 
 def _other_vendors(offered: _Counts) -> Iterator[CodedText]:
     """GPUs that exist and that no part of skuwise reads."""
-    found: dict[str, Counter[NodeKey]] = defaultdict(Counter)
+    by_vendor: dict[str, Counter[NodeKey]] = defaultdict(Counter)
     for (cluster, node, resource), counts in offered.items():
         if resource in _OTHERS and counts.any():
-            found[_OTHERS[resource]][cluster, node] += int(counts.max())
-    for vendor, nodes in found.items():
+            by_vendor[_OTHERS[resource]][cluster, node] += int(counts.max())
+    for vendor, nodes in by_vendor.items():
         yield vendor_note(vendor, nodes.total(), sorted(name for _, name in nodes))
 
 

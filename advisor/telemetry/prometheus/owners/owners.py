@@ -46,7 +46,7 @@ _OF_PODS: Mapping[str, tuple[str, ...]] = {
     "kube_pod_container_info": ("exported_container", "container", "image", "image_spec"),
     "kube_pod_labels": (),
 }
-# Kind of an owner, the series of its own owner and the label with its name; a chain goes in this order.
+# Kind of an owner, the series of the next owner and the label with its name; a chain goes in this order.
 _OF_OWNERS = (
     ("ReplicaSet", "kube_replicaset_owner", "replicaset"),
     ("Job", "kube_job_owner", "job_name"),
@@ -67,8 +67,8 @@ class KubeOwners:
     def cluster_of(self, cluster: str, namespace: str, pod: str) -> str | None:
         """As which kube-state-metrics has the cluster of a pod. One of the two may not name it; None: unknown."""
         candidates = (cluster, "") if cluster else ("", *self.objects)
-        known = [candidate for candidate in candidates if (candidate, namespace, pod) in self.pods]
-        return known[0] if len(known) == 1 or known[:1] == [cluster] else None
+        clusters = [candidate for candidate in candidates if (candidate, namespace, pod) in self.pods]
+        return clusters[0] if len(clusters) == 1 or clusters[:1] == [cluster] else None
 
 
 def requesting_pods(requests: pd.DataFrame) -> dict[Any, set[str]]:
@@ -82,14 +82,14 @@ def read_owners(
     team_labels: Sequence[str] = (), requests: Mapping[tuple[str, str], Set[str]] | None = None,
 ) -> KubeOwners:  # fmt: skip
     """Owners of the pods in `uses`. `names`: the server's series; `requests`: `requesting_pods`, for their images."""
-    known = SERIES.intersection(names)
-    if uses.empty or not known & {"kube_pod_owner", "kube_pod_info"}:
+    present = SERIES.intersection(names)
+    if uses.empty or not present & {"kube_pod_owner", "kube_pod_info"}:
         return KubeOwners()
     pods_only = uses[(uses["scheduler"] == "kubernetes") & uses["pod"].notna()].fillna({"namespace": ""})
     held = pods_only.groupby(["namespace", "pod"]).agg(first=("ts_start", "min"), last=("ts_end", "max"))
     spelled = map(kubernetes.spelled, dict.fromkeys((*kubernetes.OPERATOR_LABELS, *team_labels)))
     labels = tuple(f"label_{spelling}" for name in spelled for spelling in kubernetes.spellings_of(name))
-    server = _Server(instants, known, matches, labels, requests or {})
+    server = _Server(instants, present, matches, labels, requests or {})
     recent, seconds = min(window.seconds, _RECENT_SECONDS), window.seconds
     pods = server.pods(held.index.get_level_values("pod")[held["last"] > window.end - 2 * recent], recent)
     # The rest, and pods whose name held a GPU before the oldest known pod of that name was created.
@@ -107,25 +107,25 @@ def read_owners(
 @dataclass(frozen=True)
 class _Server:
     instants: Instants
-    known: frozenset[str]
+    present: frozenset[str]
     matches: Sequence[str]
     labels: tuple[str, ...]
     requests: Mapping[tuple[str, str], Set[str]]
 
     def pods(self, names: Iterable[str], seconds: float) -> dict[Key, tuple[Pod, ...]]:
         """The pods that had these names within so many seconds before the window's end."""
-        found: dict[tuple[Key, str], Pod] = {}
+        newest: dict[tuple[Key, str], Pod] = {}
         images: dict[tuple[Key, str], dict[str, str]] = defaultdict(dict)
         names = sorted(names)
         for series, kept in {**_OF_PODS, "kube_pod_labels": self.labels}.items():
             for labels, value in self._series(series, _POD, ("uid", *kept), names, seconds):
-                own = (*_space(labels), label_of(labels, "pod")), labels.get("uid", "")
-                pod = found.get(own) or Pod(own[0][1], own[0][2], own[1] or None, is_told=False)
-                found[own] = _with_fact(pod, series, labels, value)
+                pod_key = (*_space(labels), label_of(labels, "pod")), labels.get("uid", "")
+                pod = newest.get(pod_key) or Pod(pod_key[0][1], pod_key[0][2], pod_key[1] or None, is_told=False)
+                newest[pod_key] = _with_fact(pod, series, labels, value)
                 if series == "kube_pod_container_info":
-                    images[own][label_of(labels, "container")] = labels.get("image_spec") or labels.get("image", "")
+                    images[pod_key][label_of(labels, "container")] = labels.get("image_spec") or labels.get("image", "")
         pods: dict[Key, tuple[Pod, ...]] = {}
-        for (key, uid), pod in sorted(found.items(), key=lambda one: (one[1].created_seconds or 0.0, one[0][1])):
+        for (key, uid), pod in sorted(newest.items(), key=lambda entry: (entry[1].created_seconds or 0.0, entry[0][1])):
             own_images = images[key, uid]  # that of the container that holds the GPUs counts
             holding = self.requests.get(key[1:], frozenset()) & own_images.keys() or own_images.keys()
             distinct = {own_images[name] for name in holding}
@@ -135,35 +135,35 @@ class _Server:
 
     def objects(self, pods: Mapping[Key, Sequence[Pod]], seconds: float) -> dict[str, Objects]:
         """The owners of pods' owners, Jobs' parallelism and namespaces' labels, by cluster."""
-        found: dict[str, tuple[dict[Key, PodOwner | None], dict[tuple[str, str], int], dict[str, Labels]]]
-        found = defaultdict(lambda: ({}, {}, {}))
+        by_cluster: dict[str, tuple[dict[Key, PodOwner | None], dict[tuple[str, str], int], dict[str, Labels]]]
+        by_cluster = defaultdict(lambda: ({}, {}, {}))
         owners = _owners_of(pods)
         for kind, series, label in _OF_OWNERS:
             wanted = {owner.name for owner in owners if owner.kind == kind}
             for labels, _ in self._series(series, (label,), _OWNER, wanted, seconds):
                 cluster, namespace = _space(labels)
-                owner = found[cluster][0][kind, namespace, labels[label]] = _owner(labels, "owner")
+                owner = by_cluster[cluster][0][kind, namespace, labels[label]] = _owner(labels, "owner")
                 owners |= {owner} if owner is not None else set()
         jobs = {owner.name for owner in owners if owner.kind == "Job"}
         for labels, value in self._series(_PARALLELISM, ("job_name",), (), jobs, seconds):
             cluster, namespace = _space(labels)
-            found[cluster][1][namespace, labels["job_name"]] = round(value)
+            by_cluster[cluster][1][namespace, labels["job_name"]] = round(value)
         for labels, _ in self._series(_NAMESPACES, _SPACE[-2:], self.labels, {key[1] for key in pods}, seconds):
             cluster, namespace = _space(labels)
-            found[cluster][2][namespace] = _kubernetes_labels(labels)
-        return {one: Objects(*found[one]) for one, _, _ in pods}
+            by_cluster[cluster][2][namespace] = _kubernetes_labels(labels)
+        return {cluster: Objects(*by_cluster[cluster]) for cluster, _, _ in pods}
 
     def _series(
         self, name: str, by_labels: Sequence[str], kept: Sequence[str], wanted: Iterable[str], seconds: float
     ) -> Iterator[tuple[Labels, float]]:
         """Series of a metric in which one of `by_labels` names one of `wanted`; replicas of kube-state-metrics once."""
-        plain = sorted(one for one in wanted if _PLAIN_NAME.fullmatch(one)) if name in self.known else []
+        plain = sorted(pod for pod in wanted if _PLAIN_NAME.fullmatch(pod)) if name in self.present else []
         by = tuple(dict.fromkeys((*_SPACE, *by_labels, *kept)))
         asked = []
         for first in range(0, len(plain), PODS_A_QUERY):
-            pattern = "|".join(one.replace(".", "[.]") for one in plain[first : first + PODS_A_QUERY])
+            pattern = "|".join(pod.replace(".", "[.]") for pod in plain[first : first + PODS_A_QUERY])
             chosen = [queries.selector(self.matches, f'{label}=~"{pattern}"') for label in by_labels]
-            parts = " or ".join(f"last_over_time({name}{one}[{seconds:.0f}s])" for one in chosen)
+            parts = " or ".join(f"last_over_time({name}{matcher}[{seconds:.0f}s])" for matcher in chosen)
             asked.append(f"max by ({', '.join(by)}) ({parts})")
         for answer in self.instants(asked, by) if asked else ():
             yield from zip(answer.labels, answer.values[:, 0].tolist(), strict=True)
@@ -215,15 +215,15 @@ def owned(
     by_cluster: dict[tuple[str, str], list[tuple[dict[str, Any], Pod]]] = defaultdict(list)
     for row in map(dict, records(uses)):
         namespace, name, cluster = (text(row.get(column)) or "" for column in ("namespace", "pod", "cluster"))
-        found = owners.cluster_of(cluster, namespace, name) if row["scheduler"] == "kubernetes" and name else None
-        if found is None:
+        pod_cluster = owners.cluster_of(cluster, namespace, name) if row["scheduler"] == "kubernetes" and name else None
+        if pod_cluster is None:
             out.append(row)
-        elif not _is_exporter((pods := owners.pods[found, namespace, name])[-1], requesting):
-            by_cluster[cluster, found] += _pieces(row, pods, cluster, grid)
-    for (cluster, found), parts in by_cluster.items():
-        objects = owners.objects.get(found, Objects())
-        known = [pod for key, several in owners.pods.items() if key[0] == found for pod in several]
-        members = {_key(pod): pod for pod in known if not pod.has_gpus}
+        elif not _is_exporter((pods := owners.pods[pod_cluster, namespace, name])[-1], requesting):
+            by_cluster[cluster, pod_cluster] += _pieces(row, pods, cluster, grid)
+    for (cluster, pod_cluster), parts in by_cluster.items():
+        objects = owners.objects.get(pod_cluster, Objects())
+        of_cluster = [pod for key, several in owners.pods.items() if key[0] == pod_cluster for pod in several]
+        members = {_key(pod): pod for pod in of_cluster if not pod.has_gpus}
         for row, pod in sorted(parts, key=lambda part: part[0]["ts_end"]):
             members[_key(pod)] = replace(pod, ended_seconds=float(row["ts_end"]))
         works = dict(zip(members, kubernetes.works_of(cluster, list(members.values()), objects), strict=True))

@@ -32,7 +32,7 @@ _MOMENTS = (
 
 
 def _share(total: str, observed: str) -> str:
-    """The growth of one total over that of another. Both begin anew with the agent, which `rate` allows for."""
+    """The growth of one total over that of another. Both restart with the agent, which `rate` allows for."""
     return f"rate({total}@) / rate({observed}@)"
 
 
@@ -43,8 +43,8 @@ def _correlation(pair: str) -> str:
     )
     varies = f"({first_squared} * {seconds} - {first} ^ 2 > 1e-9 * {seconds} ^ 2)"
     other = f"({second_squared} * {seconds} - {second} ^ 2 > 1e-9 * {second_squared} * {seconds})"
-    found = f"({product} * {seconds} - {first} * {second}) / sqrt({varies} * {other})"
-    return f"clamp_min(clamp_max({found}, 1), -1)"
+    quotient = f"({product} * {seconds} - {first} * {second}) / sqrt({varies} * {other})"
+    return f"clamp_min(clamp_max({quotient}, 1), -1)"
 
 
 _ACTIVE, _ACTIVE_SECONDS = f"rate({_GPU}sm_active_seconds_total@)", f"rate({_GPU}sm_active_observed_seconds_total@)"
@@ -67,8 +67,8 @@ _GPU_QUERIES = {
     "period_seconds": f"quantile_over_time(0.5, {_GPU}period_seconds@)",
     "period_strength": f"quantile_over_time(0.5, {_GPU}period_strength_ratio@)",
     **{
-        f"{way}_bytes_per_second_p95": f"quantile_over_time(0.95, rate({_GPU}{way}_bytes_total#)%)"
-        for way in ("pcie_tx", "pcie_rx", "nvlink_tx", "nvlink_rx")
+        f"{direction}_bytes_per_second_p95": f"quantile_over_time(0.95, rate({_GPU}{direction}_bytes_total#)%)"
+        for direction in ("pcie_tx", "pcie_rx", "nvlink_tx", "nvlink_rx")
     },
     **{f"tensor_{pair}_correlation": _correlation(pair) for pair in ("nvlink", "fabric")},
     **{
@@ -79,8 +79,8 @@ _GPU_QUERIES = {
 
 
 def _means(integrals: Iterable[Integral], present: Collection[str]) -> dict[str, str]:
-    known = (integral for integral in integrals if integral.total in present)
-    return {f"{one.metric}_mean": _share(one.total, one.observed) for one in known}
+    available = (integral for integral in integrals if integral.total in present)
+    return {f"{integral.metric}_mean": _share(integral.total, integral.observed) for integral in available}
 
 
 def agent_gpu_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
@@ -123,6 +123,6 @@ def agent_fabric_asks(present: Collection[str], matches: Sequence[str], step: fl
 def agent_host_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
     """What our agent's page says of hosts."""
     queries = {"observed": "increase(skuwise_host_observed_seconds_total@)", **_means(HOST_INTEGRALS, present)}
-    for way in ("read", "write"):
-        queries[f"disk_{way}_bytes_per_second_max"] = f"max_over_time(rate(skuwise_host_disk_{way}_bytes_total#)%)"
+    for kind in ("read", "write"):
+        queries[f"disk_{kind}_bytes_per_second_max"] = f"max_over_time(rate(skuwise_host_disk_{kind}_bytes_total#)%)"
     return asks_of(queries, AGENT_NODE_LABELS, matches, step, "host ")

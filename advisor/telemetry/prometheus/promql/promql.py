@@ -2,7 +2,7 @@
 
 Rows are as long as the step, so the engine reads each sample once a statistic and answers with one number a row. What
 exporters export are gauges, of which a mean is that of the samples (of our agent: `agent_queries`). Where the recording
-rules of `deploy/prometheus` have run for the whole window, their five-minute means and maxima stand in for the samples.
+rules of `deploy/prometheus` have run for the whole window, their five-minute means and maxima replace the samples.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CLUSTER_LABELS = ("cluster", "cluster_name", "k8s_cluster_name", "kubernetes_clu
 HOST_LABELS = (*NODE_LABELS, *CLUSTER_LABELS)
 _WORKLOAD = ("pod", "namespace", "container", "pod_uid", "hpc_job")
 WORKLOAD_LABELS = (*_WORKLOAD, *(f"exported_{name}" for name in _WORKLOAD))
-# By which dcgm-exporter tells the driver's version on every series.
+# The label with the driver's version on every series of dcgm-exporter.
 DRIVER_LABEL = "DCGM_FI_DRIVER_VERSION"
 DCGM_LABELS = (
     "UUID", "gpu", "modelName", "GPU_I_PROFILE", "GPU_I_ID", "pci_bus_id", *HOST_LABELS, *WORKLOAD_LABELS, "job",
@@ -56,12 +56,12 @@ def label_of(labels: Labels, name: str) -> str:
 
 
 def agent_node(labels: Labels) -> str | None:
-    """The node that a series of our agent speaks of."""
+    """The node of a series of our agent."""
     return labels.get("exported_node") or labels.get("node") or host_of(labels.get("instance", "")) or None
 
 
 def host_of(instance: str) -> str:
-    """The host of ``host:port``; IPv6 stands in brackets."""
+    """The host of ``host:port``; IPv6 has brackets."""
     host, colon, port = instance.rpartition(":")
     return host.strip("[]") if colon and port.isdigit() else instance
 
@@ -78,7 +78,7 @@ def gpu_of(labels: Labels) -> tuple[str, str | None] | None:
 
 MIB = 1024.0**2
 MOST_MEMORY_BYTES = 1e13  # beyond lie blank sentinels
-# Rates within a row are looked at over so long: four scrapes of a minute, and one more.
+# Range of the rates within a row: four scrapes of a minute, and one more.
 WITHIN = "5m"
 RULE_SECONDS = 300.0
 AGENT_ANCHOR = "skuwise_gpu_observed_seconds_total"
@@ -124,18 +124,16 @@ DCGM_GAUGES: tuple[DcgmGauge, ...] = (
     DcgmGauge("sm_clock_hertz", ("DCGM_FI_DEV_SM_CLOCK",), 1e6, 1e10, ("mean",)),
     DcgmGauge("mem_clock_hertz", ("DCGM_FI_DEV_MEM_CLOCK",), 1e6, 1e11, ("mean",)),
     *(
-        DcgmGauge(
-            one.metric, one.names, 1.0, max(1.001, MOST[one.metric]), _EACH[: 1 if one.metric in _MEAN_ALONE else 2]
-        )
-        for one in FIELDS
-        if one.metric != "fp16_active"
+        DcgmGauge(f.metric, f.names, 1.0, max(1.001, MOST[f.metric]), _EACH[: 1 if f.metric in _MEAN_ALONE else 2])
+        for f in FIELDS
+        if f.metric != "fp16_active"
     ),
 )
 GAUGES = {gauge.measure: gauge for gauge in DCGM_GAUGES}
-# Their sum is what a GPU has. The driver's reserve is told apart by newer releases only.
+# Their sum is what a GPU has. Only newer releases separate the driver's reserve.
 _MEMORY = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_RESERVED")
 _OVER_TIME = {"mean": "avg_over_time(", "max": "max_over_time(", "p95": "quantile_over_time(0.95, "}
-# Means far below 95th percentiles tell of work and waiting by turns, where samples are shorter than the turns.
+# Means far below 95th percentiles show alternating work and waiting, where samples are short enough.
 _TURNS = frozenset({"sm_active", "tensor_active", "dram_active"})
 _TURN_SECONDS = 30.0
 _PLAIN_ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
@@ -143,9 +141,9 @@ _PLAIN_ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 _MOST_NAMED = 200
 
 
-def selector(matches: Sequence[str], *own: str) -> str:
+def selector(matches: Sequence[str], *more: str) -> str:
     """``{...}`` of the matchers that a user gave and our own; empty for none."""
-    inside = ",".join((*own, *matches))
+    inside = ",".join((*more, *matches))
     return f"{{{inside}}}" if inside else ""
 
 
@@ -193,38 +191,38 @@ class DcgmQueries:
     scrape_seconds: float | None = None
 
     def of_all(self) -> list[Ask]:
-        """Of all GPUs. The engine's activity stands in where no GPU has a utilization."""
-        own = [one for one in DCGM_GAUGES if one.measure != "engine" or not GAUGES["gpu_util"].known(self.present)]
+        """Of all GPUs. The engine's activity replaces a missing utilization."""
+        gauges = [g for g in DCGM_GAUGES if g.measure != "engine" or not GAUGES["gpu_util"].known(self.present)]
         # MIG instances lack the first metric by which samples are counted, utilization.
         queries = {"n": " or ".join(f"count_over_time({name}@)" for name in anchors_of(self.present)[:2])}
         if _ENERGY_COUNTER in self.present:
             # Joules a sample, for a GPU's series may change its pod within a row. A counter that goes back (the driver
-            # was loaded again, an exporter mixed up two GPUs) has grown by nobody knows how much. No board takes more
+            # was loaded again, an exporter mixed up two GPUs) has grown by an unknown amount. No board takes more
             # than 3 kW, no sample speaks for more than five minutes.
             grown = f"increase({_ENERGY_COUNTER}@) / count_over_time({_ENERGY_COUNTER}@) / 1000 > 0 <= 900000"
             queries[ENERGY] = f"({grown}) unless (resets({_ENERGY_COUNTER}@) > 0)"
         asks = asks_of(queries, DCGM_LABELS, self.matches, self.step)
-        return [*asks, *(ask for one in own for ask in self.statistics(one)), *self.beyond(own)]
+        return [*asks, *(ask for g in gauges for ask in self.statistics(g)), *self.beyond(gauges)]
 
-    def statistics(self, gauge: DcgmGauge, *own: str, possible: bool = False) -> list[Ask]:
-        """Statistics of a gauge, of the series that `own` matchers select. `possible`: of the samples that can be
-        readings, looked at one by one, and first how many are none."""
-        queries, known, row = dict[str, str](), gauge.known(self.present), row_range(self.step)
+    def statistics(self, gauge: DcgmGauge, *more: str, possible: bool = False) -> list[Ask]:
+        """Statistics of a gauge, of the series that `own` matchers select. `possible`: of the plausible
+        samples, checked one by one, and first how many are not."""
+        queries, present, row = dict[str, str](), gauge.known(self.present), row_range(self.step)
         if possible:
             seconds = self.scrape_seconds or 60.0  # intervals of scraping are multiples of five seconds, or short
             row = f"{row[:-1]}:{round(seconds / 5) * 5 or max(1, round(seconds))}s]"
-            queries["impossible"] = " or ".join(f"count_over_time(({name}$ > {gauge.limit}){row})" for name in known)
+            queries["impossible"] = " or ".join(f"count_over_time(({name}$ > {gauge.limit}){row})" for name in present)
         is_long = self.scrape_seconds is not None and self.scrape_seconds >= _TURN_SECONDS
         for statistic in gauge.statistics:
             if statistic == "p95" and gauge.measure in _TURNS and is_long:
                 continue
             # A 95th percentile of means of five minutes is lower than one of samples: rules keep none.
             rule = rule_name(gauge.measure, statistic)
-            names = [rule] if rule in self.ruled and statistic != "p95" and not possible else known
+            names = [rule] if rule in self.ruled and statistic != "p95" and not possible else present
             samples = [f"({name}$ <= {gauge.limit})" if possible else f"{name}$" for name in names]
             query = " or ".join(f"{_OVER_TIME[statistic]}{sample}{row})" for sample in samples)
             queries |= {f"{gauge.measure}_{statistic}": query} if names else {}
-        return asks_of(queries, DCGM_LABELS, (*own, *self.matches), self.step)
+        return asks_of(queries, DCGM_LABELS, (*more, *self.matches), self.step)
 
     def memory(self) -> list[Ask]:
         """How much memory a GPU has, by the series that sum up to it.
@@ -239,27 +237,27 @@ class DcgmQueries:
         """The largest samples that are no readings, with their measure: a mean would not show them. Ratios of MIG
         instances may exceed 1 (NVIDIA/DCGM#152); behind a rule for a mean no sample is known."""
         parts = list[str]()
-        for gauge in (one for one in gauges if "_per_second" not in one.measure):
+        for gauge in (candidate for candidate in gauges if "_per_second" not in candidate.measure):
             chosen = selector(self.matches, *(['GPU_I_ID=""'] if gauge.is_ratio else [])) + row_range(self.step)
             most, mean = (rule_name(gauge.measure, statistic) for statistic in ("max", "mean"))
             names = [most] if most in self.ruled else [] if mean in self.ruled else gauge.known(self.present)
             larger = (f"max_over_time({name}{chosen}) > {gauge.limit}" for name in names)
-            parts += [f'label_replace({one}, "measure", "{gauge.measure}", "", "")' for one in larger]
+            parts += [f'label_replace({query}, "measure", "{gauge.measure}", "", "")' for query in larger]
         return [Ask("beyond", " or ".join(parts), (*DCGM_LABELS, "measure"))] if parts else []
 
 
 def exporter_fabric_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
     """What node_exporter says of InfiniBand ports."""
-    sent, received = (f"node_infiniband_port_data_{way}_bytes_total" for way in ("transmitted", "received"))
+    sent, received = (f"node_infiniband_port_data_{direction}_bytes_total" for direction in ("transmitted", "received"))
     queries = {
         "n": f"count_over_time({sent}@)",
         "active": "avg_over_time((node_infiniband_state_id$ == bool 4)%)",
         "xmit_wait_mean": "rate(node_infiniband_port_transmit_wait_total@)",
     }
-    for way, total in (("tx", sent), ("rx", received)):
-        queries[f"{way}_mean"] = f"rate({total}@)"
-        queries[f"{way}_p95"] = f"quantile_over_time(0.95, rate({total}#)%)"
-        queries[f"{way}_max"] = f"max_over_time(rate({total}#)%)"
+    for direction, total in (("tx", sent), ("rx", received)):
+        queries[f"{direction}_mean"] = f"rate({total}@)"
+        queries[f"{direction}_p95"] = f"quantile_over_time(0.95, rate({total}#)%)"
+        queries[f"{direction}_max"] = f"max_over_time(rate({total}#)%)"
     asks = asks_of(queries, (*HOST_LABELS, *PORT_LABELS), matches, step, "fabric ")
     return [ask for ask in asks if any(name in ask.query for name in present if name.startswith("node_infiniband"))]
 
@@ -271,9 +269,9 @@ def exporter_host_asks(present: Collection[str], matches: Sequence[str], step: f
         query, chosen = f"avg {by} (rate(node_cpu_seconds_total@))", (f'mode="{mode}"', *matches)
         asks += asks_of({name: query}, HOST_LABELS, chosen, step, "host ")
     disks = ('device!~"dm-.*|loop.*|md.*|ram.*|sr.*"', *matches)
-    for way, counter in (("read", "node_disk_read_bytes_total"), ("write", "node_disk_written_bytes_total")):
+    for direction, counter in (("read", "node_disk_read_bytes_total"), ("write", "node_disk_written_bytes_total")):
         mean, most = f"sum {by} (rate({counter}@))", f"max_over_time(sum {by} (rate({counter}#))%)"
-        name = f"disk_{way}_bytes_per_second"
+        name = f"disk_{direction}_bytes_per_second"
         if counter in present:
             asks += asks_of({f"{name}_mean": mean, f"{name}_max": most}, HOST_LABELS, disks, step, "host ")
     return asks

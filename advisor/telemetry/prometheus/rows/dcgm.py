@@ -62,12 +62,12 @@ def leave_out_impossible(
     """
     beyond = answers.pop("beyond", SeriesAnswer.nothing(0))
     for gauge in DCGM_GAUGES:
-        rows = [row for row, one in enumerate(beyond.labels) if one.get("measure") == gauge.measure and gpu_of(one)]
+        rows = [row for row, s in enumerate(beyond.labels) if s.get("measure") == gauge.measure and gpu_of(s)]
         names, labels = gauge.known(made.present), [beyond.labels[row] for row in rows]
         if not rows or not names:
             continue
-        gpus, nodes = [found[0] for found in map(gpu_of, labels) if found], [node(label) or "" for label in labels]
-        series = pd.Index([label_set(one) - {("measure", gauge.measure)} for one in labels], dtype=object)
+        gpus, nodes = [name[0] for name in map(gpu_of, labels) if name], [node(label) or "" for label in labels]
+        series = pd.Index([label_set(label) - {("measure", gauge.measure)} for label in labels], dtype=object)
         wrong = pd.DataFrame(~np.isnan(beyond.values[rows]), series)
         again = ask(made.statistics(gauge, *of_gpus(gpus), possible=True))
         for name in answers.keys() & again.keys():
@@ -101,19 +101,19 @@ def forget_still_counters(rows: GpuRows) -> None:
         if rows.about[key].kind == "gpu":
             by_node.setdefault(rows.about[key].node, []).append(row)
     for link in ("nvlink", "pcie"):
-        ways = {f"{link}_{way}_bytes_per_second": f"DCGM_FI_PROF_{link}_{way}_BYTES".upper() for way in ("tx", "rx")}
-        traffic = np.fmax(*(cells.column(f"{way}_mean") for way in ways))
+        fields = {f"{link}_{end}_bytes_per_second": f"DCGM_FI_PROF_{link}_{end}_BYTES".upper() for end in ("tx", "rx")}
+        traffic = np.fmax(*(cells.column(f"{measure}_mean") for measure in fields))
         worked = (cells.column("gpu_util_mean") > _WORK_USE) & (traffic == 0)
-        for node, own in by_node.items():
+        for node, at in by_node.items():
             # A single GPU has no other to talk to.
-            is_alone = len(own) == 1 and link == "nvlink"
-            if is_alone or (traffic[own] > 0).any() or worked[own].sum(axis=1).max() * cells.grid.step < _WORK_SECONDS:
+            is_alone = len(at) == 1 and link == "nvlink"
+            if is_alone or (traffic[at] > 0).any() or worked[at].sum(axis=1).max() * cells.grid.step < _WORK_SECONDS:
                 continue
-            for way, metric in ways.items():
-                for column in (f"{way}_mean", f"{way}_p95"):
-                    cells.column(column)[own] = np.nan
+            for measure, metric in fields.items():
+                for column in (f"{measure}_mean", f"{measure}_p95"):
+                    cells.column(column)[at] = np.nan
                 rows.absences.append({
-                    "node": node, "gpu_uuid": None, "device": None, "scope": "source", "metric": way,
+                    "node": node, "gpu_uuid": None, "device": None, "scope": "source", "metric": measure,
                     "reason": "counter-never-moved", "remedy": "",
                     "detail": f"{metric} of dcgm-exporter read 0 on every GPU of {node} while they worked.",
                     "since": cells.grid.start - cells.grid.step, "until": np.nan,
@@ -134,12 +134,12 @@ def pods_apart(
     def placed(series: Sequence[Labels]) -> tuple[pd.MultiIndex, npt.NDArray[np.bool_]]:
         """The GPU of one exporter, for two may well contradict one another, and whether a series is of a pod."""
         targets = list(map(reporter, series))
-        pods = [one.get("exported_pod" if own in exported else "pod") for one, own in zip(series, targets, strict=True)]
+        pods = [s.get("exported_pod" if t in exported else "pod") for s, t in zip(series, targets, strict=True)]
         return pd.MultiIndex.from_arrays([list(map(key_of, series)), targets]), np.array(pods, dtype=bool)
 
     index, is_pod = placed(counts.labels)
     samples = pd.DataFrame(np.nan_to_num(counts.values), index)
-    device, pods = (samples[own].groupby(level=[0, 1]).max() for own in (~is_pod, is_pod))
+    device, pods = (samples[chosen].groupby(level=[0, 1]).max() for chosen in (~is_pod, is_pod))
     most = samples.max(axis=1).groupby(level=[0, 1]).max()
     together = device.add(pods).gt(_AT_ONCE * most, axis=0)
     together = together[together.any(axis=1)]
@@ -151,7 +151,7 @@ def pods_apart(
         said = pd.DataFrame(~np.isnan(answer.values), index)[~is_pod].groupby(level=[0, 1]).any()
         both = together & said.reindex(together.index, fill_value=False)
         of_pods = both.reindex(index, fill_value=False).to_numpy(bool) & is_pod[:, None]
-        device, pods = (np.where(own, answer.values, np.nan) for own in (~of_pods, of_pods))
+        device, pods = (np.where(chosen, answer.values, np.nan) for chosen in (~of_pods, of_pods))
         return SeriesAnswer(answer.labels, device), SeriesAnswer(answer.labels, pods)
 
     return apart
@@ -189,14 +189,13 @@ _COUNTS = ("observed_seconds", "n", "n_all", "power_watts_n", "energy_joules_n")
 
 
 def read_dcgm(asked: Questions, *, log: Log, node: KeyOf) -> tuple[GpuRows, SeriesAnswer, KeyOf]:
-    """Rows of GPUs, the counts of samples by series, of which the labels tell who held what, and whose rows a series
-    speaks of."""
-    found = asked.found
-    made = DcgmQueries(found.names, asked.of_wanted("UUID"), found.step, found.ruled, found.scrape_seconds)
+    """Rows of GPUs, the counts of samples by series, whose labels show who held what, and the row of a series."""
+    survey = asked.survey
+    made = DcgmQueries(survey.names, asked.of_wanted("UUID"), survey.step, survey.ruled, survey.scrape_seconds)
 
     def ask(asks: Sequence[Ask]) -> dict[str, SeriesAnswer]:
-        answers = asked.ask(asks, found.dcgm_gpus)
-        leave_out_impossible(lambda one: asked.ask(one, found.dcgm_gpus), made, answers, node, log)
+        answers = asked.ask(asks, survey.dcgm_gpus)
+        leave_out_impossible(lambda ask: asked.ask(ask, survey.dcgm_gpus), made, answers, node, log)
         return {name: readings_of(name, answer) for name, answer in answers.items()}
 
     answers = ask(made.of_all())
@@ -204,12 +203,12 @@ def read_dcgm(asked: Questions, *, log: Log, node: KeyOf) -> tuple[GpuRows, Seri
     # The engine's activity says of instances, and of GPUs that lack utilization, what utilization says of others.
     use = answers.get("gpu_util_mean", SeriesAnswer.nothing(1))
     used = set(map(gpu_of, (use.labels[row] for row in np.flatnonzero(~np.isnan(use.values).all(axis=1)))))
-    every = set(map(gpu_of, (*named, *(labels for one in (counts, *answers.values()) for labels in one.labels))))
+    every = set(map(gpu_of, (*named, *(labels for answer in (counts, *answers.values()) for labels in answer.labels))))
     lacking = {gpu[0] for gpu in every if gpu is not None and (gpu[1] or gpu not in used)}
     if lacking and "engine_mean" not in answers:
         engine = GAUGES["engine"]
         answers |= ask([*made.statistics(engine, *of_gpus(lacking)), *made.beyond([engine])])
-    memory = [asked.daily(one) for one in made.memory()]
+    memory = [asked.daily(memory_ask) for memory_ask in made.memory()]
     rows, key_of = dcgm_rows(asked.grid, counts, answers, log, named=named, node=node, memory=memory)
     return rows, counts, key_of
 
@@ -218,15 +217,15 @@ def dcgm_rows(
     grid: Grid, counts: SeriesAnswer, readings: dict[str, SeriesAnswer], log: Log, *, node: KeyOf,
     named: Iterable[Labels] = (), memory: Sequence[SeriesAnswer] = (),
 ) -> tuple[GpuRows, KeyOf]:  # fmt: skip
-    """Rows of GPUs, and the key of the rows that a series speaks of.
+    """Rows of GPUs, and the key of a series' row.
 
-    `counts`: samples by series and row; `readings`: measures by name, in the frame's units, which are let go as they
+    `counts`: samples by series and row; `readings`: measures by name, in the frame's units, released as they
     are taken in; `named`: labels of any series that names a GPU; `memory`: the answers to `DcgmQueries.memory`.
     """
 
     def who(labels: Labels) -> tuple[str, str] | None:  # an instance is where its GPU is
-        found, its_node = gpu_of(labels), node(labels)
-        return (found[1] or found[0], its_node) if found and its_node is not None else None
+        name, its_node = gpu_of(labels), node(labels)
+        return (name[1] or name[0], its_node) if name and its_node is not None else None
 
     every = [labels for reading in (counts, *readings.values()) for labels in reading.labels]
     every = list({id(labels): labels for labels in (*every, *named)}.values())  # mostly the same objects
@@ -248,7 +247,7 @@ def dcgm_rows(
         gauge = GAUGES.get(name.removesuffix("_mean"))
         if several and gauge is not None and gauge.is_ratio:
             means[gauge.measure] = answer
-    forget_contradictions(means, lambda one: key(one) if who(one) in several else None, cells, log)
+    forget_contradictions(means, lambda labels: key(labels) if who(labels) in several else None, cells, log)
     # The most samples that a row can have from one exporter is that of the fullest series. Where a GPU has readings of
     # other metrics only, its rows count as full.
     most = np.nan_to_num(cells.column("n")).max(axis=1, keepdims=True, initial=0.0)
@@ -257,7 +256,7 @@ def dcgm_rows(
         # A row of blanks was scraped, and nothing was observed in it.
         samples = np.where(np.logical_or.reduce(read), samples, np.nan)
     cells.columns["observed_seconds"] = np.minimum(samples * scrape_seconds(samples, grid.step)[:, None], grid.step)
-    instances = [row for own, row in cells.rows.items() if about[own].kind == "mig"]
+    instances = [row for row_key, row in cells.rows.items() if about[row_key].kind == "mig"]
     for statistic in ("mean", "p95", "max"):
         use = cells.column(f"gpu_util_{statistic}")
         use[instances] = np.nan  # of an instance the driver's utilization is absent, or a 0 that means nothing
@@ -265,9 +264,9 @@ def dcgm_rows(
     count_samples(cells, samples)
     cells.columns["energy_joules_n"] = np.where(np.isnan(cells.column(queries.ENERGY)), np.nan, samples)
     if memory:
-        sizes = pd.concat([pd.Series(one.values[:, 0] * queries.MIB, list(map(key, one.labels))) for one in memory])
-        known = sizes[(sizes > 0) & (sizes <= queries.MOST_MEMORY_BYTES)].groupby(level=0).median()
-        total = known.reindex(list(cells.rows)).to_numpy(np.float32)
+        sizes = pd.concat([pd.Series(a.values[:, 0] * queries.MIB, list(map(key, a.labels))) for a in memory])
+        sizes_of = sizes[(sizes > 0) & (sizes <= queries.MOST_MEMORY_BYTES)].groupby(level=0).median()
+        total = sizes_of.reindex(list(cells.rows)).to_numpy(np.float32)
         cells.columns["mem_total_bytes"] = np.repeat(total[:, None], grid.count, axis=1)
     fold_instances(rows)
     forget_still_counters(rows)
@@ -275,34 +274,34 @@ def dcgm_rows(
 
 
 def _gpus(every: Sequence[Labels], who: Who, homes: Homes) -> tuple[KeyOf, dict[str, About]]:
-    """Which rows a series speaks of, and what each GPU is."""
+    """The row of a series, and the facts of each GPU."""
     keys: dict[int, tuple[Labels, str | None]] = {}
-    profiles = {(found[0], labels.get("GPU_I_PROFILE")) for labels in every if (found := gpu_of(labels))}
-    reused = {one for one, count in Counter(one for one, _ in profiles).items() if count > 1 and "/gi" in one}
+    profiles = {(target[0], labels.get("GPU_I_PROFILE")) for labels in every if (target := gpu_of(labels))}
+    reused = {name for name, count in Counter(name for name, _ in profiles).items() if count > 1 and "/gi" in name}
 
     def named(labels: Labels) -> tuple[str, str | None] | None:
-        found = gpu_of(labels)  # the number of an instance is given again when its GPU is divided anew
-        return (f"{found[0]}.{labels.get('GPU_I_PROFILE', '')}", found[1]) if found and found[0] in reused else found
+        name = gpu_of(labels)  # the number of an instance is reused when its GPU is divided again
+        return (f"{name[0]}.{labels.get('GPU_I_PROFILE', '')}", name[1]) if name and name[0] in reused else name
 
     def key(labels: Labels) -> str | None:
         # Of the same object the same, found once: labels are held, so that no others take their id.
         if id(labels) not in keys:
-            found, whole = named(labels), who(labels)
+            name, whole = named(labels), who(labels)
             suffix = homes.get(whole) if whole is not None else None
-            keys[id(labels)] = labels, None if found is None or suffix is None else found[0] + suffix
+            keys[id(labels)] = labels, None if name is None or suffix is None else name[0] + suffix
         return keys[id(labels)][1]
 
     about: dict[str, About] = {}
     for labels in every:
-        found, whole, own = named(labels), who(labels), key(labels)
-        if found is None or whole is None or own is None or own in about:
+        target, whole, row_key = named(labels), who(labels), key(labels)
+        if target is None or whole is None or row_key is None or row_key in about:
             continue
-        uuid, parent = found
-        one = About(whole[1], device_index(labels.get("gpu")), labels.get("modelName"), uuid=parent or uuid,
+        uuid, parent = target
+        gpu = About(whole[1], device_index(labels.get("gpu")), labels.get("modelName"), uuid=parent or uuid,
                     driver_version=labels.get(DRIVER_LABEL))  # fmt: skip
-        about.setdefault((parent or uuid) + own[len(uuid) :], one)
+        about.setdefault((parent or uuid) + row_key[len(uuid) :], gpu)
         if parent:
-            about[own] = replace(one, kind="mig", parent=parent, mig_profile=labels.get("GPU_I_PROFILE"), uuid=uuid)
+            about[row_key] = replace(gpu, kind="mig", parent=parent, mig_profile=labels.get("GPU_I_PROFILE"), uuid=uuid)
     return key, about
 
 
@@ -319,29 +318,29 @@ def readings_of(name: str, answer: SeriesAnswer) -> SeriesAnswer:
 
 
 def fold_instances(rows: GpuRows) -> None:
-    """Give each GPU that is divided into MIG instances a row of its own for their time, and take from them what is the
+    """Give each GPU that is divided into MIG instances a separate row for their time, and take from them what is the
     GPU's: their series repeat its power, energy, clocks and temperature, and it may have no series at all."""
     cells, parts = rows.cells, defaultdict[str, list[int]](list)
     for key, row in cells.rows.items():
-        if (one := rows.about[key]).parent:
-            parts[one.parent + key[len(one.uuid) :]].append(row)
+        if (gpu := rows.about[key]).parent:
+            parts[gpu.parent + key[len(gpu.uuid) :]].append(row)
     for parent in parts:
         cells.rows.setdefault(parent, len(cells.rows))
-    for parent, own in parts.items():
-        at, there = cells.rows[parent], cells.column("observed_seconds")[own] > 0
+    for parent, instances in parts.items():
+        at, there = cells.rows[parent], cells.column("observed_seconds")[instances] > 0
         for name in list(cells.columns):
             column = cells.column(name)
             if name in _COUNTS:
-                column[at] = np.fmax(column[at], np.fmax.reduce(column[own]))
+                column[at] = np.fmax(column[at], np.fmax.reduce(column[instances]))
             elif name in _MEANS:
-                column[at] = _filled(column[at], pd.DataFrame(column[own]).mean().to_numpy())
+                column[at] = _filled(column[at], pd.DataFrame(column[instances]).mean().to_numpy())
             elif name == "mem_used_bytes_mean":  # not known where that of any instance is not
-                used = np.where(there, column[own], 0.0).sum(axis=0)
+                used = np.where(there, column[instances], 0.0).sum(axis=0)
                 column[at] = _filled(column[at], np.where(there.any(axis=0), used, np.nan))
             elif name.startswith("gpu_util_"):
                 column[at, there.any(axis=0)] = np.nan
             if name in _OF_THE_GPU:
-                column[own] = np.nan
+                column[instances] = np.nan
 
 
 def _filled(first: Matrix, second: Matrix) -> Matrix:
@@ -362,32 +361,32 @@ def fine_series(
     asked: Questions, about: Mapping[str, About], key_of: KeyOf | None, devices: Sequence[Device], window: Window
 ) -> list[DeviceSeries]:
     """Series of `devices`, in rows so long that no more than `MAX_VALUES` values come back: up to 165 GPUs by minutes
-    of 14 days. `about`: the frame's GPUs by the key of their rows; `key_of`: the key that a series of dcgm-exporter
-    speaks of (None: the server has none)."""
-    found, wanted = asked.found, set(devices)
-    keys = {key: device for key, one in about.items() if (device := (one.node, one.uuid or key)) in wanted}
+    of 14 days. `about`: the frame's GPUs by the key of their rows; `key_of`: the key of a series of dcgm-exporter
+    (None: the server has none)."""
+    survey, wanted = asked.survey, set(devices)
+    keys = {key: device for key, gpu in about.items() if (device := (gpu.node, gpu.uuid or key)) in wanted}
     # Where most are wanted, all are asked for, so that next week's queries are the same and found in the cache.
     uuids = [] if 2 * len(keys) >= len(about) else [uuid for _, uuid in keys.values()]
     count = len(keys) if of_gpus(uuids) else len(about)
-    shortest = (found.scrape_seconds or 60.0) * (SCRAPES if found.agent_gpus else 1)
-    fits = (one for one in STEPS if one >= shortest and count * 3 * window.seconds / one <= MAX_VALUES)
+    shortest = (survey.scrape_seconds or 60.0) * (SCRAPES if survey.agent_gpus else 1)
+    fits = (s for s in STEPS if s >= shortest and count * 3 * window.seconds / s <= MAX_VALUES)
     step = next(fits, STEPS[-1])
     asks = []
     if key_of is not None:
-        made = DcgmQueries(found.names, asked.matches, step, scrape_seconds=found.scrape_seconds)
+        made = DcgmQueries(survey.names, asked.matches, step, scrape_seconds=survey.scrape_seconds)
         # Instances have no utilization, so of them the engine's activity is asked.
-        has_use = "DCGM_FI_DEV_GPU_UTIL" in found.names and not any("/gi" in uuid for _, uuid in keys.values())
+        has_use = "DCGM_FI_DEV_GPU_UTIL" in survey.names and not any("/gi" in uuid for _, uuid in keys.values())
         for name in ("gpu_util", "mem_used_bytes") if has_use else ("gpu_util", "engine", "mem_used_bytes"):
             asks += made.statistics(GAUGES[name], *of_gpus(uuids))
-    if found.agent_gpus:
-        own = agent_gpu_asks(found.names, (*asked.matches, *of_gpus(uuids, "gpu_uuid")), step)
-        asks += [replace(ask, name=f"{_AGENT}{ask.name}") for ask in own]
+    if survey.agent_gpus:
+        agent_asks = agent_gpu_asks(survey.names, (*asked.matches, *of_gpus(uuids, "gpu_uuid")), step)
+        asks += [replace(ask, name=f"{_AGENT}{ask.name}") for ask in agent_asks]
     cells: Cells[str] = Cells(Grid(window.start + step, window.end, step))
 
     def key(labels: Labels) -> str | None:
-        uuid, own = labels.get("gpu_uuid"), key_of(labels) if key_of is not None else None
-        several = (own,) if uuid is None else (f"{uuid}@{agent_node(labels)}", uuid)
-        return next((one for one in several if one in keys), None)
+        uuid, alias = labels.get("gpu_uuid"), key_of(labels) if key_of is not None else None
+        several = (alias,) if uuid is None else (f"{uuid}@{agent_node(labels)}", uuid)
+        return next((candidate for candidate in several if candidate in keys), None)
 
     # Of several series of one (a copy for each pod) the mean counts.
     asks = [ask for ask in asks if ask.name in (*_USE, *_MEMORY)]
@@ -396,7 +395,7 @@ def fine_series(
     use, memory = (np.fmax.reduce([cells.column(name) for name in names]) for names in (_USE, _MEMORY))
     seen, ts = ~np.isnan(use) | ~np.isnan(memory), window.start + step * np.arange(1.0, cells.grid.count + 1)
     return [
-        DeviceSeries(*keys[one], ts[own], step, use[row][own].astype(float), memory[row][own].astype(float))
-        for one, row in sorted(cells.rows.items())
-        if (own := seen[row]).any()
+        DeviceSeries(*keys[row_key], ts[has], step, use[row][has].astype(float), memory[row][has].astype(float))
+        for row_key, row in sorted(cells.rows.items())
+        if (has := seen[row]).any()
     ]

@@ -60,7 +60,7 @@ def agent_ports(grid: Grid, answers: Mapping[str, SeriesAnswer]) -> PortRows:
         if (port := key(labels)) is not None:
             rows.roles[port] = labels.get("role", "unknown")
             rows.layers[port] = labels.get("link_layer", "InfiniBand")
-    measures = {name: one for name, one in answers.items() if name.startswith("fabric ") and name != "fabric util"}
+    measures = {name: a for name, a in answers.items() if name.startswith("fabric ") and name != "fabric util"}
     _put(cells, measures, key)
     cells.columns["observed_seconds"] = np.minimum(cells.column("observed"), grid.step)
     cells.columns["line_rate_bytes_per_second"] = cells.column("line_rate")
@@ -74,7 +74,7 @@ def exporter_ports(
     grid: Grid, answers: dict[str, SeriesAnswer], about: Mapping[str, SeriesAnswer], *, node_of: NodeOf,
     gpu_counts: Mapping[str, int], configured: Mapping[str, Role],
 ) -> PortRows:  # fmt: skip
-    """From the answers to `queries.exporter_fabric_asks` and `ethernet_asks`, which are let go. `about`: by name
+    """From the answers to `queries.exporter_fabric_asks` and `ethernet_asks`, which are released. `about`: by name
     (`RATE`, `SPEED`), one column each; `node_of`: the GPU node of a series, None for others.
 
     A port whose speed is unknown (0 or less, or not reported) has no line rate and no use, but its bytes.
@@ -85,11 +85,11 @@ def exporter_ports(
     for answer in (about[name] for name in (RATE, SPEED) if name in about):
         speeds = zip(answer.labels, answer.values[:, 0].tolist(), strict=True)
         line |= {key(labels): value for labels, value in speeds if 0 < value < MOST_RATE}
-    plain = [cells.column(f"ethernet {way}_mean") for way in _COUNTERS]
+    plain = [cells.column(f"ethernet {direction}_mean") for direction in _COUNTERS]
     is_ethernet = ~np.isnan(plain).all(axis=(0, 2))
-    for way, values in zip(_COUNTERS, plain, strict=True):
-        cells.columns[f"{way}_mean"] = np.fmax(cells.column(f"{way}_mean"), values)
-        cells.columns[f"{way}_bytes_per_second_mean"] = cells.columns[f"{way}_mean"]
+    for direction, values in zip(_COUNTERS, plain, strict=True):
+        cells.columns[f"{direction}_mean"] = np.fmax(cells.column(f"{direction}_mean"), values)
+        cells.columns[f"{direction}_bytes_per_second_mean"] = cells.columns[f"{direction}_mean"]
     samples = cells.column("n")
     seconds = np.minimum(samples * scrape_seconds(samples, grid.step)[:, None], grid.step)
     rate = np.array([[line.get(port, np.nan)] * grid.count for port in cells.rows]).reshape(samples.shape)
@@ -131,22 +131,22 @@ def ethernet_asks(present: Collection[str], matches: Sequence[str], step: float)
     """The traffic of Ethernet ports by node_exporter: means alone, for no other statistic is used."""
     chosen = selector(matches, f'device!~"{_VIRTUAL}"')
     return [
-        Ask(f"ethernet {way}_mean", f"rate({counter}{chosen}{row_range(step)})", (*HOST_LABELS, *PORT_LABELS))
-        for way, counter in _COUNTERS.items()
+        Ask(f"ethernet {direction}_mean", f"rate({counter}{chosen}{row_range(step)})", (*HOST_LABELS, *PORT_LABELS))
+        for direction, counter in _COUNTERS.items()
         if counter in present
     ]
 
 
 def host_rows(grid: Grid, answers: dict[str, SeriesAnswer], node_of: NodeOf) -> Cells[str]:
-    """From the answers to `queries.agent_host_asks` or `exporter_host_asks`, by name, which are let go."""
+    """From the answers to `queries.agent_host_asks` or `exporter_host_asks`, by name, which are released."""
     cells: Cells[str] = Cells(grid)
     _put(cells, answers, node_of)
     if "observed" in cells.columns:
         cells.columns["observed_seconds"] = np.minimum(cells.column("observed"), grid.step)
         return cells
     cells.columns["cpu_util_mean"] = np.clip(1.0 - cells.column("idle_mean") - cells.column("io_wait_mean"), 0.0, 1.0)
-    known = np.any([~np.isnan(cells.column(name)) for name in cells.columns], axis=0)
-    cells.columns["observed_seconds"] = np.where(known, grid.step, np.nan)
+    measured = np.any([~np.isnan(cells.column(name)) for name in cells.columns], axis=0)
+    cells.columns["observed_seconds"] = np.where(measured, grid.step, np.nan)
     return cells
 
 
@@ -163,7 +163,7 @@ def merged(first: Cells, second: Cells) -> Cells:
 def _put(
     cells: Cells[K], answers: dict[str, SeriesAnswer], key: Callable[[Labels], K | None], most: float = np.inf
 ) -> None:
-    """Take in the answers, which are let go, under the names of their measures."""
+    """Take in the answers, which are released, under the names of their measures."""
     for name in list(answers):
         how = "max" if name.endswith((" observed", " n", "_max")) else "mean"
         cells.put(name.removeprefix("fabric ").removeprefix("host "), answers.pop(name), key, how=how, most=most)

@@ -61,16 +61,16 @@ def agent_rows(grid: Grid, answers: Mapping[str, SeriesAnswer], bins: Mapping[st
     homes = homes_of(answers.get("observed", nothing), info, _who, log)
 
     def key(labels: Labels) -> str | None:
-        found = _who(labels)
-        if found is None or (suffix := homes.get(found)) is None:
+        name = _who(labels)
+        if name is None or (suffix := homes.get(name)) is None:
             return None
-        about.setdefault(found[0] + suffix, About(found[1], uuid=found[0]))
-        return found[0] + suffix
+        about.setdefault(name[0] + suffix, About(name[1], uuid=name[0]))
+        return name[0] + suffix
 
     for labels in info:
-        if (own := key(labels)) is not None:
-            about[own] = replace(
-                about[own], index=device_index(labels.get("gpu_index")), name=labels.get("name"), sku=labels.get("sku"),
+        if (gpu := key(labels)) is not None:
+            about[gpu] = replace(
+                about[gpu], index=device_index(labels.get("gpu_index")), name=labels.get("name"), sku=labels.get("sku"),
                 kind=labels.get("kind", "gpu"), parent=labels.get("parent_uuid"), mig_profile=labels.get("mig_profile"),
                 driver_version=labels.get("driver_version"),
             )  # fmt: skip
@@ -80,7 +80,7 @@ def agent_rows(grid: Grid, answers: Mapping[str, SeriesAnswer], bins: Mapping[st
             cells.put(name, answer, key, how=how, least=-1.0 if name.endswith("correlation") else 0.0)
     cells.columns["observed_seconds"] = np.minimum(cells.column("observed"), grid.step)
     cells.columns["idle_run_seconds"] = np.minimum(cells.column("idle_run_seconds"), grid.step)
-    for name in (one for one in _BINNED if one in bins):
+    for name in (candidate for candidate in _BINNED if candidate in bins):
         cells.put_bins(f"{name}_bins", bins[name], key, cells.column("observed_seconds"))
         if not np.isnan(cells.columns[f"{name}_bins"]).all():
             cells.columns[f"{name}_p95"], most = from_bins(cells.column(f"{name}_bins"))
@@ -95,7 +95,7 @@ def _who(labels: Labels) -> tuple[str, str] | None:
 
 
 def scrape_seconds(samples: Matrix, step: float) -> Matrix:
-    """How far the samples of each series lie apart: a full row's count tells."""
+    """The interval between the samples of each series, from the count of a full row."""
     most = np.nan_to_num(samples).max(axis=1, initial=0.0)
     return np.where(most > 0, np.minimum(step / np.maximum(most, 1e-9), MAX_SCRAPE_SECONDS), 0.0)
 
@@ -104,7 +104,7 @@ def combined(first: GpuRows, second: GpuRows) -> GpuRows:
     """Each GPU and moment as `first`, our agent's, has it, as `second` does where `first` saw nothing."""
     # A MIG instance has another name in each: where our agent sees a GPU, its own names count.
     nodes = {about.node for about in first.about.values()}
-    about = {uuid: one for uuid, one in second.about.items() if one.kind == "gpu" or one.node not in nodes}
+    about = {uuid: gpu for uuid, gpu in second.about.items() if gpu.kind == "gpu" or gpu.node not in nodes}
     about |= first.about
     keys = dict.fromkeys(key for key in (*first.cells.rows, *second.cells.rows) if key in about)
     out: Cells[str] = Cells(first.cells.grid, {key: row for row, key in enumerate(keys)})
@@ -116,8 +116,8 @@ def combined(first: GpuRows, second: GpuRows) -> GpuRows:
 
     seen = placed(first.cells, "observed_seconds") > 0
     for name in dict.fromkeys([*first.cells.columns, *second.cells.columns]):
-        own, other = placed(first.cells, name), placed(second.cells, name)
-        out.columns[name] = np.where(seen.T, own.T, other.T).T  # of bins the last axis comes first
+        ours, other = placed(first.cells, name), placed(second.cells, name)
+        out.columns[name] = np.where(seen.T, ours.T, other.T).T  # of bins the last axis comes first
     absences = [absence for absence in second.absences if absence["node"] not in nodes]
     return GpuRows(out, about, absences, second.pods)
 
@@ -144,23 +144,23 @@ def homes_of(counts: SeriesAnswer, named: Iterable[Labels], who: Who, log: Log) 
     """`counts`: samples by series and row. `named`: labels of any series that names a GPU."""
     by_gpu: dict[str, dict[str, npt.NDArray[np.bool_]]] = defaultdict(dict)
     for labels, values in zip(counts.labels, counts.values, strict=True):
-        if (found := who(labels)) is not None:
-            own, node = by_gpu[found[0]], found[1]
-            own[node] = own.get(node, False) | (values > 0)
+        if (name := who(labels)) is not None:
+            reports, node = by_gpu[name[0]], name[1]
+            reports[node] = reports.get(node, False) | (values > 0)
     homes: dict[tuple[str, str], str] = {}
     at_once: dict[str, list[str]] = {}
-    for uuid, own in by_gpu.items():
-        order = sorted(own, key=lambda node: (own[node].argmax(), own[node].sum(), node))
-        both = int((np.sum(list(own.values()), axis=0) > 1).sum())
+    for uuid, reports in by_gpu.items():
+        order = sorted(reports, key=lambda node: (reports[node].argmax(), reports[node].sum(), node))
+        both = int((np.sum(list(reports.values()), axis=0) > 1).sum())
         # Scrapes of two may mix in the row in which one takes over from the other.
-        if len(own) == 1 or (both < len(own) and all(there.sum() > both for there in own.values())):
+        if len(reports) == 1 or (both < len(reports) and all(there.sum() > both for there in reports.values())):
             homes |= {(uuid, node): f"@{node}" for node in order[:-1]} | {(uuid, order[-1]): ""}
         else:
-            homes[uuid, max(sorted(own), key=lambda node: own[node].sum())] = ""
-            at_once[uuid] = sorted(own)
-    for found in map(who, named):
-        if found is not None and found[0] not in by_gpu:
-            by_gpu[found[0]], homes[found] = {}, ""
+            homes[uuid, max(sorted(reports), key=lambda node: reports[node].sum())] = ""
+            at_once[uuid] = sorted(reports)
+    for name in map(who, named):
+        if name is not None and name[0] not in by_gpu:
+            by_gpu[name[0]], homes[name] = {}, ""
     if at_once:
         uuid, names = next(iter(at_once.items()))
         text = (
@@ -176,10 +176,10 @@ def named_gpus(asked: Questions) -> list[Labels]:
     a GPU exists. Google Managed Prometheus takes exact names only."""
     # The engine's activity is asked of some GPUs only.
     read = {name for gauge in DCGM_GAUGES for name in gauge.names if gauge.measure != "engine"}
-    others = sorted(name for name in asked.found.names - read if name.startswith(("DCGM_FI_DEV_", "DCGM_FI_PROF_")))
+    others = sorted(name for name in asked.survey.names - read if name.startswith(("DCGM_FI_DEV_", "DCGM_FI_PROF_")))
     kept, chosen = (*HOST_LABELS, *_GPU_LABELS), selector(asked.matches, 'UUID!=""')
     query = f"count by ({', '.join(kept)}) ({' or '.join(f'{name}{chosen}' for name in others)})"
-    window = asked.found.window
+    window = asked.survey.window
     moments = (window.end, (window.start + window.end) / 2) if others else ()
     return [labels for at in moments for labels in asked.instant(query, kept, at).labels]
 
@@ -189,9 +189,9 @@ def reporters_note(counts: SeriesAnswer, who: Who, log: Log) -> set[tuple[str, s
     by_gpu: dict[tuple[str, str], dict[str, npt.NDArray[np.bool_]]] = defaultdict(dict)
     for labels, values in zip(counts.labels, counts.values, strict=True):
         if (gpu := who(labels)) is not None:
-            own, target = by_gpu[gpu], reporter(labels)
-            own[target] = own.get(target, False) | (values > 0)
-    several = {gpu for gpu, own in by_gpu.items() if (np.sum(list(own.values()), axis=0) > 1).sum() > 1}
+            reports, target = by_gpu[gpu], reporter(labels)
+            reports[target] = reports.get(target, False) | (values > 0)
+    several = {gpu for gpu, reports in by_gpu.items() if (np.sum(list(reports.values()), axis=0) > 1).sum() > 1}
     if several:
         text = "GPUs reported by more than one exporter or target: {gpus} ({gpu_uuid}). Each counts once."
         log.add(coded("gpus-reported-twice", text, gpus=len(several), gpu_uuid=min(several)[0]))
@@ -199,7 +199,7 @@ def reporters_note(counts: SeriesAnswer, who: Who, log: Log) -> set[tuple[str, s
 
 
 def unnamed_note(series: Iterable[Labels], node_of: Callable[[Labels], str | None], log: Log) -> None:
-    """Say which GPUs cannot be counted because their series do not tell them from others."""
+    """Report GPUs that cannot be counted because their series are those of others, too."""
     lost: dict[str, set[str]] = defaultdict(set)
     for labels in series:
         if gpu_of(labels) is None:

@@ -41,7 +41,7 @@ def gpu_counts(about: Mapping[str, About]) -> Counter[str]:
 
 
 def memory_of(about: About, catalog: Catalog) -> float:
-    """Memory of a GPU or an instance by the catalog, for series that do not tell it; NaN where that lacks it."""
+    """Memory of a GPU or an instance by the catalog, for series without it; NaN where the catalog lacks it."""
     sku = catalog.gpu(about.sku or about.name or "")
     if sku is None or about.kind == "gpu":
         return float(sku.mem_bytes) if sku is not None else float("nan")
@@ -52,17 +52,17 @@ def memory_of(about: About, catalog: Catalog) -> float:
 def gpu_table(gpus: GpuRows, catalog: Catalog) -> pd.DataFrame:
     """The frame's table `gpus`: every GPU that a series names, and the instances with rows."""
     cells, seen = gpus.cells, gpus.cells.seen()
-    chosen = {key: one for key, one in gpus.about.items() if key in seen or not one.uuid or one.kind != "mig"}
+    chosen = {key: gpu for key, gpu in gpus.about.items() if key in seen or not gpu.uuid or gpu.kind != "mig"}
     if not chosen:
         return concat([], store.GPUS.columns)
     table = pd.DataFrame(list(chosen.values())).rename(columns={"parent": "parent_uuid", "index": "gpu_index"})
-    table["gpu_uuid"] = [one.uuid or key for key, one in chosen.items()]
-    table["sku"] = [one.sku or _sku(one.name, catalog) for one in chosen.values()]
+    table["gpu_uuid"] = [gpu.uuid or key for key, gpu in chosen.items()]
+    table["sku"] = [gpu.sku or _sku(gpu.name, catalog) for gpu in chosen.values()]
     # What a series names and nothing was observed of exists all the same.
     table["valid_from"] = [seen.get(key, (cells.grid.start - cells.grid.step,))[0] for key in chosen]
     for name in ("mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second"):
         table[name] = np.append(_last(cells.column(name)), np.nan)[[cells.rows.get(key, -1) for key in chosen]]
-    size = [memory_of(one, catalog) for one in chosen.values()]
+    size = [memory_of(gpu, catalog) for gpu in chosen.values()]
     table["mem_total_bytes"] = table["mem_total_bytes"].fillna(pd.Series(size, dtype=float))
     return concat([table], store.GPUS.columns)
 
@@ -91,13 +91,13 @@ def node_table(
     grid, seen = gpus.cells.grid, gpus.cells.seen()
     whole: dict[str, dict[str, Gpu]] = defaultdict(dict)
     observed: dict[str, dict[str, Span]] = defaultdict(dict)
-    for key, one in gpus.about.items():
-        uuid = one.parent or one.uuid or key
-        gpu = Gpu(uuid, int(np.nan_to_num(one.index)), one.name or "", _sku(one.name, catalog))
-        whole[one.node].setdefault(uuid, gpu)
+    for key, facts in gpus.about.items():
+        uuid = facts.parent or facts.uuid or key
+        gpu = Gpu(uuid, int(np.nan_to_num(facts.index)), facts.name or "", _sku(facts.name, catalog))
+        whole[facts.node].setdefault(uuid, gpu)
         if key in seen:
-            begin, end = observed[one.node].get(uuid, seen[key])
-            observed[one.node][uuid] = min(begin, seen[key][0]), max(end, seen[key][1])
+            begin, end = observed[facts.node].get(uuid, seen[key])
+            observed[facts.node][uuid] = min(begin, seen[key][0]), max(end, seen[key][1])
     rows = []
     for node in sorted({*whole, *declared}):
         listed, offered, spans = list(whole[node].values()), declared.get(node), list(observed[node].values())
@@ -137,19 +137,19 @@ def _unlisted(offered: KubeNode, listed: int, gpus: Sequence[Gpu], replicas: str
 
 
 def _by_signs(
-    own: Sequence[Gpu], ports: Sequence[FabricPort], firmware: Labels, labels: Labels, catalog: Catalog
+    gpus: Sequence[Gpu], ports: Sequence[FabricPort], firmware: Labels, labels: Labels, catalog: Catalog
 ) -> dict[str, object]:
     """What a node is that no agent describes, by the agent's own rules. `firmware`: labels of ``node_dmi_info``;
     `labels`: those of ``kube_node_labels``."""
     signs = dmi_of(*(firmware.get(name, "") for name in ("system_vendor", "product_name", "chassis_asset_tag")))
     spelled = {_KUBE[name]: value for name, value in labels.items() if name in _KUBE}
-    # Without a single port it is not known whether there are none, or nobody exports them.
+    # Without a single port it is unknown whether there are none, or none is exported.
     seen = tuple(ports) or (FabricPort("unknown", 1),)
-    sku, source = sku_by_signs(signs, spelled, own, seen, tuple(catalog.nodes.values()))
-    known = catalog.node(sku) if sku else None
-    kind = signs.instance_type or label_of(spelled, TYPE_LABELS) or (known and known.instance_type)
+    sku, source = sku_by_signs(signs, spelled, gpus, seen, tuple(catalog.nodes.values()))
+    entry = catalog.node(sku) if sku else None
+    kind = signs.instance_type or label_of(spelled, TYPE_LABELS) or (entry and entry.instance_type)
     return {
-        "provider": signs.provider or (known and known.provider), "region": label_of(spelled, REGION_LABELS),
+        "provider": signs.provider or (entry and entry.provider), "region": label_of(spelled, REGION_LABELS),
         "instance_type": kind, "node_sku": sku, "node_sku_source": source,
     }  # fmt: skip
 
@@ -161,5 +161,5 @@ def _last(values: Matrix) -> Matrix:
 
 
 def _sku(name: str | None, catalog: Catalog) -> str | None:
-    found = catalog.gpu(name) if name else None
-    return found.name if found is not None else None
+    entry = catalog.gpu(name) if name else None
+    return entry.name if entry is not None else None

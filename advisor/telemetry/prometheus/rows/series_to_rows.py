@@ -40,7 +40,7 @@ class Cells(Generic[K]):
         self, name: str, answer: SeriesAnswer, key_of: Callable[[Labels], K | None], *, how: str = "mean",
         weights: SeriesAnswer | None = None, least: float = 0.0, most: float = np.inf,
     ) -> None:  # fmt: skip
-        """Add an answer. Where several series speak of a device at a moment, `how` (mean, max, sum) joins them; the
+        """Add an answer. Where several series are of a device at a moment, `how` (mean, max, sum) joins them; the
         `weights` of a mean are the values of the series with the same labels, 1 of others.
 
         A value below `least` or above `most` is no reading and counts as missing.
@@ -55,10 +55,10 @@ class Cells(Generic[K]):
         else:
             weight = values.notna().astype(float)
             if weights is not None:
-                index = {label_set(one): row for row, one in enumerate(weights.labels)}
-                known = np.vstack([weights.values, np.ones(values.shape[1])])
+                index = {label_set(labels): row for row, labels in enumerate(weights.labels)}
+                weights_of = np.vstack([weights.values, np.ones(values.shape[1])])
                 labels = (labels for labels, row in zip(answer.labels, at, strict=True) if row >= 0)
-                weight *= np.nan_to_num(known)[[index.get(label_set(label), -1) for label in labels]]
+                weight *= np.nan_to_num(weights_of)[[index.get(label_set(label), -1) for label in labels]]
             joined = (values.fillna(0.0) * weight).groupby(by).sum() / weight.groupby(by).sum()
         out[joined.index] = joined
 
@@ -68,9 +68,9 @@ class Cells(Generic[K]):
         buckets = bounds.round(_EDGE_DIGITS).map(_BUCKETS).fillna(-1).to_numpy(np.intp)
         keys = [key_of(labels) for labels in answer.labels]
         at = np.array([-1 if key is None else self.rows.get(key, -1) for key in keys], dtype=np.intp)
-        known = (at >= 0) & (buckets >= 0)
+        matched = (at >= 0) & (buckets >= 0)
         counts = np.zeros((len(self.rows), WIDTH, self.grid.count), np.float32)
-        np.add.at(counts, (at[known], buckets[known]), np.nan_to_num(answer.values[known]))
+        np.add.at(counts, (at[matched], buckets[matched]), np.nan_to_num(answer.values[matched]))
         # A bucket that is not there counts no more than the one below it; a client may leave out those that are empty.
         # Each bucket's increase is extrapolated by itself: what goes down by that is no negative count.
         inside = np.diff(np.maximum.accumulate(counts, axis=1), axis=1, prepend=np.float32(0.0)).transpose(0, 2, 1)
@@ -81,15 +81,15 @@ class Cells(Generic[K]):
     def column(self, name: str) -> Matrix:
         """A measure with a row for each device, to be changed in place; all NaN where it was not asked for or not
         answered."""
-        found = self.columns.get(name)
-        missing = len(self.rows) - (0 if found is None else len(found))
-        if found is None or missing:
+        column = self.columns.get(name)
+        missing = len(self.rows) - (0 if column is None else len(column))
+        if column is None or missing:
             more = (WIDTH,) if name.endswith("_bins") else ()
             nothing = np.full((missing, self.grid.count, *more), np.nan, np.float32)
-            if found is None:
+            if column is None:
                 return nothing
-            found = self.columns[name] = np.concatenate([found, nothing])
-        return found
+            column = self.columns[name] = np.concatenate([column, nothing])
+        return column
 
     def table(
         self, columns: Sequence[str], texts: Mapping[str, Callable[[K], object]], bins: Sequence[str] = (), *,
@@ -112,8 +112,8 @@ class Cells(Generic[K]):
         for name in columns:
             has = name in self.columns
             if name in texts:
-                known = np.array([*(texts[name](key) for key in keys), None], dtype=object)
-                out[name] = pd.Series(known[device], dtype=object)
+                cells = np.array([*(texts[name](key) for key in keys), None], dtype=object)
+                out[name] = pd.Series(cells[device], dtype=object)
             elif name in bins:
                 out[name] = BinsArray(self.column(name)[device, moment]) if has else BinsArray.missing(len(device))
             else:
@@ -142,15 +142,15 @@ class Cells(Generic[K]):
 
 
 def from_bins(bins: Matrix) -> tuple[Matrix, Matrix]:
-    """95th percentile and maximum that counts in bins tell: the middle of the bin, and the lower edge of the highest.
+    """95th percentile and maximum of counts in bins: the middle of the bin, and the lower edge of the highest.
 
-    A maximum is never told too high: silence is judged by it as well as load.
+    A maximum is never too high: silence is judged by it as well as load.
     """
     counts = np.nan_to_num(bins).astype(np.float64)
     total = counts.sum(axis=2)
     place = (np.cumsum(counts, axis=2) >= 0.95 * total[:, :, None] - 1e-6).argmax(axis=2)
     middle = (_EDGES + np.append(_EDGES[1:], 1.0)) / 2
     highest = WIDTH - 1 - (counts > 0)[:, :, ::-1].argmax(axis=2)
-    found = np.where(place == 0, 0.0, middle[place]), _EDGES[highest]
-    p95, most = (np.where(total > 0, values, np.nan).astype(np.float32) for values in found)
+    edges = np.where(place == 0, 0.0, middle[place]), _EDGES[highest]
+    p95, most = (np.where(total > 0, values, np.nan).astype(np.float32) for values in edges)
     return p95, most

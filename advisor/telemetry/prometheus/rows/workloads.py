@@ -64,7 +64,7 @@ def work_of(labels: Labels, *, exported: bool) -> LabelledWork | None:
     """The workload that a series of dcgm-exporter names, by the labels ``exported_NAME`` or the bare ones."""
     prefix, cluster = "exported_" if exported else "", cluster_of(labels)
     job = labels.get("exported_hpc_job") or labels.get("hpc_job")
-    if job and job != "0":  # without a name each job is a series of its own
+    if job and job != "0":  # without a name each job is a separate series
         key = workload_id(cluster, "slurm", *slurm_parts(job, None, None))
         return LabelledWork(key, None, f"job {job}", "slurm", job_id=job)
     pod, namespace, uid = (labels.get(f"{prefix}{name}", "") for name in ("pod", "namespace", "pod_uid"))
@@ -96,17 +96,17 @@ def agent_uses(answer: SeriesAnswer, grid: Grid, about: Mapping[str, About]) -> 
     rows: list[_Row] = []
     for labels, counted in zip(answer.labels, answer.values, strict=True):
         work, uuid = agent_work(labels), labels.get("gpu_uuid")
-        own = next((key for key in (f"{uuid}@{agent_node(labels)}", uuid) if key in about), None)
-        if work is not None and uuid is not None and own is not None:
+        gpu_key = next((key for key in (f"{uuid}@{agent_node(labels)}", uuid) if key in about), None)
+        if work is not None and uuid is not None and gpu_key is not None:
             at = np.flatnonzero(~np.isnan(counted))
             values, held = counted[at], np.zeros(grid.count)
             more = np.diff(values, prepend=0.0)
-            # A counter that fell began anew with the agent; what it shows since was held.
+            # A counter that fell was restarted with the agent; its value since was held.
             held[at] = np.minimum(np.where(more < 0, values, more), grid.step)
             spans = held_spans(held, grid)
             if spans and values[0] > grid.step:  # the first span began before the counter's first row
                 spans[0] = (spans[0][0] + grid.step - float(values[0]), spans[0][1])
-            rows += [work.use(about[own].node, uuid, *span) for span in spans]
+            rows += [work.use(about[gpu_key].node, uuid, *span) for span in spans]
     return pd.DataFrame(rows)
 
 
@@ -125,15 +125,15 @@ def dcgm_uses(
         target = reporter(labels)
         if target not in exported and (target, labels.get("pod", "")) in own_pods and not labels.get("hpc_job"):
             continue
-        own, work = key_of(labels), work_of(labels, exported=target in exported)
-        if own is not None and work is not None and own in about and about[own].uuid not in taken:
-            samples[own, work] = np.maximum(samples.get((own, work), 0.0), np.nan_to_num(values))
+        gpu_key, work = key_of(labels), work_of(labels, exported=target in exported)
+        if gpu_key is not None and work is not None and gpu_key in about and about[gpu_key].uuid not in taken:
+            samples[gpu_key, work] = np.maximum(samples.get((gpu_key, work), 0.0), np.nan_to_num(values))
     rows: list[_Row] = []
     shares = _shares(pods, key_of, exported) if pods else {}
-    for (own, work), values in samples.items():
-        held, gpu = np.minimum(values * intervals.get(own, 0.0), grid.step), about[own]
-        more = {"share": shares.get((own, work), np.nan)} if shares else {}
-        rows += [work.use(gpu.node, gpu.uuid or own, *span) | more for span in held_spans(held, grid)]
+    for (gpu_key, work), values in samples.items():
+        held, gpu = np.minimum(values * intervals.get(gpu_key, 0.0), grid.step), about[gpu_key]
+        more = {"share": shares.get((gpu_key, work), np.nan)} if shares else {}
+        rows += [work.use(gpu.node, gpu.uuid or gpu_key, *span) | more for span in held_spans(held, grid)]
     return pd.DataFrame(rows)
 
 
@@ -144,11 +144,11 @@ def _shares(
     used: dict[str | None, dict[LabelledWork | None, float]] = defaultdict(dict)
     for labels, values in zip(answer.labels, answer.values, strict=True):
         if not np.isnan(values).all():
-            own, work = used[key_of(labels)], work_of(labels, exported=reporter(labels) in exported)
-            own[work] = max(own.get(work, 0.0), float(np.nanmean(values)))
+            uses, work = used[key_of(labels)], work_of(labels, exported=reporter(labels) in exported)
+            uses[work] = max(uses.get(work, 0.0), float(np.nanmean(values)))
     return {
-        (gpu, work): use / total if (total := sum(own.values())) > 0 else 1 / len(own)
-        for gpu, own in used.items() for work, use in own.items()
+        (gpu, work): use / total if (total := sum(uses.values())) > 0 else 1 / len(uses)
+        for gpu, uses in used.items() for work, use in uses.items()
     }  # fmt: skip
 
 
@@ -166,7 +166,7 @@ def _exporter_pods(
     pods: dict[str, set[str]] = defaultdict(set)
     for labels in series:
         pods[reporter(labels)].add(labels.get("pod", ""))
-    found = set()
+    skipped = set()
     for labels in series:
         target, pod, container = reporter(labels), labels.get("pod", ""), labels.get("container")
         if not pod or target in exported or (labels.get("namespace", ""), pod) in requesting:
@@ -175,8 +175,8 @@ def _exporter_pods(
         by_host = any(labels.get(name) == pod for name in _HOST_LABELS)
         alone = len(pods[target]) == 1 and target.partition("|")[0] in jobs
         if container in _EXPORTER_CONTAINERS or by_name or by_host or alone:
-            found.add((target, pod))
-    return found
+            skipped.add((target, pod))
+    return skipped
 
 
 def held_spans(held: Floats, grid: Grid) -> list[tuple[float, float]]:
@@ -237,12 +237,12 @@ def with_requests(
     uses: pd.DataFrame, requests: pd.DataFrame, about: Mapping[str, About], step: float, *, offered: Mapping[str, int]
 ) -> pd.DataFrame:
     """The uses with pods that request shares of a node's GPUs and that no series names, each on the GPUs with the
-    fewest holders, as NVIDIA's device plugin distributes. The node's GPUs are then shared, whoever is named. `step`:
-    seconds of a row; `offered`: GPUs that Kubernetes offers by node, at least twice as many where they are replicas."""
+    fewest holders, as NVIDIA's device plugin distributes. The node's GPUs are then shared. `step`: seconds of a row;
+    `offered`: GPUs that Kubernetes offers by node, at least twice as many where they are replicas."""
     gpus: dict[str, set[str]] = defaultdict(set)
-    for key, one in about.items():
-        gpus[one.node].add(one.uuid or key)
-    divided = {one.node for one in about.values() if one.kind == "mig"}
+    for key, facts in about.items():
+        gpus[facts.node].add(facts.uuid or key)
+    divided = {gpu.node for gpu in about.values() if gpu.kind == "mig"}
     added: list[_Row] = []
     for node, rows in requests[requests["resource"].str.startswith("nvidia_com_gpu")].groupby("node"):
         gpu = gpus.get(str(node), set())
@@ -261,7 +261,7 @@ def with_requests(
         for row in unnamed:
             start, end = float(row["ts_start"]), float(row["ts_end"])
             holders = Counter(uuid for uuid, a, b in held if a < end and b > start)
-            for uuid in sorted(gpu, key=lambda one: (holders[one], one))[: max(1, int(row["count"]))]:
+            for uuid in sorted(gpu, key=lambda candidate: (holders[candidate], candidate))[: max(1, int(row["count"]))]:
                 held.append((uuid, start, end))
                 base = {"node": node, "gpu_uuid": uuid, "cluster": next(iter(here["cluster"]), "")}
                 added.append(_shared(base, row["namespace"], row["pod"], start, end))

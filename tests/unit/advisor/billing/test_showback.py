@@ -93,7 +93,7 @@ def test_whatever_the_fleet_it_agrees_with_the_reconciliation_of_the_advice(numb
     frame, prices = random_fleet(seed_of(100 + number))
     book = rulebook(prices=prices)
     verdicts = judge(frame, book)
-    advice = reconcile(verdicts, PriceBook(book.catalog, tuple(book.own.prices), book.power, book.hourly))
+    advice = reconcile(verdicts, PriceBook(book.catalog, tuple(book.team.prices), book.power, book.hourly))
     hours = hours_by_use(verdicts.occupancy)
     whole = sums_of(split(frame, *prices).rows)
     assert (advice.total is None) == (whole["cost_usd"] is None)
