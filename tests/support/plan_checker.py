@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from skuwise.advisor.plan.problem import Layout, PlanNode, PlanOption, PlanSeries, Problem
 from skuwise.advisor.plan.result import PlanStep
+from skuwise.advisor.plan.worth import move_cost, node_worth, option_worth
 
 
 @dataclass
@@ -217,3 +218,19 @@ def state_after(problem: Problem, steps: Sequence[PlanStep]) -> Layout:
             chosen[step.series] = problem.by_option[step.recommendation]
         kept -= set(step.frees)
     return replace(today, chosen=chosen, places=at, kept=frozenset(kept))
+
+
+def score(problem: Problem, layout: Layout) -> float:
+    """Worked out from the definitions: what emptied nodes and changes bring, less moves and rent."""
+    total = -sum(node_worth(n, problem) for n in problem.nodes if n.rented and n.name in layout.kept)
+    total += sum(node_worth(n, problem) for n in problem.nodes if not n.rented and n.name not in layout.kept)
+    for o in layout.chosen.values():
+        s = problem.by_series[o.series]
+        elsewhere = o.pool is not None and o.pool != s.pool
+        new = int(elsewhere) if s.jobs else o.units if not o.keeps_units and o.pool is not None else 0
+        total += option_worth(o, problem) - new * move_cost(problem, max(o.gpus_each, 1)) - 0.01
+    for s in problem.series:
+        for u in s.units:
+            if layout.places.get(u.id, u.node) != u.node and u.fixed is None and len(u.gpus) == 1:
+                total -= move_cost(problem, max(u.gpu_count, 1))
+    return total

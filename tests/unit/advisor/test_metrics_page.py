@@ -59,7 +59,9 @@ def test_idle_seconds_and_counts_whatever_the_names(incidents: Callable[..., Ser
     # Two of the same labels would make the whole page invalid.
     who = {"workload_id": "w", "workload": "w", "team": "search", "user": "ann"}
     assert page_series["skuwise_workload_idle_seconds"].count((who, 10800.0)) == 1
-    counts = {(one["kind"], one["severity"], one["state"]): value for one, value in page_series["skuwise_incident_open"]}
+    counts = {
+        (one["kind"], one["severity"], one["state"]): value for one, value in page_series["skuwise_incident_open"]
+    }
     assert counts["held-idle", "medium", "open"] == 3 and counts["stopped", "high", "open"] == 0
 
 
@@ -85,7 +87,9 @@ def test_the_page_tells_what_the_files_say_and_keeps_advice_that_can_no_longer_b
         advice.write_text(damaged)
         for _ in range(2):
             page_series = look()
-        assert page_series["skuwise_advice_readable"] == [({}, 0.0)] and page_series["skuwise_fleet_gpus"] == [({}, 96.0)]
+        assert page_series["skuwise_advice_readable"] == [({}, 0.0)] and page_series["skuwise_fleet_gpus"] == [
+            ({}, 96.0)
+        ]
         assert capsys.readouterr().err.count("advice.json cannot be read") == 1
     now += 2 * 86400
     assert "skuwise_workload_info" not in look() and look()["skuwise_advice_stale"] == [({}, 1.0)]
