@@ -27,7 +27,7 @@ NOTHING = pd.DataFrame()
 
 def planner(given: Verdicts, prices=(), *, host: pd.DataFrame = NOTHING, decisions=None) -> Planner:
     """A planner of verdicts. Who holds what follows from the workloads themselves."""
-    found = reason_on(
+    reasoned = reason_on(
         given, rulebook(catalog(), prices=prices), AdviseOptions(given.window.end, decisions=decisions or {}),
         np.random.default_rng(1), source={"kind": "sqlite", "databases": ["fleet.db"]},
     )  # fmt: skip
@@ -38,7 +38,7 @@ def planner(given: Verdicts, prices=(), *, host: pd.DataFrame = NOTHING, decisio
     frame = Frame(
         given.window, NOTHING, NOTHING, NOTHING, NOTHING, host, NOTHING, uses, NOTHING, {"kind": "sqlite"}
     )  # fmt: skip
-    return Planner(found, frame, 5.0, lambda: 0.0)
+    return Planner(reasoned, frame, 5.0, lambda: 0.0)
 
 
 def plan_of(given: Verdicts, prices=(), change: FleetChange = NO_CHANGE, **request) -> Plan:
@@ -60,7 +60,7 @@ def replica(name: str, where: str, gpus: range, *, of: str = "chat", team: str |
 
 
 def halves(nodes: int = 2, team: str | None = None) -> Verdicts:
-    """Two services, each on half of a node of its own, so that one can be emptied, and nodes that are empty."""
+    """Two services, each on half of another node, so that one can be emptied, and nodes that are empty."""
     a, b = replica("a", "n1", range(4), team=team), replica("b", "n2", range(4), of="search", team="two")
     return verdicts([plain_node(f"n{k + 1}") for k in range(nodes)], [a, b], uses=[busy(a), busy(b)])
 

@@ -78,9 +78,9 @@ def broken_rules(problem: Problem, layout: Layout) -> list[str]:
                 most = max(1, s.apart * (o.units if o.pool else 0) // max(len(s.units), 1))
             if node.crowd[s.id] > most:
                 said.append(f"{s.id} has more than {most} replicas on {name}")
-    known = {u.id for s in problem.series for u in s.units}
-    known |= {f"{o.id}#{k}" for o in layout.chosen.values() for k in range(_started(o))}
-    said += [f"{unit} is unknown" for unit in layout.places.keys() - known]
+    units = {u.id for s in problem.series for u in s.units}
+    units |= {f"{o.id}#{k}" for o in layout.chosen.values() for k in range(_started(o))}
+    said += [f"{unit} is unknown" for unit in layout.places.keys() - units]
     for n in problem.nodes:
         node = on[n.name]
         busy = node.crowd.total() or problem.fixed_gpus.get(n.name, 0) or n.held is not None
@@ -89,8 +89,8 @@ def broken_rules(problem: Problem, layout: Layout) -> list[str]:
         if node.entered:
             if n.held is not None:
                 said.append(f"{node.entered} enter {n.name}, which is held")
-            said += [f"{one} (entered by {node.entered})" for one in _beyond(problem, n, node)]
-            said += [f"{one} (today, entered)" for one in _beyond(problem, n, today[n.name])]
+            said += [f"{rule} (entered by {node.entered})" for rule in _beyond(problem, n, node)]
+            said += [f"{rule} (today, entered)" for rule in _beyond(problem, n, today[n.name])]
     for pool in {n.pool for n in problem.nodes}:
         said += _pool(problem, layout, pool, on, today)
     return said
@@ -155,10 +155,10 @@ def _beyond(problem: Problem, n: PlanNode, on: _Node) -> list[str]:
 
 def _pool(problem: Problem, layout: Layout, pool: str, on: State, today: State) -> list[str]:
     """Rules 11 and 12."""
-    own = [n for n in problem.nodes if n.pool == pool]
-    kept = [n for n in own if n.name in layout.kept]
+    members = [n for n in problem.nodes if n.pool == pool]
+    kept = [n for n in members if n.name in layout.kept]
     hours = max((len(s.demand) for s in problem.series), default=1)
-    asked = np.zeros(hours) + sum(problem.fixed_gpus.get(n.name, 0) for n in own)
+    asked = np.zeros(hours) + sum(problem.fixed_gpus.get(n.name, 0) for n in members)
     wholes = np.zeros(hours)
     for s in problem.series:
         o = layout.chosen.get(s.id)
@@ -177,9 +177,9 @@ def _pool(problem: Problem, layout: Layout, pool: str, on: State, today: State) 
     open_ = [n for n in kept if n.held is None]
     if wholes.max() > sum(not on[n.name].gpus for n in open_):
         said.append(f"{pool}: {wholes.max()} whole nodes asked for")
-    if reserve and not any(n.extra in ("buy", "missing") for n in own):
-        free_today = max((n.gpus - today[n.name].gpus for n in own if n.held is None and not n.rented), default=0)
-        spare = min(max(today[n.name].largest for n in own), free_today)
+    if reserve and not any(n.extra in ("buy", "missing") for n in members):
+        free_today = max((n.gpus - today[n.name].gpus for n in members if n.held is None and not n.rented), default=0)
+        spare = min(max(today[n.name].largest for n in members), free_today)
         if max((n.gpus - on[n.name].gpus for n in open_), default=0) < spare:
             said.append(f"{pool}: no node has {spare} GPUs free")
     return said
@@ -196,7 +196,7 @@ def wrong_steps(problem: Problem, layout: Layout, steps: Sequence[PlanStep]) -> 
     for i, step in enumerate(steps, start=1):
         if broken[i] and (i == len(steps) or (step.staging is None and not broken[i - 1])):
             said.append(f"after step {i}: {broken[i]}")
-        if any(not 1 <= one < i for one in step.after):
+        if any(not 1 <= number < i for number in step.after):
             said.append(f"step {i} comes before what it needs: {step.after}")
     freed = [name for step in steps for name in step.frees]
     if len(freed) != len(set(freed)):

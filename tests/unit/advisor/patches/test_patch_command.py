@@ -65,9 +65,9 @@ def test_only_what_was_accepted_is_patched(
     if act in ("dismissed", "done", "regressed"):
         decide(place / "state.db", ID, act, NOW + 60, by="skuwise", why="told")
     done = patch(place, "--for", "kubernetes", "--manifest", str(place / "chat.yaml"), *words)
-    told = capsys.readouterr()
-    assert done == status and says in told.err and bool(told.out) is (status == 0)
-    assert told.err.count("\n") == (status != 0)
+    output = capsys.readouterr()
+    assert done == status and says in output.err and bool(output.out) is (status == 0)
+    assert output.err.count("\n") == (status != 0)
 
 
 SLURM = WorkloadAddress("slurm", "train")
