@@ -67,7 +67,7 @@ COMMANDS: Mapping[str, Entry] = {
 }
 
 
-class _Root(Group):
+class Root(Group):
     """The commands of a build. A command is imported when it is asked for, and the help needs none."""
 
     def __init__(self, entries: Mapping[str, Entry]) -> None:
@@ -90,12 +90,7 @@ class _Root(Group):
         """The imported command; None: there is none of this name."""
         if cmd_name not in self.entries:
             return None
-        try:
-            return getattr(import_module(self.entries[cmd_name].module), cmd_name)
-        except AttributeError:
-            from .rules.base.command_registry import old_command  # noqa: PLC0415 - until all commands are click's
-
-            return old_command(cmd_name, self.entries[cmd_name].module)
+        return getattr(import_module(self.entries[cmd_name].module), cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as click's
         """Write the lines of the entries."""
@@ -151,7 +146,7 @@ def _run(arguments: list[str], commands: Mapping[str, Entry]) -> int:
     words = ["--help"] if name in ("", "help") else arguments
     try:
         with nullcontext() if entry is None or entry.runs_long else no_garbage_collection():
-            status = run_click(_Root(commands), "skuwise", words, typed=arguments)
+            status = run_click(Root(commands), "skuwise", words, typed=arguments)
     except ModuleNotFoundError as error:
         # Commands import what is heavy only where they use it, so the gap may show as late as here.
         if error.name is None or error.name.partition(".")[0] == "skuwise":

@@ -1,23 +1,21 @@
-"""Frame in, one frozen Advice out. Time and randomness are given; nothing is read or written here."""
+"""From verdicts to the advice. Pure: the clock and the random numbers are arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from .classify.accounting.energy import hours_by_use
-from .classify.judge import judge
 from .classify.types import Verdicts
 from .core.advice_types import Advice, Decision, Recommendation, Summary, Unobserved
+from .core.advice_types import Fleet as FleetIdentity
 from .core.coded_text import CodedText
 from .core.formatting import counted, hours, listed
-from .core.frame import Frame
 from .core.timestamps import minute, span
 from .core.verdict_types import INFERRED
-from .core.worth import MIN_SAVING_SHARE as MIN_SAVING_PART
-from .core.worth import MIN_SAVING_USD, marked, min_saving
+from .core.worth import marked, min_saving
 from .recommend.energy_accounts import energy_accounts
 from .recommend.finding import HOUR_SECONDS, ready_at, when_possible
 from .recommend.fleet import Fleet
@@ -40,111 +38,35 @@ from .rulebook import MIN_SAVING, MIN_SAVING_SHARE, Rulebook
 
 _ROUNDING_HOURS = 1e-6
 _OBSERVED_MIN = 0.9  # of a short life
-_ACTIVITY = "activity"  # without it nobody can tell idle from busy
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedGpus:
-    """`gpus`: node -> ids of the GPUs that were observed for the coverage floor, and of their MIG instances. `count`:
-    physical GPUs among them. `ready`: when more will be (Unix seconds); None: nothing waits for time alone."""
-
-    gpus: Mapping[str, tuple[str, ...]]
-    count: int
-    ready: float | None
-
-
-def judged_gpus(verdicts: Verdicts, floor_hours: float, at: float) -> JudgedGpus:
-    """What can be judged, GPU by GPU. `at`: the moment of the advice, Unix seconds."""
-    inventory = verdicts.inventory
-    faulty = {(b.node, b.gpu_uuid) for b in verdicts.bare if b.telemetry_fault}
-    instances: dict[tuple[str, str], list[str]] = {}
-    for (_, uuid), parent in inventory.parents.items():
-        instances.setdefault(parent, []).append(uuid)
-    gpus: dict[str, tuple[str, ...]] = {}
-    count, moments = 0, []
-    for facts in verdicts.nodes:
-        node = inventory.nodes.get(facts.node)
-        if node is None:
-            continue
-        floor = floor_hours - _ROUNDING_HOURS
-        # Of a node that lived shortly in a pool that was observed long enough, most of its life must have been.
-        least = floor if facts.pool_hours < floor else min(floor, _OBSERVED_MIN * facts.span_hours)
-        # Waste is judged node by node: one GPU of eight that was observed long enough says nothing of the node.
-        enough = [
-            gpu.gpu_uuid for gpu in node.gpus
-            if facts.hours_observed >= least and gpu.hours >= least and gpu.known.get(_ACTIVITY, 0.0) >= least > 0
-            and (facts.node, gpu.gpu_uuid) not in faulty
-        ]  # fmt: skip
-        if enough:
-            own = (instance for uuid in enough for instance in (uuid, *instances.get((facts.node, uuid), ())))
-            gpus[facts.node] = tuple(own)
-            count += min(len(enough), node.gpu_count)
-        elif facts.hours_observed > 0 and facts.evidence_hours < floor:
-            moments.append(ready_at(facts.hours_observed, floor_hours, verdicts.window, at, facts))
-    return JudgedGpus(gpus, count, min((ready for ready in moments if ready is not None), default=None))
-
-
-def unobserved_cost(unobserved: Iterable[Unobserved], verdicts: Verdicts, book: PriceBook) -> tuple[Unobserved, ...]:
-    """Unobserved GPUs with their hours and dollars in the window."""
-    told = []
-    for one in unobserved:
-        facts = verdicts.node(one.node)
-        if facts is not None:
-            hours = facts.span_hours * len(one.gpus)
-            rate = book.per_gpu_hour(facts)
-            told.append(replace(one, gpu_hours=hours, cost_usd=None if rate is None else rate * hours))
-        else:
-            told.append(one)
-    return tuple(told)
-
-
-# Codes of the notes that speak of the window as a whole, and not of one node or workload.
+_ACTIVITY = "activity"  # the measure that distinguishes idle from busy
+# Codes of the notes about the window as a whole.
 WINDOW_NOTES = frozenset({"telemetry-begins-late", "week-not-over"})
 
 
 @dataclass(frozen=True, slots=True)
 class AdviseOptions:
-    """What an advice depends on beside telemetry and rules. `generated_at`: now, Unix seconds. `decisions`: what people
-    decided on recommendations (the ledger), by id: what they dismissed or snoozed is marked and not counted. `site`:
-    what moves that were done here say of predictions. `with_market`: whether other providers are looked at, too."""
+    """Inputs of an advice beside telemetry and rules."""
 
-    generated_at: float
-    decisions: Mapping[str, Decision] = field(default_factory=dict)
-    site: Site = NO_SITE
-    with_market: bool = False
+    generated_at: float  # now, Unix seconds
+    decisions: Mapping[str, Decision] = field(default_factory=dict)  # of the ledger, by recommendation id
+    site: Site = NO_SITE  # corrections from moves done here
+    with_market: bool = False  # also evaluate other providers
+    fleet: FleetIdentity | None = None
 
 
 @dataclass(frozen=True)
 class Reasoned:
-    """An advice with what it was made of, for what goes on from there (a plan). `options`: all recommendations with
-    their joint draws, in the order in which they were made."""
+    """An advice with its basis, for the plan. `options`: all recommendations with their draws, as they were made."""
 
     advice: Advice
     fleet: Fleet
     options: tuple[Recommendation, ...]
 
 
-def advise(frame: Frame, book: Rulebook, options: AdviseOptions, rng: np.random.Generator) -> Advice:
-    """Everything there is to say about a frame. `rng` draws the intervals: a seed makes the advice repeatable."""
-    return advise_on(judge(frame, book), book, options, rng, source=frame.source)
-
-
-def advise_on(
-    verdicts: Verdicts,
-    rulebook: Rulebook,
-    options: AdviseOptions,
-    rng: np.random.Generator,
-    *,
-    source: Mapping[str, object],
-) -> Advice:
-    """The moves and the money of verdicts that are already given."""
-    return reason_on(verdicts, rulebook, options, rng, source=source).advice
-
-
 def fleet_of(
     verdicts: Verdicts, rulebook: Rulebook, generated_at: float, rng: np.random.Generator, *, site: Site = NO_SITE
 ) -> Fleet:
-    """The context of rules and recommendations. `generated_at`: now, Unix seconds; `site`: what moves done here say."""
+    """The context of rules and recommendations. `generated_at`: now, Unix seconds."""
     return Fleet(
         verdicts=verdicts,
         groups=excused(groups_of(verdicts), rulebook.exceptions, generated_at),
@@ -166,131 +88,161 @@ def reason_on(
     *,
     source: Mapping[str, object],
 ) -> Reasoned:
-    """The advice of verdicts that are already given, with what it rests on."""
-    generated_at, window = options.generated_at, verdicts.window
-    fleet = fleet_of(verdicts, rulebook, generated_at, rng, site=options.site)
+    """The advice on verdicts, with its basis. `rng` draws the intervals."""
+    now, window, inventory, nodes = options.generated_at, verdicts.window, verdicts.inventory, verdicts.nodes
+    fleet = fleet_of(verdicts, rulebook, now, rng, site=options.site)
     book = fleet.book
-    asked = find_waste(fleet, rulebook.exceptions, rulebook.custom)
-    fleet = replace(fleet, found=asked.found)
-    told = levers_by_workload(fleet, rulebook.served_models)
-    every = all_recommendations(fleet)
-    ways = tuple(beside(replace(r, decision=options.decisions.get(r.id)), told) for r in every)
+    waste = find_waste(fleet, rulebook.exceptions, rulebook.custom)
+    fleet = replace(fleet, found=waste.found)
+    findings = tuple(result.finding for result in waste.found)
+    levers = levers_by_workload(fleet, rulebook.served_models)
+    decided = (replace(r, decision=options.decisions.get(r.id)) for r in all_recommendations(fleet))
+    recommendations = tuple(beside(r, levers) for r in decided)
+    # Last, because its draws must not change those of the recommendations.
+    market = market_recommendations(fleet) if options.with_market else None
+    judged, judged_count, ready = _judged(verdicts, fleet.floor_hours, now)
     reconciliation = reconcile(verdicts, book)
-    cash, interval = recoverable_cash(ways)
-    recommendations = tuple(sorted(ways, key=lambda r: r.rank))
-    # After everything that counts: its draws must not change those of what is recommended.
-    elsewhere = market_recommendations(fleet) if options.with_market else None
-    used = {p for r in (*recommendations, *(elsewhere or ())) for p in r.prices}
-    used |= {f.finding.price for f in asked.found if f.finding.price is not None}
-    named = prices_named(book, verdicts.nodes, {r.target.node_sku for r in recommendations})
-    if elsewhere:
-        named += [p for n in rulebook.catalog.nodes.values() for p in n.prices]
-    here = {p.id for n in verdicts.nodes if (p := book.of(n)) is not None}
-    priced = reconciliation.total is not None
-    notes = (
-        *price_notes(verdicts.nodes, book), *_unowned(verdicts), *verdicts.notes, *_beginning(verdicts),
-        *_too_little(verdicts, fleet.floor_hours, generated_at), *asked.notes, *work_that_is_over(fleet),
-        *fleet.site.notes,
-    )  # fmt: skip
-    enough = judged_gpus(verdicts, fleet.floor_hours, generated_at)
-    gpu_count = verdicts.inventory.gpu_count or sum(n.gpu_count for n in verdicts.nodes)
-    waste = wasted((f.finding, f.group and f.group.series_id) for f in asked.found)
-    slowed = slowed_usd(f.finding for f in asked.found)
     energy = energy_accounts(verdicts, with_costs(verdicts, book), book, rulebook.energy)
+    cash, interval = recoverable_cash(recommendations)
+
+    def usd(value: float) -> float | None:
+        """What was not judged is unknown, not zero."""
+        return value if reconciliation.total is not None and (judged_count or value) else None
+
+    gpu_count = inventory.gpu_count or sum(n.gpu_count for n in nodes)
     summary = Summary(
         gpu_count=gpu_count,
-        gpu_hours=sum(n.gpu_count * n.span_hours for n in verdicts.nodes),
+        gpu_hours=sum(n.gpu_count * n.span_hours for n in nodes),
         cost_usd=reconciliation.total,
-        # What was not judged is unknown, and no zero.
-        wasted_usd=waste if priced and (enough.count or waste) else None,
-        slowed_usd=slowed if priced and (enough.count or slowed) else None,
-        recoverable_usd_per_month=cash if priced and (enough.count or cash) else None,
+        wasted_usd=usd(wasted((result.finding, result.group and result.group.series_id) for result in waste.found)),
+        slowed_usd=usd(slowed_usd(findings)),
+        recoverable_usd_per_month=usd(cash),
         reconciliation=reconciliation,
         recoverable_interval_usd_per_month=interval,
-        unobserved=unobserved_cost(verdicts.inventory.unobserved, verdicts, book),
+        unobserved=_unobserved(verdicts, book),
         window_hours=window.hours,
-        observed_hours=verdicts.inventory.observed_hours,
-        observed_gpu_hours=verdicts.inventory.observed_gpu_hours,
-        judged_gpu_count=min(enough.count, gpu_count),
-        judged_from=enough.ready,
+        observed_hours=inventory.observed_hours,
+        observed_gpu_hours=inventory.observed_gpu_hours,
+        judged_gpu_count=min(judged_count, gpu_count),
+        judged_from=ready,
         floor_hours=fleet.floor_hours,
         gpu_hours_by_use=hours_by_use(verdicts.occupancy),
         energy=energy.fleet,
     )
-    whole = Advice(
-        generated_at=generated_at,
+    limits = {"usd": rulebook.reporting.get(MIN_SAVING), "share": rulebook.reporting.get(MIN_SAVING_SHARE)}
+    minimum = min_saving(summary, **{name: limit.value for name, limit in limits.items() if limit is not None})
+    prices = prices_named(book, nodes, {r.target.node_sku for r in recommendations})
+    if market:
+        prices += [price for node in rulebook.catalog.nodes.values() for price in node.prices]
+    used = {price for r in (*recommendations, *(market or ())) for price in r.prices}
+    used |= {finding.price for finding in findings} | {price.id for n in nodes if (price := book.of(n)) is not None}
+    notes = (
+        *price_notes(nodes, book), *_unowned(verdicts), *verdicts.notes, *_beginning(verdicts),
+        *_too_little(verdicts, fleet.floor_hours, now), *waste.notes, *work_that_is_over(fleet), *fleet.site.notes,
+    )  # fmt: skip
+    advice = Advice(
+        generated_at=now,
         start=window.start,
         end=window.end,
         source=dict(source),
-        summary=replace(summary, min_saving_usd_per_month=_min_saving(rulebook, summary)),
-        prices=tuple(sorted({p.id: p for p in named if p and p.id in used | here}.values(), key=lambda p: p.id)),
-        workloads=tuple(with_levers(w, told) for w in energy.workloads),
-        findings=tuple(f.finding for f in asked.found),
-        judged=asked.judged,
-        not_judged=asked.not_judged,
+        summary=replace(summary, min_saving_usd_per_month=minimum),
+        prices=tuple(sorted({p.id: p for p in prices if p and p.id in used}.values(), key=lambda p: p.id)),
+        workloads=tuple(with_levers(w, levers) for w in energy.workloads),
+        findings=findings,
+        judged=waste.judged,
+        not_judged=waste.not_judged,
         recommendations=recommendations,
         notes=notes,
-        market=elsewhere,
-        nodes=tuple(sorted(n.node for n in verdicts.nodes)),
-        fabrics=fabric_uses(verdicts.nodes, book),
+        market=market,
+        nodes=tuple(sorted(n.node for n in nodes)),
+        fabrics=fabric_uses(nodes, book),
         node_energy=energy.nodes,
-        standings=standings(verdicts.nodes, book, enough.gpus),
+        standings=standings(nodes, book, judged),
+        fleet=options.fleet,
     )
-    return Reasoned(marked(whole), fleet, ways)
+    return Reasoned(marked(advice), fleet, recommendations)
 
 
-def _min_saving(rulebook: Rulebook, summary: Summary) -> float:
-    """The gain in US dollars a month below which lists and mails leave a recommendation out."""
-    usd, share = (rulebook.reporting.get(name) for name in (MIN_SAVING, MIN_SAVING_SHARE))
-    return min_saving(
-        summary, usd.value if usd is not None else MIN_SAVING_USD, share.value if share is not None else MIN_SAVING_PART
-    )
+def _judged(
+    verdicts: Verdicts, floor_hours: float, at: float
+) -> tuple[Mapping[str, tuple[str, ...]], int, float | None]:
+    """Node -> ids of GPUs observed for the coverage floor, and of their MIG instances; the number of these GPUs; when
+    there will be more (Unix seconds; None: time alone does not help). `at`: now."""
+    inventory, floor = verdicts.inventory, floor_hours - _ROUNDING_HOURS
+    faulty = {(b.node, b.gpu_uuid) for b in verdicts.bare if b.telemetry_fault}
+    instances: dict[tuple[str, str], list[str]] = {}
+    for (_, uuid), parent in inventory.parents.items():
+        instances.setdefault(parent, []).append(uuid)
+    judged: dict[str, tuple[str, ...]] = {}
+    count, moments = 0, []
+    for facts in verdicts.nodes:
+        node = inventory.nodes.get(facts.node)
+        if node is None:
+            continue
+        # Of a node that lived shortly in a pool that was observed long enough, most of its life must have been.
+        least = floor if facts.pool_hours < floor else min(floor, _OBSERVED_MIN * facts.span_hours)
+        # GPU by GPU: one of eight that was observed long enough does not represent the node.
+        enough = [
+            gpu.gpu_uuid for gpu in node.gpus
+            if facts.hours_observed >= least and gpu.hours >= least and gpu.known.get(_ACTIVITY, 0.0) >= least > 0
+            and (facts.node, gpu.gpu_uuid) not in faulty
+        ]  # fmt: skip
+        if enough:
+            judged[facts.node] = tuple(id_ for uuid in enough for id_ in (uuid, *instances.get((facts.node, uuid), ())))
+            count += min(len(enough), node.gpu_count)
+        elif facts.hours_observed > 0 and facts.evidence_hours < floor:
+            moments.append(ready_at(facts.hours_observed, floor_hours, verdicts.window, at, facts))
+    return judged, count, min((ready for ready in moments if ready is not None), default=None)
+
+
+def _unobserved(verdicts: Verdicts, book: PriceBook) -> tuple[Unobserved, ...]:
+    """Unobserved GPUs with their hours and dollars in the window."""
+    parts = []
+    for part in verdicts.inventory.unobserved:
+        if (facts := verdicts.node(part.node)) is not None:
+            gpu_hours, rate = facts.span_hours * len(part.gpus), book.per_gpu_hour(facts)
+            parts.append(replace(part, gpu_hours=gpu_hours, cost_usd=None if rate is None else rate * gpu_hours))
+        else:
+            parts.append(part)
+    return tuple(parts)
 
 
 def _beginning(verdicts: Verdicts) -> tuple[CodedText, ...]:
-    """Where telemetry begins within the window: the window asked for is no proof of data."""
-    first = min((n.first_seen for n in verdicts.nodes), default=verdicts.window.start)
-    if first <= verdicts.window.start + HOUR_SECONDS:
+    """Where telemetry begins within the window."""
+    window = verdicts.window
+    first = min((n.first_seen for n in verdicts.nodes), default=window.start)
+    if first <= window.start + HOUR_SECONDS:
         return ()
-    return (
-        CodedText(
-            "telemetry-begins-late",
-            f"The window is {span(verdicts.window.seconds)} long, but telemetry starts at {minute(first)}.",
-            {"window_seconds": verdicts.window.seconds, "first_ts": first},
-        ),
-    )
+    text = f"The window is {span(window.seconds)} long, but telemetry starts at {minute(first)}."
+    return (CodedText("telemetry-begins-late", text, {"window_seconds": window.seconds, "first_ts": first}),)
 
 
 def _unowned(verdicts: Verdicts) -> tuple[CodedText, ...]:
-    """How much of the work nobody is named for, and what that costs."""
-    found = [w for w in verdicts.workloads if w.basis == INFERRED]
-    if not found:
+    """The share of workloads without an owner."""
+    workloads = [w for w in verdicts.workloads if w.basis == INFERRED]
+    if not workloads:
         return ()
-    share = f"{len(found):,} of {counted(len(verdicts.workloads), 'workload')}"
-    gpu_hours = sum(w.gpu_hours for w in found)
+    share = f"{len(workloads):,} of {counted(len(verdicts.workloads), 'workload')}"
+    gpu_hours = sum(w.gpu_hours for w in workloads)
     text = (
         f"The owner of {share} ({hours(gpu_hours)}) is unknown: no scheduler, label or process names it, "
         "so the workload is inferred from GPU activity. Verdicts are less certain, and recommendations "
         "are blocked until the owner is confirmed. For remedies run 'skuwise doctor'."
     )
-    fields = {"workloads": len(found), "of": len(verdicts.workloads), "gpu_hours": gpu_hours}
+    fields = {"workloads": len(workloads), "of": len(verdicts.workloads), "gpu_hours": gpu_hours}
     return (CodedText("owners-unknown", text, fields),)
 
 
 def _too_little(verdicts: Verdicts, floor: float, at: float) -> tuple[CodedText, ...]:
-    """Where the window holds less data than any verdict on waste needs (`floor` hours): what it takes to have one."""
-    # Nodes of which nothing was observed stand among the unobserved, with their reason.
+    """Nodes with less data than any verdict on waste needs (`floor` hours), and when there is enough."""
+    # Nodes without any observation are among the unobserved, with their reason.
     short = [n for n in verdicts.nodes if n.hours_observed > 0 and n.evidence_hours < floor]
     if not short:
         return ()
     most = max(short, key=lambda n: n.hours_observed)
-    held = ("up to " if len(short) > 1 else "") + span(most.hours_observed * 3600)
+    data = ("up to " if len(short) > 1 else "") + span(most.hours_observed * 3600)
     names = [n.node for n in short]
     then = when_possible(most.hours_observed, floor, verdicts.window, at, most)
-    return (
-        CodedText(
-            "too-little-data",
-            f"Too little data on {listed(names)}: {held} of the {floor:g} h that waste detection needs. {then}",
-            {"nodes": ", ".join(names), "hours": most.hours_observed, "needed_hours": floor},
-        ),
-    )
+    text = f"Too little data on {listed(names)}: {data} of the {floor:g} h that waste detection needs. {then}"
+    fields = {"nodes": ", ".join(names), "hours": most.hours_observed, "needed_hours": floor}
+    return (CodedText("too-little-data", text, fields),)

@@ -1,7 +1,4 @@
-"""All that telemetry is judged by, as values: the catalog, the rules, the models, the prices, and who is excused.
-
-Nothing here reads a file: `advise.load_rulebook` does, once a run, and what judges and weighs is given the result.
-"""
+"""The catalog, rules, models and prices of one run, as values; `advise.load_rulebook` reads them."""
 
 from __future__ import annotations
 
@@ -27,18 +24,13 @@ MIN_SAVING, MIN_SAVING_SHARE = "min_saving_usd_per_month", "min_saving_share_of_
 
 @dataclass(frozen=True)
 class Rulebook:
-    """What ships, with a site's own files over it. `own`: the team's prices; empty where it named no file. `hourly`: by
-    the hour, from its settings and flags; `energy`: what the site says of power, PUE and carbon. `kinds`,
-    `bottlenecks`: thresholds of the verdicts; `reporting`: of what lists and mails show. `kind_priors`: what names
-    and owners say of kinds. `latency_classes`: how long those who ask a service may wait. `kind_model`: what shapes
-    say. `resting_power`: what GPUs draw at rest; `rest`: what rest is; `move_model`: what predictions of moves were
-    worth; `served_models`: what names of language models tell."""
+    """The shipped rules, overridden by a site's own files."""
 
     catalog: Catalog
     rules: Mapping[str, WasteRule]
     custom: CustomRules
     exceptions: Exceptions
-    kinds: Mapping[str, Threshold]
+    kinds: Mapping[str, Threshold]  # of kind verdicts
     bottlenecks: Mapping[str, Threshold]
     kind_priors: KindPriors
     latency_classes: LatencyClasses
@@ -47,27 +39,26 @@ class Rulebook:
     rest: RestRules
     move_model: MoveModel
     served_models: ServedModels = field(default_factory=ServedModels)
-    reporting: Mapping[str, Threshold] = field(default_factory=dict)
+    reporting: Mapping[str, Threshold] = field(default_factory=dict)  # of lists and mails
     own: TeamPrices = field(default_factory=TeamPrices)
-    hourly: HourPrices = field(default_factory=HourPrices)
+    hourly: HourPrices = field(default_factory=HourPrices)  # of settings and flags
     energy: SiteEnergy = field(default_factory=SiteEnergy)
 
     @property
     def power(self) -> tuple[PowerPrice, ...]:
-        """Prices of electricity by region: the team's, and where none of them is for all regions the site's own, if
-        that does not change by the hour."""
+        """Electricity prices by region: the team's, completed by a constant price of the site for all regions."""
         site = self.energy.usd_per_kwh
-        if site is None or len(site.values) != 1 or any(one.region == ANY_REGION for one in self.own.power):
+        if site is None or len(site.values) != 1 or any(price.region == ANY_REGION for price in self.own.power):
             return tuple(self.own.power)
         return (*self.own.power, PowerPrice(ANY_REGION, site.values[0], site.source, site.as_of))
 
     def with_min_saving(self, usd: float, source: str) -> Rulebook:
         """The same with `usd` as the minimum gain, whatever the fleet spends."""
-        told = {
-            MIN_SAVING: Threshold(usd, "usd-per-month", "window", "set for this run", source, SITE),
-            MIN_SAVING_SHARE: Threshold(math.inf, "ratio", "window", "set for this run", source, SITE),
+        limits = {
+            name: Threshold(value, unit, "window", "set for this run", source, SITE)
+            for name, value, unit in ((MIN_SAVING, usd, "usd-per-month"), (MIN_SAVING_SHARE, math.inf, "ratio"))
         }
-        return replace(self, reporting={**self.reporting, **told})
+        return replace(self, reporting={**self.reporting, **limits})
 
     @property
     def floor_hours(self) -> float:

@@ -1,4 +1,4 @@
-"""``skuwise agent`` and ``skuwise slurm``: the commands of the node agent. What is heavy is imported by the command that needs it."""
+"""``skuwise agent`` and ``skuwise slurm``: the commands of the node agent. A command imports what is heavy."""
 
 from __future__ import annotations
 

@@ -1,25 +1,28 @@
-"""The program behind `skuwise tui`: it holds the state, has work done on threads, and gives screens what they want."""
+"""The program of ``skuwise tui``: it holds the state, runs work on threads, and shows what pages ask for."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
-from textual.app import SystemCommand
+from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from ..advisor.core.advice_types import Decision
+from ..advisor.core.timestamps import rfc3339
 from ..advisor.core.verdict_types import WorkloadVerdict
 from ..rules.base.errors import SkuwiseError
 from ..rules.base.sanitize import clean
-from .app_base import HabitsApp
-from .data.background_jobs import JobDone, JobFailed, Jobs, JobTold, Tell, settle
+from .data.background_jobs import JobMessage, Jobs, Tell, settle
 from .data.loaders import Loader
 from .data.preferences import Preferences, View
 from .data.time_window import WINDOW_HINT, next_window, parse_window, window_of
+from .exports import KINDS, markdown, page_sections, path_of, render_export, tabbed
 from .screens.base_page import (
     Back,
     NodeWanted,
@@ -33,6 +36,7 @@ from .screens.base_page import (
 )
 from .screens.dialogs.decision_dialog import DecisionAnswer, DecisionDialog
 from .screens.dialogs.input_dialog import InputDialog
+from .screens.dialogs.picker import ColumnPicker
 from .screens.dialogs.text_viewer import TextViewer, help_text, plain_text
 from .screens.menu import MENU
 from .screens.node import NodePage
@@ -41,81 +45,94 @@ from .screens.whatif import WhatIf
 from .screens.workload import WorkloadPage
 from .state import WINDOWS, Loaded, Look, State, WindowChoice, with_decision
 from .themes import COLOURS, MONOCHROME, THEMES
-from .widgets.topbar import Header, TopBar
+from .widgets.table import ItemTable
+from .widgets.topbar import TopBar
 
 _CLOCK_SECONDS = 5.0
 
 
-class SkuwiseApp(HabitsApp):
-    """`loader` is asked for all data; `clock` gives Unix seconds. `workload`: opened when the data are there.
+class SkuwiseApp(App[None]):
+    """`loader` gives all data; `clock` gives Unix seconds. `workload`: opened when the data are there.
 
-    `monochrome`: begin without colours, whatever is remembered.
-    `memory`: what an earlier run chose; `told`: a sentence about it.
+    `monochrome`: begin without colors, whatever is remembered. `memory`: what an earlier run chose; `warning`: a
+    sentence about it.
     """
 
     TITLE = "skuwise"
     CSS_PATH = "skuwise.tcss"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]  # noqa: RUF012 - as Textual declares it
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide"), (200, "-vast")]  # noqa: RUF012 - as Textual declares it
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (14, "-middle"), (45, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("w", "window(1)", "Window"),
         Binding("W", "window(-1)", "Shorter window", show=False),
-        Binding("c", "own_window", "Custom window", show=False),
+        Binding("c", "custom_window", "Custom window", show=False),
         Binding("r", "reload", "Read again"),
         Binding("b", "query", "Queries behind the numbers", show=False),
         Binding("exclamation_mark", "why", "Why reading failed", show=False, key_display="!"),
         Binding("t", "theme", "Colors on or off", show=False),
+        Binding("y", "copy", "Copy the line", show=False),
+        Binding("Y", "copy_all", "Copy the page", show=False),
+        Binding("e", "export", "Export", show=False),
         Binding("question_mark", "help", "Help", key_display="?"),
         Binding("q", "quit", "Quit"),
-    ]  # fmt: skip
+    ]
 
     def __init__(
         self, loader: Loader, *, clock: Callable[[], float], monochrome: bool = False, workload: str | None = None,
-        memory: Preferences | None = None, told: str | None = None,
+        memory: Preferences | None = None, warning: str | None = None,
     ) -> None:  # fmt: skip
+        super().__init__()
         memory = memory or Preferences()
-        self._header = Header(clean(loader.name), tuple((page.NAME, page.LABEL) for page in MENU))
-        super().__init__(memory, loader.key, monochrome)
-        self._loader, self._clock, self._wanted = loader, clock, workload
-        self._first = MENU[0].NAME
-        view = memory.views.get(loader.key, View())
-        self._begin, self._told = view.page if view.page in dict(self._header.tabs) else self._first, told
-        self.source = self._header.source
+        self._loader, self._clock, self._wanted, self._warning = loader, clock, workload, warning
+        self._recalled, self._tables = memory, dict(memory.tables)
+        self._forced_theme = monochrome  # not chosen, so that the theme remembered is kept
+        self.sub_title = clean(loader.name)
         self.jobs = Jobs(self.post_message)
+        view = memory.views.get(loader.key, View())
         self.state = State(window=window_of(view.window_seconds), now=clock(), progress="starting")
         for theme in THEMES:
             self.register_theme(theme)
-        known = memory.theme if memory.theme in {theme.name for theme in THEMES} else COLOURS.name
-        self.theme = MONOCHROME.name if monochrome else known or COLOURS.name
+        remembered = memory.theme if memory.theme in {theme.name for theme in THEMES} else None
+        self.theme = MONOCHROME.name if monochrome else remembered or COLOURS.name
+        TopBar.tabs = tuple((page.NAME, page.LABEL) for page in MENU)
+        self._first = MENU[0].NAME
+        self._begin = view.page if view.page in dict(TopBar.tabs) else self._first
         for number, page in enumerate(MENU, 1):
-            self.add_mode(page.NAME, partial(page, self._header))
-            self.bind(str(number % 10), f"page('{page.NAME}')", description=page.LABEL, show=False)
+            self.add_mode(page.NAME, page)
+            self.bind(str(number), f"page('{page.NAME}')", description=page.LABEL, show=False)
 
     def on_mount(self) -> None:
         self.switch_mode(self._begin)
-        if self._told is not None:
-            self.notify(clean(self._told), severity="warning", markup=False)
+        if self._warning is not None:
+            self.notify(clean(self._warning), severity="warning", markup=False)
         # The first paint comes before the first byte is read.
         self.call_after_refresh(self._begin_reading)
         self.set_interval(_CLOCK_SECONDS, self._tick)
 
     def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:  # noqa: ARG002 - the same on all
         """What the command palette offers."""
-        for page, label in self._header.tabs:
-            yield SystemCommand(label, f"Go to {label}", lambda page=page: self.action_page(page))
+        for page, label in TopBar.tabs:
+            yield SystemCommand(label, f"Go to {label}", partial(self.action_page, page))
         for window in WINDOWS:
-            yield SystemCommand(
-                f"Window {window.name}", "Sums, shares and plots of this window", lambda w=window: self._choose(w)
-            )
-        yield SystemCommand("Window ...", "A length, or start and end", self.action_own_window)
-        yield SystemCommand("Read again", "Read the source again", self.action_reload)
-        yield SystemCommand("Colors on or off", "Switch between the color and the monochrome theme", self.action_theme)
-        yield SystemCommand("Help", "About this page, and its keys", self.action_help)
-        yield SystemCommand("Quit", "Quit skuwise", self.action_quit)
+            yield SystemCommand(f"Window {window.name}", "Sums, shares and plots of it", partial(self._choose, window))
+        for binding in self.BINDINGS:
+            if isinstance(binding, Binding) and binding.action not in ("window(1)", "window(-1)"):
+                yield SystemCommand(binding.description, f"Key {self.get_key_display(binding)}",
+                                    partial(self.run_action, binding.action))  # fmt: skip
+
+    @property
+    def memory(self) -> Preferences:
+        """What to remember."""
+        window = self.state.window
+        # A window of certain days is not kept: it is of no use next week.
+        view = View(window.seconds if window.until is None else None, self.current_mode)
+        theme = self._recalled.theme if self._forced_theme and self.theme == MONOCHROME.name else self.theme
+        return replace(self._recalled, theme=theme, tables=self._tables).with_view(self._loader.key, view)
 
     # Reading, and the state
 
     def _begin_reading(self) -> None:
-        """Read, and show what an earlier run saw until that is done."""
+        """Read, and show what an earlier run read until that is done."""
         window = self.state.window
         self.jobs.start("recalling", lambda _tell: self._loader.recall(window), self._show_earlier)
         self._load(None)
@@ -141,7 +158,7 @@ class SkuwiseApp(HabitsApp):
             self._become(earlier=look)
 
     def _become(self, **changes: object) -> None:
-        """Another state, told to the page on the screen; the others ask when they come up."""
+        """Change the state and show it on the page in front; the others ask for it when they come up."""
         self.state = replace(self.state, now=self._clock(), **changes)  # type: ignore[arg-type] - fields of State
         if isinstance(self.screen, Page):
             self.screen.update_state(self.state)
@@ -150,25 +167,20 @@ class SkuwiseApp(HabitsApp):
         if self.is_running:  # there is no screen any more as it ends
             self._become()
 
-    def on_job_told(self, message: JobTold) -> None:
-        if not self.jobs.current(message):
+    def on_job_message(self, message: JobMessage) -> None:
+        if not self.is_running or not self.jobs.current(message):
             return
-        if message.slot == "reading":
-            self._become(progress=clean(message.text))
-        elif isinstance(self.screen, Page):
-            self.screen.narrate(message.slot, clean(message.text))
-
-    def on_job_done(self, message: JobDone) -> None:
-        if self.is_running and self.jobs.current(message):  # as it ends, pages lose their widgets
+        reading = message.slot == "reading"
+        if message.state == "done":
             message.show()
-
-    def on_job_failed(self, message: JobFailed) -> None:
-        if not self.jobs.current(message):
-            return
-        if message.slot == "reading":
-            self._become(progress=None, error=message.error, window=self._window_read())
-        else:
-            self.notify(message.error, severity="error", markup=False)
+        elif message.state == "failed" and reading:
+            self._become(progress=None, error=message.text, window=self._window_read())
+        elif message.state == "failed":
+            self.notify(message.text, severity="error", markup=False)
+        elif reading:
+            self._become(progress=message.text)
+        elif isinstance(self.screen, Page):
+            self.screen.narrate(message.slot, message.text)
 
     def _stop(self) -> None:
         self.jobs.cancel("recalling")
@@ -176,93 +188,15 @@ class SkuwiseApp(HabitsApp):
         self._become(progress=None, window=self._window_read())
 
     def _window_read(self) -> WindowChoice:
-        """The window of what is shown: one that could not be read is not claimed."""
+        """The window of what is shown: a window that could not be read is not claimed."""
         return self.state.look.window if self.state.look is not None else self.state.window
-
-    def action_reload(self) -> None:
-        self._load(None)
-
-    def action_window(self, by: int) -> None:
-        self._choose(next_window(self.state.window, by))
-
-    def action_own_window(self) -> None:
-        def choose(window: WindowChoice | None) -> None:
-            if window is not None:
-                self._choose(window)
-
-        now = self._clock()
-        self.push_screen(InputDialog("Window", WINDOW_HINT, lambda text: parse_window(text, now)), choose)
 
     def _choose(self, window: WindowChoice) -> None:
         self._become(window=window)
         self._load(self.state.loaded)
 
-    def action_why(self) -> None:
-        if self.state.error is not None:
-            self._read_over("Why reading failed", self.state.error)
-
-    def action_query(self) -> None:
-        """The queries behind the numbers of what is chosen."""
-        look, page = self.state.look, self.screen
-        subject = page.subject if isinstance(page, Page) else None
-        if look is None or subject is None:
-            self.notify("Select a finding, a recommendation or a workload first.")
-            return
-
-        show = partial(self._read_over, "Queries behind the numbers")
-        self.jobs.start("query", lambda _tell: self._loader.queries(look, subject), show)
-
-    def _read_over(self, title: str, told: str) -> None:
-        self.push_screen(TextViewer(title, plain_text(told)))
-
-    def on_state_wanted(self, message: StateWanted) -> None:
-        message.page.update_state(self.state)
-
-    # Getting about
-
-    def action_page(self, name: str) -> None:
-        page = self.screen
-        if isinstance(page, Page):
-            if page.workload is not None and name != page.NAME:
-                self.state = replace(self.state, workload=page.workload)
-            self.switch_mode(name)
-
-    def on_top_bar_chosen(self, message: TopBar.Chosen) -> None:
-        self.action_page(message.page)
-
-    def on_back(self, message: Back) -> None:  # noqa: ARG002 - whoever asks
-        """First what is being read is called off, then the story closes, then the overview comes."""
-        page = self.screen
-        if self.state.progress is not None and isinstance(page, Page) and page.newest(self.state) is None:
-            self._stop()
-        elif len(self.screen_stack) > 1:
-            self.pop_screen()
-        elif self.state.progress is not None:
-            self._stop()
-        elif self.current_mode != self._first:
-            self.switch_mode(self._first)
-
-    def on_workload_wanted(self, message: WorkloadWanted) -> None:
-        self.push_screen(WorkloadPage(self._header, message.id))
-
-    def on_node_wanted(self, message: NodeWanted) -> None:
-        self.push_screen(NodePage(self._header, message.node, message.gpu, self._clock))
-
-    def on_text_wanted(self, message: TextWanted) -> None:
-        look = self.state.look
-        if look is None:
-            return
-        from ..advisor.show.pages.explain import explain_sections  # noqa: PLC0415 - and this numpy
-        from ..advisor.show.writers.text import sections_text  # noqa: PLC0415 - it needs rich: not at the start
-
-        advice = look.advice
-        finding = next((one for one in (*advice.findings, *advice.recommendations) if one.id == message.id), None)
-        if finding is not None:
-            told = explain_sections(advice, finding)
-            self.push_screen(TextViewer("Details", lambda width: plain_text(sections_text(told, width))(width)))
-
     def _open_wanted(self, loaded: Loaded) -> None:
-        """The workload that the command line named, once."""
+        """Open the workload that the command line named, once."""
         wanted, self._wanted = self._wanted, None
         if wanted is None:
             return
@@ -270,12 +204,50 @@ class SkuwiseApp(HabitsApp):
         from ..advisor.show.subjects import find  # noqa: PLC0415
 
         try:
-            found = find(loaded.advice, wanted)
+            subject = find(loaded.advice, wanted)
         except SkuwiseError as error:
-            said = error.brief if isinstance(error, AmbiguousError) else error
-            self.notify(clean(said), severity="error", markup=False)
+            text = error.brief if isinstance(error, AmbiguousError) else error
+            self.notify(clean(text), severity="error", markup=False)
             return
-        self.post_message(WorkloadWanted(found.id) if isinstance(found, WorkloadVerdict) else TextWanted(found.id))
+        is_workload = isinstance(subject, WorkloadVerdict)
+        self.post_message(WorkloadWanted(subject.id) if is_workload else TextWanted(subject.id))
+
+    # Keys
+
+    def action_reload(self) -> None:
+        self._load(None)
+
+    def action_window(self, by: int) -> None:
+        self._choose(next_window(self.state.window, by))
+
+    def action_custom_window(self) -> None:
+        now = self._clock()
+        dialog = InputDialog("Window", WINDOW_HINT, lambda text: parse_window(text, now))
+        self.push_screen(dialog, lambda window: self._choose(window) if window is not None else None)
+
+    def action_why(self) -> None:
+        if self.state.error is not None:
+            self._read_over("Why reading failed", self.state.error)
+
+    def action_query(self) -> None:
+        """Show the queries behind the numbers of what is chosen."""
+        look, page = self.state.look, self.screen
+        subject = page.subject if isinstance(page, Page) else None
+        if look is None or subject is None:
+            self.notify("Select a finding, a recommendation or a workload first.")
+            return
+        show = partial(self._read_over, "Queries behind the numbers")
+        self.jobs.start("query", lambda _tell: self._loader.queries(look, subject), show)
+
+    def _read_over(self, title: str, text: str) -> None:
+        self.push_screen(TextViewer(title, plain_text(text)))
+
+    def action_page(self, name: str) -> None:
+        page = self.screen
+        if isinstance(page, Page):
+            if page.workload is not None and name != page.NAME:
+                self.state = replace(self.state, workload=page.workload)
+            self.switch_mode(name)
 
     def action_help(self) -> None:
         page = self.screen
@@ -286,22 +258,126 @@ class SkuwiseApp(HabitsApp):
             binding, shown = active.binding, self.get_key_display(active.binding)
             if binding.description and not binding.system and shown not in keys.get(binding.description, ()):
                 keys.setdefault(binding.description, []).append(shown)
-        listed = [(" ".join(own), what) for what, own in keys.items()]
+        listed = [(" ".join(names), description) for description, names in keys.items()]
         self.push_screen(TextViewer("Help", help_text(page.ABOUT, listed)))
 
     def action_theme(self) -> None:
+        self._forced_theme = False
         self.theme = (COLOURS if self.theme == MONOCHROME.name else MONOCHROME).name
 
+    def action_copy(self) -> None:
+        """Copy the line under the cursor of the focused table; elsewhere the page."""
+        table = self.screen.focused
+        if isinstance(table, ItemTable) and table.item is not None:
+            self._copy(tabbed(table.cursor_cells()), "Line")
+        else:
+            self.action_copy_all()
+
+    def action_copy_all(self) -> None:
+        if isinstance(self.screen, Page):
+            self._copy(markdown(page_sections(self.screen), self._about(self.screen)), "Page (Markdown)")
+
+    def _copy(self, text: str, what: str) -> None:
+        self.copy_to_clipboard(text)
+        self.notify(f"{what} copied to the terminal's clipboard ({len(text):,} characters).", markup=False)
+
+    def action_export(self) -> None:
+        page = self.screen
+        if not isinstance(page, Page):
+            return
+        # What is on the screen now, before the question for a name covers it.
+        sections, about = page_sections(page), self._about(page)
+        # Without its fonts, which a viewer would fetch from the network.
+        svg = re.sub(r"@font-face \{.*?\}", "", self.export_screenshot(title=self.TITLE), flags=re.DOTALL)
+        focused = page.focused.sheet() if isinstance(page.focused, ItemTable) else None
+
+        def write(path: Path | None) -> None:
+            if path is None:
+                return
+            from ..rules.base.output import write_whole  # noqa: PLC0415
+
+            kind = path.suffix.casefold()
+            text = svg if kind == ".svg" else render_export(kind, sections, about, focused)
+            self.jobs.start("exporting", lambda _tell: write_whole(path, text),
+                            lambda _: self.notify(f"Wrote {clean(path)}.", markup=False))  # fmt: skip
+
+        hint = f"a file that ends in {', '.join(KINDS)}; CSV contains the focused table"
+        self.push_screen(InputDialog("Export this page", hint, path_of, f"skuwise-{page.NAME}.csv"), write)
+
+    def _about(self, page: Page) -> dict[str, str]:
+        """What the figures of a page rest on."""
+        look = self.state.look
+        about = {"page": page.NAME, "source": self.sub_title}
+        if look is not None:
+            about |= {"window": look.window.name, "read": rfc3339(look.at), "data_to": rfc3339(look.shown.end)}
+        return about
+
     # What screens ask for
+
+    def on_state_wanted(self, message: StateWanted) -> None:
+        message.page.update_state(self.state)
+
+    def on_item_table_arranged(self, message: ItemTable.Arranged) -> None:
+        """Give a table that comes up what was chosen of it; keep what is chosen."""
+        table, page = message.table, message.table.screen
+        if isinstance(page, Page):
+            name = f"{page.NAME}.{table.id}"
+            if not message.first:
+                self._tables[name] = table.arrangement
+            elif name in self._tables:
+                table.restore(self._tables[name])
+
+    def on_item_table_columns_wanted(self, message: ItemTable.ColumnsWanted) -> None:
+        table = message.table
+
+        def choose(titles: tuple[str, ...] | None) -> None:
+            if titles is not None:
+                table.restore(replace(table.arrangement, columns=titles))
+                table.post_message(ItemTable.Arranged(table))
+
+        self.push_screen(ColumnPicker(table.titles, table.arrangement.columns), choose)
+
+    def on_back(self, message: Back) -> None:  # noqa: ARG002 - whoever asks
+        """Stop a reading that has shown nothing yet, then close the page on top, then go to the first page."""
+        page = self.screen
+        reading = self.state.progress is not None
+        if reading and isinstance(page, Page) and page.newest(self.state) is None:
+            self._stop()
+        elif len(self.screen_stack) > 1:
+            self.pop_screen()
+        elif reading:
+            self._stop()
+        elif self.current_mode != self._first:
+            self.switch_mode(self._first)
+
+    def on_workload_wanted(self, message: WorkloadWanted) -> None:
+        self.push_screen(WorkloadPage(message.id))
+
+    def on_node_wanted(self, message: NodeWanted) -> None:
+        self.push_screen(NodePage(message.node, message.gpu, self._clock))
+
+    def on_what_if_wanted(self, message: WhatIfWanted) -> None:
+        self.push_screen(WhatIf(message.workload, message.node))
+
+    def on_text_wanted(self, message: TextWanted) -> None:
+        look = self.state.look
+        if look is None:
+            return
+        from ..advisor.show.pages.explain import explain_page  # noqa: PLC0415 - and this numpy
+        from ..advisor.show.writers.text import document_text  # noqa: PLC0415 - it needs rich: not at the start
+
+        advice = look.advice
+        subjects = (*advice.findings, *advice.recommendations)
+        subject = next((subject for subject in subjects if subject.id == message.id), None)
+        if subject is not None:
+            page = explain_page(advice, subject, verbose=True)
+            self.push_screen(TextViewer("Details", lambda width: plain_text(document_text(page, width=width))(width)))
 
     def on_work_wanted(self, message: WorkWanted) -> None:
         self.jobs.start(message.slot, lambda tell: message.work(self._loader, tell), message.show)
 
     def on_reading_wanted(self, message: ReadingWanted) -> None:
         self._read_over(message.title, message.text)
-
-    def on_what_if_wanted(self, message: WhatIfWanted) -> None:
-        self.push_screen(WhatIf(self._header, message.workload, message.node))
 
     def on_decision_wanted(self, message: DecisionWanted) -> None:
         if self.state.loaded is None:
@@ -310,19 +386,14 @@ class SkuwiseApp(HabitsApp):
 
         def decide(answer: DecisionAnswer | None) -> None:
             loaded = self.state.loaded
-            if answer is None or loaded is None:
-                return
-            a, id_ = answer, message.id
-            self.jobs.start(
-                "deciding",
-                lambda _tell: self._loader.decide(loaded.advice, id_, a.act, a.until, a.why),
-                partial(self._decided, id_),
-            )
+            if answer is not None and loaded is not None:
+                work = partial(self._loader.decide, loaded.advice, message.id, answer.act, answer.until, answer.why)
+                self.jobs.start("deciding", lambda _tell: work(), partial(self._decided, message.id))
 
         self.push_screen(DecisionDialog(message.act, message.what, self._clock()), decide)
 
     def _decided(self, id_: str, decision: Decision) -> None:
-        """Mark it at once; the sums follow, for what is set aside counts no more."""
+        """Mark it at once; the sums follow, for what is set aside does not count any more."""
         if self.state.loaded is not None:
             self._become(loaded=with_decision(self.state.loaded, id_, decision))
         self.notify(f"{id_} is {decision.state}.", markup=False)

@@ -1,4 +1,4 @@
-"""Text from outside, fitted into cells of a terminal. Nothing here is ever read as markup."""
+"""Fits text from outside into cells of a terminal. Nothing here is read as markup."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from ..advisor.core import formatting as words
 from ..rules.base.sanitize import clean
 
 CUT = "…"
+_SEPARATORS = "-_./ "
 _HEIGHTS = " ▁▂▃▄▅▆▇█"
 _FULL, _PARTS = "█", " ▏▎▍▌▋▊▉"
 
 
 def fit(text: str, width: int, *, right: bool = False) -> str:
-    """`text`, cleaned, exactly `width` cells wide: what is cut ends in a sign."""
+    """Return `text`, cleaned and exactly `width` cells wide; a cut ends in a sign."""
     plain = clean(text)
     taken = cell_len(plain)
     if taken > width:
@@ -27,7 +28,7 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
 
 
 def cost_cell(usd: float | None, gpu_hours: float) -> str:
-    """A cost in at most ten cells: dollars, or GPU-hours with their unit where no price is known."""
+    """Return a cost in at most ten cells: dollars, or GPU-hours with their unit without a price."""
     if usd is not None:
         return words.usd(usd)
     if gpu_hours < 1000:
@@ -36,8 +37,7 @@ def cost_cell(usd: float | None, gpu_hours: float) -> str:
 
 
 def fit_middle(text: str, width: int) -> str:
-    """`text`, cleaned, exactly `width` cells wide; a sign stands where its middle was cut, for names differ in their
-    ends."""
+    """Return `text`, cleaned and exactly `width` cells wide, cut in its middle: names differ in their ends."""
     plain = clean(text)
     if cell_len(plain) <= width or width < 4:
         return fit(plain, width)
@@ -48,9 +48,32 @@ def fit_middle(text: str, width: int) -> str:
     return fit(set_cell_size(plain, head) + CUT + end, width)
 
 
+def fit_apart(texts: Sequence[str], width: int) -> list[str]:
+    """Return the texts as `fit_middle` does; where that hides the word in which a text differs from the most similar
+    other one, its beginning is cut instead."""
+    plain = [clean(text) for text in texts]
+    cells = {text: fit_middle(text, width) for text in plain}
+    cut = sorted(text for text in cells if cell_len(text) > width)
+    head = (width - 1) // 2
+    for text, before, after in zip(cut, ["", *cut], [*cut[1:], ""], strict=False):
+        shared = max(_shared(text, before), _shared(text, after))
+        start = max(text.rfind(separator, 0, shared) for separator in _SEPARATORS) + 1
+        end = min((at for separator in _SEPARATORS if (at := text.find(separator, shared)) >= 0), default=len(text))
+        start = start if shared - start <= width // 2 else shared  # in a long word, from the character
+        if end > head and 0 < start < len(text) - (width - 1 - head):
+            cells[text] = fit(CUT + text[start:], width)
+    return [cells[text] for text in plain]
+
+
+def _shared(text: str, other: str) -> int:
+    """Length of the shared beginning."""
+    pairs = enumerate(zip(text, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(text), len(other)))
+
+
 def spark(values: Sequence[float | None], top: float, width: int, rows: int = 1) -> list[str]:
-    """The newest `width` values as bars from 0 to `top`, in eighths of a cell, over so many rows; the newest at the
-    right. A gap is what is missing; zero shows an eighth."""
+    """Return the newest `width` values as bars from 0 to `top`, `rows` lines high, the newest at the right. A missing
+    value is a gap; zero shows an eighth of a cell."""
     newest = list(values)[-width:] if width > 0 else []
     heights = [
         0 if value is None else min(max(round(value / top * rows * 8) if top > 0 else 0, 1), rows * 8)
@@ -63,7 +86,7 @@ def spark(values: Sequence[float | None], top: float, width: int, rows: int = 1)
 
 
 def nice(value: float, steps: Sequence[float] = (1.0, 2.0, 5.0, 10.0)) -> float:
-    """The next of these steps times a power of ten, for the end of a scale; 1 where there is nothing to scale."""
+    """Return the end of a scale: the next of these steps times a power of ten; 1 where there is nothing to scale."""
     if not value > 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -71,7 +94,7 @@ def nice(value: float, steps: Sequence[float] = (1.0, 2.0, 5.0, 10.0)) -> float:
 
 
 def bar(share: float, width: int) -> str:
-    """A bar of `share` (0..1) of `width` cells, in eighths of a cell. What is above zero shows at least one eighth."""
+    """Return a bar of `share` (0..1) of `width` cells. A share above zero shows at least an eighth of a cell."""
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
     if share > 0:
         eighths = max(eighths, 1)
@@ -80,9 +103,10 @@ def bar(share: float, width: int) -> str:
 
 
 def line(text: object, style: str = "") -> Content:
-    """One line of outside text with a style of ours."""
+    """Return a line of outside text in a style."""
     return Content.styled(clean(text), style) if style else Content(clean(text))
 
 
 def lines(*parts: Content) -> Content:
+    """Join contents as lines."""
     return Content("\n").join(parts)

@@ -1,6 +1,6 @@
-"""How a value is painted: a ramp that people of every colour vision read, and shades where there are no colours.
+"""How a value is painted: a ramp that people of every color vision read, and shades where there are no colors.
 
-The ramp is cividis, whose lightness rises evenly and which looks the same with and without colour vision deficiency
+The ramp is cividis, whose lightness rises evenly and which looks the same with and without color vision deficiency
 (Nunez, Anderton, Renslow 2018, https://doi.org/10.1371/journal.pone.0199239), here at eleven steps.
 """
 
@@ -20,9 +20,8 @@ _SHADES = "▁░▒▓█"
 MISSING = "·"
 UNOBSERVED = "×"  # a GPU that exists and of which nothing was observed
 _WARNING = (213, 94, 0)  # vermilion (Okabe and Ito)
-_INK_FROM = 5  # steps from here on are so light that dark letters stand on them
-_DARK, _LIGHT = Color.from_rgb(0, 0, 0), Color.from_rgb(255, 255, 255)
-# Kind of work -> letter, colour (Okabe and Ito).
+_DARK_TEXT_FROM = 5  # steps from here on are so light that text on them is dark
+# Kind of work -> letter, color (Okabe and Ito).
 KINDS = {
     "training": ("T", (86, 180, 233)),
     "fine-tuning": ("F", (0, 114, 178)),
@@ -36,43 +35,39 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What stands in a cell, to be laid over its background."""
+    """The text of a cell, with the style that is laid over its background."""
 
     text: str
     style: Style
 
 
-def value_mark(share: float | None, told: str, width: int, *, mono: bool) -> Mark:
-    """A value at `share` (0..1) of its scale; `told`: the number, written where there is room for it."""
+def value_mark(share: float | None, text: str, width: int, *, mono: bool) -> Mark:
+    """Paint a value at `share` (0..1) of its scale; None: not measured. `text`: the number, written where it fits."""
     if share is None:
         return Mark(MISSING.center(width), Style.null())
     share = min(max(share, 0.0), 1.0)
-    label = told if len(told) + 2 <= width else ""
-    if mono:  # the lowest shade is what is next to nothing, as against a gap for what is missing
+    label = text if len(text) + 2 <= width else ""
+    if mono:  # the lowest shade is a value near zero, as against a dot for what is missing
         shade = _SHADES[min(int(share * (len(_SHADES) - 1) + 0.95), len(_SHADES) - 1)]
         return Mark(f"{label} ".rjust(width, shade) if label else shade * width, Style.null())
     step = round(share * (len(_CIVIDIS) - 1))
-    return Mark(label.center(width), _style(_CIVIDIS[step], dark=step >= _INK_FROM))
+    return Mark(label.center(width), _style(_CIVIDIS[step], dark=step >= _DARK_TEXT_FROM))
 
 
 def unobserved_mark(width: int, *, mono: bool) -> Mark:
-    """A GPU of which nothing was observed: neither a value nor a gap in one."""
-    return Mark(
-        UNOBSERVED.center(width), Style(bold=True) if mono else Style(color=Color.from_rgb(*_WARNING), bold=True)
-    )
+    """Paint a GPU of which nothing was observed: neither a value nor a gap in one."""
+    color = None if mono else Color.from_rgb(*_WARNING)
+    return Mark(UNOBSERVED.center(width), Style(color=color, bold=True))
 
 
 def kind_mark(kind: str | None, width: int, *, mono: bool) -> Mark:
-    """A kind of work by its letter; None: no work."""
-    if kind is None:
-        return Mark(MISSING.center(width), Style.null())
-    letter, colour = KINDS.get(kind, KINDS["unknown"])
-    if mono:
-        return Mark(letter.center(width), Style.null())
-    return Mark(letter.center(width), _style(colour, dark=sum(colour) > 330))
+    """Paint a kind of work as its letter; None: no work."""
+    letter, color = KINDS.get(kind, KINDS["unknown"]) if kind is not None else (MISSING, None)
+    style = Style.null() if mono or color is None else _style(color, dark=sum(color) > 330)
+    return Mark(letter.center(width), style)
 
 
 @cache
-def _style(colour: tuple[int, int, int], *, dark: bool) -> Style:
-    """Letters on a colour; made once, not for every cell."""
-    return Style(color=_DARK if dark else _LIGHT, bgcolor=Color.from_rgb(*colour))
+def _style(color: tuple[int, int, int], *, dark: bool) -> Style:
+    """Text on a color; cached, for it is asked for every cell."""
+    return Style(color=Color.from_rgb(*((0,) * 3 if dark else (255,) * 3)), bgcolor=Color.from_rgb(*color))

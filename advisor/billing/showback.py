@@ -17,7 +17,6 @@ from ..classify.accounting.energy import placed_by_nodes, summed, token_hours
 from ..classify.judge import judge_rows, measured_rows
 from ..classify.types import Verdicts
 from ..core.coded_text import CodedText
-from ..core.energy_sums import owner_name
 from ..core.formatting import counted, listed
 from ..core.frame import Frame
 from ..core.verdict_types import WorkloadVerdict
@@ -78,7 +77,7 @@ def showback_of(
     workloads = pd.DataFrame([
         {
             "workload": w.id, "series_id": w.series_id, "name": w.name, "kind": w.kind.label,
-            "team": team_of(w) or None, "owner": team_of(w) or owner_name(w.owner) or None,
+            "team": team_of(w) or None, "owner": team_of(w) or w.owner.name or None,
             "namespace": w.owner.namespace or None, "account": w.owner.account or None,
             "reports_tokens": w.id in reporting,
         }

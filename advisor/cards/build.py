@@ -31,7 +31,7 @@ from ..telemetry.job_table import job_names
 from .runs import RUNNING_SECONDS, Run
 
 Earlier = Sequence[tuple[float, float | None]]  # GPU-hours and SM activity of earlier runs of a series
-# Less than this much of a job's life, or of its data, tells nothing of the rest: one rollup of a minute is no evidence.
+# Less than this much of a job's life, or of its data, is no evidence: for example one rollup of a minute.
 ENOUGH_SECONDS, ENOUGH_OBSERVED = 300.0, 0.5
 # Idle for so long at its end: a checkpoint, a download or an evaluation lasts less (rules/watch.yaml, limits of jobs).
 _RESTS_SECONDS = 1800.0
@@ -135,9 +135,10 @@ class JudgedWindow:
     def workload(self, run: Run) -> WorkloadVerdict | None:
         """The workload of a run: by its id, else the run of the same Slurm job that began nearest: a job table gives
         its runs ids of their own."""
-        found = [w for w in self.workloads if w.id == run.id]
-        found = found or [w for w in self.workloads if w.scheduled.name == "slurm" and run.shown_job in _numbers(w)]
-        return min(found, key=lambda w: abs(w.start - run.start), default=None)
+        runs = [w for w in self.workloads if w.id == run.id] or [
+            w for w in self.workloads if w.scheduled.name == "slurm" and run.shown_job in _numbers(w)
+        ]
+        return min(runs, key=lambda w: abs(w.start - run.start), default=None)
 
 
 def judge_window(frame: Frame, book: Rulebook, now: float, *, with_moves: bool | None = None) -> JudgedWindow:
@@ -146,9 +147,9 @@ def judge_window(frame: Frame, book: Rulebook, now: float, *, with_moves: bool |
     verdicts = judge(frame, book)
     prices = PriceBook(book.catalog, tuple(book.own.prices), book.power, book.hourly)
     if any(verdicts.waste_ready.values()) if with_moves is None else with_moves:
-        from ..pipeline import AdviseOptions, advise_on  # noqa: PLC0415 - of a card most jobs do without
+        from ..pipeline import AdviseOptions, reason_on  # noqa: PLC0415 - of a card most jobs do without
 
-        advice = advise_on(verdicts, book, AdviseOptions(now), np.random.default_rng(_SEED), source=frame.source)
+        advice = reason_on(verdicts, book, AdviseOptions(now), np.random.default_rng(_SEED), source=frame.source).advice
         return JudgedWindow(frame, verdicts, advice.workloads, prices, advice, now)
     energy = energy_accounts(verdicts, with_costs(verdicts, prices), prices, book.energy)
     return JudgedWindow(frame, verdicts, energy.workloads, prices, None, now)
@@ -159,8 +160,8 @@ def card_of(
     earlier: Earlier | None = None, course: Course | None = None,
 ) -> Card:  # fmt: skip
     """The card of one workload. `seen_until`: the newest data of its nodes (None: the window's end). `begun`: when it
-    began, as was told: the window may hold only a part of it. `earlier`: None: those of the window. `course`: finer
-    than the window tells."""
+    began: the window may hold only a part of it. `earlier`: None: those of the window. `course`: finer than that of
+    the window."""
     is_cut = begun is not None and begun < w.start <= window.frame.window.start + _HOUR
     start = begun if begun is not None and is_cut else w.start
     newest = window.frame.window.end if seen_until is None else seen_until
@@ -180,8 +181,8 @@ def card_of(
     nodes = [n for name in w.nodes if (n := window.verdicts.node(name)) is not None]
     prices = [(window.prices.of(node), window.prices.per_gpu_hour(node)) for node in nodes]
     price = next((
-        CardPrice(one.id, rate, one.basis, one.source, one.as_of, price_words(one))
-        for one, rate in prices if one is not None and rate is not None
+        CardPrice(p.id, rate, p.basis, p.source, p.as_of, price_words(p))
+        for p, rate in prices if p is not None and rate is not None
     ), None)  # fmt: skip
     cost, idle = w.cost_usd, use.idle_gpu_hours
     per_hour = cost / w.gpu_hours if cost is not None and w.gpu_hours > 0 else None
@@ -207,8 +208,8 @@ def _compared(earlier: Earlier, usd_per_gpu_hour: float | None) -> Compared | No
     none."""
     if not earlier:
         return None
-    hours = median(one for one, _ in earlier)
-    sm = [one for _, one in earlier if one is not None]
+    hours = median(gpu_hours for gpu_hours, _ in earlier)
+    sm = [level for _, level in earlier if level is not None]
     cost = None if usd_per_gpu_hour is None else hours * usd_per_gpu_hour
     return Compared(len(earlier), hours, median(sm) if sm else None, cost)
 
@@ -234,7 +235,7 @@ def with_kept(card: Card, kept: Iterable[Card]) -> Card:
     if len(others) <= (card.compared.runs if card.compared else 0):
         return card
     rate = card.cost_usd / card.gpu_hours if card.cost_usd is not None and card.gpu_hours > 0 else None
-    return replace(card, compared=_compared([(one.gpu_hours, one.use.sm_active) for one in others.values()], rate))
+    return replace(card, compared=_compared([(run.gpu_hours, run.use.sm_active) for run in others.values()], rate))
 
 
 def _numbers(w: WorkloadVerdict) -> list[str]:
@@ -305,8 +306,8 @@ def _use_of(frame: Frame, verdicts: Verdicts, w: WorkloadVerdict) -> Use:
     disk: list[float | None] = [None, None]  # read and written: bytes per second of each of its nodes while it ran
     if len(host := frame.host):
         during = (host["ts"] > w.start) & (host["ts"] - host["interval_seconds"] < w.end) & host["node"].isin(w.nodes)
-        for n, way in enumerate(("read", "write")):
-            name = f"disk_{way}_bytes_per_second_mean"
+        for n, direction in enumerate(("read", "write")):
+            name = f"disk_{direction}_bytes_per_second_mean"
             rows = host[during & host[name].notna() & (host["observed_seconds"] > 0)]
             disk[n] = float(np.average(rows[name], weights=rows["observed_seconds"])) if len(rows) else None
     return Use(
@@ -319,7 +320,7 @@ def _use_of(frame: Frame, verdicts: Verdicts, w: WorkloadVerdict) -> Use:
 
 def rests_of(verdicts: Verdicts, w: WorkloadVerdict) -> tuple[float | None, float | None, int | None]:
     """GPU-hours of rest, since when it has rested without a trace of work (Unix seconds; None: it works), and how many
-    GPUs never worked. All None: nothing tells, or signals contradict one another."""
+    GPUs never worked. All None: not measured, or signals contradict one another."""
     rows = verdicts.usage_of([w.id], "idle", "rests", "g", "seconds", "gpu_uuid", "ts")
     rows = rows[rows["idle"] | rows["g"].notna()]
     if rows.empty or w.features.get("fault_share", 0.0) > 0.0:
@@ -327,8 +328,8 @@ def rests_of(verdicts: Verdicts, w: WorkloadVerdict) -> tuple[float | None, floa
     idle, rest = rows["idle"].to_numpy(bool), rows["rests"].to_numpy(bool)
     seconds, end = rows["seconds"].to_numpy(float), rows["ts"].to_numpy(float)
     # A row at rest ends a work that may have lasted until it began.
-    found = rested_since(np.zeros(len(rows), dtype=np.intp), end - seconds, end, active=~rest, rests=rest, count=1)
-    since = float(found.since[0])
+    judged = rested_since(np.zeros(len(rows), dtype=np.intp), end - seconds, end, active=~rest, rests=rest, count=1)
+    since = float(judged.since[0])
     return (
         float(seconds[idle].sum()) / 3600 * w.gpu_part,
         max(since, w.start) if since < end.max() - 1.0 else None,
@@ -337,7 +338,7 @@ def rests_of(verdicts: Verdicts, w: WorkloadVerdict) -> tuple[float | None, floa
 
 
 def _course_of(verdicts: Verdicts, w: WorkloadVerdict) -> Course:
-    """SM and tensor activity by equal spans of its life, each row spread over the time that it tells of."""
+    """SM and tensor activity by equal spans of its life, each row spread over the time that it covers."""
     life = w.end - w.start
     rows = verdicts.usage_of([w.id], "ts", "seconds", "sm", "c")
     if life <= 0 or rows.empty:
@@ -350,8 +351,8 @@ def _course_of(verdicts: Verdicts, w: WorkloadVerdict) -> Course:
     levels = []
     for name in ("sm", "c"):
         values = rows[name].to_numpy(float)
-        told = np.isfinite(values)
-        levels.append(tuple(map(course_level, values[told] @ shared[told], shared[told].sum(axis=0))))
+        measured = np.isfinite(values)
+        levels.append(tuple(map(course_level, values[measured] @ shared[measured], shared[measured].sum(axis=0))))
     return Course(w.start, life / count, *levels)
 
 

@@ -167,18 +167,18 @@ def earlier_runs(run: Run, files: Sequence[Path]) -> Earlier:
         f" sum({during.format('h.sm_active_mean')}), sum({during.format('1.0')})"
         f" FROM workload_gpus u WHERE u.workload_id IN ({runs}) GROUP BY u.workload_id"
     )
-    found: dict[str, np.ndarray] = {}
+    by_run: dict[str, np.ndarray] = {}
     for path in files:
         with suppress(SkuwiseError), open_database(path) as reader:
             rows = reader.fetch(sql, {"series": run.series_id, "id": run.id, "start": run.start})
             for workload, *values in cast("list[Any]", rows):
-                found[workload] = found.get(workload, 0.0) + np.array([value or 0.0 for value in values])
-    sums = [one.tolist() for one in found.values()]
+                by_run[workload] = by_run.get(workload, 0.0) + np.array([value or 0.0 for value in values])
+    sums = [values.tolist() for values in by_run.values()]
     return [(hours, busy / seconds if seconds else None) for hours, busy, seconds in sums if hours > 0]
 
 
 def _whole_fleet(frame: Frame, files: Sequence[Path]) -> Fleet:
-    """The fleet of all databases: that of one job's nodes would begin a state file of its own."""
+    """The fleet of all databases: that of one job's nodes alone would begin another state file."""
     nodes: list[tuple[object, ...]] = []
     gpus: list[tuple[object, ...]] = []
     for path in files:

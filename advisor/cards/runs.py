@@ -26,7 +26,7 @@ _COLUMNS = (
     "workload_id", "series_id", "name", "scheduler", "job_id", "array_job_id", "array_task_id", "namespace", "pod",
     "first_seen", "last_seen",
 )  # fmt: skip
-_FOUND, _NEAR = 5000, 500  # runs of one file that are looked at, and whose names are compared with one that nothing has
+_MATCHED, _NEAR = 5000, 500  # runs read of one file, and names compared with a name that matches nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Run:
         pod = f", pod {self.namespace}/{self.pod}" if self.pod else ""
         aliases = [*self.jobs, *([self.pod, f"{self.namespace}/{self.pod}"] if self.pod else [])]
         if self.cluster:
-            aliases += [alias for one in self.jobs for alias in (f"{self.cluster}/{one}", f"{one}@{self.cluster}")]
+            aliases += [alias for job in self.jobs for alias in (f"{self.cluster}/{job}", f"{job}@{self.cluster}")]
         when = f"{minute(self.start)} to {minute(self.end)}"
         return Named(self.id, f"{self.name or 'workload'}{job}{pod}", self.name, self.nodes, tuple(aliases), when)
 
@@ -76,7 +76,7 @@ def find_runs(files: Sequence[Path], asked: str | None, say: Callable[[str], Non
     parameters = {
         "word": word, "job": word.rpartition("/")[2].partition("@")[0] or word,
         "name": word.rpartition("@")[0] or word, "begin": begin,
-        "after": f"{begin}\uffff" if len(word) >= PREFIX_MIN else begin, "most": _NEAR if asked is None else _FOUND,
+        "after": f"{begin}\uffff" if len(word) >= PREFIX_MIN else begin, "most": _NEAR if asked is None else _MATCHED,
     }  # fmt: skip
     where = "" if asked is None else (
         "WHERE :word IN (workload_id, job_id, name, pod, namespace || '/' || pod) OR name = :name"
@@ -89,18 +89,18 @@ def find_runs(files: Sequence[Path], asked: str | None, say: Callable[[str], Non
         " ORDER BY last_seen DESC LIMIT :most) w LEFT JOIN workload_gpus u ON u.workload_id = w.workload_id"
         " LEFT JOIN nodes n ON n.node = u.node"
     )
-    found: list[tuple[Any, ...]] = []
+    parts: list[tuple[Any, ...]] = []
     problems: list[SkuwiseError] = []
     for path in files:
         try:
             with open_database(path) as reader:
-                found += [(*row, str(path)) for row in reader.fetch(sql, parameters)]
+                parts += [(*row, str(path)) for row in reader.fetch(sql, parameters)]
         except SkuwiseError as error:
             problems.append(error)
             say(f"Ignored: {error}")
     if problems and len(problems) == len(files):
         raise problems[0]
-    return _runs_of(found)
+    return _runs_of(parts)
 
 
 def runs_in(frame: Frame) -> list[Run]:
@@ -122,24 +122,24 @@ def newest_data(frame: Frame) -> dict[str, float]:
 
 def _runs_of(parts: Iterable[tuple[Any, ...]]) -> list[Run]:
     """Whole runs of their parts on single nodes: `_COLUMNS`, node, its cluster, its newest data, the file."""
-    found: dict[str, Run] = {}
+    runs: dict[str, Run] = {}
     for *cells, node, cluster, newest, place in parts:
         row: dict[str, Any] = dict(zip(_COLUMNS, cells, strict=True))
         start, end = row["first_seen"], row["last_seen"]
-        if not all(isinstance(one, int | float) and math.isfinite(one) for one in (start, end)):
+        if not all(isinstance(ts, int | float) and math.isfinite(ts) for ts in (start, end)):
             continue
         part = Run(
             row["workload_id"], row["series_id"], text(row["name"]) or "", start, end, text(row["scheduler"]) or "",
             tuple(job_names(row)), text(row["array_job_id"]), text(cluster), text(row["namespace"]), text(row["pod"]),
         )  # fmt: skip
-        run = found.get(part.id, part)
-        found[part.id] = replace(
+        run = runs.get(part.id, part)
+        runs[part.id] = replace(
             run,
             start=min(run.start, start), end=max(run.end, start, end), cluster=run.cluster or part.cluster,
             seen_until=max(run.seen_until, newest or 0.0), nodes=tuple(sorted({*run.nodes, *filter(None, [node])})),
             places=tuple(dict.fromkeys((*run.places, *filter(None, [place])))),
         )  # fmt: skip
-    return list(found.values())
+    return list(runs.values())
 
 
 def named_run(
@@ -154,15 +154,14 @@ def named_run(
     by_id = {run.id: run for run in runs}
     # A number is a job's, and the beginning of no id.
     every = [run.named() for run in runs if _JOB.fullmatch(word) is None or word in run.jobs]
-    found = [one for one in matching(word, every) if word not in one.nodes]
-    found = found or [run.named() for run in runs if run.array_job_id == word]
-    if not found:
-        told = unknown(word, [run.named() for run in (*runs, *near())], "among the jobs of this source", _NOTHING)
-        raise NothingToDo(told.message, told.remedy)
-    chosen = sorted((by_id[one.id] for one in found), key=lambda run: run.start, reverse=True)
-    jobs = {(run.cluster, run.scheduler, run.shown_job or run.id) for run in chosen}
-    if len(jobs) > 1:
-        raise AmbiguousError(asked, sorted(found, key=lambda one: one.when, reverse=True), command)
+    matches = [name for name in matching(word, every) if word not in name.nodes]
+    matches = matches or [run.named() for run in runs if run.array_job_id == word]
+    if not matches:
+        error = unknown(word, [run.named() for run in (*runs, *near())], "among the jobs of this source", _NOTHING)
+        raise NothingToDo(error.message, error.remedy)
+    chosen = sorted((by_id[name.id] for name in matches), key=lambda run: run.start, reverse=True)
+    if len({(run.cluster, run.scheduler, run.shown_job or run.id) for run in chosen}) > 1:
+        raise AmbiguousError(asked, sorted(matches, key=lambda name: name.when, reverse=True), command)
     return chosen[0], tuple(chosen[1:])
 
 

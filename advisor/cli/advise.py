@@ -16,6 +16,9 @@ from .options import OutputOptions, Telemetry, number, output_options, telemetry
 from .output import terminal_width
 from .states import StateOptions, state_options
 
+_USD = number("USD", "a number of US dollars, as in 250", 0, 1e12)
+_SECTION_HELP = f"print this section in full; repeatable: {', '.join(SECTIONS)} (default: a summary of two screens)"
+
 
 @command(
     "skuwise advise --db node.db",
@@ -24,28 +27,16 @@ from .states import StateOptions, state_options
 )
 @telemetry_options()
 @output_options("table", *(name for name in FORMATS if name != "table"))
-@option(
-    "--section",
-    "sections",
-    type=Choice(SECTIONS),
-    multiple=True,
-    metavar="NAME",
-    help=f"print this section in full; repeatable: {', '.join(SECTIONS)} (default: a summary of two screens)",
-)
+@option("--section", type=Choice(SECTIONS), multiple=True, metavar="NAME", help=_SECTION_HELP)
 @option("--all", "whole", is_flag=True, help="print every section with all rows")
 @option("--verbose", is_flag=True, help="print every note, every reason and blocked recommendations as well")
-@option(
-    "--min-saving",
-    type=number("USD", "a number of US dollars, as in 250", 0, 1e12),
-    help="hide recommendations that save less than USD a month (default: the lesser of 100 and 1 % of spend; "
-    "reporting.yaml of --rules)",
-)
+@option("--min-saving", type=_USD, help="hide recommendations that save less a month (default: see reporting.yaml)")
 @option("--market", is_flag=True, help="also compare prices of other providers; not included in any sum")
 @state_options(optional=True)
 def advise(
     telemetry: Telemetry,
     output: OutputOptions,
-    sections: tuple[str, ...],
+    section: tuple[str, ...],
     whole: bool,
     verbose: bool,
     min_saving: float | None,
@@ -55,9 +46,9 @@ def advise(
     """Report what each workload is, what is wasted and what to change."""
     from ..doctor.coverage import coverage_line
 
-    page = PageOptions(sections, whole, verbose, state.again(telemetry))
+    page = PageOptions(section, whole, verbose, state.again(telemetry))
     if output.form != "table":
-        for flag, value in {"--section": sections, "--all": whole, "--verbose": verbose}.items():
+        for flag, value in {"--section": section, "--all": whole, "--verbose": verbose}.items():
             if value:
                 raise UsageError(
                     f"{flag} applies to --format table; --format {output.form} contains everything.", f"Remove {flag}."

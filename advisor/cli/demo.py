@@ -100,7 +100,7 @@ def demo_text(
 
 
 def _simulate(fleet: Path, seed: int, until: float) -> None:
-    """Write the fleet's database; where that fails, nothing of it is left, so that the next run can begin anew."""
+    """Write the fleet's database; where that fails, nothing of it is left, so that the next run can write it."""
     from ..demo import simulate
 
     try:

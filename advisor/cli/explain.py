@@ -1,4 +1,4 @@
-"""``skuwise explain``: one workload, finding or recommendation with all its evidence, and its roofline."""
+"""``skuwise explain``: one workload, finding or recommendation with its evidence."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _RUNS_LISTED = 5
 @argument("subject_id", metavar="ID")
 @telemetry_options()
 @option("--query", is_flag=True, help="print every number with the SELECT or PromQL that reads its series instead")
+@option("--verbose", is_flag=True, help="print all evidence, thresholds, rejected nodes and measurements as well")
 @state_options(optional=True)
-def explain(subject_id: str, telemetry: Telemetry, query: bool, state: StateOptions) -> int:
+def explain(subject_id: str, telemetry: Telemetry, query: bool, verbose: bool, state: StateOptions) -> int:
     """Show the evidence of one workload, finding or recommendation.
 
     ID: ID of a workload, finding or recommendation (4 characters or more), a workload name, a job ID (12345, 22_7), a
     node, or NAME@NODE.
     """
     from ..core.verdict_types import Owner, WorkloadVerdict
-    from ..show.pages.explain import explain_sections
-    from ..show.series.roofline import roofline
-    from ..show.subjects import find, recommended, runs_of, workload_of
-    from ..show.writers.text import sections_text
+    from ..show.pages.explain import explain_page
+    from ..show.subjects import find, runs_of, workload_of
+    from ..show.writers.text import document_text
 
     now, ledger = time.time(), state.beside()
     book = telemetry.rulebook.load(now)
@@ -55,14 +55,11 @@ def explain(subject_id: str, telemetry: Telemetry, query: bool, state: StateOpti
         write_stdout(queries_of(advice, subject, width=columns))
         return EXIT_DONE
     workload = subject if isinstance(subject, WorkloadVerdict) else workload_of(advice, subject.workload)
-    drawn = None
-    if workload is not None:
-        gpu = book.catalog.gpu(workload.gpu_sku) if workload.gpu_sku else None
-        drawn = roofline(workload, gpu, recommended(advice, workload, book.catalog))
     owner = workload.owner if workload is not None else Owner()
     rules = {name: rule.of(owner) for name, rule in book.rules.items()}
     rules |= {custom.rule.id: custom.rule for custom in book.custom.of(owner)}
-    write_stdout(sections_text(explain_sections(advice, subject, book.catalog, rules, drawn), columns))
+    page = explain_page(advice, subject, book.catalog, rules, verbose=verbose, again=state.again(telemetry))
+    write_stdout(document_text(page, width=columns))
     return EXIT_DONE
 
 

@@ -13,16 +13,7 @@ from ...rules.base.click_commands import command, format_option
 from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
 from ...rules.base.output import write_stdout
 from ..core.timestamps import minute, rfc3339
-from .options import (
-    DURATION,
-    MARGIN_SECONDS,
-    PAST_SECONDS,
-    RulebookOptions,
-    SourceOptions,
-    rulebook_options,
-    source_options,
-    until_option,
-)
+from .options import DURATION, MARGIN_SECONDS, PAST_SECONDS, Telemetry, telemetry_options
 
 if TYPE_CHECKING:
     from ..core.naming import Named
@@ -37,24 +28,12 @@ _WORDS = {"idle": "idle", "busy": "busy", "unknown": "not known"}
     "skuwise idle --db node.db --longer-than 1h --format json",
 )
 @argument("target", required=False)
-@source_options(required=False)
-@until_option
-@rulebook_options
+@telemetry_options(required=False, since=None)
 @option(
-    "--longer-than",
-    type=DURATION,
-    default="2h",
-    help="the time without use that counts as idle, 5m to 3d (default: 2h)",
+    "--longer-than", type=DURATION, default="2h", help="time without use that counts as idle, 5m to 3d (default: 2h)"
 )
 @format_option("text", "json")
-def idle(
-    target: str | None,
-    source: SourceOptions,
-    until: float | None,
-    rulebook: RulebookOptions,
-    longer_than: float,
-    form: str,
-) -> int:
+def idle(target: str | None, telemetry: Telemetry, longer_than: float, form: str) -> int:
     """Report whether a workload, node or GPU has been idle, for scripts.
 
     TARGET: workload, job number, pod, node or GPU UUID (default: all GPUs of the source).
@@ -62,22 +41,27 @@ def idle(
     Exit status: 0 idle, 4 busy, 5 not known; 1, 2 and 3 are errors. It cancels nothing.
     """
     from ...rules.policy.thresholds import load_watch_rules
+    from ..watch.fleet import Criteria
     from ..watch.idle_answer import idle_answer, targets
     from ..watch.reading import read_recent
-    from ..watch.scene import Criteria
     from ..watch.settings import WatchSettings
 
     if not 300 <= longer_than <= 3 * 86400:
         raise UsageError("--longer-than is out of range.", "Use 5m to 3d.")
     now = time.time()
-    book = rulebook.load(now)
+    book = telemetry.rulebook.load(now)
     lookback = longer_than + MARGIN_SECONDS
     recent = read_recent(
-        source.or_settings().open(), book, lookback_seconds=lookback, now=now, until=until, past_seconds=PAST_SECONDS
+        telemetry.source.or_settings().open(),
+        book,
+        lookback_seconds=lookback,
+        now=now,
+        until=telemetry.until,
+        past_seconds=PAST_SECONDS,
     )
     subjects = targets(recent)
     named = _named(target, [name for name in subjects if name is not None]) if target is not None else None
-    criteria = Criteria(WatchSettings().limit_seconds, load_watch_rules(rulebook.rules), book)
+    criteria = Criteria(WatchSettings().limit_seconds, load_watch_rules(telemetry.rulebook.rules), book)
     answer = idle_answer(recent, subjects[named], longer_than, criteria)
     if form == "json":
         document = {

@@ -45,14 +45,14 @@ def list_(every: bool, form: str, state: StateOptions) -> int:
 
     files, now = _incidents_by_file(state), time.time()
     if form == "json":
-        fleet_of = {incident.id: known.fleet for known, of_file in files for incident in of_file}
+        fleet_of = {incident.id: file.fleet for file, of_file in files for incident in of_file}
         listed = by_urgency(i for _, of_file in files for i in of_file if every or i.resolved_at is None)
         values = [{"fleet": fleet_of[incident.id], **as_dict(incident, now)} for incident in listed]
         write_json({"schema": "skuwise.incidents/1", "incidents": values})
         return EXIT_DONE
-    for known, of_file in files:
+    for file, of_file in files:
         listed = [incident for incident in of_file if every or incident.resolved_at is None]
-        heading = f"{clean(known.fleet or str(known.state.path))}\n" if len(files) > 1 else ""
+        heading = f"{clean(file.fleet or str(file.state.path))}\n" if len(files) > 1 else ""
         write_stdout(f"{heading}{as_table(listed, len(of_file) - len(listed), now)}")
     return EXIT_DONE
 
@@ -132,9 +132,9 @@ def _incidents_by_file(state: StateOptions) -> list[tuple[KnownState, tuple[Inci
     from ..state.incidents import listed
 
     files: list[tuple[KnownState, tuple[Incident, ...]]] = []
-    for known in state.every(SourceOptions()):
-        with known.state.reading() as db:
-            files.append((known, listed(db, resolved_since=0.0)))
+    for file in state.every(SourceOptions()):
+        with file.state.reading() as db:
+            files.append((file, listed(db, resolved_since=0.0)))
     return files
 
 
@@ -143,7 +143,7 @@ def _find(name: str, state: StateOptions) -> tuple[State, Incident]:
     several, UsageError for none."""
     from ..core.naming import AmbiguousError, matching, unknown
 
-    every = {i.id: (known.state, i) for known, of_file in _incidents_by_file(state) for i in of_file}
+    every = {i.id: (file.state, i) for file, of_file in _incidents_by_file(state) for i in of_file}
     names = [_named(incident) for _, incident in every.values()]
     matches = matching(name, [n for n in names if every[n.id][1].resolved_at is None]) or matching(name, names)
     if not matches:

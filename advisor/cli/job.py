@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from click import argument, option
 
-from ...rules.base.click_commands import command, into, typed_with
+from ...rules.base.click_commands import command, typed_with
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageError
 from ...rules.base.output import say
 from ...rules.base.progress import plain
@@ -30,25 +29,6 @@ if TYPE_CHECKING:
     from ..core.card_types import Card
 
 
-@dataclass(frozen=True, slots=True)
-class JobOwner:
-    """Whose jobs are listed; None: of any."""
-
-    user: str | None = None
-    account: str | None = None
-    namespace: str | None = None
-
-    @property
-    def names(self) -> dict[str, str | None]:
-        """The names by what they are of."""
-        return {"user": self.user, "account": self.account, "namespace": self.namespace}
-
-    def owns(self, card: Card) -> bool:
-        """Whether a job is theirs."""
-        of_card = {"user": card.owner.user, "account": card.owner.account, "namespace": card.namespace}
-        return all(name is None or name == of_card[kind] for kind, name in self.names.items())
-
-
 @command(
     "skuwise job 4711 --db /var/lib/skuwise",
     "skuwise job --user ann --since 7d --db /var/lib/skuwise",
@@ -57,32 +37,23 @@ class JobOwner:
 )
 @argument("job_id", metavar="ID", required=False)
 @telemetry_options(required=False, since="7d")
-@into(
-    "owner",
-    JobOwner,
-    option("--user", metavar="NAME", help="list the jobs of this user, most idle first"),
-    option("--account", metavar="NAME", help="list the jobs of this account"),
-    option("--namespace", metavar="NAME", help="list the jobs of this namespace"),
-)
+@option("--user", metavar="NAME", help="list the jobs of this user, most idle first")
+@option("--account", metavar="NAME", help="list the jobs of this account")
+@option("--namespace", metavar="NAME", help="list the jobs of this namespace")
 @output_options("table", "json", "markdown", "html", "csv", "admin-comment")
 @option("--keep-finished", is_flag=True, help="keep the cards of all jobs that ended in the window; print none")
 @option("--no-keep", is_flag=True, help="keep no card of a finished job")
 @state_options()
-@option(
-    "--existing",
-    default="",
-    metavar="TEXT",
-    help="with --format admin-comment: the job's current AdminComment, which is preserved",
-)
+@option("--existing", default="", metavar="TEXT", help="current AdminComment, preserved by --format admin-comment")
 def job(
     job_id: str | None,
     telemetry: Telemetry,
-    owner: JobOwner,
     output: OutputOptions,
     keep_finished: bool,
     no_keep: bool,
     state: StateOptions,
     existing: str,
+    **owner: str | None,
 ) -> int:
     """Show the card of one job, or list the jobs of a user, most idle first.
 
@@ -91,28 +62,21 @@ def job(
     """
     from ..cards.reading import CardReading
 
-    owners = [f"--{kind}" for kind, name in owner.names.items() if name is not None]
+    owners = [f"--{kind}" for kind, name in owner.items() if name is not None]
     other = owners[0] if owners else "--keep-finished"
-    refused = [
+    is_of_source = telemetry.source.is_named and not owners and not no_keep
+    refused = (
         (job_id and (owners or keep_finished), f"ID and {other} exclude each other.", f"Remove ID or {other}."),
+        (not (job_id or owners or keep_finished), "No job given.", "Use ID, --user, --account or --namespace."),
         (
-            not job_id and not owners and not keep_finished,
-            "No job given.",
-            "Use a job ID, or list jobs with --user, --account or --namespace.",
-        ),
-        (
-            keep_finished and (owners or no_keep or not telemetry.source.is_named),
-            "--keep-finished keeps the cards of all jobs of a source.",
+            keep_finished and not is_of_source,
+            "--keep-finished is of a source.",
             "Use it with --db or --prometheus, alone.",
         ),
         (not job_id and output.form == "admin-comment", "--format admin-comment is of one job.", "Use a job ID."),
         (job_id and output.form == "csv", "--format csv is of a list of jobs.", "Use --format json, or --user."),
-        (
-            existing and output.form != "admin-comment",
-            "--existing requires --format admin-comment.",
-            "Add it, or remove --existing.",
-        ),
-    ]
+        (existing and output.form != "admin-comment", "--existing needs --format admin-comment.", "Remove --existing."),
+    )
     for applies, sentence, remedy in refused:
         if applies:
             raise UsageError(sentence, remedy)
@@ -168,23 +132,27 @@ def _named(job_id: str, state: StateOptions, reading: CardReading | None) -> tup
 
 
 def _of_owner(
-    owner: JobOwner, telemetry: Telemetry, state: StateOptions, reading: CardReading | None, now: float
+    owner: Mapping[str, str | None], telemetry: Telemetry, state: StateOptions, reading: CardReading | None, now: float
 ) -> tuple[Sequence[Card], Fleet | None]:
     """The cards of the jobs of an owner, worst first, with kept ones that telemetry no longer has."""
-    from ..show.pages.job_rows import worst_first
+    from ..show.pages.job import worst_first
     from ..state.cards import listed
+
+    def is_theirs(card: Card) -> bool:
+        of_card = {"user": card.owner.user, "account": card.owner.account, "namespace": card.namespace}
+        return all(name is None or name == of_card[kind] for kind, name in owner.items())
 
     cards, fleet = (), None
     if reading is not None:
         with suppress(NothingToDo):
-            read = reading.cards(owner.owns)
+            read = reading.cards(is_theirs)
             cards, fleet = read.cards, read.fleet
     since = (now if telemetry.until is None else telemetry.until) - telemetry.since
     read_ids = {card.id for card in cards}
-    kept = _kept(state, fleet, lambda db: listed(db, since, telemetry.until, owner.names))
+    kept = _kept(state, fleet, lambda db: listed(db, since, telemetry.until, owner))
     cards = worst_first([*cards, *(card for card in kept if card.id not in read_ids)])
     if not cards:
-        name = next((name for name in owner.names.values() if name), "")
+        name = next((name for name in owner.values() if name), "")
         raise NothingToDo(f"No jobs of {quoted(name)} in this window.", "Check the name, or use a longer --since.")
     return cards, fleet
 
@@ -193,7 +161,7 @@ def _kept(state: StateOptions, fleet: Fleet | None, find: Callable[[Database], I
     """The kept cards that `find` gives: of the fleet that was read, else of all state files that may be meant."""
     cards: list[Card] = []
     try:
-        for file in [state.of(fleet)] if fleet else [known.state for known in state.every(SourceOptions())]:
+        for file in [state.of(fleet)] if fleet else [other.state for other in state.every(SourceOptions())]:
             with file.reading() as db:
                 cards += find(db)
     except NothingToDo:  # there is no state file yet
@@ -218,29 +186,31 @@ def _keep(state: StateOptions, fleet: Fleet, cards: Sequence[Card], now: float) 
 
 def _content(cards: Sequence[Card], is_one: bool, output: OutputOptions, existing: str) -> str:
     """The cards in the format that was asked for."""
-    from ..show.pages.job_rows import card_list
-    from ..show.writers import job_text as text
+    from ..show.pages import job as page
 
-    card = cards[0] if is_one else None
     match output.form:
         case "json":
-            return text.list_json(cards) if card is None else text.card_json(card)
+            return page.card_json(cards[0]) if is_one else page.cards_json(cards)
         case "csv":
-            return text.list_csv(cards)
-        case "markdown":
-            return text.list_markdown(card_list(cards)) if card is None else text.card_markdown(card)
-        case "html":
-            from ..show.writers.job_html import card_html, list_html
+            from ..show.writers.csv import csv_text
 
-            return list_html(card_list(cards)) if card is None else card_html(card)
+            return csv_text(page.CSV_COLUMNS, page.csv_rows(cards))
         case "admin-comment":
             from ..show.writers.admin_comment import admin_comment
 
             return f"{admin_comment(cards[0], existing)}\n"
-        case _ if card is None:
-            return text.list_text(card_list(cards), terminal_width())
-        case _:
+        case "table":
+            from ..show.writers.text import document_text
+
             encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
             no_blocks = not encoding.startswith("utf") or os.environ.get("TERM") in ("dumb", "linux")
             ascii_only = output.output is None and (no_blocks or plain(os.environ))
-            return text.card_text(card, width=terminal_width(), ascii_only=ascii_only)
+            if not is_one:
+                return document_text(page.cards_document(cards), width=terminal_width())
+            return document_text(page.card_document(cards[0], ascii_only=ascii_only), width=terminal_width(100))
+        case form:
+            from ..show.writers.html import page_html
+            from ..show.writers.markdown import document_markdown
+
+            document = page.card_document(cards[0]) if is_one else page.cards_document(cards)
+            return (page_html if form == "html" else document_markdown)(document)

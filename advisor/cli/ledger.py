@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ..state.ledger import Act, LedgerEntry, LedgerEvent
 
 SCHEMA = "skuwise.ledger/1"
-STATES = ("proposed", "accepted", "snoozed", "dismissed", "done", "expired")
+STATES = ("regressed", "proposed", "accepted", "done", "snoozed", "dismissed", "expired")
 _TYPED_MAX = 2000
 _SHOW_WIDTH_MAX = 120
 _ABOUT = "ID: recommendation: its ID (4 characters or more), its workload or its node."
@@ -59,9 +59,9 @@ class LedgerPlace:
         from ..state import ledger as store
 
         ledgers: list[tuple[KnownState, tuple[LedgerEntry, ...]]] = []
-        for known in self.state.every(self.source):
-            with known.state.reading() as db:
-                ledgers.append((known, store.entries(db)))
+        for file in self.state.every(self.source):
+            with file.state.reading() as db:
+                ledgers.append((file, store.entries(db)))
         return ledgers
 
 
@@ -103,10 +103,10 @@ def list_(place: LedgerPlace, status: str | None, every: bool, form: str) -> int
         return every or (state != "expired" and not is_blocked)
 
     ledgers, texts, values = place.ledgers(), [], []
-    for known, entries in ledgers:
+    for file, entries in ledgers:
         listed = [entry for entry in entries if is_listed(entry)]
-        values += [as_dict(entry, now) | {"fleet": known.fleet} for entry in listed]
-        heading = f"Fleet {known.fleet or 'unknown'} ({clean(str(known.state.path))})\n" if len(ledgers) > 1 else ""
+        values += [as_dict(entry, now) | {"fleet": file.fleet} for entry in listed]
+        heading = f"Fleet {file.fleet or 'unknown'} ({clean(str(file.state.path))})\n" if len(ledgers) > 1 else ""
         texts.append(heading + as_text(listed, len(entries) - len(listed), now, width))
     if form == "json":
         write_json({"schema": SCHEMA, "recommendations": values})
@@ -160,12 +160,14 @@ _must_why = option("--why", required=True, metavar="REASON", help="reason of the
 _until = option("--until", type=MOMENT, required=True, help="end of the snooze: a date or RFC 3339, UTC")
 _ID = "r-5603c79e"
 _entry_command("show", "Show one recommendation: prediction, measurement and history.", _ID, show)
-for _name, _act, _about, _example, _options in (
+_Decision = tuple[str, "Act", str, str, tuple[Decorator, ...]]
+_DECISIONS: tuple[_Decision, ...] = (
     ("accept", "accepted", "Accept a recommendation; it counts as open until it is done.", "--by ann", (_by, _why)),
     ("snooze", "snoozed", "Postpone a recommendation until a date.", "--until 2027-01-15", (_by, _why, _until)),
     ("dismiss", "dismissed", "Reject a recommendation, with a reason.", "--why 'no time'", (_by, _must_why)),
     ("reopen", "reopened", "Take a decision back; the recommendation is proposed again.", "--why 'over'", (_by, _why)),
-):
+)
+for _name, _act, _about, _example, _options in _DECISIONS:
     _entry_command(_name, _about, f"{_ID} {_example}", partial(decide, act=_act), *_options)
 
 
@@ -175,7 +177,7 @@ def find_entry(name: str, place: LedgerPlace) -> tuple[State, LedgerEntry]:
     from ..core.formatting import usd
     from ..core.naming import AmbiguousError, Named, matching, unknown
 
-    entries = [(known.state, entry) for known, of_state in place.ledgers() for entry in of_state]
+    entries = [(file.state, entry) for file, of_file in place.ledgers() for entry in of_file]
     if not entries:
         raise NothingToDo("The ledger is empty.", f"Run '{program()} advise' to record recommendations.")
     names: dict[str, Named] = {}

@@ -142,12 +142,12 @@ class RulebookOptions:
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """What is evaluated: a source, `since` seconds of it before `until` (Unix seconds; None: the newest data), and what
-    judges it."""
+    """What is evaluated: `since` seconds of a source (0: the command decides) before `until` (Unix seconds; None: the
+    newest data), and what judges it."""
 
     source: SourceOptions
     rulebook: RulebookOptions
-    since: float
+    since: float = 0.0
     until: float | None = None
 
     def words(self) -> list[str]:
@@ -159,29 +159,16 @@ class Telemetry:
         return [self.source.words(), *window, *self.rulebook.words()]
 
     def evaluate(
-        self,
-        book: Rulebook,
-        now: float,
-        reading: Progress,
-        *,
-        ledger: StateBeside | None = None,
-        with_market: bool = False,
-        keeps_rows: bool = False,
+        self, book: Rulebook, now: float, reading: Progress, ledger: StateBeside | None = None, **how: bool
     ) -> tuple[Frame, Reasoned]:
-        """Read the window and make the advice on it; the arguments are those of `read_and_reason`."""
+        """Read the window and make the advice on it. `how`: `with_market` and `keeps_rows` of `read_and_reason`."""
         from ..advise import read_and_reason
 
-        return read_and_reason(
-            self.source.open(reading.step),
-            book,
-            since=self.since,
-            until=self.until,
-            now=now,
-            ledger=ledger,
-            with_market=with_market,
-            keeps_rows=keeps_rows,
-            read=lambda: reading.stage("evaluating workloads"),
-        )
+        def begin() -> None:
+            reading.stage("evaluating workloads")
+
+        source, window = self.source.open(reading.step), {"since": self.since, "until": self.until}
+        return read_and_reason(source, book, now=now, ledger=ledger, read=begin, **window, **how)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,29 +222,17 @@ def number(metavar: str, use: str, low: float, high: float, *, kind: type = floa
 DURATION, MOMENT = Parsed(duration, "DURATION"), Parsed(moment, "TIME")
 SEED = number("N", "a whole number", -(10**18), 10**18, kind=int)
 
-until_option = click.option(
-    "--until", type=MOMENT, help="evaluate the data as of this time, RFC 3339 in UTC (default: now)"
-)
-_db = click.option("--db", type=PATH, multiple=True, help="database, or folder of node databases (repeatable)")
-_prometheus = click.option(
-    "--prometheus",
-    metavar="URL",
-    help="URL of a server with the Prometheus API (connection settings: section [prometheus] of skuwise.toml)",
-)
-_match = click.option(
-    "--match",
-    multiple=True,
-    metavar='LABEL="V"',
-    help='with --prometheus: read only time series with this label, for example cluster="eu" (repeatable)',
+_source = (
+    click.option("--db", type=PATH, multiple=True, help="database, or folder of node databases; repeatable"),
+    click.option("--prometheus", metavar="URL", help="server with the Prometheus API (settings: section [prometheus])"),
+    click.option(
+        "--match", multiple=True, metavar='LABEL="V"', help="only series of the server with this label; repeatable"
+    ),
 )
 _no_cache = click.option(
     "--no-cache", is_flag=True, help="neither read nor write the cache of answers and of the last look"
 )
-_jobs = click.option(
-    "--jobs",
-    type=FILE,
-    help="Slurm's job table as written by sacct --parsable2, for names, owners and times (default: setting slurm.jobs)",
-)
+_jobs = click.option("--jobs", type=FILE, help="Slurm's job table, of sacct --parsable2 (default: setting slurm.jobs)")
 
 
 def source_options(*, required: bool = True) -> Decorator:
@@ -266,11 +241,11 @@ def source_options(*, required: bool = True) -> Decorator:
     def check(source: SourceOptions) -> None:
         exclusive(required, db=source.db, prometheus=source.prometheus)
 
-    return into("source", SourceOptions, _db, _prometheus, _match, _no_cache, _jobs, check=check)
+    return into("source", SourceOptions, *_source, _no_cache, _jobs, check=check)
 
 
-# The telemetry whose fleet is meant, as the argument `source`: nothing of it is read but whose it is.
-fleet_options = into("source", SourceOptions, _db, _prometheus, _match)
+# The telemetry of the fleet that is meant, as the argument `source`.
+fleet_options = into("source", SourceOptions, *_source)
 
 
 def rules_option(overridden: str = "ones") -> Decorator:
@@ -283,34 +258,22 @@ gpu_hour_option = click.option(
     "--gpu-hour-usd",
     multiple=True,
     metavar="SKU=PRICE",
-    help="price of a GPU in US dollars per GPU-hour, as in H100-SXM5=2.10; repeatable "
-    "(default: gpu_hour_usd in [prices] of skuwise.toml)",
+    help="US dollars per GPU-hour, as in H100-SXM5=2.10; repeatable",
 )
+_prices = click.option("--prices", type=FILE, help="price file of your site; takes precedence over list prices")
 # Rules and prices, as the argument `rulebook`.
-rulebook_options = into(
-    "rulebook",
-    RulebookOptions,
-    rules_option(),
-    click.option("--prices", type=FILE, help="price file of your site; takes precedence over list prices"),
-    gpu_hour_option,
-)
+rulebook_options = into("rulebook", RulebookOptions, rules_option(), _prices, gpu_hour_option)
 
 
-def telemetry_options(*, required: bool = True, since: str = SINCE) -> Decorator:
-    """Source, window, rules and prices, as the argument `telemetry`. `since`: the default length of the window."""
-    return into(
-        "telemetry",
-        Telemetry,
-        source_options(required=required),
-        click.option(
-            "--since",
-            type=DURATION,
-            default=since,
-            help=f"length of the time window, as in 24h or 14d (default: {since})",
-        ),
-        click.option("--until", type=MOMENT, help="end of the time window, RFC 3339 in UTC (default: the newest data)"),
-        rulebook_options,
+def telemetry_options(*, required: bool = True, since: str | None = SINCE) -> Decorator:
+    """Source, window, rules and prices, as the argument `telemetry`. `since`: the default length of the window; None:
+    the command has no such option."""
+    text = f"length of the time window, as in 24h or 14d (default: {since})"
+    window = [click.option("--since", type=DURATION, default=since, help=text)] if since else []
+    window.append(
+        click.option("--until", type=MOMENT, help="end of the window, RFC 3339 in UTC (default: the newest data)")
     )
+    return into("telemetry", Telemetry, source_options(required=required), *window, rulebook_options)
 
 
 output_option = click.option("--output", type=FILE, help="write to FILE instead of stdout, all or nothing")

@@ -23,6 +23,6 @@ def terminal_width(most: int | None = None) -> int:
 
 
 def wants_color() -> bool:
-    """Whether stdout is a terminal that takes colors, and neither NO_COLOR nor SKUWISE_PLAIN is set."""
+    """Whether stdout is a terminal that takes colors, without NO_COLOR and SKUWISE_PLAIN."""
     dumb = os.environ.get("TERM") == "dumb"
     return sys.stdout.isatty() and not (dumb or os.environ.get("NO_COLOR") or plain(os.environ))

@@ -17,9 +17,11 @@ from .ledger import LedgerPlace, find_entry, place_options
 from .options import number
 
 if TYPE_CHECKING:
+    from ..patches.change import Target
     from ..state.ledger import LedgerEntry
 
 _FILE_BYTES_MAX = 4 << 20
+_SYSTEMS = Choice(("kubernetes", "kueue", "slurm"))
 _COUNT = number("N", "a whole number above 0", 1, 999_999, kind=int)
 
 
@@ -30,14 +32,8 @@ _COUNT = number("N", "a whole number above 0", 1, 999_999, kind=int)
 )
 @argument("recommendation", metavar="ID")
 @place_options
-@option(
-    "--for", "system", required=True, type=Choice(("kubernetes", "kueue", "slurm")), help="system that the patch is for"
-)
-@option(
-    "--manifest",
-    type=FILE,
-    help="file to patch: a manifest (kubectl get -o yaml), which makes the undo exact, or a batch script",
-)
+@option("--for", "system", required=True, type=_SYSTEMS, help="system that the patch is for")
+@option("--manifest", type=FILE, help="file to patch: a manifest (makes the undo exact) or a batch script")
 @option("--output", type=FOLDER, help="new folder for patch and undo (default: print)")
 @option("--undo", is_flag=True, help="print the undo instead of the patch")
 @option("--kind", metavar="KIND", help="kind of the object on Kubernetes, as in Deployment")
@@ -45,12 +41,7 @@ _COUNT = number("N", "a whole number above 0", 1, 999_999, kind=int)
 @option("--namespace", metavar="NAME", help="its namespace")
 @option("--container", metavar="NAME", help="container that uses the GPU, without --manifest")
 @option("--replicas", type=_COUNT, help="replicas now, without --manifest")
-@option(
-    "--node-label",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="label of the target's nodes; repeatable (default: the instance type of the cloud, else the GPU product)",
-)
+@option("--node-label", multiple=True, metavar="KEY=VALUE", help="label of the target's nodes; repeatable")
 @option("--node", multiple=True, metavar="NAME", help="node to cordon; repeatable (default: the nodes in the ledger)")
 @option("--flavor", metavar="NAME", help="Kueue flavor that the workload has its GPUs from")
 @option("--target-flavor", metavar="NAME", help="Kueue flavor of the target's nodes")
@@ -60,7 +51,7 @@ _COUNT = number("N", "a whole number above 0", 1, 999_999, kind=int)
 def patch(
     recommendation: str,
     place: LedgerPlace,
-    system: str,
+    system: Target,
     manifest: Path | None,
     output: Path | None,
     undo: bool,

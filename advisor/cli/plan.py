@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from click import option
@@ -16,12 +17,15 @@ from .states import StateOptions, state_options
 
 if TYPE_CHECKING:
     from ..core.advice_types import Advice
+    from ..plan.problem import Goal, Risk
     from ..plan.result import Plan
     from ..show.page_options import Again
 
 _GOALS = ("cash", "nodes", "capacity", "energy")
 _RISKS = ("very-low", "low", "medium", "high")
 _ROWS = 12
+_PERCENT = number("PERCENT", "percent per month, as in 5", 1e-6, 1000, unit="%")
+_SECONDS = number("S", "seconds from 0.1 to 3600, as in 20", 0.1, 3600)
 _WHOLE = number("N", "a whole number, as in 10", 0, 1_000_000, kind=int)
 
 
@@ -35,48 +39,30 @@ _WHOLE = number("N", "a whole number, as in 10", 0, 1_000_000, kind=int)
 @option("--max-moves", type=_WHOLE, help="touch at most N workloads (default: any number)")
 @option("--only", multiple=True, metavar="TEAM", help="touch only workloads of this team; repeatable")
 @option(
-    "--exclude",
-    multiple=True,
-    metavar="NAME",
-    help="leave this node, workload, team, series or recommendation as it is; repeatable",
+    "--exclude", multiple=True, metavar="NAME", help="leave this node, workload, team or recommendation; repeatable"
 )
 @option("--risk", type=Choice(_RISKS), default="low", help="highest risk of a change in the plan (default: low)")
-@option(
-    "--reserve",
-    type=_WHOLE,
-    help="nodes per type to keep free for failures (default: enough 99 % of the time at published failure rates)",
-)
+@option("--reserve", type=_WHOLE, help="nodes per type to keep free for failures (default: enough 99 % of the time)")
 @option("--tenants-apart", is_flag=True, help="put only one team on a node")
 @option("--add", multiple=True, metavar="COUNTxSKU", help="plan with more nodes, as in 4xH100-SXM5; repeatable")
 @option("--remove", multiple=True, metavar="NODE", help="plan without a node; repeatable")
 @option(
-    "--demand",
-    multiple=True,
-    metavar="DEMAND",
-    help="plan for another demand, as in 'team=search x1.5', 'workload=chat x2' or 'all x1.2'; repeatable",
+    "--demand", multiple=True, metavar="DEMAND", help="'team=search x1.5', 'workload=chat x2', 'all x1.2'; repeatable"
 )
 @option("--commit-ends", type=MOMENT, help="plan as if every commitment ended on this date (UTC)")
-@option(
-    "--growth",
-    type=number("PERCENT", "percent per month, as in 5", 1e-6, 1000, unit="%"),
-    help="growth of all demand per month: when each node type runs out",
-)
+@option("--growth", type=_PERCENT, help="growth of all demand per month: when each node type runs out")
 @option("--buy", is_flag=True, help="rent nodes where the demand needs them")
 @output_options("table", "json", "markdown", "html")
 @option("--all", "whole", is_flag=True, help="print every row (default: the first rows of each list)")
-@option(
-    "--seconds",
-    type=number("SECONDS", "seconds from 0.1 to 3600, as in 20", 0.1, 3600),
-    help="longest search for a better plan (default: 3 to 32, by the number of nodes)",
-)
+@option("--seconds", type=_SECONDS, help="longest search for a better plan (default: 3 to 32, by the number of nodes)")
 @state_options(optional=True)
 def plan(
     telemetry: Telemetry,
-    goal: str,
+    goal: Goal,
     max_moves: int | None,
     only: tuple[str, ...],
     exclude: tuple[str, ...],
-    risk: str,
+    risk: Risk,
     reserve: int | None,
     tenants_apart: bool,
     add: tuple[str, ...],
@@ -93,18 +79,20 @@ def plan(
     """Plan which nodes to return, when and in which order."""
     from ..plan.planner import Planner
     from ..plan.problem import FleetChange, PlanRequest
+    from ..plan.whatif import parse_add, parse_demand
 
     for team in sorted({*only} & {*exclude}):
         raise UsageError(f"Team {team!r} is in --only and in --exclude.", "Remove it from one of them.")
+    more: Counter[str] = Counter()
+    for sku, count in map(parse_add, add):
+        more[sku] += count
+    factors = [parse_demand(text) for text in demand]
+    for (kind, name), times in Counter(subject for subject, _ in factors).items():
+        if times > 1:
+            raise UsageError(f"The demand of {kind} {name} is given twice.", "Give each once.")
     request = PlanRequest(goal, max_moves, frozenset(only), frozenset(exclude), risk, reserve, tenants_apart)
-    change = FleetChange(
-        _nodes_to_add(add),
-        frozenset(remove),
-        _demands(demand),
-        commit_ends,
-        buy,
-        None if growth is None else growth / 100,
-    )
+    grows = None if growth is None else growth / 100
+    change = FleetChange(more, frozenset(remove), dict(factors), commit_ends, buy, grows)
     now, ledger = time.time(), state.beside()
     book = telemetry.rulebook.load(now)
     with telemetry.source.reading() as reading:
@@ -117,30 +105,6 @@ def plan(
     output.write(_rendered(planned, reasoned.advice, output, again, None if whole else _ROWS))
     ledger.note(reasoned.advice, now)
     return EXIT_DONE
-
-
-def _nodes_to_add(texts: tuple[str, ...]) -> dict[str, int]:
-    """Nodes by SKU, GPU or pool. Raises UsageError."""
-    from ..plan.whatif import parse_add
-
-    nodes: dict[str, int] = {}
-    for text in texts:
-        sku, count = parse_add(text)
-        nodes[sku] = nodes.get(sku, 0) + count
-    return nodes
-
-
-def _demands(texts: tuple[str, ...]) -> dict[tuple[str, str], float]:
-    """Factors of the demand by what it is of. Raises UsageError for one that is given twice."""
-    from ..plan.whatif import parse_demand
-
-    factors: dict[tuple[str, str], float] = {}
-    for text in texts:
-        subject, factor = parse_demand(text)
-        if subject in factors:
-            raise UsageError(f"The demand of {subject[0]} {subject[1]} is given twice.", "Give each once.")
-        factors[subject] = factor
-    return factors
 
 
 def _rendered(planned: Plan, advice: Advice, output: OutputOptions, again: Again, rows: int | None) -> str:

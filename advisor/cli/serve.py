@@ -1,8 +1,7 @@
 """``skuwise serve``: reports, watch, snapshots and the cache on a schedule, where there is no systemd (a container).
 
-Each job is a command of this installation in a process of its own: its memory is given back when it ends, and one that
-fails takes nothing with it. What a job must remember (what was sent) lies on the disk, so that a container that was
-down on Monday sends when it is up again, and one that starts ten times sends once.
+Each job is a command in its own process, whose end frees its memory. Its memory of what was sent is on the disk: a
+container that was down on Monday sends later, and one that starts ten times sends once.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ class ServeSettings:
     after it, and again every `retry_seconds` while it fails. `watch`: whether the last hours are evaluated, every
     ``watch.every``. `snapshot_db` is copied to `snapshot_folder` every `snapshot_every_seconds`; None: it is not.
     `cache_every_seconds`: how often advice is made, which fetches the answers of ``report.prometheus`` ahead. `listen`:
-    where the page of metrics is served; None: nowhere. `advice`: the file with the advice that it tells of; None:
-    ``serve-advice.json`` beside the state files. `series_max`, `stale_seconds`: as of `SitePage`.
+    where the page of metrics is served; None: nowhere. `advice`: the file with its advice; None: ``serve-advice.json``
+    beside the state files. `series_max`, `stale_seconds`: as of `SitePage`.
     """
 
     report: bool = True
@@ -114,7 +113,7 @@ def scheduled_jobs(
         weekly = CronTrigger(day_of_week=day, hour=hour, minute=0, timezone=UTC, jitter=jitter)
         jobs.append(Job("report", ("report", "--send"), weekly, settings.retry_seconds))
     if source and settings.watch:
-        # Sending is a setting of its own. A pass that takes longer than the interval loses turns, and does not pile up.
+        # Sending has its own setting. A pass that takes longer than the interval loses turns, and does not pile up.
         jobs.append(Job("watch", ("watch", "--once"), every(watch.every_seconds)))
     if settings.snapshot_db is not None:
         snapshot = ("snapshot", str(settings.snapshot_folder), "--rollups-only", "--db", str(settings.snapshot_db))
@@ -160,7 +159,7 @@ class Schedule:
             before, done = self.watch or WatchPasses(), status == EXIT_DONE
             last = time.time() if done else before.last_end
             self.watch = WatchPasses(before.passes + 1, before.failures + (not done), last, time.monotonic() - began)
-        # Below 0 a signal ended it: it was killed, for want of memory as a rule.
+        # Below 0 a signal ended it: it was killed, most often by the OOM killer.
         if job.retry_seconds is not None and (status == EXIT_FAILED or status < 0):
             say(f"{job.name} ended with status {status}: it is tried again in {job.retry_seconds / 60:g} min")
             at = datetime.now(UTC) + timedelta(seconds=job.retry_seconds)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
+from typing import Any, get_args
 
-from ...rules.base.click_commands import exclusive
 from ...rules.base.errors import NothingToDo, UsageError
 from ...rules.base.output import columns
 from ...rules.catalog.loader import Catalog
@@ -24,8 +24,7 @@ from ..recommend.predict.clock_model import cap_range
 from ..recommend.predict.precision_levers import levers_of, levers_of_plan
 from ..recommend.predict.sku_comparison import Comparison, blocks, compare
 from ..recommend.predict.typical_clock import SlowerGpu, rest_watts, slower_gpu
-from ..recommend.predict.typical_work import Question, batch_on, gpus_of_a_copy, profile_of
-from .skus import PHASES, CompareOptions, PlanOptions, find_gpu, nodes_of_provider
+from ..recommend.predict.typical_work import PhaseAsked, Question, batch_on, gpus_of_a_copy, profile_of
 
 Answer = tuple[dict[str, object], list[str]]  # as JSON, and as lines for a person
 SCHEMA = "skuwise.plan/1"
@@ -36,37 +35,33 @@ _LOAD = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ?(rps|tps)", re.IGNORECASE | re.ASC
 _ROUGH = "This is a rough estimate"
 
 
-def compared(asked: CompareOptions, catalog: Catalog) -> Answer:
+def compared(
+    catalog: Catalog,
+    source: GpuSku,
+    target: GpuSku,
+    *,
+    power_limit: float | None,
+    sm_clock: float | None,
+    power_at_work: float | None,
+    **asked: Any,  # noqa: ANN401 - the fields of `Question`
+) -> Answer:
     """The time of work on another GPU, or on the same under a cap or at a clock. Raises UsageError where options
     contradict one another."""
-    source, target = find_gpu(catalog, asked.source), find_gpu(catalog, asked.target)
-    if asked.active_params and not asked.params:
+    if asked["active_params"] and not asked["params"]:
         raise UsageError("--active-params needs --params.", "Give the size of the whole model as well.")
-    _check_active(asked)
-    exclusive(power_limit=asked.power_limit, sm_clock=asked.sm_clock)
-    gpus = asked.gpus or _gpus(asked.phase, asked.params, asked.precision, source, target)
-    if gpus % asked.attention_copies:
+    _check_active(**asked)
+    asked["gpus"] = asked["gpus"] or _gpus(asked["phase"], asked["params"], asked["precision"], source, target)
+    if asked["gpus"] % asked["attention_copies"]:
         raise UsageError(
-            f"--attention-copies {asked.attention_copies} does not divide {gpus} GPUs.",
+            f"--attention-copies {asked['attention_copies']} does not divide {asked['gpus']} GPUs.",
             "Every copy of the attention layers takes as many GPUs (--gpus).",
         )
-    question = Question(
-        phase=asked.phase,  # type: ignore[arg-type] - one of PHASES
-        precision=asked.precision,
-        gpus=gpus,
-        params=asked.params,
-        active_params=asked.active_params,
-        batch=asked.batch,
-        input_tokens=asked.input_tokens,
-        output_tokens=asked.output_tokens,
-        attention_copies=asked.attention_copies,
-        cache_precision=asked.cache_precision,
-    )
+    question = Question(**asked)
     model = load_move_model()
     reference = catalog.gpus[model.profiles.reference]
-    if asked.power_limit is not None or asked.sm_clock is not None:
-        return _slower(asked, question, source, target, reference)
-    if asked.power_at_work is not None:
+    if power_limit is not None or sm_clock is not None:
+        return _slower(question, source, target, reference, power_limit, sm_clock, power_at_work)
+    if power_at_work is not None:
         raise UsageError("--power-at-work needs --power-limit or --sm-clock.", "Add one of them.")
     comparison = compare(question, source, target, reference, model)
     levers = levers_of(question, target)
@@ -99,7 +94,9 @@ def compare_typical(source: GpuSku, target: GpuSku, catalog: Catalog) -> tuple[t
     """Typical work of each phase in 16 bits, as ``skus compare A B --phase P`` has it."""
     model = load_move_model()
     reference, precision = catalog.gpus[model.profiles.reference], "bf16"
-    questions = [Question(phase, precision, gpus=_gpus(phase, None, precision, source, target)) for phase in PHASES]
+    questions = [
+        Question(phase, precision, gpus=_gpus(phase, None, precision, source, target)) for phase in get_args(PhaseAsked)
+    ]
     return tuple((q.phase, compare(q, source, target, reference, model)) for q in questions)
 
 
@@ -107,18 +104,14 @@ def _gpus(phase: str, params: float | None, precision: str, *skus: GpuSku) -> in
     return gpus_of_a_copy(params, precision, *skus, training=phase == "training")
 
 
-def _check_active(asked: CompareOptions | PlanOptions) -> None:
+def _check_active(params: float | None, active_params: float | None, **_: object) -> None:
     """Raises UsageError for a part that is larger than the whole model."""
-    if asked.active_params and asked.params and asked.active_params > asked.params:
+    if active_params and params and active_params > params:
         raise UsageError("--active-params is larger than --params.", "Give at most the value of --params.")
 
 
 def _answer(
-    question: Question,
-    source: GpuSku,
-    target: GpuSku,
-    answer: Comparison | SlowerGpu,
-    blocked: Iterable[CodedText],
+    question: Question, source: GpuSku, target: GpuSku, answer: Comparison | SlowerGpu, blocked: Iterable[CodedText]
 ) -> dict[str, object]:
     """The part of the JSON that every comparison has."""
     return {
@@ -132,9 +125,16 @@ def _answer(
     }
 
 
-def _slower(asked: CompareOptions, question: Question, source: GpuSku, target: GpuSku, reference: GpuSku) -> Answer:
+def _slower(
+    question: Question,
+    source: GpuSku,
+    target: GpuSku,
+    reference: GpuSku,
+    cap: float | None,
+    clock: float | None,
+    watts: float | None,
+) -> Answer:
     """One GPU under a cap or at a clock. Raises UsageError for two GPUs, and for what lies outside the GPU's range."""
-    cap, clock, watts = asked.power_limit, asked.sm_clock, asked.power_at_work
     flag = "--power-limit" if cap is not None else "--sm-clock"
     if source.name != target.name:
         raise UsageError(
@@ -209,12 +209,33 @@ def _ratio_words(ratio: Interval, below: str, above: str) -> str:
     return f"x{ratio.p50:.2f} ({ratio.p10:.2f} to {ratio.p90:.2f}), {direction}"
 
 
-def planned(asked: PlanOptions, catalog: Catalog) -> Answer:
-    """The nodes to train and to serve a model. Raises NothingToDo where no node can, UsageError for options that
+def planned(
+    catalog: Catalog,
+    nodes: Sequence[NodeSku],
+    *,
+    context: int,
+    output_tokens: int | None,
+    load: str | None,
+    train_time: float | None,
+    **asked: Any,  # noqa: ANN401 - the fields of `Wanted`
+) -> Answer:
+    """Those of `nodes` to train and to serve a model. Raises NothingToDo where no node can, UsageError for options that
     contradict one another."""
-    gpu = find_gpu(catalog, asked.gpu).name if asked.gpu else None
-    wanted = _wanted(asked)
-    nodes = [node for node in nodes_of_provider(catalog, asked.provider) if gpu in (None, node.gpu)]
+    _check_active(**asked)
+    if context > _CONTEXT_MAX:
+        raise UsageError(f"--context {context} is longer than any model's.", f"At most {_CONTEXT_MAX} tokens.")
+    output = output_tokens or min(_OUTPUT_MAX, max(context // 4, 1))
+    if output >= context:
+        raise UsageError("--output-tokens leaves no room for a prompt in --context.", "Give a longer context.")
+    if train_time and not asked["train_tokens"]:
+        raise UsageError("--train-time needs --train-tokens.", "Set --train-tokens.")
+    wanted = Wanted(
+        **asked,
+        input_tokens=context - output,
+        output_tokens=output,
+        load_requests=None if load is None else _requests(load, output),
+        train_days=train_time / 86400 if train_time else None,
+    )
     model = load_move_model()
     training = plan_training(wanted, catalog, model, nodes)
     serving = plan_serving(wanted, catalog, model, nodes)
@@ -240,36 +261,13 @@ def planned(asked: PlanOptions, catalog: Catalog) -> Answer:
     return document, _plan_lines(wanted, training, serving, (*notes, *levers))
 
 
-def _wanted(asked: PlanOptions) -> Wanted:
-    _check_active(asked)
-    if asked.context > _CONTEXT_MAX:
-        raise UsageError(f"--context {asked.context} is longer than any model's.", f"At most {_CONTEXT_MAX} tokens.")
-    output = asked.output_tokens or min(_OUTPUT_MAX, max(asked.context // 4, 1))
-    if output >= asked.context:
-        raise UsageError("--output-tokens leaves no room for a prompt in --context.", "Give a longer context.")
-    if asked.train_time and not asked.train_tokens:
-        raise UsageError("--train-time needs --train-tokens.", "Set --train-tokens.")
-    load = None
-    if asked.load is not None:
-        match = _LOAD.fullmatch(asked.load.strip())
-        load = float(match[1]) if match else 0.0
-        if match is None or load <= 0:
-            raise UsageError(f"--load {asked.load!r} is no rate.", "Write 20rps (requests) or 5000tps (output tokens).")
-        load = load / output if match[2].lower() == "tps" else load
-    return Wanted(
-        params=asked.params,
-        active_params=asked.active_params,
-        precision=asked.precision,
-        train_precision=asked.train_precision,
-        input_tokens=asked.context - output,
-        output_tokens=output,
-        batch=asked.batch,
-        load_requests=load,
-        first_token_seconds=asked.latency,
-        token_seconds=asked.token_latency,
-        train_tokens=asked.train_tokens,
-        train_days=asked.train_time / 86400 if asked.train_time else None,
-    )
+def _requests(load: str, output_tokens: int) -> float:
+    """Requests per second of a load. Raises UsageError."""
+    match = _LOAD.fullmatch(load.strip())
+    rate = float(match[1]) if match else 0.0
+    if match is None or rate <= 0:
+        raise UsageError(f"--load {load!r} is no rate.", "Write 20rps (requests) or 5000tps (output tokens).")
+    return rate / output_tokens if match[2].lower() == "tps" else rate
 
 
 def _why_not_served(wanted: Wanted, catalog: Catalog, nodes: Sequence[NodeSku]) -> str:

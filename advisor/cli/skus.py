@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click import argument, option
 
-from ...rules.base.click_commands import Choice, Group, Parsed, examples, format_option, into, joined
+from ...rules.base.click_commands import Choice, Group, Parsed, examples, exclusive, format_option, joined
 from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import columns, write_json, write_lines, write_stdout
 from ...rules.base.sanitize import quoted, suggest
@@ -51,11 +50,11 @@ HERTZ = quantity("HZ", "a clock, as in 1110MHz, or hertz", _HERTZ, 1e6 - 1, 1e11
 WHOLE = number("N", "a whole number above zero", 1, 10**9, kind=int)
 _catalog = joined(format_option("table", "json"), rules_option("catalog"))
 _provider = option("--provider", metavar="P", help="only nodes of this provider")
-_active = option(
-    "--active-params", type=AMOUNT, help="parameters used per token (mixture of experts): 13B (default: all)"
-)
 _BF16 = {"type": Choice(PRECISIONS), "default": "bf16"}
-_precision = option("--precision", **_BF16, help="precision of weights and arithmetic (default: bf16)")
+_model = joined(
+    option("--active-params", type=AMOUNT, help="parameters used per token (mixture of experts): 13B (default: all)"),
+    option("--precision", **_BF16, help="precision of weights and arithmetic (default: bf16)"),
+)
 
 
 @click.group("skus", cls=Group)
@@ -111,56 +110,23 @@ def show(name: str, form: str, rules: Path | None) -> int:
     return EXIT_DONE
 
 
-@dataclass(frozen=True, slots=True)
-class CompareOptions:
-    """What `compare` asks about; None: not stated."""
-
-    source: str
-    target: str
-    phase: str
-    params: float | None
-    active_params: float | None
-    precision: str
-    gpus: int | None
-    batch: int | None
-    attention_copies: int
-    cache_precision: str | None
-    input_tokens: int | None
-    output_tokens: int | None
-    power_limit: float | None
-    sm_clock: float | None
-    power_at_work: float | None
-
-
 @skus.command("compare", epilog=examples("skuwise skus compare H100-SXM5 L40S --phase decode --params 13B"))
-@into(
-    "asked",
-    CompareOptions,
-    argument("source", metavar="A"),
-    argument("target", metavar="B"),
-    option("--phase", type=Choice(PHASES), default="mixed", help="phase of the work (default: mixed)"),
-    option("--params", type=AMOUNT, help="parameters of the model: 70B, 350M"),
-    _active,
-    _precision,
-    option("--gpus", type=WHOLE, help="GPUs per copy of the model (default: as many as its memory needs)"),
-    option("--batch", type=WHOLE, help="concurrent sequences (default: as many as fit in memory)"),
-    option(
-        "--attention-copies",
-        type=WHOLE,
-        default=1,
-        help="copies of the attention layers on these GPUs, each with its own batch (default: 1)",
-    ),
-    option(
-        "--cache-precision", type=Choice(PRECISIONS), help="precision of the key-value cache (default: as the weights)"
-    ),
-    option("--input-tokens", type=WHOLE, help="input tokens per request"),
-    option("--output-tokens", type=WHOLE, help="output tokens per request"),
-    option("--power-limit", type=WATTS, help="compare the same GPU (A A) under this power limit: 500W"),
-    option("--sm-clock", type=HERTZ, help="compare the same GPU (A A) at this SM clock: 1110MHz"),
-    option("--power-at-work", type=WATTS, help="power draw of one GPU at work (default: typical for this work)"),
-)
+@argument("source", metavar="A")
+@argument("target", metavar="B")
+@option("--phase", type=Choice(PHASES), default="mixed", help="phase of the work (default: mixed)")
+@option("--params", type=AMOUNT, help="parameters of the model: 70B, 350M")
+@_model
+@option("--gpus", type=WHOLE, help="GPUs per copy of the model (default: as many as its memory needs)")
+@option("--batch", type=WHOLE, help="concurrent sequences (default: as many as fit in memory)")
+@option("--attention-copies", type=WHOLE, default=1, help="copies of the attention layers on these GPUs (default: 1)")
+@option("--cache-precision", type=Choice(PRECISIONS), help="precision of the key-value cache (default: as the weights)")
+@option("--input-tokens", type=WHOLE, help="input tokens per request")
+@option("--output-tokens", type=WHOLE, help="output tokens per request")
+@option("--power-limit", type=WATTS, help="compare the same GPU (A A) under this power limit: 500W")
+@option("--sm-clock", type=HERTZ, help="compare the same GPU (A A) at this SM clock: 1110MHz")
+@option("--power-at-work", type=WATTS, help="power draw of one GPU at work (default: typical for this work)")
 @_catalog
-def compare(asked: CompareOptions, form: str, rules: Path | None) -> int:
+def compare(source: str, target: str, form: str, rules: Path | None, **asked: Any) -> int:  # noqa: ANN401 - as `compared`
     """Predict the time of typical work on another GPU.
 
     A: GPU that the work runs on, as in H100-SXM5.
@@ -170,59 +136,39 @@ def compare(asked: CompareOptions, form: str, rules: Path | None) -> int:
     from ...rules.catalog.loader import load_catalog
     from .sku_estimates import compared
 
-    document, lines = compared(asked, load_catalog(rules))
+    exclusive(power_limit=asked["power_limit"], sm_clock=asked["sm_clock"])
+    catalog = load_catalog(rules)
+    document, lines = compared(catalog, find_gpu(catalog, source), find_gpu(catalog, target), **asked)
     write_json(document) if form == "json" else write_stdout("\n".join(lines) + "\n")
     return EXIT_DONE
 
 
-@dataclass(frozen=True, slots=True)
-class PlanOptions:
-    """The model that `plan` asks about; None: not stated. Latencies in seconds; `train_time`: seconds."""
-
-    params: float
-    active_params: float | None
-    precision: str
-    context: int
-    output_tokens: int | None
-    batch: int | None
-    load: str | None
-    latency: float | None
-    token_latency: float | None
-    train_precision: str
-    train_tokens: float | None
-    train_time: float | None
-    provider: str | None
-    gpu: str | None
-
-
 @skus.command("plan", epilog=examples("skuwise skus plan --params 70B --load 20rps --latency 500ms"))
-@into(
-    "asked",
-    PlanOptions,
-    option("--params", type=AMOUNT, required=True, help="parameters of the model: 70B, 350M"),
-    _active,
-    _precision,
-    option("--context", type=WHOLE, default=8192, help="input and output tokens per request (default: 8192)"),
-    option(
-        "--output-tokens", type=WHOLE, help="output tokens per request (default: a quarter of the context, 512 at most)"
-    ),
-    option("--batch", type=WHOLE, help="concurrent sequences per replica"),
-    option("--load", metavar="RATE", help="load to serve: 20rps (requests/s) or 5000tps (output tokens/s)"),
-    option("--latency", type=DURATION, help="maximum time to first token: 500ms, 2s"),
-    option("--token-latency", type=DURATION, help="maximum time per output token: 50ms"),
-    option("--train-precision", **_BF16, help="precision of arithmetic in training (default: bf16)"),
-    option("--train-tokens", type=AMOUNT, help="tokens to train on: 1.4T"),
-    option("--train-time", type=DURATION, help="maximum time of training: 30d (with --train-tokens)"),
-    _provider,
-    option("--gpu", metavar="GPU", help="only nodes with this GPU"),
+@option("--params", type=AMOUNT, required=True, help="parameters of the model: 70B, 350M")
+@_model
+@option("--context", type=WHOLE, default=8192, help="input and output tokens per request (default: 8192)")
+@option(
+    "--output-tokens", type=WHOLE, help="output tokens per request (default: a quarter of the context, 512 at most)"
 )
+@option("--batch", type=WHOLE, help="concurrent sequences per replica")
+@option("--load", metavar="RATE", help="load to serve: 20rps (requests/s) or 5000tps (output tokens/s)")
+@option("--latency", "first_token_seconds", type=DURATION, help="maximum time to first token: 500ms, 2s")
+@option("--token-latency", "token_seconds", type=DURATION, help="maximum time per output token: 50ms")
+@option("--train-precision", **_BF16, help="precision of arithmetic in training (default: bf16)")
+@option("--train-tokens", type=AMOUNT, help="tokens to train on: 1.4T")
+@option("--train-time", type=DURATION, help="maximum time of training: 30d (with --train-tokens)")
+@_provider
+@option("--gpu", metavar="GPU", help="only nodes with this GPU")
 @_catalog
-def plan(asked: PlanOptions, form: str, rules: Path | None) -> int:
+def plan(provider: str | None, gpu: str | None, form: str, rules: Path | None, **asked: Any) -> int:  # noqa: ANN401 - as `planned`
     """Estimate the hardware to train or serve a model."""
     from ...rules.catalog.loader import load_catalog
     from .sku_estimates import planned
 
-    document, lines = planned(asked, load_catalog(rules))
+    catalog = load_catalog(rules)
+    name = find_gpu(catalog, gpu).name if gpu else None
+    nodes = [node for node in nodes_of_provider(catalog, provider) if name in (None, node.gpu)]
+    document, lines = planned(catalog, nodes, **asked)
     write_json(document) if form == "json" else write_stdout("\n".join(lines) + "\n")
     return EXIT_DONE
 
@@ -248,7 +194,7 @@ def find_sku(catalog: Catalog, name: str) -> Sku:
     if gpu is not None or nodes or others:
         return gpu or (nodes + others)[0]
     names = [*catalog.gpus, *catalog.nodes, *(other.name for other in catalog.accelerators)]
-    holding = [known for known in names if name.casefold() in known.casefold()][:3]
+    holding = [other for other in names if name.casefold() in other.casefold()][:3]
     near = f"Did you mean {' or '.join(holding)}?" if holding else suggest(name, names)
     raise UsageError(f"The catalog has no {name!r}.", near or "'skuwise skus list' names all it has.")
 
@@ -393,13 +339,17 @@ def _page(
 
 def gpu_json(gpu: GpuSku | Accelerator) -> dict[str, object]:
     """Every figure but the shapes of MIG instances."""
-    document = asdict(replace(gpu, dense_flops=dict(gpu.dense_flops)))
+    from msgspec import to_builtins
+
+    document = to_builtins(gpu)
     document.pop("mig_profiles", None)
     return document
 
 
 def node_json(node: NodeSku, catalog: Catalog) -> dict[str, object]:
     """Every figure, with the cost of each interconnect."""
+    from msgspec import to_builtins
+
     interconnect = [
         {
             "part": part.casefold(),
@@ -413,4 +363,4 @@ def node_json(node: NodeSku, catalog: Catalog) -> dict[str, object]:
         for part, premium in _premiums(node, catalog)
     ]
     twins = [twin.name for twin in catalog.fabric_twins(node)]
-    return {**asdict(node), "fabric_twins": twins, "interconnect": interconnect}
+    return {**to_builtins(node), "fabric_twins": twins, "interconnect": interconnect}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Options = TypeVar("Options", SourceOptions, RulebookOptions, "StateOptions")
 
-# Telemetry of so long shows whose it is (seconds): one GPU or the name of the cluster is enough.
+# Telemetry of so long identifies its fleet (seconds): one GPU or the name of the cluster is enough.
 IDENTITY_SECONDS = 3600.0
 
 
@@ -145,8 +145,7 @@ def state_options(*, optional: bool = False) -> Decorator:
         "--ledger",
         "state",
         type=PATH,
-        help="state file with recommendations, decisions, incidents and cards (default: file in [state] of "
-        "skuwise.toml, else the one of the fleet in $XDG_STATE_HOME/skuwise)",
+        help="state file (default: file in [state] of skuwise.toml, else the fleet's in $XDG_STATE_HOME/skuwise)",
     )
     without = click.option("--no-ledger", is_flag=True, help="show no decisions and record no recommendations")
 

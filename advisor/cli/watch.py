@@ -12,21 +12,12 @@ from typing import TYPE_CHECKING
 
 from click import option
 
-from ...agent.base.durations import parse_duration
-from ...rules.base.click_commands import FILE, Parsed, command, format_option
+from ...rules.base.click_commands import FILE, command, format_option
 from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, SkuwiseError, UsageError
 from ...rules.base.output import say, write_json, write_stdout
 from ...rules.base.sanitize import clean
 from ..core.timestamps import minute, rfc3339
-from .options import (
-    MARGIN_SECONDS,
-    PAST_SECONDS,
-    RulebookOptions,
-    SourceOptions,
-    rulebook_options,
-    source_options,
-    until_option,
-)
+from .options import DURATION, MARGIN_SECONDS, PAST_SECONDS, Telemetry, telemetry_options
 from .states import StateOptions, reader_commands, state_options
 
 if TYPE_CHECKING:
@@ -35,36 +26,20 @@ if TYPE_CHECKING:
     from ..watch.settings import WatchSettings
 
 
-def parse_interval(text: str) -> float:
-    """Seconds between two evaluations. Raises UsageError."""
-    seconds = parse_duration(text)
-    if not 60 <= seconds <= 3600:
-        raise UsageError(f"{text} is out of range.", "Use 1m to 1h.")
-    return seconds
-
-
 @command(
     "skuwise watch --db /var/lib/skuwise",
     "skuwise watch --prometheus http://localhost:9090 --once",
     "skuwise watch --prometheus http://localhost:9090 --teams teams.toml --send",
 )
-@source_options(required=False)
-@until_option
-@rulebook_options
+@telemetry_options(required=False, since=None)
 @state_options()
 @option("--once", is_flag=True, help="evaluate once and exit, for cron (default: keep watching)")
-@option(
-    "--every",
-    type=Parsed(parse_interval, "DURATION"),
-    help="time between two evaluations, 1m to 1h (default: watch.every, 5m)",
-)
+@option("--every", type=DURATION, help="time between two evaluations, 1m to 1h (default: watch.every, 5m)")
 @option("--teams", type=FILE, help="TOML file with teams, matchers and recipients (default: report.teams)")
 @option("--send", is_flag=True, help="send notifications (default: watch.send; without it, print what would be sent)")
 @format_option("table", "json")
 def watch(
-    source: SourceOptions,
-    until: float | None,
-    rulebook: RulebookOptions,
+    telemetry: Telemetry,
     state: StateOptions,
     once: bool,
     every: float | None,
@@ -75,10 +50,13 @@ def watch(
     """Report and notify held idle GPUs, hangs and dead telemetry as they happen."""
     from ..watch.settings import load_watch_settings
 
+    if every is not None and not 60 <= every <= 3600:
+        raise UsageError("--every is out of range.", "Use 1m to 1h.")
     settings = load_watch_settings(os.environ)
     settings = replace(settings, every_seconds=every or settings.every_seconds, send=send or settings.send)
     with ExitStack() as lock:
-        watcher = _Watcher(source.or_settings(), until, rulebook, state, teams, settings, lock)
+        telemetry = replace(telemetry, source=telemetry.source.or_settings())
+        watcher = _Watcher(telemetry, state, teams, settings, lock)
         return _once(watcher, form) if once else _repeat(watcher)
 
 
@@ -87,9 +65,7 @@ class _Watcher:
     """One watch of a fleet. `lock`: keeps other watches of the fleet out, from the first pass on, which shows whose
     telemetry it is; `file`: the fleet's state file, None before."""
 
-    source: SourceOptions
-    until: float | None
-    rulebook: RulebookOptions
+    telemetry: Telemetry
     state: StateOptions
     teams: Path | None
     settings: WatchSettings
@@ -102,25 +78,27 @@ class _Watcher:
         from ...rules.base.heap import give_back
         from ...rules.policy.thresholds import load_watch_rules
         from ..state.incidents import commit, current
-        from ..watch.evaluate import evaluate
+        from ..watch.fleet import Criteria
         from ..watch.reading import read_recent
-        from ..watch.scene import Criteria
+        from ..watch.rules import evaluate
         from ..watch.transitions import advance
 
         now = time.time()
         # Rules and prices are read each time, so that a changed file counts at the next pass.
-        book = self.rulebook.load(now)
+        book = self.telemetry.rulebook.load(now)
         recent = read_recent(
-            self.source.open(),
+            self.telemetry.source.open(),
             book,
             lookback_seconds=self.settings.longest_limit_seconds + MARGIN_SECONDS,
             now=now,
-            until=self.until,
+            until=self.telemetry.until,
             # An incident keeps its beginning, so that only the first pass needs the hours before.
             past_seconds=0.0 if self.file is not None else PAST_SECONDS,
         )
         give_back()
-        watched = evaluate(recent, Criteria(self.settings.limit_seconds, load_watch_rules(self.rulebook.rules), book))
+        watched = evaluate(
+            recent, Criteria(self.settings.limit_seconds, load_watch_rules(self.telemetry.rulebook.rules), book)
+        )
         file = self.state.to_write(recent.fleet)
         if file != self.file:
             self.lock.close()
@@ -141,7 +119,9 @@ class _Watcher:
 
         report = load_mail_settings(os.environ)
         routes, clocks = routes_of(report, self.teams), Clocks(SystemClock().now, time.sleep)
-        commands = reader_commands(self.source, self.rulebook, self.state, report, socket.gethostname())
+        commands = reader_commands(
+            self.telemetry.source, self.telemetry.rulebook, self.state, report, socket.gethostname()
+        )
         sent = notify(NotifyRun(routes, report, self.settings, file, clocks, say, os.environ, commands))
         for line in (*map(str, sent.down), *(f"refused for good: {address}" for address in sent.refused)):
             say(line)

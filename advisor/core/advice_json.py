@@ -1,5 +1,4 @@
-"""The advice as the plain values of its JSON, schema ``skuwise.advice/1``: RFC 3339 UTC, base units, null for what is
-missing, never NaN. Plans are written in the same way."""
+"""The plain values of the JSON, schema ``skuwise.advice/1``: RFC 3339 UTC, base units, null for missing, never NaN."""
 
 from __future__ import annotations
 
@@ -14,7 +13,6 @@ from .advice_types import Advice, Rejected
 from .timestamps import rfc3339
 
 SCHEMA = "skuwise.advice/1"
-_DECIMALS = 6
 
 
 def to_dict(advice: Advice) -> dict[str, Any]:
@@ -26,7 +24,7 @@ def to_dict(advice: Advice) -> dict[str, Any]:
 
 
 def document(schema: str, value: object) -> dict[str, Any]:
-    """A value that covers a window (`generated_at`, `start`, `end`) as a document of this schema."""
+    """A value with a window (`generated_at`, `start`, `end`) as a document of this schema."""
     values = plain(value)
     generated_at, start, end = (values.pop(name) for name in ("generated_at", "start", "end"))
     return {"schema": schema, "generated_at": generated_at, "window": {"start": start, "end": end}, **values}
@@ -34,34 +32,30 @@ def document(schema: str, value: object) -> dict[str, Any]:
 
 def plain(value: Any) -> Any:  # noqa: ANN401
     """A value as mappings, lists, texts and numbers of six decimals; NaN and infinities are None, NumPy's scalars are
-    Python's.
-
-    A field stands under its own name, or what its metadata name as ``json``; None there keeps it out.
-    """
-    kind = type(value)
-    if value is None or kind is str or kind is int or kind is bool:
+    Python's. A field has its own name, or that in its metadata as ``json``; None there leaves it out."""
+    if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, float):
-        return round(float(value), _DECIMALS) if math.isfinite(value) else None
-    if kind is tuple or kind is list:
-        return [plain(one) for one in value]
-    if kind is Rejected:  # the parts of its reason stand beside the SKU
+        return round(float(value), 6) if math.isfinite(value) else None
+    if isinstance(value, tuple | list):
+        return [plain(part) for part in value]
+    if isinstance(value, Rejected):  # the parts of the reason follow the SKU
         reason = value.reason
         return {"sku": value.sku, "code": reason.code, "reason": reason.text, "fields": plain(reason.fields)}
-    if dataclasses.is_dataclass(kind):
+    if dataclasses.is_dataclass(value):
         values: dict[str, Any] = {}
-        for name, key, is_moment in _fields(kind):
-            one = getattr(value, name)
-            values[key] = rfc3339(one) if is_moment and one is not None else plain(one)
+        for name, key, is_moment in _fields(type(value)):
+            part = getattr(value, name)
+            values[key] = rfc3339(part) if is_moment and part is not None else plain(part)
         return values
     if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): plain(part) for key, part in value.items()}
     return plain(value.item()) if hasattr(value, "item") else sorted(value)
 
 
 @cache
 def _fields(kind: Any) -> tuple[tuple[str, str, bool], ...]:  # noqa: ANN401
-    """The fields of a class that its JSON has: name, key, and whether it is a moment."""
+    """The fields of a class in its JSON: name, key, and whether it is a moment."""
     hints = get_type_hints(kind, include_extras=True)
     keys = {field.name: field.metadata.get("json", field.name) for field in dataclasses.fields(kind)}
     return tuple(

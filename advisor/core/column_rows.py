@@ -1,9 +1,7 @@
-"""Some rows of a table as arrays by column: hundreds of workloads ask for dozens of columns each, and pandas makes a
-Series anew each time."""
+"""Rows of a table as arrays by column: for many small selections, where a pandas object for each would be slow."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -21,20 +19,16 @@ Ints = npt.NDArray[np.intp]
 def columns_of(table: pd.DataFrame) -> Columns:
     """A table's columns as arrays, those of bins as matrices (`BinsArray`)."""
     columns = ((str(name), table[name].array) for name in table.columns)
-    return {name: one.matrix if isinstance(one, BinsArray) else one.to_numpy() for name, one in columns}
+    return {name: array.matrix if isinstance(array, BinsArray) else array.to_numpy() for name, array in columns}
 
 
 def with_one_nothing(table: pd.DataFrame) -> pd.DataFrame:
-    """The table, in which one column that cannot be written to stands for every number that is missing in all rows: a
-    fleet of which little is exported does not pay for what is not."""
+    """The table, in which all columns of missing numbers share one read-only array (saves memory)."""
     nothing = np.full(len(table), np.nan)
     nothing.flags.writeable = False
-    told: dict[str, object] = {}
-    for name in table.columns:
-        column = table[name]
-        is_number = column.dtype == np.float64
-        told[str(name)] = nothing if is_number and bool(np.isnan(column.to_numpy()).all()) else column.array
-    return pd.DataFrame(told, index=table.index, copy=False)
+    empty = {name for name in table.columns if table[name].dtype == np.float64 and table[name].isna().all()}
+    arrays = {str(name): nothing if name in empty else table[name].array for name in table.columns}
+    return pd.DataFrame(arrays, index=table.index, copy=False)
 
 
 def rows_of(table: pd.DataFrame) -> ColumnRows:
@@ -44,10 +38,7 @@ def rows_of(table: pd.DataFrame) -> ColumnRows:
 
 @dataclass(frozen=True, slots=True)
 class ColumnRows:
-    """The rows `at` of a table by column, each taken when it is asked for.
-
-    `behind`: more columns, of another table, of which each row of this one has the row `row`.
-    """
+    """The rows `at` of a table. `behind`: columns of another table, in which each row of this one has the row `row`."""
 
     table: Columns
     at: Ints
@@ -58,8 +49,7 @@ class ColumnRows:
         return len(self.at)
 
     def __getitem__(self, name: str) -> npt.NDArray:
-        own = self.table.get(name)
-        return own[self.at] if own is not None else self.behind[name][self.row[self.at]]
+        return self.table[name][self.at] if name in self.table else self.behind[name][self.row[self.at]]
 
     def __contains__(self, name: str) -> bool:
         return name in self.table or name in self.behind
@@ -72,7 +62,7 @@ class ColumnRows:
         return self.taken(self.at[mask])
 
     def frame(self, names: Iterable[str]) -> pd.DataFrame:
-        """These columns, without those that there are not, under the numbers of the rows."""
+        """These columns, as far as they exist, indexed by row number."""
         return pd.DataFrame({name: self[name] for name in names if name in self}, index=pd.Index(self.at), copy=False)
 
     def floats(self, name: str) -> Floats:
@@ -82,24 +72,15 @@ class ColumnRows:
         return self[name].astype(np.bool_, copy=False)
 
     def groups(self, name: str) -> dict[str, ColumnRows]:
-        """The rows of each text of a column, in the order in which they come first; those without one are left out."""
-        codes, names = pd.factorize(self[name])
-        order = np.argsort(codes, kind="stable")
-        ends = np.searchsorted(codes[order], np.arange(len(names) + 1))
-        return {str(text): self.taken(self.at[order[ends[n] : ends[n + 1]]]) for n, text in enumerate(names)}
-
-    def total(self, name: str) -> float | None:
-        """The sum of what is known; None where nothing is."""
-        values = self.floats(name)
-        value = values[~np.isnan(values)]
-        return float(value.sum()) if len(value) else None
+        """The rows of each text of a column, in order of appearance; rows without one are left out."""
+        indices = pd.Series(self.at).groupby(self[name], sort=False).groups
+        return {str(text): self.taken(self.at[at]) for text, at in indices.items()}
 
     def sum(self, name: str) -> float:
-        """The sum of what is known, as of hours: nothing is none of them."""
+        """The sum of the known values, 0 without any."""
         return float(np.nansum(self.floats(name)))
 
     def mean(self, name: str) -> float:
-        """The plain mean of what is known; NaN: nothing is."""
+        """The mean of the known values; NaN without any."""
         values = self.floats(name)
-        value = values[~np.isnan(values)]
-        return float(value.mean()) if len(value) else math.nan
+        return float(np.nan if np.isnan(values).all() else np.nanmean(values))

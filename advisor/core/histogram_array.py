@@ -1,7 +1,4 @@
-"""Seconds in bins as a column of a table: one matrix, with a row of the table for each of its rows.
-
-A column of separate arrays would cost three times the memory, and an object a cell whenever it is read, sorted or cut.
-"""
+"""Seconds per bin as a column of a table, stored as one matrix: separate arrays would take three times the memory."""
 
 from __future__ import annotations
 
@@ -32,10 +29,7 @@ class BinsDtype(ExtensionDtype):
 
 
 class BinsArray(ExtensionArray):
-    """Cells are float arrays of seconds, or None. `matrix`: rows x bins, NaN all along a row that is missing.
-
-    Seconds of an hour are kept as float32, which holds them to less than a thousandth.
-    """
+    """Cells are arrays of seconds, or None. `matrix`: rows x bins (float32); a missing row is NaN."""
 
     def __init__(self, matrix: Matrix) -> None:
         self.matrix = matrix
@@ -45,19 +39,11 @@ class BinsArray(ExtensionArray):
         return cls(np.full((count, WIDTH), np.nan, dtype=np.float32))
 
     @classmethod
-    def absent(cls, count: int) -> BinsArray:
-        """As `missing`, for a column that is never filled: one cell stands for all and takes no room."""
-        return cls(np.broadcast_to(np.float32(np.nan), (count, WIDTH)))
-
-    @classmethod
     def of(cls, values: Iterable[object]) -> Self:
-        """From arrays of seconds, one a row; what is no array of `WIDTH` counts as missing."""
-        cells = list(values)
-        matrix = np.full((len(cells), WIDTH), np.nan, dtype=np.float32)
-        for n, cell in enumerate(cells):
-            if isinstance(cell, np.ndarray) and cell.shape == (WIDTH,):
-                matrix[n] = cell
-        return cls(matrix)
+        """From one array of seconds a row; anything but an array of `WIDTH` is missing."""
+        missing = np.full(WIDTH, np.nan)
+        cells = [cell if isinstance(cell, np.ndarray) and cell.shape == (WIDTH,) else missing for cell in values]
+        return cls(np.array(cells, dtype=np.float32).reshape(-1, WIDTH))
 
     @classmethod
     def _from_sequence(cls, scalars: Iterable[object], *, dtype: object = None, copy: bool = False) -> Self:  # noqa: ARG003
@@ -99,8 +85,7 @@ class BinsArray(ExtensionArray):
         return type(self)(np.asarray(rows, dtype=np.float32))
 
     def copy(self) -> Self:
-        # One cell that stands for all cannot be written to, so it needs no copy.
-        return type(self)(self.matrix.copy() if self.matrix.strides[0] else self.matrix)
+        return type(self)(self.matrix.copy())
 
 
 def bins_quantile(total: npt.NDArray[np.float64], share: float) -> float | None:
@@ -110,7 +95,7 @@ def bins_quantile(total: npt.NDArray[np.float64], share: float) -> float | None:
 
 
 def bins_quantiles(totals: npt.NDArray[np.float64], share: float) -> npt.NDArray[np.float64]:
-    """The same of each row of seconds; NaN where there are none."""
+    """The same for each row of seconds; NaN where there are none."""
     seconds = totals.sum(axis=1)
     position = (np.cumsum(totals, axis=1) < (share * seconds - 1e-9)[:, None]).sum(axis=1)
     edges = np.array([*BIN_EDGES[1:], 1.0])

@@ -1,8 +1,8 @@
 """requests with a limit for a request as a whole: names, connecting, TLS, the proxy, sending, head and body.
 
-`requests` has a timeout for each wait only. The adapter here gives urllib3 connections of ours, which put every socket
-under the deadline of the thread that asks. The session reads nothing that nobody asked for: `requests` would read a
-redirect's body to its end, whatever its size, and take its address apart even where it is not followed.
+`requests` has only a timeout for each wait. The adapter here gives urllib3 connections that put every socket under the
+deadline of the calling thread (`within`). The session ignores redirects: `requests` would read the body of one to its
+end, whatever its size, and parse its address even if it is not followed.
 """
 
 from __future__ import annotations
@@ -31,65 +31,102 @@ from urllib3.util.retry import Retry
 from ...agent.base.deadline import BoundedResponse, Deadline
 from ...agent.base.safe_text import clean_text
 
-# A connection that is not made by then will not be: it is tried again where there is time left.
-CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = 10.0  # after which connecting is tried again
 _MAX_WORDS = 200
 
 
-class _Asking(threading.local):
-    """What this thread asks: until when, and whether a request went out whole since then."""
+class _Current(threading.local):
+    """The deadline of this thread's requests, and whether one was sent completely since it began."""
 
     deadline: Deadline | None = None
     sent = False
 
 
+_current = _Current()
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[Deadline]:
+    """End this thread's requests after so many seconds, with the errors that urllib3 raises then."""
+    with Deadline(seconds) as deadline:
+        _current.deadline, _current.sent = deadline, False
+        try:
+            yield deadline
+        finally:
+            _current.deadline = None
+
+
+class _Plain(HTTPConnection):
+    response_class = BoundedResponse
+
+    def _new_conn(self) -> socket:
+        if _current.deadline is None:
+            raise NewConnectionError(self, "requested without a deadline")
+        host = self._dns_host
+        try:
+            port = self.port or self.default_port
+            connection = _current.deadline.connect(host, port, most_seconds=CONNECT_SECONDS)
+        except gaierror as error:
+            raise NameResolutionError(host, self, error) from error
+        except TimeoutError as error:
+            raise ConnectTimeoutError(self, f"Connection to {host} timed out.") from error
+        except OSError as error:
+            raise NewConnectionError(self, f"Failed to establish a new connection: {error}") from error
+        for option in self.socket_options or ():
+            connection.setsockopt(*option)
+        return connection
+
+    def request(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as urllib3 has it
+        if _current.deadline is not None and self.sock is not None:
+            _current.deadline.guard(self.sock)  # kept from an earlier request
+        super().request(*args, **kwargs)
+        _current.sent = True
+
+
+class _Secure(_Plain, HTTPSConnection):
+    """`_Plain` comes first: TLS wraps the socket that it makes."""
+
+
+class _PlainPool(HTTPConnectionPool):
+    ConnectionCls = _Plain  # type: ignore[assignment] - as urllib3's own do
+
+
+class _SecurePool(HTTPSConnectionPool):
+    ConnectionCls = _Secure  # type: ignore[assignment] - as urllib3's own do
+
+
 class DeadlineAdapter(HTTPAdapter):
-    """Mount it on a session, and ask within `within`. Usable from several threads at once; it retries nothing."""
+    """For requests in a `within` block. Usable from several threads at once; it retries nothing."""
 
     def __init__(self) -> None:
-        self._asking = _Asking()
-        self._pools = _pools(self._asking)
         super().__init__(max_retries=Retry(0, redirect=0, read=False))
-
-    def serve(self, session: requests.Session) -> None:
-        """Take all that is asked of a session, in place of other adapters."""
-        for prefix in list(session.adapters):
-            session.mount(prefix, self)
-
-    @contextmanager
-    def within(self, seconds: float) -> Iterator[Deadline]:
-        """What this thread asks in the block ends after so many seconds, with the error that urllib3 makes of it."""
-        with Deadline(seconds) as deadline:
-            self._asking.deadline, self._asking.sent = deadline, False
-            try:
-                yield deadline
-            finally:
-                self._asking.deadline = None
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as requests has it
         super().init_poolmanager(*args, **kwargs)
-        self.poolmanager.pool_classes_by_scheme = self._pools
+        self.poolmanager.pool_classes_by_scheme = {"http": _PlainPool, "https": _SecurePool}
 
     def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:  # noqa: ANN401 - as requests has it
         if not proxy.lower().startswith(("http://", "https://")):
             raise requests.exceptions.InvalidProxyURL("only http and https proxies are used")
         manager = super().proxy_manager_for(proxy, **kwargs)
-        manager.pool_classes_by_scheme = self._pools
+        manager.pool_classes_by_scheme = self.poolmanager.pool_classes_by_scheme
         return manager
-
-    @property
-    def sent(self) -> bool:
-        """Whether a request of the last `within` went out whole: it may have arrived, whatever was answered."""
-        return self._asking.sent
 
 
 class QuietSession(requests.Session):
-    """Follows nothing, keeps no cookies, and takes neither proxy nor password from the environment."""
+    """Follows no redirect, keeps no cookies, and ignores proxies and passwords of the environment."""
 
     def __init__(self) -> None:
         super().__init__()
         self.trust_env = False
         self.cookies = _NoCookies()
+        self.use_deadlines()
+
+    def use_deadlines(self) -> None:
+        """Mount the adapter in place of all others."""
+        adapter = DeadlineAdapter()
+        for prefix in list(self.adapters):
+            self.mount(prefix, adapter)
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:  # noqa: ARG002 - as requests has it
         return None
@@ -100,42 +137,14 @@ class _NoCookies(requests.cookies.RequestsCookieJar):
         """Keep none."""
 
 
-def _pools(asking: _Asking) -> dict[str, Any]:
-    """urllib3's pools, of connections under the deadline of whoever asks."""
-
-    class _Plain(HTTPConnection):
-        response_class = BoundedResponse
-
-        def _new_conn(self) -> socket:
-            return _connected(self, asking.deadline)
-
-        def request(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as urllib3 has it
-            if asking.deadline is not None and self.sock is not None:
-                asking.deadline.guard(self.sock)  # it was kept from an earlier request
-            super().request(*args, **kwargs)
-            asking.sent = True
-
-    class _Secure(_Plain, HTTPSConnection):
-        """What is plain comes first: TLS is put around the socket that it makes."""
-
-    class _PlainPool(HTTPConnectionPool):
-        ConnectionCls = _Plain  # type: ignore[assignment] - as urllib3's own do
-
-    class _SecurePool(HTTPSConnectionPool):
-        ConnectionCls = _Secure  # type: ignore[assignment] - as urllib3's own do
-
-    return {"http": _PlainPool, "https": _SecurePool}
-
-
 def is_late(error: Exception, deadline: Deadline) -> bool:
-    """Whether a request failed because its answer did not come in time: by the deadline, or by the timeout of a wait,
-    which may run off just before it. A connection that is not made within its own time is another matter."""
+    """Whether a request failed because its answer was late: by the deadline, or by a timeout just before it. Not
+    connecting in time is another failure."""
     return deadline.over or isinstance(error, requests.ReadTimeout | ReadTimeoutError | TimeoutError)
 
 
 class UnansweredError(Exception):
-    """A request without an answer, and why: in words without its address, which may be a secret. `sent`: whether it
-    went out whole, so that it may have arrived."""
+    """A request without an answer, and why, without its address, which may be a secret. `sent`: it may have arrived."""
 
     def __init__(self, why: str, *, sent: bool) -> None:
         super().__init__(why)
@@ -143,15 +152,14 @@ class UnansweredError(Exception):
 
 
 def post(url: str, content: bytes, headers: Mapping[str, str], seconds: float, *, proxy: str = "") -> tuple[int, str]:
-    """Post JSON once: the status, and the beginning of what is said of another than 2xx. `seconds`: from connecting to
-    the end of the answer. Raises UnansweredError."""
-    adapter, session = DeadlineAdapter(), QuietSession()
-    adapter.serve(session)
+    """Post JSON once: the status, and the beginning of an error's body. `seconds`: from connecting to the end of the
+    answer. Raises UnansweredError."""
+    session = QuietSession()
     session.headers.update({"User-Agent": "skuwise", "Content-Type": "application/json", **headers})
     if proxy:
         session.proxies = {"http": proxy, "https": proxy}
     timeout = (min(CONNECT_SECONDS, seconds), seconds)
-    with session, adapter.within(seconds) as deadline:
+    with session, within(seconds) as deadline:
         try:
             with session.post(url, data=content, timeout=timeout, allow_redirects=False, stream=True) as answer:
                 status = answer.status_code
@@ -160,24 +168,7 @@ def post(url: str, content: bytes, headers: Mapping[str, str], seconds: float, *
             is_tls = isinstance(error, requests.exceptions.SSLError)
             why = "its certificate is not accepted" if is_tls else type(error).__name__
             why = "no answer in time" if is_late(error, deadline) else why
-            raise UnansweredError(why, sent=adapter.sent) from None
-        if deadline.over:  # what was said last may have been cut
+            raise UnansweredError(why, sent=_current.sent) from None
+        if deadline.over:  # the answer may be cut
             raise UnansweredError("no answer in time", sent=True)
     return status, clean_text(words, _MAX_WORDS)
-
-
-def _connected(connection: HTTPConnection, deadline: Deadline | None) -> socket:
-    if deadline is None:
-        raise NewConnectionError(connection, "asked without a deadline")
-    host = connection._dns_host
-    try:
-        made = deadline.connect(host, connection.port or connection.default_port, most_seconds=CONNECT_SECONDS)
-    except gaierror as error:
-        raise NameResolutionError(host, connection, error) from error
-    except TimeoutError as error:
-        raise ConnectTimeoutError(connection, f"Connection to {host} timed out.") from error
-    except OSError as error:
-        raise NewConnectionError(connection, f"Failed to establish a new connection: {error}") from error
-    for option in connection.socket_options or ():
-        made.setsockopt(*option)
-    return made

@@ -1,1 +1,1 @@
-"""Who is told of incidents, in what words, and by which channel."""
+"""Mails, webhooks and alerts: recipients, contents, sending."""

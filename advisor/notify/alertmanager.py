@@ -10,20 +10,20 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from urllib.parse import urlsplit
 
 from ...agent.base.safe_text import clean_text
 from ...rules.base.errors import SkuwiseError, UsageError
 from ..core.advice_types import Severity
-from ..core.credentials import secret
+from ..core.credentials import is_loopback, secret
 from ..core.formatting import evidence_words
 from ..core.http_session import UnansweredError, post
 from ..core.incident_types import Incident, Subject
-from ..core.loopback import is_loopback
 from ..core.timestamps import minute, rfc3339
 from ..show.incident_words import Item, line_words, summary_words, where_words
-from .letters import Writing
+from ..show.pages.incident import details_command
+from ..show.reader_commands import ReaderLinks
+from ..watch.settings import WatchSettings
 
 # An open alert that is not sent again ends after so many passes: the watch itself is down.
 PASSES = 3
@@ -39,7 +39,11 @@ Alert = Mapping[str, object]
 
 
 def alerts_of(
-    incidents: Sequence[Incident], now: float, writing: Writing, team_of: Callable[[Subject], str | None]
+    incidents: Sequence[Incident],
+    now: float,
+    settings: WatchSettings,
+    links: ReaderLinks,
+    team_of: Callable[[Subject], str | None],
 ) -> list[Alert]:
     """The open ones, and those that ended within the last hour. `now`: Unix seconds; `team_of`: the team that the
     routes give."""
@@ -48,9 +52,9 @@ def alerts_of(
         resolved_at, sighting, subject = incident.resolved_at, incident.sighting, incident.sighting.subject
         if resolved_at is not None and resolved_at <= now - RESOLVED_SECONDS:
             continue
-        team, owner, commands = team_of(subject), subject.owner, writing.commands
+        team, owner, commands = team_of(subject), subject.owner, links.commands
         starts = min(incident.since, incident.opened_at, now)
-        ends = now + PASSES * writing.settings.every_seconds if resolved_at is None else min(resolved_at, now)
+        ends = now + PASSES * settings.every_seconds if resolved_at is None else min(resolved_at, now)
         item = Item(incident, "resolved" if resolved_at is not None else "opened")
         # Each label names one thing; what is unknown, or several, is left out.
         labels = {
@@ -65,17 +69,17 @@ def alerts_of(
         annotations = {
             "summary": line_words(item), "description": f"{summary_words(item)} {evidence}".strip(),
             "next": sighting.do_next.text,
-            "command": commands.show(incident.id) if subject.workload_id is None else commands.job(subject.workload_id),
-            "acknowledge": commands.acknowledge(incident.id), "code": sighting.code, "nodes": where_words(subject),
-            "price": sighting.price_source, "acknowledged_by": incident.acknowledged_by,
+            "command": details_command(incident, commands),
+            "acknowledge": commands.stored("incidents acknowledge", incident.id), "code": sighting.code,
+            "nodes": where_words(subject), "price": sighting.price_source, "acknowledged_by": incident.acknowledged_by,
             "snoozed_until": minute(incident.snoozed_until) if incident.snoozed_until is not None else None,
         }  # fmt: skip
         alert: dict[str, object] = {
             "labels": _cleaned(labels, LABEL_MAX), "annotations": _cleaned(annotations, ANNOTATION_MAX),
             "startsAt": rfc3339(starts), "endsAt": rfc3339(max(ends, starts + 1.0)),
         }  # fmt: skip
-        dashboard = replace(writing.dashboard, team=team or "", start=starts, end=max(starts, min(ends, now)))
-        url = dashboard.of(subject.workload_id or "", subject.nodes[0] if subject.nodes else "") or dashboard.page
+        dashboard = links.of_window(team or "", starts, max(starts, min(ends, now))).dashboard
+        url = dashboard.link(subject.workload_id or "", subject.nodes[0] if subject.nodes else "") or dashboard.link()
         alerts.append({**alert, "generatorURL": url} if url else alert)
     return alerts
 

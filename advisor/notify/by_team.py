@@ -1,4 +1,4 @@
-"""An advice split by team: what belongs to each, as an advice of its own. Pure."""
+"""An advice split by team, each part an advice. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..core.advice_types import Advice, NotJudged, Reconciliation, Unobserved
-from ..core.energy_sums import figures_of, joules_a_token, owners_of, phases_together
-from ..core.energy_types import FleetEnergy
-from ..core.totals import added_intervals
+from ..core.energy_types import FleetEnergy, figures_of, joules_a_token, owners_of, phases_together
 from ..core.verdict_types import WorkloadVerdict
-from ..core.worth import counted_recommendations
+from ..core.worth import added_intervals, counted_recommendations
 from ..pipeline import WINDOW_NOTES
 from ..recommend.waste import slowed_usd, wasted
 from ..state.outcomes import MoveOutcome
@@ -40,9 +38,9 @@ def split_by_team(
 
     A finding and a recommendation go with their workload; those of no workload with their nodes, where all these
     are one team's, and a fabric with the one team whose workloads ran on its node. A team's dollars are those of the
-    hours that its workloads held alone: shared GPUs, free nodes and hours that nobody observed stand in the fleet's
-    reconciliation only. GPUs that were not observed go with every team whose workloads ran on their node or that owns
-    it, and with None where there is no such team: of a node that teams share nobody knows whose they are.
+    hours that its workloads held alone: shared GPUs, free nodes and unobserved hours are in the fleet's reconciliation
+    only. GPUs that were not observed go with every team whose workloads ran on their node or that owns it, and with
+    None where there is no such team.
     """
     team_by_workload = {w.id: team_of(w) for w in advice.workloads}
     on_node: dict[str, set[Team]] = {}
@@ -63,9 +61,9 @@ def split_by_team(
         "fabrics": _grouped(advice.fabrics, lambda use: _only(on_node.get(use.node) or {team_of_node(use.node)})),
     }
     unobserved: dict[Team, list[Unobserved]] = {}
-    for one in advice.summary.unobserved:
-        for team in ({*on_node.get(one.node, ()), team_of_node(one.node)} - {None}) or {None}:
-            unobserved.setdefault(team, []).append(one)
+    for gpus in advice.summary.unobserved:
+        for team in ({*on_node.get(gpus.node, ()), team_of_node(gpus.node)} - {None}) or {None}:
+            unobserved.setdefault(team, []).append(gpus)
     parts: dict[Team, Advice] = {}
     for team in (*teams, *(team for group in groups.values() for team in group), *unobserved):
         if team not in parts:
@@ -94,8 +92,7 @@ def _only(teams: Iterable[Team]) -> Team:
 
 
 def _part(part: Advice, unobserved: tuple[Unobserved, ...]) -> Advice:
-    """The advice of one team, whose workloads, findings, recommendations and fabrics stand in `part` already; the rest
-    of it is the fleet's yet."""
+    """The advice of one team. `part`: its workloads, findings, recommendations and fabrics; the rest is the fleet's."""
     fleet, workloads, findings, recommendations = part.summary, part.workloads, part.findings, part.recommendations
     costs = [w.cost_usd for w in workloads if w.cost_usd is not None]
     cost = sum(costs) if costs else None
@@ -111,18 +108,18 @@ def _part(part: Advice, unobserved: tuple[Unobserved, ...]) -> Advice:
         judged = len(gpus & {gpu for s in part.standings if s.node in nodes for gpu in s.judged})
     waste = wasted((f, series.get(f.workload or "")) for f in findings)
     slowed = slowed_usd(findings)
-    # Without a judged GPU nothing is known, rather than nothing wasted.
-    known = cost is not None and judged != 0
+    # Without a judged GPU waste is unknown, not zero.
+    is_judged = cost is not None and judged != 0
     return replace(
         part,
         summary=replace(
             fleet,
-            gpu_count=len(gpus) + sum(len(one.gpus) for one in unobserved),
+            gpu_count=len(gpus) + sum(len(part.gpus) for part in unobserved),
             gpu_hours=gpu_hours,
             cost_usd=cost,
-            wasted_usd=waste if known or (cost is not None and waste) else None,
-            slowed_usd=slowed if known or (cost is not None and slowed) else None,
-            recoverable_usd_per_month=sum(s.p50 for s in savings if s) if known or savings else None,
+            wasted_usd=waste if is_judged or (cost is not None and waste) else None,
+            slowed_usd=slowed if is_judged or (cost is not None and slowed) else None,
+            recoverable_usd_per_month=sum(s.p50 for s in savings if s) if is_judged or savings else None,
             reconciliation=Reconciliation(cost, None, None, None, None, None, cost),
             recoverable_interval_usd_per_month=added_intervals(s for s in savings if s),
             unobserved=unobserved,
@@ -144,18 +141,18 @@ def _part(part: Advice, unobserved: tuple[Unobserved, ...]) -> Advice:
 def _not_judged(
     not_judged: Iterable[NotJudged], workloads: Sequence[WorkloadVerdict], nodes: Collection[str]
 ) -> Iterator[NotJudged]:
-    """What was not judged of a team's work, and of nodes that are its own; no price of what it shares."""
+    """What was not judged of a team's work and nodes; no price of what it shares."""
     by_id = {w.id: w for w in workloads}
-    for one in not_judged:
-        own = [by_id[id_] for id_ in one.workloads if id_ in by_id]
-        if own:
-            gpus, there = {gpu for w in own for gpu in w.gpus}, sorted({node for w in own for node in w.nodes})
+    for case in not_judged:
+        shown = [by_id[id_] for id_ in case.workloads if id_ in by_id]
+        if shown:
+            gpus, there = {gpu for w in shown for gpu in w.gpus}, sorted({node for w in shown for node in w.nodes})
             yield replace(
-                one, nodes=tuple(there), workloads=tuple(w.id for w in own), gpu_count=len(gpus),
-                usd_per_month=one.usd_per_month if len(own) == len(one.workloads) else None,
+                case, nodes=tuple(there), workloads=tuple(w.id for w in shown), gpu_count=len(gpus),
+                usd_per_month=case.usd_per_month if len(shown) == len(case.workloads) else None,
             )  # fmt: skip
-        elif not one.workloads and set(one.nodes) <= set(nodes):
-            yield one
+        elif not case.workloads and set(case.nodes) <= set(nodes):
+            yield case
 
 
 def _energy(fleet: FleetEnergy | None, workloads: Sequence[WorkloadVerdict]) -> FleetEnergy | None:
@@ -168,8 +165,8 @@ def _energy(fleet: FleetEnergy | None, workloads: Sequence[WorkloadVerdict]) -> 
     return FleetEnergy(
         **figures,
         idle_held_kwh=figures["idle_kwh"],
-        phases=phases_together(part.phases for part in parts),
-        owners=owners_of(workloads, lambda w: w.owner.user or w.owner.namespace or w.owner.account),
+        phases=phases_together(phase for part in parts for phase in part.phases),
+        owners=owners_of((w.owner.user or w.owner.namespace or w.owner.account, w.energy) for w in workloads),
         generated_tokens=tokens,
         joules_per_token=joules,
         figures=fleet.figures,

@@ -4,7 +4,7 @@ The messages are queued and their events settled in one transaction, so a pass t
 twice and loses nothing.
 
 In quiet hours only high severity is sent. When they end, each recipient gets one digest; what began and ended within
-them is one line of it. Alertmanager receives the state at all times: it has mute times of its own. A recipient that the
+them is one line of it. Alertmanager receives the state at all times: it has mute times itself. A recipient that the
 routes name from today on is not sent what was opened before: it gets the next reminder, and an end only after that.
 """
 
@@ -22,13 +22,13 @@ from ..core.formatting import counted
 from ..core.incident_types import Incident, IncidentEvent
 from ..show.dashboard import Dashboard
 from ..show.incident_words import Item, ItemKind
-from ..show.reader_commands import NO_COMMANDS, ReaderCommands
+from ..show.reader_commands import NO_COMMANDS, ReaderCommands, ReaderLinks
 from ..state.deliveries import Message, Told, queue, told, waiting
 from ..state.file import State
 from ..state.incidents import current, mark_printed, settle, untold
 from ..watch.settings import WatchSettings
 from .alertmanager import alerts_of, post_alerts
-from .letters import Letter, Writing, incident_letter
+from .letters import Letter, incident_letter
 from .mime import message_to
 from .routes import Recipient, Routes
 from .sending import Clocks, Tally, carriers_of, send_due
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sqlite_utils import Database
 
 BATCH = "watch-"  # how the batches of the watch begin
-# What the administrators are told of, whichever team it concerns: only they can fix it.
+# What the administrators receive, whichever team it concerns: only they can fix it.
 _PLATFORM = frozenset({"telemetry-dead", "fault-clock"})
 # A pass sends for half of the time to the next one at most, and the report's sender is waited for this long.
 _MOST_SECONDS, _WAIT_SECONDS = 120.0, 30.0
@@ -65,8 +65,8 @@ class NotifyRun:
         return self.clocks.now().wall_seconds
 
     @property
-    def writing(self) -> Writing:
-        return Writing(self.watch, self.commands, Dashboard(self.report.dashboard_url))
+    def links(self) -> ReaderLinks:
+        return ReaderLinks(self.commands, Dashboard(self.report.dashboard_url))
 
     def recipients(self, incident: Incident) -> tuple[Recipient, ...]:
         """Its team, and after it the administrators where it has none, or only they can fix it."""
@@ -101,7 +101,7 @@ def notify(run: NotifyRun) -> Tally:
     if run.watch.send and run.watch.alertmanager_url:
         try:
             with run.state.reading() as db:
-                posted = alerts_of(current(db), run.now, run.writing, run.routes.team_of)
+                posted = alerts_of(current(db), run.now, run.watch, run.links, run.routes.team_of)
             post_alerts(run.watch.alertmanager_url, run.watch.alertmanager_token_file, run.environ, posted)
         except SkuwiseError as error:
             faults.append(error)
@@ -112,16 +112,16 @@ def _queue(run: NotifyRun) -> None:
     """Queue the messages of a pass and settle their events."""
     now = run.now
     with run.state.reading() as db:
-        events, known = _ready(db, run)
-        notices, held = notices_of(events, run.recipients, known, waiting(db, BATCH))
+        events, informed = _ready(db, run)
+        notices, held = notices_of(events, run.recipients, informed, waiting(db, BATCH))
     letters: dict[object, Letter] = {}  # the addresses of a team read the same
     messages: list[Message] = []
     for to, (items, keys) in notices.items():
         same = (to.team, tuple((item.incident.id, item.kind) for item in items))
-        letter = letters[same] = letters.get(same) or incident_letter(items, to.team, now, run.writing)
-        # A mail about one incident follows the one that told the recipient of its beginning.
-        opening = known.get(f"{items[0].incident.id}/0", ()) if len(items) == 1 else ()
-        first = next((one.message_id for one in opening if (one.channel, one.recipient) == to[1:]), "")
+        letter = letters[same] = letters.get(same) or incident_letter(items, to.team, now, run.watch, run.links)
+        # A mail about one incident follows the one about its beginning.
+        opening = informed.get(f"{items[0].incident.id}/0", ()) if len(items) == 1 else ()
+        first = next((mail.message_id for mail in opening if (mail.channel, mail.recipient) == to[1:]), "")
         digest = hashlib.sha256("\0".join([*to, *sorted(keys)]).encode("utf-8", "backslashreplace")).hexdigest()
         batch = BATCH + digest[:32]
         messages.append(message_to(to, letter, batch, run.routes, now, items=keys, in_reply_to=first))
@@ -134,32 +134,32 @@ def _queue(run: NotifyRun) -> None:
 
 
 def _ready(db: Database, run: NotifyRun) -> tuple[Events, Mapping[str, Sequence[Told]]]:
-    """The untold events that quiet hours do not hold, and who was told of them, and of the beginnings and reminders of
-    their incidents."""
-    events = [(event, one) for event, one in untold(db) if not is_held(one, run.watch, run.now)]
-    earlier = {f"{one.id}/{number}" for _, one in events for number in range(one.reminders + 1)}
+    """The unsent events that quiet hours do not hold, and who was informed of them, and of the beginnings and reminders
+    of their incidents."""
+    events = [(event, incident) for event, incident in untold(db) if not is_held(incident, run.watch, run.now)]
+    earlier = {f"{incident.id}/{number}" for _, incident in events for number in range(incident.reminders + 1)}
     return events, told(db, sorted(earlier | {key_of(event) for event, _ in events}))
 
 
 def _print_once(run: NotifyRun) -> None:
-    """The dry run: print what a pass would send to whom. Only events of incidents that are over, and of which nobody
-    was told, are settled: a later pass has to send the rest."""
+    """The dry run: print what a pass would send to whom. Only events of incidents that are over and that no message
+    was about are settled: a later pass has to send the rest."""
     with run.state.reading() as db:
-        events, known = _ready(db, run)
+        events, informed = _ready(db, run)
         unprinted = {key_of(event) for event, _ in untold(db, unprinted=True)}
         alerts = len(current(db))
-    fresh = [(event, one) for event, one in events if key_of(event) in unprinted]
-    for to, (items, _) in notices_of(fresh, run.recipients, known, frozenset())[0].items():
-        subject = incident_letter(items, to.team, run.now, run.writing).subject
+    fresh = [(event, incident) for event, incident in events if key_of(event) in unprinted]
+    for to, (items, _) in notices_of(fresh, run.recipients, informed, frozenset())[0].items():
+        subject = incident_letter(items, to.team, run.now, run.watch, run.links).subject
         run.say(clean(f"would be sent to {to.team or 'the fleet'} ({to.channel}, {to.address}): {subject}"))
     if fresh and run.watch.alertmanager_url:
         run.say(f"would update {counted(alerts, 'alert')} in {clean(run.watch.alertmanager_url)}")
     if fresh:
         run.say("Dry run, nothing was sent. To send: set send = true in section [watch] of skuwise.toml.")
-    informed = {key.rpartition("/")[0] for key in known}
+    informed_ids = {key.rpartition("/")[0] for key in informed}
     with run.state.writing() as db:
         mark_printed(db, [event for event, _ in fresh])
-        settle(db, [event for event, one in events if one.resolved_at is not None and one.id not in informed])
+        settle(db, [event for event, i in events if i.resolved_at is not None and i.id not in informed_ids])
 
 
 def key_of(event: IncidentEvent) -> str:
@@ -170,30 +170,30 @@ def key_of(event: IncidentEvent) -> str:
 def notices_of(
     events: Events,
     recipients: Callable[[Incident], Sequence[Recipient]],
-    known: Mapping[str, Sequence[Told]],
+    informed: Mapping[str, Sequence[Told]],
     busy: Set[tuple[str, str, str]],
 ) -> tuple[dict[Recipient, tuple[list[Item], list[str]]], set[str]]:
     """What each recipient is informed of: at most one item an incident, and the keys of its events; and the keys of
     events that have to wait for a recipient.
 
-    `known`: event -> who was told of it. `busy`: (team, channel, address) of recipients whom an earlier message has yet
-    to reach: no other is queued meanwhile.
+    `informed`: event -> who was informed of it. `busy`: (team, channel, address) of recipients of an earlier
+    message that is not sent yet: no other is queued meanwhile.
     """
-    had = {key: {Recipient(one.team, one.channel, one.recipient).key for one in ones} for key, ones in known.items()}
+    had = {key: {Recipient(m.team, m.channel, m.recipient).key for m in sent} for key, sent in informed.items()}
     incidents: dict[str, tuple[Incident, list[IncidentEvent]]] = {}
     for event, incident in events:
         incidents.setdefault(incident.id, (incident, []))[1].append(event)
     notices: dict[Recipient, tuple[list[Item], list[str]]] = {}
     held: set[str] = set()
-    for incident, own in incidents.values():
-        informed: set[str] = set()
+    for incident, its_events in incidents.values():
+        receivers: set[str] = set()
         for to in recipients(incident):
-            new = [event for event in own if to.key not in had.get(key_of(event), ())]
+            new = [event for event in its_events if to.key not in had.get(key_of(event), ())]
             knows = any(to.key in had.get(f"{incident.id}/{n}", ()) for n in range(incident.reminders + 1))
             kind = _kind(incident, {event.kind for event in new}, knows)
-            if kind is None or to.key in informed:  # an address of two teams is informed once
+            if kind is None or to.key in receivers:  # an address of two teams is informed once
                 continue
-            informed.add(to.key)
+            receivers.add(to.key)
             if to in busy:
                 held.update(map(key_of, new))
             else:

@@ -13,13 +13,12 @@ from ...agent.base.safe_text import clean_text
 from ...rules.base.sanitize import clean
 from ..core.timestamps import day
 from ..core.worth import selected
-from ..show.dashboard import NO_DASHBOARD, Dashboard
 from ..show.document import Document
 from ..show.incident_words import Item
-from ..show.pages.incident import incident_document, incident_lines
-from ..show.pages.report import NO_LINKS, ReaderLinks, report_document
+from ..show.pages.incident import incident_document
+from ..show.pages.report import report_document
 from ..show.pages.story import Story, TeamRow
-from ..show.reader_commands import NO_COMMANDS, ReaderCommands
+from ..show.reader_commands import NO_LINKS, ReaderLinks
 from ..show.writers.csv import csv_text
 from ..show.writers.formats import FORMATS, render
 from ..show.writers.html import mail_html
@@ -49,30 +48,20 @@ class Attachment:
 @dataclass(frozen=True, slots=True)
 class Letter:
     """One mail's contents, before anybody is addressed. `subject` is one line without control characters; `text` alone
-    is a full report too; `lines`: the short text of a webhook, where it is not `text`."""
+    is a full report too."""
 
     subject: str
     html: str
     text: str
     attachments: tuple[Attachment, ...] = ()
-    lines: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Writing:
-    """What the texts on incidents depend on beside them. `dashboard`: its window is that of the message."""
-
-    settings: WatchSettings
-    commands: ReaderCommands = NO_COMMANDS
-    dashboard: Dashboard = NO_DASHBOARD
-
-
-def incident_letter(items: Sequence[Item], team: str, now: float, writing: Writing) -> Letter:
+def incident_letter(
+    items: Sequence[Item], team: str, now: float, settings: WatchSettings, links: ReaderLinks = NO_LINKS
+) -> Letter:
     """One incident, or a digest of several. `team` empty: the administrators; `now`: Unix seconds."""
     start = min(item.incident.since for item in items)
-    dashboard = replace(writing.dashboard, team=team, start=min(start, now), end=now)
-    page = incident_document(items, now, writing.settings, writing.commands, dashboard)
-    return _letter(page, lines=incident_lines(items, writing.commands))
+    return _letter(incident_document(items, now, settings, links.of_window(team, min(start, now), now)))
 
 
 def report_letter(story: Story, links: ReaderLinks = NO_LINKS) -> Letter:
@@ -83,15 +72,11 @@ def report_letter(story: Story, links: ReaderLinks = NO_LINKS) -> Letter:
     while len(letter.html.encode()) > HTML_MAX and rows:
         rows //= 2
         letter = _letter(report_document(story, rows, names, links))
-    texts = (letter.html, letter.text)
-    room = (
-        MAIL_MAX - _HEADERS - sum(len(quopri.encodestring(text.encode("utf-8", "backslashreplace"))) for text in texts)
-    )
-    kept: list[Attachment] = []
+    texts = "".join((letter.html, letter.text)).encode("utf-8", "backslashreplace")
+    room, kept = MAIL_MAX - _HEADERS - len(quopri.encodestring(texts)), list[Attachment]()
     for file in files:
-        coded = quopri.encodestring if file.media_type.startswith("text/") else base64.encodebytes
-        size = len(coded(file.data))
-        if size <= room:
+        encode = quopri.encodestring if file.media_type.startswith("text/") else base64.encodebytes
+        if (size := len(encode(file.data))) <= room:
             kept.append(file)
             room -= size
     if len(kept) < len(files):
@@ -99,8 +84,8 @@ def report_letter(story: Story, links: ReaderLinks = NO_LINKS) -> Letter:
     return replace(letter, attachments=tuple(kept))
 
 
-def _letter(page: Document, lines: tuple[str, ...] = ()) -> Letter:
-    return Letter(clean_text(page.title, SUBJECT_MAX), mail_html(page), mail_text(page), lines=lines)
+def _letter(page: Document) -> Letter:
+    return Letter(clean_text(page.title, SUBJECT_MAX), mail_html(page), mail_text(page))
 
 
 def webhook_json(letter: Letter) -> bytes:
@@ -109,7 +94,7 @@ def webhook_json(letter: Letter) -> bytes:
     subject = _escaped(letter.subject).replace("*", "")
     shown: list[str] = []
     room = WEBHOOK_MAX - len(subject) - len("**\n```\n...\n```")
-    for line in map(clean, letter.lines or letter.text.splitlines()):
+    for line in map(clean, letter.text.splitlines()):
         escaped = _escaped(line).replace("```", "'''")
         room -= len(escaped) + 1
         if room < 0:
@@ -148,12 +133,15 @@ def _files(story: Story) -> tuple[Attachment, ...]:
     return tuple(files)
 
 
-def _team_values(row: TeamRow) -> dict[str, str | float | int | None]:
+def _team_values(row: TeamRow) -> dict[str, object]:
     s, was = row.part.summary, row.before.summary if row.before is not None else None
     return {
-        "team": clean(row.team) if row.team is not None else None, "workloads": len(row.part.workloads),
-        "moves": len(selected(row.part).shown), "gpu_hours": s.gpu_hours,
-        "gpu_hours_before": was.gpu_hours if was else None, "cost_usd": s.cost_usd,
-        "cost_usd_before": was.cost_usd if was else None, "wasted_usd": s.wasted_usd, "slowed_usd": s.slowed_usd,
-        "recoverable_usd_per_month": s.recoverable_usd_per_month,
-    }  # fmt: skip
+        "team": clean(row.team) if row.team is not None else None,
+        "workloads": len(row.part.workloads),
+        "moves": len(selected(row.part).shown),
+        "gpu_hours": s.gpu_hours,
+        "gpu_hours_before": was.gpu_hours if was else None,
+        "cost_usd": s.cost_usd,
+        "cost_usd_before": was.cost_usd if was else None,
+        **{name: getattr(s, name) for name in ("wasted_usd", "slowed_usd", "recoverable_usd_per_month")},
+    }

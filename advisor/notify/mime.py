@@ -16,15 +16,13 @@ from ..state.deliveries import Message
 from .letters import Letter, webhook_json
 from .routes import Recipient, Routes
 
-# Stands in From where the settings name nobody: in previews, and where only webhooks are told.
+# The sender where the settings name none: in previews, and where there are only webhooks.
 NOBODY = Address("skuwise", addr_spec="skuwise@localhost")
 _MAX_SUBJECT = 200
-# File names that Windows keeps for devices, whatever their ending.
-_DEVICES = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))})
 
 
 class _Whole(BaseHeader):
-    """A short header of ASCII as it is: neither decoded, nor folded into encoded words, which break an address."""
+    """A short header of ASCII as it is: not decoded, and not folded into encoded words, which break an address."""
 
     max_count = 1
 
@@ -80,7 +78,7 @@ def compose(
         message["References"] = in_reply_to
     if routes.list_unsubscribe:
         message["List-Unsubscribe"] = f"<{routes.list_unsubscribe}>"
-    message["Auto-Submitted"] = "auto-generated"  # RFC 3834: nobody's absence note answers it
+    message["Auto-Submitted"] = "auto-generated"  # RFC 3834: no absence note answers it
     message["Precedence"] = "bulk"
     message.set_content(_storable(letter.text), cte="quoted-printable")
     message.add_alternative(_storable(letter.html), subtype="html", cte="quoted-printable")
@@ -95,18 +93,16 @@ def compose(
 
 
 def file_names(teams: Sequence[str]) -> tuple[str, ...]:
-    """A file name for each team, without its ending: safe everywhere, and no two alike even where case is lost.
+    """A file name for each team, without its ending: plain letters, and no two alike even where case is lost.
 
     The fleet's report has the team "" and the name ``fleet``; ``index`` is the name of the list of them.
     """
     names: list[str] = []
-    taken = {"fleet", "index", *_DEVICES}
     for team in teams:
         name = re.sub(r"[^a-z0-9_-]+", "-", team.lower())[:60].strip("-") if team else "fleet"
-        if team and (name != team or name in taken):
+        if team and (name != team or name in ("fleet", "index")):
             digest = hashlib.sha256(team.encode("utf-8", "backslashreplace")).hexdigest()
-            name = next(n for end in range(8, 65) if (n := f"{name}-{digest[:end]}".lstrip("-")) not in taken)
-        taken.add(name)
+            name = f"{name}-{digest[:16]}".lstrip("-")
         names.append(name)
     return tuple(names)
 

@@ -18,9 +18,8 @@ from ..core.worth import marked
 from ..pipeline import WINDOW_NOTES
 from ..rulebook import Rulebook
 from ..show.dashboard import Dashboard
-from ..show.pages.report import ReaderLinks
 from ..show.pages.story import story_of
-from ..show.reader_commands import NO_COMMANDS, ReaderCommands
+from ..show.reader_commands import NO_COMMANDS, ReaderCommands, ReaderLinks
 from ..show.writers.csv import csv_text
 from ..state.beside import StateBeside
 from ..state.deliveries import known, queue
@@ -40,7 +39,7 @@ WEEK_SECONDS = 7 * 86400.0
 _FIRST_MONDAY = 4 * 86400.0  # 1970-01-05
 # Telemetry of a week is complete where it ends within so long of the week: the last hour is yet to be rolled up.
 _LATE_SECONDS = 2 * 3600.0
-# Beyond so many weeks nothing tells of the last week any more, whichever clock is right.
+# Data so many weeks old are not of the last week, whichever clock is right.
 _MOST_BEHIND = 5
 _WAIT_SECONDS = 150.0  # a pass of the watch sends for two minutes at most
 
@@ -84,16 +83,16 @@ def reported_week(asked: float | None, now: float) -> Week:
 
 def check_over(week: Week, newest: float | None) -> None:
     """Raises NotOverError where the newest telemetry (Unix seconds; None: unknown) is of before the end of a week: by a
-    clock that runs ahead, half a week would be told as a whole, and the rest of it never."""
+    clock that runs ahead, half a week would be reported as a whole, and the rest of it never."""
     if newest is not None and week.end - _MOST_BEHIND * WEEK_SECONDS <= newest < week.end - _LATE_SECONDS:
         raise NotOverError(week, newest)
 
 
 @dataclass(frozen=True)
 class ReportJob:
-    """One run. `routes`: of `routes_of`; `beside`: decisions and what was told before; `only`: one team's name; None:
-    all. `now`: Unix seconds. `named`: this week was asked for; else it is the last one by the clock. `commands`: how
-    readers of the letters run skuwise."""
+    """One run. `routes`: of `routes_of`; `beside`: decisions and earlier reports; `only`: one team's name; None: all.
+    `now`: Unix seconds. `named`: this week was asked for; else it is the last one by the clock. `commands`: how readers
+    run skuwise."""
 
     settings: ReportSettings
     routes: Routes
@@ -109,7 +108,7 @@ class ReportJob:
 
     @property
     def teams(self) -> tuple[TeamRoute, ...]:
-        """Everyone who is told anything in this run, the administrators first."""
+        """All recipients of this run, the administrators first."""
         return tuple(team for team in (self.routes.fleet, *self.routes.teams) if self.only in (None, team.name))
 
 
@@ -117,8 +116,8 @@ def team_letters(
     job: ReportJob, teams: tuple[TeamRoute, ...], *, noting: bool = False
 ) -> Iterator[tuple[TeamRoute, Letter, tuple[str, ...]]]:
     """Read the week and the one before, and make the letters of `teams`, each with the ids of the recommendations that
-    are to be noted as told (none without a state file). `noting`: what they propose is recorded, so that whoever reads
-    of it can decide on it."""
+    are to be noted as reported (none without a state file). `noting`: what they propose is recorded, so that its
+    readers can decide on it."""
     job.say(f"reading the week of {job.week.name} (Monday to Monday, UTC) ...")
     job.beside.check()
     advice = _read(job, job.week, job.beside)
@@ -127,26 +126,26 @@ def team_letters(
         job.say(text)
         advice = replace(advice, notes=(CodedText("week-not-over", text, {"until_ts": job.now}), *advice.notes))
     job.say("reading the week before ...")
-    own = replace(job.beside, say=lambda _: None).of(advice.fleet)  # what it says was said when the week was read
+    ledger = replace(job.beside, say=lambda _: None).of(advice.fleet)  # what it says was said when the week was read
     before = None
     with suppress(NothingToDo):
-        before = _read(job, Week(job.week.start - WEEK_SECONDS), own)
+        before = _read(job, Week(job.week.start - WEEK_SECONDS), ledger)
     # A week whose beginning is not known compares with no other.
     if before is None or any(note.code in WINDOW_NOTES for note in before.notes):
         before = None
         job.say("no complete data of the week before: nothing to compare with")
     if noting:
-        replace(own, say=job.say).note(advice, job.now)
+        replace(ledger, say=job.say).note(advice, job.now)
         # What was noted may have shown that a recommendation was done, or went back.
-        advice = marked(advice, own.decisions(job.now))
-    outcomes = move_outcomes(own.entries(), job.now)
-    told: Mapping[str, frozenset[str]] = {}
-    if own.state is not None:
-        # By weeks, not by the clock: what was told exactly a cooldown ago is told again. What this week's own letter
-        # told is new to whoever is yet to receive it.
+        advice = marked(advice, ledger.decisions(job.now))
+    outcomes = move_outcomes(ledger.entries(), job.now)
+    reported: Mapping[str, frozenset[str]] = {}
+    if ledger.state is not None:
+        # By weeks, not by the clock: what was reported exactly a cooldown ago is reported again. What this week's mail
+        # reports is new to those who are yet to receive it.
         since = job.week.end - job.settings.cooldown_seconds + 1.0
-        with own.state.reading() as db:
-            told = {team.name: mailed_since(db, _told_key(team), since, job.week.end) for team in teams}
+        with ledger.state.reading() as db:
+            reported = {team.name: mailed_since(db, _told_key(team), since, job.week.end) for team in teams}
 
     def split(whole: Advice) -> Mapping[str | None, Advice]:
         names = [team.name for team in job.routes.teams]
@@ -156,15 +155,15 @@ def team_letters(
     outcomes_of = outcomes_by_team(outcomes, parts)
     links = ReaderLinks(job.commands, Dashboard(job.settings.dashboard_url))
     for team in teams:
-        known_ids = told.get(team.name, frozenset())
+        known_ids = reported.get(team.name, frozenset())
         if team.name == "":
             tables = {"teams": parts, "teams_before": parts_before} if job.routes.teams else {}
-            story = story_of(advice, before, outcomes, told=known_ids, **tables)
+            story = story_of(advice, before, outcomes, reported=known_ids, **tables)
         else:
             own_before, own_outcomes = (parts_before or {}).get(team.name), outcomes_of.get(team.name, ())
-            story = story_of(parts[team.name], own_before, own_outcomes, team=team.name, told=known_ids)
+            story = story_of(parts[team.name], own_before, own_outcomes, team=team.name, reported=known_ids)
         if job.settings.no_data == "short" or not story.empty:
-            yield team, report_letter(story, links), story.proposed if own.state is not None else ()
+            yield team, report_letter(story, links), story.proposed if ledger.state is not None else ()
 
 
 def _read(job: ReportJob, week: Week, beside: StateBeside) -> Advice:
@@ -207,7 +206,7 @@ def send(job: ReportJob, state: State, environ: Mapping[str, str], clocks: Clock
     job.say(f"sent to {tally.sent}; {tally.waiting} waiting; {len(tally.refused)} refused")
     faults = [str(error) for error in tally.down]
     if tally.refused:
-        faults.append(f"Refused for good: {'; '.join(clean(one) for one in tally.refused)}.")
+        faults.append(f"Refused for good: {'; '.join(map(clean, tally.refused))}.")
     if tally.waiting:
         # A span, no moment: it is true whatever this machine's clock says.
         when = f" once {span(tally.soonest_seconds)} have passed" if tally.soonest_seconds else ""
@@ -235,7 +234,7 @@ def write_previews(job: ReportJob, folder: Path) -> Iterator[Path]:
             path = folder / f"{names[team.name]}{ending}"
             write_whole(path, text, into_devices=False)
             yield path
-    index = folder / "index.csv"  # a file's name does not say whose it is
+    index = folder / "index.csv"  # a file's name may not be its team's
     rows = [{"team": team, "mail": f"{name}.eml", "page": f"{name}.html"} for team, name in names.items()]
     write_whole(index, csv_text(("team", "mail", "page"), rows), into_devices=False)
     yield index

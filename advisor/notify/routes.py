@@ -60,7 +60,7 @@ class TeamRoute:
 class Routes:
     """`fleet`: the administrators, as the team "". Without teams there is one report, the fleet's.
 
-    `matchers`: (part, matcher) -> team. `sender`: what stands in From; None: nobody is named. `list_unsubscribe`: where
+    `matchers`: (part, matcher) -> team. `sender`: the From of mails; None: not set. `list_unsubscribe`: where
     to ask to be left out; empty: nowhere.
     """
 
@@ -92,9 +92,8 @@ class Routes:
         if name is None:
             return None
         # Matchers do not overlap, so that one fits at most; a file can hold tens of thousands of them.
-        fitting = [f"{name[:length]}*" for length in range(len(name), 0, -1)]
-        exact = [] if name.endswith("*") else [name]
-        return next((team for one in exact + fitting if (team := self.matchers.get((part, one))) is not None), None)
+        fitting = ([] if name.endswith("*") else [name]) + [f"{name[:length]}*" for length in range(len(name), 0, -1)]
+        return next((self.matchers[part, matcher] for matcher in fitting if (part, matcher) in self.matchers), None)
 
 
 def routes_of(settings: ReportSettings, file: Path | None = None) -> Routes:
@@ -110,7 +109,7 @@ def routes_of(settings: ReportSettings, file: Path | None = None) -> Routes:
 
 
 def _matchers(value: object, what: str) -> tuple[str, ...]:
-    if not isinstance(value, list) or not value or not all(isinstance(one, str) and one.strip() for one in value):
+    if not isinstance(value, list) or not value or not all(isinstance(name, str) and name.strip() for name in value):
         raise UsageError(f"{what} is no list of names.", 'Write ["name", "beginning-*"], or leave the key out.')
     for matcher in value:
         if matcher == "*" or "*" in matcher[:-1]:
@@ -159,13 +158,13 @@ def load_routes(file: Path) -> Routes:
             remedy = f"Use at most {_MAX_NAME} printable characters."
             raise UsageError(f"{what} is not a valid team name.", remedy)
         team = read_layers(_TeamTable, [(str(file), entry)], f"teams.{name}.")
-        own = [(part, one.removesuffix("*"), one, name) for part in PARTS for one in getattr(team, part)]
+        rows = [(part, m.removesuffix("*"), m, name) for part in PARTS for m in getattr(team, part)]
         if not team.to and not team.webhook_url_file:
             raise UsageError(f"{what} has no recipient.", 'Add to = ["team@example.org"].')
-        if not own:
+        if not rows:
             raise UsageError(f"{what} matches nothing.", f"Add one of {', '.join(PARTS)}.")
         teams.append(TeamRoute(name, team.to, team.webhook_url_file))
-        matchers += own
+        matchers += rows
     for (part, start, matcher, team), (next_part, next_start, other, owner) in pairwise(sorted(matchers)):
         if part == next_part and (start == next_start or (matcher.endswith("*") and next_start.startswith(start))):
             what = f"teams.{owner}.{part} in {file}"

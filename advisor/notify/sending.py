@@ -82,7 +82,7 @@ def send_due(
         with state.writing() as db:
             failed = deliveries.recover(db, began.wall_seconds)
             ids = deliveries.due(db, began.wall_seconds, only_team, batch_prefix)
-        refused += [f"{_recipient(one)}: {deliveries.KILLED}" for one in failed]
+        refused += [f"{_recipient(message)}: {deliveries.KILLED}" for message in failed]
         open_.enter_context(state.kept_open())
         for id_ in ids:
             at = clocks.now().monotonic_seconds
@@ -153,5 +153,5 @@ def _begin(state: State, id_: int) -> None:
         deliveries.begin(db, id_)
 
 
-def _recipient(one: Message | deliveries.Told) -> str:
-    return clean(f"{one.team or 'the fleet'} ({one.channel}, {one.recipient})")
+def _recipient(message: Message | deliveries.Told) -> str:
+    return clean(f"{message.team or 'the fleet'} ({message.channel}, {message.recipient})")

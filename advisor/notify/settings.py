@@ -1,6 +1,6 @@
 """How reports are made and sent: the section ``[report]`` of the settings files, then ``SKUWISE_REPORT_*``.
 
-No secret stands in a setting, only the name of the file that holds it (advisor/core/credentials.py).
+A setting never holds a secret, only the name of its file (advisor/core/credentials.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from ...agent.config import load_section
 from ...rules.base.errors import UsageError
-from ..core.loopback import is_loopback
+from ..core.credentials import is_loopback
 from ..show.dashboard import PLACEHOLDERS, url_fault
 
 Security = Literal["starttls", "tls", "none"]
@@ -53,7 +53,7 @@ def mail_addresses(value: object, what: str) -> tuple[str, ...]:
     """A list of addresses, each once. Raises UsageError."""
     if not isinstance(value, list):
         raise UsageError(f"{what} is not a list of addresses.", 'Write ["ann@example.org"].')
-    addresses = tuple(bare_address(one, what) for one in value)
+    addresses = tuple(bare_address(text, what) for text in value)
     if len({address.lower() for address in addresses}) < len(addresses):
         raise UsageError(f"{what} names an address twice.", "Name it once.")
     return addresses
@@ -78,7 +78,7 @@ def _text(pattern: str, fault: str, remedy: str) -> Callable[[object, str], str]
     return read
 
 
-_UNSUBSCRIBE = _text(  # it stands in a header
+_UNSUBSCRIBE = _text(  # it becomes a header
     r"(?:mailto:|https://)[^\x00-\x20<>,\x7f-\U0010ffff]{3,500}", "is neither mailto: nor https:",
     "Write mailto:gpus@example.org or https://...",
 )  # fmt: skip
@@ -93,15 +93,15 @@ _COMMAND = _text(  # words that start skuwise; nothing in them means anything to
 
 @dataclass(frozen=True, slots=True)
 class ReportSettings:
-    """`db`, `prometheus`, `match`, `teams`, `rules`, `prices`: what stands for an option that was not given.
+    """`db`, `prometheus`, `match`, `teams`, `rules`, `prices`: defaults of the options.
 
     `send`: whether ``--send`` sends; False: it says what it would send. `administrators` receive the fleet's report.
-    `sender`: what stands in From; its domain also ends the message ids; None: nothing can be sent.
+    `sender`: the From of mails; its domain also ends the message ids; None: nothing can be sent.
     `list_unsubscribe`: a mailto: or https: address; empty: the first administrator's. `no_data`: what a team receives
-    of which the week has nothing. `cooldown_seconds`: for so long nobody is told of the same move at length again.
-    `smtp_host` empty: nothing can be sent. `smtp_security` ``none`` is for
-    loopback only. `smtp_timeout_seconds`: for connecting, and for each mail. `webhook_url_file`: the file with the
-    address that is told of the fleet; empty: none. `dashboard_url`: a template of links to the site's own dashboard;
+    of which the week has nothing. `cooldown_seconds`: for so long the evidence of a recommendation is
+    not repeated. `smtp_host` empty: nothing can be sent. `smtp_security` ``none`` is for loopback only.
+    `smtp_timeout_seconds`: for connecting, and for each mail. `webhook_url_file`: the file with the address of the
+    fleet's webhook; empty: none. `dashboard_url`: a template of links to the site's own dashboard;
     empty: none. `command`: how readers start skuwise; empty: as this run was started. `command_host`: the machine on
     which they do; empty: this one, where databases are read.
     """

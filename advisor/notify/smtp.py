@@ -25,7 +25,7 @@ _MAX_WORDS = 300
 
 
 class CarrierDownError(SkuwiseError):
-    """Nothing can be handed over just now. Nobody is given up for it: all of it waits for the next run."""
+    """Nothing can be handed over now. No message is given up for it: all are due at the next run."""
 
 
 class SmtpCarrier:
@@ -70,7 +70,7 @@ class SmtpCarrier:
         try:
             code, text = smtp.mail(self._sender)
             if 500 <= code < 600:
-                # Not the recipient's fault, so nobody is given up: the next run finds the settings fixed.
+                # Not the recipient's fault, so no message is given up: the next run finds the settings fixed.
                 self._down = self._fault(f"refuses the sender ({code} {_words(text)})", "Set report.from.")
             if code != 250:
                 return Reply("later", f"{code} {_words(text)}")

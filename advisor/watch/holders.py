@@ -47,23 +47,23 @@ def current_holds(
         place = places.get((node, str(row["gpu_uuid"])))
         if place is not None and last >= last_seen.get(node, end) - _HELD_SECONDS:
             held.setdefault(key, {}).setdefault(place, set()).add(str(row["basis"]))
-    sharers = Counter(place for own in held.values() for place in own)
-    found = []
+    sharers = Counter(place for by_place in held.values() for place in by_place)
+    holds = []
     for row in records(workloads.sort_values("workload_id")):
-        key, own, has_engine = str(row["workload_id"]), held.get(str(row["workload_id"])), row["workload_id"] in engines
-        if own is None:
+        key, has_engine = str(row["workload_id"]), row["workload_id"] in engines
+        if key not in held:
             continue
-        bases, since = set[str]().union(*own.values()), _since(row, spans[key], start)
+        bases, since = set[str]().union(*held[key].values()), _since(row, spans[key], start)
         team, user, account, namespace, job_id, pod, name, series, scheduler = (text(row.get(of)) for of in _TEXTS)
-        found.append(Hold(
+        holds.append(Hold(
             workload_id=key, series_id=series or key, name=name or key,
             holder=holder_of(row, priors, has_engine=has_engine),
-            owner=Owner(team=team, user=user, account=account, namespace=namespace), gpus=tuple(sorted(own)),
+            owner=Owner(team=team, user=user, account=account, namespace=namespace), gpus=tuple(sorted(held[key])),
             since=since, basis=next((basis for basis in ("allocation", "process") if basis in bases), "activity"),
-            shared=any(sharers[place] > 1 for place in own), engine=has_engine, scheduler=scheduler or "process",
+            shared=any(sharers[place] > 1 for place in held[key]), engine=has_engine, scheduler=scheduler or "process",
             job_id=job_id, pod=pod,
         ))  # fmt: skip
-    return tuple(found)
+    return tuple(holds)
 
 
 def _since(workload: Record, spans: Sequence[tuple[float, float]], start: float) -> float:
@@ -79,12 +79,9 @@ def _since(workload: Record, spans: Sequence[tuple[float, float]], start: float)
 def holder_of(workload: Record, priors: KindPriors, *, has_engine: bool) -> HolderKind:
     """The kind of holder: by what names, images, commands and owners say together, by its inference engine, by its
     scheduler. `workload`: a row of the frame's table `workloads`."""
-    is_slurm, name, owner = (
-        workload["scheduler"] == "slurm",
-        text(workload["name"]),
-        text(workload.get("controller_kind")),
-    )
-    program = " ".join(part for part in (text(workload["command"]), name) if part)
+    is_slurm, name = workload["scheduler"] == "slurm", text(workload["name"])
+    owner = text(workload.get("controller_kind"))
+    program = " ".join(filter(None, (text(workload["command"]), name)))
     about = {
         "framework": text(workload["framework"]), "image": image_name(text(workload.get("image"))), "program": program,
         "task": program, "owner": DEPLOYMENT_LIKE if owner == "ReplicaSet" else owner,

@@ -1,6 +1,6 @@
 """Whether something has been idle for a while: the answer that schedulers and scripts act on. Pure.
 
-Who asks may end work on the answer, so that idle is said only where all of it was observed at rest.
+A script may end work on the answer, so it is idle only where all of the time was observed at rest.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ..core.naming import Named
 from ..core.recent import Hold, Mask, Recent
 from ..core.timestamps import minute, span
 from ..core.verdict_types import Owner
-from .held_idle import given_time, rests
-from .scene import MINUTE, Criteria, Scene, named
+from .fleet import MINUTE, Criteria, WatchedFleet, named
+from .rests import given_time, rests
 from .signs import last_true
 
 IdleState = Literal["idle", "busy", "unknown"]
 # A rest may be shorter by this: work ended somewhere within a span.
 _TOLERANCE_SECONDS = 150.0
-# Share of the asked time that must be without a verdict for its reason to be told.
+# Share of the time that must be without a verdict for its reason to be reported.
 _MOSTLY = 0.5
 
 
@@ -55,19 +55,19 @@ class IdleAnswer:
 
 def targets(recent: Recent) -> Mapping[Named | None, Target]:
     """All that can be asked about: workloads, nodes, GPUs; under None the whole source."""
-    found: dict[Named | None, Target] = {None: Target("all GPUs", gpus=tuple(range(len(recent.gpus))))}
+    every: dict[Named | None, Target] = {None: Target("all GPUs", gpus=tuple(range(len(recent.gpus))))}
     for n, hold in enumerate(recent.holds):
         nodes = tuple(dict.fromkeys(recent.gpus[gpu].node for gpu in hold.gpus))
-        jobs = tuple(one for one in (hold.job_id, hold.pod) if one)
+        jobs = tuple(filter(None, (hold.job_id, hold.pod)))
         what = Named(hold.workload_id, f"{hold.holder} {hold.name}", hold.name, nodes, jobs)
-        found[what] = Target(f"{hold.holder} {named(hold.name)}", n)
+        every[what] = Target(f"{hold.holder} {named(hold.name)}", n)
     for node in recent.nodes:
-        own = tuple(n for n, gpu in enumerate(recent.gpus) if gpu.node == node.node)
-        found[Named(f"node:{node.node}", "node", node.node)] = Target(f"node {named(node.node)}", gpus=own)
+        gpus = tuple(n for n, gpu in enumerate(recent.gpus) if gpu.node == node.node)
+        every[Named(f"node:{node.node}", "node", node.node)] = Target(f"node {named(node.node)}", gpus=gpus)
     for n, gpu in enumerate(recent.gpus):
         name = f"{gpu.node}/{gpu.index}" if gpu.index is not None else ""
-        found[Named(gpu.uuid, "GPU", name)] = Target(f"GPU {named(name or gpu.uuid)}", gpus=(n,))
-    return found
+        every[Named(gpu.uuid, "GPU", name)] = Target(f"GPU {named(name or gpu.uuid)}", gpus=(n,))
+    return every
 
 
 def idle_answer(recent: Recent, target: Target, longer_than_seconds: float, criteria: Criteria) -> IdleAnswer:
@@ -75,63 +75,63 @@ def idle_answer(recent: Recent, target: Target, longer_than_seconds: float, crit
     if target.hold is not None:
         holds, gpus = [target.hold], recent.holds[target.hold].gpus
     else:
-        # The asked GPUs as if one workload held them, since ever, and whoever else holds some of them.
-        gpus, own = target.gpus, set(target.gpus)
+        # The GPUs as if one workload held them, since ever, and every workload that holds some of them.
+        gpus = target.gpus
         asked = Hold("asked", "asked", target.what, "process", Owner(), gpus, -math.inf, "activity")
-        service = {name: np.pad(one, ((0, 1), (0, 0)), constant_values=np.nan) for name, one in recent.service.items()}
+        service = {name: np.pad(n, ((0, 1), (0, 0)), constant_values=np.nan) for name, n in recent.service.items()}
         recent = replace(recent, holds=(*recent.holds, asked), service=service)
-        holds = [n for n, hold in enumerate(recent.holds) if own & set(hold.gpus)]
-    scene = Scene.of(recent, criteria)
-    found = rests(scene, max(longer_than_seconds - _TOLERANCE_SECONDS, MINUTE))
-    rested = max((found[n] for n in holds if n in found), key=lambda rest: rest.since, default=None)
-    signs, count = scene.holds, sum(recent.gpus[gpu].part for gpu in gpus)
+        holds = [n for n, hold in enumerate(recent.holds) if set(gpus) & set(hold.gpus)]
+    fleet = WatchedFleet(recent, criteria)
+    rested = rests(fleet, max(longer_than_seconds - _TOLERANCE_SECONDS, MINUTE))
+    rest = max((rested[n] for n in holds if n in rested), key=lambda rest: rest.since, default=None)
+    signs, count = fleet.holds, sum(recent.gpus[gpu].part for gpu in gpus)
 
     def newest(mask: Mask) -> float | None:
         """The end of the last span that is true for any of the holds."""
-        end = float(last_true(np.logical_or.reduce(mask[holds], keepdims=True), scene.spans)[0])
+        end = float(last_true(np.logical_or.reduce(mask[holds], keepdims=True), fleet.spans)[0])
         return end if math.isfinite(end) else None
 
     def answer(state: IdleState, code: str, text: str, **fields: str) -> IdleAnswer:
-        since = rested.since if rested is not None and state == "idle" else None
+        since = rest.since if rest is not None and state == "idle" else None
         reason = coded(code, text, **fields)
-        return IdleAnswer(state, target.what, count, since, newest(signs.work), scene.end, reason)
+        return IdleAnswer(state, target.what, count, since, newest(signs.work), fleet.end, reason)
 
     if not gpus:
         return answer("unknown", "no-gpus", "No GPU of it is in the data.")
-    if scene.is_stale:
-        age = span(recent.now - scene.end)
-        return answer("unknown", "data-stale", "The newest data are {age} old ({at}).", age=age, at=minute(scene.end))
+    if fleet.is_stale:
+        age = span(recent.now - fleet.end)
+        return answer("unknown", "data-stale", "The newest data are {age} old ({at}).", age=age, at=minute(fleet.end))
     for code, text, mask in (
         ("gpu-activity", "GPU activity at {at}.", signs.work & ~signs.queue),
         ("requests", "Its engine had requests at {at}.", signs.queue),
-        ("host-activity", "Its hosts were loading or writing data at {at}.", given_time(scene)),
+        ("host-activity", "Its hosts were loading or writing data at {at}.", given_time(fleet)),
     ):
         last = newest(mask)
-        if last is not None and last > scene.end - longer_than_seconds + _TOLERANCE_SECONDS:
+        if last is not None and last > fleet.end - longer_than_seconds + _TOLERANCE_SECONDS:
             return answer("busy", code, text, at=minute(last))
-    missing = [recent.holds[n] for n in holds if n not in found]
-    if missing or rested is None:
-        code, text = _why_unknown(scene, missing, scene.end - longer_than_seconds)
+    missing = [recent.holds[n] for n in holds if n not in rested]
+    if missing or rest is None:
+        code, text = _why_unknown(fleet, missing, fleet.end - longer_than_seconds)
         return answer("unknown", code, text)
     what = counted(round(count), "GPU") if count >= 1 else "Its GPU part"
-    least, lasted = "at least " if rested.at_least else "", span(scene.end - rested.since)
+    least, lasted = "at least " if rest.at_least else "", span(fleet.end - rest.since)
     return answer("idle", "idle", "{gpus} not used for {least}{span}.", gpus=what, least=least, span=lasted)
 
 
-def _why_unknown(scene: Scene, missing: Sequence[Hold], begin: float) -> tuple[str, str]:
+def _why_unknown(fleet: WatchedFleet, missing: Sequence[Hold], begin: float) -> tuple[str, str]:
     """Why holds that showed no work since a moment are not called idle: a code and a sentence."""
-    if not all(map(scene.is_fresh, missing)):
+    if not all(map(fleet.is_fresh, missing)):
         return "idle-node-silent", "No fresh data from one of its nodes."
-    gpus, newest = sorted({gpu for hold in missing for gpu in hold.gpus}), scene.spans.since(begin)
-    signs, measures = scene.gpus, scene.recent.gpu
+    gpus, newest = sorted({gpu for hold in missing for gpu in hold.gpus}), fleet.spans.since(begin)
+    signs, measures = fleet.gpus, fleet.recent.gpu
     blind = np.logical_not(signs.rest | signs.work | signs.spin | signs.contradicted)[gpus][:, newest]
-    is_told = np.isfinite(np.fmax.reduce([measures[name] for name in ("util", "sm", "dram")]))[gpus][:, newest]
+    is_reported = np.isfinite(np.fmax.reduce([measures[name] for name in ("util", "sm", "dram")]))[gpus][:, newest]
     if (blind & signs.held[gpus][:, newest]).mean() > _MOSTLY:
-        if not (is_told & blind).any():
+        if not (is_reported & blind).any():
             return "held-without-activity", "Memory is held, and no activity metric is available: not judged."
         why = "neither power nor profiling metrics confirm it"
         return "held-not-confirmed", f"Memory is held, GPU activity is 0, and {why}: not judged."
     young = max((hold.since for hold in missing), default=begin)
     if young > begin:
-        return "too-young", f"It started only {span(scene.end - young)} ago."
+        return "too-young", f"It started only {span(fleet.end - young)} ago."
     return "too-little-observed", "Too little of that time was observed, or by one source alone: not judged."

@@ -87,8 +87,8 @@ def read_recent(
 
 
 def _quiet_gpus(frame: Frame) -> frozenset[str]:
-    """Ids of the GPUs of nodes on which one rests, waits or shows nothing in some of the newest minutes (a host's load
-    is told by who works beside it); of one GPU where there is none, for what nodes did is read with them."""
+    """Ids of the GPUs of nodes on which one rests, waits or shows nothing in some of the newest minutes (all GPUs of
+    a node explain its host's load); of one GPU where there is none, because node metrics are read with GPUs."""
     newest = frame.gpu[frame.gpu["ts"] > frame.window.end - _NEWEST_SECONDS]
     waits = (newest["tensor_active_mean"] < _WAITS) & (newest["dram_active_mean"] < _BUSY)
     works = (np.fmax(newest["gpu_util_mean"], newest["sm_active_mean"]) > _BUSY) & ~waits
@@ -102,7 +102,7 @@ def _quiet_gpus(frame: Frame) -> frozenset[str]:
 def _spans(*parts: tuple[float, float, float]) -> Spans:
     """Spans from a moment to another, each of so many seconds."""
     ends = [np.arange(start + seconds, end + 1.0, seconds, dtype=np.float64) for start, end, seconds in parts]
-    lengths = [np.full(len(own), seconds) for own, (_, _, seconds) in zip(ends, parts, strict=True)]
+    lengths = [np.full(len(part), seconds) for part, (_, _, seconds) in zip(ends, parts, strict=True)]
     return Spans(np.concatenate(ends), np.concatenate(lengths))
 
 
@@ -113,7 +113,7 @@ def _gpus(frames: Frames, catalog: Catalog) -> tuple[RecentGpu, ...]:
     last = rows[rows["observed_seconds"] > 0].groupby(["node", "gpu_uuid"])["ts"].max().to_dict()
     every = pd.concat([frame.gpus for frame in frames.values()]).drop_duplicates(["node", "gpu_uuid"])
     about = {(str(row["node"]), str(row["gpu_uuid"])): row for row in records(every[every["valid_to"].isna()])}
-    found: list[RecentGpu] = []
+    gpus: list[RecentGpu] = []
     cut: set[tuple[str, str]] = set()
     for key, row in sorted(about.items()):
         parent = (key[0], str(row["parent_uuid"])) if row["kind"] == "mig" and text(row["parent_uuid"]) else None
@@ -126,10 +126,10 @@ def _gpus(frames: Frames, catalog: Catalog) -> tuple[RecentGpu, ...]:
             slices = slices_of(text(row["mig_profile"]), sku)
             part, limit = slices.share if slices is not None else 1.0, None
         index = known(row["gpu_index"])
-        found.append(RecentGpu(
+        gpus.append(RecentGpu(
             *key, int(index) if index is not None else None, sku.name if sku else name, part, limit, last.get(key)
         ))  # fmt: skip
-    return tuple(gpu for gpu in found if (gpu.node, gpu.uuid) not in cut)
+    return tuple(gpu for gpu in gpus if (gpu.node, gpu.uuid) not in cut)
 
 
 def _nodes(frames: Frames, gpus: Sequence[RecentGpu], prices: PriceBook) -> tuple[RecentNode, ...]:
@@ -137,27 +137,27 @@ def _nodes(frames: Frames, gpus: Sequence[RecentGpu], prices: PriceBook) -> tupl
     absences = next(iter(frames.values())).absences
     drained = set(absences.loc[(absences["reason"] == "drained") & absences["until"].isna(), "node"])
     table = pd.concat([frame.nodes for frame in frames.values()]).drop_duplicates("node").sort_values("node")
-    found = []
+    recent_nodes = []
     for row in records(table):
-        own = [gpu for gpu in gpus if gpu.node == row["node"]]
-        skus = {gpu.sku for gpu in own} - {None}
+        hosted = [gpu for gpu in gpus if gpu.node == row["node"]]
+        skus = {gpu.sku for gpu in hosted} - {None}
         # A node whose GPUs cannot be read may report otherwise; what counts here are its GPUs.
-        last_seen = max((gpu.last_seen or 0.0 for gpu in own), default=0.0)
+        last_seen = max((gpu.last_seen or 0.0 for gpu in hosted), default=0.0)
         facts = NodeFacts(
             node=str(row["node"]), cluster="", provider=text(row["provider"]), region=text(row["region"]),
             node_sku=text(row["node_sku"]), node_sku_source=text(row["node_sku_source"]),
             gpu_sku=skus.pop() if len(skus) == 1 else None,
-            gpu_count=int(known(row["gpu_count"]) or round(sum(gpu.part for gpu in own))), first_seen=0.0,
+            gpu_count=int(known(row["gpu_count"]) or round(sum(gpu.part for gpu in hosted))), first_seen=0.0,
             last_seen=last_seen, hours_observed=0.0, fabric=None,
         )  # fmt: skip
         price = prices.of(facts) if facts.gpu_count else None
         where = "region assumed, " if price is not None and price.region_assumed else ""
-        found.append(RecentNode(
+        recent_nodes.append(RecentNode(
             facts.node, facts.node_sku, prices.per_gpu_hour(facts) if price is not None else None,
             f"{price.source} ({where}{price.basis}, {price.as_of})" if price is not None else None,
             facts.gpu_count or None, last_seen or None, facts.node in drained,
         ))  # fmt: skip
-    return tuple(found)
+    return tuple(recent_nodes)
 
 
 class _Arrays:
@@ -188,7 +188,7 @@ class _Arrays:
 
 def _gpu_measures(frames: Frames, spans: Spans, gpus: Sequence[RecentGpu]) -> Measures:
     arrays = _Arrays(spans, pd.MultiIndex.from_tuples([(gpu.node, gpu.uuid) for gpu in gpus], names=["", ""]))
-    links = [f"{link}_{way}_bytes_per_second_mean" for link in ("pcie", "nvlink") for way in ("tx", "rx")]
+    links = [f"{link}_{direction}_bytes_per_second_mean" for link in ("pcie", "nvlink") for direction in ("tx", "rx")]
     for step, frame in frames.items():
         table = frame.gpu
         # What a workload usually does on its links and at which clock is in the rows of minutes.

@@ -14,7 +14,7 @@ from ..classify.features.rest import CONTRADICTED, HELD, TRACED, WORKED, Activit
 from ..core.recent import Floats, Mask, Recent, Spans, Values
 from ..rulebook import Rulebook
 
-# Of a span at least half must be observed for its means to speak of it.
+# At least half of a span must be observed for its means to count.
 _OBSERVED_HALF = 0.5
 # A level that a job keeps while it works; below it has no habit that a spin could break.
 _USUAL_TENSOR_MIN, _USUAL_DRAM_MIN = 0.03, 0.15
@@ -23,7 +23,7 @@ _SPIN_POWER_SHARE, _BLIND_SPIN_POWER_SHARE = 0.7, 0.5
 # Traffic of a job that lives on its links, and that of a flag that ranks wait on, bytes a second.
 _USUAL_LINKS, _SILENT_LINKS = 50e6, 20e6
 # Spans that count as a job's usual work, and the share of them that lies below its usual level: a hang of hours must
-# not become the habit that it is held against. A host's level without a load of its own.
+# not become its usual work. A host's level without load.
 _USUAL_WORK, _USUAL, _BASE = 0.3, 0.75, 0.1
 
 
@@ -61,17 +61,17 @@ def gpu_signs(recent: Recent, book: Rulebook, rules: WatchRules) -> GpuSigns:
     state = rest.state.reshape(count, spans)
     active = (state == WORKED) | (state == TRACED)
     spin = _spins(active, recent, rules, book.rest.trace_tensor_min)
-    own = np.where(np.isnan(rest.held_watts), rest.free_watts, rest.held_watts).reshape(count, spans)
+    watts = np.where(np.isnan(rest.held_watts), rest.free_watts, rest.held_watts).reshape(count, spans)
     return GpuSigns(
         active & ~spin, state >= HELD, spin, state == CONTRADICTED,
-        recent.gpu["mem_used_ratio"] >= book.rest.memory_held_min, own[:, 0],
+        recent.gpu["mem_used_ratio"] >= book.rest.memory_held_min, watts[:, 0],
     )  # fmt: skip
 
 
 def _spins(active: Mask, recent: Recent, rules: WatchRules, trace_tensor: float) -> Mask:
     """Spans in which a kernel runs all the time and nothing comes of it: ranks that wait in a collective.
 
-    Told only of GPUs whose usual work shows on the tensor cores or in memory, and whose links are silent; where the
+    Only of GPUs whose usual work shows on the tensor cores or in memory, and whose links are silent; where the
     links are not measured, whose power has fallen far below its usual level.
     """
     tensor, dram, power = recent.gpu["tensor"], recent.gpu["dram"], recent.gpu["power_watts"]
@@ -96,7 +96,7 @@ def _spins(active: Mask, recent: Recent, rules: WatchRules, trace_tensor: float)
 class HoldSigns:
     """Masks of (holds, spans) from each hold's begin on: `work`: a GPU worked, or its engine had requests; `progress`:
     work beyond a spin; `rest`: every GPU rested; `stall`: every GPU rested or spun. `host`: its
-    hosts were busy with what nobody else on them explains. `queue`: its engine had requests waiting or running.
+    hosts were busy, and no other workload on them explains it. `queue`: its engine had requests waiting or running.
     `host_known`: of each hold, whether its hosts are measured at all. `fabric`: share of line rate of the compute
     ports of all of its nodes (NaN: not measured). `free`: no GPU of it held memory."""
 
@@ -151,16 +151,16 @@ def _hosts(recent: Recent, working: Mask, rules: WatchRules) -> tuple[Mask, Mask
     place = {node.node: n for n, node in enumerate(recent.nodes)}
     homes = [sorted({place[recent.gpus[gpu].node] for gpu in hold.gpus}) for hold in recent.holds]
     load = np.zeros(busy.shape, dtype=np.intp)
-    for n, own in enumerate(homes):
-        load[own] += working[n]
-    host, known = np.zeros_like(working), np.zeros(len(homes), dtype=np.bool_)
+    for n, rows in enumerate(homes):
+        load[rows] += working[n]
+    host, is_measured = np.zeros_like(working), np.zeros(len(homes), dtype=np.bool_)
     fabric = np.full(working.shape, np.nan, dtype=np.float32)
-    for n, own in enumerate(homes):
-        if own:
-            host[n] = (busy[own] & (load[own] == working[n])).any(axis=0)
-            known[n] = measured[own].all()
-            fabric[n] = share[own].max(axis=0)  # NaN in any is NaN: silence of a part is not known
-    return host, known, fabric
+    for n, rows in enumerate(homes):
+        if rows:
+            host[n] = (busy[rows] & (load[rows] == working[n])).any(axis=0)
+            is_measured[n] = measured[rows].all()
+            fabric[n] = share[rows].max(axis=0)  # NaN in any is NaN: silence of a part is unknown
+    return host, is_measured, fabric
 
 
 def observed_from(recent: Recent) -> float:
@@ -173,9 +173,9 @@ def low_level(values: Values, share: float, where: Mask | None = None) -> Floats
     """The value of each row below which `share` of its known values lie; NaN where none is known. `where`: only
     these."""
     ordered = np.sort(values if where is None else np.where(where, values, np.nan), axis=1)  # NaN last
-    known = np.isfinite(ordered).sum(axis=1)
-    at = np.clip((known * share).astype(int), 0, np.maximum(known - 1, 0))
-    return np.where(known > 0, ordered[np.arange(len(ordered)), at], np.nan).astype(np.float64)
+    count = np.isfinite(ordered).sum(axis=1)
+    at = np.clip((count * share).astype(int), 0, np.maximum(count - 1, 0))
+    return np.where(count > 0, ordered[np.arange(len(ordered)), at], np.nan).astype(np.float64)
 
 
 def last_true(mask: Mask, spans: Spans) -> Floats:

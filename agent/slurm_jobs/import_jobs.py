@@ -177,6 +177,7 @@ def _token(path: Path) -> str:
 
 
 def import_jobs(
+    *,
     file: str | None,
     since: float | None,
     db: Path | None,

@@ -45,7 +45,7 @@ class Group(click.Group):
 
     def __init__(self, name: str | None = None, **about: Any) -> None:  # noqa: ANN401 - as click's
         about = {"subcommand_metavar": "COMMAND ...", "epilog": "Run 'skuwise {} COMMAND --help' for details."} | about
-        super().__init__(name, **(about | {"epilog": about["epilog"].format(name)}))
+        super().__init__(name, no_args_is_help=False, **(about | {"epilog": about["epilog"].format(name)}))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -187,14 +187,15 @@ def run_click(root: click.Command, prog: str, arguments: Sequence[str], typed: S
 
 
 def _sentence(error: click.ClickException) -> str:
-    params = error.ctx.command.params if isinstance(error, click.UsageError) and error.ctx else []
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    params = context.command.params if context is not None else []
     if isinstance(error, click.NoSuchOption):
         names = [name for param in params for name in param.opts]
         near = suggest(error.option_name, [*names, "--help"], loosely=True)
         return f"Unknown option {quoted(error.option_name)}. {near}".strip()
     text = error.format_message()
-    if isinstance(error, click.BadOptionUsage) and "requires an argument" in text:
-        value = next((param.make_metavar(error.ctx) for param in params if error.option_name in param.opts), "VALUE")
+    if context is not None and isinstance(error, click.BadOptionUsage) and "requires an argument" in text:
+        value = next((param.make_metavar(context) for param in params if error.option_name in param.opts), "VALUE")
         return f"{error.option_name} needs a value: {value}."
     return text if text.endswith((".", "?")) else f"{text}."
 

@@ -1,4 +1,4 @@
-"""The one root of every error that a person may see."""
+"""The root of every error that a person may see, and sentences for unforeseen errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class NothingToDo(SkuwiseError):  # noqa: N818 - nothing went wrong
 
 
 class RulesError(UsageError):
-    """A file under rules/ (ours or a site's) does not say what it must. `others`: what else is wrong with its kind."""
+    """A rules file (shipped or a site's) is invalid. `others`: further errors in files of the same kind."""
 
     others: tuple[RulesError, ...] = ()
 
@@ -54,13 +54,13 @@ class SourceError(SkuwiseError):
     """A source of telemetry cannot be read at all."""
 
 
-MEMORY = "Read fewer nodes or days (--match, --since), or give it more memory (ulimit -v, MemoryMax=)."
+_MEMORY = "Read fewer nodes or days (--match, --since), or give it more memory (ulimit -v, MemoryMax=)."
 _REMEDIES = {
     errno.ENOSPC: "Free some space, or name another disk.",
     errno.EDQUOT: "Free some space, or name another disk.",
     errno.EACCES: "Check the permissions.",
     errno.EMFILE: "Raise the limit of open files (ulimit -n).",
-    errno.ENOMEM: MEMORY,
+    errno.ENOMEM: _MEMORY,
     errno.EAGAIN: "Raise the limit of processes (ulimit -u, TasksMax=).",
     errno.EIO: "Check the disk.",
     errno.ENOENT: "Check the path; is the working directory still there?",
@@ -68,33 +68,25 @@ _REMEDIES = {
 
 
 def explained(error: BaseException) -> SkuwiseError | None:
-    """The error as one that a person may see; None for what can only be a mistake of ours."""
+    """The error as one that a person may see; None for a defect of skuwise itself."""
     if isinstance(error, SkuwiseError):
         return error
-    if isinstance(error, MemoryError):
-        return SkuwiseError("There is not enough memory for this.", MEMORY)
-    if isinstance(error, SystemError) and "without exception set" in str(error):
-        # Seen of Python 3.11 alone where an allocation fails while it compiles a module.
-        return SkuwiseError("Python failed without giving a reason, as it does where memory runs out.", MEMORY)
+    # Python 3.11 raises this SystemError where an allocation fails while it compiles a module.
+    if isinstance(error, MemoryError) or (isinstance(error, SystemError) and "without exception set" in str(error)):
+        return SkuwiseError("There is not enough memory for this.", _MEMORY)
     if isinstance(error, RecursionError):
         return SkuwiseError("An input is nested too deeply.", "Flatten it; --debug shows where it is read.")
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
         return SkuwiseError("No thread can be started.", _REMEDIES[errno.EAGAIN])
     if isinstance(error, UnicodeError):
-        return SkuwiseError(
-            f"A text cannot be read or written in the encoding it is meant for: {error}.",
-            "Save inputs as UTF-8, and use a UTF-8 locale (LC_ALL=C.UTF-8).",
-        )
+        remedy = "Save inputs as UTF-8, and use a UTF-8 locale (LC_ALL=C.UTF-8)."
+        return SkuwiseError(f"Invalid text for its encoding: {error}.", remedy)
     if isinstance(error, ImportError) and (error.name or "").partition(".")[0] != "skuwise":
-        return SkuwiseError(
-            f"A library cannot be loaded: {error}.", f"Install it again; where memory is short: {MEMORY}"
-        )
+        return SkuwiseError(f"A library cannot be loaded: {error}.", f"Install it again; if memory is short: {_MEMORY}")
     if type(error).__module__ == "sqlite3":
         return SkuwiseError(f"A database cannot be read or written: {error}.", "Check the file and its disk.")
     if isinstance(error, OSError) and error.errno is not None:
         where = f" ({error.filename})" if error.filename else ""
-        why = error.strerror or str(error)
-        return SkuwiseError(
-            f"The system refused{where}: {why}.", _REMEDIES.get(error.errno, "See above for what failed.")
-        )
+        message = f"The system refused{where}: {error.strerror or error}."
+        return SkuwiseError(message, _REMEDIES.get(error.errno, "See above for what failed."))
     return None

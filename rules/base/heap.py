@@ -1,4 +1,4 @@
-"""How this process allocates memory."""
+"""How this process allocates memory. Elsewhere than on glibc, nothing changes."""
 
 from __future__ import annotations
 
@@ -11,34 +11,25 @@ _M_ARENA_MAX = -8  # malloc.h
 
 
 def use_one_arena() -> None:
-    """Let all threads allocate from one heap, which costs nothing where one thread runs Python at a time.
-
-    What threads free in heaps of their own stays there. Measured: 70 of 265 MB for a pass of the watch over a server
-    with 1,000 GPUs. Elsewhere than on glibc it does nothing.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
+    """Let all threads allocate from one heap. Measured: 70 of 265 MB less for a pass of the watch over a server with
+    1,000 GPUs."""
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         mallopt(_M_ARENA_MAX, 1)
 
 
 def give_back() -> None:
-    """Give the system what was freed and lies between what is in use, before much more is allocated.
-
-    Measured: 150 of 770 MiB once a server with 8,000 GPUs has been read. Elsewhere than on glibc it does nothing.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
+    """Return freed memory to the system. Measured: 150 of 770 MiB after reading a server with 8,000 GPUs."""
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)
 
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """A run ends before its garbage matters. Looking for it among millions of cells took a sixth of the time, and among
-    what is imported a twelfth of the start."""
-    was_on = gc.isenabled()
+    """Disable the collector for a short run, where it takes a sixth of the time (a twelfth of the imports)."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was_on:
+        if was_enabled:
             gc.enable()

@@ -1,9 +1,8 @@
-"""Text from outside, made plain: what neither a terminal nor a reader's eye can be fooled by."""
+"""Text from outside, made plain: no control or invisible characters, bounded in length; and the nearest known names."""
 
 from __future__ import annotations
 
 import codecs
-import difflib
 import unicodedata
 from collections.abc import Iterable
 
@@ -11,8 +10,10 @@ from collections.abc import Iterable
 # Zl, Zp: line and paragraph separators.
 INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
-# Names and words of a file are far shorter; of what is not, its beginning tells where to look.
+# Names and words in files are far shorter; the beginning of a longer text is enough to find it.
 QUOTED_MAX = 80
+_NEAR = 3
+_CUTOFF, _LOOSE_CUTOFF = 0.6, 0.45  # of `difflib`, 0 to 1
 
 
 def clean(text: object) -> str:
@@ -21,23 +22,27 @@ def clean(text: object) -> str:
     Control characters (ESC, newlines, C1), line separators, lone surrogates and format characters (bidirectional
     overrides, zero-width) become ``\\xNN`` or ``\\uNNNN``: visible, and without effect.
     """
-    plain = text if isinstance(text, str) else _written(text)
-    if plain.isprintable():  # which nothing of INVISIBLE is
-        return plain
-    return "".join(_visible(character) for character in plain)
-
-
-def _written(value: object) -> str:
-    """A value of a file as text. Python writes no whole number of more than 4,300 digits, which TOML and YAML can."""
     try:
-        return str(value)
-    except ValueError:
+        plain = str(text)
+    except ValueError:  # Python writes no whole number of more than 4,300 digits, which TOML and YAML can
         return "a number of thousands of digits"
+    return plain if plain.isprintable() else "".join(_visible(character) for character in plain)
 
 
 def quoted(text: str) -> str:
-    """Outside text in quotation marks, for a sentence: what is long is cut, so that the sentence stays one."""
+    """Outside text in quotation marks, for a sentence; long text is cut."""
     return repr(text if len(text) <= QUOTED_MAX else f"{text[: QUOTED_MAX - 1]}…")
+
+
+def suggest(word: str, names: Iterable[str], *, loosely: bool = False) -> str:
+    """A remedy with the nearest `names`; "" where nothing is similar. `loosely`: then the least dissimilar, too."""
+    import difflib  # noqa: PLC0415 - only errors need it
+
+    names, word = list(names), word[:QUOTED_MAX]
+    near = difflib.get_close_matches(word, names, n=_NEAR, cutoff=_CUTOFF)
+    if loosely and not near:
+        near = difflib.get_close_matches(word, names, n=1, cutoff=_LOOSE_CUTOFF)
+    return f"Did you mean {' or '.join(name[:QUOTED_MAX] for name in near)}?" if near else ""
 
 
 def _visible(character: str) -> str:
@@ -54,26 +59,6 @@ def _escape(error: UnicodeError) -> tuple[str, int]:
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)), error.end
 
 
-# For `errors=` of an encoding: what it lacks becomes \\uNNNN, as JSON writes it, so that JSON stays JSON.
+# For `errors=` of an encoding: missing characters become \\uNNNN, as in JSON, so that JSON stays JSON.
 ESCAPED = "skuwise-escaped"
 codecs.register_error(ESCAPED, _escape)
-
-
-_NEAR = 3
-_LOOSE = 0.45
-
-
-def nearest(word: str, known: Iterable[str]) -> list[str]:
-    """The known names most like `word`, the nearest first; none where nothing is like it."""
-    cut = word[:QUOTED_MAX]
-    near = difflib.get_close_matches(cut, list(known), n=_NEAR, cutoff=0.6)
-    return [one[:QUOTED_MAX] for one in near]
-
-
-def suggest(word: str, known: Iterable[str], *, loosely: bool = False) -> str:
-    """A remedy that names what was probably meant. `loosely`: where nothing is like it, the least unlike it."""
-    known = list(known)
-    near = nearest(word, known)
-    if loosely and not near:
-        near = difflib.get_close_matches(word[:QUOTED_MAX], known, n=1, cutoff=_LOOSE)
-    return f"Did you mean {' or '.join(near)}?" if near else ""

@@ -1,19 +1,19 @@
-"""The one strict reader of YAML: of the rules that ship, of a site's own, and of a team's prices.
+"""The strict reader of YAML: of the rules that ship, of a site's rules folder, and of price files.
 
-A file may hold scalars, lists and mappings with text keys, and nothing else. Tags, anchors and aliases, a second
-document, a key given twice, deep nesting and large files are refused, each with file and line. Plain scalars are read
-as YAML 1.2's core schema says (``no`` and ``1:30`` are text; a date stays text), so that a value means what it looks
-like. What the values may be is said by types (`rules/base/typed.py`).
+A file holds scalars, lists and mappings with text keys. Tags, anchors, aliases, a second document, a duplicate key,
+deep nesting and large files are refused with file and line. Plain scalars are read as in YAML 1.2's core schema
+(``no``, ``1:30`` and dates are text). Whitespace within text is folded. `rules/base/typed.py` checks the types.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from types import TracebackType
+from typing import Any, TypeVar
 
 import yaml
 
@@ -23,8 +23,10 @@ from .sanitize import quoted
 from .typed import Name, convert
 
 T = TypeVar("T")
-_Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's parser is some ten times faster
+V = TypeVar("V")
+_Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's parser is about ten times faster
 
+SHIPPED, SITE = "shipped", "site"  # origins of values; of a team's: "team NAME"
 MAX_BYTES = 1 << 20  # the largest file that ships is below 64 KiB
 MAX_DEPTH = 12
 MAX_VALUES = 50_000
@@ -34,18 +36,35 @@ FILES = (
     "bottlenecks.yaml", "exceptions.yaml", "kind_priors.yaml", "kinds.yaml",
     "latency_classes.yaml", "premiums.yaml", "providers.yaml", "reporting.yaml", "rest.yaml", "watch.yaml",
 )  # fmt: skip
-TEAMS_FOLDER = "teams"
-TEAM_FILE = "team.yaml"
-TEAM_FOLDERS = ("waste", "custom")  # what a team may set for itself
-TEAM_FILES = (TEAM_FILE, "exceptions.yaml")
+TEAMS_FOLDER, TEAM_FILE = "teams", "team.yaml"
+TEAM_FOLDERS, TEAM_FILES = ("waste", "custom"), (TEAM_FILE, "exceptions.yaml")
 
-_INT = re.compile(r"[-+]?[0-9]+")
-_FLOAT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _CONSTANTS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
+
+
+class Faults(list[RulesError]):
+    """Collects the errors of several files: ``with faults:`` around each, then `raise_all`."""
+
+    def __enter__(self) -> Faults:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if isinstance(error, RulesError):
+            self.extend((error, *error.others))
+        return isinstance(error, RulesError)
+
+    def raise_all(self) -> None:
+        """Raise the first error, with the `others`; nothing where there is none."""
+        if self:
+            self[0].others = tuple(self[1:])
+            raise self[0]
 
 
 def packaged_rules() -> Traversable:
@@ -54,7 +73,7 @@ def packaged_rules() -> Traversable:
 
 
 def rules_root(rules_dir: Path | None) -> Path | None:
-    """A site's own rules folder, checked to hold nothing that would be silently passed over. None stands for none."""
+    """A site's rules folder. Raises RulesError for a file in it that would be ignored. None: no folder is set."""
     if rules_dir is None:
         return None
     if not rules_dir.is_dir():
@@ -68,12 +87,16 @@ def rules_root(rules_dir: Path | None) -> Path | None:
         if above[:1] == [TEAMS_FOLDER] and len(above) > 1:
             above, folders, names = above[2:], TEAM_FOLDERS, TEAM_FILES
         if not (above[0] in folders and len(above) == 1 if above else name in names):
-            known = ", ".join((*folders, *names))
-            raise fault(file, None, "this is no part of the rules.", f"Known here are {known}.")
-        # A pipe would be waited for, a device read; a link that leads nowhere would be passed over.
-        if not file.is_file():
+            raise fault(file, None, "this is no part of the rules.", f"Known here are {', '.join((*folders, *names))}.")
+        if not file.is_file():  # a pipe would block, a dangling link would be ignored
             raise fault(file, None, "this is no ordinary file.", "Put the rules themselves there.")
     return rules_dir
+
+
+def layers(rules_dir: Path | None) -> list[tuple[str, Traversable | Path]]:
+    """The folders of rules by origin: those that ship, then a site's. Raises as `rules_root`."""
+    root = rules_root(rules_dir)
+    return [(SHIPPED, packaged_rules()), *([(SITE, root)] if root is not None else [])]
 
 
 def read(file: Traversable | Path, kind: type[T]) -> T:
@@ -81,69 +104,76 @@ def read(file: Traversable | Path, kind: type[T]) -> T:
     return convert(file, read_table(file), kind)
 
 
-def read_layers(rules_dir: Path | None, name: str, kind: type[T]) -> list[tuple[Traversable | Path, T]]:
-    """A file that ships, and then a site's own of the same name, whose entries replace ours. Raises RulesError."""
-    root = rules_root(rules_dir)
-    file = root / name if root is not None else None
-    return [(one, read(one, kind)) for one in (packaged_rules().joinpath(name), file) if one and one.is_file()]
+def read_layers(rules_dir: Path | None, name: str, kind: type[T]) -> list[tuple[str, Traversable | Path, T]]:
+    """A file that ships, and a site's of the same name if there is one, with origin and path. Raises RulesError."""
+    of_layer = [(origin, folder.joinpath(name)) for origin, folder in layers(rules_dir)]
+    return [(origin, file, read(file, kind)) for origin, file in of_layer if file.is_file()]
+
+
+def read_folder(
+    folder: Traversable | Path, kind: type[T], use: Callable[[Traversable | Path, T], Mapping[str, V]]
+) -> dict[str, V]:
+    """The entries of a folder's files by name, as `use` makes them of a file. Raises RulesError, also for a name that
+    two files have."""
+    entries: dict[str, V] = {}
+    files: dict[str, object] = {}
+    faults = Faults()
+    for file in yaml_files(folder):
+        with faults:
+            for name, entry in use(file, read(file, kind)).items():
+                if name in entries:
+                    raise fault(file, None, f"{files[name]} has {quoted(name)} already.", "Keep one of them.")
+                entries[name], files[name] = entry, file
+    faults.raise_all()
+    return entries
+
+
+def read_folders(
+    rules_dir: Path | None, name: str, kind: type[T], use: Callable[[Traversable | Path, T], Mapping[str, V]]
+) -> dict[str, V]:
+    """As `read_folder`, of the folder that ships and a site's, whose entries replace those of the same name."""
+    entries: dict[str, V] = {}
+    faults = Faults()
+    for _, layer in layers(rules_dir):
+        with faults:
+            entries |= read_folder(layer.joinpath(name), kind, use)
+    faults.raise_all()
+    return entries
 
 
 def read_named(rules_dir: Path | None, name: str, kind: type[T]) -> Mapping[str, T]:
-    """The entries under the one key of a file, which is called as the file is; a site's replace those it names."""
+    """The entries under the one key of a file, which is the file's name; a site's replace those of the same name."""
     key = name.partition(".")[0]
-    shape: Any = TypedDict("shape", {key: Mapping[Name, kind]})  # type: ignore[misc]
-    return {name: one for _, top in read_layers(rules_dir, name, shape) for name, one in top[key].items()}
-
-
-def read_folders(rules_dir: Path | None, folder: str, read_one: Callable[[Traversable | Path, set[str]], None]) -> None:
-    """Hands the files of a folder that ships, and then those of a site's, to `read_one`, with a set for each folder."""
-    for layer in (packaged_rules(), rules_root(rules_dir)):
-        here: set[str] = set()
-        if layer is not None:
-            each(yaml_files(layer.joinpath(folder)), lambda file, here=here: read_one(file, here))
-
-
-def each(files: Iterable[T], read_one: Callable[[T], None]) -> None:
-    """Reads all of them. What is wrong with several is one RulesError, which has the `others`."""
-    found: list[RulesError] = []
-    for file in files:
-        try:
-            read_one(file)
-        except RulesError as error:
-            found += [error, *error.others]
-    if found:
-        found[0].others = tuple(found[1:])
-        raise found[0]
-
-
-def all_of(*steps: Callable[[], None]) -> None:
-    """As `each`: every step is taken, whatever is wrong with those before it."""
-    each(steps, lambda step: step())
+    shape: Any = Mapping[Name, kind]  # type: ignore[valid-type]
+    entries: dict[str, T] = {}
+    for _, file, table in read_layers(rules_dir, name, dict[str, Any]):
+        if list(table) != [key]:
+            raise fault(file, None, f"its only key is {key!r}.", "See the file that ships for the shape.")
+        entries |= convert(file, table[key], shape, key)
+    return entries
 
 
 def yaml_files(folder: Traversable | Path) -> Iterator[Traversable | Path]:
-    """The YAML files straight in a folder, by name; none where there is no such folder."""
+    """The YAML files directly in a folder, by name; none where there is no such folder."""
     if folder.is_dir():
         yield from sorted((f for f in folder.iterdir() if f.name.endswith(SUFFIXES)), key=lambda f: f.name)
 
 
 def fault(file: object, line: int | None, sentence: str, remedy: str) -> RulesError:
-    """The one shape of a complaint about a whole file or a line: ``FILE:LINE: SENTENCE REMEDY``."""
+    """The error for a whole file or a line: ``FILE:LINE: SENTENCE REMEDY``."""
     return RulesError(f"{file}:{line}: {sentence}" if line else f"{file}: {sentence}", remedy)
 
 
 def read_table(file: Traversable | Path) -> dict[str, Any]:
-    """One file as a mapping. Raises RulesError, with file and line, for anything that is not strictly that."""
+    """One file as a mapping. Raises RulesError with file and, where the parser has it, line."""
     try:
-        if isinstance(file, Path):
-            return parse_table(read_bounded(file, MAX_BYTES), str(file))
-        return parse_table(file.read_bytes(), str(file))
+        return parse_table(read_bounded(file, MAX_BYTES) if isinstance(file, Path) else file.read_bytes(), str(file))
     except OSError as error:
         raise fault(file, None, f"cannot be read ({error.strerror}).", "Check the path and its permissions.") from error
 
 
 def parse_table(raw: bytes, name: str) -> dict[str, Any]:
-    """The bytes of one file, called `name` in errors, as a mapping."""
+    """The content of one file, named `name` in errors, as a mapping. Raises RulesError."""
     if len(raw) > MAX_BYTES:
         raise fault(name, None, f"it is larger than {MAX_BYTES >> 20} MiB.", "Split it into several files.")
     try:
@@ -162,58 +192,64 @@ def parse_table(raw: bytes, name: str) -> dict[str, Any]:
     return value
 
 
-def _build(text: str, name: str) -> object:  # noqa: PLR0912 - one branch for each event
-    """The value that the parser's events tell. Its own stack: nesting in the file cannot exhaust Python's."""
-    root: list[Any] = []
-    stack: list[Any] = [root]
-    keys: list[str | None] = [None]  # of each mapping on the stack, the key whose value is to come
-    count = 0
+def _events(text: str, name: str) -> Iterator[yaml.Event]:
+    """The scalars, and the beginnings and ends of collections. Raises RulesError for what rules must not contain."""
     loader = _Loader(text)
+    documents = values = 0
     try:
         while not isinstance(event := loader.get_event(), yaml.StreamEndEvent):
             line = event.start_mark.line + 1
-            if isinstance(event, yaml.CollectionEndEvent):
-                stack.pop()
-                keys.pop()
-            elif isinstance(event, yaml.AliasEvent):
+            documents += isinstance(event, yaml.DocumentStartEvent)
+            values += isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent))
+            if isinstance(event, yaml.AliasEvent):
                 raise fault(name, line, "aliases (*name) are not allowed here.", "Write the value out.")
-            elif isinstance(event, yaml.DocumentStartEvent) and root:
+            if documents > 1:
                 raise fault(name, line, "a second document begins here.", "Keep one document a file.")
-            if not isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)):
-                continue
-            count += 1
-            if count > MAX_VALUES:
+            if values > MAX_VALUES:
                 raise fault(name, line, f"there are more than {MAX_VALUES} values.", "Split the file.")
-            if event.anchor is not None or event.tag is not None:
+            if getattr(event, "anchor", None) is not None or getattr(event, "tag", None) is not None:
                 raise fault(name, line, "anchors (&name) and tags (!name) are not allowed here.", "Write plain values.")
-            key, top = keys[-1], stack[-1]
-            if key is None and isinstance(top, dict):
-                if not isinstance(event, yaml.ScalarEvent):
-                    raise fault(name, line, "a key must be plain text.", "Quote it if it was meant as text.")
-                if event.value in top:
-                    raise fault(name, line, f"key {quoted(event.value)} is given twice.", "Remove one of them.")
-                top[event.value], keys[-1] = None, event.value
-                continue
-            value: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
-            if isinstance(event, yaml.ScalarEvent):
-                value = event.value if event.style else _plain(event.value)
-            if isinstance(top, dict):
-                top[key], keys[-1] = value, None
-            else:
-                top.append(value)
-            if not isinstance(event, yaml.ScalarEvent):
-                if len(stack) > MAX_DEPTH:
-                    raise fault(name, line, f"values are nested more than {MAX_DEPTH} deep.", "Flatten them.")
-                stack.append(value)
-                keys.append(None)
+            if isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent, yaml.CollectionEndEvent)):
+                yield event
     finally:
         loader.dispose()
+
+
+def _build(text: str, name: str) -> object:
+    """The value of a document. It has its own stack: nesting in a file cannot exhaust Python's."""
+    root: list[Any] = []
+    stack: list[Any] = [root]
+    keys: list[str | None] = [None]  # of each mapping on the stack, the key whose value comes next
+    for event in _events(text, name):
+        if isinstance(event, yaml.CollectionEndEvent):
+            stack.pop()
+            keys.pop()
+            continue
+        top, line = stack[-1], event.start_mark and event.start_mark.line + 1
+        value: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
+        if isinstance(event, yaml.ScalarEvent):
+            value = " ".join(event.value.split()) if event.style else _plain(event.value)
+        if not isinstance(top, dict):
+            top.append(value)
+        elif keys[-1] is not None:
+            top[keys[-1]], keys[-1] = value, None
+        elif not isinstance(event, yaml.ScalarEvent):
+            raise fault(name, line, "a key must be plain text.", "Quote it if it was meant as text.")
+        elif event.value in top:
+            raise fault(name, line, f"key {quoted(event.value)} is given twice.", "Remove one of them.")
+        else:
+            top[event.value], keys[-1] = None, event.value
+        if not isinstance(event, yaml.ScalarEvent):
+            if len(stack) > MAX_DEPTH:
+                raise fault(name, line, f"values are nested more than {MAX_DEPTH} deep.", "Flatten them.")
+            stack.append(value)
+            keys.append(None)
     return root[0] if root else None
 
 
 def _plain(text: str) -> str | int | float | bool | None:
     if text in _CONSTANTS:
         return _CONSTANTS[text]
-    if len(text) <= 20 and _INT.fullmatch(text):
-        return int(text)
-    return float(text) if len(text) <= 32 and _FLOAT.fullmatch(text) else text
+    if len(text) > 32 or not _NUMBER.fullmatch(text):
+        return " ".join(text.split())
+    return int(text) if text.lstrip("+-").isdigit() else float(text)

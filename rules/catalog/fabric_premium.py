@@ -1,14 +1,14 @@
-"""What an interconnect costs on its own: from a pair of nodes with and without it, else from a prior that says so."""
+"""The price of an interconnect: from a pair of nodes with and without it, else from an assumed prior."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from .loader import Catalog
 from .types import NodeSku, Price
 
-# The priors where no pair tells (rules/premiums.yaml, with the pairs behind them).
+# The priors where there is no pair (rules/premiums.yaml).
 FABRIC_PRIOR = "fabric-added"
 NVLINK_PRIORS = {"nvswitch": "nvswitch", "nvlink-bridge": "nvlink-bridge"}
 
@@ -18,10 +18,9 @@ PriceOf = Callable[[str, str | None], Price | None]
 
 @dataclass(frozen=True, slots=True)
 class Premium:
-    """What a node's fabric (or its NVLink) adds to its price, US dollars per node-hour. `share`: of the node's price.
+    """The part of a node's price for its fabric (or NVLink), US dollars per node-hour, and as a share of the price.
 
-    `twin` is the price of the node without it; None: no pair was found, and a prior stands in (`assumed`), `prior` in
-    the catalog's premiums.
+    `twin`: price of the node without it; None: `assumed` by the catalog's prior named `prior`.
     """
 
     usd_per_hour: float
@@ -35,53 +34,56 @@ class Premium:
 def fabric_premium(catalog: Catalog, price_of: PriceOf, sku: NodeSku, region: str | None) -> Premium | None:
     """From the pair with and without the fabric at the same provider and region, else the prior.
 
-    None: no price is known, or the node has no fabric to speak of.
+    None: the price is unknown, or the node has no RDMA fabric.
     """
-    price = price_of(sku.name, region)
-    if price is None:
-        return None
-    twins = [price_of(twin.name, region) for twin in twins_without_fabric(catalog, sku)]
-    known = [t for t in twins if t is not None and t.basis == price.basis]
-    if known:
-        return _over(price, min(known, key=lambda t: (t.usd_per_hour, t.id)))
-    return _assumed(catalog, price, FABRIC_PRIOR) if sku.fabric.rdma else None
+    prior = FABRIC_PRIOR if sku.fabric.rdma else None
+    return _premium(catalog, price_of, sku, region, twins=twins_without_fabric(catalog, sku), prior=prior)
 
 
 def nvlink_premium(catalog: Catalog, price_of: PriceOf, sku: NodeSku, region: str | None) -> Premium | None:
-    """What NVLink adds: over PCIe cards of the same name at the same provider and region, which are a slower part as
-    well where the form differs; else the prior. None: no price, or the catalog knows of no NVLink there."""
-    price = price_of(sku.name, region)
-    if price is None or sku.intra_node_link not in NVLINK_PRIORS:
+    """From PCIe cards of the same GPU name at the same provider and region (a slower part where the form differs), else
+    the prior. None: no price, or the catalog has no NVLink there."""
+    if sku.intra_node_link not in NVLINK_PRIORS:
         return None
     family = sku.gpu.partition("-")[0]
-    cards = [
-        twin
-        for n in catalog.nodes.values()
-        if n.provider == sku.provider and n.intra_node_link == "pcie" and n.gpu.partition("-")[0] == family
-        and n.gpu_count == sku.gpu_count and n.fabric.rdma == sku.fabric.rdma
-        and (twin := price_of(n.name, region)) is not None and twin.basis == price.basis
-    ]  # fmt: skip
-    if cards:
-        return _over(price, min(cards, key=lambda t: (t.usd_per_hour, t.id)))
-    return _assumed(catalog, price, NVLINK_PRIORS[sku.intra_node_link])
+    cards = (
+        node
+        for node in catalog.nodes.values()
+        if node.provider == sku.provider
+        and node.intra_node_link == "pcie"
+        and node.gpu.partition("-")[0] == family
+        and (node.gpu_count, node.fabric.rdma) == (sku.gpu_count, sku.fabric.rdma)
+    )
+    return _premium(catalog, price_of, sku, region, twins=cards, prior=NVLINK_PRIORS[sku.intra_node_link])
 
 
 def twins_without_fabric(catalog: Catalog, sku: NodeSku) -> tuple[NodeSku, ...]:
     """The same node without an RDMA fabric; where it has none itself, the same node with a slower network."""
-    return tuple(t for t in catalog.fabric_twins(sku) if t.fabric.rdma is False and _is_less(t, sku))
+    here = sku.fabric.bytes_per_second or 0.0
+    twins = (twin for twin in catalog.fabric_twins(sku) if twin.fabric.rdma is False)
+    return tuple(twin for twin in twins if sku.fabric.rdma or (twin.fabric.bytes_per_second or here) < here)
 
 
-def _is_less(twin: NodeSku, sku: NodeSku) -> bool:
-    here, there = sku.fabric.bytes_per_second, twin.fabric.bytes_per_second
-    return bool(sku.fabric.rdma) or (here is not None and there is not None and there < here)
-
-
-def _over(price: Price, twin: Price) -> Premium:
-    usd = max(price.usd_per_hour - twin.usd_per_hour, 0.0)
-    return Premium(usd, usd / price.usd_per_hour, False, twin, price)
-
-
-def _assumed(catalog: Catalog, price: Price, prior: str) -> Premium:
+def _premium(
+    catalog: Catalog,
+    price_of: PriceOf,
+    sku: NodeSku,
+    region: str | None,
+    *,
+    twins: Iterable[NodeSku],
+    prior: str | None,
+) -> Premium | None:
+    price = price_of(sku.name, region)
+    if price is None:
+        return None
+    prices = (price_of(twin.name, region) for twin in twins)
+    comparable = [twin for twin in prices if twin is not None and twin.basis == price.basis]
+    if comparable:
+        cheapest = min(comparable, key=lambda twin: (twin.usd_per_hour, twin.id))
+        usd = max(price.usd_per_hour - cheapest.usd_per_hour, 0.0)
+        return Premium(usd, usd / price.usd_per_hour, False, cheapest, price)
+    if prior is None:
+        return None
     likely = catalog.premiums[prior].likely
     share = likely / (1 + likely)
     return Premium(price.usd_per_hour * share, share, True, None, price, prior)

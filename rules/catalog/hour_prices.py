@@ -1,8 +1,8 @@
-"""A team's dollars per hour, said in one line: ``gpu_hour_usd`` and ``node_hour_usd`` of the settings, and the flag
-``--gpu-hour-usd SKU=PRICE``. Whoever knows more writes a price file (`price_files`).
+"""Dollars per hour in one line: ``gpu_hour_usd`` and ``node_hour_usd`` of the settings, and the flag
+``--gpu-hour-usd SKU=PRICE``. A price file (`price_files`) holds more.
 
-Names of nodes are checked against the catalog. GPUs may be called as drivers and people call them, also those that the
-catalog lacks: such a price is of the GPUs that telemetry calls so.
+Node names are checked against the catalog. GPUs may have any name, also such as the catalog lacks: their price is for
+the GPUs with that name in telemetry.
 """
 
 from __future__ import annotations
@@ -11,10 +11,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Annotated
-
-import msgspec
-from msgspec import Meta
 
 from ..base.errors import UsageError
 from ..base.sanitize import clean, suggest
@@ -25,8 +21,7 @@ from .price_files import SiteEnergy
 GPU_HOUR = "gpu_hour_usd"
 NODE_HOUR = "node_hour_usd"
 GPU_FLAG = "--gpu-hour-usd"
-# No GPU-hour is sold for a tenth of it: what is above this is per month, or in another currency's small coin.
-USD_PER_GPU_HOUR_MAX = 1000.0
+USD_PER_GPU_HOUR_MAX = 1000.0  # ten times any GPU-hour sold: above it the price is per month, or in another currency
 SOURCE = "your setting"
 _NAME_SHOWN = 60
 _NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?|\.[0-9]{1,12}")
@@ -34,7 +29,7 @@ _NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?|\.[0-9]{1,12}")
 
 @dataclass(frozen=True, slots=True)
 class StatedPrice:
-    """One price as somebody wrote it. `where`: the setting or flag, for errors."""
+    """One price as written. `where`: the setting or flag, for errors."""
 
     name: str
     usd: object
@@ -43,7 +38,7 @@ class StatedPrice:
 
 @dataclass(frozen=True, slots=True)
 class StatedPrices:
-    """What settings and flags say, unchecked. Flags go over settings, SKU by SKU. `energy`: the section ``[energy]``,
+    """Unchecked prices of settings and flags; flags override settings, SKU by SKU. `energy`: the section ``[energy]``,
     checked."""
 
     gpu: Sequence[StatedPrice] = ()
@@ -68,65 +63,58 @@ class HourPrices:
 
 
 def flag_line(gpus: Iterable[str], usd: str) -> str:
-    """The flags that give these GPUs their prices, as a shell takes them."""
+    """The flags that set the prices of these GPUs, for a shell."""
     return " ".join(f"{GPU_FLAG} " + (f'"{gpu}={usd}"' if " " in gpu else f"{gpu}={usd}") for gpu in gpus)
 
 
 def parse_flags(texts: Iterable[str]) -> tuple[StatedPrice, ...]:
     """``SKU=PRICE`` as given to the flag. Raises UsageError."""
-    found = []
+    prices = []
     for text in texts:
-        name, equals, usd = text.rpartition("=")
-        if not equals or not name.strip():
-            raise UsageError(
-                f"Invalid {GPU_FLAG} {clean(text)[:_NAME_SHOWN]!r}: expected SKU=PRICE.",
-                f"Write {GPU_FLAG} H100-SXM5=2.10, in US dollars per GPU-hour.",
-            )
-        found.append(StatedPrice(name.strip(), usd, GPU_FLAG))
-    return tuple(found)
+        name, _, usd = text.rpartition("=")
+        if not name.strip():
+            message = f"Invalid {GPU_FLAG} {clean(text)[:_NAME_SHOWN]!r}: expected SKU=PRICE."
+            raise UsageError(message, f"Write {GPU_FLAG} H100-SXM5=2.10, in US dollars per GPU-hour.")
+        prices.append(StatedPrice(name.strip(), usd, GPU_FLAG))
+    return tuple(prices)
 
 
-def resolve_prices(said: StatedPrices, catalog: Catalog, today: date) -> HourPrices:
-    """The prices by the catalog's names. Raises UsageError for an unknown node, a repeated SKU, and for a price that
-    cannot be."""
-    gpus = _by_gpu(said.gpu, catalog) | _by_gpu(said.gpu_flags, catalog)
+def resolve_prices(stated: StatedPrices, catalog: Catalog, today: date) -> HourPrices:
+    """The prices by the catalog's names. Raises UsageError for an unknown node, a repeated SKU and an invalid price."""
     nodes: dict[str, float] = {}
-    for one in said.node:
-        sku = catalog.node(one.name)
+    for price in stated.node:
+        sku = catalog.node(price.name)
         if sku is None:
-            raise UsageError(
-                f"Unknown node SKU {clean(one.name)[:_NAME_SHOWN]!r} in {one.where}.",
-                suggest(one.name, catalog.nodes) or "Run 'skuwise skus list' for the names.",
-            )
-        nodes[sku.name] = _usd(one, sku.gpu_count)
-    return HourPrices(gpus, nodes, today.isoformat())
+            near = suggest(price.name, catalog.nodes) or "Run 'skuwise skus list' for the names."
+            raise UsageError(f"Unknown node SKU {clean(price.name)[:_NAME_SHOWN]!r} in {price.where}.", near)
+        nodes[sku.name] = _usd(price, sku.gpu_count)
+    return HourPrices(_by_gpu(stated.gpu, catalog) | _by_gpu(stated.gpu_flags, catalog), nodes, today.isoformat())
 
 
-def _by_gpu(said: Sequence[StatedPrice], catalog: Catalog) -> dict[str, float]:
-    found: dict[str, tuple[str, float, StatedPrice]] = {}
-    for one in said:
-        sku = catalog.gpu_asked(one.name)
-        name = sku.name if sku is not None else " ".join(clean(one.name).split())
+def _by_gpu(stated: Sequence[StatedPrice], catalog: Catalog) -> dict[str, float]:
+    prices: dict[str, float] = {}
+    written: dict[str, str] = {}
+    for price in stated:
+        sku = catalog.gpu_asked(price.name)
+        name = sku.name if sku is not None else " ".join(clean(price.name).split())
         key = normalise(name)
         if not key:
-            raise UsageError(f"Invalid GPU name {name[:_NAME_SHOWN]!r} in {one.where}.", "Write a GPU's name.")
-        if key in found:
-            first = found[key][2].name
-            alias = f" (as {clean(first)} and {clean(one.name)})" if first != one.name else ""
-            raise UsageError(f"{one.where} has two prices of {name[:_NAME_SHOWN]}{alias}.", "Keep one.")
-        found[key] = (name, _usd(one), one)
-    return {name: usd for name, usd, _ in found.values()}
+            raise UsageError(f"Invalid GPU name {name[:_NAME_SHOWN]!r} in {price.where}.", "Write a GPU's name.")
+        if key in written:
+            alias = f" (as {clean(written[key])} and {clean(price.name)})" if written[key] != price.name else ""
+            raise UsageError(f"{price.where} has two prices of {name[:_NAME_SHOWN]}{alias}.", "Keep one.")
+        written[key] = price.name
+        prices[name] = _usd(price)
+    return prices
 
 
-def _usd(one: StatedPrice, gpus: int = 1) -> float:
-    """The price as a number: positive, finite, and not above what `gpus` GPUs may cost an hour."""
+def _usd(price: StatedPrice, gpus: int = 1) -> float:
+    """The price as a number: above 0, and at most what `gpus` GPUs may cost per hour."""
     most = USD_PER_GPU_HOUR_MAX * gpus
-    written = one.usd.strip() if isinstance(one.usd, str) else one.usd
-    try:
-        if isinstance(written, str) and not _NUMBER.fullmatch(written):
-            raise ValueError
-        return msgspec.convert(written, Annotated[float, Meta(gt=0, le=most)], strict=False)
-    except ValueError:  # msgspec's own among them
-        what = f"Invalid price of {clean(one.name)[:_NAME_SHOWN]} in {one.where}: {clean(one.usd)[:_NAME_SHOWN]!r}."
+    text = "" if isinstance(price.usd, bool) else clean(price.usd).strip()
+    usd = float(text) if _NUMBER.fullmatch(text) else 0.0
+    if not 0 < usd <= most:
+        name, usd_text = (clean(part)[:_NAME_SHOWN] for part in (price.name, price.usd))
         remedy = f"Write US dollars per hour as a number, for example 2.10, and at most {most:,.0f}."
-        raise UsageError(what, remedy) from None
+        raise UsageError(f"Invalid price of {name} in {price.where}: {usd_text!r}.", remedy)
+    return usd

@@ -1,44 +1,75 @@
-"""Reads ``nodes/<provider>.yaml``: what a provider rents out, and at which list price in which region."""
+"""Reads ``nodes/<provider>.yaml``, ``providers.yaml`` and ``premiums.yaml``: node types, their list prices by region,
+and the assumptions where a region or a pair of prices is missing."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from ..base.sanitize import quoted, suggest
-from ..base.typed import AsOf, Count, Day, Name, Positive, Text, place, wrong
-from ..base.yaml_loader import read, read_folders, read_named
+from ..base.typed import AsOf, Count, Day, Name, Positive, Strict, Text, place, wrong
+from ..base.yaml_loader import read_folders, read_named
 from .gpu_files import with_note
 from .types import Fabric, FigureSource, NodeSku, Price
 
 ANY_REGION = "global"  # a price of this region holds in every region of its provider
 _BYTES_PER_GBIT = 1e9 / 8
 _GIB = 1024**3
+Ratio = Annotated[float, Meta(ge=0, le=5)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Price:
+class Prior(Strict, frozen=True):
+    """An assumed price: the node with the better interconnect costs `low` to `high` more (ratio of the node's price).
+
+    `pairs`: the observed prices behind it, with sources. Every text that uses a prior says that it is assumed.
+    """
+
+    low: Ratio
+    likely: Ratio
+    high: Ratio
+    basis: Literal["assumed"]
+    text: Text
+    as_of: Day
+    pairs: tuple[Text, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.likely <= self.high:
+            raise ValueError("'low', 'likely' and 'high' are out of order", "Sort them.")
+
+
+class Provider(Strict, frozen=True):
+    """`rented`: False where the nodes are owned. `reference_region`: whose list price is assumed; None: none."""
+
+    rented: bool
+    source: Text
+    as_of: AsOf
+    reference_region: Text | None = None
+
+    def __post_init__(self) -> None:
+        if self.reference_region == ANY_REGION:
+            raise ValueError(f"'reference_region' is {ANY_REGION}, which is no region", "Remove it.")
+        if self.reference_region is not None and not self.rented:
+            raise ValueError("owned nodes have no list price to assume", "Remove 'reference_region'.")
+
+
+class _Price(Strict, frozen=True):
     region: Text
     usd_per_hour: Positive
     source: Text
     as_of: AsOf
 
 
-@dataclass(frozen=True, slots=True)
-class _Fabric:
+class _Fabric(Strict, frozen=True):
     kind: Literal["infiniband", "roce", "efa", "tcpx", "ethernet", "none", "unknown"]
     gbit_per_second: Positive | None = None
     nics: Annotated[int, Meta(ge=1, le=256)] | None = None
     rdma: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
+class _Node(Strict, frozen=True):
     gpu: Text
     gpu_count: Annotated[int, Meta(ge=1, le=1024)]
     link: Literal["nvswitch", "nvlink-bridge", "pcie", "none", "xgmi", "unknown"]
@@ -56,27 +87,27 @@ class _Node:
             raise ValueError("a region has two prices", "Keep one.")
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(Strict, frozen=True):
     provider: Annotated[str, Meta(pattern=r"\A(?#a name without / and @)[^/@\x00-\x1f]+\Z")]
     sources: Mapping[Name, Text]
     nodes: Mapping[Name, _Node]
 
 
-def load_nodes(
-    rules_dir: Path | None = None, gpus: Collection[str] | None = None, providers: Collection[str] | None = None
-) -> Mapping[str, NodeSku]:
-    """Nodes by name (``provider/instance_type``).
+def load_premiums(rules_dir: Path | None = None) -> Mapping[str, Prior]:
+    """Every prior by its id; a site's file replaces those it names. Raises RulesError."""
+    return read_named(rules_dir, "premiums.yaml", Prior)
 
-    `gpus`: the names of the GPU catalog; a node with another GPU is refused (None: not checked). `providers`: only the
-    files of these (``aws.yaml``), which is all that an agent on a node of a known provider needs; None: all.
-    """
-    nodes: dict[str, NodeSku] = {}
 
-    def read_one(file: Traversable | Path, here: set[str]) -> None:
-        if providers is not None and file.name.rpartition(".")[0] not in providers:
-            return
-        top = read(file, _File)
+def load_providers(rules_dir: Path | None = None) -> Mapping[str, Provider]:
+    """Every provider by its name; a site's file replaces those it names. Raises RulesError."""
+    return read_named(rules_dir, "providers.yaml", Provider)
+
+
+def load_nodes(rules_dir: Path | None = None, gpus: Collection[str] | None = None) -> Mapping[str, NodeSku]:
+    """Nodes by name (``provider/instance_type``). `gpus`: names of the GPU catalog; a node with another GPU is refused
+    (None: not checked). Raises RulesError."""
+
+    def use(file: object, top: _File) -> Mapping[str, NodeSku]:
         for instance, entry in top.nodes.items():
             at = place("nodes", instance)
             for source in (entry.source, *(price.source for price in entry.prices)):
@@ -85,32 +116,13 @@ def load_nodes(
                     raise wrong(file, at, f"unknown source {quoted(source)}", near)
             if gpus is not None and entry.gpu not in gpus:
                 raise wrong(file, at, f"gpu {quoted(entry.gpu)} is not in the catalog", "Add it under gpus/ first.")
-            node = _node(top, instance, entry)
-            if node.name in here:
-                raise wrong(file, at, "another file of this folder has this entry already", "Keep one.")
-            here.add(node.name)
-            nodes[node.name] = node
+        return {f"{top.provider}/{instance}": _node(top, instance, entry) for instance, entry in top.nodes.items()}
 
-    read_folders(rules_dir, "nodes", read_one)
-    return nodes
+    return read_folders(rules_dir, "nodes", _File, use)
 
 
 def _node(file: _File, instance: str, entry: _Node) -> NodeSku:
-    name = f"{file.provider}/{instance}"
-    fabric, memory_gib = entry.fabric, entry.host_mem_gib
-    rate = fabric.gbit_per_second
-    prices = tuple(
-        Price(
-            f"{name}@{price.region}:list",
-            name,
-            price.region,
-            price.usd_per_hour,
-            "list",
-            file.sources[price.source],
-            price.as_of,
-        )
-        for price in entry.prices
-    )
+    name, fabric, rate = f"{file.provider}/{instance}", entry.fabric, entry.fabric.gbit_per_second
     return NodeSku(
         name=name,
         provider=file.provider,
@@ -120,60 +132,14 @@ def _node(file: _File, instance: str, entry: _Node) -> NodeSku:
         intra_node_link=entry.link,
         fabric=Fabric(fabric.kind, None if rate is None else rate * _BYTES_PER_GBIT, fabric.nics, fabric.rdma),
         vcpus=entry.vcpus,
-        host_mem_bytes=None if memory_gib is None else int(memory_gib * _GIB),
-        prices=prices,
+        host_mem_bytes=None if entry.host_mem_gib is None else int(entry.host_mem_gib * _GIB),
+        prices=tuple(
+            Price(
+                f"{name}@{price.region}:list", name, price.region, price.usd_per_hour, "list",
+                file.sources[price.source], price.as_of,
+            )
+            for price in entry.prices
+        ),
         source=FigureSource(with_note(file.sources[entry.source], entry.note), entry.as_of),
         family=entry.family,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Provider:
-    """`rented`: False where whoever runs the nodes owns them. `reference_region`: as in the node files; None: none."""
-
-    rented: bool
-    source: Text
-    as_of: AsOf
-    reference_region: Text | None = None
-
-    def __post_init__(self) -> None:
-        if self.reference_region == ANY_REGION:
-            raise ValueError(
-                f"'reference_region' is {ANY_REGION}, which is no region", "Remove it: it assumes nothing."
-            )
-        if self.reference_region is not None and not self.rented:
-            raise ValueError("owned nodes have no list price to assume", "Remove 'reference_region'.")
-
-
-def load_providers(rules_dir: Path | None = None) -> Mapping[str, Provider]:
-    """Every provider by its name; a site's file replaces those it names. Raises RulesError with file and key."""
-    return read_named(rules_dir, "providers.yaml", Provider)
-
-
-Ratio = Annotated[float, Meta(ge=0, le=5)]
-
-
-@dataclass(frozen=True, slots=True)
-class Prior:
-    """A prior: the node with the better interconnect costs `low` to `high` more (ratio of the node's price).
-
-    `pairs` are the observations behind it, as sentences with their sources. `basis` is always "assumed": a prior
-    stands in for a price that nobody has, and every text that uses one must say so.
-    """
-
-    low: Ratio
-    likely: Ratio
-    high: Ratio
-    basis: Literal["assumed"]
-    text: Text
-    as_of: Day
-    pairs: tuple[Text, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not self.low <= self.likely <= self.high:
-            raise ValueError("'low', 'likely' and 'high' are out of order", "Sort them.")
-
-
-def load_premiums(rules_dir: Path | None = None) -> Mapping[str, Prior]:
-    """Every prior by its id; a site's file replaces those it names."""
-    return read_named(rules_dir, "premiums.yaml", Prior)
+    )  # fmt: skip

@@ -1,4 +1,6 @@
-"""Fitted weights and intervals: of kinds, of moves, of power. Made by `make`, reviewed as text."""
+"""The fitted models: of kinds (``kind_model.yaml``), moves (``move_profiles.yaml``, ``move_model.yaml``) and power
+(``power_model.yaml``). Made by ``make model``, ``make move-model`` and ``make power-model``, and reviewed as text. A
+site cannot replace them."""
 
 from __future__ import annotations
 
@@ -6,34 +8,38 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ..base.sanitize import quoted
-from ..base.typed import Count, Day, Positive, Share, Text, place, wrong
+from ..base.typed import Count, Day, Positive, Share, Strict, Text, wrong
 from ..base.yaml_loader import packaged_rules, read
 
 KIND_FILE = "kind_model.yaml"
-LogOdds = Annotated[float, Meta(ge=-20, le=20)]  # nothing that was fitted with a penalty comes near
+PROFILES_FILE = "move_profiles.yaml"
+MOVE_FILE = "move_model.yaml"
+POWER_FILE = "power_model.yaml"
+PARTS = ("matrix", "memory", "vector", "latency")
+TRAINING, EXPERTS = "training", "serving of experts"  # classes of work that telemetry shows, too
+Z90 = 1.2815515655446004  # standard normal quantile of 0.9: half an 80 % interval in standard deviations
+LogOdds = Annotated[float, Meta(ge=-20, le=20)]  # penalized fits are far below
+Part = Annotated[float, Meta(gt=0, le=1)]
+Sigma = Annotated[float, Meta(gt=0, le=2)]
+ClassName = Literal["without effect", "light", "heavy", "deep"]
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """How log-odds as computed become log-odds of being right."""
+class Calibration(Strict, frozen=True):
+    """From log-odds as computed to log-odds of being right."""
 
     slope: Annotated[float, Meta(ge=0.2, le=5)]
     offset: Annotated[float, Meta(ge=-5, le=5)]
 
 
-@dataclass(frozen=True, slots=True)
-class KindModel:
+class KindModel(Strict, frozen=True):
     """Log-odds of kinds: `intercepts`, and for each shape its `weights` at level 1.
 
-    `calibration`: turns the log-odds of a verdict into those of its being right, as found on owners left out.
-    `fingerprint`: of the shapes it was made for, `inputs`: of what it was made from. `trained`: what was noted then.
+    `calibration`: measured on owners left out. `fingerprint`: of its shapes, `inputs`: of its examples; `trained`:
+    notes of the fit.
     """
 
     intercepts: Mapping[str, LogOdds]
@@ -46,45 +52,18 @@ class KindModel:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The kinds that it tells apart."""
+        """The kinds that it distinguishes."""
         return tuple(self.intercepts)
 
     def calibrated(self, likelihood: float) -> float:
-        """How often what is said with this likelihood (0..1) is right."""
-        told, held = self.calibration, min(max(likelihood, 1e-6), 1 - 1e-6)
-        return 1 / (1 + math.exp(-(told.slope * math.log(held / (1 - held)) + told.offset)))
+        """The frequency of being right of a verdict with this likelihood (0..1)."""
+        bounded = min(max(likelihood, 1e-6), 1 - 1e-6)
+        log_odds = self.calibration.slope * math.log(bounded / (1 - bounded)) + self.calibration.offset
+        return 1 / (1 + math.exp(-log_odds))
 
 
-def load_kind_model(
-    labels: Sequence[str], shapes: Collection[str], fingerprint: str, file: Traversable | Path | None = None
-) -> KindModel:
-    """The model that ships (or `file`), for code that knows these labels and shapes.
-
-    Raises RulesError where it is not for exactly them: another fingerprint, a shape or a label too many or too few.
-    """
-    file = file or packaged_rules().joinpath(KIND_FILE)
-    model = read(file, KindModel)
-    wanted = {place("weights"): (model.weights, shapes), place("intercepts"): (model.intercepts, labels)}
-    wanted |= {place("weights", name): (weights, labels) for name, weights in model.weights.items()}
-    remedy = "Make it again with `make model`."
-    for at, (found, known) in wanted.items():
-        if other := sorted({*found} ^ {*known}):
-            raise wrong(file, at, f"it has too much or lacks {', '.join(map(quoted, other))}", remedy)
-    if model.fingerprint != fingerprint:
-        raise wrong(file, "fingerprint", "it was made for other shapes than this version knows", remedy)
-    return model
-
-
-PROFILES_FILE = "move_profiles.yaml"
-MOVE_FILE = "move_model.yaml"
-PARTS = ("matrix", "memory", "vector", "latency")
-TRAINING, EXPERTS = "training", "serving of experts"  # classes of work by which telemetry is told too
-Z90 = 1.2815515655446004  # standard normal quantile of 0.9: half an 80 % interval in standard deviations
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """Shares of the time that one kind of work takes, and why they are these."""
+class Profile(Strict, frozen=True):
+    """Shares of the time of one kind of work, and the reason."""
 
     matrix: Share
     memory: Share
@@ -97,37 +76,35 @@ class Profile:
             raise ValueError("the shares do not sum to 1", "Correct them.")
 
 
-@dataclass(frozen=True, slots=True)
-class PrefillLatency:
+class PrefillLatency(Strict, frozen=True):
     """Up to so many tokens in flight, the share of the time to read them that no faster GPU shortens."""
 
     tokens_up_to: int
     share: Annotated[float, Meta(ge=0, le=0.9)]
 
 
-@dataclass(frozen=True, slots=True)
-class Profiles:
-    """The constants stated by hand, with their reasons. `profiles`: by name, shares of time on `reference`;
-    `prefill_latency`: rising."""
+class Profiles(Strict, frozen=True):
+    """Stated constants with their reasons. `profiles`: by name, shares of time on `reference`; `prefill_latency`:
+    rising."""
 
     schema: Literal["skuwise.move-profiles/1"]
     reference: Text
     profiles: Mapping[str, Profile]
-    prefill_latency: tuple[PrefillLatency, ...]
+    prefill_latency: Annotated[tuple[PrefillLatency, ...], Meta(min_length=1)]
     prefill_latency_reason: Text
     sequences_max: Count
     sequences_max_reason: Text
     as_of: Day
 
     def __post_init__(self) -> None:
-        steps = [(one.tokens_up_to, one.share) for one in self.prefill_latency]
-        if not steps or steps != sorted(steps):
+        steps = [(step.tokens_up_to, step.share) for step in self.prefill_latency]
+        if steps != sorted(steps):
             raise ValueError("'prefill_latency' must rise", "Order the entries.")
 
     @property
     def shares(self) -> Mapping[str, Mapping[str, float]]:
         """Profile -> part -> share of time on `reference`."""
-        return {name: {part: getattr(one, part) for part in PARTS} for name, one in self.profiles.items()}
+        return {name: {part: getattr(profile, part) for part in PARTS} for name, profile in self.profiles.items()}
 
     def prompt_latency_share(self, tokens: float) -> float:
         """Share of the time to read prompts that a faster GPU does not shorten, with so many tokens in flight."""
@@ -135,20 +112,18 @@ class Profiles:
         return next((step.share for step in steps if tokens <= step.tokens_up_to), steps[-1].share)
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """From the least to the most of what was measured."""
+class Span(Strict, frozen=True):
+    """The least and the most measured value."""
 
     least: Positive
     most: Positive
 
 
-@dataclass(frozen=True, slots=True)
-class WorkClass:
-    """One class of work, as measured. `width`: half of the 80 % interval of the log of the time ratio, for a source and
-    a model family that nobody measured; `lines`, `sources`, `families`: what it rests on.
+class WorkClass(Strict, frozen=True):
+    """A class of work, as measured. `width`: half of the 80 % interval of the log of the time ratio, for a source and a
+    model family without measurements; `lines`, `sources`, `families`: the number of measurements.
 
-    `params`, `batch`: least and most of these lines; None: no line tells it.
+    `params`, `batch`: range of the measurements; None: unknown.
     """
 
     width: Annotated[float, Meta(gt=0, le=3)]
@@ -166,51 +141,31 @@ class WorkClass:
         return self.width / Z90
 
 
-@dataclass(frozen=True, slots=True)
-class MoveModel:
-    """`classes`: class of work -> how far predictions of it are off. `unseen`: by how much wider the interval is where
-    an architecture was not measured with such work, or a sustained rate was never published."""
-
-    profiles: Profiles
-    classes: Mapping[str, WorkClass]
-    unseen: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Measured:
+class _Measured(Strict, frozen=True):
     schema: Literal["skuwise.move-model/2"]
     unseen: Annotated[float, Meta(ge=1, le=3)]
     classes: Mapping[str, WorkClass]
     made: Mapping[str, Text]
 
 
-def load_profiles(file: Traversable | Path | None = None) -> Profiles:
-    """The constants stated by hand. Raises RulesError, with file and key, for anything that is not strictly that."""
-    return read(file or packaged_rules().joinpath(PROFILES_FILE), Profiles)
-
-
-@cache
-def load_move_model() -> MoveModel:
-    """Profiles and calibration that ship, read once: files of the package do not change under a running program."""
-    measured = read(packaged_rules().joinpath(MOVE_FILE), _Measured)
-    return MoveModel(load_profiles(), measured.classes, measured.unseen)
-
-
-POWER_FILE = "power_model.yaml"
-Sigma = Annotated[float, Meta(gt=0, le=2)]
-ClassName = Literal["without effect", "light", "heavy", "deep"]
-Part = Annotated[float, Meta(gt=0, le=1)]
-
-
 @dataclass(frozen=True, slots=True)
-class PowerCurve:
-    """Six figures, fitted on measured runs (what each means physically: docs/method.md).
+class MoveModel:
+    """`classes`: class of work -> error of its predictions. `unseen`: factor on the interval where an architecture was
+    not measured with such work, or its sustained rate was never published."""
 
-    `follows`: share of the power above rest that follows the SM clock; above 1 where some of the rest does as well.
-    `clock_exponent`: by which power of the clock. `clocked`: share of the kernels' work (in cubes of time) that follows
-    the clock; the rest waits for memory. `bursts`: the exponent by which the mean draw tells the share of time in which
-    kernels run. `overlap`: how sharply the longer of host and kernels rules. `drawn_of_cap`: what a GPU that is held by
-    its cap draws of it on average.
+    profiles: Profiles
+    classes: Mapping[str, WorkClass]
+    unseen: float
+
+
+class PowerCurve(Strict, frozen=True):
+    """Six figures, fitted on measured runs (docs/method.md has their physics).
+
+    `follows`: share of the power above idle that follows the SM clock; above 1 where some of the idle power does, too.
+    `clock_exponent`: power of the clock. `clocked`: share of the kernels' work (in cubes of time) that follows the
+    clock; the rest waits for memory. `bursts`: exponent from the mean power to the share of time in which kernels run.
+    `overlap`: how sharply the longer of host and kernels dominates. `drawn_of_cap`: mean power of a GPU at its cap, as
+    a share of the cap.
     """
 
     follows: Annotated[float, Meta(gt=0, le=2)]
@@ -221,12 +176,10 @@ class PowerCurve:
     drawn_of_cap: Annotated[float, Meta(gt=0, le=1.2)]
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """How far predictions of one class were off. `time`, `energy`: standard deviations of the logs of observed over
-    predicted; `time_elsewhere`, `energy_elsewhere`: the same for an architecture of which no run was measured (the
-    worst of the GPUs that were left out one by one). `lines`: how many measured lines it rests on. `up_to`: the
-    slowdown that is predicted, at most; the mildest class first.
+class Spread(Strict, frozen=True):
+    """Errors of predictions of one class. `time`, `energy`: standard deviations of the logs of observed over predicted;
+    `time_elsewhere`, `energy_elsewhere`: for an architecture without measured runs (the worst GPU left out). `lines`:
+    measured lines. `up_to`: the largest predicted slowdown; classes rise.
     """
 
     name: ClassName
@@ -238,17 +191,15 @@ class Spread:
     up_to: Annotated[float, Meta(ge=1)] = math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class TypicalShare:
-    """Share of the room between rest and rated power, and why it is this."""
+class TypicalShare(Strict, frozen=True):
+    """Share of the range between idle and rated power, and the reason."""
 
     share: Part
     reason: Text
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """Of what the model was made, and when."""
+class Made(Strict, frozen=True):
+    """Date and data of a fit."""
 
     date: Day
     lines: int
@@ -256,18 +207,16 @@ class Made:
     source: Text
 
 
-@dataclass(frozen=True, slots=True)
-class PowerModel:
+class PowerModel(Strict, frozen=True):
     """`classes`: by the predicted slowdown, rising; infinity last. `architectures`: those with measured runs.
 
-    `lowest_cap_share`: the lowest cap that any run was measured under, as a share of the highest limit. `typical`:
-    class of work -> share of the room between rest and rated power that it draws where nobody measured it;
-    `typical_sigma`: of the log of that share.
+    `lowest_cap_share`: the lowest measured cap, as a share of the highest limit. `typical`: class of work -> share of
+    the range between idle and rated power without a measurement; `typical_sigma`: of the log of that share.
     """
 
     schema: Literal["skuwise.power-model/1"]
     curve: PowerCurve
-    classes: tuple[Spread, ...]
+    classes: Annotated[tuple[Spread, ...], Meta(min_length=1)]
     architectures: frozenset[str]
     lowest_cap_share: Part
     typical: Mapping[str, TypicalShare]
@@ -276,28 +225,46 @@ class PowerModel:
     made: Made
 
     def __post_init__(self) -> None:
-        bounds = [class_.up_to for class_ in self.classes]
-        if bounds != sorted(set(bounds)) or not bounds or bounds[-1] != math.inf:
+        bounds = [spread.up_to for spread in self.classes]
+        if bounds != sorted(set(bounds)) or bounds[-1] != math.inf:
             raise ValueError("'classes' must rise, the last without 'up_to'", "Make it again with `make power-model`.")
 
     def spread(self, slowdown: float, architecture: str) -> tuple[float, float]:
         """Sigmas of the log of time and of energy where `slowdown` (a time ratio) is predicted."""
-        class_ = next(one for one in self.classes if slowdown <= one.up_to)
+        spread = next(spread for spread in self.classes if slowdown <= spread.up_to)
         if self.measured(architecture):
-            return class_.time, class_.energy
-        return class_.time_elsewhere, class_.energy_elsewhere
+            return spread.time, spread.energy
+        return spread.time_elsewhere, spread.energy_elsewhere
 
     def measured(self, architecture: str) -> bool:
         """Whether any run under a cap was measured on a GPU of this architecture."""
         return architecture.casefold() in self.architectures
 
 
+def load_kind_model(labels: Sequence[str], shapes: Collection[str], fingerprint: str) -> KindModel:
+    """The model of kinds, for code with these labels and shapes. Raises RulesError where it was made for others."""
+    file = packaged_rules().joinpath(KIND_FILE)
+    model = read(file, KindModel)
+    tables = (model.intercepts, *model.weights.values())
+    if (model.fingerprint, {*model.weights}) != (fingerprint, {*shapes}) or any({*t} != {*labels} for t in tables):
+        sentence = "it was made for other shapes or kinds than those of this version"
+        raise wrong(file, "fingerprint", sentence, "Make it again with `make model`.")
+    return model
+
+
+def load_profiles() -> Profiles:
+    """The stated constants of moves."""
+    return read(packaged_rules().joinpath(PROFILES_FILE), Profiles)
+
+
+@cache
+def load_move_model() -> MoveModel:
+    """Profiles and calibration that ship, read once: files of the package do not change while a program runs."""
+    measured = read(packaged_rules().joinpath(MOVE_FILE), _Measured)
+    return MoveModel(load_profiles(), measured.classes, measured.unseen)
+
+
 @cache
 def load_power_model() -> PowerModel:
-    """The model that ships, read once: files of the package do not change under a running program."""
-    return read_power_model()
-
-
-def read_power_model(file: Traversable | Path | None = None) -> PowerModel:
-    """As `load_power_model`, from another file. Raises RulesError, with file and key, where it is not such a file."""
-    return read(file or packaged_rules().joinpath(POWER_FILE), PowerModel)
+    """The model of power that ships, read once."""
+    return read(packaged_rules().joinpath(POWER_FILE), PowerModel)

@@ -1,40 +1,28 @@
-"""Reads ``exceptions.yaml``: whose work a waste rule does not speak of, and why.
+"""Exceptions (``exceptions.yaml``): workloads and nodes that a waste rule skips, and why. docs/rules.md has examples.
 
-```yaml
-exceptions:
-  standby-capacity:                  # one that ships: this says whose
-    match: {namespace: [failover], node: [gpu-17]}
-    until: 2027-03-31                # optional: the last day on which it holds
-  night-batch:                       # one of a site's own
-    rules: [too-many-gpus, custom/slow-input]
-    reason: sized for the quarter's end
-    match: {name: [close-books], account: [finance]}
-```
-
-Matching is by exact names; one that fits is enough. A team's file fits the team's own workloads alone, and without a
-``match`` all of them.
+Names match exactly; one match is enough. A team's file applies to the team's own workloads, without a ``match`` to all
+of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Any
 
 from ..base.sanitize import quoted, suggest
-from ..base.typed import Name, Text, joined, place, wrong
-from ..base.yaml_loader import all_of, each, packaged_rules, read, rules_root
+from ..base.typed import Name, Strict, Text, convert, place, wrong
+from ..base.yaml_loader import SITE, Faults, layers, read
 from .teams import OwnerLike, Owners, Team, load_teams, team_of
-from .thresholds import SHIPPED, SITE
 
 FILE = "exceptions.yaml"
 
 
-@dataclass(frozen=True, slots=True)
-class Match(Owners):
-    """What an exception fits: owners, workloads' names, nodes, or words of a command line. Empty: nothing."""
+class Match(Owners, frozen=True):
+    """Owners, names of workloads, nodes, or words of a command line. Empty: nothing."""
 
     name: frozenset[Text] = frozenset()
     node: frozenset[Text] = frozenset()
@@ -49,28 +37,27 @@ class Match(Owners):
         return bool(nodes) and self.node.issuperset(nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class RuleException:
-    """`rules` are ids it silences. `team`: it is this team's, for its workloads alone. `until`: an ISO date, the last
-    day on which it holds (None: until it is removed)."""
+class RuleException(Strict, frozen=True):
+    """`rules`: ids of the rules that it disables. `team`: only for this team's workloads. `until`: the last day on
+    which it applies (None: no end)."""
 
     id: str
-    rules: tuple[str, ...]
-    reason: str
-    source: str
-    match: Match
+    rules: tuple[Text, ...]
+    reason: Text
+    source: Text
     origin: str
-    team: Team | None = None
-    until: str | None = None
+    team: Team | None
+    match: Match = Match()
+    until: date | None = None
 
     def holds(self, rule: str, today: str) -> bool:
-        """Whether it speaks of this rule on this day (ISO)."""
-        return rule in self.rules and (self.until is None or today <= self.until)
+        """Whether it disables this rule on this day (ISO)."""
+        return rule in self.rules and (self.until is None or today <= self.until.isoformat())
 
 
 @dataclass(frozen=True, slots=True)
 class Exceptions:
-    """All exceptions: a team's before its site's, that before those that ship. `teams`: all that the site has."""
+    """All exceptions: a team's before its site's, that before those that ship. `teams`: all of the site."""
 
     every: tuple[RuleException, ...] = ()
     teams: tuple[Team, ...] = ()
@@ -78,83 +65,61 @@ class Exceptions:
     def of_workload(
         self, rule: str, owner: OwnerLike, name: str, command: str | None, today: str
     ) -> RuleException | None:
-        """Why a rule does not speak of a workload; None: it does."""
+        """The exception of a workload from a rule; None: there is none."""
         team = team_of(self.teams, owner)
-        for one in self.every:
-            if one.holds(rule, today) and one.team in (None, team):
-                everything = one.team is not None and not one.match
-                if everything or one.match.fits_workload(owner, name, command):
-                    return one
+        for exception in self.every:
+            if exception.holds(rule, today) and exception.team in (None, team):
+                whole_team = exception.team is not None and not exception.match
+                if whole_team or exception.match.fits_workload(owner, name, command):
+                    return exception
         return None
 
     def of_nodes(self, rule: str, nodes: Collection[str], today: str) -> RuleException | None:
-        """Why a rule does not speak of these nodes; None: it does. Only a site names nodes: teams may share them."""
-        return next((one for one in self.every if one.holds(rule, today) and one.match.fits_nodes(nodes)), None)
+        """The exception of nodes from a rule; None: there is none. Only a site names nodes: teams may share them."""
+        return next((e for e in self.every if e.holds(rule, today) and e.match.fits_nodes(nodes)), None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Exception:
-    """As files have it: one that is there already is told whose work it is, and may keep the rest."""
-
-    rules: tuple[Text, ...] = ()
-    reason: Text | None = None
-    source: Text | None = None
-    match: Match = field(default_factory=Match)
-    until: date | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    exceptions: Mapping[Name, _Exception]
+class _File(Strict, frozen=True):
+    exceptions: Mapping[Name, dict[str, Any]]
 
 
 def load_exceptions(rules_dir: Path | None = None, *, known_rules: Collection[str]) -> Exceptions:
     """The exceptions that ship, a site's and its teams'. `known_rules`: ids that an exception may name."""
-    root = rules_root(rules_dir)
-    shipped = _read(packaged_rules().joinpath(FILE), SHIPPED, None, {}, known_rules)
-    if root is None:
-        return Exceptions(tuple(shipped.values()))
-    site: dict[str, RuleException] = {}
-    own: list[RuleException] = []
-    teams: list[Team] = []
-
-    def of_team(team: Team) -> None:
-        found = _read(team.folder / FILE, f"team {team.name}", team, shipped | site, known_rules)
-        own.extend(found.values())
-        teams.append(team)
-
-    all_of(
-        lambda: site.update(_read(root / FILE, SITE, None, shipped, known_rules)),
-        lambda: each(load_teams(root), of_team),
-    )
-    # A site's entry adds whose work it is: what a command line tells goes on to count, so ours stays beside it.
-    return Exceptions((*own, *site.values(), *shipped.values()), tuple(teams))
+    every: list[RuleException] = []
+    faults = Faults()
+    for origin, layer in layers(rules_dir):
+        with faults:
+            # A site's entry adds owners: the command lines of the entry that ships still match.
+            every = [*_read(layer.joinpath(FILE), origin, None, every, known_rules), *every]
+    teams = load_teams(rules_dir, faults)
+    of_teams: list[RuleException] = []
+    for team in teams:
+        with faults:
+            of_teams += _read(team.folder / FILE, team.origin, team, every, known_rules)
+    faults.raise_all()
+    return Exceptions((*of_teams, *every), teams)
 
 
 def _read(
     file: Traversable | Path,
     origin: str,
     team: Team | None,
-    base: Mapping[str, RuleException],
+    base: Collection[RuleException],
     known_rules: Collection[str],
-) -> dict[str, RuleException]:
-    found: dict[str, RuleException] = {}
-    for name, told in read(file, _File).exceptions.items() if file.is_file() else ():
-        at, old = place("exceptions", name), base.get(name)
-        for rule in told.rules:
+) -> list[RuleException]:
+    exceptions: list[RuleException] = []
+    for id_, entry in read(file, _File).exceptions.items() if file.is_file() else ():
+        at, old = place("exceptions", id_), next((exception for exception in base if exception.id == id_), None)
+        defaults = {"rules": old.rules, "reason": old.reason} if old is not None else {}
+        entry = {"source": f"{origin} rules ({file})", **defaults, **entry}  # noqa: PLW2901 - with its defaults
+        exception = convert(file, entry, RuleException, "exceptions", id_, id=id_, origin=origin, team=team)
+        for rule in exception.rules:
             if rule not in known_rules:
                 near = suggest(rule, known_rules) or "'skuwise rules list' names them all."
                 raise wrong(file, at, f"unknown rule {quoted(rule)}", near)
-        rules, reason = told.rules or (old.rules if old else ()), told.reason or (old.reason if old else None)
-        if not rules:
-            raise wrong(file, at, "'rules' is missing", "Name the rules that it silences.")
-        if reason is None:
-            raise wrong(file, at, "'reason' is missing", "Say why.")
-        if team is not None and told.match.node:
-            raise wrong(file, at, "a team cannot except nodes, which others may share", "Let the site's file do it.")
-        if not told.match and origin == SITE:
+        if not exception.match and origin == SITE:
             raise wrong(file, at, "'match' is missing", "Name the work: an owner, a name, a node or a command.")
-        source = told.source or f"{origin} rules ({file})"
-        until = told.until.isoformat() if told.until else None
-        found[name] = RuleException(name, rules, joined(reason), joined(source), told.match, origin, team, until)
-    return found
+        if team is not None and exception.match.node:
+            raise wrong(file, at, "a team cannot except nodes, which others may share", "Let the site's file do it.")
+        exceptions.append(exception)
+    return exceptions

@@ -6,10 +6,10 @@ from typing import Literal
 
 KindLabel = Literal["training", "fine-tuning", "online-inference", "batch-inference", "interactive", "idle", "unknown"]
 TRAINING_KINDS: tuple[KindLabel, ...] = ("training", "fine-tuning")
-# Work that waits for nobody, and work that somebody's requests, or somebody at a desk, decide about.
+# Work that runs by itself, and work that follows requests or a person at a desk.
 JOB_KINDS: tuple[KindLabel, ...] = (*TRAINING_KINDS, "batch-inference")
 ON_DEMAND_KINDS: tuple[KindLabel, ...] = ("online-inference", "interactive")
-# What a model of shapes tells apart: idleness is counted, and unknown is no kind.
+# The kinds that a model of shapes distinguishes: idleness is measured, and unknown is no kind.
 WorkingKind = Literal["training", "fine-tuning", "online-inference", "batch-inference", "interactive"]
 WORKING_KINDS: tuple[KindLabel, ...] = (*TRAINING_KINDS, "online-inference", "batch-inference", "interactive")
 BottleneckLabel = Literal[

@@ -1,33 +1,28 @@
-"""Reads ``teams/NAME/``: what one team sets apart from its site, for the workloads that are its own.
+"""Owners of workloads, and the teams of a site's rules folder (``teams/NAME/``).
 
-A team's folder holds ``waste/``, ``custom/`` and ``exceptions.yaml``, shaped as a site's. Who belongs to it stands in
-its ``team.yaml``; an owner who carries the team's name always does. Kinds, bottlenecks, GPUs, nodes
-and premiums are one for all: a node that two teams share is not measured twice.
-
-```yaml
-# teams/search/team.yaml
-namespace: [search, search-staging]
-account: [srch]
-```
+A team's folder holds ``waste/``, ``custom/`` and ``exceptions.yaml``, shaped as a site's, for the team's own workloads.
+``team.yaml`` defines these; an owner with the team's name needs no entry.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ..base.sanitize import quoted
-from ..base.typed import Text, wrong
-from ..base.yaml_loader import TEAM_FILE, TEAMS_FOLDER, each, read
+import msgspec
 
-# In the order in which they decide where an owner fits several: the narrowest claim of a team comes first.
+from ..base.sanitize import quoted
+from ..base.typed import Strict, Text, wrong
+from ..base.yaml_loader import TEAM_FILE, TEAMS_FOLDER, Faults, read
+
+# In order of precedence where an owner matches several teams.
 PARTS = ("team", "namespace", "account", "user")
 
 
 class OwnerLike(Protocol):
-    """Who owns a workload, as far as telemetry tells it; None: not told."""
+    """Owner of a workload, as far as telemetry has it; None: unknown."""
 
     @property
     def team(self) -> str | None: ...
@@ -39,9 +34,8 @@ class OwnerLike(Protocol):
     def user(self) -> str | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Owners:
-    """Owners by the exact names that fit. Empty: nobody."""
+class Owners(Strict, frozen=True):
+    """Owners by exact names; one match is enough. Empty: no owner."""
 
     team: frozenset[Text] = frozenset()
     namespace: frozenset[Text] = frozenset()
@@ -49,12 +43,12 @@ class Owners:
     user: frozenset[Text] = frozenset()
 
     def __bool__(self) -> bool:
-        return any(getattr(self, field.name) for field in fields(self))
+        return any(getattr(self, name) for name in self.__struct_fields__)
 
     def rank(self, owner: OwnerLike) -> int | None:
-        """Position in `PARTS` of the first part that fits; None: the owner is none of these."""
-        fitting = (n for n, part in enumerate(PARTS) if getattr(owner, part) in getattr(self, part))
-        return next(fitting, None)
+        """Position in `PARTS` of the first part that matches; None: the owner is none of these."""
+        matching = (n for n, part in enumerate(PARTS) if getattr(owner, part) in getattr(self, part))
+        return next(matching, None)
 
     def fits(self, owner: OwnerLike) -> bool:
         return self.rank(owner) is not None
@@ -62,42 +56,45 @@ class Owners:
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """One team: its name, its folder of rules, and whose workloads are its own."""
+    """A team: its name, its folder of rules, and the owners of its workloads."""
 
     name: str
     folder: Path
     owners: Owners
 
+    @property
+    def origin(self) -> str:
+        """Origin of the values in its folder."""
+        return f"team {self.name}"
 
-def load_teams(rules_dir: Path | None) -> tuple[Team, ...]:
-    """The teams of a site's rules folder, by name. An owner that two teams claim is refused."""
+
+def load_teams(rules_dir: Path | None, faults: Faults | None = None) -> tuple[Team, ...]:
+    """The teams of a site's rules folder, by name. Raises RulesError, also for an owner that two teams claim; `faults`
+    collects these errors instead, so that the other files of a team are read."""
     folder = rules_dir / TEAMS_FOLDER if rules_dir is not None else None
     if folder is None or not folder.is_dir():
         return ()
     teams: list[Team] = []
     claimed: dict[tuple[str, str], str] = {}
-
-    def read_one(root: Path) -> None:
-        file = root / TEAM_FILE
-        owners = read(file, Owners) if file.is_file() else Owners()
-        owners = replace(owners, team=owners.team | {root.name})
-        for part in PARTS:
-            for name in sorted(getattr(owners, part)):
-                other = claimed.setdefault((part, name), root.name)
-                if other != root.name:
-                    raise wrong(
-                        file, part, f"{quoted(name)} is already of team {quoted(other)}", "Name it in one team."
-                    )
+    collected = Faults() if faults is None else faults
+    for root in sorted(path for path in folder.iterdir() if path.is_dir()):
+        file, owners = root / TEAM_FILE, Owners()
+        with collected:
+            owners = read(file, Owners) if file.is_file() else owners
+            owners = msgspec.structs.replace(owners, team=owners.team | {root.name})
+            for part in PARTS:
+                for name in sorted(getattr(owners, part)):
+                    other = claimed.setdefault((part, name), root.name)
+                    if other != root.name:
+                        sentence = f"{quoted(name)} is already of team {quoted(other)}"
+                        raise wrong(file, part, sentence, "Name it in one team.")
         teams.append(Team(root.name, root, owners))
-
-    each(sorted(path for path in folder.iterdir() if path.is_dir()), read_one)
+    if faults is None:
+        collected.raise_all()
     return tuple(teams)
 
 
 def team_of(teams: Sequence[Team], owner: OwnerLike) -> Team | None:
-    """The team whose an owner is; None: no team's. A label or namespace decides before an account, that before a user.
-
-    Two teams never claim the same name, so what fits best is one.
-    """
+    """The owner's team; None: no team's. Two teams never claim the same name, so the best rank is unique."""
     ranked = [(rank, team) for team in teams if (rank := team.owners.rank(owner)) is not None]
     return min(ranked, key=lambda pair: pair[0])[1] if ranked else None

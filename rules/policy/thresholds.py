@@ -1,217 +1,36 @@
-"""Thresholds and texts of the rules, as frozen values: ``waste/*.yaml``, ``kinds.yaml``, ``bottlenecks.yaml``,
-``reporting.yaml``.
+"""Thresholds and texts of the rules: ``waste/*.yaml``, and the files that hold thresholds only.
 
-Rules hold numbers and sentences, never expressions: what is compared with what is code in the advisor. A site's file
-of the same name (``--rules DIR``) replaces single thresholds, the severity or the texts; it cannot invent a threshold.
-A team's file (``DIR/teams/NAME/waste``) does the same over its site's, for the team's own workloads.
+Rules hold numbers and sentences, never expressions. A site's file of the same name (``--rules DIR``) replaces single
+thresholds, the severity or the texts; it cannot add a threshold. A team's file (``DIR/teams/NAME/waste``) does the same
+over its site's, for the team's own workloads.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
-from ..base.sanitize import QUOTED_MAX, quoted, suggest
-from ..base.typed import Name, Number, Text, joined, place, wrong
-from ..base.yaml_loader import all_of, each, packaged_rules, read, read_layers, rules_root, yaml_files
+from ..base.sanitize import quoted, suggest
+from ..base.typed import Name, Number, Strict, Text, convert, place, wrong
+from ..base.yaml_loader import SHIPPED, SITE, Faults, layers, read_folder, read_layers
 from .teams import OwnerLike, Team, load_teams, team_of
 
+T = TypeVar("T")
 Severity = Literal["low", "medium", "high"]
 Resolution = Literal["sample", "second", "minute", "hour", "window"]
 Unit = Literal[
     "ratio", "hours", "minutes", "seconds", "count", "correlation", "bytes", "watts", "usd-per-month",
     "bytes-per-second",
 ]  # fmt: skip
-# What a finding is about. Nodes and their telemetry are nobody's workload: no team can set a rule about them apart.
+# What a finding is about. No team can set a rule about nodes, which teams share.
 About = Literal["workloads", "nodes"]
-SHIPPED = "shipped"
-SITE = "site"
-
-
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """One number and why it is that number.
-
-    `unit` is one of `Unit`, `resolution` is the row the number is meant for: one sample or second, a minute's or an
-    hour's rollup, or the whole window. `source` says who measured or proposed it, `origin` whose file it stands in:
-    ``shipped``, ``site`` or ``team NAME``.
-    """
-
-    value: float
-    unit: str
-    resolution: str
-    reason: str
-    source: str
-    origin: str = SHIPPED
-
-
-@dataclass(frozen=True, slots=True)
-class WasteRule:
-    """One kind of waste. `text` is a template for `templates.fill`; so is each of `would_change_if`.
-
-    `resolution` is the finest data its verdict rests on; `exceptions` are sentences about what it never flags. `about`:
-    one of `About`. `teams`: the same rule as each team that changes it has it.
-    """
-
-    id: str
-    severity: str
-    resolution: str
-    thresholds: Mapping[str, Threshold]
-    text: str
-    would_change_if: tuple[str, ...]
-    exceptions: tuple[str, ...]
-    about: str = "workloads"
-    teams: tuple[tuple[Team, WasteRule], ...] = ()
-
-    def value(self, threshold: str) -> float:
-        """The number of one threshold, in its unit."""
-        return self.thresholds[threshold].value
-
-    def of(self, owner: OwnerLike) -> WasteRule:
-        """The rule as it holds for workloads of this owner: their team's, else this one."""
-        team = team_of([team for team, _ in self.teams], owner) if self.teams else None
-        return next((rule for own, rule in self.teams if own is team), self)
-
-
-@dataclass(frozen=True, slots=True)
-class _Threshold:
-    """As files have it: what changes one that ships may leave out all but the value."""
-
-    value: Number
-    unit: Unit | None = None
-    resolution: Resolution | None = None
-    reason: Text | None = None
-    source: Text | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    id: Text
-    severity: Severity | None = None
-    resolution: Resolution | None = None
-    about: About | None = None
-    thresholds: Mapping[Name, _Threshold] = field(default_factory=dict)
-    text: Text | None = None
-    would_change_if: tuple[Text, ...] = ()
-    exceptions: tuple[Text, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    thresholds: Mapping[Name, _Threshold]
-
-
-def load_waste_rules(rules_dir: Path | None = None) -> Mapping[str, WasteRule]:
-    """Every waste rule by its id; `rules_dir` is a site's folder laid out like ours."""
-    rules = _waste_layer(packaged_rules(), {}, SHIPPED)
-    site = rules_root(rules_dir)
-
-    def of_team(team: Team) -> None:
-        for rule_id, rule in _waste_layer(team.folder, rules, f"team {team.name}").items():
-            rules[rule_id] = replace(rules[rule_id], teams=(*rules[rule_id].teams, (team, replace(rule, teams=()))))
-
-    if site is not None:
-        all_of(lambda: rules.update(_waste_layer(site, rules, SITE)), lambda: each(load_teams(site), of_team))
-    return rules
-
-
-def _waste_layer(layer: Traversable | Path, base: Mapping[str, WasteRule], origin: str) -> dict[str, WasteRule]:
-    """The rules that one folder defines (`base` empty) or changes."""
-    rules: dict[str, WasteRule] = {}
-    files: dict[str, object] = {}
-
-    def read_one(file: Traversable | Path) -> None:
-        told = read(file, _Rule)
-        if base and told.id not in base:
-            raise wrong(file, "id", f"unknown rule {quoted(told.id)}", suggest(told.id, base) or "It cannot be new.")
-        if base and base[told.id].about == "nodes" and origin != SITE:
-            raise wrong(file, "id", "findings are about nodes, which teams share", "Set it in the site's own waste/.")
-        if told.id in rules:
-            raise wrong(file, "id", f"{files[told.id]} sets rule {quoted(told.id)} already", "Keep one file a rule.")
-        rules[told.id], files[told.id] = _waste_rule(file, told, base.get(told.id), origin), file
-
-    each(yaml_files(layer.joinpath("waste")), read_one)
-    return rules
-
-
-def _waste_rule(file: object, told: _Rule, base: WasteRule | None, origin: str) -> WasteRule:
-    thresholds = _thresholds(file, told.thresholds, base.thresholds if base else None, origin)
-    for key, template in [("text", told.text or ""), *(("would_change_if", change) for change in told.would_change_if)]:
-        unknown = check_template(template, thresholds)
-        if unknown is not None:
-            near = suggest(unknown, thresholds) or "Name a threshold of the rule."
-            raise wrong(file, key, f"unknown placeholder {{{unknown}}}", near)
-    if base is None:
-        if told.severity is None or told.resolution is None or told.text is None:
-            raise wrong(file, "", "a rule that ships has a severity, a resolution and a text", "Add them.")
-        return WasteRule(
-            told.id, told.severity, told.resolution, thresholds, told.text.strip(), told.would_change_if,
-            told.exceptions, told.about or "workloads",
-        )  # fmt: skip
-    if told.about not in (None, base.about):
-        raise wrong(file, "about", f"it is about {base.about} and cannot become another", "Remove the key.")
-    return replace(
-        base,
-        severity=told.severity or base.severity,
-        resolution=told.resolution or base.resolution,
-        thresholds=thresholds,
-        text=joined(told.text or base.text),
-        would_change_if=told.would_change_if or base.would_change_if,
-        exceptions=told.exceptions or base.exceptions,
-    )
-
-
-def load_thresholds(name: str, rules_dir: Path | None = None) -> Mapping[str, Threshold]:
-    """The thresholds of one of our files, with a site's file of the same name over it. Raises RulesError."""
-    found: Mapping[str, Threshold] | None = None
-    for file, told in read_layers(rules_dir, name, _File):
-        found = _thresholds(file, told.thresholds, found, SHIPPED if found is None else SITE)
-    return found or {}
-
-
-def _thresholds(
-    file: object, told: Mapping[str, _Threshold], base: Mapping[str, Threshold] | None, origin: str
-) -> Mapping[str, Threshold]:
-    """Named thresholds; over a `base`, only names it has, and what is not given stays as it is there."""
-    result: dict[str, Threshold] = dict(base or {})
-    for name, new in told.items():
-        at, old = place("thresholds", name), result.get(name)
-        if base is not None and old is None:
-            near = suggest(name, base) or f"Known are {', '.join(base)}."
-            raise wrong(file, at, f"unknown threshold {quoted(name)}", near)
-        if old is not None:
-            for key, now, was in (("unit", new.unit, old.unit), ("resolution", new.resolution, old.resolution)):
-                if now not in (None, was):
-                    raise wrong(file, at, f"the {key} is {was} and cannot become {now}", "Convert the value.")
-            reason = new.reason or f"set by this {origin}"
-            source = new.source or f"{origin} rules ({file}), in place of {old.value:g}"
-            unit, resolution = old.unit, old.resolution
-        elif new.unit and new.resolution and new.reason and new.source:
-            unit, resolution, reason, source = new.unit, new.resolution, new.reason, new.source
-        else:
-            raise wrong(file, at, "it lacks a unit, a resolution, a reason or a source", "Add them.")
-        bounds = {"ratio": (0.0, 100.0), "correlation": (-1.0, 1.0)}.get(unit, (0.0, float("inf")))
-        if not bounds[0] <= new.value <= bounds[1]:
-            raise wrong(file, at, f"{new.value:g} is impossible for unit {unit}")
-        result[name] = Threshold(new.value, unit, resolution, joined(reason), joined(source), origin)
-    for name, low in result.items():
-        other = f"{name.removesuffix('_min')}_max"
-        high = result.get(other) if name.endswith("_min") else None
-        # A lower bound above its upper bound lets nothing through: the two contradict one another.
-        if told and high is not None and high.unit == low.unit and low.value > high.value:
-            sentence = f"{name} is {low.value:g}, above {other} of {high.value:g}"
-            raise wrong(file, "thresholds", sentence, "Lower the one, or raise the other.")
-    return result
-
-
+BOUNDS = {"ratio": (0.0, 100.0), "correlation": (-1.0, 1.0), "0 or 1": (0.0, 1.0)}  # by unit; else from 0
 _GAP = re.compile(r"\{([a-z][a-z0-9_]*)\}")
-
-# What the advisor can put into a rule's sentences, beside the rule's own thresholds. A name it cannot fill reads
-# "unknown" in the sentence.
+# What findings fill into a waste rule's sentences, beside its thresholds. A missing value reads "unknown".
 PLACEHOLDERS = frozenset(
     {
         "workload", "node", "nodes", "node_count", "gpus", "gpu_sku", "gpu_count", "node_sku", "kind", "hours",
@@ -223,43 +42,52 @@ PLACEHOLDERS = frozenset(
 )  # fmt: skip
 
 
-def check_template(
-    template: str, thresholds: Collection[str], placeholders: Collection[str] = PLACEHOLDERS
-) -> str | None:
-    """The first placeholder that nobody will fill; None where all are known."""
-    for name in gaps(template):
-        if name not in placeholders and name not in thresholds:
-            return str(name)[:QUOTED_MAX]
-    return None
+class Threshold(Strict, frozen=True):
+    """A number, its unit, and its reason.
 
-
-def gaps(template: str) -> list[str]:
-    """The names of the gaps of a template."""
-    return _GAP.findall(template)
-
-
-def fill(template: str, values: Mapping[str, object]) -> str:
-    """The template with each gap filled once; a missing value reads "unknown".
-
-    What is filled in is never read again for gaps, so a name from outside cannot reach another value. Escaping for
-    the output at hand (HTML, CSV, a terminal) is the renderer's.
+    `resolution`: the rows that it applies to: samples, seconds, minutes, hours or the whole window. `source`: who
+    measured or proposed it. `origin`: ``shipped``, ``site`` or ``team NAME``.
     """
 
-    def one(match: re.Match[str]) -> str:
-        value = values.get(match.group(1))
-        if value is None:
-            return "unknown"
-        return f"{value:g}" if isinstance(value, float) else str(value)
+    value: Number
+    unit: Unit
+    resolution: Resolution
+    reason: Text
+    source: Text
+    origin: str = SHIPPED
 
-    return _GAP.sub(one, template)
 
+@dataclass(frozen=True, slots=True)
+class WasteRule:
+    """A kind of waste. `text` and `would_change_if` are templates for `fill`.
 
-REST_FILE = "rest.yaml"
+    `resolution`: the finest data that its verdict needs; `exceptions`: sentences about what it never flags. `teams`:
+    the rule as each team that changes it has it.
+    """
+
+    id: str
+    severity: str
+    resolution: str
+    thresholds: Mapping[str, Threshold]
+    text: str
+    would_change_if: tuple[str, ...] = ()
+    exceptions: tuple[str, ...] = ()
+    about: str = "workloads"
+    teams: tuple[tuple[Team, WasteRule], ...] = ()
+
+    def value(self, threshold: str) -> float:
+        """The number of one threshold, in its unit."""
+        return self.thresholds[threshold].value
+
+    def of(self, owner: OwnerLike) -> WasteRule:
+        """The rule for workloads of this owner: their team's, else this one."""
+        team = team_of([team for team, _ in self.teams], owner) if self.teams else None
+        return next((rule for other, rule in self.teams if other is team), self)
 
 
 @dataclass(frozen=True, slots=True)
 class RestRules:
-    """Each number in the unit of its name, ratios 0..1; `rules/rest.yaml` has the reasons and the sources."""
+    """Levels of work, traces and rest, each in the unit of its name, ratios 0..1; rules/rest.yaml has the reasons."""
 
     work_engine_min: float
     work_dram_min: float
@@ -281,18 +109,9 @@ class RestRules:
     memory_held_min: float
 
 
-def load_rest_rules(rules_dir: Path | None = None) -> RestRules:
-    """The thresholds that ship, with those of a site's folder over them. Raises RulesError with file and line."""
-    thresholds = load_thresholds(REST_FILE, rules_dir)
-    return RestRules(**{field.name: thresholds[field.name].value for field in fields(RestRules)})
-
-
-WATCH_FILE = "watch.yaml"
-
-
 @dataclass(frozen=True, slots=True)
 class WatchRules:
-    """Each number in the unit of its name; `rules/watch.yaml` has the reasons and the sources."""
+    """Conditions of incidents, each in the unit of its name; rules/watch.yaml has the reasons and the sources."""
 
     observed_min: float
     gap_minutes: float
@@ -317,7 +136,138 @@ class WatchRules:
     fabric_minutes: float
 
 
+class _Rule(Strict, frozen=True):
+    id: Text
+    severity: Severity | None = None
+    resolution: Resolution | None = None
+    about: About | None = None
+    thresholds: Mapping[Name, dict[str, Any]] = {}
+    text: Text | None = None
+    would_change_if: tuple[Text, ...] = ()
+    exceptions: tuple[Text, ...] = ()
+
+
+class _File(Strict, frozen=True):
+    thresholds: Mapping[Name, dict[str, Any]]
+
+
+def gaps(template: str) -> list[str]:
+    """The names of the placeholders (``{name}``) of a template."""
+    return _GAP.findall(template)
+
+
+def fill(template: str, values: Mapping[str, object]) -> str:
+    """The template with each placeholder replaced once; a missing value reads "unknown".
+
+    Values are never read again for placeholders, so a name from outside cannot reach another value. The renderer
+    escapes for its output (HTML, CSV, a terminal).
+    """
+
+    def text_of(match: re.Match[str]) -> str:
+        value = values.get(match[1])
+        return "unknown" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+    return _GAP.sub(text_of, template)
+
+
+def check_gaps(file: object, text: str, would_change_if: Iterable[str], names: Collection[str]) -> None:
+    """Raises RulesError for a placeholder that has no value."""
+    for key, template in (("text", text), *(("would_change_if", sentence) for sentence in would_change_if)):
+        unknown = next((gap for gap in gaps(template) if gap not in names), None)
+        if unknown is not None:
+            near = suggest(unknown, sorted(names)) or f"Known here are {', '.join(sorted(names))}."
+            raise wrong(file, key, f"unknown placeholder {quoted(unknown)}", near)
+
+
+def load_waste_rules(rules_dir: Path | None = None) -> Mapping[str, WasteRule]:
+    """Every waste rule by its id, with those of a site and its teams. Raises RulesError."""
+    rules: dict[str, WasteRule] = {}
+    faults = Faults()
+    for origin, layer in layers(rules_dir):
+        with faults:
+            rules |= _waste_layer(layer, rules, origin)
+    for team in load_teams(rules_dir, faults):
+        with faults:
+            for id_, rule in _waste_layer(team.folder, rules, team.origin).items():
+                of_team = (team, replace(rule, teams=()))
+                rules[id_] = replace(rules[id_], teams=(*rules[id_].teams, of_team))
+    faults.raise_all()
+    return rules
+
+
+def load_thresholds(name: str, rules_dir: Path | None = None) -> Mapping[str, Threshold]:
+    """The thresholds of a file that ships, with a site's file of the same name over it. Raises RulesError."""
+    thresholds: dict[str, Threshold] = {}
+    for origin, file, table in read_layers(rules_dir, name, _File):
+        thresholds = _thresholds(file, table.thresholds, thresholds, origin)
+    return thresholds
+
+
+def load_rest_rules(rules_dir: Path | None = None) -> RestRules:
+    """The thresholds of ``rest.yaml``. Raises RulesError."""
+    return _values(RestRules, "rest.yaml", rules_dir)
+
+
 def load_watch_rules(rules_dir: Path | None = None) -> WatchRules:
-    """The thresholds that ship, with those of a site's folder over them. Raises RulesError with file and line."""
-    thresholds = load_thresholds(WATCH_FILE, rules_dir)
-    return WatchRules(**{field.name: thresholds[field.name].value for field in fields(WatchRules)})
+    """The thresholds of ``watch.yaml``. Raises RulesError."""
+    return _values(WatchRules, "watch.yaml", rules_dir)
+
+
+def _values(kind: type[T], name: str, rules_dir: Path | None) -> T:
+    thresholds = load_thresholds(name, rules_dir)
+    return kind(**{field.name: thresholds[field.name].value for field in fields(kind)})  # type: ignore[arg-type]
+
+
+def _waste_layer(layer: Traversable | Path, base: Mapping[str, WasteRule], origin: str) -> dict[str, WasteRule]:
+    """The rules that one folder defines (`base` empty) or changes."""
+
+    def use(file: object, entry: _Rule) -> Mapping[str, WasteRule]:
+        old = base.get(entry.id)
+        if base and old is None:
+            near = suggest(entry.id, base) or "It cannot be new."
+            raise wrong(file, "id", f"unknown rule {quoted(entry.id)}", near)
+        if old is not None and old.about == "nodes" and origin != SITE:
+            sentence = "findings are about nodes, which teams share"
+            raise wrong(file, "id", sentence, "Set it in the site's own waste/.")
+        if old is not None and entry.about not in (None, old.about):
+            raise wrong(file, "about", f"it is about {old.about} and cannot change", "Remove the key.")
+        thresholds = _thresholds(file, entry.thresholds, old.thresholds if old else {}, origin)
+        check_gaps(file, entry.text or "", entry.would_change_if, PLACEHOLDERS | thresholds.keys())
+        given: dict[str, Any] = {key: value for key in _Rule.__struct_fields__ if (value := getattr(entry, key))}
+        given["thresholds"] = thresholds
+        return {entry.id: replace(old, **given) if old is not None else WasteRule(**given)}
+
+    return read_folder(layer.joinpath("waste"), _Rule, use)
+
+
+def _thresholds(
+    file: object, entries: Mapping[str, dict[str, Any]], base: Mapping[str, Threshold], origin: str
+) -> dict[str, Threshold]:
+    """Named thresholds over those of `base`: only its names, and missing keys are as there."""
+    thresholds = dict(base)
+    for name, entry in entries.items():
+        at, old = place("thresholds", name), base.get(name)
+        defaults: dict[str, Any] = {}
+        if old is not None:
+            source = f"{origin} rules ({file}), in place of {old.value:g}"
+            defaults = {"unit": old.unit, "resolution": old.resolution, "source": source}
+            defaults["reason"] = f"set by this {origin}"
+        elif origin != SHIPPED:
+            near = suggest(name, base) or f"Known are {', '.join(base)}."
+            raise wrong(file, at, f"unknown threshold {quoted(name)}", near)
+        new = convert(file, defaults | entry, Threshold, "thresholds", name, origin=origin)
+        for key in ("unit", "resolution"):
+            was, now = getattr(old or new, key), getattr(new, key)
+            if now != was:
+                raise wrong(file, at, f"the {key} is {was} and cannot become {now}", "Convert the value.")
+        low, high = BOUNDS.get(new.unit, (0.0, 1e18))
+        if not low <= new.value <= high:
+            raise wrong(file, at, f"{new.value:g} is impossible for unit {new.unit}")
+        thresholds[name] = new
+    for name, least in thresholds.items():
+        other = f"{name.removesuffix('_min')}_max"
+        most = thresholds.get(other) if name.endswith("_min") else None
+        if entries and most is not None and most.unit == least.unit and least.value > most.value:
+            sentence = f"{name} is {least.value:g}, above {other} of {most.value:g}"
+            raise wrong(file, "thresholds", sentence, "Lower the one, or raise the other.")
+    return thresholds

@@ -1,31 +1,29 @@
-"""Every command of the command line with its parser, as values."""
+"""Every command of the command line, as values."""
 
-import argparse
-import importlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from inspect import cleandoc
 from typing import NamedTuple
 
 import click
-from skuwise.rules.base.command import Command
-from skuwise.rules.base.command_registry import argument_name, command_parser, configure_command
+from skuwise.__main__ import COMMANDS, Root
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option or positional of a command.
+    """One option or argument of a command.
 
-    `names`: its spellings, the short one first; a positional has none. `value`: what stands for its value; None: it is
+    `names`: its spellings, the short one first; an argument has none. `value`: what stands for its value; None: it is
     a switch. `required`: whether the command needs it; `repeats`: whether it may be given more than once.
     """
 
     names: tuple[str, ...]
     value: str | None
     help: str
-    choices: tuple[str, ...] = ()
-    required: bool = False
-    repeats: bool = False
+    choices: tuple[str, ...]
+    required: bool
+    repeats: bool
 
 
 class ParsedCommand(NamedTuple):
@@ -37,56 +35,33 @@ class ParsedCommand(NamedTuple):
     options: tuple[Option, ...]
 
 
-def every_parser(commands: Mapping[str, Command]) -> Iterator[ParsedCommand]:
+def every_parser() -> Iterator[ParsedCommand]:
     """Every command, and after a group its subcommands, in the order of the help."""
-    for name, command in commands.items():
-        if command.is_click:
-            yield from _clicked(name, command)
-            continue
-        parser = command_parser(f"skuwise {name}", command)
-        yield ParsedCommand((name,), command.text, parser.format_help(), options_of(parser))
-        for group in (action for action in parser._actions if isinstance(action, argparse._SubParsersAction)):
-            texts = {choices_action.dest: choices_action.help or "" for choices_action in group._choices_actions}
-            for word, own in group.choices.items():
-                configure_command(own, own.command)
-                yield ParsedCommand((name, word), texts[word], own.format_help(), options_of(own))
+    group = Root(COMMANDS)
+    root = click.Context(group, info_name="skuwise")
+    for name in COMMANDS:
+        command = group.get_command(root, name)
+        assert command is not None
+        context = click.Context(command, root, info_name=name)
+        yield _parsed((name,), context)
+        if isinstance(command, click.Group):
+            for word, subcommand in command.commands.items():
+                yield _parsed((name, word), click.Context(subcommand, context, info_name=word))
 
 
-def _clicked(name: str, command: Command) -> Iterator[ParsedCommand]:
-    group = getattr(importlib.import_module(command.module), name)
-    for words, one in ((name,), group), *(((name, word), own) for word, own in group.commands.items()):
-        context = click.Context(one, info_name=f"skuwise {' '.join(words)}")
-        options = tuple(_clicked_option(param, one.help or "") for param in one.get_params(context))
-        yield ParsedCommand(words, (one.help or "").partition("\n")[0], one.get_help(context), options)
+def _parsed(words: tuple[str, ...], context: click.Context) -> ParsedCommand:
+    command = context.command
+    options = tuple(_option(param, context) for param in command.get_params(context))
+    return ParsedCommand(words, (command.help or "").partition("\n")[0], command.get_help(context), options)
 
 
-def _clicked_option(param: click.Parameter, about: str) -> Option:
+def _option(param: click.Parameter, context: click.Context) -> Option:
     choices = tuple(param.type.choices) if isinstance(param.type, click.Choice) else ()
     if isinstance(param, click.Argument):
-        name = (param.name or "").upper()
-        match = re.search(rf"^{name}: (.*)\.$", about, re.MULTILINE)  # click has no help of arguments
-        return Option((), name, match[1] if match else "", required=param.required)
+        name = param.human_readable_name.upper().strip("[]")
+        about = re.search(rf"^{name}: (.*?)\.$", cleandoc(context.command.help or ""), re.MULTILINE | re.DOTALL)
+        return Option((), name, " ".join(about[1].split()) if about else "", choices, param.required, False)
     assert isinstance(param, click.Option)
-    value = param.metavar or ("|".join(choices) if choices else (param.name or "").upper())
-    switch = param.is_flag or "--help" in param.opts
-    return Option(tuple(sorted(param.opts, key=len)), None if switch else value, param.help or "", choices)
-
-
-def options_of(parser: argparse.ArgumentParser) -> tuple[Option, ...]:
-    """The options and positionals of a parser, in the order of its help; --help among them, subcommands not."""
-    return tuple(
-        _option(action)
-        for action in parser._actions
-        if not isinstance(action, argparse._SubParsersAction) and action.help != argparse.SUPPRESS
-    )
-
-
-def _option(action: argparse.Action) -> Option:
-    choices = tuple(str(choice) for choice in action.choices) if action.choices is not None else ()
-    name = action.metavar if isinstance(action.metavar, str) else None
-    named = name or ("|".join(choices) if choices else argument_name(action).lstrip("-").upper())
-    text = " ".join((action.help % {**vars(action), "prog": "skuwise"}).split()) if action.help else ""
-    return Option(
-        tuple(sorted(action.option_strings, key=len)), None if action.nargs == 0 else named, text, choices,
-        required=action.required, repeats=isinstance(action, argparse._AppendAction) or action.nargs in ("*", "+"),
-    )  # fmt: skip
+    value = None if param.is_flag or "--help" in param.opts else param.make_metavar(context).strip("[]")
+    names = tuple(sorted(param.opts, key=len))
+    return Option(names, value, param.help or "", choices, param.required, param.multiple)

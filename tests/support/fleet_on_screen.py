@@ -49,14 +49,14 @@ def fleet(priced: bool = True) -> Loaded:
     # The agent reads NVLink counters of its own, so zeros of them are believed.
     frame = replace(b.frame(), source={"kind": "sqlite", "databases": ["fleet.db"]})
     book = rulebook()
-    found = reason_on(judge(frame, book), book, AdviseOptions(NOW), np.random.default_rng(1), source=frame.source)
-    return Loaded(FINDINGS_WINDOW, found.advice, found.advice, health_of(frame), NOW, frame, found)
+    reasoned = reason_on(judge(frame, book), book, AdviseOptions(NOW), np.random.default_rng(1), source=frame.source)
+    return Loaded(FINDINGS_WINDOW, reasoned.advice, reasoned.advice, health_of(frame), NOW, frame, reasoned)
 
 
 def planner(loaded: Loaded) -> Planner:
     """A clock that stands: the plan of a small fleet, which is proven, is the same in every run."""
-    assert loaded.found is not None
-    return Planner(loaded.found, loaded.frame, 60.0, lambda: 0.0)
+    assert loaded.reasoned is not None
+    return Planner(loaded.reasoned, loaded.frame, 60.0, lambda: 0.0)
 
 
 def many(count: int) -> Loaded:

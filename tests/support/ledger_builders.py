@@ -20,7 +20,7 @@ from skuwise.advisor.core.advice_types import (
 )
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
-from skuwise.advisor.pipeline import AdviseOptions, advise_on
+from skuwise.advisor.pipeline import AdviseOptions, reason_on
 from skuwise.advisor.recommend.progress import Measure, Observation, PredictionSnapshot
 from skuwise.advisor.state import ledger
 from skuwise.advisor.state.beside import StateBeside
@@ -56,11 +56,11 @@ def fleet(
             seen = {"first_seen": first, "last_seen": last, "hours_observed": hours, "span_hours": (end - first) / 3600}
             nodes += [node(name, sku, **seen, **({} if sku == IB else {"fabric": None})) for name in names]
     given_ = verdicts(nodes, runs, uses=[usage(w, u_n=0.2) for w in runs if w.end - w.start >= 3600])
-    return advise_on(
+    return reason_on(
         replace(given_, window=Window(start, end)), rulebook(catalog()),
         AdviseOptions(end, decisions=beside.decisions(end) if beside else {}), np.random.default_rng(1),
         source={"kind": "sqlite", "databases": ["fleet.db"]},
-    )  # fmt: skip
+    ).advice  # fmt: skip
 
 
 def seen(runs, nodes=(), end=END, start=START, proposed=(), source="fleet.db") -> Observation:

@@ -14,7 +14,7 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.column_rows import rows_of
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.verdict_types import BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
-from skuwise.advisor.pipeline import AdviseOptions, advise_on
+from skuwise.advisor.pipeline import AdviseOptions, reason_on
 from skuwise.advisor.recommend.prediction import Use
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.rules.catalog.types import Price
@@ -128,10 +128,10 @@ def inventory(nodes) -> Inventory:
 
 def advice_of(given: Verdicts, prices=(), seed: int = 1, *, options: AdviseOptions | None = None, **rules) -> Advice:
     """The advice on these verdicts. `rules`: what the rulebook says other than the one that ships."""
-    return advise_on(
+    return reason_on(
         given, rulebook(catalog(), prices=prices, **rules), options or AdviseOptions(END), np.random.default_rng(seed),
         source={"kind": "sqlite", "paths": ["fleet.db"]},
-    )  # fmt: skip
+    ).advice  # fmt: skip
 
 
 def fired(advice: Advice) -> list[str]:

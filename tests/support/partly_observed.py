@@ -2,13 +2,11 @@
 
 from functools import cache
 
-import numpy as np
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.show.series.health import health_of
 from skuwise.tests.support.frame_builder import DECODE, HOUR, START, TRAINING, FrameBuilder
-from skuwise.tests.support.rulebooks import rulebook
+from skuwise.tests.support.rulebooks import advice_of
 from skuwise.tui.state import FINDINGS_WINDOW, Loaded
 
 HOURS = 48
@@ -57,7 +55,7 @@ def advice() -> Advice:
 
 def advised(frame: Frame) -> Advice:
     end = frame.window.end
-    return advise(frame, rulebook(), AdviseOptions(end), np.random.default_rng(1))
+    return advice_of(frame, end)
 
 
 def short(hours: int = 15) -> Frame:

@@ -5,7 +5,12 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 from skuwise.advisor.advise import load_rulebook
+from skuwise.advisor.classify.judge import judge
+from skuwise.advisor.core.advice_types import Advice
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.pipeline import AdviseOptions, reason_on
 from skuwise.advisor.rulebook import Rulebook
 from skuwise.rules.catalog.loader import Catalog
 from skuwise.rules.catalog.price_files import TeamPrices
@@ -26,6 +31,13 @@ def rulebook(
     shipped = _shipped()
     team_prices = TeamPrices(tuple(prices), tuple(power))
     return replace(shipped, catalog=catalog or shipped.catalog, own=team_prices, **changes)  # type: ignore[arg-type]
+
+
+def advice_of(frame: Frame, at: float, book: Rulebook | None = None, seed: int = 1) -> Advice:
+    """The advice on a frame at a moment, Unix seconds."""
+    book = book or rulebook()
+    verdicts, options = judge(frame, book), AdviseOptions(at)
+    return reason_on(verdicts, book, options, np.random.default_rng(seed), source=frame.source).advice
 
 
 def rules_folder(root: Path, files: Mapping[str, str]) -> Path:

@@ -10,8 +10,8 @@ from skuwise.advisor.core.advice_types import Fleet
 from skuwise.advisor.core.incident_types import WatchPass
 from skuwise.advisor.core.recent import Hold, Measures, Recent, RecentGpu, RecentNode, Spans
 from skuwise.advisor.core.verdict_types import Owner
-from skuwise.advisor.watch.evaluate import evaluate
-from skuwise.advisor.watch.scene import Criteria
+from skuwise.advisor.watch.fleet import Criteria
+from skuwise.advisor.watch.rules import evaluate
 from skuwise.advisor.watch.settings import WatchSettings
 from skuwise.rules.policy.thresholds import load_watch_rules
 from skuwise.tests.support.rulebooks import rulebook

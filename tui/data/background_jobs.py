@@ -1,6 +1,7 @@
-"""Work off the event loop: daemon threads that tell how they fare by messages, and can be called off.
+"""Work off the event loop: daemon threads that post messages and can be cancelled.
 
-Textual's own thread workers are joined when the program ends, so that quitting would wait for the reading of a fleet.
+Textual's own thread workers are joined when the program ends, so that quitting would last as long as the reading of a
+fleet.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from textual.message import Message
 
@@ -23,9 +23,9 @@ Result = TypeVar("Result")
 
 
 def settle() -> None:
-    """Clear away what is garbage, and put what lives on out of the garbage collector's sight.
+    """Collect garbage, then hide what lives on from the garbage collector.
 
-    Looking through all of a fleet takes it a tenth of a second and more, at whatever key happens to be pressed then.
+    Scanning a whole fleet takes a tenth of a second and more, and would delay whichever key is pressed then.
     """
     gc.unfreeze()
     gc.collect()
@@ -33,81 +33,64 @@ def settle() -> None:
 
 
 class Cancelled(Exception):  # noqa: N818 - nothing went wrong
-    """Raised within a job at the next step after it was called off."""
+    """Raised within a job at the next step after it was cancelled."""
 
 
 @dataclass
 class JobMessage(Message):
-    """Something about job number `number` of a slot."""
+    """State of job `number` of a slot. `text`: the progress or the error, one sentence of plain text; `show`: hands
+    over the result, on the event loop."""
 
     slot: str
     number: int
-
-
-@dataclass
-class JobTold(JobMessage):
-    """What a job is doing, in words."""
-
-    text: str
+    state: Literal["running", "done", "failed"]
+    text: str = ""
+    show: Callable[[], None] = lambda: None
 
     def can_replace(self, message: Message) -> bool:
-        """Only the newest narration matters."""
-        return isinstance(message, JobTold) and message.slot == self.slot
-
-
-@dataclass
-class JobDone(JobMessage):
-    """`show`: hands over what came of it, on the event loop."""
-
-    show: Callable[[], None]
-
-
-@dataclass
-class JobFailed(JobMessage):
-    """`error`: one sentence with its remedy, plain text."""
-
-    error: str
-
-
-def _nothing(result: object) -> None:
-    """Nobody waits for it."""
+        """Only the newest progress is shown."""
+        return isinstance(message, JobMessage) and (self.slot, self.state, message.state) == (
+            message.slot, "running", "running"
+        )  # fmt: skip
 
 
 class Jobs:
-    """One job a slot: the newest wins, and what an older one still says is not current any more."""
+    """One job per slot: the newest counts, and messages of an older one are not current any more."""
 
     def __init__(self, post: Callable[[Message], object]) -> None:
         self._post = post
         self._numbers: dict[str, int] = {}
 
-    def start(self, slot: str, work: Callable[[Tell], Result], show: Callable[[Result], None] = _nothing) -> None:
-        """Run `work` on a thread of its own. It is given a function that tells progress and raises `Cancelled`; `show`
-        is for its result."""
+    def start(self, slot: str, work: Callable[[Tell], Result], show: Callable[[Result], None] = lambda _: None) -> None:
+        """Run `work` on a thread, with a function that reports progress and raises `Cancelled`; `show` takes the
+        result."""
         self.cancel(slot)
         number = self._numbers[slot]
         threading.Thread(target=self._run, args=(slot, number, work, show), name=f"skuwise {slot}", daemon=True).start()
 
     def cancel(self, slot: str) -> None:
-        """Let nothing of what runs in a slot arrive any more. It stops at its next step."""
+        """Ignore what runs in a slot. It stops at its next step."""
         self._numbers[slot] = self._numbers.get(slot, 0) + 1
 
     def current(self, message: JobMessage) -> bool:
+        """Whether a message is of the newest job of its slot."""
         return self._numbers.get(message.slot) == message.number
 
     def _run(self, slot: str, number: int, work: Callable[[Tell], Result], show: Callable[[Result], None]) -> None:
         def tell(text: str) -> None:
             if self._numbers.get(slot) != number:
                 raise Cancelled
-            self._send(JobTold(slot, number, text))
+            self._send(JobMessage(slot, number, "running", clean(text)))
 
         try:
-            self._send(JobDone(slot, number, partial(show, work(tell))))
+            result = work(tell)
+            self._send(JobMessage(slot, number, "done", show=lambda: show(result)))
         except Cancelled:
             pass
-        except Exception as error:  # the screen stays, and says what happened
-            told = explained(error) or f"unexpected {type(error).__name__}: {error}"
-            self._send(JobFailed(slot, number, clean(told)))
+        except Exception as error:  # the screen stays and shows what happened
+            text = explained(error) or f"unexpected {type(error).__name__}: {error}"
+            self._send(JobMessage(slot, number, "failed", clean(text)))
 
-    def _send(self, message: Message) -> None:
+    def _send(self, message: JobMessage) -> None:
         with suppress(RuntimeError):  # the program has ended meanwhile
             self._post(message)

@@ -1,7 +1,6 @@
-"""What a run saw of a source, kept for the first seconds of the next one: advice and the health of its telemetry.
+"""What a run read of a source, kept for the first seconds of the next one: advice and the health of its telemetry.
 
-A file is believed only where it is as it was written (SHA-256), by this version, for the same source, options and
-window. Nothing of it is shown once the source has been read.
+A file is used only if it is unchanged (SHA-256), of this version, and of the same source, options and window.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ class _Kept:
 
 
 class KeptLooks:
-    """Looks in a folder (None: nowhere). `basis`: what, beside the window, a look depends on; see `basis_of`.
-    `most_bytes`: of one file."""
+    """Looks in a folder (None: nowhere). `basis`: what a look depends on beside the window, values whose `repr` is
+    complete. `most_bytes`: of one file."""
 
-    def __init__(self, folder: Path | None, basis: str, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, folder: Path | None, basis: tuple[object, ...], most_bytes: int = MOST_BYTES) -> None:
         self._folder, self._basis, self._most_bytes = CacheFolder(folder, SUFFIX), basis, most_bytes
 
     def get(self, window: WindowChoice) -> Look | None:
-        """The last look at a window that ends with the newest data; None: there is none to be believed."""
+        """Return the last look at a window that ends with the newest data; None: there is none to use."""
         name = self._name(window)
         content = self._folder.read(name, _FORM, self._most_bytes) if name is not None else None
         if content is None:
@@ -52,7 +51,7 @@ class KeptLooks:
             kept = msgspec.json.decode(content, type=_Kept)
         except (msgspec.DecodeError, RecursionError):
             return None
-        return Look(window, kept.advice, kept.advice if kept.shown is None else kept.shown, kept.health, kept.at)
+        return Look(window, kept.advice, kept.shown or kept.advice, kept.health, kept.at)
 
     def put(self, look: Look) -> None:
         """Keep a look in place of the last one; one that is too large is not kept."""
@@ -61,7 +60,7 @@ class KeptLooks:
             return
         shown = None if look.shown is look.advice else look.shown
         try:
-            # Every field, and every digit: it is shown as if it had just been made.
+            # Every field and every digit: it is shown as if it had just been computed.
             content = msgspec.json.encode(_Kept(look.at, look.advice, shown, look.health), enc_hook=numpy_hook)
         except UnicodeEncodeError:  # a name that is not UTF-8
             return
@@ -70,14 +69,8 @@ class KeptLooks:
             self._folder.prune(_MOST_TOGETHER)
 
     def _name(self, window: WindowChoice) -> str | None:
-        """None: the window has an end of its own, so nobody asks for it again."""
-        return None if window.until is not None else f"{_digest((self._basis, repr(window.seconds)))}{SUFFIX}"
-
-
-def basis_of(source_key: str, *options: object) -> str:
-    """What a look depends on as one text. `options`: values whose `repr` says all about them."""
-    return _digest((source_key, *map(repr, options)))
-
-
-def _digest(parts: tuple[str, ...]) -> str:
-    return hashlib.sha256("\x1f".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        """Name of the file; None: the window has an end, so it is not asked for again."""
+        if window.until is not None:
+            return None
+        parts = "\x1f".join(map(repr, (*self._basis, window.seconds)))
+        return hashlib.sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()[:32] + SUFFIX

@@ -1,4 +1,4 @@
-"""Where the screens' data comes from: a source of telemetry, or a simulated fleet. All of it runs on a job's thread."""
+"""Loads the data of the screens from a source of telemetry, or from a simulated fleet, on a job's thread."""
 
 from __future__ import annotations
 
@@ -36,11 +36,10 @@ _QUERY_WIDTH = 96
 
 
 class Loader:
-    """Loads from databases or a server, with the state file beside it. Calls are made on threads and may take long.
+    """Loads from databases or a server, with the state file of the fleet. Calls are made on threads and may take long.
 
-    `state`: the named file; None: the fleet's own in the folder `states`, or none. `looks`: the folder in which looks
-    are kept for the next run, None: nowhere. `name`: what is read, for people; `key`: the same in every
-    run over a source.
+    `state`: the named file; None: the fleet's file in the folder `states`, or none. `looks`: the folder in which looks
+    are kept for the next run, None: nowhere. `name`: what is read, in words; `key`: the same in every run.
     """
 
     def __init__(
@@ -62,18 +61,18 @@ class Loader:
         self._fleet: Fleet | None = None
 
     def state(self) -> State | None:
-        """The state file of the fleet that was read last; None: nothing was read yet, or none is used."""
+        """Return the state file of the fleet that was read last; None: nothing was read yet, or none is used."""
         return self._beside().of(self._fleet).state
 
     def recall(self, window: WindowChoice) -> Look | None:
-        """What an earlier run saw of a window, if the source still tells of one of its GPUs: another fleet may be at
-        its place by now. None: nothing that can be used."""
+        """Return what an earlier run read of a window, if the source still has one of its GPUs: another fleet may be in
+        its place. None: nothing that can be used."""
         try:
             look = self._kept_looks().get(window)
             fleet = look.advice.fleet if look is not None else None
             if look is None or fleet is None or not self._source.knows(fleet.members.keys(), look.advice.end):
                 return None
-        except SkuwiseError:  # reading tells it
+        except SkuwiseError:  # the reading reports it
             return None
         self._fleet = fleet
         return look
@@ -83,46 +82,46 @@ class Loader:
         self._kept_looks().put(loaded)
 
     def _kept_looks(self) -> KeptLooks:
-        from .kept_look import KeptLooks, basis_of  # noqa: PLC0415 - not at the start
+        from .kept_look import KeptLooks  # noqa: PLC0415 - not at the start
 
         options = (self._rules_dir, self._prices, self._hourly, self._state, self._states)
-        return KeptLooks(self._looks, basis_of(self.key, *options, self._source.jobs))
+        return KeptLooks(self._looks, (self.key, *options, self._source.jobs))
 
     def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
-        """Read and judge the findings' window, unless `kept` tells it, and the chosen one where it is another. Raises
+        """Read and judge the chosen window, and the findings' window where it is another and `kept` is None. Raises
         SkuwiseError."""
         from ...advisor.show.series.health import health_of  # noqa: PLC0415
 
         now = self._clock()
         read = self._reader(now, tell)
-        frame, found = read(window)
+        frame, reasoned = read(window)
         if window == FINDINGS_WINDOW:
-            # What a plan is made of is kept where it costs no second frame.
-            return Loaded(window, found.advice, found.advice, health_of(frame), now, frame, found)
-        shown, advice = found.advice, kept or read(FINDINGS_WINDOW)[1].advice
-        return Loaded(window, advice, shown, health_of(frame), now, frame)
+            # What a plan is made of is kept where it needs no second frame.
+            return Loaded(window, reasoned.advice, reasoned.advice, health_of(frame), now, frame, reasoned)
+        advice = kept or read(FINDINGS_WINDOW)[1].advice
+        return Loaded(window, advice, reasoned.advice, health_of(frame), now, frame)
 
     def _reader(self, now: float, tell: Tell) -> Callable[[WindowChoice], tuple[Frame, Reasoned]]:
-        """What reads and judges a window. Raises SkuwiseError, and so does what it gives."""
+        """Return a function that reads and judges a window. Both raise SkuwiseError."""
         from ...advisor.advise import read_and_reason  # noqa: PLC0415
 
-        beside = self._beside()
-        beside.check()
+        ledger = self._beside()
+        ledger.check()
         book = self.rulebook()
 
-        def read(one: WindowChoice) -> tuple[Frame, Reasoned]:
-            tell(f"reading {one.name} of telemetry")
-            frame, found = read_and_reason(
-                _telling(self._source, tell), book, now=now, since=one.seconds, until=one.until, ledger=beside,
-                read=lambda: tell(f"analyzing {one.name} of telemetry"), keeps_rows=True,
+        def read(window: WindowChoice) -> tuple[Frame, Reasoned]:
+            tell(f"reading {window.name} of telemetry")
+            frame, reasoned = read_and_reason(
+                _with_progress(self._source, tell), book, now=now, since=window.seconds, until=window.until,
+                ledger=ledger, read=lambda: tell(f"analyzing {window.name} of telemetry"), keeps_rows=True,
             )  # fmt: skip
-            self._fleet = found.advice.fleet
-            return frame, found
+            self._fleet = reasoned.advice.fleet
+            return frame, reasoned
 
         return read
 
     def decide(self, advice: Advice, id_: str, act: Act, until: float | None, why: str | None) -> Decision:
-        """Note what the advice proposes, as ``skuwise advise`` does, and then the decision on one recommendation.
+        """Record what the advice proposes, as ``skuwise advise`` does, and then the decision on a recommendation.
         `until`: Unix seconds. Raises SkuwiseError."""
         from ...advisor.cli.ledger import decision_event  # noqa: PLC0415
         from ...advisor.state import ledger  # noqa: PLC0415
@@ -141,21 +140,21 @@ class Loader:
         return ledger.decision_from((event,), now, now)
 
     def rulebook(self) -> Rulebook:
-        """What everything is judged by, read anew. Raises RulesError."""
+        """Load rules, catalog and prices again. Raises RulesError."""
         from ...advisor.advise import load_rulebook  # noqa: PLC0415
 
         return load_rulebook(self._rules_dir, self._prices, self._clock(), self._hourly)
 
     def queries(self, look: Look, id_: str) -> str:
-        """The queries behind the numbers of a finding, a recommendation or a workload. Raises SkuwiseError."""
+        """Return the queries behind the numbers of a finding, a recommendation or a workload. Raises SkuwiseError."""
         from ...advisor.cli.explain import queries_of  # noqa: PLC0415
         from ...advisor.show.subjects import find  # noqa: PLC0415
 
         return queries_of(look.advice, find(look.advice, id_), width=_QUERY_WIDTH)
 
     def bench(self, loaded: Loaded, workload: str, tell: Tell) -> Workbench | None:
-        """A workload of the findings' window laid out for questions; None: it is not in it. The nodes of its series are
-        judged, and their telemetry is read again where another window is shown. Raises SkuwiseError."""
+        """Return the what-if workbench of a workload; None: it is not in the findings' window. Telemetry is read again
+        where another window is shown. Raises SkuwiseError."""
         from ...advisor.show.series.whatif_session import workbench  # noqa: PLC0415
 
         book = self.rulebook()
@@ -164,20 +163,20 @@ class Loader:
             tell(f"reading {FINDINGS_WINDOW.name} of telemetry")
             frame = self._source.read(book.catalog, since=FINDINGS_WINDOW.seconds, until=None, now=loaded.at)
         at = loaded.advice.generated_at
-        own = self._beside().of(loaded.advice.fleet)
-        return workbench(frame, loaded.advice.workloads, workload, book, at, site=own.site(at))
+        site = self._beside().of(loaded.advice.fleet).site(at)
+        return workbench(frame, loaded.advice.workloads, workload, book, at, site=site)
 
     def planner(self, loaded: Loaded, tell: Tell) -> Planner:
-        """What plans from what was judged; telemetry is read and judged again where another window is shown. Raises
-        SkuwiseError."""
+        """Return the planner of what was judged; telemetry is read and judged again where another window is shown.
+        Raises SkuwiseError."""
         from ...advisor.plan.planner import Planner  # noqa: PLC0415 - it needs the solver
 
-        frame, found = loaded.frame, loaded.found
-        if found is None:
-            frame, found = self._reader(loaded.at, tell)(FINDINGS_WINDOW)
-        if not found.fleet.verdicts.nodes:
+        frame, reasoned = loaded.frame, loaded.reasoned
+        if reasoned is None:
+            frame, reasoned = self._reader(loaded.at, tell)(FINDINGS_WINDOW)
+        if not reasoned.fleet.verdicts.nodes:
             raise NothingToDo("No node with GPUs in this window.", "Use another source.")
-        return Planner(found, frame, None, time.monotonic)
+        return Planner(reasoned, frame, None, time.monotonic)
 
     def _beside(self) -> StateBeside:
         from ...advisor.state.beside import StateBeside  # noqa: PLC0415
@@ -208,7 +207,7 @@ class DemoLoader(Loader):
         from ...advisor.telemetry.source import Databases  # noqa: PLC0415
 
         if self._state is None:
-            # A folder of its own each time: a reading that was called off may have left half a fleet.
+            # A new folder each time: a reading that was cancelled may have left half a fleet.
             folder = Path(tempfile.mkdtemp(dir=self._folder.name))
             fleet = folder / "fleet.db"
             simulate(
@@ -219,8 +218,8 @@ class DemoLoader(Loader):
         return super().load(window, kept, tell)
 
 
-def _telling(source: Source, tell: Tell) -> Source:
-    """A server is read in many steps: it tells each of them, and stops there when reading was called off."""
+def _with_progress(source: Source, tell: Tell) -> Source:
+    """Return the source with progress: a reading that was cancelled stops at its next step."""
     from ...advisor.telemetry.source import PrometheusServer  # noqa: PLC0415
 
     def step(done: int, total: int | None) -> None:
@@ -232,7 +231,7 @@ def _telling(source: Source, tell: Tell) -> Source:
 
 
 def _named(source: Source) -> tuple[str, str]:
-    """What is read, for people, and its key."""
+    """Return what is read, in words, and its key."""
     from ...advisor.core.formatting import listed  # noqa: PLC0415
     from ...advisor.telemetry.source import PrometheusServer  # noqa: PLC0415
 

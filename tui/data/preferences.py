@@ -1,4 +1,4 @@
-"""What the terminal remembers between two runs, and the file it stands in. It holds nothing that was measured."""
+"""What the screens remember between two runs, and its file. It contains nothing that was measured."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REMEDY = "It is ignored and replaced at exit."
 
 @dataclass(frozen=True)
 class View:
-    """What was shown of one source. None: nothing is remembered of it."""
+    """Window and page of a source. None: not remembered."""
 
     window_seconds: Annotated[float, msgspec.Meta(gt=0, lt=1e9)] | None = None
     page: str | None = None
@@ -30,15 +30,15 @@ class View:
 
 @dataclass(frozen=True)
 class Preferences:
-    """`theme` None: none is remembered. `tables`: by ``page.table``. `views`: by `source_key`, the newest last."""
+    """`theme` None: not remembered. `tables`: by ``page.table``. `views`: by `source_key`, the newest last."""
 
     theme: str | None = None
     tables: Mapping[str, Arrangement] = field(default_factory=dict)
     views: Mapping[str, View] = field(default_factory=dict)
 
     def with_view(self, source: str, view: View) -> Preferences:
-        """The same with the view of a source as the newest; of too many the oldest go."""
-        others = [(key, one) for key, one in self.views.items() if key != source]
+        """Return the same with the view of a source as the newest; of too many the oldest are dropped."""
+        others = [(key, other) for key, other in self.views.items() if key != source]
         return replace(self, views=dict([*others, (source, view)][-_MOST_SOURCES:]))
 
 
@@ -52,12 +52,12 @@ class _Kept(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def source_key(names: Sequence[str]) -> str:
-    """A short key of a source, by what it is read from: the file holds no path and no URL."""
+    """Return a short key of a source, from what it is read from: the file contains no path and no URL."""
     return hashlib.sha256("\x1f".join(names).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def preferences_path(environment: Mapping[str, str]) -> Path | None:
-    """``$XDG_STATE_HOME/skuwise/tui.json``, beside the state files; None: there is no home."""
+    """Return ``$XDG_STATE_HOME/skuwise/tui.json``; None: there is no home."""
     from ...advisor.state.file import state_folder  # noqa: PLC0415
 
     folder = state_folder(environment)
@@ -65,7 +65,7 @@ def preferences_path(environment: Mapping[str, str]) -> Path | None:
 
 
 def recall(path: Path | None) -> tuple[Preferences, str | None]:
-    """What stands in the file, and a sentence where it could not be used; nothing is said of one that is not there."""
+    """Return what the file contains, and a sentence where it exists and could not be used."""
     if path is None:
         return Preferences(), None
     try:
@@ -80,7 +80,7 @@ def recall(path: Path | None) -> tuple[Preferences, str | None]:
 
 
 def keep(path: Path | None, memory: Preferences) -> str | None:
-    """Write it, whole or not at all; a sentence where that failed."""
+    """Write it, whole or not at all; return a sentence where that failed."""
     from ...rules.base.output import write_whole  # noqa: PLC0415
 
     if path is None:

@@ -1,6 +1,6 @@
 """What all pages have in common: the bars at the edges, data or a notice in its place, and what they ask for.
 
-A page never knows the program that shows it: it is given a `State` and posts what it wants.
+A page does not import the program that shows it: it is given a `State` and posts what it wants.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
+from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
 from textual.widget import Widget
@@ -23,56 +24,34 @@ from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded, Look, State
 from ..widgets.key_footer import KeyFooter
-from ..widgets.search_table import SearchTable
-from ..widgets.table import ItemTable
-from ..widgets.topbar import Header, TopBar
-
-
-class Notice(Static):
-    """Shown while there is no data."""
-
-    DEFAULT_CSS = """
-    Notice { height: 1fr; content-align: center middle; padding: 1 4; text-align: center; }
-    """
-
-    def set_data(self, state: State) -> None:
-        if state.error is not None:
-            told = (line("No data", "$error bold"), line(""), line(state.error), line(""), line("r reads again"))
-        elif state.progress is not None:
-            told = (line(f"{state.progress} ..."), line(""), line("escape stops it", "$foreground-muted"))
-        else:
-            told = (line("Reading stopped."), line(""), line("r reads"))
-        self.update(lines(*told))
-
-
-_VAST = 200  # columns of a terminal in which a list and its details are side by side
-_LEAST = 8  # lines of a list above its details
+from ..widgets.table import SearchTable
+from ..widgets.topbar import TopBar
 
 
 @dataclass
 class StateWanted(Message):
-    """A page has come up and wants what is known."""
+    """A page has come up and asks for the state."""
 
     page: Page
 
 
 @dataclass
 class WorkloadWanted(Message):
-    """Somebody wants to see a workload. `id`: as the advice has it."""
+    """Show a workload. `id`: as the advice has it."""
 
     id: str
 
 
 @dataclass
 class TextWanted(Message):
-    """Somebody wants to read about a finding or a recommendation. `id`: as the advice has it."""
+    """Show a finding or a recommendation as text. `id`: as the advice has it."""
 
     id: str
 
 
 @dataclass
 class NodeWanted(Message):
-    """Somebody wants to see a node; `gpu`: the uuid of the GPU to begin with, None: the first."""
+    """Show a node; `gpu`: the uuid of the GPU to begin with, None: the first."""
 
     node: str
     gpu: str | None = None
@@ -80,7 +59,7 @@ class NodeWanted(Message):
 
 @dataclass
 class WhatIfWanted(Message):
-    """Somebody wants to ask what if about a workload. `node`: the node SKU to begin with, None: today's."""
+    """Show the what-if page of a workload. `node`: the node SKU to begin with, None: today's."""
 
     workload: str
     node: str | None = None
@@ -88,8 +67,8 @@ class WhatIfWanted(Message):
 
 @dataclass
 class WorkWanted(Message):
-    """A page wants work done off the event loop. `work` is given where data come from; `show` is given the result, on
-    the loop. By default the result is a function to call there. Of works with one `slot` the newest counts."""
+    """Run `work` off the event loop, where the data come from, and give its result to `show` on the loop. By default
+    the result is a function to call there. Of works with one `slot` the newest counts."""
 
     slot: str
     work: Callable[[Loader, Tell], Any]
@@ -98,53 +77,49 @@ class WorkWanted(Message):
 
 @dataclass
 class ReadingWanted(Message):
-    """Somebody wants to read a text over the page. `text`: it may hold what came from outside."""
+    """Show a text over the page. `text`: it may contain outside text."""
 
     title: str
     text: str
 
 
 class Back(Message):
-    """Out of here, one step."""
+    """Go back one step."""
 
 
 class Page(Screen[None]):
     """A screen over the advice. Subclasses give `compose_data`, `set_data` and `ABOUT`.
 
-    `NAME`: the page of the menu that it is, or belongs to; `LABEL`: what the menu calls it; `BEGIN`: the widget that
-    has the focus at first.
+    `NAME`: the page of the menu that it is, or belongs to; `LABEL`: its tab; `BEGIN`: the widget with the focus at
+    first; `NEEDS_DATA`: whether it needs telemetry, without it is shown at once; `SHOWS_EARLIER`: whether the advice is
+    enough, so that it shows what an earlier run read until the source is read again.
     """
 
     NAME: ClassVar[str] = ""
     LABEL: ClassVar[str] = ""
     BEGIN: ClassVar[str] = ""
     ABOUT: ClassVar[str] = ""
-    # Whether the page needs telemetry; without, it is shown at once.
     NEEDS_DATA: ClassVar[bool] = True
-    # Whether the advice is enough for it: then it shows what an earlier run saw until the source is read anew.
     SHOWS_EARLIER: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", "Back", show=False)]
 
-    def __init__(self, header: Header, workload: str | None = None) -> None:
-        """`workload`: id of the one that the page is about, None: of none."""
+    def __init__(self, workload: str | None = None) -> None:
+        """`workload`: id of the workload that the page is about, None: none."""
         super().__init__()
         self._workload = workload
-        # Textual would read all styles anew for each new page: half of what a first visit takes.
-        self._css_update_count = self.app._css_update_count
-        self._header = header
         self._loaded: Loaded | None = None
         self._taken: Look | None = None
         self.set_class(self.NEEDS_DATA, "-empty", update=False)
 
     def compose(self) -> ComposeResult:
-        yield TopBar(self._header, self.NAME)
-        yield Notice()
+        yield TopBar(self.NAME)
+        yield Static(id="notice")
         with Container(id="data"):
             yield from self.compose_data()
         yield KeyFooter()
 
     def compose_data(self) -> ComposeResult:
-        """The widgets that show data."""
+        """Return the widgets that show data."""
         raise NotImplementedError
 
     def set_data(self, loaded: Loaded, /) -> None:
@@ -152,28 +127,20 @@ class Page(Screen[None]):
         raise NotImplementedError
 
     def newest(self, state: State) -> Look | None:
-        """What the page can show of a state; None: nothing yet."""
+        """Return what the page can show of a state; None: nothing yet."""
         return state.look if self.SHOWS_EARLIER else state.loaded
 
-    def take(self, state: State) -> None:
-        """Show what a state has, where it is not shown yet."""
-        look, self._loaded = self.newest(state), state.loaded
-        if look is not None and look is not self._taken:
-            self._taken = look
-            self.set_data(look)  # type: ignore[arg-type] - without SHOWS_EARLIER it is a `Loaded`
-
     def begin_at(self, selector: str | type[Widget]) -> None:
-        """Put the focus on a widget. A page that is built as the program ends may have none.
+        """Put the focus on a widget, if there is one: a page that is composed while the program ends may have none.
 
-        A page begins at its top: Textual would glide to the widget from where an earlier layout had it, and a page that
-        is laid out again meanwhile would stay between two lines.
+        The page stays at its top: Textual would scroll to where an earlier layout had the widget.
         """
         for widget in self.query(selector):
             widget.focus(scroll_visible=False)
             return
 
     def narrate(self, slot: str, text: str) -> None:
-        """Say what is being done in a slot. Another page may have wanted it."""
+        """Show the progress of a slot. Another page may have asked for it."""
 
     @property
     def subject(self) -> str | None:
@@ -182,7 +149,7 @@ class Page(Screen[None]):
 
     @property
     def workload(self) -> str | None:
-        """Id of the workload that the cursor is on, or that what it is on is about; None: there is none."""
+        """Id of the workload that the cursor is on, or that its item is about; None: there is none."""
         return self._workload
 
     def on_mount(self) -> None:
@@ -193,29 +160,26 @@ class Page(Screen[None]):
         self.post_message(StateWanted(self))
 
     def on_resize(self) -> None:
-        self.set_class(self.size.width >= _VAST, "-vast")
+        """Ask for the state: a page that had no size yet has not shown it."""
         self.post_message(StateWanted(self))
-        self.call_after_refresh(self.share)
-
-    def share(self) -> None:
-        """Give the widgets their heights, as far as these depend on the room and on what was read."""
 
     def update_state(self, state: State) -> None:
         """Take a new state. What was read is drawn only when it is another.
 
-        A page whose widgets are not all there takes none: not yet, and it asks when they are (`on_screen_resume`); or
-        no more, as the program ends.
+        A page whose widgets are not all mounted takes none: not yet, and it asks in `on_screen_resume`; or no more, as
+        the program ends.
         """
         bar = next(iter(self.query(TopBar)), None)
         if not self.is_mounted or bar is None:
             return
         bar.set_data(state)
-        empty = self.newest(state) is None
-        self.set_class(self.NEEDS_DATA and empty, "-empty")
-        if empty:
-            self.query_one(Notice).set_data(state)
-        else:
-            self.take(state)
+        look, self._loaded = self.newest(state), state.loaded
+        self.set_class(self.NEEDS_DATA and look is None, "-empty")
+        if look is None:
+            self.query_one("#notice", Static).update(_notice(state))
+        elif look is not self._taken:
+            self._taken = look
+            self.set_data(look)  # type: ignore[arg-type] - without SHOWS_EARLIER it is a `Loaded`
 
     def action_workload(self) -> None:
         if self.workload is not None:
@@ -226,25 +190,22 @@ class Page(Screen[None]):
             self.post_message(WhatIfWanted(self.workload))
 
     def action_back(self) -> None:
-        for finder in self.query(SearchTable):
-            if finder.forget():
-                return
-        self.post_message(Back())
+        """Close a search, else go back."""
+        if not any(table.forget() for table in self.query(SearchTable)):
+            self.post_message(Back())
+
+
+def _notice(state: State) -> Content:
+    """The text in the place of data."""
+    if state.error is not None:
+        return lines(line("No data", "$error bold"), line(""), line(state.error), line(""), line("r reads again"))
+    if state.progress is not None:
+        return lines(line(f"{state.progress} ..."), line(""), line("escape stops it", "$foreground-muted"))
+    return lines(line("Reading stopped."), line(""), line("r reads"))
 
 
 class ListPage(Page):
-    """A list, `#listed`, above the details of its chosen item or beside them, both within `#proposed`.
-
-    `FRAME`: lines of the list beside its items.
-    """
-
-    FRAME: ClassVar[int]
-
-    def share(self) -> None:
-        """Below one another, the list has the lines it needs, up to a good half."""
-        beside, room = self.has_class("-vast"), self.query_one("#proposed").size.height
-        needed = max(self.query_one(ItemTable).total, 1) + self.FRAME
-        self.query_one("#listed").styles.height = "1fr" if beside else min(needed, max(room * 5 // 9, _LEAST))
+    """A list, `#listed`, above the details of its chosen item or beside them, both within `#proposed`."""
 
     def tell(self) -> None:
         """Show the details of the chosen item."""

@@ -19,16 +19,16 @@ from textual.strip import Strip
 from ...rules.base.sanitize import clean
 from ..cell_text import fit, fit_middle
 from ..color_scale import Mark
-from .movement import movement
+from .panel import movement
 
 _NAME_MOST, _NAME_LEAST, _GAP = 18, 4, 2
-_WIDTHS = (7, 5, 2)  # cells of the terminal for a cell of the map, the widest first that leaves all on the screen
+_WIDTHS = (7, 5, 2)  # cells of the terminal for a cell of the map: the widest that leaves all on the screen
 MOST_IN_A_TILE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class MapTile:
-    """`items`: what its cells stand for, at most `MOST_IN_A_TILE`."""
+    """`items`: what its cells show, at most `MOST_IN_A_TILE`."""
 
     name: str
     items: tuple[Any, ...]
@@ -36,16 +36,10 @@ class MapTile:
 
 @dataclass(frozen=True, slots=True)
 class MapBand:
+    """Tiles under a title."""
+
     title: str
     tiles: tuple[MapTile, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A line of the map: a band's title, or tiles with the number of each one's first cell."""
-
-    title: str = ""
-    tiles: tuple[tuple[int, MapTile], ...] = ()
 
 
 class HeatMap(ScrollView, can_focus=True):
@@ -73,27 +67,32 @@ class HeatMap(ScrollView, can_focus=True):
     """
 
     class Moved(Message):
+        """The cursor is on another item."""
+
         def can_replace(self, message: Message) -> bool:
             return isinstance(message, HeatMap.Moved)
 
     @dataclass
     class Opened(Message):
+        """`item` was chosen."""
+
         item: Any
 
     def __init__(self, identity: Callable[[Any], object], *, empty: str, id: str | None = None) -> None:
-        """`identity`: by it the cursor stays on an item. `empty`: what stands where no cell is."""
+        """`identity`: the cursor stays on the item with the same one. `empty`: the text shown without cells."""
         super().__init__(id=id)
         self._identity, self._empty = identity, empty
         self._bands: tuple[MapBand, ...] = ()
         self._items: list[Any] = []
-        self._lines: list[_Line] = []
-        self._line_of: list[int] = []  # of each cell
-        self._wide, self._named, self._slots, self._per_line = 2, _NAME_LEAST, 1, 1
+        self._rows: list[str | list[tuple[int, MapTile]]] = []  # a band's title, or tiles with their first cell
+        self._places: list[tuple[int, int]] = []  # row and column of each cell
+        self._cell_width, self._name_width, self._slots = 2, _NAME_LEAST, 1
         self._paint: Callable[[Any, int], Mark] = lambda _, width: Mark(" " * width, Style.null())
         self.cursor = 0
 
     @property
     def item(self) -> Any | None:  # noqa: ANN401
+        """The item under the cursor; None: the map is empty."""
         return self._items[self.cursor] if self._items else None
 
     def set_data(self, bands: Sequence[MapBand], paint: Callable[[Any, int], Mark]) -> None:
@@ -104,58 +103,50 @@ class HeatMap(ScrollView, can_focus=True):
         self.cursor = next((n for n, item in enumerate(self._items) if self._identity(item) == kept), 0)
         self._arrange()
 
-    def _arrange(self) -> None:
-        """Lay the tiles out for the width there is."""
-        across = self._room
-        longest = max((cell_len(clean(tile.name)) for band in self._bands for tile in band.tiles), default=0)
-        self._slots = max((len(tile.items) for band in self._bands for tile in band.tiles), default=1)
-        for wide in _WIDTHS:
-            self._wide = wide
-            room = across - 1 - wide * self._slots
-            self._named = max(min(longest, _NAME_MOST, room), _NAME_LEAST)
-            self._per_line = max((across + _GAP) // (self._tile_width + _GAP), 1)
-            if wide == _WIDTHS[-1] or (room >= min(longest, _NAME_MOST) and self._height() <= self.size.height):
-                break
-        self._lines, self._line_of, number = [], [], 0
-        for band in self._bands:
-            self._lines.append(_Line(band.title))
-            for at in range(0, len(band.tiles), self._per_line):
-                row = []
-                for tile in band.tiles[at : at + self._per_line]:
-                    row.append((number, tile))
-                    self._line_of += [len(self._lines)] * len(tile.items)
-                    number += len(tile.items)
-                self._lines.append(_Line(tiles=tuple(row)))
-        self.virtual_size = Size(self.size.width, max(len(self._lines), 1))
-        self._seen()
-        self.refresh()
-
-    @property
-    def _room(self) -> int:
-        return self.scrollable_content_region.width
-
-    @property
-    def _tile_width(self) -> int:
-        return self._named + 1 + self._wide * self._slots
-
-    def _height(self) -> int:
-        return sum(1 - (-len(band.tiles) // self._per_line) for band in self._bands)
-
     def on_resize(self) -> None:
+        """Lay the tiles out again."""
         self._arrange()
+
+    def _arrange(self) -> None:
+        """Lay the tiles out for the width there is, with the widest cells that leave all tiles on the screen."""
+        tiles = [tile for band in self._bands for tile in band.tiles]
+        longest = min(max((cell_len(clean(tile.name)) for tile in tiles), default=0), _NAME_MOST)
+        slots = self._slots = max((len(tile.items) for tile in tiles), default=1)
+        width = self.scrollable_content_region.width
+        for self._cell_width in _WIDTHS:
+            room = width - 1 - self._cell_width * slots
+            self._name_width = max(min(longest, room), _NAME_LEAST)
+            tile_width = self._name_width + 1 + self._cell_width * slots + _GAP
+            per_row = max((width + _GAP) // tile_width, 1)
+            height = sum(1 - (-len(band.tiles) // per_row) for band in self._bands)
+            if room >= longest and height <= self.size.height:
+                break
+        self._rows, self._places = [], []
+        for band in self._bands:
+            self._rows.append(band.title)
+            for at in range(0, len(band.tiles), per_row):
+                row = []
+                for n, tile in enumerate(band.tiles[at : at + per_row]):
+                    row.append((len(self._places), tile))
+                    left = n * tile_width + self._name_width + 1
+                    for cell in range(len(tile.items)):
+                        self._places.append((len(self._rows), left + cell * self._cell_width))
+                self._rows.append(row)
+        self.virtual_size = Size(self.size.width, max(len(self._rows), 1))
+        self._scroll_to_cursor()
+        self.refresh()
 
     def action_step(self, by: int) -> None:
         self._go(self.cursor + by)
 
     def action_climb(self, by: int) -> None:
-        """To a line above or below, as near to the same place as it has cells; a band's title is passed over."""
-        if not self._items:
-            return
-        line = self._line_of[self.cursor]
-        to = min(max(line + by, 0), len(self._lines) - 1)
-        if not self._lines[to].tiles:
-            to += 1 if by > 0 or to == 0 else -1
-        self._go(self._nearest(to, self._place(line, self.cursor)))
+        """Go to the nearest cell of a row above or below; titles are passed over."""
+        if self._items:
+            row, column = self._places[self.cursor]
+            to = min(max(row + by, 0), len(self._rows) - 1)
+            if isinstance(self._rows[to], str):
+                to += 1 if by > 0 or to == 0 else -1
+            self._go(self._nearest(to, column))
 
     def action_page(self, by: int) -> None:
         self.action_climb(by * max(self.size.height - 1, 1))
@@ -167,13 +158,11 @@ class HeatMap(ScrollView, can_focus=True):
         self._go(len(self._items) - 1 if at < 0 else 0)
 
     def action_tile(self, by: int) -> None:
-        """To the first cell of the tile after, or before."""
-        firsts = [number for line in self._lines for number, _ in line.tiles]
-        if by > 0:
-            self._go(next((n for n in firsts if n > self.cursor), self.cursor))
-        else:
-            here = max((n for n in firsts if n <= self.cursor), default=0)
-            self._go(max((n for n in firsts if n < here), default=here))
+        """Go to the first cell of the next or previous tile."""
+        firsts = [number for row in self._rows if not isinstance(row, str) for number, _ in row]
+        here = max((n for n in firsts if n <= self.cursor), default=0)
+        others = [n for n in firsts if n > here] if by > 0 else [n for n in reversed(firsts) if n < here]
+        self._go(next(iter(others), self.cursor if by > 0 else here))
 
     def action_open(self) -> None:
         if self.item is not None:
@@ -184,68 +173,58 @@ class HeatMap(ScrollView, can_focus=True):
         if to == self.cursor or not self._items:
             return
         before, self.cursor = self.cursor, to
-        self._seen()
-        self.refresh_line(self._line_of[before])
-        self.refresh_line(self._line_of[to])
+        self._scroll_to_cursor()
+        for cell in (before, to):
+            self.refresh_line(self._places[cell][0])
         self.post_message(self.Moved())
 
-    def _seen(self) -> None:
-        """Scroll to the cursor; a band's title is shown with its first line."""
+    def _scroll_to_cursor(self) -> None:
+        """Scroll to the cursor; a band's title is shown with its first row."""
         if not self._items:
             return
-        line = self._line_of[self.cursor]
-        top, height = self.scroll_offset.y, max(self.size.height, 1)
-        first = line - 1 if not self._lines[line - 1].tiles else line
+        row, top, height = self._places[self.cursor][0], self.scroll_offset.y, max(self.size.height, 1)
+        first = row - 1 if isinstance(self._rows[row - 1], str) else row
         if first < top:
             self.scroll_to(y=first, animate=False, immediate=True)
-        elif line >= top + height:
-            self.scroll_to(y=line - height + 1, animate=False, immediate=True)
+        elif row >= top + height:
+            self.scroll_to(y=row - height + 1, animate=False, immediate=True)
 
-    def _place(self, line: int, cell: int) -> int:
-        """Column of the terminal at which a cell of a line begins."""
-        for n, (number, tile) in enumerate(self._lines[line].tiles):
-            if number <= cell < number + len(tile.items):
-                return n * (self._tile_width + _GAP) + self._named + 1 + (cell - number) * self._wide
-        return 0
-
-    def _nearest(self, line: int, place: int) -> int:
-        cells = (n for number, tile in self._lines[line].tiles for n in range(number, number + len(tile.items)))
-        return min(cells, key=lambda cell: abs(self._place(line, cell) - place))
+    def _nearest(self, row: int, column: int) -> int:
+        cells = (n for n, place in enumerate(self._places) if place[0] == row)
+        return min(cells, key=lambda cell: abs(self._places[cell][1] - column))
 
     def on_click(self, event: events.Click) -> None:
-        line = event.y + self.scroll_offset.y
-        if line >= len(self._lines) or not self._lines[line].tiles:
+        row = event.y + self.scroll_offset.y
+        if row >= len(self._rows) or isinstance(self._rows[row], str):
             return
-        cell = self._nearest(line, max(event.x - self._wide // 2, 0))
+        cell = self._nearest(row, max(event.x - self._cell_width // 2, 0))
         if cell == self.cursor:
             self.action_open()
         else:
             self._go(cell)
 
     def render_line(self, y: int) -> Strip:
-        width, base = self._room, self.rich_style
+        width, base = self.scrollable_content_region.width, self.rich_style
         at = y + self.scroll_offset.y
-        if at >= len(self._lines):
-            told = self._empty if y == 0 and not self._items else ""
-            return Strip([Segment(fit(told, width), base + self.get_component_rich_style("map--empty"))], width)
-        line = self._lines[at]
-        if not line.tiles:
-            return Strip([Segment(fit(line.title, width), base + self.get_component_rich_style("map--title"))], width)
-        segments = [segment for number, tile in line.tiles for segment in self._drawn(number, tile, base)]
+        row = self._rows[at] if at < len(self._rows) else self._empty if y == 0 and not self._items else ""
+        if isinstance(row, str):
+            style = self.get_component_rich_style("map--title" if at < len(self._rows) else "map--empty")
+            return Strip([Segment(fit(row, width), base + style)], width)
+        segments = [segment for number, tile in row for segment in self._drawn(number, tile, base)]
         return Strip(segments).simplify().crop(0, width).extend_cell_length(width, base)
 
     def _drawn(self, number: int, tile: MapTile, base: Style) -> list[Segment]:
-        """A tile, and the gap behind it."""
+        """Draw a tile, and the gap behind it."""
         here = number <= self.cursor < number + len(tile.items)
         name = base + self.get_component_rich_style("map--here" if here and self.has_focus else "map--name")
-        told = [Segment(fit_middle(tile.name, self._named), name), Segment(" ", base)]
-        between = " " if self._wide > _WIDTHS[-1] else ""  # wide cells stand apart; narrow ones touch
+        segments = [Segment(fit_middle(tile.name, self._name_width), name), Segment(" ", base)]
+        between = " " if self._cell_width > _WIDTHS[-1] else ""  # wide cells stand apart; narrow ones touch
         for n, item in enumerate(tile.items, number):
-            mark = self._paint(item, self._wide - len(between))
+            mark = self._paint(item, self._cell_width - len(between))
             if n == self.cursor:
                 style = base + mark.style + self.get_component_rich_style("map--cursor", partial=True)
-                told.append(Segment(f"[{mark.text[1:-1]}]", style))
+                segments.append(Segment(f"[{mark.text[1:-1]}]", style))
             else:
-                told.append(Segment(mark.text, base + mark.style))
-            told.append(Segment(between, base))
-        return [*told, Segment(" " * ((self._slots - len(tile.items)) * self._wide + _GAP), base)]
+                segments.append(Segment(mark.text, base + mark.style))
+            segments.append(Segment(between, base))
+        return [*segments, Segment(" " * ((self._slots - len(tile.items)) * self._cell_width + _GAP), base)]

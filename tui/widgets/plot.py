@@ -1,4 +1,4 @@
-"""Plots in braille: measures over time, and rooflines. Without colours each line has a mark of its own."""
+"""Plots over time: measures of a workload, and waste by rule. Without colors, each line has a mark of its own."""
 
 from __future__ import annotations
 
@@ -13,32 +13,35 @@ from textual.content import Content
 from textual.widgets import Static
 from textual_plotext import PlotextPlot
 
+from ...advisor.core import formatting as words
 from ...advisor.core.timestamps import minute
+from ...advisor.show.document import Table
 from ...rules.base.sanitize import clean
-from ..cell_text import line, lines, nice
+from ..cell_text import line, nice
 from ..themes import LINE_COLOURS, MONOCHROME
 
 if TYPE_CHECKING:
-    from ...advisor.show.series.roofline import Roofline
+    from ...advisor.show.series.waste_history import WasteHistory
     from ...advisor.show.series.workload_timeline import Level, MeasureLine
 
-MARKS = ("dot", "x", "+", "o")
-_SHOWN = ("•", "x", "+", "o")  # how these marks look
+_MARKS = (("dot", "•"), ("x", "x"), ("+", "+"), ("o", "o"))  # plotext's name of a mark, and the mark
 _LEVEL = "┄"
 _MUTED = (140, 148, 158)
-_TICKS = 4
-_UP = 3
-_LABEL = 5  # cells of the labels at the left, so that plots below one another share their time axis
+_TIMES = 4  # labels of the time axis
+_LABEL_WIDTH = 5  # cells of the labels at the left, so that plots below one another share their time axis
 _ENDS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
-PLACE = "◆"
+_WASTE_POINTS = 112  # of a line of waste: three hours each in 14 days
+
+Lines = Sequence[tuple[str, Sequence[float | None]]]
 
 
-class Drawing(Vertical):
-    """A plot below its legend, whose lines keep apart in both themes: by colour, or by a mark of their own."""
+class Plot(Vertical):
+    """Lines over time below their legend."""
 
     DEFAULT_CSS = """
-    Drawing { height: auto; }
-    Drawing > Static { height: auto; }
+    Plot { height: auto; }
+    Plot > Static { height: auto; }
+    Plot > PlotextPlot { height: 1fr; min-height: 9; }
     """
 
     def compose(self) -> ComposeResult:
@@ -49,33 +52,44 @@ class Drawing(Vertical):
         self.watch(self.app, "theme", self.draw, init=False)
 
     def draw(self) -> None:
-        """Draw what was put, with its legend."""
+        """Draw the data again."""
         raise NotImplementedError
 
-    @property
-    def mono(self) -> bool:
-        return self.app.current_theme.name == MONOCHROME.name
+    def plot_lines(
+        self, ends: Sequence[float], lines: Lines, levels: Sequence[tuple[str, float]] = (), top: float | None = None
+    ) -> None:
+        """Plot lines by their labels; missing values are gaps. `ends`: Unix seconds. `levels`: labels of dotted lines
+        with their values. `top`: the upper end of the axis, None: what the values need."""
+        drawing, mono = self.query_one(PlotextPlot), self.app.current_theme.name == MONOCHROME.name
+        plot = drawing.plt
+        plot.clear_figure()
+        for _, level in levels if ends else ():
+            plot.plot([ends[0], ends[-1]], [level, level], marker=_LEVEL, color="default" if mono else _MUTED)
+        legend = []
+        for n, (label, values) in enumerate(lines):
+            (marker, sign), color = _MARKS[n % len(_MARKS)], LINE_COLOURS[n % len(LINE_COLOURS)]
+            for is_measured, run in groupby(zip(ends, values, strict=True), key=lambda point: point[1] is not None):
+                times, known_values = zip(*run, strict=True)
+                if is_measured:
+                    marker, shade = (marker, "default") if mono else ("braille", color)
+                    plot.plot(list(times), list(known_values), marker=marker, color=shade)
+            sign = Content(sign) if mono else Content.styled("⠶", f"rgb{color}")
+            legend.append(Content.assemble(sign, " ", line(label)))
+        if ends:
+            times = [ends[0] + (ends[-1] - ends[0]) * n / (_TIMES - 1) for n in range(_TIMES)]
+            plot.xticks(times, [minute(time)[5:16] for time in times])
+        highest = max([value for _, values in lines for value in values if value is not None], default=1.0)
+        top = top or nice(max([highest, *(level for _, level in levels)]), _ENDS)
+        plot.ylim(0, top)
+        ticks = [0.0, top / 2, top]
+        plot.yticks(ticks, [(f"{tick:,.0f}" if tick >= 100 else f"{tick:.3g}").rjust(_LABEL_WIDTH) for tick in ticks])
+        drawing.refresh()
+        legend += [Content.styled(clean(f"{_LEVEL} {label}"), "$foreground-muted") for label, _ in levels]
+        self.query_one(Static).update(Content("   ").join(legend))
 
-    def look(self, n: int) -> tuple[str, str | tuple[int, int, int]]:
-        """Mark and colour of line `n`, as plotext takes them."""
-        if self.mono:
-            return MARKS[n % len(MARKS)], "default"
-        return "braille", LINE_COLOURS[n % len(LINE_COLOURS)]
 
-    def sign(self, n: int, name: str) -> Content:
-        """The line's mark and its name, for a legend."""
-        if self.mono:
-            return Content(clean(f"{_SHOWN[n % len(_SHOWN)]} {name}"))
-        red, green, blue = LINE_COLOURS[n % len(LINE_COLOURS)]
-        return Content.assemble(Content.styled("⠶ ", f"rgb({red},{green},{blue})"), line(name))
-
-
-class TimePlot(Drawing):
-    """`set_data` gives it lines of one unit and what they are held against. `top`: the axis' upper end, None: what the
-    values need.
-    """
-
-    DEFAULT_CSS = "TimePlot > PlotextPlot { height: 9; }"
+class TimePlot(Plot):
+    """Measures of one unit. `top`: the upper end of the axis, None: what the values need."""
 
     def __init__(self, top: float | None = None, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -83,94 +97,59 @@ class TimePlot(Drawing):
         self._drawn: tuple[Sequence[float], Sequence[MeasureLine], Sequence[Level]] = ((), (), ())
 
     def set_data(self, ends: Sequence[float], lines: Sequence[MeasureLine], levels: Sequence[Level] = ()) -> None:
-        """`ends`: Unix seconds. Gaps stay gaps. Of `levels` those of these lines are drawn."""
-        names = {one.name for one in lines}
-        levels = [level for level in levels if level.of in names]
+        """Plot measures with the levels of them. `ends`: Unix seconds."""
         self._drawn = (ends, lines, levels)
         self.draw()
 
     def draw(self) -> None:
         ends, measures, levels = self._drawn
-        drawing = self.query_one(PlotextPlot)
-        plot = drawing.plt
-        plot.clear_figure()
-        for level in levels if ends else ():
-            plot.plot(
-                [ends[0], ends[-1]], [level.value, level.value], marker=_LEVEL, color="default" if self.mono else _MUTED
-            )
-        for n, one in enumerate(measures):
-            known = [(x, y) for x, y in zip(ends, one.values, strict=True)]
-            marker, colour = self.look(n)
-            for told, run in groupby(known, key=lambda point: point[1] is not None):
-                points = list(run)
-                if told:
-                    plot.plot([x for x, _ in points], [y for _, y in points], marker=marker, color=colour)
-        if ends:
-            first, last = ends[0], ends[-1]
-            ticks = [first + (last - first) * n / (_TICKS - 1) for n in range(_TICKS)]
-            plot.xticks(ticks, [minute(x)[5:16] for x in ticks])
-        values = [y for measure in measures for y in measure.values if y is not None]
-        top = self._top or nice(max([*values, *(level.value for level in levels)], default=1.0), _ENDS)
-        plot.ylim(0, top)
-        up = [top * n / (_UP - 1) for n in range(_UP)]
-        plot.yticks(up, [f"{y:.3g}".rjust(_LABEL) for y in up])
-        drawing.refresh()
-        # The lines' names and unit, then the levels with their values.
-        parts = [self.sign(n, f"{one.name}, {one.unit}") for n, one in enumerate(measures)]
-        parts += [Content.styled(clean(f"{_LEVEL} {one.name}: {one.value:.4g}"), "$foreground-muted") for one in levels]
-        self.query_one(Static).update(Content("   ").join(parts))
+        names = {measure.name for measure in measures}
+        labelled = [(f"{measure.name}, {measure.unit}", measure.values) for measure in measures]
+        dotted = [(f"{level.name}: {level.value:.4g}", level.value) for level in levels if level.of in names]
+        self.plot_lines(ends, labelled, dotted, self._top)
 
 
-class RooflinePlot(Drawing):
-    """A workload's place under the roofs of its GPU and of others, on logarithmic axes: the sustained roofs, else the
-    printed ones. `set_data` gives it a roofline whose own GPU has roofs."""
-
-    DEFAULT_CSS = "RooflinePlot > PlotextPlot { height: 16; }"
+class WasteChart(Plot):
+    """The waste of a window over time: a line per rule, the smallest rules as one."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._drawn: Roofline | None = None
+        self._history: WasteHistory | None = None
+        self._empty = ""
 
-    def set_data(self, drawn: Roofline) -> None:
-        self._drawn = drawn
+    def set_data(self, history: WasteHistory | None, empty: str) -> None:
+        """Plot a history. `empty`: the text shown where there is no waste to plot."""
+        self._history, self._empty = history, empty
         self.draw()
 
-    def draw(self) -> None:
-        from ...advisor.show.series.roofline import amount  # noqa: PLC0415 - it need not be there at the start
+    def _amount(self, value: float) -> str:
+        priced = self._history is not None and self._history.priced
+        return words.usd(value) if priced else words.hours(value, "GPU-h")
 
-        drawn, drawing = self._drawn, self.query_one(PlotextPlot)
-        plot = drawing.plt
-        plot.clear_figure()
-        if drawn is None or drawn.source is None:
+    def sheet(self) -> Table:
+        rules = self._history.rules if self._history is not None else ()
+        return Table(("rule", "wasted in the window"), tuple((rule.rule, self._amount(rule.total)) for rule in rules))
+
+    def draw(self) -> None:
+        history = self._history
+        self.query_one(PlotextPlot).display = history is not None and bool(history.rules)
+        if history is None or not history.rules:
+            self.query_one(Static).update(line(self._empty, "$foreground-muted"))
             return
-        roofs, place = drawn.roofs, drawn.place
-        # Logarithmic axes that hold the place and the ridges of the printed roofs.
-        ridges = [roof.peak_flop_per_second / roof.peak_bytes_per_second for roof in roofs]
-        peaks = [roof.peak_flop_per_second for roof in roofs]
-        own = [place.intensity_flop_per_byte] if place is not None else []
-        reached = [place.flop_per_second, *(roof.peak_at(own[0]) for roof in roofs)] if place is not None else []
-        x0, x1 = min([*own, min(ridges) / 10]) / 2, max([*own, max(ridges) * 2]) * 2
-        y0, y1 = min([*reached, min(peaks) / 10]) / 2, max(peaks) * 1.8
-        for n, roof in reversed(list(enumerate(roofs))):  # its own comes last and stands above the others
-            flops = roof.sustained_flop_per_second or roof.peak_flop_per_second
-            moved = roof.sustained_bytes_per_second or roof.peak_bytes_per_second
-            start = max(x0, y0 / moved)
-            corners = ((start, min(flops, start * moved)), (flops / moved, flops), (x1, flops))
-            marker, colour = self.look(n)
-            xs, ys = zip(*((math.log10(x), math.log10(y)) for x, y in corners), strict=True)
-            plot.plot(xs, ys, marker=marker, color=colour)
-        if place is not None:
-            x, y = math.log10(place.intensity_flop_per_byte), math.log10(place.flop_per_second)
-            plot.scatter([x], [y], marker=PLACE, color="default")
-        x0, x1, y0, y1 = map(math.log10, (x0, x1, y0, y1))
-        across, up = (range(math.ceil(low), math.floor(high) + 1) for low, high in ((x0, x1), (y0, y1)))
-        plot.xlim(x0, x1)
-        plot.ylim(y0, y1)
-        plot.xticks(list(across), [f"{10.0**power:g}" for power in across])
-        plot.yticks(list(up), [amount(10.0**power, "FLOP/s") for power in up])
-        plot.xlabel("FLOP per byte of device memory")
-        drawing.refresh()
-        signs = [self.sign(n, roof.words()) for n, roof in enumerate(roofs)]
-        self.query_one(Static).update(
-            lines(*signs, *([Content(f"{PLACE} this workload")] if place is not None else []))
-        )
+        rules = [(rule.rule, rule.values) for rule in history.rules]
+        if len(rules) > len(_MARKS):
+            rest = rules[len(_MARKS) - 1 :]
+            sums = tuple(map(sum, zip(*(values for _, values in rest), strict=True)))
+            rules[len(_MARKS) - 1 :] = [(f"{len(rest)} other rules", sums)]
+        hours = max(math.ceil(len(rules[0][1]) / _WASTE_POINTS), 1)
+        starts = range(0, len(rules[0][1]), hours)
+        labelled = [
+            (f"{name} {self._amount(sum(values))}", [_per_day(values[at : at + hours]) for at in starts])
+            for name, values in rules
+        ]
+        self.plot_lines([history.start + at * 3600 for at in starts], labelled)
+
+
+def _per_day(hourly: Sequence[float]) -> float:
+    """What 24 hours like these would waste."""
+    return sum(hourly) / len(hourly) * 24

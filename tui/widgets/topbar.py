@@ -1,12 +1,11 @@
-"""The two lines at the top: where one is, and what the figures rest on."""
+"""The two lines at the top: the pages, and what the figures rest on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import ClassVar
 
-from textual import events
 from textual.content import Content
-from textual.message import Message
+from textual.style import Style
 from textual.widget import Widget
 
 from ...advisor.core.timestamps import minute
@@ -15,76 +14,49 @@ from ..cell_text import fit, line, lines
 from ..state import State
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What stands at the top of every page. `source`: what is read; `tabs`: (page, its label)."""
-
-    source: str
-    tabs: tuple[tuple[str, str], ...]
-
-
 class TopBar(Widget):
-    """`here`: the page that is shown. One widget draws both lines: one for each name took a
-    good part of the time that a new page needs.
+    """`here`: the page shown. One widget draws all names: a widget each takes much of the time of a new page."""
+
+    DEFAULT_CSS = """
+    TopBar { height: 2; dock: top; background: $panel; link-style: none; link-color: $foreground-muted; }
     """
+    tabs: ClassVar[tuple[tuple[str, str], ...]] = ()  # (page, label), in the order of their keys; set by the program
 
-    DEFAULT_CSS = "TopBar { height: 2; dock: top; background: $panel; }"
-
-    @dataclass
-    class Chosen(Message):
-        """Somebody clicked the name of a page."""
-
-        page: str
-
-    def __init__(self, header: Header, here: str) -> None:
+    def __init__(self, here: str) -> None:
         super().__init__()
-        self._header, self._here = header, here
+        self._here = here
         self._state: State | None = None
 
     def set_data(self, state: State) -> None:
-        """Tell the state: window, how old it is, what is being done."""
+        """Show the window, its age and what is being done."""
         self._state = state
         self.refresh()
 
     def render(self) -> Content:
-        names = [
-            Content.styled(name, "bold $background on $primary" if page == self._here else "$foreground-muted")
-            for page, name in self._names()
-        ]
-        return lines(Content.assemble(*names), self._standing())
+        names = [(page, f" {number} {label} ") for number, (page, label) in enumerate(self.tabs, 1)]
+        if sum(len(name) for _, name in names) > self.size.width:  # the key of the page shown hints at the others
+            names = [(page, f"{name[1:] if page == self._here else name[3:]}") for page, name in names]
+        return lines(Content.assemble(*(self._tab(page, name) for page, name in names)), self._status())
 
-    def _names(self) -> list[tuple[str, str]]:
-        """Each page with what stands for it; where not all names fit, the other pages are numbers."""
-        whole = [(page, f" {number % 10} {label} ") for number, (page, label) in enumerate(self._header.tabs, 1)]
-        if sum(len(name) for _, name in whole) <= self.size.width:
-            return whole
-        return [(p, name if p == self._here else f" {number % 10} ") for number, (p, name) in enumerate(whole, 1)]
+    def _tab(self, page: str, name: str) -> Content:
+        if page == self._here:
+            return Content.styled(name, "bold $background on $primary")
+        return Content.styled(name, "$foreground-muted").stylize(Style.from_meta({"@click": f"app.page('{page}')"}))
 
-    def _standing(self) -> Content:
-        """Window, what it is read from, how old it is, what is being done."""
-        state = self._state
+    def _status(self) -> Content:
+        state, width = self._state, max(self.size.width - 2, 0)
         if state is None:
             return Content("")
-        width = max(self.size.width - 2, 0)
-        told = standing_words(state)
-        told = fit(told, width) if len(told) > width else told
-        room = width - len(told)
-        where = fit(clean(self._header.source), room) if room > 4 else ""
+        status = status_words(state)
+        status = fit(status, width) if len(status) > width else status
+        room = width - len(status)
+        source = fit(clean(self.app.sub_title), room) if room > 4 else ""
         style = "$error" if state.error else "$warning" if state.stale or state.progress else ""
-        return Content.assemble(" ", line(told, style), where and Content.styled(where, "$foreground-muted"))
-
-    def on_click(self, event: events.Click) -> None:
-        """On a name: that page."""
-        at = event.x
-        for page, name in self._names() if event.y == 0 else ():
-            if 0 <= at < len(name):
-                self.post_message(self.Chosen(page))
-                return
-            at -= len(name)
+        return Content.assemble(" ", line(status, style), source and Content.styled(source, "$foreground-muted"))
 
 
-def standing_words(state: State) -> str:
-    """``window 14d · read 2 min ago · data to 2026-11-16 00:00 UTC · ``: what asks for something comes first."""
+def status_words(state: State) -> str:
+    """``window 14d · read 2 min ago · data to 2026-11-16 00:00 UTC · ``; what needs attention comes first."""
     parts = [f"window {state.window.name}"]
     if state.progress is not None:
         parts.append(f"{state.progress} ...")

@@ -84,7 +84,7 @@ def _clue(of: str, texts: dict[str, str | None], hours: float, priors: KindPrior
     if told is None or not any(told[0].log_odds.values()):
         return None
     line, found = told
-    return Clue(line.log_odds, _said(of, line, clean(texts[of] or "")[-80:], clean(found)[:80]))
+    return Clue({**line.log_odds}, _said(of, line, clean(texts[of] or "")[-80:], clean(found)[:80]))
 
 
 def _said(of: str, line: KindPrior, text: str, found: str) -> CodedText:
@@ -137,7 +137,7 @@ def engine_clue(session: Session, features: Features, engine: EngineFacts, prior
     """
     shown = WITHIN_TRAINING if _trains(session, features, priors) else COUNTED if engine.has_counted else COUNTED_NONE
     told = priors.first("engine", shown, features.get("chain_hours", session.chain_hours))
-    weights = {} if told is None else dict(told[0].log_odds)
+    weights: dict[str, float] = {} if told is None else {**told[0].log_odds}
     if shown == COUNTED and (
         (engine.running or 0.0) >= _RUNNING or (engine.generated_tokens_per_second or 0) >= _TOKENS
     ):

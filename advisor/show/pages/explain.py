@@ -1,214 +1,223 @@
-"""One workload, finding or recommendation with everything that is known about it."""
+"""One workload, finding or recommendation: the claim, the facts behind it, what would change it, and its money."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from ....rules.catalog.loader import Catalog
+from ....rules.catalog.types import Price
 from ....rules.policy.custom import load_features
 from ....rules.policy.thresholds import WasteRule
 from ...core import formatting as words
-from ...core.advice_types import Advice, Configuration, Finding, Recommendation
+from ...core.advice_types import Advice, Configuration, Finding, Interval, Recommendation
 from ...core.coded_text import CodedText
-from ...core.formatting import latency_words
+from ...core.ids import short_id, short_ids
 from ...core.timestamps import minute, span
 from ...core.verdict_types import INFERRED, WorkloadVerdict
 from ...core.worth import HOURS_PER_MONTH
-from ..document import Bullets, Section, Table, section
+from ..document import AsideBlock, Bullets, Document, Figures, Section, Table, section
 from ..energy_shares import workload_words
-from ..phases import phase_reasons, phase_rows
-from ..series.roofline import Roofline
-from ..subjects import Subject, workload_of
-from ..titles import finding_title, recommendation_title, titled
+from ..page_options import Again
+from ..phases import phase_reasons, phase_table
+from ..subjects import Subject, replicas_of, workload_of
+from ..titles import Titles, finding_title, runs_noun, titled
+from .sections import price_line
 
-# How its hold on the GPUs is known.
 _BASIS = {
     "allocation": "allocated by a scheduler", "process": "held by processes", INFERRED: "inferred from activity",
 }  # fmt: skip
-SHOWN_PHASES = 14  # of a workload that turns often, the newest
+_FACTS, _REJECTED = 5, 3  # rows, unless all are asked for
+_ALL = 10**9
+_CHANGES = "This would change if"
+_SAME = 0.005  # a product that differs more from the claimed cost is not how it was calculated
 
 
-def explain_sections(
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What is said of a subject. `identity`: its id and how sure it is; `details`: sections for who asks for more."""
+
+    title: str
+    identity: str
+    text: str
+    sections: tuple[Section, ...]
+    details: tuple[Section, ...]
+
+
+def explain_page(
     advice: Advice,
     subject: Subject,
     catalog: Catalog | None = None,
     rules: Mapping[str, WasteRule] = MappingProxyType({}),
-    drawn: Roofline | None = None,
-) -> tuple[Section, ...]:
-    """Everything about `subject`. `rules`: as they hold for its owner, for the reasons of thresholds; `catalog`: for
-    the arithmetic of its dollars; `drawn`: the roofline of the workload that it is about."""
+    *,
+    verbose: bool = False,
+    again: Again | None = None,
+) -> Document:
+    """What is claimed of `subject`, and why. `catalog`: for the calculation of dollars; `rules`: as they apply to its
+    owner, for the reasons of thresholds; `verbose`: all evidence, limits, rejected nodes and measurements too."""
+    claim = _claim(advice, subject, catalog, _ALL if verbose else _FACTS)
+    shown = [*claim.sections]
+    if verbose:
+        rule = rules.get(subject.rule) if isinstance(subject, Finding) else None
+        workload = subject if isinstance(subject, WorkloadVerdict) else workload_of(advice, subject.workload)
+        shown += [*claim.details, _thresholds(rule)]
+        if workload is not None and workload is not subject:
+            shown.append(section(_kind(workload), _identity(workload), _use(workload)))
+        shown += _workload_details(workload) if workload is not None else ()
+    elif again is not None:
+        command = again.command("explain", "--verbose", short_id(subject.id))
+        shown.append(section("Next", AsideBlock("Limits, rejected nodes and all measurements:", command)))
+    return Document(
+        title=claim.title,
+        heading=claim.title,
+        lead=claim.text,
+        window=claim.identity,
+        summary=_replicas(advice, subject),
+        tiles=(),
+        sections=tuple(part for part in shown if part.blocks),
+    )
+
+
+def claim_block(advice: Advice, subject: Finding | Recommendation) -> Section:
+    """A finding or a recommendation within a page, with all its evidence."""
+    claim = _claim(advice, subject, None, _ALL, _REJECTED)
+    parts = (part for part in (*claim.sections, *claim.details) if part.blocks)
+    return section(claim.title, claim.identity, claim.text, *parts, id=subject.id)
+
+
+def _claim(advice: Advice, subject: Subject, catalog: Catalog | None, most: int, rejected: int = _ALL) -> _Claim:
+    """`most`: facts; `rejected`: node types that were rejected."""
+    findings = _findings_of(advice, subject)
+    calculation = _calculation(advice, subject, findings, catalog)
     if isinstance(subject, WorkloadVerdict):
-        told = [
-            *_workload(subject),
-            _findings(advice, [f for f in advice.findings if f.workload == subject.id]),
-            _recommendations(advice, [r for r in advice.recommendations if r.workload == subject.id]),
-        ]
-    elif isinstance(subject, Finding):
-        rule = rules.get(subject.rule)
-        heads = ("threshold", "value", "set by", "reason")
-        limits = tuple(
-            (name, f"{words.figure(t.value)} {t.unit}", t.origin, f"{t.reason} Source: {t.source}.")
-            for name, t in (rule.thresholds if rule else {}).items()
-        )
-        told = [
-            *finding_sections(advice, subject),
-            section("Thresholds", Table(heads, limits, (1,)) if rule else None),
-            _listed("Calculation", finding_arithmetic(advice, subject, catalog) if catalog else ()),
-            _recommendations(advice, [r for r in advice.recommendations if subject.id in r.findings]),
-            *_workload(workload_of(advice, subject.workload)),
-        ]
-    else:
-        told = [
-            *recommendation_sections(advice, subject),
-            _listed("Calculation", recommendation_arithmetic(advice, subject, catalog) if catalog else ()),
-            _findings(advice, [f for f in advice.findings if f.id in subject.findings]),
-            *_workload(workload_of(advice, subject.workload)),
-        ]
-    told.append(_listed("Roofline", drawn.sentences() if drawn is not None else ()))
-    return tuple(one for one in told if one.blocks)
-
-
-def _listed(title: str, items: Iterable[object]) -> Section:
-    return section(title, Bullets(tuple(map(str, items))))
-
-
-def _workload(w: WorkloadVerdict | None) -> Iterable[Section]:
-    if w is None:
-        return
-    gpus = f"{words.counted(len(w.gpus), 'GPU')} ({w.gpu_sku or 'unknown SKU'})"
-    shared = ", shared with other work" if w.shared else ""
-    scheduled = words.scheduled_words(w.scheduled)
-    yield section(
-        f"Workload {w.name}",
-        f"id {w.id}, series {w.series_id}; {words.whose_words(w)}.",
-        f"{scheduled}." if scheduled else "",
-        f"{gpus} on {', '.join(w.nodes) or 'no node'} ({w.node_sku or 'node SKU unknown'}), "
-        f"{_BASIS.get(w.basis, w.basis)}{shared}.",
-        f"{minute(w.start)} to {minute(w.end)}: {words.hours(w.gpu_hours)}{_cost(w.cost_usd)}."
-        + (f" Engine or framework: {w.framework}." if w.framework else ""),
-        workload_words(w.energy) if w.energy is not None else "",
-    )
-    others = ", ".join(f"{a.label} {words.percent(a.confidence)}" for a in w.kind.alternatives)
-    yield _listed(
-        f"Kind: {w.kind.label}, confidence {words.percent(w.kind.confidence)}",
-        (*w.kind.evidence, *((f"It could also be: {others}.",) if others else ())),
-    )
-    shares = sorted(w.bottleneck.time_shares.items(), key=lambda item: -item[1])
-    yield section(
-        f"Bottleneck: {w.bottleneck.label}, confidence {words.percent(w.bottleneck.confidence)}",
-        Bullets(tuple(map(str, w.bottleneck.evidence))),
-        Table(
-            ("share of its time", "bottleneck"), tuple((words.percent(value), label) for label, value in shares), (0,)
-        ),
-    )
-    if w.latency is not None:
-        yield section(f"Latency class: {latency_words(w.latency)}", Bullets(tuple(map(str, w.latency.evidence))))
-    shown = w.phases[-SHOWN_PHASES:]
-    more = len(w.phases) - len(shown)
-    yield section(
-        "Phases",
-        Table(("kind", "bottleneck", "share of the time", "times", "last start"), tuple(phase_rows(w.phases)), (2,)),
-        Table(
-            ("from", "to", "kind", "bottleneck"),
-            tuple((minute(p.start), minute(p.end), p.kind, p.bottleneck) for p in shown),
+        facts = (*subject.kind.evidence, *subject.bottleneck.evidence, *(e for f in findings for e in f.evidence))
+        lines = [e.text if isinstance(e, CodedText) else words.evidence_words(e) for e in facts]
+        moves = [r for r in advice.recommendations if r.workload == subject.id and (most > _FACTS or not r.blocked_by)]
+        return _Claim(
+            _kind(subject), _identity(subject), _use(subject),
+            (
+                _listed("Evidence", lines[:most]),
+                _claims("Findings and recommendations", advice, (*findings, *moves)),
+                _listed(_CHANGES, tuple(dict.fromkeys(c for f in findings for c in f.would_change_if))),
+                calculation,
+            ),
             (),
-            f"and {more} before: --format json lists them all." if more else "",
-        ),
-        Bullets(tuple(phase_reasons(w.phases))),
+        )  # fmt: skip
+    evidence, changes = _evidence(advice, findings, most, subject), _listed(_CHANGES, subject.would_change_if)
+    if isinstance(subject, Finding):
+        answers = _claims("Recommendations", advice, [r for r in advice.recommendations if subject.id in r.findings])
+        title, shown = finding_title(subject, advice), (evidence, changes, calculation)
+        return _Claim(title, _identity(subject), subject.text, shown, (answers,))
+    blocked = _listed("Blocked by", subject.blocked_by)
+    lines = [f"{node.sku}: {node.reason}" for node in subject.rejected[:rejected]]
+    more = len(subject.rejected) - len(lines)
+    lines += [f"{more} more node types rejected; reasons in --format json."] if more > 0 else []
+    details = (
+        section("Figures", _figures(subject)), _listed("Lower precision (not included in any sum)", subject.levers),
+        _listed("Rejected", lines), _claims("Findings", advice, findings),
+    )  # fmt: skip
+    shown = (blocked, evidence, changes, calculation)
+    return _Claim(titled(subject, advice), _identity(subject), subject.text, shown, details)
+
+
+def _findings_of(advice: Advice, subject: Subject) -> list[Finding]:
+    if isinstance(subject, Finding):
+        return [subject]
+    if isinstance(subject, Recommendation):
+        return [f for f in advice.findings if f.id in subject.findings]
+    return [f for f in advice.findings if f.workload == subject.id]
+
+
+def _identity(subject: Subject) -> str:
+    """Its id, its owner or rule, and how sure it is."""
+    if isinstance(subject, Finding):
+        of = f", workload {subject.workload}" if subject.workload else ""
+        return (
+            f"Finding {subject.id}: rule {subject.rule}{of}, severity {subject.severity}, confidence "
+            f"{words.percent(subject.confidence)}. {words.counted(len(subject.gpus), 'GPU')} on "
+            f"{', '.join(subject.nodes) or subject.node or 'no node named'}."
+        )
+    if isinstance(subject, Recommendation):
+        decision = f", {words.decision_words(subject.decision)}" if subject.decision else ""
+        risk = subject.risk.replace("-", " ")
+        return f"Recommendation {subject.id}: {subject.action}, {subject.realisation}, {risk} risk{decision}."
+    parts = (words.whose_words(subject), words.scheduled_words(subject.scheduled))
+    return f"Workload {subject.id}, series {subject.series_id}; {'; '.join(filter(None, parts))}."
+
+
+def _listed(title: str, lines: Iterable[object]) -> Section:
+    return section(title, Bullets(tuple(map(str, lines))))
+
+
+def _kind(w: WorkloadVerdict) -> str:
+    kind, bottleneck = w.kind, w.bottleneck
+    return (
+        f"{w.name}: {kind.label} ({words.percent(kind.confidence)}), bottleneck {bottleneck.label} "
+        f"({words.percent(bottleneck.confidence)})"
     )
-    yield section(
-        "Coverage",
-        f"{words.percent(w.coverage.fraction)} of its GPU time was observed, a sample every "
-        f"{span(w.coverage.resolution_seconds)}.",
-        Bullets(tuple(f"{metric} is missing: {reason}" for metric, reason in w.coverage.missing.items())),
+
+
+def _use(w: WorkloadVerdict) -> str:
+    gpus = f"{words.counted(len(w.gpus), 'GPU')} ({w.gpu_sku or 'unknown SKU'})"
+    return (
+        f"{gpus} on {', '.join(w.nodes) or 'no node'} ({w.node_sku or 'node SKU unknown'}), "
+        f"{_BASIS.get(w.basis, w.basis)}{', shared with other work' if w.shared else ''}. {minute(w.start)} to "
+        f"{minute(w.end)}: {words.hours(w.gpu_hours)}{'' if w.cost_usd is None else f', {words.usd(w.cost_usd)}'}."
     )
-    unknown = (f"Not evaluated: {w.levers_unknown}.",) if w.levers_unknown is not None else ()
-    yield _listed("Lower precision (not included in any sum)", (*w.levers, *unknown))
-    features = load_features()
-    told = ((n, words.figure(value), features.get(n)) for n, value in w.features.items())
-    rows = tuple((n, value, one.unit if one else "", one.meaning if one else "") for n, value, one in told)
-    yield section("Measurements", Table(("feature", "value", "unit", "meaning"), rows, (1,)))
 
 
-def _cost(usd: float | None) -> str:
-    """Nothing where no price is known: the GPU-hours before it are the cost then."""
-    return "" if usd is None else f", cost {words.usd(usd)}"
+def _replicas(advice: Advice, subject: Subject) -> str:
+    """All replicas or runs that a claim is about; empty for a single one."""
+    replicas = replicas_of(advice, subject, {gpu for f in _findings_of(advice, subject) for gpu in f.gpus})
+    if len(replicas) < 2:
+        return ""
+    short, names = short_ids(w.id for w in advice.workloads), list(dict.fromkeys(w.name for w in replicas))
+    ids = ", ".join(short[w.id] for w in replicas)
+    return f"{len(replicas)} {runs_noun(replicas)} of {words.listed(names)}: {ids}."
 
 
-def finding_sections(advice: Advice, f: Finding) -> Iterator[Section]:
-    """A finding with its evidence, what would change it and the prices of its dollars."""
-    rows = tuple((e.metric, words.figure(e.value), words.figure(e.threshold), e.unit) for e in f.evidence)
-    yield section(
-        finding_title(f, advice),
-        f"Finding {f.id}, rule {f.rule}, severity {f.severity}, confidence {words.percent(f.confidence)}; "
-        f"{', '.join(f.nodes) or f.node or 'no node named'}; {words.counted(len(f.gpus), 'GPU')}.",
-        f.text,
-        f"{words.hours(f.gpu_hours)}{_cost(f.cost_usd)} in the window.",
-        Table(("measured", "value", "threshold", "unit"), rows, (1, 2)),
+def _claims(title: str, advice: Advice, claims: Sequence[Finding | Recommendation]) -> Section:
+    lines = (f"{finding_title(c, advice) if isinstance(c, Finding) else titled(c, advice)} [{c.id}]" for c in claims)
+    return _listed(title, tuple(lines))
+
+
+def _evidence(advice: Advice, findings: Sequence[Finding], most: int, claim: Finding | Recommendation) -> Section:
+    """The measured values, those with a threshold first; of a recommendation also the predicted time."""
+    ratio = claim.time_ratio if isinstance(claim, Recommendation) else None
+    rows = [("predicted time", words.time_words(ratio), words.NONE, "")] if ratio else []
+    titles = Titles(advice)
+    facts = sorted(((f, e) for f in findings for e in f.evidence), key=lambda fact: fact[1].threshold is None)
+    for f, e in facts:
+        of = f" ({titles.resource(f)})" if len(findings) > 1 else ""
+        rows.append((f"{e.metric}{of}", words.figure(e.value), words.figure(e.threshold), e.unit))
+    return section("Evidence", Table(("measured", "value", "threshold", "unit"), tuple(rows[:most]), (1, 2)))
+
+
+def _thresholds(rule: WasteRule | None) -> Section:
+    rows = tuple(
+        (name, f"{words.figure(t.value)} {t.unit}", t.origin, f"{t.reason} Source: {t.source}.")
+        for name, t in (rule.thresholds if rule else {}).items()
     )
-    yield from _overturned(advice, f.would_change_if, (f.price,) if f.price else ())
+    return section("Thresholds", Table(("threshold", "value", "set by", "reason"), rows, (1,)))
 
 
-def recommendation_sections(advice: Advice, r: Recommendation, rejected: int = 1000) -> Iterator[Section]:
-    """A recommendation with what speaks for and against it; what it does not change has no row. `rejected`: so many
-    node types with their reasons."""
-    more = len(r.rejected) - rejected
+def _figures(r: Recommendation) -> Figures:
+    """The figures of a recommendation; what it does not change is left out."""
     projected = r.saving_usd_per_month or r.freed_gpu_hours_per_month or r.energy_saving_kwh_per_month
     rows = (
         ("from", _configuration(r.source)),
         ("to", _configuration(r.target)),
         ("predicted time", words.time_words(r.time_ratio)),
         ("saving", words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)),
-        ("freed", f"{words.hours(r.freed_gpu_hours_per_month)}/month" if r.freed_gpu_hours_per_month else words.NONE),
         ("energy saved/month", words.energy_words(r)),
-        ("projected from", f"{r.observed_hours:,.0f} h of data" if r.observed_hours and projected else words.NONE),
-        ("cash from", r.available_from or words.NONE),
-        ("break-even demand", r.break_even or words.NONE),
-        ("changes", "; ".join(map(str, r.changes)) or words.NONE),
-        ("excludes", ", ".join(r.excludes) or words.NONE),
-        ("decision", words.decision_words(r.decision) if r.decision else words.NONE),
+        ("projected from", f"{r.observed_hours:,.0f} h of data" if r.observed_hours and projected else ""),
+        ("cash from", r.available_from),
+        ("break-even demand", r.break_even),
+        ("changes", "; ".join(map(str, r.changes))),
+        ("excludes", ", ".join(r.excludes)),
     )
-    yield section(
-        _titled(r, advice),
-        f"Recommendation {r.id}, action {r.action}, {r.realisation}, {r.risk} risk.",
-        r.text,
-        Table(("field", "value"), tuple((name, value) for name, value in rows if value != words.NONE)),
-    )
-    lists = (
-        _listed("Blocked by", r.blocked_by),
-        _listed("Lower precision (not included in any sum)", r.levers),
-        _listed(
-            "Rejected",
-            [
-                *(f"{one.sku}: {one.reason}" for one in r.rejected[:rejected]),
-                *([f"{more} more node types rejected; reasons in --format json."] if more > 0 else []),
-            ],
-        ),
-    )
-    yield from (one for one in lists if one.blocks)
-    yield from _overturned(advice, r.would_change_if, r.prices)
-
-
-def _findings(advice: Advice, findings: Sequence[Finding]) -> Section:
-    return _listed("Findings", (f"{finding_title(f, advice)} [{f.severity}, {f.id}]. {f.text}" for f in findings))
-
-
-def _recommendations(advice: Advice, recommendations: Sequence[Recommendation]) -> Section:
-    return _listed(
-        "Recommendations", (f"{_titled(r, advice)} [{r.risk} risk, {r.id}]. {r.text}" for r in recommendations)
-    )
-
-
-def _titled(r: Recommendation, advice: Advice) -> str:
-    return f"{recommendation_title(r, advice)} (blocked)" if r.blocked_by else titled(r, advice)
-
-
-def _overturned(advice: Advice, conditions: Sequence[CodedText], prices: Sequence[str]) -> Iterable[Section]:
-    """What would overturn it, and what its dollars rest on."""
-    known = (f"{p.sku} in {p.region}, {words.price_words(p)}" for p in advice.prices if p.id in prices)
-    lists = (_listed("This would change if", conditions), _listed("Prices", known))
-    return (one for one in lists if one.blocks)
+    return Figures(tuple((name, value) for name, value in rows if value and value != words.NONE))
 
 
 def _configuration(c: Configuration) -> str:
@@ -217,55 +226,94 @@ def _configuration(c: Configuration) -> str:
     return f"{c.gpu_count} x {c.gpu_sku or 'unknown GPU'} on {c.node_sku or 'an unknown node'}"
 
 
-# A product that differs by more from what was claimed is not how it was calculated.
-_SAME = 0.005
-
-
-def finding_arithmetic(advice: Advice, finding: Finding, catalog: Catalog) -> Iterator[str]:
-    """How a finding's cost comes about, where hours times a price is all there is to it."""
-    price = next((p for p in advice.prices if p.id == finding.price), None)
-    cost = finding.cost_usd
-    if price is None or cost is None:
-        return
-    told = {e.metric: e.value for e in finding.evidence}
-    premium, node = told.get("fabric_premium"), catalog.node(price.sku)
-    if isinstance(premium, float):
-        hours = cost / premium if premium else 0.0
-        yield (
-            f"{hours:,.1f} node-hours observed x {words.usd(premium)} a node-hour for the fabric = "
-            f"{words.usd(cost)} in the window."
-        )
-    elif node is not None:
-        reckoned = finding.gpu_hours * price.usd_per_hour / node.gpu_count
-        if abs(reckoned - cost) <= _SAME * abs(cost):
-            yield (
-                f"{words.hours(finding.gpu_hours)} x {words.usd(price.usd_per_hour)} a node-hour / {node.gpu_count} "
-                f"GPUs a node = {words.usd(cost)} in the window."
-            )
-
-
-def recommendation_arithmetic(advice: Advice, r: Recommendation, catalog: Catalog) -> Iterator[str]:
-    """What both sides cost a month at their prices, and the interval of what is saved."""
-    for what, side in (("Now", r.source), ("Then", r.target)):
-        told = _month(advice, side, r.prices, catalog)
-        if told:
-            yield f"{what}: {told}"
-    saving = r.saving_usd_per_month
-    if saving is not None:
-        yield (
-            f"Savings a month: {words.usd(saving.p50)} (median; 10th percentile {words.usd(saving.p10)}, 90th "
-            f"percentile {words.usd(saving.p90)}). The baseline is the same SKU at its right-sized count."
-        )
-
-
-def _month(advice: Advice, side: Configuration, prices: tuple[str, ...], catalog: Catalog) -> str:
-    node = catalog.node(side.node_sku) if side.node_sku else None
-    price = next((p for p in advice.prices if p.id in prices and p.sku == side.node_sku), None)
-    if side.gpu_count == 0 or node is None or price is None:
-        return ""
-    nodes = -(-side.gpu_count // node.gpu_count)
-    month = nodes * price.usd_per_hour * HOURS_PER_MONTH
-    return (
-        f"{nodes} x {node.name} for {side.gpu_count} GPUs x {words.usd(price.usd_per_hour)} a node-hour x "
-        f"{HOURS_PER_MONTH:.0f} h = {words.usd(month)} a month where it runs all the time."
+def _workload_details(w: WorkloadVerdict) -> Iterator[Section]:
+    """Everything measured and judged of a workload."""
+    others = ", ".join(f"{a.label} {words.percent(a.confidence)}" for a in w.kind.alternatives)
+    yield _listed("Kind", (*w.kind.evidence, *((f"It could also be: {others}.",) if others else ())))
+    shares = sorted(w.bottleneck.time_shares.items(), key=lambda share: -share[1])
+    rows = tuple((words.percent(value), label) for label, value in shares)
+    yield section(
+        "Bottleneck",
+        Bullets(tuple(map(str, w.bottleneck.evidence))),
+        Table(("share of its time", "bottleneck"), rows, (0,)),
     )
+    if w.latency is not None:
+        yield section(f"Latency class: {words.latency_words(w.latency)}", Bullets(tuple(map(str, w.latency.evidence))))
+    yield section("Phases", phase_table(w.phases), Bullets(tuple(phase_reasons(w.phases))))
+    yield section(
+        "Coverage",
+        f"{words.percent(w.coverage.fraction)} of its GPU time was observed, a sample every "
+        f"{span(w.coverage.resolution_seconds)}.",
+        Bullets(tuple(f"{metric} is missing: {reason}" for metric, reason in w.coverage.missing.items())),
+        workload_words(w.energy) if w.energy is not None else "",
+    )
+    unknown = (f"Not evaluated: {w.levers_unknown}.",) if w.levers_unknown is not None else ()
+    yield _listed("Lower precision (not included in any sum)", (*w.levers, *unknown))
+    features = load_features()
+    measured = tuple(
+        (name, words.figure(value), features[name].unit, features[name].meaning)
+        if name in features
+        else (name, words.figure(value), "", "")
+        for name, value in w.features.items()
+    )
+    yield section("Measurements", Table(("feature", "value", "unit", "meaning"), measured, (1,)))
+
+
+def _calculation(advice: Advice, subject: Subject, findings: Sequence[Finding], catalog: Catalog | None) -> Section:
+    """How the money comes about, with the prices it rests on; without `catalog` the prices alone."""
+    moves = isinstance(subject, Recommendation)
+    ids = {*(subject.prices if moves else ())} or {f.price for f in findings}
+    prices = [p for p in advice.prices if p.id in ids]
+    lines: list[str] = []
+    if isinstance(subject, WorkloadVerdict):
+        prices = prices or [p for p in advice.prices if p.sku == subject.node_sku]
+        lines += _hours_times_price(subject.gpu_hours, subject.cost_usd, prices, catalog)
+    if moves and subject.saving_usd_per_month is not None:
+        lines += _months(subject, subject.saving_usd_per_month, prices, catalog)
+    else:
+        for f in findings:
+            premium = next((e.value for e in f.evidence if e.metric == "fabric_premium"), None)
+            if isinstance(premium, float) and premium and f.cost_usd is not None:
+                lines.append(
+                    f"{f.cost_usd / premium:,.1f} node-hours observed x {words.usd(premium)} a node-hour for the "
+                    f"fabric = {words.usd(f.cost_usd)} in the window."
+                )
+            else:
+                lines += _hours_times_price(f.gpu_hours, f.cost_usd, prices, catalog)
+        freed = subject.source.gpu_count - subject.target.gpu_count if moves else 0
+        if moves and abs(freed * HOURS_PER_MONTH - subject.freed_gpu_hours_per_month) < 1 <= freed:
+            hours = words.hours(freed * HOURS_PER_MONTH)
+            lines.append(f"{freed} GPUs x {HOURS_PER_MONTH:.0f} h = {hours}/month freed.")
+    return _listed("Calculation", dict.fromkeys((*lines, *map(price_line, prices))))
+
+
+def _months(r: Recommendation, saving: Interval, prices: Sequence[Price], catalog: Catalog | None) -> Iterator[str]:
+    """What both sides cost a month, and the difference."""
+    for what, side in (("Now", r.source), ("Then", r.target)):
+        node = catalog.node(side.node_sku) if catalog is not None and side.node_sku else None
+        price = next((p for p in prices if p.sku == side.node_sku), None)
+        if side.gpu_count and node is not None and price is not None:
+            nodes = -(-side.gpu_count // node.gpu_count)
+            yield (
+                f"{what}: {nodes} x {node.name} for {side.gpu_count} GPUs x {words.usd(price.usd_per_hour)} a "
+                f"node-hour x {HOURS_PER_MONTH:.0f} h = {words.usd(nodes * price.usd_per_hour * HOURS_PER_MONTH)} a "
+                "month where it runs all the time."
+            )
+    spread = f"{words.spread(saving)}, 10th to 90th percentile" if words.spread(saving) else ""
+    yield f"Savings: {words.usd(saving.p50)}/month{spread}. The baseline is the same SKU at its right-sized count."
+
+
+def _hours_times_price(
+    gpu_hours: float, cost: float | None, prices: Sequence[Price], catalog: Catalog | None
+) -> Iterator[str]:
+    """Empty where no price times the hours gives the cost."""
+    if catalog is None or cost is None:
+        return
+    for price in prices:
+        node = catalog.node(price.sku)
+        if node is not None and abs(gpu_hours * price.usd_per_hour / node.gpu_count - cost) <= _SAME * abs(cost):
+            yield (
+                f"{words.hours(gpu_hours)} x {words.usd(price.usd_per_hour)} a node-hour / {node.gpu_count} GPUs a "
+                f"node = {words.usd(cost)} in the window."
+            )
+            return

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...core import formatting as words
 from ...core.timestamps import day
 from ...state.outcomes import MoveOutcome
 from .. import coverage
-from ..dashboard import NO_DASHBOARD, Dashboard
 from ..document import AsideBlock, Document, Link, Section, Table, section
-from ..reader_commands import NO_COMMANDS, ReaderCommands
+from ..reader_commands import NO_LINKS, ReaderCommands, ReaderLinks
 from ..titles import Row, left_out_words, monthly
 from ..truncate import Brevity, brief
 from . import head
@@ -25,90 +24,75 @@ _CHANGES_MAX = 5  # new, resolved and done, each
 _SENTENCE_ENDS = re.compile(r"(?<=[\w)%][.])\s+(?=[A-Z])")
 
 
-@dataclass(frozen=True, slots=True)
-class ReaderLinks:
-    """Where the reader of a mail goes on: the commands that print details, and the site's dashboard."""
-
-    commands: ReaderCommands = NO_COMMANDS
-    dashboard: Dashboard = NO_DASHBOARD
-
-
-NO_LINKS = ReaderLinks()
-
-
 def report_document(story: Story, rows: int, attached: Sequence[str] = (), links: ReaderLinks = NO_LINKS) -> Document:
     """The page. `rows`: of each list, teams four times as many; `attached`: names of the files that go with it."""
     a = story.advice
+    frame = {"title": head.subject(story), "heading": head.heading(story), "footer": (head.written(story),)}
     if story.empty:
-        return _empty(story)
-    commands = links.commands.of_window(a.start, min(a.end, a.generated_at))
-    dashboard = replace(links.dashboard, team=story.team or "", start=a.start, end=a.end)
+        text = f"No GPU work was observed from {coverage.window_words(a)}."
+        if story.team is not None:
+            text += (
+                " Either there was none, or telemetry does not show that it is this team's. The administrators' report "
+                "lists all teams and what was not observed."
+            )
+        return Document(**frame, window=coverage.window_words(a), summary=text, tiles=(), sections=())
+    links = replace(links.of_window(story.team or "", a.start, a.end),
+                    commands=links.commands.of_window(a.start, min(a.end, a.generated_at)))  # fmt: skip
+    commands, link = links.commands, Link("Dashboard", links.dashboard.link()) if links.dashboard.template else None
     brevity = _brevity(story)
-    page, lists = ([one for one in attached if one.endswith(".html") == whole] for whole in (True, False))
+    page, lists = ([name for name in attached if name.endswith(".html") == whole] for whole in (True, False))
     parts = (
-        _recommendations(story, brevity, commands, dashboard),
+        _recommendations(story, brevity, links),
         _changes(story, brevity, min(rows, _CHANGES_MAX)),
         _teams(story, 4 * rows) if len(story.teams) > 1 else None,
         _accepted(story.outcomes, brevity, rows, commands) if story.outcomes else None,
         section(
             "Evidence, energy, prices and method",
-            " ".join(f"The whole page is attached: {one}." for one in page),
+            " ".join(f"The whole page is attached: {name}." for name in page),
             f"Attached lists: {', '.join(lists)}." if lists else "",
-            Link("Dashboard", dashboard.page) if dashboard.page else None,
-            AsideBlock(f"The whole advice{commands.where}:", commands.advise("--all")),
+            link,
+            AsideBlock(f"The whole advice{commands.where}:", f"{commands.advice('advise')} --all"),
         ),
     )
     return Document(
-        title=head.subject(story),
-        heading=head.heading(story),
+        **frame,
         window=head.window(story),
         summary=head.basis(story),
         tiles=head.tiles(story),
-        link=Link("Dashboard", dashboard.page) if dashboard.page else None,
+        link=link,
         sections=tuple(part for part in parts if part is not None),
-        footer=(head.written(story),),
         lead=" ".join(note.text for note in a.notes if note.code == "week-not-over"),
     )
 
 
 def _brevity(story: Story) -> Brevity:
-    """What cuts the names of a story's sentences."""
+    """Cuts the names in a story's sentences."""
     a = story.advice
     owners = (value for w in a.workloads for value in (w.owner.team, w.owner.user, w.owner.account, w.owner.namespace))
     nodes = (n for w in a.workloads for n in w.nodes)
     return Brevity([*(w.name for w in a.workloads), *owners, *a.nodes, *nodes, story.team])
 
 
-def _empty(story: Story) -> Document:
-    window = coverage.window_words(story.advice)
-    text = f"No GPU work was observed from {window}."
-    if story.team is not None:
-        text += (
-            " Either there was none, or telemetry does not show that it is this team's. The administrators' report "
-            "lists all teams and what was not observed."
-        )
-    return Document(head.subject(story), head.heading(story), window, text, (), (), (head.written(story),))
-
-
-def _recommendations(story: Story, brevity: Brevity, commands: ReaderCommands, dashboard: Dashboard) -> Section:
+def _recommendations(story: Story, brevity: Brevity, links: ReaderLinks) -> Section:
     """The first ten in the order of every list, each with the command that accepts it."""
-    shown = story.listed[:LISTED_MAX]
-    new = set(story.proposed)
+    shown, commands, new = story.listed[:LISTED_MAX], links.commands, set(story.proposed)
+    findings = {f.id: f for f in story.advice.findings}
+    workloads = {w.id: w for w in story.advice.workloads}
 
     def card(number: int, row: Row) -> Section:
         r = row.recommendation
-        finding = next((f for f in story.advice.findings if f.id in r.findings), None)
-        workload = next((w for w in story.advice.workloads if w.id == r.workload), None)
+        finding = next((findings[id_] for id_ in r.findings if id_ in findings), None)
+        workload = workloads.get(r.workload or "")
         nodes = sorted(finding.nodes) if finding is not None else list(workload.nodes if workload is not None else ())
-        url = dashboard.of(workload.name if workload is not None else "", nodes[0] if nodes else "")
+        url = links.dashboard.link(workload.name if workload is not None else "", nodes[0] if nodes else "")
         evidence = _SENTENCE_ENDS.split(finding.text)[0] if finding is not None else r.text
-        told = ", in an earlier report" if r.id in story.told else ""
+        earlier = ", in an earlier report" if r.id in story.reported else ""
         return section(
             f"{number}. {brevity.sentence(row.title, 120)}: {row.gain}",
             brevity.sentence(evidence, 240) if r.id in new else "",
             AsideBlock(
-                f"{brief(row.id)}: {brevity.sentence(row.terms, 240)}{told}",
-                "" if row.accepted else commands.accept(r.id),
+                f"{brief(row.id)}: {brevity.sentence(row.terms, 240)}{earlier}",
+                "" if row.accepted else commands.stored("ledger accept", r.id),
             ),
             Link("Dashboard", url) if url else None,
         )
@@ -120,7 +104,7 @@ def _recommendations(story: Story, brevity: Brevity, commands: ReaderCommands, d
         no_recommendation(story) if not shown else "" if first is None else how,
         *(card(number, row) for number, row in enumerate(shown, 1)),
         left_out_words(story.rows, len(story.listed) - len(shown)),
-        AsideBlock("Evidence and calculation of one:", commands.explain(first.id)) if first is not None else None,
+        AsideBlock("Evidence and calculation of one:", commands.advice("explain", first.id)) if first else None,
     )
 
 
@@ -154,8 +138,8 @@ def _teams(story: Story, shown: int) -> Section:
         if not priced:
             return name, words.bare_hours(monthly(s.gpu_hours, story.advice))
         sums = (monthly(usd, story.advice) for usd in (s.cost_usd, s.wasted_usd, s.slowed_usd))
-        told = (*sums, s.recoverable_usd_per_month)
-        return name, *("not judged" if usd is None and s.nothing_judged else words.usd(usd) for usd in told)
+        figures = (*sums, s.recoverable_usd_per_month)
+        return name, *("not judged" if usd is None and s.nothing_judged else words.usd(usd) for usd in figures)
 
     priced = words.has_prices(story.advice.summary)
     heads = ("team", "spend", "wasted", "slowed", "recoverable") if priced else ("team", "GPU-hours")
@@ -186,16 +170,16 @@ def _accepted(outcomes: Sequence[MoveOutcome], brevity: Brevity, shown: int, com
 
     done = [o for o in outcomes if o.state == "done" and o.realised_saving_usd_per_month is not None]
     predicted = [o.predicted_saving_usd_per_month for o in done]
-    known = sum(p.p50 for p in predicted if p is not None)
+    total = sum(p.p50 for p in predicted if p is not None)
     moves = "1 recommendation was measured" if len(done) == 1 else f"{len(done)} recommendations were measured"
     real = words.usd(sum(o.realised_saving_usd_per_month or 0.0 for o in done))
     return section(
         "Accepted recommendations and their savings",
-        f"{moves}: {real}/month saved{'.' if None in predicted else f', of {words.usd(known)} predicted.'}"
+        f"{moves}: {real}/month saved{'.' if None in predicted else f', of {words.usd(total)} predicted.'}"
         if done else "",
         Table(("recommendation", "predicted", "measured"), tuple(map(row, outcomes[:shown])), (),
               _more(outcomes, shown)),
-        AsideBlock(f"History and figures{commands.where}:", commands.ledger_list()),
+        AsideBlock(f"History and figures{commands.where}:", commands.stored("ledger list")),
     )  # fmt: skip
 
 

@@ -1,7 +1,4 @@
-"""What one report says, chosen from advice, the week before and the ledger.
-
-Pure: advice in, one frozen `Story` of figures and outside text out. Words and lengths are those of `report_document`.
-"""
+"""The content of one report, chosen from advice, the week before and the ledger. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ LISTED_MAX = 10  # recommendations of one report
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A figure of this week and of the week before. None: not known, or there is no such week."""
+    """A figure of this week and of the week before. None: unknown, or there is no such week."""
 
     now: float | None
     before: float | None
@@ -39,8 +36,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class TeamRow:
-    """One team in the fleet's table. `team` None: workloads and nodes that are nobody's; `before` None: there is no
-    such part of the week before."""
+    """One team in the fleet's table. `team` None: workloads and nodes of no team; `before` None: no such part of the
+    week before."""
 
     team: str | None
     part: Advice
@@ -49,9 +46,8 @@ class TeamRow:
 
 @dataclass(frozen=True, slots=True)
 class WeekChanges:
-    """`new`, `resolved`: titles of findings, what costs most first; what costs less than the minimum gain is counted in
-    `smaller`. `done`: recommendations that were seen done within the week. `compared`: whether there is a week
-    before."""
+    """`new`, `resolved`: titles of findings, the most expensive first; those below the minimum gain are counted in
+    `smaller`. `done`: recommendations that were done within the week. `compared`: whether there is a week before."""
 
     compared: bool
     new: tuple[str, ...] = ()
@@ -62,23 +58,22 @@ class WeekChanges:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One report. `team` None: the whole fleet.
-
-    `rows`: every recommendation, as lists have them; `told`: ids of those that the reader was told within the cooldown.
-    `teams`: what wasted most first; empty where the fleet is not divided.
-    """
+    """One report. `team` None: the whole fleet. `rows`: every recommendation, as lists have them; `reported`: ids in an
+    earlier report within the cooldown. `teams`: the most waste first; empty where the fleet is not divided."""
 
     team: str | None
     advice: Advice
-    gpu_hours: Change
-    cost_usd: Change
-    wasted_usd: Change
-    slowed_usd: Change
+    before: Advice | None
     rows: tuple[Row, ...]
-    told: frozenset[str]
+    reported: frozenset[str]
     outcomes: tuple[MoveOutcome, ...]
     teams: tuple[TeamRow, ...]
     changes: WeekChanges
+
+    def change(self, name: str) -> Change:
+        """A figure of the summary (``cost_usd``) against the week before."""
+        before = getattr(self.before.summary, name) if self.before is not None else None
+        return Change(getattr(self.advice.summary, name), before)
 
     @property
     def listed(self) -> tuple[Row, ...]:
@@ -86,13 +81,13 @@ class Story:
 
     @property
     def proposed(self) -> tuple[str, ...]:
-        """The ids of those that this report proposes anew: not those told within the cooldown, nor accepted ones."""
+        """The ids that this report proposes first: not those accepted or in an earlier report within the cooldown."""
         rows = (row for row in self.listed[:LISTED_MAX] if not row.accepted)
-        return tuple(row.recommendation.id for row in rows if row.recommendation.id not in self.told)
+        return tuple(row.recommendation.id for row in rows if row.recommendation.id not in self.reported)
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing of it in the telemetry: no workload, no finding, no GPU."""
+        """Whether the telemetry has no workload, no finding and no GPU of it."""
         return not (self.advice.workloads or self.advice.findings or self.advice.summary.gpu_count)
 
 
@@ -104,68 +99,42 @@ def story_of(
     team: str | None = None,
     teams: Mapping[str | None, Advice] | None = None,
     teams_before: Mapping[str | None, Advice] | None = None,
-    told: frozenset[str] = frozenset(),
+    reported: frozenset[str] = frozenset(),
 ) -> Story:
-    """The report of `advice`: the fleet's, or one team's part of it (`by_team.split_by_team`; then `before` is the same
-    team's part of the week before, and `outcomes` are its own: `by_team.outcomes_of`).
+    """The report of `advice`: the fleet's, or one team's part of it (`by_team.split_by_team`) with its part of the week
+    before and its outcomes.
 
     `before` None: there is no week before. `teams`, `teams_before`: the parts of all teams, for the fleet's table;
-    None: the fleet is not divided. `told`: these are marked as told before.
+    None: the fleet is not divided. `reported`: ids in an earlier report within the cooldown.
     """
-    now, was = advice.summary, before.summary if before is not None else None
 
-    def change(name: str) -> Change:
-        return Change(getattr(now, name), getattr(was, name) if was is not None else None)
+    def most_waste(row: TeamRow) -> tuple[float, float, float, str]:
+        s = row.part.summary
+        return -(s.wasted_usd or 0.0), -(s.cost_usd or 0.0), -s.gpu_hours, row.team or ""
 
-    return Story(
-        team=team,
-        advice=advice,
-        gpu_hours=change("gpu_hours"),
-        cost_usd=change("cost_usd"),
-        wasted_usd=change("wasted_usd"),
-        slowed_usd=change("slowed_usd"),
-        rows=recommendation_rows(advice),
-        told=told,
-        outcomes=tuple(outcomes),
-        teams=tuple(
-            sorted(
-                (TeamRow(name, part, (teams_before or {}).get(name)) for name, part in (teams or {}).items()),
-                key=_wasted_most,
-            )
-        ),
-        changes=_week_changes(advice, before, outcomes),
-    )
-
-
-def _wasted_most(row: TeamRow) -> tuple[float, float, float, str]:
-    s = row.part.summary
-    return (-(s.wasted_usd or 0.0), -(s.cost_usd or 0.0), -s.gpu_hours, row.team or "")
-
-
-def _week_changes(advice: Advice, before: Advice | None, outcomes: Sequence[MoveOutcome]) -> WeekChanges:
-    """The changes from the week before. `outcomes`: of the same fleet or team."""
+    rows = [TeamRow(name, part, (teams_before or {}).get(name)) for name, part in (teams or {}).items()]
     done = tuple(o for o in outcomes if o.done_at is not None and advice.start <= o.done_at < advice.end)
-    if before is None:
-        return WeekChanges(compared=False, done=done)
-    now, known = _together(advice), _together(before)
-    new, few = _largest([f for key, f in now.items() if key not in known], advice)
-    gone, fewer = _largest([f for key, f in known.items() if key not in now], before)
-    return WeekChanges(True, new, gone, done, few + fewer)
+    changes = WeekChanges(compared=False, done=done)
+    if before is not None:
+        now, earlier = _by_resource(advice), _by_resource(before)
+        new, few = _largest([f for key, f in now.items() if key not in earlier], advice)
+        gone, fewer = _largest([f for key, f in earlier.items() if key not in now], before)
+        changes = WeekChanges(True, new, gone, done, few + fewer)
+    every = recommendation_rows(advice)
+    return Story(team, advice, before, every, reported, tuple(outcomes), tuple(sorted(rows, key=most_waste)), changes)
 
 
-def _together(advice: Advice) -> dict[tuple[str, str], Finding]:
-    """The findings of one rule on one workload or node as one, whichever of its runs they name, with their costs
-    summed."""
-    titles = Titles(advice)
-    found: dict[tuple[str, str], Finding] = {}
+def _by_resource(advice: Advice) -> dict[tuple[str, str], Finding]:
+    """The findings of one rule on one workload (all its runs) or node as one, with their costs summed."""
+    titles, merged = Titles(advice), dict[tuple[str, str], Finding]()
     for f in advice.findings:
-        key = (f.rule, titles.resource(f))
-        same = found.get(key)
-        if same is not None:
-            costs = [cost for cost in (same.cost_usd, f.cost_usd) if cost is not None]
-            f = replace(same, cost_usd=sum(costs) if costs else None, gpu_hours=same.gpu_hours + f.gpu_hours)  # noqa: PLW2901
-        found[key] = f
-    return found
+        key = f.rule, titles.resource(f)
+        if (same := merged.get(key)) is None:
+            merged[key] = f
+            continue
+        costs = [cost for cost in (same.cost_usd, f.cost_usd) if cost is not None]
+        merged[key] = replace(same, cost_usd=sum(costs) if costs else None, gpu_hours=same.gpu_hours + f.gpu_hours)
+    return merged
 
 
 def _largest(findings: Sequence[Finding], advice: Advice) -> tuple[tuple[str, ...], int]:

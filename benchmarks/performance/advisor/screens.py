@@ -26,8 +26,7 @@ from pathlib import Path
 from skuwise.benchmarks.generators.first import simulate
 from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, many, wide
 from skuwise.tui.app import SkuwiseApp
-from skuwise.tui.widgets.search_table import SearchTable
-from skuwise.tui.widgets.table import ItemTable
+from skuwise.tui.widgets.table import ItemTable, SearchTable
 from textual.widget import Widget
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
@@ -82,8 +81,8 @@ async def keys() -> None:
         await told(
             table,
             {
-                "down": (lambda: table.action_move(1), 50),
-                "page down": (lambda: table.action_page(1), 50),
+                "down": (table.action_cursor_down, 50),
+                "page down": (table.action_page_down, 50),
                 "sort by the next column": (table.action_sort, 22),
                 "open the search": (finder.action_find, 1),
                 "search": (lambda: table.filter("job 12"), 10),

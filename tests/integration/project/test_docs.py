@@ -86,7 +86,7 @@ def test_every_command_that_needs_no_gpu_works_as_shown(tmp_path: Path) -> None:
 FOLDER = Path(__file__).parents[3] / "docs/reference"
 COMMANDS_HEAD = """# Commands
 
-Look up a command and its options here, or run `skuwise COMMAND --help`. This page is generated from the parsers; `make
+Look up a command and its options here, or run `skuwise COMMAND --help`. This page is generated from the code; `make
 golden` writes it.
 
 Data goes to stdout, progress and notes to stderr. Exit status: 0 done, 1 failed, 2 wrong usage, 3 nothing to work on.
@@ -99,7 +99,7 @@ SHARED_FROM = 2  # options of at least so many commands, with the same meaning, 
 
 def commands_page() -> str:
     """The page as it should be, for the commands of today."""
-    commands = list(every_parser(COMMANDS))
+    commands = list(every_parser())
     groups = {command.words[0] for command in commands if len(command.words) > 1}
     counted = Counter(_row(option) for one in commands for option in _options(one))
     shared = {row for row, count in counted.items() if count >= SHARED_FROM}

@@ -40,7 +40,7 @@ def test_help_needs_neither_agent_nor_advisor() -> None:
         "import sys\nfrom skuwise.__main__ import main\nmain(['--help'])\n"
         "print([m for m in sys.modules if m.startswith(('skuwise.agent', 'skuwise.advisor'))], file=sys.stderr)"
     )
-    assert "commands:" in done.stdout
+    assert "Commands:" in done.stdout
     assert done.stderr.strip() == "[]"
 
 

@@ -5,9 +5,9 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from skuwise.__main__ import COMMANDS, main
+from skuwise.__main__ import main
 from skuwise.advisor.billing.bill import BillLine
-from skuwise.advisor.cli.price_options import _said
+from skuwise.advisor.cli.price_settings import parse_prices
 from skuwise.advisor.cli.serve import load_serve_settings
 from skuwise.advisor.notify.routes import load_routes
 from skuwise.advisor.notify.settings import load_mail_settings
@@ -77,7 +77,7 @@ def test_what_cannot_be_is_refused_in_a_short_sentence(
 
 
 def test_a_number_that_none_can_be_is_refused() -> None:
-    said = StatedPrices(gpu=_said({"H100-SXM5": int(HUGE, 16)}, "prices.gpu_hour_usd"))
+    said = StatedPrices(gpu=parse_prices({"H100-SXM5": int(HUGE, 16)}, "prices.gpu_hour_usd"))
     with pytest.raises(UsageError):
         resolve_prices(said, load_catalog(), date(2026, 11, 1))
 
@@ -180,15 +180,12 @@ def test_a_mistake_of_ours_is_not_explained_away() -> None:
     assert without_reason is not None and "memory" in without_reason.message
 
 
-EVERY = {" ".join(one.words): one for one in every_parser(COMMANDS)}
+EVERY = {" ".join(one.words): one for one in every_parser()}
 
 
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """What a wrong command line prints on stderr: one line, with exit status 2 and nothing on stdout."""
-    try:
-        status = main(arguments, COMMANDS)
-    except SystemExit as ended:
-        status = ended.code
+    status = main(arguments)
     shown = capsys.readouterr()
     assert (status, shown.out) == (2, "")
     assert shown.err.count("\n") == 1 and shown.err.startswith("skuwise: ")
@@ -209,9 +206,11 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ("advise --db x --format tabel", "Invalid value 'tabel' for --format. Did you mean table?", "advise"),
         ("rules list --format zzz", "Invalid value 'zzz' for --format. Use yaml or json.", "rules list"),
         ("simulate foundin --db x", "Invalid value 'foundin' for SCENARIO. Did you mean founding?", "simulate"),
-        ("simulate founding --db x --days abc", "Invalid value 'abc' for --days: expected a number.", "simulate"),
+        ("simulate founding --db x --days abc", "Invalid --days: 'abc'. Use a number of days.", "simulate"),
         ("advise --db", "--db needs a value: PATH.", "advise"),
         ("man", "Unknown command 'man'. Did you mean plan?", None),
+        ("skus", "Missing command.", "skus"),
+        ("advise --db x --prometheus http://h", "--db and --prometheus exclude each other.", "advise"),
         ("skus list extra", "Unexpected argument 'extra'.", "skus list"),
     ],
 )

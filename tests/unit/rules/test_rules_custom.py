@@ -1,49 +1,38 @@
-"""Rules of one's own: conditions as data over named features, refused with file and key where they cannot be meant."""
-
-import re
-from pathlib import Path
+"""Custom rules, exceptions and teams: whose workloads they apply to; and settings that are refused by name."""
 
 import pytest
 from skuwise.advisor.core.verdict_types import Owner
-from skuwise.agent.config import load_config
-from skuwise.rules.base.errors import RulesError, UsageError
 from skuwise.rules.policy.custom import load_custom_rules
 from skuwise.rules.policy.exceptions import load_exceptions
-from skuwise.rules.policy.thresholds import load_thresholds, load_waste_rules
+from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.support.rulebooks import rules_folder
+from skuwise.tests.support.rules_files import CUSTOM
 
-RULE = """id: slow-input
-severity: medium
-reason: below this our loaders cannot keep an H100 busy
-kinds: [training, fine-tuning]
-when:
-  - {feature: cpu, operator: above, value: 0.8}
-  - {feature: engine_active, operator: below, value: 0.6}
-text: "{workload} waits for its input: CPUs {cpu} busy, GPUs at work {engine_active} of the time."
-would_change_if:
-  - The loader is given more cores.
-"""
 KNOWN = load_waste_rules().keys()
 
 
 def test_a_rule_in_ten_lines(tmp_path):
-    rules = load_custom_rules(rules_folder(tmp_path, {"custom/slow-input.yaml": RULE}))
-    (own,) = rules.of(Owner(user="ann"))
-    assert (own.rule.id, own.rule.severity, own.kinds) == ("custom/slow-input", "medium", ("training", "fine-tuning"))
-    assert [(c.feature, c.operator, c.value, c.unit) for c in own.conditions] == [
+    rules = load_custom_rules(rules_folder(tmp_path, {"custom/slow-input.yaml": CUSTOM}))
+    (custom,) = rules.of(Owner(user="ann"))
+    assert (custom.rule.id, custom.rule.severity, custom.kinds) == (
+        "custom/slow-input",
+        "medium",
+        ("training", "fine-tuning"),
+    )
+    assert [(c.feature, c.operator, c.value, c.unit) for c in custom.conditions] == [
         ("cpu", "above", 0.8, "ratio"),
         ("engine_active", "below", 0.6, "ratio"),
     ]
     for operator, held in (("above", (0, 0, 1)), ("at-least", (0, 1, 1)), ("below", (1, 0, 0)), ("at-most", (1, 1, 0))):
-        rules = load_custom_rules(rules_folder(tmp_path, {"custom/slow-input.yaml": RULE.replace("above", operator)}))
+        rules = load_custom_rules(rules_folder(tmp_path, {"custom/slow-input.yaml": CUSTOM.replace("above", operator)}))
         assert tuple(rules.of(Owner())[0].conditions[0].holds(value) for value in (0.7, 0.8, 0.9)) == held
 
 
 def test_a_teams_rule_is_for_its_workloads_and_replaces_the_sites_of_that_name(tmp_path):
     files = {
-        "custom/a.yaml": RULE,
-        "teams/ml/custom/a.yaml": RULE.replace("0.8", "0.9"),
-        "teams/ml/custom/b.yaml": RULE.replace("slow-input", "other"),
+        "custom/a.yaml": CUSTOM,
+        "teams/ml/custom/a.yaml": CUSTOM.replace("0.8", "0.9"),
+        "teams/ml/custom/b.yaml": CUSTOM.replace("slow-input", "other"),
         "teams/ml/team.yaml": "user: [ann]\n",
     }
     rules = load_custom_rules(rules_folder(tmp_path, files))
@@ -55,12 +44,12 @@ def test_a_teams_rule_is_for_its_workloads_and_replaces_the_sites_of_that_name(t
 
 
 def why(exceptions, rule="idle-fabric", owner=None, name="chat", command=None, today="2026-11-21"):
-    found = exceptions.of_workload(rule, owner or Owner(), name, command, today)
-    return found and (found.id, found.origin)
+    exception = exceptions.of_workload(rule, owner or Owner(), name, command, today)
+    return exception and (exception.id, exception.origin)
 
 
 @pytest.mark.parametrize(
-    ("command", "found"),
+    ("command", "expected"),
     [
         ("python -m sglang.launch_server --ep-size=8", ("mixture-of-experts", "shipped")),
         ("vllm serve m --kv-transfer-config {}", ("disaggregated-serving", "shipped")),
@@ -68,9 +57,11 @@ def why(exceptions, rule="idle-fabric", owner=None, name="chat", command=None, t
         (None, None),
     ],
 )
-def test_command_lines_tell_what_needs_the_fabric(command, found):
+def test_command_lines_show_what_needs_the_fabric(command, expected):
     exceptions = load_exceptions(known_rules=KNOWN)
-    assert why(exceptions, command=command) == found and why(exceptions, rule="too-many-gpus", command=command) is None
+    assert (
+        why(exceptions, command=command) == expected and why(exceptions, rule="too-many-gpus", command=command) is None
+    )
 
 
 def test_a_teams_exception_is_for_its_own_work_alone(tmp_path):
@@ -94,11 +85,15 @@ def test_a_team_lies_over_its_site_and_a_site_over_what_ships(tmp_path):
     }
     rules = load_waste_rules(rules_folder(tmp_path, files))
     held = rules["held-idle"]
-    own = held.of(Owner(namespace="search"))
-    assert [r.value("sm_max") for r in (held, own)] == [0.1, 0.2]
-    assert own.value("minutes") == 60  # the site's, which the team left alone
-    assert [own.thresholds[n].origin for n in ("sm_max", "minutes", "dram_max")] == ["team search", "site", "shipped"]
-    assert own.thresholds["sm_max"].source.endswith("teams/search/waste/held.yaml), in place of 0.1")
+    of_team = held.of(Owner(namespace="search"))
+    assert [r.value("sm_max") for r in (held, of_team)] == [0.1, 0.2]
+    assert of_team.value("minutes") == 60  # the site's, which the team left alone
+    assert [of_team.thresholds[n].origin for n in ("sm_max", "minutes", "dram_max")] == [
+        "team search",
+        "site",
+        "shipped",
+    ]
+    assert of_team.thresholds["sm_max"].source.endswith("teams/search/waste/held.yaml), in place of 0.1")
     assert held.of(Owner(namespace="Search")) is held  # names match whole and as they are
     assert held.of(Owner(user="ann")) is held and rules["idle"].of(Owner(namespace="search")) is rules["idle"]
 
@@ -119,92 +114,3 @@ def test_a_label_or_namespace_decides_before_an_account_and_that_before_a_user(t
         Owner(): 0.05,
     }
     assert {owner: held.of(owner).value("sm_max") for owner in values} == values
-
-
-WRONG_RULES = [
-    ("feature: cpu", "feature: cpus", "a.yaml: when.1: unknown feature 'cpus'. Did"),
-    ("operator: above", "operator: '>'", "a.yaml: when.1.operator: unknown value '>'. Known are above, at-least"),
-    ("value: 0.8", "value: cpu > 0.8", "a.yaml: when.1.value: expected a number"),
-    ("value: 0.8", "value: 0.8, unit: percent", "a.yaml: when.1: the unit of 'cpu' is ratio, not percent"),
-    ("value: 0.8", "value: 0.8, code: x", "unknown key 'code'"),
-    ("feature: engine_active", "feature: cpu", "a.yaml: when: no 'cpu' is both above 0.8 and below 0.6"),
-    ("feature: engine_active, operator: below", "feature: cpu, operator: at-least", "twice from the same side"),
-    ("kinds: [training", "kinds: [trainin", "a.yaml: kinds.1: unknown value 'trainin'. Did you mean"),
-]
-WRONG_EXCEPTIONS = [
-    ("  mine: {reason: r, match: {user: [a]}}", "exceptions.mine: 'rules' is missing"),
-    ("  rdma-storage: {reason: r}", "exceptions.rdma-storage: 'match' is missing"),
-    ("  x:\n    rules: [idel]", "exceptions.x: unknown rule 'idel'. Did"),
-    ("  rdma-storage: {match: {nodes: [a]}}", "unknown key 'nodes'"),
-]
-WRONG_FOLDERS = [
-    (
-        {"teams/a/team.yaml": "user: [ann]\n", "teams/b/team.yaml": "account: [x]\nuser:\n  - ann\n"},
-        "teams/b/team.yaml: user: 'ann' is already of team 'a'.",
-    ),
-    ({"teams/a/waste/x.yaml": "id: idle\n"}, "a/waste/x.yaml: id: findings are about nodes"),
-    ({"teams/a/kinds.yaml": "thresholds: {}\n"}, "a/kinds.yaml: this is no part of the rules."),
-    ({"teams/a/gpus/x.yaml": "vendor: x\n"}, "a/gpus/x.yaml: this is no part of the rules."),
-    ({"teams/a.yaml": "user: [x]\n"}, "a.yaml: this is no part of the rules."),
-    ({"teams/a/team.yaml": "users: [x]\n"}, "team.yaml: unknown key 'users'. Did you mean user?"),
-    ({"waste/deep/x.yaml": "id: idle\n"}, "waste/deep/x.yaml: this is no part of the rules."),
-    (
-        {"waste/a.yaml": "id: idle\n", "waste/b.yaml": "\nid: idle\n"},
-        "b.yaml: id: {root}/waste/a.yaml sets rule 'idle' already",
-    ),
-]
-BOUNDS = "thresholds:\n  mem_flat_level_%s: {value: %s}\n"
-
-
-def kinds_of(root: Path) -> object:
-    return load_thresholds("kinds.yaml", root)
-
-
-def exceptions_of(root: Path) -> object:
-    return load_exceptions(root, known_rules=KNOWN)
-
-
-@pytest.mark.parametrize(
-    ("load", "files", "part"),
-    [
-        *((load_custom_rules, {"custom/a.yaml": RULE.replace(old, new)}, part) for old, new, part in WRONG_RULES),
-        (
-            load_custom_rules,
-            {"custom/a.yaml": RULE, "custom/b.yaml": RULE},
-            "b.yaml: id: {root}/custom/a.yaml has the same id",
-        ),
-        *((exceptions_of, {"exceptions.yaml": f"exceptions:\n{text}\n"}, part) for text, part in WRONG_EXCEPTIONS),
-        *((load_waste_rules, files, part) for files, part in WRONG_FOLDERS),
-        *(
-            (
-                kinds_of,
-                {"kinds.yaml": BOUNDS % tuple(bound)},
-                f"kinds.yaml: thresholds: mem_flat_level_min is {least}, above ",
-            )
-            for *bound, least in (("min", 0.991, 0.991), ("max", 0.2, 0.85))
-        ),
-    ],
-)
-def test_what_cannot_be_meant_is_refused_with_file_and_key(tmp_path, load, files, part):
-    with pytest.raises(RulesError, match=re.escape(part.replace("{root}", str(tmp_path)))) as caught:
-        load(rules_folder(tmp_path, files))
-    assert caught.value.remedy
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ('node = "a"\nnodee = "b"', "Unknown setting 'nodee' in {file}."),
-        ('\nkeep_raw = "soon"', "keep_raw in {file}: 'soon' is not a span of time."),
-        ('\n\nlisten = ":1"', "listen in {file}: ':1' is not an address to listen on."),
-        ("interval = 0.01", "Invalid interval in {file}: expected a number of seconds >= 0.1."),
-        ("[kubernetes]\nteam_labels = 3", "kubernetes_team_labels in {file} must be labels of Kubernetes."),
-        ("\nnode = \n", "The configuration file {file} is not valid TOML: Invalid value (at line 2, column 8)."),
-    ],
-)
-def test_a_setting_that_is_wrong_is_named_with_its_file(tmp_path: Path, text: str, words: str) -> None:
-    file = tmp_path / "skuwise.toml"
-    file.write_text(text)
-    with pytest.raises(UsageError) as error:
-        load_config({"config": file}, {})
-    assert error.value.message == words.format(file=file)

@@ -1,4 +1,4 @@
-"""The strict reader: what it takes, and that everything else is refused with file and line."""
+"""The strict reader: the values of valid files, and a refusal with file and key (or line) for all others."""
 
 import re
 from pathlib import Path
@@ -9,34 +9,37 @@ from skuwise.advisor.core.verdict_types import Owner
 from skuwise.agent.statistics.latency_bins import LATENCY_EDGES, REACH_SECONDS
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.base.yaml_loader import MAX_BYTES, parse_table
-from skuwise.rules.policy.kind_priors import FILE, KindPriors, Subject, load_kind_priors
+from skuwise.rules.catalog.gpu_files import load_gpus
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.catalog.node_files import load_providers
+from skuwise.rules.policy.custom import load_custom_rules
+from skuwise.rules.policy.exceptions import load_exceptions
+from skuwise.rules.policy.kind_priors import KindPriors, Subject, load_kind_priors
 from skuwise.rules.policy.latency_classes import load_latency_classes
-from skuwise.rules.policy.thresholds import check_template, fill, load_thresholds, load_waste_rules
+from skuwise.rules.policy.thresholds import fill, load_thresholds, load_waste_rules
 from skuwise.tests.support.rulebooks import rules_folder
+from skuwise.tests.support.rules_files import CUSTOM, GPU, NODES, PRIOR, PROVIDER
+
+WASTE = load_waste_rules()
 
 
-def test_values_are_read_as_yaml_1_2():
-    table = parse_table(b"a: 1\nb:\n  - 2.5\n  - no\nc: {d: 2026-09-19, e: '7', f: null, g: true, h: 1:30}\n", "f.yaml")
-    assert table == {"a": 1, "b": [2.5, "no"], "c": {"d": "2026-09-19", "e": "7", "f": None, "g": True, "h": "1:30"}}
+def test_values_are_read_as_yaml_1_2_and_text_is_folded():
+    text = b"a: 1\nb:\n  - 2.5\n  - no\nc: {d: 2026-09-19, e: '7', f: null, g: true, h: 1:30}\ni: |\n  x\n   y\n"
+    assert parse_table(text, "f.yaml") == {
+        "a": 1, "b": [2.5, "no"], "c": {"d": "2026-09-19", "e": "7", "f": None, "g": True, "h": "1:30"}, "i": "x y",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("", "is empty"),
-        ("# only a comment\n", "is empty"),
-        ("- a\n- b\n", "does not hold a mapping"),
-        ("just text", "does not hold a mapping"),
+        ("# only a comment\n", "is empty"), ("- a\n- b\n", "does not hold a mapping"),
         ("a: 1\n---\nb: 2\n", "file.yaml:2: a second document"),
-        ("a: 1\n b: 2\n", "file.yaml:2: this is not valid YAML"),
-        ("a: 'x\n", "this is not valid YAML"),
+        ("a: 1\n b: 2\n", "file.yaml:2: this is not valid YAML"), ("a: \x01\n", "this is not valid YAML"),
         ("? [a, b]\n: 1\n", "a key must be plain text"),
-        ("{a: b}: 1\n", "a key must be plain text"),
-        ("a: \x01\n", "this is not valid YAML"),
         ("a: 1\nb: 2\n\na: 3\n", "file.yaml:4: key 'a' is given twice"),
         (b"a: 1\nb: \xff\xfe\n", "file.yaml:2: this is not UTF-8"),
         ("a: !!python/object/apply:os.system ['true']", "file.yaml:1: anchors (&name) and tags"),
-        ("!!map {a: 1}", "file.yaml:1: anchors (&name) and tags"),
         ("a: &a [x, x]\nb: &b [*a, *a, *a]\nc: [*b, *b, *b]\n", "file.yaml:1: anchors"),
         pytest.param(b"a: " + b"x" * 10 * MAX_BYTES, "is larger than 1 MiB", id="large"),
         pytest.param("a: [" + "1," * 60_000 + "]", "values", id="many"),
@@ -44,77 +47,46 @@ def test_values_are_read_as_yaml_1_2():
         pytest.param("a: " + "{a: " * 50_000, "file.yaml", id="deep mappings"),
         ("a: " + "[" * 13 + "]" * 13, "file.yaml"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_plain_mapping_is_refused(text, part):
     with pytest.raises(RulesError, match=re.escape(part)) as caught:
         parse_table(text if isinstance(text, bytes) else text.encode(), "file.yaml")
     assert caught.value.remedy and caught.value.exit_status == 2
 
 
-WASTE = load_waste_rules()
-
-
-def site(tmp_path: Path, name: str, text: str) -> Path:
-    return rules_folder(tmp_path, {name: text})
-
-
-def test_the_rules_ask_for_more_than_a_day_of_data():
+def test_every_threshold_has_its_reason_and_every_rule_needs_more_than_a_day_of_data():
+    thresholds = [*load_thresholds("kinds.yaml").values(), *load_thresholds("bottlenecks.yaml").values()]
+    thresholds += [threshold for rule in WASTE.values() for threshold in rule.thresholds.values()]
+    assert all(len(threshold.reason) > 10 and threshold.source for threshold in thresholds)
+    assert all(rule.would_change_if and rule.exceptions for rule in WASTE.values())
     assert WASTE["idle-fabric"].value("util_p995_max") == 0.001 and WASTE["too-many-gpus"].value("u_p99_max") == 0.35
     floors = [rule.thresholds.get("coverage_hours") for rule in WASTE.values()]
     assert {floor.value for floor in floors if floor is not None} == {30.0}
 
 
-def test_every_threshold_has_a_unit_a_reason_and_a_source_and_every_rule_what_would_change_it():
-    everything = [*load_thresholds("kinds.yaml").values(), *load_thresholds("bottlenecks.yaml").values()]
-    everything += [threshold for rule in WASTE.values() for threshold in rule.thresholds.values()]
-    for threshold in everything:
-        assert threshold.unit and threshold.resolution in ("sample", "second", "minute", "hour", "window")
-        assert len(threshold.reason) > 10 and threshold.source
-    for rule in WASTE.values():
-        assert rule.would_change_if and rule.exceptions
-        for sentence in (rule.text, *rule.would_change_if):
-            assert check_template(sentence, rule.thresholds) is None
-
-
 def test_a_site_replaces_one_threshold_and_keeps_the_rest(tmp_path):
     text = "id: idle-fabric\nseverity: low\nthresholds: {util_p995_max: {value: 0.02, reason: our storage is chatty}}\n"
-    rule = load_waste_rules(site(tmp_path, "waste/ours.yaml", text))["idle-fabric"]
+    rule = load_waste_rules(rules_folder(tmp_path, {"waste/ours.yaml": text}))["idle-fabric"]
     assert (rule.severity, rule.value("util_p995_max"), rule.value("coverage_hours")) == ("low", 0.02, 30)
-    assert rule.thresholds["util_p995_max"].reason == "our storage is chatty"
-    assert "in place of 0.001" in rule.thresholds["util_p995_max"].source and rule.text == WASTE["idle-fabric"].text
+    threshold = rule.thresholds["util_p995_max"]
+    assert (threshold.reason, threshold.origin) == ("our storage is chatty", "site")
+    assert "in place of 0.001" in threshold.source and rule.text == WASTE["idle-fabric"].text
 
 
-def test_a_rules_folder_that_is_none_is_refused(tmp_path):
-    with pytest.raises(RulesError, match="is not a folder of rules"):
-        load_waste_rules(tmp_path / "none")
-
-
-def test_gaps_are_filled_once_and_nothing_is_evaluated():
+def test_placeholders_are_filled_once_and_nothing_is_evaluated():
     values = {"workload": "{node} {0.__class__} %s", "node": "n1", "hours": 31.5}
     assert fill("{workload} on {node} for {hours} h", values) == "{node} {0.__class__} %s on n1 for 31.5 h"
 
 
-LINE = """priors:
-  ours:
-    of: namespace
-    names: [prod-llm]
-    words: [llm*]
-    log_odds: {online-inference: 4.0, interactive: -2.0}
-    says: where only services run
-    reason: nothing else is admitted there
-"""
+def priors(folder: Path, text: str) -> KindPriors:
+    return load_kind_priors(rules_folder(folder, {"kind_priors.yaml": text}))
 
 
-def loaded(folder: Path, text: str) -> KindPriors:
-    return load_kind_priors(site(folder, FILE, text))
-
-
-def test_every_subject_has_lines_and_every_line_its_reason() -> None:
+def test_every_subject_has_entries_and_every_entry_its_reason() -> None:
     shipped = load_kind_priors()
-    assert set(shipped.lines) == set(get_args(Subject))
-    assert all(len(line.reason) > 15 and line.says and line.log_odds for line in shipped.every)
-    kept = [shipped.first("owner", "Deployment", hours) for hours in (1.0, 2.0)]
-    assert [one and one[0].name for one in kept] == ["owner-kept-new", "owner-kept"]
+    assert set(shipped.lines) == set(get_args(Subject)) and all(len(prior.reason) > 15 for prior in shipped.every)
+    matches = [shipped.first("owner", "Deployment", hours) for hours in (1.0, 2.0)]
+    assert [match and match[0].name for match in matches] == ["owner-kept-new", "owner-kept"]
 
 
 @pytest.mark.parametrize(
@@ -125,36 +97,24 @@ def test_every_subject_has_lines_and_every_line_its_reason() -> None:
         ("api-server", "apiserver", False), ("api-server", "api / --- server", False), ("train", "pretraining", False),
     ],
 )  # fmt: skip
-def test_a_word_fits_whole_words_whatever_parts_them(tmp_path: Path, word: str, text: str, fits: bool) -> None:
-    found = loaded(tmp_path, LINE.replace("[llm*]", f'["{word}"]')).first("namespace", text, 1.0)
-    assert (found is not None and found[0].name == "ours") == fits
+def test_a_word_matches_whole_words_with_any_separators(tmp_path: Path, word: str, text: str, fits: bool) -> None:
+    match = priors(tmp_path, PRIOR.replace("[llm*]", f'["{word}"]')).first("namespace", text, 1.0)
+    assert (match is not None and match[0].name == "ours") == fits
 
 
-def test_a_sites_line_speaks_before_ours_replaces_one_of_its_name_and_silences_by_zeros(tmp_path: Path) -> None:
-    one = loaded(tmp_path, LINE).first("namespace", "Prod-LLM", 0.0)
-    assert one is not None and (one[0].name, one[0].origin, one[1]) == ("ours", "site", "prod-llm")
-    renamed = LINE.replace("ours:", "owner-kept:").replace("of: namespace", "of: owner").replace("prod-llm", "Widget")
-    own = loaded(tmp_path, renamed)
-    assert own.first("owner", "Deployment", 100.0)[0].name == "owner-kept-new"  # type: ignore[index]
-    assert own.first("owner", "Widget", 100.0)[0].name == "owner-kept"  # type: ignore[index]
-    silent = loaded(tmp_path, LINE.replace("{online-inference: 4.0, interactive: -2.0}", "{training: 0}"))
-    assert not any(silent.first("namespace", "llm-serving", 1.0)[0].log_odds.values())  # type: ignore[index]
+def test_a_sites_prior_precedes_ours_replaces_its_namesake_and_disables_by_zeros(tmp_path: Path) -> None:
+    match = priors(tmp_path, PRIOR).first("namespace", "Prod-LLM", 0.0)
+    assert match is not None and (match[0].name, match[0].origin, match[1]) == ("ours", "site", "prod-llm")
+    renamed = PRIOR.replace("ours:", "owner-kept:").replace("of: namespace", "of: owner").replace("prod-llm", "Widget")
+    replaced = priors(tmp_path, renamed)
+    matches = [replaced.first("owner", owner, 100.0) for owner in ("Deployment", "Widget")]
+    assert [match and match[0].name for match in matches] == ["owner-kept-new", "owner-kept"]
+    silent = priors(tmp_path, PRIOR.replace("{online-inference: 4.0, interactive: -2.0}", "{training: 0}"))
+    match = silent.first("namespace", "llm-serving", 1.0)
+    assert match is not None and not any(match[0].log_odds.values())
 
 
-def test_those_that_ship_are_told_strictest_first_and_their_limits_are_edges_of_the_bins() -> None:
-    latency_classes = load_latency_classes()
-    assert list(latency_classes.classes) == ["interactive", "documents", "waited-for", "batch"]
-    assert latency_classes.classes["interactive"].limits == {
-        "first_token_p90_seconds": 0.1, "output_token_p90_seconds": 0.05, "first_token_p99_seconds": 2.0,
-    }  # fmt: skip
-    assert latency_classes.classes["batch"].limits == {}
-    limits = [limit for class_ in latency_classes.classes.values() for limit in class_.limits.values()]
-    assert set(limits) <= set(LATENCY_EDGES) and max(limits) <= REACH_SECONDS
-    assert latency_classes.kinds == {"online-inference": "waited-for", "batch-inference": "batch"}
-    assert latency_classes.set_for(Owner(namespace="chat"), "chat", "s-1") is None
-
-
-SITE = """classes:
+LATENCY = """classes:
   reads-along: {first_token_p90_seconds: 0.3, output_token_p90_seconds: 0.08, says: read as it comes, reason: agreed}
   documents: {first_token_p90_seconds: 1.0, reason: our prompts are longer}
 services:
@@ -164,63 +124,126 @@ kinds: {online-inference: documents}
 """
 
 
-def test_a_site_adds_classes_changes_figures_and_says_whose_is_which(tmp_path: Path) -> None:
-    latency_classes = load_latency_classes(site(tmp_path, "latency_classes.yaml", SITE))
-    assert list(latency_classes.classes) == ["reads-along", "interactive", "documents", "waited-for", "batch"]
-    assert latency_classes.classes["documents"].limits == {"first_token_p90_seconds": 1.0}
-    assert (
-        latency_classes.classes["documents"].origin == "site"
-        and latency_classes.kinds["online-inference"] == "documents"
-    )
+def test_latency_classes_are_strictest_first_and_a_site_assigns_them(tmp_path: Path) -> None:
+    shipped = load_latency_classes()
+    assert list(shipped.classes) == ["interactive", "documents", "waited-for", "batch"]
+    limits = [limit for latency_class in shipped.classes.values() for limit in latency_class.limits.values()]
+    assert set(limits) <= set(LATENCY_EDGES) and max(limits) <= REACH_SECONDS
+    assert shipped.set_for(Owner(namespace="chat"), "chat", "s-1") is None and not shipped.classes["batch"].limits
+
+    site = load_latency_classes(rules_folder(tmp_path, {"latency_classes.yaml": LATENCY}))
+    assert list(site.classes) == ["reads-along", "interactive", "documents", "waited-for", "batch"]
+    documents = site.classes["documents"]
+    assert (documents.limits, documents.origin) == ({"first_token_p90_seconds": 1.0}, "site")
+    assert site.kinds == {"online-inference": "documents", "batch-inference": "batch"}
 
     def label(owner: Owner, name: str = "x", series: str = "s") -> str | None:
-        said = latency_classes.set_for(owner, name, series)
-        return said.label if said is not None else None
+        service = site.set_for(owner, name, series)
+        return service.label if service is not None else None
 
-    assert label(Owner(namespace="chat"), "api") == "interactive"  # the first that fits
+    assert label(Owner(namespace="chat"), "api") == "interactive"  # the first match
     assert {label(Owner(), "api"), label(Owner(), series="s-9"), label(Owner(team="assist"))} == {"reads-along"}
     assert label(Owner(namespace="chat-2")) is None
 
 
-WRONG_RULES = [
-    ("id: idle-fabrik\n", "x.yaml: id: unknown rule 'idle-fabrik'. Did you mean idle-fabric"),
-    ("id: idle\nseverity: grave\n", "x.yaml: severity: unknown value 'grave'"),
-    ("id: idle\nthresholds: {engine_min: {value: 1}}\n", "unknown threshold 'engine_min'"),
-    ("id: idle\nthresholds: {engine_max: {value: -1}}\n", "impossible for unit ratio"),
-    ("id: idle\nthresholds: {engine_max: {value: 1, unit: hours}}\n", "cannot become hours"),
-    ("id: idle\nthresholds: {engine_max: {value: .1, resolution: hour}}\n", "cannot become hour"),
-    ("id: idle\ntext: 'on {nod}'\n", "x.yaml: text: unknown placeholder {nod}"),
-]
-WRONG_CLASSES = [
-    ("services:\n  a: {class: interactve, match: {name: [x]}, reason: r}\n", "services.a: unknown class 'interactve'"),
-    ("services:\n  a: {class: batch, match: {}, reason: r}\n", "services.a.match: it names no service"),
-    (
-        "classes:\n  fast: {first_token_p90_seconds: 0, reason: r}\n",
-        "fast.first_token_p90_seconds: expected a number >=",
-    ),
-    ("classes:\n  fast: {first_token_p90_seconds: 90, reason: r}\n", "expected a number <= 20"),
-    ("classes:\n  fast: {first_token_p50_seconds: 0.1, reason: r}\n", "unknown key 'first_token_p50_seconds'"),
-]
-WRONG_PRIORS = [
-    ("of: namespace", "of: namespce", "priors.ours.of: unknown value 'namespce'. Did you mean namespace?"),
-    ("interactive: -2.0", "interaktive: -2.0", "unknown value 'interaktive'"),
-    ("interactive: -2.0", "interactive: -9", "log_odds.interactive: expected a number >= -8"),
-    ("interactive: -2.0", "interactive: .inf", "expected a number"),
-    ("{online-inference: 4.0, interactive: -2.0}", "{}", "priors.ours.log_odds: "),
-    ("llm*", '"(a+)+$"', "priors.ours: '(a+)+$' is no word"),
-    ("llm*", '"*"', "is no word"),
-]
+def exceptions(folder: Path) -> object:
+    return load_exceptions(folder, known_rules=WASTE)
+
+
+def kinds(folder: Path) -> object:
+    return load_thresholds("kinds.yaml", folder)
+
+
+# The loader, the file, what of the template is replaced by what, and the refusal.
+WASTE_FILE, BOUNDS = "id: idle\nthresholds: {engine_max: {value: 1}}\n", "thresholds: {mem_flat_level_%s: {value: %s}}"
+WRONG = [
+    (load_waste_rules, "waste/x.yaml", WASTE_FILE, [
+        ("idle", "idel", "x.yaml: id: unknown rule 'idel'. Did you mean idle"),
+        ("thr", "severity: grave\nthr", "x.yaml: severity: unknown value 'grave'"),
+        ("engine_max", "engine_min", "thresholds.engine_min: unknown threshold 'engine_min'"),
+        ("1", "-1", "impossible for unit ratio"), ("1", "1, unit: hours", "cannot become hours"),
+        ("1", "1, resolution: hour", "cannot become hour"),
+        ("value", "valeu", "unknown key 'valeu'. Did you mean value?"),
+        ("1", "1, origin: us", "thresholds.engine_max: unknown key 'origin'"),
+        ("thr", "text: on {nod}\nthr", "x.yaml: text: unknown placeholder 'nod'. Did you mean node"),
+    ]),
+    (kinds, "kinds.yaml", "thresholds: {}", [
+        ("thresholds: {}", BOUNDS % ("min", 0.991), "mem_flat_level_min is 0.991, above "),
+        ("thresholds: {}", BOUNDS % ("max", 0.2), "mem_flat_level_min is 0.85, above "),
+    ]),
+    (load_latency_classes, "latency_classes.yaml", LATENCY, [
+        ("class: interactive", "class: interactve", "services.chat: unknown class 'interactve'. Did you mean"),
+        ("{namespace: [chat]}", "{}", "services.chat.match: it names no service"),
+        ("0.3", "0", "classes.reads-along.first_token_p90_seconds: expected a number >= 0.005"),
+        ("0.3", "90", "expected a number <= 20"),
+        ("first_token_p90", "first_token_p50", "unknown key 'first_token_p50_sec"),
+    ]),
+    (load_kind_priors, "kind_priors.yaml", PRIOR, [
+        ("of: namespace", "of: namespce", "priors.ours.of: unknown value 'namespce'. Did you mean namespace?"),
+        ("interactive", "interaktive", "unknown value 'interaktive'"), ("-2.0", ".inf", "expected a number"),
+        ("-2.0", "-9", "log_odds.interactive: expected a number >= -8"),
+        ("llm*", '"(a+)+$"', "priors.ours: '(a+)+$' is no word"), ("llm*", '"*"', "is no word"),
+    ]),
+    (load_custom_rules, "custom/a.yaml", CUSTOM, [
+        ("feature: cpu", "feature: cpus", "a.yaml: when.1: unknown feature 'cpus'. Did"),
+        ("operator: above", "operator: '>'", "a.yaml: when.1.operator: unknown value '>'. Known are above, at-least"),
+        ("value: 0.8", "value: cpu > 0.8", "a.yaml: when.1.value: expected a number"),
+        ("value: 0.8", "value: 0.8, unit: percent", "a.yaml: when.1: the unit of 'cpu' is ratio, not 'percent'"),
+        ("value: 0.8", "value: 0.8, code: x", "unknown key 'code'"),
+        ("  - {feature: engine_active, operator: below", "  - {feature: cpu, operator: above", "same operator twice"),
+        ("kinds: [training", "kinds: [trainin", "a.yaml: kinds.1: unknown value 'trainin'. Did you mean"),
+    ]),
+    (exceptions, "exceptions.yaml", "exceptions: {rdma-storage: {reason: r, match: {user: [a]}}}", [
+        ("rdma-storage", "mine", "exceptions.mine: 'rules' is missing"),
+        (", match: {user: [a]}", "", "'match' is missing"),
+        ("match", "rules: [idel], match", "exceptions.rdma-storage: unknown rule 'idel'. Did"),
+        ("user", "nodes", "rdma-storage.match: unknown key 'nodes'. Did you mean node?"),
+    ]),
+    (load_catalog, "nodes/own.yaml", NODES, [
+        ("gpu: H100-SXM5", "gpu: H100", "own.yaml: nodes.box-8: gpu 'H100' is not in the catalog"),
+        ("source: contract, as_of", "source: hearsay, as_of", "unknown source 'hearsay'"),
+        ("kind: ethernet", "kind: token-ring", "fabric.kind: unknown value 'token-ring'"),
+    ]),
+    (load_gpus, "gpus/own.yaml", GPU, [
+        ("tdp_watts", "tdp_wats", "gpus.X100: unknown key 'tdp_wats'. Did you mean tdp_watts?"),
+        ('["NVIDIA X100"]', '["NVIDIA L4"]', "already names gpu 'L4'"),
+        ("fp32: 66.9", "fp33: 66.9", "unknown value 'fp33'"),
+        ("vendor: NVIDIA\n", "", "'vendor' is missing"),
+    ]),
+    (load_providers, "providers.yaml", PROVIDER, [
+        ("region: here", "region: global", "providers.mine: 'reference_region' is global"),
+        ("true", "maybe", "providers.mine.rented: expected true or false"),
+        ("true", "false", "providers.mine: owned nodes have no list price"),
+    ]),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("load", "name", "text", "said"),
-    [
-        *((load_waste_rules, "waste/x.yaml", *row) for row in WRONG_RULES),
-        *((load_latency_classes, "latency_classes.yaml", *row) for row in WRONG_CLASSES),
-        *((load_kind_priors, FILE, LINE.replace(old, new), said) for old, new, said in WRONG_PRIORS),
-    ],
+    ("load", "name", "text", "part"),
+    [(load, name, text.replace(old, new, 1), part) for load, name, text, rows in WRONG for old, new, part in rows],
 )
-def test_what_is_wrong_is_refused_with_file_and_key(load, name: str, text: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(RulesError, match=re.escape(said)) as refused:
-        load(site(tmp_path, name, text))
-    assert name in str(refused.value)
+def test_what_cannot_be_meant_is_refused_with_file_and_key(load, name: str, text: str, part: str, tmp_path: Path):
+    with pytest.raises(RulesError, match=re.escape(part)) as refused:
+        load(rules_folder(tmp_path, {name: text}))
+    assert name in str(refused.value) and refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("files", "part"),
+    [
+        ({"teams/a/team.yaml": "user: [ann]\n", "teams/b/team.yaml": "account: [x]\nuser:\n  - ann\n"},
+         "teams/b/team.yaml: user: 'ann' is already of team 'a'."),
+        ({"teams/a/waste/x.yaml": "id: idle\n"}, "a/waste/x.yaml: id: findings are about nodes"),
+        ({"teams/a/kinds.yaml": "thresholds: {}\n"}, "a/kinds.yaml: this is no part of the rules."),
+        ({"teams/a.yaml": "user: [x]\n"}, "a.yaml: this is no part of the rules."),
+        ({"teams/a/team.yaml": "users: [x]\n"}, "team.yaml: unknown key 'users'. Did you mean user?"),
+        ({"waste/deep/x.yaml": "id: idle\n"}, "waste/deep/x.yaml: this is no part of the rules."),
+        ({"waste/a.yaml": "id: idle\n", "waste/b.yaml": "id: idle\n"}, "b.yaml: {root}/waste/a.yaml has 'idle'"),
+    ],
+)  # fmt: skip
+def test_files_that_contradict_one_another_or_are_ignored_are_refused(tmp_path, files, part):
+    with pytest.raises(RulesError, match=re.escape(part.replace("{root}", str(tmp_path)))) as caught:
+        load_waste_rules(rules_folder(tmp_path, files))
+    assert caught.value.remedy
+    with pytest.raises(RulesError, match="is not a folder of rules"):
+        load_waste_rules(tmp_path / "none")

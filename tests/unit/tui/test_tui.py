@@ -15,7 +15,7 @@ from skuwise.tui.color_scale import UNOBSERVED
 from skuwise.tui.commands import has_colours
 from skuwise.tui.data.loaders import Loader
 from skuwise.tui.screens.workload import WorkloadPage
-from skuwise.tui.widgets.columns import GAP, MARK_ROOM, Column, lay_out
+from skuwise.tui.widgets.table import PADDING, Column, column_widths
 from textual.widgets import Input
 
 
@@ -53,7 +53,7 @@ def test_a_deep_link_opens_its_workload() -> None:
     drive(lambda s: s.until(lambda: isinstance(s.app.screen, WorkloadPage)), workload="chat")
 
 
-def test_a_deep_link_to_nothing_says_so() -> None:
+def test_a_deep_link_to_nothing_is_an_error() -> None:
     async def steps(s: Session) -> None:
         await s.ready()
         await s.until(lambda: bool(s.app._notifications))
@@ -130,7 +130,6 @@ def test_a_terminal_that_nobody_knows_may_have_colours() -> None:
     assert has_colours("xterm-256color") and has_colours("no-such-terminal")
 
 
-NAMES = ("training/llm-pretrain-a100-eu-01", "training/llm-pretrain-a100-eu-02")
 COLUMNS = (
     Column("workload", 12, lambda row: row[0], grows=True, middle=True),
     Column("saves/month", 11, lambda row: row[1], right=True),
@@ -138,23 +137,15 @@ COLUMNS = (
     Column("node", 20, lambda row: row[3], middle=True),
     Column("wasted", 7, lambda row: row[4], right=True),
 )
-ROWS = [(name, "$1,071,774", "capacity", "azure/Standard_ND96isr_H100_v5", "$12") for name in NAMES]
-NEEDS = [column.need(ROWS) for column in COLUMNS]
+NEEDS = [32, 12, 9, 29, 7]
 
 
-@pytest.mark.parametrize("room", [20, 36, 60, 76, 96, 156, 196])
-def test_columns_fill_the_line_and_what_is_hidden_would_not_fit(room: int) -> None:
-    layout = lay_out(COLUMNS, range(len(COLUMNS)), 0, room, NEEDS)
-    used = sum(p.width for p in layout.places) + GAP * (len(layout.places) - 1)
-    if room > NEEDS[0]:
-        assert used == room - (MARK_ROOM if layout.hidden else 0)
-    for place in layout.places:
-        if COLUMNS[place.number].right:
-            assert place.width >= NEEDS[place.number]
-    if layout.hidden:
-        least = sum(min(NEEDS[p.number], max(COLUMNS[p.number].width, 12)) + GAP for p in layout.places)
-        following = COLUMNS[len(layout.places)]
-        assert least + min(NEEDS[len(layout.places)], following.width) > room - MARK_ROOM - GAP
+@pytest.mark.parametrize(("room", "shown"), [(20, 1), (36, 2), (60, 3), (76, 5), (96, 5), (156, 5), (196, 5)])
+def test_the_columns_that_fit_fill_the_line_and_numbers_are_never_cut(room: int, shown: int) -> None:
+    widths = column_widths(COLUMNS, NEEDS, room)
+    assert sum(widths[:shown]) + PADDING * shown == room
+    for column, width, need in zip(COLUMNS, widths, NEEDS, strict=True):
+        assert width >= (need if column.right else min(need, column.width))
 
 
 def test_the_overview_and_the_map_show_each_unobserved_gpu_with_its_reason_and_a_legend() -> None:

@@ -26,7 +26,7 @@ _TITLES: dict[Verb, str] = {
 
 @dataclass(frozen=True, slots=True)
 class DecisionAnswer:
-    """`until`: Unix seconds, of a snooze. `why`: the reason, None where none was given."""
+    """`until`: Unix seconds, of a snooze. `why`: the reason, None: none was given."""
 
     act: Verb
     until: float | None
@@ -34,7 +34,7 @@ class DecisionAnswer:
 
 
 class DecisionDialog(ModalScreen[DecisionAnswer | None]):
-    """Gives the answer, or None where somebody thought better of it."""
+    """Returns the answer, or None if cancelled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel")]
 

@@ -18,9 +18,9 @@ Value = TypeVar("Value")
 
 
 class InputDialog(ModalScreen[Value | None], Generic[Value]):
-    """Gives what `parse` makes of the text, or None where somebody thought better of it.
+    """Returns what `parse` makes of the text, or None if cancelled.
 
-    `parse` raises SkuwiseError for what cannot be meant; its sentence stands below the text.
+    `parse` raises SkuwiseError for invalid text; its sentence is shown below the text.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel")]

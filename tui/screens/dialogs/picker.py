@@ -1,4 +1,4 @@
-"""A window to choose one item of a table in."""
+"""Windows to choose in: one item of a table, or the columns of a table."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from textual.widgets.selection_list import Selection
 
 from ...cell_text import line
 from ...widgets.key_footer import KeyFooter
-from ...widgets.movement import Choices
-from ...widgets.search_table import SearchTable
-from ...widgets.table import ItemTable
+from ...widgets.panel import Choices
+from ...widgets.table import ItemTable, SearchTable
 
 
 class Picker(ModalScreen[Any]):
-    """Gives the item, or None where somebody thought better of it. `what`: the items' name in the plural."""
+    """Returns the item chosen, or None if cancelled. `what`: the items' name in the plural."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Cancel")]
 
@@ -29,13 +28,13 @@ class Picker(ModalScreen[Any]):
         self._title, self._table, self._items, self._what = title, table, items, what
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="window list") as panel:
-            panel.border_title = self._title
+        with Vertical(classes="window list") as frame:
+            frame.border_title = self._title
             yield SearchTable(self._table, self._what)
         yield KeyFooter()
 
     def on_mount(self) -> None:
-        self.query_one(SearchTable).set_data(list(self._items))
+        self.query_one(SearchTable).set_data(self._items)
         self._table.focus()
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
@@ -48,18 +47,18 @@ class Picker(ModalScreen[Any]):
 
 
 class ColumnPicker(ModalScreen[tuple[str, ...]]):
-    """Gives the titles chosen. The first column is always shown, and is not asked about."""
+    """Returns the titles chosen. The first column is always shown, and is not offered."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f", "take", "Apply")]
 
     def __init__(self, titles: tuple[str, ...], chosen: tuple[str, ...]) -> None:
         super().__init__()
-        self._titles, self._shown = titles, chosen
+        self._titles, self._chosen = titles, chosen
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="window small") as panel:
-            panel.border_title = "Columns"
-            yield Choices(*(Selection(title, title, title in self._shown) for title in self._titles[1:]))
+        with Vertical(classes="window small") as frame:
+            frame.border_title = "Columns"
+            yield Choices(*(Selection(title, title, title in self._chosen) for title in self._titles[1:]))
             yield Static(line("space selects, escape applies", "$foreground-muted"))
 
     def action_take(self) -> None:

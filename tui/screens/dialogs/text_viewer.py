@@ -1,11 +1,10 @@
-"""Text to read over the page: all about one thing, or what a page is for and its keys."""
+"""Text to read over the page: everything about one thing, or what a page is for and its keys."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -13,14 +12,12 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from ...cell_text import fit, line, lines
-from ...content.sku_comparison import SkuComparison
 from ...widgets.key_footer import KeyFooter
-from ...widgets.movement import Scroll
-from ...widgets.side_by_side import SideBySide
+from ...widgets.panel import Scroll
 
 
 class TextViewer(ModalScreen[None]):
-    """`text` gives the text for a width in cells; it may hold what came from outside."""
+    """`text` returns the text for a width in cells; it may contain outside text."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "dismiss", "Close", key_display="esc")]
 
@@ -36,50 +33,22 @@ class TextViewer(ModalScreen[None]):
 
     def on_mount(self) -> None:
         self.query_one(Scroll).focus()
-        self.call_after_refresh(self._draw)
 
-    def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002 - the inner size is what counts
+    def on_resize(self) -> None:
+        """Draw for the inner width, which is there after the layout."""
         self.call_after_refresh(self._draw)
 
     def _draw(self) -> None:
-        self.query_one(Static).update(self._text(max(self.query_one(Static).size.width, 20)))
+        place = self.query_one(Static)
+        place.update(self._text(max(place.size.width, 20)))
 
 
 def plain_text(text: str) -> Callable[[int], Content]:
-    """Text that is broken already, line by line."""
+    """Return text whose lines are broken already."""
     return lambda _: lines(*(line(part) for part in text.split("\n")))
 
 
 def help_text(about: str, keys: Sequence[tuple[str, str]]) -> Callable[[int], Content]:
-    """What a page is for, and each key with what it does."""
-    told = [Content.assemble(Content.styled(fit(key, 12), "bold"), what) for key, what in keys]
-    return lambda _: lines(line(about), Content(""), *told)
-
-
-class SkuComparisonDialog(ModalScreen[None]):
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,v", "dismiss", "Close", key_display="esc")]
-
-    def __init__(self, told: SkuComparison) -> None:
-        super().__init__()
-        self._told = told
-
-    def compose(self) -> ComposeResult:
-        with Scroll(classes="window") as scroll:
-            scroll.border_title = "Comparison"
-            yield SideBySide()
-            yield Static(self._times())
-        yield KeyFooter()
-
-    def on_mount(self) -> None:
-        self.query_one(Scroll).focus()
-        self.query_one(SideBySide).set_data(self._told.heads, self._told.pairs)
-
-    def _times(self) -> Content:
-        first, second = self._told.heads
-        return lines(
-            Content(""),
-            line(f"Time of typical work on {second}, relative to {first}", "bold $primary"),
-            *(line(time) for time in self._told.times),
-            Content(""),
-            *(line(note, "$foreground-muted") for note in self._told.notes),
-        )
+    """Return what a page is for, and each key with what it does."""
+    listed = [Content.assemble(Content.styled(fit(key, 12), "bold"), description) for key, description in keys]
+    return lambda _: lines(line(about), Content(""), *listed)

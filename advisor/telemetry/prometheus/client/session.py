@@ -26,9 +26,8 @@ from urllib3.exceptions import HTTPError
 
 from .....agent.base.safe_text import clean_text
 from .....rules.base.errors import SkuwiseError, UsageError
-from ....core.credentials import secret
-from ....core.http_session import CONNECT_SECONDS, DeadlineAdapter, QuietSession, is_late
-from ....core.loopback import is_loopback
+from ....core.credentials import is_loopback, secret
+from ....core.http_session import CONNECT_SECONDS, QuietSession, is_late, within
 from ..settings import PrometheusSettings
 from .response import SMALLER, RefusedError, TooMuchError, UnreachableError, query_error
 
@@ -171,7 +170,6 @@ class LimitedSession(QuietSession):
         self.url, self._timeout, self._max_bytes = url, settings.timeout_seconds, max_answer_bytes
         self.body_sizes: list[int] = []
         self._sleep, self._monotonic, self._last_answer = sleep, monotonic, monotonic()
-        self.adapter = DeadlineAdapter()
         self.headers["User-Agent"] = "skuwise"
         if is_loopback(urlsplit(url).hostname or ""):
             self.headers["Accept-Encoding"] = "identity"  # compression costs more than it saves without a network
@@ -186,7 +184,7 @@ class LimitedSession(QuietSession):
     ) -> Body:  # fmt: skip
         """An answer within the limits. Raises SourceError and UsageError, never what requests raises."""
         attempt, pause, begun = 0, FIRST_PAUSE_SECONDS, self._monotonic()
-        with self.adapter.within(self._timeout) as deadline:
+        with within(self._timeout) as deadline:
             while True:
                 attempt += 1
                 try:

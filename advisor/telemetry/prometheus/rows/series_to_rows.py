@@ -115,7 +115,7 @@ class Cells(Generic[K]):
                 known = np.array([*(texts[name](key) for key in keys), None], dtype=object)
                 out[name] = pd.Series(known[device], dtype=object)
             elif name in bins:
-                out[name] = BinsArray(self.column(name)[device, moment]) if has else BinsArray.absent(len(device))
+                out[name] = BinsArray(self.column(name)[device, moment]) if has else BinsArray.missing(len(device))
             else:
                 out[name] = self.column(name)[device, moment].astype(np.float64) if has else nothing
         out["ts"] = self.grid.start + moment * self.grid.step

@@ -4,10 +4,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from skuwise.advisor.classify.judge import judge
-from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.plan.figures import recoverable_of
 from skuwise.advisor.plan.problem import Layout, PlanRequest
 from skuwise.advisor.plan.solve import solve
@@ -18,7 +16,7 @@ from skuwise.benchmarks.generators.first.builder import Truth
 from skuwise.tests.support.plan_builders import planner, random_fleet
 from skuwise.tests.support.plan_checker import broken_rules, score, wrong_steps
 from skuwise.tests.support.plan_fleets import small_problem
-from skuwise.tests.support.rulebooks import rulebook
+from skuwise.tests.support.rulebooks import advice_of, rulebook
 
 UNTIL = 1_790_000_000.0 // 3600 * 3600
 
@@ -55,7 +53,7 @@ def test_phases_are_those_of_the_truth(tmp_path: Path) -> None:
 def test_every_dollar_and_kilowatt_hour_of_a_fleet_has_its_place(scenario: str, tmp_path: Path) -> None:
     simulate(scenario, tmp_path / "fleet.db", days=2.0, seed=11, until=UNTIL)
     frame = read_frame([tmp_path / "fleet.db"])
-    advice = advise(frame, rulebook(), AdviseOptions(UNTIL), np.random.default_rng(1))
+    advice = advice_of(frame, UNTIL)
     r, e = advice.summary.reconciliation, advice.summary.energy
     parts = [p or 0.0 for p in (r.workloads, r.shared, r.allocated_idle, r.unallocated, r.drained, r.unobserved)]
     assert min(parts) >= 0 and r.total and sum(parts) == pytest.approx(r.total, rel=1e-3)

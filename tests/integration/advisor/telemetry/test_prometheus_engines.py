@@ -13,7 +13,6 @@ from skuwise.advisor.cli.explain import queries_of
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.demo import simulate
-from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Cache
 from skuwise.advisor.telemetry.prometheus.client.response import Grid
@@ -27,7 +26,7 @@ from skuwise.tests.server_metrics.agent_metrics import agent_series
 from skuwise.tests.server_metrics.exporter_metrics import exporter_series
 from skuwise.tests.server_metrics.prometheus_series import Series
 from skuwise.tests.support.prometheus_engines import ENGINES
-from skuwise.tests.support.rulebooks import rulebook
+from skuwise.tests.support.rulebooks import advice_of
 
 NOW = 1_790_000_000.0 // 3600 * 3600
 DAYS = 3.25  # a daily wave needs three days of hours and one more
@@ -44,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def judged(frame: Frame) -> Advice:
-    return advise(frame, rulebook(), AdviseOptions(NOW), np.random.default_rng(20))
+    return advice_of(frame, NOW, seed=20)
 
 
 def read(url: str, **settings: object) -> tuple[Frame, ServerReading]:
@@ -137,7 +136,7 @@ def test_exporters_alone_price_the_founding_case_as_its_databases_do(tmp_path: P
         assert silent.nodes == tuple(path.stem for path in paths) and len(paths) == 4
         (move,) = [r for r in advice.recommendations if r.target.node_sku == "azure/Standard_ND96is_H100_v5"]
         assert not move.blocked_by
-        assert {j.rule: (j.found, j.not_judged) for j in advice.judged}["idle-fabric"] == (4, 0)
+        assert {j.rule: (j.flagged, j.not_judged) for j in advice.judged}["idle-fabric"] == (4, 0)
     assert scraped.summary.wasted_usd == pytest.approx(theirs.summary.wasted_usd, rel=0.02)
     assert scraped.summary.recoverable_usd_per_month == pytest.approx(
         theirs.summary.recoverable_usd_per_month, rel=0.02

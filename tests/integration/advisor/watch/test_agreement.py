@@ -8,9 +8,9 @@ import pytest
 from skuwise.advisor.cards.build import rests_of
 from skuwise.advisor.classify.judge import judge_rows, measured_rows
 from skuwise.advisor.telemetry.source import Databases
+from skuwise.advisor.watch.fleet import WatchedFleet
 from skuwise.advisor.watch.idle_answer import Target, idle_answer
 from skuwise.advisor.watch.reading import read_recent
-from skuwise.advisor.watch.scene import Scene
 from skuwise.benchmarks.generators.third.agent_fleet import plan_series
 from skuwise.benchmarks.generators.third.agent_store import write_node
 from skuwise.tests.support.rulebooks import rulebook
@@ -37,8 +37,8 @@ def test_all_commands_agree_on_every_gpu(name: str, tmp_path: Path) -> None:
     recent = read_recent(
         source, BOOK, lookback_seconds=ASKED + 2 * HOUR, now=end, until=end, past_seconds=fleet.seconds
     )
-    scene = Scene.of(recent, CRITERIA)
-    gpu, asked = measured.frame.gpu, scene.spans.since(end - ASKED)
+    watched = WatchedFleet(recent, CRITERIA)
+    gpu, asked = measured.frame.gpu, watched.spans.since(end - ASKED)
     idle = {}
     for place, one in enumerate(recent.gpus):
         own = ((gpu["gpu_uuid"] == one.uuid) & (gpu["ts"] > end - ASKED)).to_numpy(bool)
@@ -46,7 +46,7 @@ def test_all_commands_agree_on_every_gpu(name: str, tmp_path: Path) -> None:
         answer = idle_answer(recent, Target(one.uuid, gpus=(place,)), ASKED, CRITERIA)
         idle[one.uuid] = answer.state == "idle"
         assert answer.state in {"idle", "busy"}
-        assert idle[one.uuid] == bool(advised["rests"].all()) == bool(scene.gpus.rest[place, asked].all())
+        assert idle[one.uuid] == bool(advised["rests"].all()) == bool(watched.gpus.rest[place, asked].all())
         assert idle[one.uuid] or not advised["idle"].all()
     verdicts = judge_rows(measured, BOOK)
     for workload in verdicts.workloads:

@@ -1,15 +1,13 @@
 """The units as systemd reads and rates them, and the scripts that install writes."""
 
-import argparse
 import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
+import click
 import pytest
-from skuwise.__main__ import COMMANDS
-from skuwise.agent.cli import agent
-from skuwise.rules.base.command_registry import configure_command
+from skuwise.__main__ import COMMANDS, Root
 from skuwise.tests.support.prometheus_engines import needed
 
 ROOT = Path(__file__).parents[4]
@@ -60,10 +58,8 @@ def test_every_unit_starts_a_command_that_there_is(unit: Path) -> None:
         assert words[:2] == ["-m", "skuwise.agent.jobs.environ_helper"]
         return
     pytest.importorskip(COMMANDS[words[0]].module)
-    if COMMANDS[words[0]].is_click:
-        command = agent.commands[words[1]]
-        assert command.make_context(words[1], words[2:]).command is command
-        return
-    parser = argparse.ArgumentParser()
-    configure_command(parser, COMMANDS[words[0]])
-    assert callable(parser.parse_args(words[1:]).run)
+    group, rest = Root(COMMANDS), words[1:]
+    command = group.get_command(group.make_context("skuwise", words), words[0])
+    while isinstance(command, click.Group):
+        command, rest = command.commands[rest[0]], rest[1:]
+    assert command is not None and command.make_context(command.name, rest).command is command

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from skuwise.__main__ import main
+from skuwise.advisor.cards import reading
 from skuwise.advisor.cards.reading import CardsRead
 from skuwise.advisor.cli import job
+from skuwise.advisor.cli.options import RulebookOptions
 from skuwise.advisor.core.advice_types import Fleet
 from skuwise.advisor.core.card_types import Card
 from skuwise.advisor.core.verdict_types import Owner
@@ -25,19 +27,19 @@ FLEET = Fleet(
 
 
 class Reading:
-    """What telemetry tells of jobs."""
+    """The cards of a source."""
 
     def __init__(self, *cards: Card, fleet: Fleet = FLEET) -> None:
-        self.known, self.fleet = cards, fleet
+        self.every, self.fleet = cards, fleet
 
     def card(self, asked: str) -> CardsRead:
-        found = tuple(one for one in self.known if asked in (one.id, one.job_id))
-        if not found:
+        matches = tuple(card for card in self.every if asked in (card.id, card.job_id))
+        if not matches:
             raise NothingToDo(f"No job {asked}.", "Use another ID.")
-        return CardsRead(found, self.fleet)
+        return CardsRead(matches, self.fleet)
 
     def cards(self, wanted: Any) -> CardsRead:
-        return CardsRead(tuple(filter(wanted, self.known)), self.fleet)
+        return CardsRead(tuple(filter(wanted, self.every)), self.fleet)
 
 
 @pytest.fixture(autouse=True)
@@ -46,14 +48,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr(job.time, "time", lambda: NOW)
     bob = card(id="w-b", job_id="4712", owner=Owner(user="bob"), series_id="s-b", state="running")
-    monkeypatch.setattr(job, "_reading", lambda *_: Reading(card(), bob))
+    monkeypatch.setattr(RulebookOptions, "load", lambda *_: None)
+    monkeypatch.setattr(reading, "CardReading", lambda *_: Reading(card(), bob))
     return tmp_path / "state/skuwise"
 
 
 @pytest.mark.parametrize(
     ("form", "words"),
     [
-        ("table", "Next step"), ("markdown", "| Next step |"), ("html", "<strong>Next step:</strong>"),
+        ("table", "Next step"), ("markdown", "Next step: "), ("html", "Next step: "),
         ("admin-comment", "SKW1:w=1f2e3d4c5b6a7988,"),
     ],
 )  # fmt: skip
@@ -84,7 +87,7 @@ def test_cards_of_one_fleet_are_not_kept_in_the_file_of_another(folder: Path, mo
     assert main(["job", "4711", *DB]) == 0
     (kept,) = folder.glob("*.db")
     other = replace(FLEET, clusters=frozenset({"us"}), members={"GPU-2": "n2"})
-    monkeypatch.setattr(job, "_reading", lambda *_: Reading(card(id="w-us", cluster="us"), fleet=other))
+    monkeypatch.setattr(reading, "CardReading", lambda *_: Reading(card(id="w-us", cluster="us"), fleet=other))
     assert main(["job", "4711", *DB, "--state", str(kept)]) == 0
     assert "Card not kept" in capsys.readouterr().err
     assert main(["job", "4711", *DB]) == 0 and len(list(folder.glob("*.db"))) == 2

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from argparse import Namespace
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from apscheduler.schedulers.background import BackgroundScheduler
+from skuwise.__main__ import main
 from skuwise.advisor.cli import serve
 from skuwise.advisor.cli.serve import Job, Schedule, ServeSettings, scheduled_jobs
 from skuwise.advisor.notify.settings import ReportSettings
@@ -62,11 +62,11 @@ def test_what_is_run_and_when() -> None:
 @pytest.fixture
 def scheduler() -> Iterator[BackgroundScheduler]:
     """One that keeps its plan and runs nothing."""
-    found = BackgroundScheduler(timezone=UTC)
-    found.start(paused=True)
-    yield found
-    if found.running:
-        found.shutdown(wait=False)
+    paused = BackgroundScheduler(timezone=UTC)
+    paused.start(paused=True)
+    yield paused
+    if paused.running:
+        paused.shutdown(wait=False)
 
 
 def no_memory(*_: str) -> list[str]:
@@ -92,8 +92,8 @@ def test_a_report_is_run_at_the_start_and_again_while_it_fails(
     assert all(before <= job.next_run_time <= datetime.now(UTC) for job in scheduler.get_jobs())
     for _ in range(2):
         schedule.work(jobs[name])
-    found = [job for job in scheduler.get_jobs() if job.id == "report again"]
-    assert [job.next_run_time >= before + timedelta(minutes=15) for job in found] == [True] * again
+    repeated = [job for job in scheduler.get_jobs() if job.id == "report again"]
+    assert [job.next_run_time >= before + timedelta(minutes=15) for job in repeated] == [True] * again
     passes = schedule.watch
     assert (passes is not None) == (name == "watch")
     assert passes is None or (passes.passes, passes.failures, passes.last_end) == (2, 2, None)
@@ -116,4 +116,4 @@ def test_everything_is_run_again_when_the_clock_was_set(monkeypatch: pytest.Monk
     monkeypatch.setattr(Schedule, "_run", run_job)
     days = count()
     monkeypatch.setattr(serve.SystemClock, "now", lambda _: Instant(1e9 - 86400.0 * next(days), 0.0))
-    assert serve.run(Namespace()) == 0 and ran.count("watch") >= 2
+    assert main(["serve"]) == 0 and ran.count("watch") >= 2

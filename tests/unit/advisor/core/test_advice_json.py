@@ -29,7 +29,7 @@ class Toy:
     source: Part = field(metadata={"json": "from"})
     parts: tuple[Part, ...]
     rejected: Rejected
-    told: Mapping[str, object]
+    fields: Mapping[str, object]
     value: Any
     hidden: Mapping[str, float] = field(default_factory=dict, metadata={"json": None})
 
@@ -43,7 +43,7 @@ def test_fields_are_the_json_in_their_order() -> None:
         "from": {"share": 0.5, "until": None},
         "parts": [{"share": 1.0, "until": "1970-01-01T01:00:00Z"}, {"share": 0, "until": None}],
         "rejected": {"sku": "a/b", "code": "no-price", "reason": "It has no price.", "fields": {"sku": "a/b"}},
-        "told": {"kind": ["x", 1]}, "value": "v",
+        "fields": {"kind": ["x", 1]}, "value": "v",
     })  # fmt: skip
 
 

@@ -12,6 +12,8 @@ from types import SimpleNamespace
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.cli import report as command
+from skuwise.advisor.cli.options import SourceOptions
+from skuwise.advisor.core import fleet_identity
 from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.notify import report as run
 from skuwise.advisor.notify.by_team import outcomes_by_team, split_by_team
@@ -54,8 +56,9 @@ def site(
 ) -> Callable[..., None]:
     """Sets the administrator's settings."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(command, "watched_source", lambda _: source)
-    monkeypatch.setattr(command, "fleet_of", lambda _: IDENTITY)
+    monkeypatch.setattr(SourceOptions, "or_settings", lambda chosen: chosen)
+    monkeypatch.setattr(SourceOptions, "open", lambda *_: source)
+    monkeypatch.setattr(fleet_identity, "fleet_of", lambda _: IDENTITY)
     monkeypatch.setattr(command.time, "time", lambda: NOW)
     monkeypatch.setattr(run, "carriers_of", lambda *_: ({"mail": carrier}, ()))
 
@@ -141,7 +144,9 @@ def test_a_recommendation_is_told_at_length_once_within_the_cooldown(tmp_path: P
     first = {id_ for (id_,) in noted}
     told: dict[str | None, frozenset[str]] = {}
     story_of = run.story_of
-    monkeypatch.setattr(run, "story_of", lambda *a, **k: told.update({k.get("team"): k["told"]}) or story_of(*a, **k))
+    monkeypatch.setattr(
+        run, "story_of", lambda *a, **k: told.update({k.get("team"): k["reported"]}) or story_of(*a, **k)
+    )
     monkeypatch.setattr(command.time, "time", lambda: NOW + 3 * WEEK_SECONDS)
     for week, is_told in (("2026-11-16", True), ("2026-11-23", False)):
         assert main(["report", "--send", "--week", week]) == 0

@@ -186,7 +186,7 @@ def test_a_fault_of_the_telemetry_is_told_once_a_node_and_stops_every_verdict_an
     if said:
         assert {r.action for r in advice.recommendations} == {"fix-first"}
         assert {n.reason.code for n in advice.not_judged if n.workloads} == {"signals-contradict"}
-        assert [(j.found, j.clean) for j in advice.judged if j.rule == "telemetry-fault"] == [(2, 0)]
+        assert [(j.flagged, j.clean) for j in advice.judged if j.rule == "telemetry-fault"] == [(2, 0)]
 
 
 def test_what_is_wasted_is_counted_once_though_several_rules_say_so():
@@ -234,8 +234,8 @@ def test_every_node_with_a_fabric_is_found_clean_or_not_judged_with_the_price_at
     nodes = [node(w.nodes[0], fabric=None if seen is None else fabric(**seen)) for w in own]
     advice = advice_of(verdicts(nodes, own, uses=[usage(w, u_c=0.4) for w in own]))
     (told,) = [j for j in advice.judged if j.rule == "idle-fabric"]
-    assert (told.found, told.clean, told.not_judged) == expected
-    if told.found:
+    assert (told.flagged, told.clean, told.not_judged) == expected
+    if told.flagged:
         finding = found(advice, "idle-fabric")
         assert (len(finding.nodes), finding.cost_usd) == (len(own), pytest.approx(len(own) * PREMIUM * 336, rel=1e-3))
     open_ = [n for n in advice.not_judged if n.rule == "idle-fabric"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, KindVerdict, Owner
-from skuwise.advisor.pipeline import AdviseOptions, advise_on, fleet_of
+from skuwise.advisor.pipeline import AdviseOptions, fleet_of, reason_on
 from skuwise.advisor.recommend.finding import Clean, Found
 from skuwise.advisor.recommend.groups import Group
 from skuwise.advisor.recommend.rule import WorkloadRule
@@ -120,7 +120,7 @@ def test_what_a_rule_cannot_know_is_not_judged_with_the_reason(rule, given, said
 
 def counts(advice, rule) -> tuple[int, int, int]:
     (one,) = [j for j in advice.judged if j.rule == rule]
-    return one.found, one.clean, one.not_judged
+    return one.flagged, one.clean, one.not_judged
 
 
 def test_those_of_one_reason_are_told_together_with_their_gpus():
@@ -129,7 +129,7 @@ def test_those_of_one_reason_are_told_together_with_their_gpus():
     (one,) = [n for n in advice.not_judged if n.rule == "idle-nvlink"]
     assert (one.nodes, one.workloads, one.gpu_count, one.usd_per_month) == (("n1",), ("w-a", "w-b"), 4, None)
     (told,) = [j for j in advice.judged if j.rule == "idle-nvlink"]
-    assert (told.found, told.clean, told.not_judged) == (0, 0, 2)
+    assert (told.flagged, told.clean, told.not_judged) == (0, 0, 2)
 
 
 KINDS = st.sampled_from(["training", "online-inference", "batch-inference", "interactive", "idle", "unknown"])
@@ -186,7 +186,7 @@ def test_a_rule_speaks_once_of_everybody_in_its_scope_and_the_counts_say_so(give
         if isinstance(rule, WorkloadRule):
             assert set(spoken) == {group.series_id for group in rule.scope(fleet)}
         told = counted[rule.id]
-        assert told.found + told.clean + told.not_judged == len(spoken)
+        assert told.flagged + told.clean + told.not_judged == len(spoken)
 
 
 RULE = """id: slow-input
@@ -208,7 +208,7 @@ def advice(given, root: Path, files: dict[str, str] | None = None) -> Advice:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     book = replace(load_rulebook(root, None, END), catalog=catalog())
-    return advise_on(given, book, AdviseOptions(END), np.random.default_rng(1), source={"kind": "sqlite"})
+    return reason_on(given, book, AdviseOptions(END), np.random.default_rng(1), source={"kind": "sqlite"}).advice
 
 
 def train(features=SLOW, **changes):

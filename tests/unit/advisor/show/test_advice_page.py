@@ -3,6 +3,7 @@
 """The page of `skuwise advise`: two screens whatever the fleet, and what was not judged in every format."""
 
 import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,7 @@ from skuwise.advisor.core.worth import Worth, marked, min_saving, selected
 from skuwise.advisor.show.coverage import nothing_found_words, open_verdicts
 from skuwise.advisor.show.page_options import Again, PageOptions
 from skuwise.advisor.show.pages.sections import note_groups
-from skuwise.advisor.show.titles import gain_text, rounded_usd
+from skuwise.advisor.show.titles import gain_text, recommendation_rows, rounded_usd, runs_words
 from skuwise.advisor.show.writers.formats import LINES_MAX, render
 from skuwise.tests.support.moves_builders import advice_of, fabric, node, usage, verdicts, workload
 from skuwise.tests.support.report_fixtures import fleet, way
@@ -42,12 +43,12 @@ def crowded(seed: int, nodes: int) -> Advice:
         replace(f, id=f"f-{n:012x}", rule=rng.choice((*RULES, f"own-{n % 40}")), cost_usd=rng.choice((None, 9.0, 9e6)))
         for n, f in enumerate(base.findings * 3)
     ]
-    ways = []
+    moves = []
     for n, r in enumerate(base.recommendations * 5):
         p50 = rng.choice((1.34, 2.35, 1676.0, 71_774.0, -30.0))
         wide = rng.choice((0.0, 0.2, 3.0)) * abs(p50)
         saving = None if rng.random() < 0.4 else Interval(p50 - wide, p50, p50 + wide)
-        ways.append(
+        moves.append(
             replace(
                 r, id=f"r-{n:012x}", action=rng.choice(ACTIONS), saving_usd_per_month=saving, excludes=(),
                 freed_gpu_hours_per_month=rng.choice((0.0, 3.0, 2920.0)), findings=(rng.choice(findings).id,),
@@ -59,11 +60,11 @@ def crowded(seed: int, nodes: int) -> Advice:
     notes = tuple(
         CodedText(f"code-{n % 30}", f"note {n} {'of some length ' * rng.choice((1, 30))}") for n in range(500)
     )
-    told = replace(
-        base, workloads=tuple(workloads), findings=tuple(findings), recommendations=tuple(ways), notes=notes,
-        market=tuple(ways[:50]) if rng.random() < 0.5 else None,
+    advice = replace(
+        base, workloads=tuple(workloads), findings=tuple(findings), recommendations=tuple(moves), notes=notes,
+        market=tuple(moves[:50]) if rng.random() < 0.5 else None,
     )  # fmt: skip
-    return marked(told)
+    return marked(advice)
 
 
 @pytest.mark.parametrize("nodes", [4, 62, 1000])
@@ -71,7 +72,7 @@ def crowded(seed: int, nodes: int) -> Advice:
 def test_the_page_fits_two_screens_whatever_the_fleet(nodes: int, width: int, seed: int = 7) -> None:
     advice = crowded(seed + nodes, nodes)
     text = render(advice, "table", width=width, page=PageOptions(again=AGAIN))
-    assert text.count("\n") <= LINES_MAX == 100
+    assert text.count("\n") <= LINES_MAX == 90
     assert all(title in text for title in ("Recommendations", "Findings", "Workloads by cost", "Notes", "Next"))
 
 
@@ -119,27 +120,44 @@ def test_the_minimum_is_the_lesser_of_100_dollars_and_a_percent_of_the_spend() -
 
 
 @pytest.mark.parametrize(
-    ("value", "interval", "told"),
+    ("value", "interval", "text"),
     [
         (71_774.0, None, "$71,774"), (71_774.0, (71_774.0, 71_774.0, 71_774.0), "$71,774"),
         (71_774.0, (60_000.0, 71_774.0, 80_000.0), "$72k"), (1676.0, (900.0, 1676.0, 2500.0), "$1,700"),
         (1_234_567.0, (9e5, 1_234_567.0, 2e6), "$1.2M"), (42.0, (20.0, 42.0, 60.0), "$42"),
     ],
 )  # fmt: skip
-def test_figures_are_rounded_to_what_their_interval_supports(value, interval, told) -> None:
-    assert rounded_usd(value, Interval(*interval) if interval else None) == told
+def test_figures_are_rounded_to_what_their_interval_supports(value, interval, text) -> None:
+    assert rounded_usd(value, Interval(*interval) if interval else None) == text
 
 
 def test_many_notes_of_a_kind_are_one_line() -> None:
     over = [CodedText("work-is-over", f"run-{n} has ended and did not recur.") for n in range(84)]
     advice = replace(fleet(1, 1), notes=(*over, CodedText("prices-missing", "No price.")))
     assert len(note_groups(advice.notes)) == 2
-    for form in ("table", "markdown", "html"):
-        text = render(advice, form)
-        assert "84 workloads ended" in text and "run-7 has ended" not in text
     text = render(advice, "table")
-    assert text.index("Findings") < text.index("84 workloads ended")
-    assert "run-83 has ended" in render(advice, "table", page=PageOptions(verbose=True))
+    assert text.index("Findings") < text.index("84 workloads ended") and "run-7 has ended" not in text
+    for page in (PageOptions(verbose=True), PageOptions(whole=True)):
+        assert "run-83 has ended" in render(advice, "table", page=page)
+    assert "run-83 has ended" in render(advice, "html")
+
+
+def test_all_is_all_and_ids_of_the_page_link_to_their_block() -> None:
+    advice = crowded(3, 40)
+    text = " ".join(render(advice, "table", page=PageOptions(whole=True)).split())
+    assert all(row.id in text for row in recommendation_rows(advice)) and "more:" not in text
+    html = render(advice, "html")
+    targets, ids = set(re.findall(r'href="#([^"]+)"', html)), re.findall(r' id="([^"]+)"', html)
+    assert targets and targets <= set(ids) and 'class="group"' in html and 'class="member"' in html
+
+
+def test_runs_of_a_service_at_one_time_are_replicas() -> None:
+    first = workload("chat")
+    later = replace(first, id="w-2", start=first.end, end=first.end + 9.0)
+    batch = replace(first, kind=KindVerdict("training", 0.9))
+    assert runs_words([first]) == ""
+    assert runs_words([first, replace(first, id="w-2")]) == " (2 replicas)"
+    assert runs_words([first, later]) == runs_words([batch, batch]) == " (2 runs)"
 
 
 def test_commands_are_whole_and_quoted_as_they_were_given() -> None:
@@ -164,8 +182,8 @@ def served(training: float, **silent: object) -> Advice:
 @pytest.mark.parametrize("form", ["table", "markdown", "html"])
 def test_what_was_not_judged_stands_in_the_head_with_its_price_and_what_settles_it(form: str) -> None:
     advice = served(0.4)
-    (told,) = open_verdicts(advice)
-    assert "$7,177/month at stake" in told and "names of its jobs" in told
+    (verdict,) = open_verdicts(advice)
+    assert "$7,177/month at stake" in verdict and "names of its jobs" in verdict
     page = " ".join(render(advice, form).split())
     assert "Not judged" in page and "$7,177/month at stake" in page.replace("\\", "")
     assert "No waste found" not in page and "No waste found" not in nothing_found_words(advice)
@@ -179,9 +197,11 @@ def test_no_waste_is_found_where_all_was_judged() -> None:
 
 def test_the_most_at_stake_comes_first_and_the_rest_is_counted() -> None:
     advice = served(0.4)
-    (one,) = [n for n in advice.not_judged if n.rule == "idle-fabric"]
-    others = (replace(one, rule="idle", usd_per_month=2.0), replace(one, rule="held-idle", usd_per_month=None))
-    told = open_verdicts(replace(advice, not_judged=(*others, one)), most=2)
-    assert [text.partition(":")[0] for text in told] == [
-        "network fabric unused", "idle GPUs", "1 more in the JSON (not_judged)",
+    (fabric_verdict,) = [n for n in advice.not_judged if n.rule == "idle-fabric"]
+    others = [
+        replace(fabric_verdict, rule=rule, usd_per_month=usd) for rule, usd in (("idle", 2.0), ("held-idle", None))
+    ]
+    lines = open_verdicts(replace(advice, not_judged=(*others, fabric_verdict)), most=2)
+    assert [text.partition(":")[0] for text in lines] == [
+        "network fabric unused", "idle GPUs", "1 more (see advise --all)",
     ]  # fmt: skip

@@ -17,10 +17,10 @@ from skuwise.advisor.notify.by_team import split_by_team
 from skuwise.advisor.notify.letters import report_letter
 from skuwise.advisor.show import coverage
 from skuwise.advisor.show import energy_shares as words
-from skuwise.advisor.show.pages.advice import whole_page
+from skuwise.advisor.show.page_options import PageOptions
+from skuwise.advisor.show.pages.advice import advice_page
 from skuwise.advisor.show.pages.energy import energy_section
 from skuwise.advisor.show.pages.story import story_of
-from skuwise.advisor.show.truncate import SCREEN, WHOLE
 from skuwise.advisor.show.writers.formats import render
 from skuwise.advisor.show.writers.text import document_text
 from skuwise.rules.catalog.price_files import SiteEnergy, SiteFigure
@@ -46,18 +46,18 @@ def mailed(a: Advice, team: str | None = None) -> tuple[str, str, str]:
 
 def paged(a: Advice, team: str | None = None) -> str:
     """The whole page that goes with a mail."""
-    return flat(document_text(whole_page(a, WHOLE, team=team)))
+    return flat(document_text(advice_page(a, PageOptions(whole=True, verbose=True), team)))
 
 
 def test_the_summary_counts_what_exists_what_was_observed_and_what_was_judged() -> None:
     s = advice().summary
     assert (s.gpu_count, s.unobserved_gpu_count, s.judged_gpu_count) == (32, 10, 14) and s.partly_judged
-    by_node = {one.node: one for one in s.unobserved if one.code != "not-named"}
+    by_node = {u.node: u for u in s.unobserved if u.code != "not-named"}
     assert by_node["n2"].code == "no-driver"
     assert by_node["n2"].reason == "The NVIDIA driver is not loaded. Load it."
-    assert sum(one.gpu_hours for one in s.unobserved) == pytest.approx(10 * HOURS)
-    assert sum(one.cost_usd for one in s.unobserved) <= s.reconciliation.unobserved
-    assert sum(one.cost_usd for one in s.unobserved) == pytest.approx(10 * HOURS * 98.32 / 8)
+    assert sum(u.gpu_hours for u in s.unobserved) == pytest.approx(10 * HOURS)
+    assert sum(u.cost_usd for u in s.unobserved) <= s.reconciliation.unobserved
+    assert sum(u.cost_usd for u in s.unobserved) == pytest.approx(10 * HOURS * 98.32 / 8)
 
 
 @pytest.mark.parametrize("form", ["table", "markdown", "html"])
@@ -73,7 +73,7 @@ def test_a_week_of_15_hours_is_not_judged_and_states_no_zero(form: str) -> None:
     assert read["summary"]["wasted_usd"] is None and read["summary"]["judged_gpu_count"] == 0
     subject, *bodies = mailed(a)
     assert "15 of 168 h observed" in subject
-    assert "Idleness was not judged on any of the 8 GPUs" in paged(a)
+    assert "Idle GPUs: not judged yet; possible from" in paged(a)
     for body in bodies:
         assert "not judged" in body and not [zero for zero in ZEROS if zero in body]
 
@@ -99,18 +99,18 @@ def test_a_team_keeps_honest_coverage() -> None:
     assert (cyd.gpu_count, cyd.unobserved_gpu_count, cyd.judged_gpu_count) == (8, 0, 8)
     assert {(s.window_hours, s.observed_hours) for s in (ann, bob, cyd)} == {(48.0, 48.0)}
     assert bob.wasted_usd is None and bob.recoverable_usd_per_month is None and cyd.wasted_usd == 0
-    assert [one.node for one in parts[None].summary.unobserved] == ["n2"]
+    assert [u.node for u in parts[None].summary.unobserved] == ["n2"]
     owned = split_by_team(advice(), lambda w: w.owner.user, lambda node: "dan" if node == "n2" else None)
     assert owned["dan"].summary.unobserved_gpu_count == 8
     assert "8 of 8 GPUs not observed" in mailed(owned["dan"], "dan")[0]
-    assert "Idleness was judged on 6 of 8 GPUs: none of these" in paged(parts["ann"], "ann")
+    assert "No GPU was idle or held without use (judged on 6 of 8 GPUs)." in paged(parts["ann"], "ann")
 
 
 def test_a_fabric_that_was_not_observed_is_said_and_is_not_silent() -> None:
     a = advice()
-    told = next(note for note in a.notes if note.code == "fabrics-not-observed")
-    assert "No fabric data for 2 nodes (n2 and n3), so idle fabrics cannot be found there." in told.text
-    assert "node_exporter with --collector.infiniband" in told.text
+    note = next(note for note in a.notes if note.code == "fabrics-not-observed")
+    assert "No fabric data for 2 nodes (n2 and n3), so idle fabrics cannot be found there." in note.text
+    assert "node_exporter with --collector.infiniband" in note.text
     lost = [use for use in a.fabrics if use.unseen]
     assert [use.node for use in lost] == ["n2", "n3"] and "not observed" in mailed(a)[1]
     assert "0 of 2 fabrics with a verdict carried no traffic" in paged(a)
@@ -120,8 +120,7 @@ def test_a_fabric_that_was_not_observed_is_said_and_is_not_silent() -> None:
 def test_observed_time_never_rounds_up_to_all_of_it(seen: float, window: float) -> None:
     s = Summary(1, 1.0, None, None, None, NOTHING, observed_hours=min(seen, window))
     a = Advice(START, START, START + window * HOUR, {}, s, (), (), (), ())
-    told = coverage.observed_time(a)
-    done, _, rest = told.partition(" of ")
+    done, _, rest = coverage.observed_time(a).partition(" of ")
     whole = rest.split()[0]
     if seen < 0.99 * window - 0.1:
         assert float(done.replace(",", "")) < float(whole.replace(",", ""))
@@ -139,12 +138,12 @@ NOTHING_WORDS = {
 
 
 def fleet(**rules):
-    """Two teams: one serves with an engine that tells tokens, the other holds a node at rest."""
+    """Two teams: one serves with an engine that reports tokens, the other holds an idle node."""
     served = workload("chat", ("n1",), owner=Owner(team="search"))
     held = workload("left", ("n2",), owner=Owner(team="ads"))
     given = verdicts([node("n1"), node("n2"), node("n3")], [served, held], idle_hours={"w-left": 8 * 14 * 24.0})
     drawn = drawing(given, 250.0, tokens_a_joule=4.0)
-    tokens = {key: one for key, one in drawn.tokens.items() if key == "w-chat"}
+    tokens = {key: tokens for key, tokens in drawn.tokens.items() if key == "w-chat"}
     return advice_of(replace(drawn, tokens=tokens), energy=SITE, **rules)
 
 
@@ -153,8 +152,7 @@ def read(advice):
 
 
 def said(advice):
-    (section,) = energy_section(advice, SCREEN)
-    return [block for block in section.blocks if isinstance(block, str)]
+    return [block for block in energy_section(advice).blocks if isinstance(block, str)]
 
 
 def test_the_json_keeps_its_schema():
@@ -165,11 +163,11 @@ def test_the_json_keeps_its_schema():
     each = 8 * 0.25 * 14 * 24
     assert e["kwh"] == pytest.approx(3 * each) and e["idle_held_kwh"] == pytest.approx(each)
     assert e["idle_free_kwh"] == pytest.approx(each) and e["joules_per_token"] == pytest.approx(0.25)
-    assert [one["owner"] for one in e["owners"]] == ["ads", "search"]
+    assert [owner["owner"] for owner in e["owners"]] == ["ads", "search"]
     assert {p["phase"]: p["kwh"] for p in e["phases"]} == {"decode": pytest.approx(each), "idle": pytest.approx(each)}
 
 
-def test_a_teams_week_is_told_in_kwh_dollars_carbon_and_joules_a_token():
+def test_a_teams_week_is_in_kwh_dollars_carbon_and_joules_per_token():
     advice = fleet()
     part = split_by_team(advice, lambda w: w.owner.team)["search"]
     each = 8 * 0.25 * 14 * 24
@@ -187,13 +185,13 @@ def test_a_teams_week_is_told_in_kwh_dollars_carbon_and_joules_a_token():
 def test_csv_has_energy_of_fleet_workloads_and_nodes():
     rows = list(csv.DictReader(io.StringIO(render(fleet(), "csv"))))
     assert [float(row["energy_kwh"]) for row in rows if row["row"] == "summary"] == [pytest.approx(2016)]
-    chat = next(one for one in rows if (one["row"], one["name"]) == ("workload", "chat"))
+    chat = next(row for row in rows if (row["row"], row["name"]) == ("workload", "chat"))
     assert (chat["energy_basis"], float(chat["joules_per_token"])) == ("counter", 0.25)
-    rated = [(one["node"], one["rated_watts"]) for one in rows if one["row"] == "node"]
+    rated = [(row["node"], row["rated_watts"]) for row in rows if row["row"] == "node"]
     assert rated == [(n, "5600.0") for n in ("n1", "n2", "n3")]
 
 
-def test_what_was_not_measured_is_never_told_as_zero():
+def test_what_was_not_measured_is_never_zero():
     assert words.kwh(None) == "unknown" and words.watts(None) == "unknown" and words.small(None) == "-"
     nothing = Energy(**NOTHING_WORDS)
     assert words.drawn_words(nothing, "the GPUs") == (
@@ -208,7 +206,7 @@ def test_what_was_not_measured_is_never_told_as_zero():
 
 
 def test_hostile_sources_of_figures_are_escaped():
-    told = words.figure_words(StatedFigure("pue", 1.2, (), "<b>\x1b[31m\nx", "2026-11-01", "\x9b"))
-    assert "\x1b" not in told and "\x9b" not in told and "\n" not in told
+    text = words.figure_words(StatedFigure("pue", 1.2, (), "<b>\x1b[31m\nx", "2026-11-01", "\x9b"))
+    assert not {"\x1b", "\x9b", "\n"} & set(text)
     bad = replace(SITE, pue=SiteFigure((1.2,), "<script>alert(1)</script>", "2026-11-01"))
     assert "<script>alert" not in render(advice_of(founding(), energy=bad), "html")

@@ -1,72 +1,70 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
-"""`explain`: what an id means, everything that is told of it, and the roofline that it draws."""
+"""`explain`: what an id means, what is claimed of it and why, and the queries behind its numbers."""
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from skuwise.advisor.cli.explain import queries_of
-from skuwise.advisor.core.advice_types import Advice, Evidence, Finding, Recommendation
+from skuwise.advisor.core.advice_types import Advice, Evidence, Finding
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.naming import AmbiguousError
 from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, Coverage, KindVerdict, Owner, Phase
 from skuwise.advisor.provenance import SERIES, numbers_of_finding, promql_text, render_queries, sql_text
-from skuwise.advisor.show.pages.explain import explain_sections
-from skuwise.advisor.show.series.roofline import Roofline, roof_of, roofline
-from skuwise.advisor.show.subjects import find, recommended
-from skuwise.advisor.show.writers.text import sections_text
+from skuwise.advisor.show.page_options import Again
+from skuwise.advisor.show.pages.explain import explain_page
+from skuwise.advisor.show.subjects import Subject, find
+from skuwise.advisor.show.writers.text import document_text
 from skuwise.agent.store.reader import open_reader
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.policy.custom import load_features
 from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.support.golden_files import golden
-from skuwise.tests.support.moves_builders import (
-    START,
-    advice_of,
-    bare,
-    catalog,
-    founding,
-    node,
-    verdicts,
-    workload,
-)
+from skuwise.tests.support.moves_builders import START, advice_of, bare, catalog, founding, node, verdicts, workload
 
 HOSTILE = "\x1b[31m[red]\u202e<b>\ud800\nnext"
+LINES_MAX, WIDTH = 45, 100
+AGAIN = Again("skuwise", "--db fleet.db")
 
 
-def test_an_id_its_beginning_and_a_name_that_is_one_workloads_are_found() -> None:
+def explained(advice: Advice, subject: Subject, verbose: bool = False) -> str:
+    page = explain_page(advice, subject, catalog(), load_waste_rules(), verbose=verbose, again=AGAIN)
+    return document_text(page, width=WIDTH)
+
+
+def test_an_id_its_beginning_and_a_unique_name_are_found() -> None:
     advice = advice_of(founding())
     finding, move = advice.findings[0], advice.recommendations[0]
     assert find(advice, finding.id) is finding and find(advice, move.id) is move
     assert find(advice, move.id[:8]) is move
-    assert find(advice, "w-chat").id == "w-chat"  # the whole id, though another begins with it
+    assert find(advice, "w-chat").id == "w-chat"  # a whole id, though another begins with it
     alone = advice_of(verdicts([node()], [workload("alone")]))
     assert find(alone, "alone").id == "w-alone"
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "message"),
     [("chat", "w-chat .*w-chat-2"), ("w-ch", "matches 2 items"), ("f-0", "No match"), ("", "No match"),
      ("w-chat-3", "Did you mean w-chat-2")],
 )  # fmt: skip
-def test_what_is_not_one_thing_is_refused_with_what_there_is(asked, said) -> None:
-    with pytest.raises(UsageError, match=f"(?s){said}"):
+def test_ambiguous_and_unknown_names_are_refused_with_candidates(asked: str, message: str) -> None:
+    with pytest.raises(UsageError, match=f"(?s){message}"):
         find(advice_of(founding()), asked)
 
 
-def test_a_name_of_several_lists_them_with_a_command_for_each_that_names_one() -> None:
+def test_a_name_of_several_lists_them_with_a_command_for_each() -> None:
     advice = advice_of(founding())
     with pytest.raises(AmbiguousError) as caught:
         find(advice, "chat", "skuwise explain --db 'a b.db' {}".format)
     error = caught.value
     assert error.message == "'chat' matches 2 items." and error.remedy.startswith("Choose one:\n\nID ")
     lines = [line for line in error.remedy.splitlines() if line.startswith("  skuwise explain --db 'a b.db' ")]
-    found = [find(advice, line.split()[-1]) for line in lines]
-    assert {one.id for one in found} == {one.id for one in advice.workloads if one.name == "chat"}
+    ids = {find(advice, line.split()[-1]).id for line in lines}
+    assert ids == {w.id for w in advice.workloads if w.name == "chat"}
     assert error.brief == "'chat' matches 2 items. Use one of these IDs: w-chat, w-chat-2."
 
 
@@ -74,43 +72,56 @@ def a_job() -> Advice:
     phases = (Phase(START, START + 86400, "training", "network"), Phase(START + 86400, START + 172_800, "idle", "idle"))
     step, other = CodedText("said", "It repeats a step."), Alternative("fine-tuning", 0.11)
     shares = {"network": 0.75, "idle": 0.25}
-    told = workload(
+    job = workload(
         "job", owner=Owner(team="blue", user="ann"), phases=phases,
         kind=KindVerdict("training", 0.83, (step,), (other,)),
         bottleneck=BottleneckVerdict("network", 0.7, shares, (CodedText("said", "The network limits it."),)),
         coverage=Coverage(0.91, 30.0, {"sm_active": "dcgm-exporter does not export it."}),
         features={"tensor_per_engine": 0.4, "hbm_per_engine": 0.3, "period_seconds": 7.5},
     )  # fmt: skip
-    return advice_of(verdicts([node()], [told]))
+    return advice_of(verdicts([node()], [job]))
 
 
 def idle() -> Advice:
     return advice_of(verdicts([node()], [], bare_gpus=[bare("n1", i) for i in range(8)]))
 
 
-def rejecting(advice: Advice) -> Recommendation:
-    return next(move for move in advice.recommendations if move.rejected)
+CASES: dict[str, tuple[Callable[[], Advice], Callable[[Advice], Subject]]] = {
+    "workload": (a_job, lambda advice: find(advice, "w-job")),
+    "finding": (lambda: advice_of(founding()), lambda advice: advice.findings[0]),
+    "recommendation": (lambda: advice_of(founding()), lambda a: next(r for r in a.recommendations if r.rejected)),
+    "idle-node": (idle, lambda advice: advice.findings[0]),
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "made", "chosen"),
-    [
-        ("workload", a_job, lambda advice: find(advice, "w-job")),
-        ("finding", lambda: advice_of(founding()), lambda advice: advice.findings[0]),
-        (
-            "recommendation",
-            lambda: advice_of(founding()),
-            lambda advice: next(r for r in advice.recommendations if r.rejected),
-        ),
-        ("idle-node", idle, lambda advice: advice.findings[0]),
-    ],
-)
-def test_what_is_explained_reads_as_it_did(name, made, chosen) -> None:
-    advice = made()
-    one = chosen(advice)
-    drawn = roofline(one, catalog().gpu("H100-SXM5")) if name == "workload" else None
-    text = sections_text(explain_sections(advice, one, catalog(), load_waste_rules(), drawn), 100)
-    assert text == golden(f"explain/{name}.txt", text) and max(map(len, text.splitlines())) <= 100
+@pytest.mark.parametrize("verbose", [False, True], ids=["short", "verbose"])
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_explained_reads_as_it_did(name: str, verbose: bool) -> None:
+    advice = CASES[name][0]()
+    text = explained(advice, CASES[name][1](advice), verbose)
+    assert text == golden(f"explain/{name}{'-verbose' if verbose else ''}.txt", text)
+    assert max(map(len, text.splitlines())) <= WIDTH
+    assert verbose or text.count("\n") <= LINES_MAX
+
+
+def test_a_claim_on_several_replicas_names_all_of_them() -> None:
+    advice = advice_of(founding())
+    move = next(r for r in advice.recommendations if r.shown)
+    for subject in (move, advice.findings[0], advice.workloads[0]):
+        assert "2 replicas of chat: w-chat, w-chat-2." in explained(advice, subject)
+    alone = a_job()
+    assert "replicas" not in explained(alone, alone.workloads[0])
+
+
+def test_a_short_explanation_has_five_facts_with_thresholds_first() -> None:
+    advice = advice_of(founding())
+    finding = advice.findings[0]
+    evidence = tuple(Evidence(f"m{n}", 0.5, None if n < 4 else 0.1, "ratio") for n in range(9))
+    advice = replace(advice, findings=(replace(finding, evidence=evidence),))
+    (table,) = explain_page(advice, advice.findings[0]).sections[0].blocks
+    assert [row[0] for row in table.rows] == ["m4", "m5", "m6", "m7", "m8"]
+    (table,) = explain_page(advice, advice.findings[0], verbose=True).sections[0].blocks
+    assert len(table.rows) == 9
 
 
 def test_outside_text_cannot_reach_the_terminal() -> None:
@@ -120,18 +131,9 @@ def test_outside_text_cannot_reach_the_terminal() -> None:
     odd = replace(odd, name=HOSTILE, owner=Owner(user=HOSTILE), coverage=Coverage(1.0, 1.0, {HOSTILE: HOSTILE}),
                   features={HOSTILE: 1.0})  # fmt: skip
     advice = replace(advice_of(founding()), workloads=(odd,), findings=(), recommendations=())
-    text = sections_text(explain_sections(advice, odd, drawn=roofline(odd, None)), 100)
+    text = explained(advice, odd, verbose=True)
     assert not {"\x1b", "\u202e", "\ud800"} & set(text)
     text.encode()
-
-
-def test_the_roofline_is_held_against_what_is_recommended() -> None:
-    advice = advice_of(founding())
-    target = replace(advice.recommendations[0].target, gpu_sku="H200-SXM")
-    moved = replace(advice.recommendations[0], target=target)
-    advice = replace(advice, recommendations=(moved, moved, *advice.recommendations[1:]))
-    chat = next(w for w in advice.workloads if w.id == moved.workload)
-    assert [sku.name for sku in recommended(advice, chat, catalog())] == ["H200-SXM"]
 
 
 HOSTILE_QUERIES = "x'); DROP TABLE nodes; --\x1b[31m\u202e\n\"{node}\udcff"
@@ -158,12 +160,12 @@ def hostile(finding: Finding, *metrics: str) -> Finding:
 
 
 def plain(script: str, mark: str) -> list[str]:
-    """The queries of a script, after whatever could fool a terminal was looked for."""
+    """The queries of a script without characters that could fool a terminal."""
     assert not {"\x1b", "\u202e", "\udcff"} & set(script)
     return [line for line in script.splitlines() if line and not line.startswith(mark)]
 
 
-def test_every_number_stands_above_the_select_that_reads_its_series() -> None:
+def test_every_number_is_above_the_select_that_reads_its_series() -> None:
     advice = idle_advice(kind="sqlite", databases=["it's.db"])
     finding = advice.findings[0]
     lines = queries_of(advice, finding, width=100).splitlines()
@@ -176,7 +178,7 @@ def test_every_number_stands_above_the_select_that_reads_its_series() -> None:
     assert any(line.startswith("-- cost_usd = ") and line.endswith("price of their node") for line in lines)
 
 
-def test_every_feature_of_rules_of_ones_own_has_a_series() -> None:
+def test_every_feature_of_custom_rules_has_a_series() -> None:
     assert set(load_features()) <= set(SERIES)
 
 
@@ -190,7 +192,7 @@ def test_every_select_runs_on_the_views_and_holds_no_outside_text(tmp_path: Path
         assert not any(reader.fetch(sql.rstrip(";")) for sql in set(queries))
 
 
-def test_a_server_is_asked_for_the_samples_of_the_series_that_it_has() -> None:
+def test_queries_of_a_server_name_the_series_that_it_has() -> None:
     advice = idle_advice(**PROMETHEUS)
     metrics = ("engine_active", "hours", "fabric_util_p995", "duty")
     evidence = tuple(Evidence(name, 0.1, None, "ratio") for name in metrics)
@@ -222,85 +224,12 @@ def test_a_selector_holds_no_outside_text() -> None:
 @pytest.mark.parametrize("value", ["plain", "it's", HOSTILE_QUERIES, "", "a\x00b", "ümlaut", "'); --"])
 def test_a_literal_is_the_text_again_and_nothing_else(value: str) -> None:
     with closing(sqlite3.connect(":memory:")) as db:
-        told = db.execute(f"SELECT {sql_text(value)}").fetchall()
-    assert told == [(value.encode("utf-8", "replace").decode(),)] and sql_text(value).isprintable()
+        rows = db.execute(f"SELECT {sql_text(value)}").fetchall()
+    assert rows == [(value.encode("utf-8", "replace").decode(),)] and sql_text(value).isprintable()
     assert promql_text(value).isprintable()
 
 
-def test_a_source_without_series_is_refused_with_the_way_out() -> None:
+def test_a_source_without_series_is_refused_with_a_remedy() -> None:
     advice = idle_advice(kind="recorded")
     with pytest.raises(UsageError, match=r"A source of kind 'recorded' has no series to query\."):
         queries_of(advice, advice.findings[0], width=100)
-
-
-H100, H200, L40S, L4, T4 = (catalog().gpus[name] for name in ("H100-SXM5", "H200-SXM", "L40S", "L4", "T4"))
-DECODE = {"tensor_per_engine": 0.05, "hbm_per_engine": 0.7, "tensor_utilization": 0.04, "hbm_utilization": 0.56}
-
-
-def drawn(features=DECODE, sku=H100, targets=(), **changes) -> Roofline:
-    return roofline(workload("chat", features=features, **changes), sku, targets)
-
-
-def test_the_place_is_the_shares_of_the_printed_peaks_while_the_engine_was_active() -> None:
-    found = drawn()
-    assert found.place.busy and found.place.flop_per_second == pytest.approx(0.05 * H100.dense_flops["bf16"])
-    assert found.place.bytes_per_second == pytest.approx(0.7 * H100.mem_bandwidth_bytes_per_second)
-    assert found.place.intensity_flop_per_byte == pytest.approx(
-        found.place.flop_per_second / found.place.bytes_per_second
-    )
-    # Left of the ridge the sustained roof is the memory's, so the place stands at m / eta of it.
-    assert found.use_of_sustained == pytest.approx(0.7 / H100.achieved.mem) and found.missing == ()
-
-
-def test_compute_bound_work_is_held_against_the_compute_roof() -> None:
-    found = drawn({"tensor_per_engine": 0.6, "hbm_per_engine": 0.3})
-    assert found.use_of_sustained == pytest.approx(0.6 / H100.achieved.bf16_gemm)
-    assert "of the compute roof" in " ".join(found.sentences())
-
-
-def test_a_target_moves_the_roof_by_its_sustained_bandwidth_left_of_the_ridge() -> None:
-    found = drawn(targets=[H200, H100])
-    assert [roof.sku for roof in found.targets] == ["H200-SXM"]  # its own SKU is no target
-    expected = (H200.mem_bandwidth_bytes_per_second * H200.achieved.mem) / (
-        H100.mem_bandwidth_bytes_per_second * H100.achieved.mem
-    )
-    assert found.bound_on(found.targets[0]) == pytest.approx(expected)
-
-
-def test_what_nobody_measured_has_no_sustained_roof_and_says_so() -> None:
-    roof = roof_of(replace(L4, achieved=replace(L4.achieved, bf16_gemm=None)))
-    assert roof.sustained_flop_per_second is None and roof.sustained_at(100.0) is None
-    found = drawn(targets=[replace(L4, achieved=replace(L4.achieved, bf16_gemm=None))])
-    assert found.bound_on(found.targets[0]) is None
-    assert any("No published matrix rate that L4 sustains" in sentence for sentence in found.missing)
-
-
-@pytest.mark.parametrize(
-    ("features", "said"),
-    [
-        ({"hbm_per_engine": 0.5}, "Tensor activity is unknown: not on this GPU."),
-        ({"tensor_per_engine": 0.5}, "DRAM activity is unknown"),
-        ({"tensor_per_engine": 0.0, "hbm_per_engine": 0.5}, "Tensor activity is zero"),
-        ({"tensor_per_engine": float("nan"), "hbm_per_engine": float("inf")}, "Tensor activity is unknown"),
-        ({"tensor_per_engine": 0.5, "hbm_utilization": 0.5}, "unknown over the same time"),
-        ({}, "Tensor activity is unknown"),
-    ],
-)
-def test_without_a_place_the_reason_is_told(features, said) -> None:
-    coverage = Coverage(1.0, 30.0, {"tensor_active": "not on this GPU."})
-    found = drawn(features, coverage=coverage)
-    assert found.place is None and any(said in sentence for sentence in found.missing)
-    assert said.split(":")[0] in " ".join(found.sentences())
-
-
-def test_no_roof_for_unknown_skus_and_for_instances() -> None:
-    assert "not one SKU" in drawn(sku=None).missing[0]
-    sliced = drawn(gpus=("MIG-1234",))
-    assert sliced.source is None and "MIG instances" in sliced.missing[0]
-    no_tensor = replace(H100, dense_flops={"fp32": 1e13})
-    assert "no 16-bit tensor rate" in drawn(sku=no_tensor).missing[0]
-
-
-def test_vector_work_that_is_not_counted_is_said() -> None:
-    assert drawn().limits == ()
-    assert any("vector pipes" in sentence for sentence in drawn({**DECODE, "vector_utilization": 0.4}).limits)

@@ -6,14 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from skuwise.advisor.core.frame import Frame, Window
-from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.telemetry.activity import DeviceSeries, with_activity
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.owners.kube import REQUESTS
 from skuwise.advisor.telemetry.prometheus.rows.gpus import About
 from skuwise.advisor.telemetry.prometheus.rows.workloads import GPU_GROUP, dcgm_uses, with_groups, with_requests
 from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, HELD, HOUR, START, TRAINING, FrameBuilder
-from skuwise.tests.support.rulebooks import rulebook
+from skuwise.tests.support.rulebooks import advice_of
 
 HOURS = 48
 END = START + HOURS * HOUR
@@ -163,7 +162,7 @@ def test_its_recommendations_wait_for_an_owner_and_its_verdicts_say_why_they_are
     for uuid in builder.node(gpus=8):
         builder.use(TRAINING, uuid=uuid, end=3)
         builder.use(HELD, uuid=uuid, start=3)
-    advice = advise(inferred(builder.frame()), rulebook(), AdviseOptions(END), np.random.default_rng(1))
+    advice = advice_of(inferred(builder.frame()), END)
     (workload,) = advice.workloads
     assert (workload.basis, workload.owner.user, len(workload.gpus)) == ("activity", None, 8)
     assert workload.kind.confidence <= 0.9 and "inferred-from-activity" in {one.code for one in workload.kind.evidence}

@@ -8,7 +8,6 @@ import pytest
 from skuwise.advisor.core.advice_types import Advice, Recommendation
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.histogram_array import BinsArray
-from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Log
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.promql.promql import GAUGES, DcgmQueries, gpu_of
@@ -18,7 +17,7 @@ from skuwise.advisor.telemetry.prometheus.rows.gpus import About, GpuRows
 from skuwise.advisor.telemetry.prometheus.rows.workloads import agent_work, dcgm_uses, work_of
 from skuwise.agent.jobs.ids import series_id, workload_id
 from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, TRAINING, FrameBuilder
-from skuwise.tests.support.rulebooks import rulebook
+from skuwise.tests.support.rulebooks import advice_of, rulebook
 
 HOUR = 3600.0
 GRID = Grid(HOUR, 4 * HOUR, HOUR)
@@ -217,7 +216,7 @@ BOOK = rulebook()
 
 
 def told(frame: Frame) -> Advice:
-    return advise(frame, BOOK, AdviseOptions(frame.window.end), np.random.default_rng(20))
+    return advice_of(frame, frame.window.end, BOOK, 20)
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from skuwise.advisor.core.recent import Spans
-from skuwise.advisor.watch.held_idle import HeldIdle
-from skuwise.advisor.watch.scene import Scene
+from skuwise.advisor.watch.fleet import WatchedFleet
+from skuwise.advisor.watch.rules import find_held_idle
 from skuwise.tests.support.watch_readings import (
     CRITERIA,
     END,
@@ -33,7 +33,7 @@ def idle_for(minutes: int, holder: str = "job", **more) -> Work:
 
 def held(recent) -> list[str]:
     """By this judge alone: a job that stopped is told as that."""
-    return [one.code for one in HeldIdle().find(Scene.of(recent, CRITERIA))]
+    return [one.code for one in find_held_idle(WatchedFleet(recent, CRITERIA))]
 
 
 @pytest.mark.parametrize(("holder", "limit"), {"job": 120, "notebook": 240, "service": 720, "process": 240}.items())
@@ -43,7 +43,7 @@ def test_each_kind_of_holder_has_its_own_limit(holder, limit):
 
 
 def test_hours_dollars_and_evidence_are_those_of_the_rest():
-    (one,) = HeldIdle().find(Scene.of(reading([idle_for(180)]), CRITERIA))
+    (one,) = find_held_idle(WatchedFleet(reading([idle_for(180)]), CRITERIA))
     assert (one.gpu_hours, one.cost_usd) == (pytest.approx(24, rel=0.02), pytest.approx(24 * 6.88, rel=0.02))
     assert one.price_source == "list price, 2026-11-01" and one.last_work == pytest.approx(END - 180 * 60, abs=300)
     told = {e.metric: (e.value, e.unit) for e in one.evidence}
@@ -106,7 +106,7 @@ def test_a_rest_that_began_before_the_view_is_followed_by_the_hours():
 
     def found_with(start: float):
         spans = Spans(np.array([start + 3600.0 * (n + 1) for n in range(240)]), np.full(240, 3600.0))
-        (one,) = HeldIdle().find(Scene.of(replace(recent, past=(spans, hours)), CRITERIA))
+        (one,) = find_held_idle(WatchedFleet(replace(recent, past=(spans, hours)), CRITERIA))
         return one
 
     one = found_with(start)

@@ -7,10 +7,12 @@ from unittest.mock import Mock
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.cli import idle, watch
+from skuwise.advisor.cli.options import SourceOptions
 from skuwise.advisor.notify import incidents
 from skuwise.advisor.state.file import State
 from skuwise.advisor.state.incidents import current
 from skuwise.advisor.watch import reading as watch_reading
+from skuwise.agent.base import clock
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.watch_readings import END, MINUTES, REST, TRAINING, Work, eight, reading
 
@@ -24,8 +26,8 @@ STOPPED = (MINUTES - 180, TRAINING), (180, REST)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     works = [Work("idle", eight("n1"), STOPPED), Work("busy", eight("n2"), ((MINUTES, TRAINING),))]
+    monkeypatch.setattr(SourceOptions, "open", lambda *_: None)
     for module in (watch, idle):
-        monkeypatch.setattr(module, "watched_source", lambda options: None)
         monkeypatch.setattr(module.time, "time", lambda: END + 60.0)
     monkeypatch.setattr(watch_reading, "read_recent", lambda *_, **__: reading(works))
     return tmp_path
@@ -69,7 +71,7 @@ def test_two_fleets_at_one_address_have_a_file_each(home: Path, monkeypatch, cap
 def test_a_pass_that_fails_is_said_and_the_watch_goes_on(home: Path, monkeypatch, capsys) -> None:
     stop = Mock(**{"wait.side_effect": [False, True]})
     seen = [StoreError("No source.", "Look."), reading([Work("w", eight(), ((MINUTES, REST),), "notebook")])]
-    monkeypatch.setattr(watch, "Signals", lambda _: stop)
+    monkeypatch.setattr(clock, "Signals", lambda _: stop)
     monkeypatch.setattr(watch_reading, "read_recent", Mock(side_effect=seen))
     assert main(["watch", *STEM, "--every", "1m"]) == 0
     said = capsys.readouterr().err

@@ -1,0 +1,136 @@
+"""A reading with its signs, as every rule of the watch gets it; how a sighting is made of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...rules.base.sanitize import clean
+from ...rules.policy.thresholds import WatchRules
+from ..core.advice_types import Evidence, Severity
+from ..core.coded_text import coded
+from ..core.formatting import listed
+from ..core.ids import stable_id
+from ..core.incident_types import IncidentKind, Sighting, Subject
+from ..core.recent import Hold, HolderKind, Recent
+from ..core.timestamps import minute, span
+from ..rulebook import Rulebook
+from .signs import gpu_signs, hold_signs
+
+MINUTE, HOUR = 60.0, 3600.0
+_NAME_MAX = 80
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """What a reading is judged by. `limits`: how long each kind of holder may hold GPUs without using them, seconds;
+    `rules`: thresholds (rules/watch.yaml); `book`: what rest is."""
+
+    limits: Callable[[HolderKind], float]
+    rules: WatchRules
+    book: Rulebook
+
+
+class WatchedFleet:
+    """A reading with its signs. `end`: of the newest span. `fresh`: nodes whose data reach it. `sharers`: how many
+    workloads hold each GPU. `is_stale`: the newest data of the whole source are old: nothing else can be judged."""
+
+    def __init__(self, recent: Recent, criteria: Criteria) -> None:
+        self.recent, self.criteria, self.rules = recent, criteria, criteria.rules
+        self.spans, self.end = recent.spans, recent.spans.end
+        self.gpus = gpu_signs(recent, criteria.book, self.rules)
+        self.holds = hold_signs(recent, self.gpus, self.rules)
+        self.nodes = {node.node: node for node in recent.nodes}
+        self.sharers = Counter(gpu for hold in recent.holds for gpu in hold.gpus)
+        fresh_seconds = self.rules.fresh_minutes * MINUTE
+        self.fresh = frozenset(n.node for n in recent.nodes if self.end - (n.last_seen or 0.0) <= fresh_seconds)
+        self.is_stale = recent.now - self.end > fresh_seconds
+
+    def is_fresh(self, hold: Hold) -> bool:
+        """Whether the data of all nodes of a workload reach the end."""
+        return all(self.recent.gpus[gpu].node in self.fresh for gpu in hold.gpus)
+
+    def subject_of(self, hold: Hold, holder: HolderKind | None = None) -> Subject:
+        """A workload as the subject of a sighting. Of a shared GPU it holds a part."""
+        gpus = [self.recent.gpus[n] for n in hold.gpus]
+        nodes = tuple(dict.fromkeys(gpu.node for gpu in gpus))
+        skus, node_skus = {gpu.sku for gpu in gpus}, {self.nodes[node].sku for node in nodes}
+        return Subject(
+            key=f"workload:{hold.workload_id}", name=hold.name, nodes=nodes, gpus=tuple(gpu.uuid for gpu in gpus),
+            gpu_count=sum(self.recent.gpus[n].part / self.sharers[n] for n in hold.gpus),
+            gpu_sku=skus.pop() if len(skus) == 1 else None, node_sku=node_skus.pop() if len(node_skus) == 1 else None,
+            workload_id=hold.workload_id, series_id=hold.series_id, holder=holder or hold.holder,
+            scheduler=hold.scheduler, job_id=hold.job_id, pod=hold.pod, owner=hold.owner,
+        )  # fmt: skip
+
+    def gpu_subject(self, place: int) -> Subject:
+        """One GPU as the subject of a sighting, with the workload that holds it alone."""
+        gpu = self.recent.gpus[place]
+        holder = next((hold for hold in self.recent.holds if place in hold.gpus and not hold.shared), None)
+        return replace(
+            self.subject_of(holder) if holder else Subject("", ""), key=f"gpu:{gpu.node}/{gpu.uuid}",
+            name=f"{f'GPU {gpu.index}' if gpu.index is not None else gpu.uuid} of {gpu.node}", nodes=(gpu.node,),
+            gpus=(gpu.uuid,), gpu_count=gpu.part, gpu_sku=gpu.sku, node_sku=self.nodes[gpu.node].sku,
+        )  # fmt: skip
+
+    def power_evidence(self, gpus: Sequence[int], since: float) -> tuple[Evidence, ...]:
+        """Power since a moment, with the GPUs' level at rest."""
+        rows, newest = list(gpus), self.spans.ends - self.spans.seconds >= since - 1.0
+        power, level = self.recent.gpu["power_watts"][rows][:, newest], self.gpus.rest_watts[rows]
+        if not np.isfinite(power).any():
+            return ()
+        usual = float(np.nanmean(level)) if np.isfinite(level).any() else None
+        return (Evidence("power", float(np.nanmean(power)), usual, "watts per GPU"),)
+
+    def sighting(
+        self, kind: IncidentKind, code: str, subject: Subject, text: str, step: tuple[str, str], *, severity: Severity,
+        since: float, gpus: Sequence[int], evidence: tuple[Evidence, ...], last_work: float | None = None,
+        wasted_seconds: float = 0.0, **fields: str | float,
+    ) -> Sighting:  # fmt: skip
+        """A sighting with its hours and dollars. `text`: the finding in one sentence; `step`: code and sentence of the
+        one thing to do. Both may use `fields`, `who`, `gpus`, `name` and `node` of the subject, `since`, and `lasted`,
+        the time since then. `wasted_seconds`: for which each of `gpus` did nothing. Costs are None where a GPU has no
+        price."""
+        parts = [self.recent.gpus[n].part / max(self.sharers[n], 1) for n in gpus]
+        homes = [self.nodes[self.recent.gpus[n].node] for n in gpus]
+        rates = [part * (node.usd_per_gpu_hour or 0.0) for part, node in zip(parts, homes, strict=True)]
+        is_priced = bool(gpus) and all(node.usd_per_gpu_hour is not None for node in homes)
+        facts = {
+            "who": who(subject), "gpus": gpus_of(subject), "name": named(subject.name), "since": minute(since),
+            "node": named(subject.nodes[0]) if subject.nodes else "its node", "lasted": span(self.end - since),
+            **fields,
+        }  # fmt: skip
+        return Sighting(
+            id=stable_id("s", kind, subject.key), kind=kind, code=code, severity=severity, subject=subject,
+            since=since, last_work=last_work, gpu_hours=sum(parts) * wasted_seconds / HOUR,
+            usd_per_hour=sum(rates) if is_priced else None,
+            cost_usd=sum(rates) * wasted_seconds / HOUR if is_priced else None,
+            price_source="; ".join(sorted({node.price_source or "" for node in homes})) if is_priced else None,
+            evidence=evidence, text=coded(code, text, **facts), do_next=coded(*step, **facts),
+        )  # fmt: skip
+
+
+def named(text: str) -> str:
+    """A name from outside, fit for a sentence."""
+    return clean(text)[:_NAME_MAX]
+
+
+def gpus_of(subject: Subject) -> str:
+    """``8 H100-SXM5 on gpu-009``; of a MIG instance its part of a GPU."""
+    count = subject.gpu_count
+    number = f"{count:.0f}" if abs(count - round(count)) < 1e-6 else f"{count:.2g}"
+    sku = named(subject.gpu_sku) if subject.gpu_sku else ("GPU" if number == "1" else "GPUs")
+    return f"{number} {sku} on {listed([named(node) for node in subject.nodes])}"
+
+
+def who(subject: Subject) -> str:
+    """The holder with its owner: ``job 4711 (train-7b, alice)``."""
+    is_slurm, owner = subject.scheduler == "slurm", subject.owner
+    kind = "job" if subject.holder == "allocation" and is_slurm else subject.holder or "workload"
+    name = (subject.job_id if is_slurm else None) or subject.name
+    about = (subject.name, owner.user or owner.namespace or owner.account)
+    inside = [named(part) for part in about if part and part != name]
+    return f"{kind} {named(name)}" + (f" ({', '.join(inside)})" if inside else "")
