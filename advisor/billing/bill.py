@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -82,7 +82,7 @@ class Bill:
     or reason of all but hours of GPU nodes; with the lines it sums to `effective`."""
 
     lines: dict[tuple[str, str], BillLine] = field(default_factory=dict)
-    other: Counter[str] = field(default_factory=Counter)
+    other: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     billed: float = 0.0
     effective: float = 0.0
     start: float = float("inf")

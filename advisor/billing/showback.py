@@ -206,7 +206,7 @@ def _rows(hours: pd.DataFrame, nodes: pd.DataFrame, made: pd.DataFrame) -> pd.Da
 def _notes(verdicts: Verdicts, book: PriceBook, nodes: pd.DataFrame, rows: pd.DataFrame) -> Iterable[CodedText]:
     """The basis of the dollars, and nodes without a price."""
     left = [name for name, n in verdicts.inventory.nodes.items() if n.end is not None and n.moved_to is None]
-    premium = (rows["category"] == "fabric-premium").any()
+    premium = bool((rows["category"] == "fabric-premium").any())
     cases = (
         (
             "showback-without-price", nodes["usd"].isna(),

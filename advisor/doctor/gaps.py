@@ -175,10 +175,10 @@ def _measure(d: Diagnosis, metric: MetricCoverage) -> Gaps:
     for node in metric.lacking:
         doubt, row = doubts.get(node), absent.get(node, {})
         if doubt is not None and _with_dcgm(d):
-            remedy = ("", f"{_RESTART}; look for an XID before that time")
+            where, add = "", f"{_RESTART}; look for an XID before that time"
             if doubt.code == NO_PIPE:
-                remedy = (remedies.DCGM_FILE, "\n".join(remedies.OTHER_PIPES))
-            cause = (f"Readings not believed: {doubt.text}", *remedy)
+                where, add = remedies.DCGM_FILE, "\n".join(remedies.OTHER_PIPES)
+            cause = (f"Readings not believed: {doubt.text}", where, add)
         elif doubt is not None:
             cause = (f"Readings not believed: {doubt.text}", "", _AGENT_DOCTOR)
         elif row.get("reason") == "counter-never-moved":

@@ -81,8 +81,8 @@ class Fleet:
         uuids = b.node(name, 8, sku=_SKUS.get(self.model), name_of_gpu=self.model, first_seen=begin)[:seen]
         del b.gpus[len(b.gpus) - 8 + seen :]
         b.nodes[-1] |= {"node_sku": self.sku, "region": self.region, "provider": (self.sku or "").partition("/")[0]}
-        known = {column for column in self.columns if not (self.still_nvlink and column.startswith("nvlink"))}
-        load = {one: value for one, value in TRAINING.items() if one in known}
+        columns = {column for column in self.columns if not (self.still_nvlink and column.startswith("nvlink"))}
+        load = {column: value for column, value in TRAINING.items() if column in columns}
         load |= {"tensor_active": 0.0} if self.still_tensor else {}
         spans = [(first, 48)] if self.seen_every == 1 else [(n, n + 1) for n in range(first, 48, self.seen_every)]
         for uuid in uuids:

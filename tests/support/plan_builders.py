@@ -60,7 +60,7 @@ def replica(name: str, where: str, gpus: range, *, of: str = "chat", team: str |
 
 
 def halves(nodes: int = 2, team: str | None = None) -> Verdicts:
-    """Two services, each on half of a node of its own, so that one can be emptied, and nodes that are empty."""
+    """Two services, each on half of another node, so that one can be emptied, and nodes that are empty."""
     a, b = replica("a", "n1", range(4), team=team), replica("b", "n2", range(4), of="search", team="two")
     return verdicts([plain_node(f"n{k + 1}") for k in range(nodes)], [a, b], uses=[busy(a), busy(b)])
 

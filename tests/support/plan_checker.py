@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from skuwise.advisor.plan.problem import Layout, PlanNode, PlanOption, PlanSeries, Problem
 from skuwise.advisor.plan.result import PlanStep
+from skuwise.advisor.plan.worth import move_cost, node_worth, option_worth
 
 
 @dataclass
@@ -77,9 +78,9 @@ def broken_rules(problem: Problem, layout: Layout) -> list[str]:
                 most = max(1, s.apart * (o.units if o.pool else 0) // max(len(s.units), 1))
             if node.crowd[s.id] > most:
                 said.append(f"{s.id} has more than {most} replicas on {name}")
-    known = {u.id for s in problem.series for u in s.units}
-    known |= {f"{o.id}#{k}" for o in layout.chosen.values() for k in range(_started(o))}
-    said += [f"{unit} is unknown" for unit in layout.places.keys() - known]
+    units = {u.id for s in problem.series for u in s.units}
+    units |= {f"{o.id}#{k}" for o in layout.chosen.values() for k in range(_started(o))}
+    said += [f"{unit} is unknown" for unit in layout.places.keys() - units]
     for n in problem.nodes:
         node = on[n.name]
         busy = node.crowd.total() or problem.fixed_gpus.get(n.name, 0) or n.held is not None
@@ -88,8 +89,8 @@ def broken_rules(problem: Problem, layout: Layout) -> list[str]:
         if node.entered:
             if n.held is not None:
                 said.append(f"{node.entered} enter {n.name}, which is held")
-            said += [f"{one} (entered by {node.entered})" for one in _beyond(problem, n, node)]
-            said += [f"{one} (today, entered)" for one in _beyond(problem, n, today[n.name])]
+            said += [f"{rule} (entered by {node.entered})" for rule in _beyond(problem, n, node)]
+            said += [f"{rule} (today, entered)" for rule in _beyond(problem, n, today[n.name])]
     for pool in {n.pool for n in problem.nodes}:
         said += _pool(problem, layout, pool, on, today)
     return said
@@ -154,10 +155,10 @@ def _beyond(problem: Problem, n: PlanNode, on: _Node) -> list[str]:
 
 def _pool(problem: Problem, layout: Layout, pool: str, on: State, today: State) -> list[str]:
     """Rules 11 and 12."""
-    plan_nodes = [n for n in problem.nodes if n.pool == pool]
-    kept = [n for n in plan_nodes if n.name in layout.kept]
+    members = [n for n in problem.nodes if n.pool == pool]
+    kept = [n for n in members if n.name in layout.kept]
     hours = max((len(s.demand) for s in problem.series), default=1)
-    asked = np.zeros(hours) + sum(problem.fixed_gpus.get(n.name, 0) for n in plan_nodes)
+    asked = np.zeros(hours) + sum(problem.fixed_gpus.get(n.name, 0) for n in members)
     wholes = np.zeros(hours)
     for s in problem.series:
         o = layout.chosen.get(s.id)
@@ -176,11 +177,9 @@ def _pool(problem: Problem, layout: Layout, pool: str, on: State, today: State) 
     open_ = [n for n in kept if n.held is None]
     if wholes.max() > sum(not on[n.name].gpus for n in open_):
         said.append(f"{pool}: {wholes.max()} whole nodes asked for")
-    if reserve and not any(n.extra in ("buy", "missing") for n in plan_nodes):
-        free_today = max(
-            (n.gpus - today[n.name].gpus for n in plan_nodes if n.held is None and not n.rented), default=0
-        )
-        spare = min(max(today[n.name].largest for n in plan_nodes), free_today)
+    if reserve and not any(n.extra in ("buy", "missing") for n in members):
+        free_today = max((n.gpus - today[n.name].gpus for n in members if n.held is None and not n.rented), default=0)
+        spare = min(max(today[n.name].largest for n in members), free_today)
         if max((n.gpus - on[n.name].gpus for n in open_), default=0) < spare:
             said.append(f"{pool}: no node has {spare} GPUs free")
     return said
@@ -197,7 +196,7 @@ def wrong_steps(problem: Problem, layout: Layout, steps: Sequence[PlanStep]) -> 
     for i, step in enumerate(steps, start=1):
         if broken[i] and (i == len(steps) or (step.staging is None and not broken[i - 1])):
             said.append(f"after step {i}: {broken[i]}")
-        if any(not 1 <= one < i for one in step.after):
+        if any(not 1 <= number < i for number in step.after):
             said.append(f"step {i} comes before what it needs: {step.after}")
     freed = [name for step in steps for name in step.frees]
     if len(freed) != len(set(freed)):
@@ -219,3 +218,19 @@ def state_after(problem: Problem, steps: Sequence[PlanStep]) -> Layout:
             chosen[step.series] = problem.by_option[step.recommendation]
         kept -= set(step.frees)
     return replace(today, chosen=chosen, places=at, kept=frozenset(kept))
+
+
+def score(problem: Problem, layout: Layout) -> float:
+    """Worked out from the definitions: what emptied nodes and changes bring, less moves and rent."""
+    total = -sum(node_worth(n, problem) for n in problem.nodes if n.rented and n.name in layout.kept)
+    total += sum(node_worth(n, problem) for n in problem.nodes if not n.rented and n.name not in layout.kept)
+    for o in layout.chosen.values():
+        s = problem.by_series[o.series]
+        elsewhere = o.pool is not None and o.pool != s.pool
+        new = int(elsewhere) if s.jobs else o.units if not o.keeps_units and o.pool is not None else 0
+        total += option_worth(o, problem) - new * move_cost(problem, max(o.gpus_each, 1)) - 0.01
+    for s in problem.series:
+        for u in s.units:
+            if layout.places.get(u.id, u.node) != u.node and u.fixed is None and len(u.gpus) == 1:
+                total -= move_cost(problem, max(u.gpu_count, 1))
+    return total

@@ -27,17 +27,17 @@ def random_problem(
     islands = [int(rng.choice([0, 0, 0, 2, 4])) for _ in range(pools)]
     made = [_node(rng, i, int(rng.integers(pools)), gpus, price, islands) for i in range(nodes)]
     free = {n.name: n.gpus for n in made}
-    found: list[PlanSeries] = []
+    works: list[PlanSeries] = []
     options: list[PlanOption] = []
     for i in range(round(series * float(rng.choice([0.5, 1.0, 1.0, 2.0])))):
         pool = int(rng.integers(pools))
         home = [n for n in made if n.pool == f"p{pool}"]
         if home and rng.random() < 0.15:
-            found.append(_job(rng, i, pool, gpus[pool], hours))
-            options += _job_options(rng, i, found[-1], gpus)
-        elif home and (plan_series := _service(rng, i, home, free, hours)) is not None:
-            found.append(plan_series)
-            options += _options(rng, i, plan_series, pools)
+            works.append(_job(rng, i, pool, gpus[pool], hours))
+            options += _job_options(rng, i, works[-1], gpus)
+        elif home and (made_service := _service(rng, i, home, free, hours)) is not None:
+            works.append(made_service)
+            options += _options(rng, i, made_service, pools)
     ids = [o.id for o in options]
     options = [
         replace(o, excludes=frozenset({str(rng.choice(ids))}) - {o.id}) if rng.random() < 0.1 else o for o in options
@@ -54,14 +54,14 @@ def random_problem(
             limits = {"cpu_cores": float(n.gpus)}, {"host_mem_bytes": n.gpus * 20e9}, {"island_gpus": 2}
             made[place] = replace(n, **limits[int(rng.integers(3))])
     problem = Problem(
-        (*_owned(rng, made, found, tenants), *rented), tuple(found), tuple(options), goal, NOW,
+        (*_owned(rng, made, works, tenants), *rented), tuple(works), tuple(options), goal, NOW,
         tenants_apart=tenants, max_moves=max_moves,
         fixed_gpus={n.name: 1 for n in made if free[n.name] > 0 and rng.random() < 0.05},
     )  # fmt: skip
     problem, _ = as_today(problem)
     room = {
-        p: sum(n.gpus for n in plan_nodes if not n.rented) - int(problem.needs.base[p].max())
-        for p, plan_nodes in problem.pools.items()
+        p: sum(n.gpus for n in nodes_of if not n.rented) - int(problem.needs.base[p].max())
+        for p, nodes_of in problem.pools.items()
     }
     return replace(problem, reserve={p: max(min(count, room.get(p, 0)), 0) for p, count in reserve.items()})
 
@@ -95,7 +95,7 @@ def _node(
 def _owned(
     rng: np.random.Generator, nodes: Sequence[PlanNode], series: Sequence[PlanSeries], apart: bool
 ) -> list[PlanNode]:
-    """Where tenants are kept apart: nodes of several take only theirs, a few nobody's."""
+    """Where tenants are kept apart: nodes of several take only theirs, a few none."""
     present: dict[str, set[str]] = defaultdict(set)
     for s in series:
         for name in (name for u in s.units for name in u.gpus):
@@ -160,18 +160,18 @@ def _service(
     )  # fmt: skip
 
 
-def _options(rng: np.random.Generator, i: int, own: PlanSeries, pools: int) -> list[PlanOption]:
+def _options(rng: np.random.Generator, i: int, service: PlanSeries, pools: int) -> list[PlanOption]:
     made: list[PlanOption] = []
-    each = max(own.units[0].gpu_count, 1)
+    each = max(service.units[0].gpu_count, 1)
     if rng.random() < 0.15:
-        made.append(PlanOption(f"r{i}b", own.id, "release", None, 0, 0, "low", keeps_units=False))
-    if rng.random() < 0.3 and len(own.units) > 1:
-        keep = int(rng.integers(1, len(own.units)))
-        made.append(PlanOption(f"r{i}a", own.id, "reduce-gpus", own.pool, keep, each, "low"))
+        made.append(PlanOption(f"r{i}b", service.id, "release", None, 0, 0, "low", keeps_units=False))
+    if rng.random() < 0.3 and len(service.units) > 1:
+        keep = int(rng.integers(1, len(service.units)))
+        made.append(PlanOption(f"r{i}a", service.id, "reduce-gpus", service.pool, keep, each, "low"))
     if rng.random() < 0.2:
         made.append(
             PlanOption(
-                f"r{i}c", own.id, "move-sku", f"p{int(rng.integers(pools))}", int(rng.integers(1, 4)), min(each, 4),
+                f"r{i}c", service.id, "move-sku", f"p{int(rng.integers(pools))}", int(rng.integers(1, 4)), min(each, 4),
                 "low", 0.8, False, 1.0, 10e9, energy_kwh_per_month=float(rng.normal(50, 50)),
                 linked=bool(rng.random() < 0.3),
             )

@@ -27,7 +27,6 @@ from skuwise.advisor.show.page_options import PageOptions
 from skuwise.advisor.show.writers.formats import render
 from skuwise.advisor.show.writers.text import document_text
 from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES
-from skuwise.agent.jobs.identity import REGION_LABELS, TYPE_LABELS
 from skuwise.rules.base.sanitize import INVISIBLE
 from skuwise.rules.catalog.hour_prices import HourPrices, StatedPrices, parse_flags, resolve_prices
 from skuwise.tests.support.doctor_fleets import ALL_COLUMNS, Fleet, diagnosed, diagnosed_frame
@@ -188,9 +187,9 @@ def test_a_metric_that_is_nowhere_is_a_gap_and_advise_says_so_in_a_line(
         f"UPDATE gpu_{family} SET dram_active_mean = NULL, dram_active_to_p95 = NULL, dram_active_to_max = NULL"
         for family in ("hour", "minute")
     ))  # fmt: skip
-    diagnosis = document_databases(capsys, "--db", str(path), "--since", "2d")
-    assert next(one for one in diagnosis["metrics"] if one["metric"] == "dram_active")["having"] == 0
-    (gap,) = diagnosis["gaps"]
+    document = document_databases(capsys, "--db", str(path), "--since", "2d")
+    assert next(metric for metric in document["metrics"] if metric["metric"] == "dram_active")["having"] == 0
+    (gap,) = document["gaps"]
     assert (gap["code"], len(gap["nodes"])) == ("no-dram-active", 2)
     assert main(["advise", "--no-ledger", "--db", str(path), "--since", "2d"]) == 0
     said = capsys.readouterr().err
@@ -200,7 +199,7 @@ def test_a_metric_that_is_nowhere_is_a_gap_and_advise_says_so_in_a_line(
     assert "Coverage:" not in capsys.readouterr().err  # where it is good
 
 
-def test_advise_names_nodes_without_price_region_and_fabric_and_a_window_that_is_mostly_empty(
+def test_advise_names_missing_prices_regions_and_fabrics(
     founding: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = changed(
@@ -208,11 +207,37 @@ def test_advise_names_nodes_without_price_region_and_fabric_and_a_window_that_is
         "DELETE FROM fabric_hour", "DELETE FROM fabric_minute", "DELETE FROM fabric_sample",
     )  # fmt: skip
     assert main(["advise", "--no-ledger", "--db", str(path), "--since", "10d"]) == 0
-    said = capsys.readouterr().err
-    assert "Coverage: 48.0 h of 10.0 days observed; no price; no fabric counters; region unknown." in said
-    assert "it'\"'\"'s bare.db'" in said  # to be copied into a shell
-    diagnosis = document_databases(capsys, "--db", str(path), "--since", "2d")
-    assert [one["code"] for one in diagnosis["gaps"]] == ["no-network", "node-sku-unknown", "no-price"]
+    err = capsys.readouterr().err
+    assert "Coverage: 48.0 h of 10.0 days observed; no price; no fabric counters; region unknown." in err
+    assert "it'\"'\"'s bare.db'" in err  # to be copied into a shell
+    gaps = document_databases(capsys, "--db", str(path), "--since", "2d")["gaps"]
+    assert [gap["code"] for gap in gaps] == ["no-network", "node-sku-unknown", "no-price"]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("doctor") / "small.db"
+    nodes = ("h100-ib-serve-01", "h100-eth-train-01", "a100-ib-spare-01", "l40s-serve-01")
+    simulate("small", path, days=2, until=UNTIL, minutes_seconds=3600, nodes=nodes)
+    return path
+
+
+@pytest.mark.parametrize("source", ["founding", "small"])
+@pytest.mark.parametrize("since", ["2d", "20h"])
+def test_doctor_decides_as_advise_on_simulated_fleets(source, since, request, capsys) -> None:
+    path = str(request.getfixturevalue(source))
+    assert main(["advise", "--no-ledger", "--db", path, "--since", since, "--format", "json"]) == 0
+    advice = json.loads(capsys.readouterr().out)
+    doctor, summary = document_databases(capsys, "--db", path, "--since", since), advice["summary"]
+    dark = sum(len(node["gpus"]) for node in summary["unobserved"])
+    assert doctor["summary"]["gpu_count"] == summary["gpu_count"]
+    assert doctor["summary"]["observed_gpu_count"] == summary["gpu_count"] - dark
+    assert doctor["verdicts"]["waste_ready_gpus"] == summary["judged_gpu_count"]
+    assert ("too-little-data" in {gap["code"] for gap in doctor["gaps"]}) == (since == "20h")
+    observed = {use["node"] for use in advice["fabrics"] if use["unseen"] is None and use["kind"] == "InfiniBand"}
+    assert next(m for m in doctor["metrics"] if m["metric"] == "infiniband")["having"] == len(observed)
+    prices = {(price["sku"], price["usd_per_hour"]) for price in advice["prices"]}
+    assert {(node["node_sku"], node["usd_per_hour"]) for node in doctor["nodes"]} <= prices
 
 
 FIELDS = {name: gauge.measure for gauge in DCGM_GAUGES for name in gauge.names}
@@ -252,25 +277,7 @@ def says(words: str, **changed: object) -> Callable[[Fleet, TelemetryGap], Fleet
     return follow
 
 
-def labeled(fleet: Fleet, gap: TelemetryGap) -> Fleet:
-    """With the node labels that the flag of kube-state-metrics shows."""
-    (names,) = re.findall(r"nodes=\[(.*)\]", gap.add)
-    shown = set(names.split(","))
-    assert shown & set(TYPE_LABELS) and shown & set(REGION_LABELS)
-    return replace(fleet, sku=Fleet.sku, region=Fleet.region)
-
-
-def whole_series(fleet: Fleet, gap: TelemetryGap) -> Fleet:
-    """With the series of kube-state-metrics that the rule keeps."""
-    (kept,) = re.findall(r"regex: (.*)}\]", gap.add)
-    names = ("kube_pod_owner", "kube_replicaset_owner", "kube_job_owner", "kube_pod_container_info", "kube_node_labels")
-    assert all(re.fullmatch(kept, name) for name in names)
-    return replace(fleet, owned=True)
-
-
-def sampled(fleet: Fleet, gap: TelemetryGap) -> Fleet:
-    (seconds,) = re.findall(r"scrape_interval: (\d+)s", gap.add)
-    return replace(fleet, scrape_seconds=float(seconds))
+LABELED = says("nodes=[topology.kubernetes.io/region,node.kubernetes.io", sku=Fleet.sku, region=Fleet.region)
 
 
 def priced(gap: TelemetryGap) -> Rulebook:
@@ -317,12 +324,12 @@ CASES = [
          says("--hpc-job-mapping-dir=", scheduler="slurm")),
     Case("no-kube-state-metrics", Fleet(exporters=("dcgm-exporter", "node_exporter")),
          says("job_name: kube-state-metrics", exporters=Fleet.exporters)),
-    Case("pod-owners-unknown", Fleet(owned=False), whole_series),
+    Case("pod-owners-unknown", Fleet(owned=False), says("|info|created|start_time|", owned=True)),
     Case("slurm-jobs-unnamed", Fleet(scheduler="slurm", owned=False), says("--jobs jobs.txt", owned=True)),
-    Case("node-sku-unknown", Fleet(sku=None, region=None), labeled),
-    Case("region-unknown", Fleet(region=None), labeled),
+    Case("node-sku-unknown", Fleet(sku=None, region=None), LABELED),
+    Case("region-unknown", Fleet(region=None), LABELED),
     Case("hostname-is-a-pod", Fleet(name="nvidia-dcgm-exporter-x2x4z"), says("NODE_NAME:", name="n1")),
-    Case("coarse-samples", Fleet(scrape_seconds=300.0), sampled),
+    Case("coarse-samples", Fleet(scrape_seconds=300.0), says("scrape_interval: 30s", scrape_seconds=30.0)),
 ]  # fmt: skip
 
 

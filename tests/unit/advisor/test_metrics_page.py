@@ -39,8 +39,8 @@ def incidents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
         seen = [sighting(name, since=NOW - 3 * HOUR) for name in names]
         with state.writing() as db:
             commit(db, Advance(tuple(
-                Incident(f"i-{n}", one, "open", NOW, one.since, NOW, NOW, float(n), 10.0 * n)
-                for n, one in enumerate(seen)
+                Incident(f"i-{n}", sighted, "open", NOW, sighted.since, NOW, NOW, float(n), 10.0 * n)
+                for n, sighted in enumerate(seen)
             )))  # fmt: skip
         return series(SitePage(tmp_path / "none", lambda: [state], lambda: None, most))
 
@@ -60,7 +60,8 @@ def test_idle_seconds_and_counts_whatever_the_names(incidents: Callable[..., Ser
     who = {"workload_id": "w", "workload": "w", "team": "search", "user": "ann"}
     assert page_series["skuwise_workload_idle_seconds"].count((who, 10800.0)) == 1
     counts = {
-        (one["kind"], one["severity"], one["state"]): value for one, value in page_series["skuwise_incident_open"]
+        (labels["kind"], labels["severity"], labels["state"]): value
+        for labels, value in page_series["skuwise_incident_open"]
     }
     assert counts["held-idle", "medium", "open"] == 3 and counts["stopped", "high", "open"] == 0
 

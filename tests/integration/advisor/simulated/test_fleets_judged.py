@@ -14,8 +14,7 @@ from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.benchmarks.generators.first import simulate
 from skuwise.benchmarks.generators.first.builder import Truth
 from skuwise.tests.support.plan_builders import planner, random_fleet
-from skuwise.tests.support.plan_checker import broken_rules, wrong_steps
-from skuwise.tests.support.plan_exhaustive import score
+from skuwise.tests.support.plan_checker import broken_rules, score, wrong_steps
 from skuwise.tests.support.plan_fleets import small_problem
 from skuwise.tests.support.rulebooks import advice_of, rulebook
 

@@ -105,20 +105,20 @@ def test_an_aws_report_takes_what_each_kind_of_row_really_costs(tmp_path: Path) 
 @pytest.mark.parametrize("column", ["reservation/ReservationARN", "reservation_reservation_a_r_n"])
 def test_the_upfront_fee_of_a_reservation_is_spread_over_what_it_covers(tmp_path: Path, column: str) -> None:
     """AWS lists the fee in the month of the purchase, and its part in the effective cost of each hour too."""
-    own = {"product/instanceType": "", column: "arn:aws:ec2:us-east-1:1:reserved-instances/r"}
+    reserved = {"product/instanceType": "", column: "arn:aws:ec2:us-east-1:1:reserved-instances/r"}
     fee = {"lineItem/LineItemType": "Fee", "lineItem/UnblendedCost": "300000", "lineItem/UsageType": "HeavyUsage:p5",
            "lineItem/UsageEndDate": "2029-09-01T00:00:00Z"}  # fmt: skip
-    used = {"lineItem/LineItemType": "DiscountedUsage", "lineItem/UnblendedCost": "0", column: own[column],
+    used = {"lineItem/LineItemType": "DiscountedUsage", "lineItem/UnblendedCost": "0", column: reserved[column],
             "reservation/EffectiveCost": "822"}  # fmt: skip
     other = {"lineItem/LineItemType": "Fee", "lineItem/UnblendedCost": "50", "product/instanceType": "", column: " "}
-    bill = read(export(tmp_path, [AWS | fee | own, AWS | used, AWS | other]))
+    bill = read(export(tmp_path, [AWS | fee | reserved, AWS | used, AWS | other]))
     assert (bill.effective, bill.billed) == (pytest.approx(822 + 50), pytest.approx(300_050))
     assert only(bill).effective == pytest.approx(822)
     assert bill.end - bill.start == DAY  # of the charges, not of the reservation's term
 
 
 @pytest.mark.parametrize(
-    ("cells", "found"),
+    ("cells", "expected"),
     [
         ((TYPE,), IB), (("ND96isr H100 v5",), IB), (("USE1-BoxUsage:p5.48xlarge",), "aws/p5.48xlarge"),
         ((f'{{"ServiceType":"{TYPE}","VCPUs":96}}',), IB), (("", "m5.large", "a note on p5.48xlargest"), None),
@@ -126,9 +126,9 @@ def test_the_upfront_fee_of_a_reservation_is_spread_over_what_it_covers(tmp_path
         (("NVIDIA H100 80GB GPU running in Americas",), None), (("H100",), "scaleway/H100"), ((), None),
     ],
 )  # fmt: skip
-def test_a_node_is_known_by_its_type_whatever_the_column_says_around_it(cells, found) -> None:
+def test_a_node_is_known_by_its_type_whatever_the_column_says_around_it(cells, expected) -> None:
     node = node_finder(catalog())(cells, "")
-    assert (node.name if node else None) == found
+    assert (node.name if node else None) == expected
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def test_a_node_is_known_by_its_type_whatever_the_column_says_around_it(cells, f
 )
 def test_what_cannot_be_used_is_refused_in_a_sentence(tmp_path: Path, row, status, said, capsys) -> None:
     assert main(["prices", "import", str(export(tmp_path, [row]))]) == status
-    told = capsys.readouterr().err
-    assert said in told and len(told.strip().splitlines()) == 1
+    output = capsys.readouterr().err
+    assert said in output and len(output.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -171,9 +171,9 @@ def test_what_is_no_export_is_refused_in_a_sentence(tmp_path: Path, content, nam
             {"RegionId": "east\nus"}, {"ConsumedQuantity": "many"}],
 )  # fmt: skip
 def test_a_row_that_cannot_be_read_is_counted_and_many_are_refused(tmp_path: Path, bad) -> None:
-    found = Export(export(tmp_path, [FOCUS, FOCUS | bad, FOCUS]))
-    bill = sum_up(found.charges(), catalog())
-    assert (found.rows, found.skipped, found.first_skipped) == (3, 1, 3) and only(bill).hours == 48.0
+    file = Export(export(tmp_path, [FOCUS, FOCUS | bad, FOCUS]))
+    bill = sum_up(file.charges(), catalog())
+    assert (file.rows, file.skipped, file.first_skipped) == (3, 1, 3) and only(bill).hours == 48.0
     many = Export(export(tmp_path, [FOCUS, FOCUS | bad, FOCUS | bad]))
     with pytest.raises(UsageError, match="2 of 3 rows cannot be read, starting with row 3"):
         list(many.charges())
@@ -183,8 +183,8 @@ def test_a_price_file_is_one_that_prices_reads_whatever_the_export_is_called(tmp
     path = export(tmp_path, [FOCUS, FOCUS | {"EffectiveCost": "1400"}], "sept: #1 \x1b[31m.csv")
     out = tmp_path / "prices.yaml"
     assert main(["prices", "import", str(path), "--output", str(out)]) == 0
-    told = capsys.readouterr()
-    assert "1 price written" in told.err and "\x1b" not in told.out
+    output = capsys.readouterr()
+    assert "1 price written" in output.err and "\x1b" not in output.out
     (price,) = load_prices(out, catalog().nodes.keys()).prices
     assert (price.sku, price.region, price.basis) == (IB, "eastus", "negotiated")
     assert price.usd_per_hour == pytest.approx((2359.68 + 1400) / 48, abs=1e-4)

@@ -65,9 +65,9 @@ def test_only_what_was_accepted_is_patched(
     if act in ("dismissed", "done", "regressed"):
         decide(place / "state.db", ID, act, NOW + 60, by="skuwise", why="told")
     done = patch(place, "--for", "kubernetes", "--manifest", str(place / "chat.yaml"), *words)
-    told = capsys.readouterr()
-    assert done == status and says in told.err and bool(told.out) is (status == 0)
-    assert told.err.count("\n") == (status != 0)
+    output = capsys.readouterr()
+    assert done == status and says in output.err and bool(output.out) is (status == 0)
+    assert output.err.count("\n") == (status != 0)
 
 
 SLURM = WorkloadAddress("slurm", "train")
@@ -119,20 +119,3 @@ def test_what_accept_prints_leads_to_the_patch_of_the_fleet_of_a_source(
     (entry,) = [kept(path)[id_] for path in state_files(tmp_path / "skuwise") if id_ in kept(path)]
     address = entry.snapshot.address
     assert (address.namespace, address.replicas) == ("nlp", 4)
-
-
-@pytest.mark.parametrize(
-    ("command", "options"), [("accept", ()), ("snooze", ("--until", "2999-01-01")), ("dismiss", ("--why", "no"))]
-)
-def test_a_decision_is_taken_back(advised: tuple[Path, str], command: str, options: tuple, capsys: Capture) -> None:
-    db, id_ = advised
-    source = (id_, "--db", str(db))
-    assert main(["ledger", "reopen", *source]) == 2
-    assert "no decision to take back" in capsys.readouterr().err
-    assert main(["ledger", command, *source, *options]) == 0
-    assert main(["ledger", "reopen", *source, "--by", "bob", "--why", "too early"]) == 0
-    assert main(["ledger", "show", *source]) == 0
-    shown = capsys.readouterr().out
-    assert "reopened by bob" in shown and "too early" in shown and "state       proposed" in shown
-    assert main(["patch", *source, "--for", "kubernetes"]) == 2
-    assert "not accepted" in capsys.readouterr().err

@@ -37,16 +37,16 @@ GROUND = ("yardstick", "address", "target", "source", "before")
 TWO = sized(DEPLOYMENT, 2, 8)
 
 
-def make(action: str, target, told: dict) -> None:
-    """Make a patch. `told`: values of its ground, options, and `file`: what is patched."""
-    ground = {name: value for name, value in told.items() if name in GROUND}
-    options = {name: value for name, value in told.items() if name not in {"file", *ground}}
-    files = [("file", told["file"])] if "file" in told else []
+def make(action: str, target, values: dict) -> None:
+    """Make a patch. `values`: of its ground, options, and `file`: what is patched."""
+    ground = {name: value for name, value in values.items() if name in GROUND}
+    options = {name: value for name, value in values.items() if name not in {"file", *ground}}
+    files = [("file", values["file"])] if "file" in values else []
     patch_of(action, target, *files, entry=accepted(action, **ground), **options)
 
 
 @pytest.mark.parametrize(
-    ("action", "target", "told", "options"),
+    ("action", "target", "values", "options"),
     [
         ("move-sku", "kubernetes", {"address": NOT_THERE}, "--kind --name --namespace"),
         ("move-sku", "kubernetes", {"address": None, "target": ON_PREMISES, "source": ON_PREMISES},
@@ -68,9 +68,9 @@ def make(action: str, target, told: dict) -> None:
         ("lower-clock", "slurm", {"before": None}, "--manifest --mhz"),
     ],
 )  # fmt: skip
-def test_what_is_missing_is_asked_once_with_the_command_to_run(action: str, target, told: dict, options: str) -> None:
+def test_what_is_missing_is_asked_once_with_the_command_to_run(action: str, target, values: dict, options: str) -> None:
     with pytest.raises(UsageError) as caught:
-        make(action, target, told)
+        make(action, target, values)
     command = caught.value.remedy.removeprefix("Run: skuwise patch ").partition(" ; ")[0]
     words = shlex.split(command)
     assert words[::2] == options.split() and len(words) == 2 * len(words[::2])
@@ -88,7 +88,7 @@ def test_what_the_ledger_knows_is_filled_in() -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "target", "told", "says"),
+    ("action", "target", "values", "says"),
     [
         ("fix-first", "kubernetes", {}, "no patch"), ("power-cap", "slurm", {}, "no patch"),
         ("schedule-off", "kubernetes", {}, "no patch"), ("lower-clock", "kubernetes", {}, "for kubernetes"),
@@ -120,9 +120,9 @@ def test_what_the_ledger_knows_is_filled_in() -> None:
         ("release", "kueue", {"file": CLUSTER_QUEUE, "flavor": "h100"}, "frees 16"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_patched_is_refused(action: str, target, told: dict, says: str) -> None:
+def test_what_cannot_be_patched_is_refused(action: str, target, values: dict, says: str) -> None:
     with pytest.raises(UsageError, match=says) as caught:
-        make(action, target, told)
+        make(action, target, values)
     assert caught.value.remedy
 
 
@@ -307,12 +307,12 @@ def test_the_last_directive_before_the_first_command_counts(lines: list[str], va
     ],
 )  # fmt: skip
 def test_how_a_script_asks_for_gpus(line: str, asks: tuple | None) -> None:
-    one = script(f"#SBATCH {line}")
+    batch_script = script(f"#SBATCH {line}")
     if asks is not None:
-        assert one.gpus() == asks
+        assert batch_script.gpus() == asks
     else:
         with pytest.raises(UsageError, match="does not ask for GPUs"):
-            one.gpus()
+            batch_script.gpus()
 
 
 @pytest.mark.parametrize(("lent", "after"), [("12", 8), ('"12"', 8), ("8", 8), ("3", 3)])
@@ -350,8 +350,8 @@ def test_hostile_names_of_kubernetes_objects_are_refused(name: str, action: str)
         except SkuwiseError as error:
             assert error.remedy
             continue
-        told = yaml.safe_load(made.patch.text)
-        assert told["kind"] == typed["kind"] and told["metadata"]["name"] == typed["name"]
+        values = yaml.safe_load(made.patch.text)
+        assert values["kind"] == typed["kind"] and values["metadata"]["name"] == typed["name"]
         words = shlex.split(made.apply)
         assert words[:2] == ["kubectl", "patch"] and words[3:6] == [typed["name"], "-n", typed["namespace"]]
 

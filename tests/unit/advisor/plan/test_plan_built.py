@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.core.advice_types import Decision
 from skuwise.advisor.plan.problem import FleetChange, PlanRequest
 from skuwise.advisor.plan.result import Plan
 from skuwise.advisor.plan.worth import MONTH_SECONDS
@@ -43,7 +42,7 @@ PLAIN_HOUR = 88.488
 
 
 def names(plan: Plan) -> list[str]:
-    return [one.name for one in plan.returned]
+    return [node.name for node in plan.returned]
 
 
 def test_half_empty_nodes_are_packed_and_one_comes_back_for_its_price():
@@ -165,15 +164,6 @@ def test_plan_and_reserve_and_the_rest_are_what_advise_counts(solver, monkeypatc
     assert ("plan-greedy" in {n.code for n in plan.notes}) is not solver
     text = document_text(plan_document(plan, planner(given).reasoned.advice))
     assert f"Kept in reserve: n9 (${PLAIN_HOUR * MONTH:,.0f}/month)" in text and "recoverable in advise" in text
-
-
-def test_what_was_dismissed_is_no_part_of_a_plan():
-    first = plan_of(founding())
-    moved = next(s.recommendation for s in first.steps if s.recommendation is not None)
-    decided = planner(founding(), decisions={moved: Decision("dismissed", END, "ann", None, "no")})
-    plan = decided.plan(PlanRequest(reserve_nodes=0))
-    assert moved not in {s.recommendation for s in plan.steps}
-    assert next(n for n in plan.not_in_plan if n.recommendation == moved).why.code == "plan-decided"
 
 
 def test_limits_of_what_may_be_touched():
@@ -334,9 +324,10 @@ def test_hostile_names_have_no_effect(founding: Path, tmp_path, capsys):
 def test_the_ledger_knows_the_recommendations_of_a_plan(founding, tmp_path, capsys):
     ledger, where = tmp_path / "ledger.db", ("--db", str(founding), "--seconds", "2")
     assert main(["plan", *where, "--ledger", str(ledger)]) == 0
-    found = re.findall(r"ledger accept (r-[0-9a-f]+)", capsys.readouterr().out)
-    assert found
-    assert main(["ledger", "dismiss", found[0], "--why", "no", "--ledger", str(ledger)]) == 0
+    id_, *_ = re.findall(r"ledger accept (r-[0-9a-f]+)", capsys.readouterr().out)
+    assert main(["ledger", "dismiss", id_, "--why", "no", "--ledger", str(ledger)]) == 0
     capsys.readouterr()
     assert main(["plan", *where, "--ledger", str(ledger), "--format", "json"]) == 0
-    assert found[0] not in {s["recommendation"] for s in json.loads(capsys.readouterr().out)["steps"]}
+    plan = json.loads(capsys.readouterr().out)
+    assert id_ not in {s["recommendation"] for s in plan["steps"]}
+    assert next(n for n in plan["not_in_plan"] if n["recommendation"] == id_)["why"]["code"] == "plan-decided"

@@ -24,7 +24,6 @@ from skuwise.advisor.plan.result import Move
 from skuwise.advisor.plan.solve import solve
 from skuwise.advisor.plan.steps import sequence
 from skuwise.tests.support.plan_checker import broken_rules, wrong_steps
-from skuwise.tests.support.plan_exhaustive import every_score, score, tiny_problem
 from skuwise.tests.support.plan_fleets import small_problem
 
 NOW = 1_790_000_000.0
@@ -37,11 +36,11 @@ def node(name: str, **more: Any) -> PlanNode:
 def service(name: str, places: Mapping[str, int] | list[tuple[str, int]], peak: float = 0.0, **more: Any) -> PlanSeries:
     """Replicas by (node, GPUs). `more`: of the series `apart`, `tenant`, `pool`; the rest of each unit."""
     pairs = list(places.items()) if isinstance(places, Mapping) else places
-    own = {key: more.pop(key) for key in ("apart", "tenant", "pool") if key in more}
+    about = {key: more.pop(key) for key in ("apart", "tenant", "pool") if key in more}
     units = tuple(PlanUnit(f"{name}{i}", name, {at: gpus}, **more) for i, (at, gpus) in enumerate(pairs))
     hours = np.array([0.0, peak])
     return PlanSeries(
-        name, name, "team", own.pop("pool", "p"), "online-inference", False, units, hours, np.zeros(2), **own
+        name, name, "team", about.pop("pool", "p"), "online-inference", False, units, hours, np.zeros(2), **about
     )  # fmt: skip
 
 
@@ -160,15 +159,6 @@ def test_the_same_fleet_has_the_same_plan_again(number: int) -> None:
     first, *others = [solve(problem, None, time.perf_counter) for _ in range(2)]
     for other in others:
         assert (other.chosen, other.places, other.kept) == (first.chosen, first.places, first.kept)
-
-
-# Tiny fleets that are searched through in well under a second.
-@pytest.mark.parametrize("number", [0, 2, 5, 8, 11])
-def test_of_a_tiny_fleet_the_best_layout_is_found_and_proven(number: int) -> None:
-    problem = tiny_problem(number)
-    layout = solve(problem, 20.0, time.perf_counter)
-    assert broken_rules(problem, layout) == []
-    assert score(problem, layout) == pytest.approx(max(every_score(problem)), abs=0.02) and layout.proven
 
 
 def test_what_needs_room_comes_after_what_makes_it() -> None:
