@@ -15,7 +15,6 @@ from skuwise.tests.support.incident_builders import HOSTILE, HOUR, opened, renam
 from skuwise.tests.support.tui_session import KEY, Session, drive
 from skuwise.tui.content.waste_history import waste_history
 from skuwise.tui.widgets.table import ItemTable
-from skuwise.tui.widgets.waste_chart import RuleWaste, WasteHistory, bands, per_cell
 from textual.widgets import Input
 
 
@@ -151,13 +150,3 @@ def test_what_has_no_place_in_the_window_is_told_apart_and_nothing_is_no_waste()
     assert waste_history(empty, loaded.advice).rules == ()
     none = waste_history(empty, replace(loaded.advice, findings=()))
     assert (none.rules, none.unplaced) == ((), 0)
-
-
-def test_cells_hold_whole_hours_and_tell_a_day() -> None:
-    assert per_cell([1.0] * 48, 24) == (2, (24.0,) * 24) and per_cell([1.0] * 5, 2) == (3, (24.0, 24.0))
-    assert per_cell([2.0], 50) == (1, (48.0,))
-    rules = tuple(RuleWaste(f"r{n}", 10.0 - n, (10.0 - n,)) for n in range(7))
-    drawn = bands(rules, 3)
-    assert [one.rule for one in drawn] == ["r0", "r1", "5 other rules"]
-    assert sum(one.total for one in drawn) == sum(rule.total for rule in rules)
-    assert bands(WasteHistory(0.0, True, ()).rules, 3) == ()
