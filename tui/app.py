@@ -363,15 +363,15 @@ class SkuwiseApp(App[None]):
         look = self.state.look
         if look is None:
             return
-        from ..advisor.show.pages.explain import explain_sections  # noqa: PLC0415 - and this numpy
-        from ..advisor.show.writers.text import sections_text  # noqa: PLC0415 - it needs rich: not at the start
+        from ..advisor.show.pages.explain import explain_page  # noqa: PLC0415 - and this numpy
+        from ..advisor.show.writers.text import document_text  # noqa: PLC0415 - it needs rich: not at the start
 
         advice = look.advice
         subjects = (*advice.findings, *advice.recommendations)
         subject = next((subject for subject in subjects if subject.id == message.id), None)
         if subject is not None:
-            sections = explain_sections(advice, subject)
-            self.push_screen(TextViewer("Details", lambda width: plain_text(sections_text(sections, width))(width)))
+            page = explain_page(advice, subject, verbose=True)
+            self.push_screen(TextViewer("Details", lambda width: plain_text(document_text(page, width=width))(width)))
 
     def on_work_wanted(self, message: WorkWanted) -> None:
         self.jobs.start(message.slot, lambda tell: message.work(self._loader, tell), message.show)

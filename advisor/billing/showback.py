@@ -24,7 +24,6 @@ from ..classify.types import Verdicts
 from ..classify.workloads.attribution import Attribution
 from ..classify.workloads.inventory import Inventory
 from ..core.coded_text import CodedText
-from ..core.energy_sums import owner_name
 from ..core.formatting import counted, listed
 from ..core.frame import Frame, Window
 from ..core.verdict_types import WorkloadVerdict
@@ -132,7 +131,7 @@ def showback_of(frame: Frame, rulebook: Rulebook, *, now: float, whose: Whose) -
     for w in verdicts.workloads:
         team = whose(w) or None
         workloads[w.id] = ShowbackWorkload(
-            w.id, w.series_id, w.name, w.kind.label, team, team or owner_name(w.owner), w.owner.namespace or None,
+            w.id, w.series_id, w.name, w.kind.label, team, team or w.owner.name, w.owner.namespace or None,
             w.owner.account or None, w.id in reporting,
         )  # fmt: skip
     return Showback(

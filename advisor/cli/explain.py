@@ -1,4 +1,4 @@
-"""``skuwise explain``: one workload, finding or recommendation with all its evidence, and its roofline."""
+"""``skuwise explain``: one workload, finding or recommendation with its evidence."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ...rules.base.typed_again import typed_with
 from ..advise import read_and_reason
 from ..core.advice_types import Advice, Finding, Recommendation
 from ..core.verdict_types import Owner, WorkloadVerdict
-from ..show.subjects import Subject, find, recommended, runs_of, workload_of
-from .options import add_source
+from ..show.subjects import Subject, find, runs_of, workload_of
+from .options import add_source, again_of
 from .output import EVALUATING, cores, reading_telemetry, terminal_width
 from .price_options import rulebook_of
 from .source_options import source_of
@@ -38,18 +38,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print every number with the SELECT or PromQL that reads its series instead",
     )
+    parser.add_argument(
+        "--verbose", action="store_true", help="print all evidence, thresholds, rejected nodes and measurements as well"
+    )
     add_state(parser, optional=True)
 
 
 def run(options: argparse.Namespace) -> int:
     """Advise on the source, and print all evidence of one part of it."""
-    from ..show.pages.explain import explain_sections  # noqa: PLC0415
-    from ..show.series.roofline import roofline  # noqa: PLC0415
-    from ..show.writers.text import sections_text  # noqa: PLC0415
+    from ..show.pages.explain import explain_page  # noqa: PLC0415
+    from ..show.writers.text import document_text  # noqa: PLC0415
 
     now, source = time.time(), source_of(options, say, cores())
     book = rulebook_of(options, now)
-    catalog = book.catalog
     ledger = beside(options)
     ledger.check()
     with reading_telemetry(options) as reading:
@@ -68,14 +69,12 @@ def run(options: argparse.Namespace) -> int:
         write_stdout(queries_of(advice, subject, width=columns))
         return EXIT_DONE
     workload = subject if isinstance(subject, WorkloadVerdict) else workload_of(advice, subject.workload)
-    drawn = None
-    if workload is not None:
-        own = catalog.gpu(workload.gpu_sku) if workload.gpu_sku else None
-        drawn = roofline(workload, own, recommended(advice, workload, catalog))
     owner = workload.owner if workload is not None else Owner()
     rules = {name: rule.of(owner) for name, rule in book.rules.items()}
     rules |= {own.rule.id: own.rule for own in book.custom.of(owner)}
-    write_stdout(sections_text(explain_sections(advice, subject, catalog, rules, drawn), columns))
+    again = again_of(options)
+    page = explain_page(advice, subject, book.catalog, rules, verbose=options.verbose, again=again)
+    write_stdout(document_text(page, width=columns))
     return EXIT_DONE
 
 

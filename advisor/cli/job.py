@@ -105,10 +105,10 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _reading(options: argparse.Namespace, now: float) -> CardReading:
-    from ..cards.reading import CardReading  # noqa: PLC0415
-    from .output import cores  # noqa: PLC0415
-    from .price_options import rulebook_of  # noqa: PLC0415
-    from .source_options import source_of  # noqa: PLC0415
+    from ..cards.reading import CardReading
+    from .output import cores
+    from .price_options import rulebook_of
+    from .source_options import source_of
 
     return CardReading(
         source_of(options, say, cores()), rulebook_of(options, now), now, options.since, options.until, say,
@@ -118,20 +118,20 @@ def _reading(options: argparse.Namespace, now: float) -> CardReading:
 
 def _named(options: argparse.Namespace, reading: CardReading | None) -> tuple[list[Card], Fleet | None]:
     """The card of the one job, and whose telemetry it is; None: it is a kept one."""
-    from ..state.cards import named, of_series  # noqa: PLC0415
+    from ..state.cards import named, of_series
 
     try:
         if reading is None:
             raise NothingToDo(f"No kept card of {quoted(options.id)}.", "Use --db or --prometheus.")
         read = reading.card(options.id)
     except NothingToDo:
-        from ..cards.runs import named_card  # noqa: PLC0415
+        from ..cards.runs import named_card
 
         kept = _kept(options, None, lambda db: named(db, options.id))
         if not kept:
             raise
         return [named_card(options.id, kept, typed_with(options, options.id))], None
-    from ..cards.build import with_kept  # noqa: PLC0415
+    from ..cards.build import with_kept
 
     if read.others:
         listed = ", ".join(run.id for run in read.others[:5])
@@ -145,8 +145,8 @@ def _listed(
     options: argparse.Namespace, reading: CardReading | None, now: float
 ) -> tuple[Sequence[Card], Fleet | None]:
     """The cards of the jobs of an owner, worst first, with kept ones that telemetry no longer has."""
-    from ..show.pages.job_rows import worst_first  # noqa: PLC0415
-    from ..state.cards import listed  # noqa: PLC0415
+    from ..show.pages.job import worst_first
+    from ..state.cards import listed
 
     owners: dict[str, str | None] = {name: getattr(options, name) for name in _OWNERS}
 
@@ -187,8 +187,8 @@ def _kept(options: argparse.Namespace, fleet: Fleet | None, find: Callable[[Data
 
 def _keep(options: argparse.Namespace, fleet: Fleet, cards: Sequence[Card], now: float) -> str:
     """Keep the cards of finished jobs; gives what was done in a sentence."""
-    from ..state.cards import keep  # noqa: PLC0415
-    from ..state.file import load_state_settings  # noqa: PLC0415
+    from ..state.cards import keep
+    from ..state.file import load_state_settings
 
     state = fleet_state(options, fleet)
     with state.writing() as db:
@@ -198,30 +198,33 @@ def _keep(options: argparse.Namespace, fleet: Fleet, cards: Sequence[Card], now:
 
 def _content(options: argparse.Namespace, cards: Sequence[Card]) -> str:
     """The cards in the format that was asked for."""
-    from ..show.pages.job_rows import card_list  # noqa: PLC0415
-    from ..show.writers import job_text as text  # noqa: PLC0415
-    from .output import terminal_width  # noqa: PLC0415
+    # ruff: noqa: PLC0415 - each format loads what it needs
+    from ..show.pages import job as page
+    from .output import terminal_width
 
     card = cards[0] if options.id is not None else None
     match options.format:
         case "json":
-            return text.list_json(cards) if card is None else text.card_json(card)
+            return page.cards_json(cards) if card is None else page.card_json(card)
         case "csv":
-            return text.list_csv(cards)
-        case "markdown":
-            return text.list_markdown(card_list(cards)) if card is None else text.card_markdown(card)
-        case "html":
-            from ..show.writers.job_html import card_html, list_html  # noqa: PLC0415 - what makes pages
-
-            return list_html(card_list(cards)) if card is None else card_html(card)
+            return page.cards_csv(cards)
         case "admin-comment":
-            from ..show.writers.admin_comment import admin_comment  # noqa: PLC0415
+            from ..show.writers.admin_comment import admin_comment
 
             return f"{admin_comment(cards[0], options.existing)}\n"
-        case _ if card is None:
-            return text.list_text(card_list(cards), terminal_width())
-        case _:
+        case "table":
+            from ..show.writers.text import document_text
+
             encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
             no_blocks = not encoding.startswith("utf") or os.environ.get("TERM") in ("dumb", "linux")
             ascii_only = options.output is None and (no_blocks or plain(os.environ))
-            return text.card_text(card, width=terminal_width(), ascii_only=ascii_only)
+            width = terminal_width()
+            if card is None:
+                return document_text(page.cards_document(cards), width=width)
+            return document_text(page.card_document(card, ascii_only=ascii_only), width=min(width, 100))
+        case form:
+            from ..show.writers.html import page_html
+            from ..show.writers.markdown import document_markdown
+
+            document = page.cards_document(cards) if card is None else page.card_document(card)
+            return (page_html if form == "html" else document_markdown)(document)

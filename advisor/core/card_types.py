@@ -1,4 +1,4 @@
-"""The card of one job, as frozen values; names and their order are those of its JSON, schema ``skuwise.card/1``."""
+"""The card of one job. Names and order are those of its JSON, schema ``skuwise.card/1``; `Moment` is Unix seconds."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from .coded_text import CodedText
 from .verdict_types import Owner
 
 SCHEMA, LIST_SCHEMA = "skuwise.card/1", "skuwise.cards/1"
-# Spans of a course: as many signs as stand beside a label in a line of 100 columns.
-COURSE_SPANS = 48
+COURSE_SPANS = 48  # fits beside a label in a line of 100 columns
 
-# running: it holds its GPUs at the end of the data. ended: it no longer does. unknown: telemetry ended before now
-# while it ran.
+# running: it holds its GPUs at the end of the data. ended: it no longer does. unknown: telemetry ended while it ran.
 CardState = Literal["running", "ended", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the job asked its scheduler for. None: nobody told; `reason` says why where nothing is told at all."""
+    """The resources that the job requested. None: not reported; `reason`: why nothing is."""
 
     gpus: float | None = None
     cpus: float | None = None
@@ -32,7 +30,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """Activity over the life of the job, in equal spans from `start` on: means over its GPUs (0..1). None: no data."""
+    """Activity over the life of the job (0..1, means over its GPUs) in equal spans from `start` on. None: no data."""
 
     start: Moment
     step_seconds: Amount
@@ -42,7 +40,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class CardPrice:
-    """What the cost rests on. `usd_per_gpu_hour`: of one GPU. `text`: the price with its basis, date and source."""
+    """The price behind the cost. `text`: with its basis, date and source."""
 
     id: str
     usd_per_gpu_hour: Amount
@@ -54,7 +52,7 @@ class CardPrice:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Medians of earlier runs of the same series. None: no run told it. `runs`: how many there are."""
+    """Medians of `runs` earlier runs of the same series. None: unknown in all of them."""
 
     runs: int
     gpu_hours: float | None = None
@@ -64,7 +62,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What the job is and what limits it. `time_shares`: of the observed time, by label; they sum to 1."""
+    """The kind of the job and its bottleneck. `time_shares`: of the observed time, by label; they sum to 1."""
 
     kind: KindLabel
     kind_confidence: Share
@@ -75,62 +73,48 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What the job used: ratios 0..1, means over its GPUs and its observed time unless the name says otherwise.
-
-    None is not measured, and `Card.missing` says why. `mem_peak_bytes`: the highest of any one GPU, `mem_total_bytes`
-    of that GPU. `fabric`, `nvlink`: of what the links carry one way. `cpu`, `io_wait`, `disk_read_bytes_per_second`,
-    `disk_write_bytes_per_second`: of its nodes as a whole, other work included. `idle_gpu_hours`: the hours in which a
-    GPU that it held did nothing; `idle_since`: when its GPUs last did something, where they rest at its end; `unused`:
-    GPUs that never did anything.
-    """
+    """Utilization: ratios 0..1, means over its GPUs and its observed time. None: not measured (`Card.missing`)."""
 
     observed: Share
     sm_active: float | None = None
     tensor_active: float | None = None
     engine_active: float | None = None
-    mem_peak_bytes: float | None = None
-    mem_total_bytes: float | None = None
-    fabric: float | None = None
+    mem_peak_bytes: float | None = None  # the highest of any one GPU
+    mem_total_bytes: float | None = None  # of that GPU
+    fabric: float | None = None  # of the line rate, one way, as is `nvlink`
     nvlink: float | None = None
-    cpu: float | None = None
+    cpu: float | None = None  # of its whole nodes, other work included, as are the next three
     io_wait: float | None = None
     disk_read_bytes_per_second: float | None = None
     disk_write_bytes_per_second: float | None = None
     idle_gpu_hours: float | None = None
-    idle_since: Moment | None = None
-    unused: int | None = None
+    idle_since: Moment | None = None  # last activity of its GPUs, where they are idle at its end
+    unused: int | None = None  # GPUs that were never active
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One job, running or finished. Times are Unix seconds; `elapsed_seconds` from its start to its end or now.
-
-    `job_id`: the scheduler's, of an array's task `22_7`. `scheduler_state`: Slurm's word. `restarts`: requeues before
-    this run. `gpu_count`: GPUs or MIG instances, each `gpu_part` of a GPU. `kwh`: at the GPUs; None with its reason in
-    `missing`. `cost_usd`, `idle_usd`: None where no price is known. `missing`: name of a figure -> why there is none.
-    `data_since`: where data of it begin, if that is after its start; all figures are of the time from then on.
-    `kept_at`: when it was kept, where it was read from a state file instead of telemetry.
-    """
+    """One job, running or finished."""
 
     id: str
     series_id: str
     name: str
     cluster: str | None
     scheduler: str
-    job_id: str | None
+    job_id: str | None  # of an array's task `22_7`
     namespace: str | None
     pod: str | None
     owner: Owner
     generated_at: Moment
     state: CardState
-    scheduler_state: str | None
-    restarts: int | None
+    scheduler_state: str | None  # Slurm's word
+    restarts: int | None  # requeues before this run
     start: Moment
     end: Moment
-    elapsed_seconds: Amount
+    elapsed_seconds: Amount  # from its start to its end or now
     nodes: tuple[str, ...]
     gpu_sku: str | None
-    gpu_count: int
+    gpu_count: int  # GPUs or MIG instances, each `gpu_part` of a GPU
     gpu_part: float
     shared: bool
     basis: str
@@ -139,13 +123,13 @@ class Card:
     judged: Judged
     use: Use
     course: Course
-    kwh: float | None
+    kwh: float | None  # at the GPUs
     energy_basis: str | None
-    cost_usd: float | None
+    cost_usd: float | None  # None: no price is known
     idle_usd: float | None
     price: CardPrice | None
     compared: Compared | None
     next_step: CodedText
-    missing: Mapping[str, str] = field(default_factory=dict)
-    data_since: Moment | None = None
-    kept_at: Moment | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)  # name of a figure -> why it is unknown
+    data_since: Moment | None = None  # first data, if after its start: all figures begin there
+    kept_at: Moment | None = None  # when it was stored, if read from a state file

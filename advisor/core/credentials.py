@@ -1,10 +1,12 @@
-"""Secrets are read from files, never from settings. A name without a slash is a systemd credential: a file of
-``$CREDENTIALS_DIRECTORY``."""
+"""Secrets, which are read from files and never from settings, and the hosts that may get them unencrypted.
+
+A name without a slash is a systemd credential: a file of ``$CREDENTIALS_DIRECTORY``.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,22 +17,20 @@ MAX_SECRET_BYTES = 65536
 
 
 def secret(name: str, environ: Mapping[str, str], *, private: bool = False) -> str:
-    """The content of a file of secrets, without the blanks around it. Raises UsageError; the content is never told.
+    """The stripped content of a secret file. Raises UsageError, which never contains the secret.
 
-    `private`: a file that others than its owner may read is refused. systemd guards its credentials itself.
+    `private`: refuse a file that other users can read. systemd protects its credentials itself.
     """
     path = Path(name)
     if "/" not in name:
         folder = environ.get("CREDENTIALS_DIRECTORY")
         if not folder:
-            raise UsageError(
-                f"No systemd credentials are available to this process, but {name} is one.",
-                "Use a path, or set LoadCredential= in the unit.",
-            )
+            message = f"No systemd credentials are available to this process, but {name} is one."
+            raise UsageError(message, "Use a path, or set LoadCredential= in the unit.")
         path, private = Path(folder) / name, False
     try:
         with open_stream(path) as file:
-            if private and stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+            if private and os.fstat(file.fileno()).st_mode & 0o077:
                 raise UsageError(f"The file {path} is readable by other users.", "Run chmod 0600 on it.")
             content = file.read(MAX_SECRET_BYTES + 1)
         text = content.decode("utf-8").strip()
@@ -41,3 +41,11 @@ def secret(name: str, environ: Mapping[str, str], *, private: bool = False) -> s
     if not text or len(content) > MAX_SECRET_BYTES or not text.isprintable():
         raise UsageError(f"The file {path} does not hold exactly one line.", "Write one line to the file: the secret.")
     return text
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, by its name or number; no name is resolved."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost"

@@ -1,33 +1,34 @@
-"""Energy as the advice tells it. Joules of telemetry are kilowatt-hours here; None is not measured, and never 0."""
+"""Energy in the advice, and its sums. Energy is in kWh, at the GPUs: without fans, CPUs, power supplies and cooling.
+
+None is not measured, and never 0. `usd` and `co2_kg` follow the site's [energy] settings with its PUE (None: not set);
+`usd` is in no other sum, because the price of a rented node includes its power.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from ...rules.base.quantities import Amount
+from .totals import added
 
 EnergyBasis = Literal["counter", "power", "both"]
 EnergyPhase = Literal["training", "evaluation", "prefill", "decode", "inference", "interactive", "idle", "not-told"]
 PHASES: tuple[EnergyPhase, ...] = get_args(EnergyPhase)
 EnergyFigure = Literal["usd_per_kwh", "pue", "co2_grams_per_kwh"]
+JOULES_PER_KWH = 3.6e6
+_NEGLIGIBLE = 1e-3  # a share of the energy too small to name a second source for it
 
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """What some GPUs drew, at the GPUs: fans, CPUs, power supplies and cooling are not in it.
+    """Energy of some GPUs."""
 
-    `kwh`: of the `measured_gpu_hours`; None: nothing was measured. `counted_kwh`: of it what energy counters told; the
-    rest is power times time. `unmeasured_gpu_hours`: hours of the same GPUs of which no energy is known: not observed,
-    or observed without power. `idle_kwh`: drawn while the GPU was at rest. `usd`, `co2_kg`: what it comes to by the
-    site's [energy] settings, with its PUE; None: the site gave no such figure. `usd` is in no other dollar of the
-    advice: the price of a rented node holds its power.
-    """
-
-    kwh: Amount | None
-    counted_kwh: Amount | None
+    kwh: Amount | None  # in the measured hours
+    counted_kwh: Amount | None  # the part read from energy counters; the rest is power times time
     measured_gpu_hours: Amount
-    unmeasured_gpu_hours: Amount
+    unmeasured_gpu_hours: Amount  # hours not observed, or observed without power
     idle_kwh: Amount | None
     usd: Amount | None = field(default=None, kw_only=True)
     co2_kg: Amount | None = field(default=None, kw_only=True)
@@ -36,8 +37,7 @@ class Energy:
 
 @dataclass(frozen=True, slots=True)
 class PhaseEnergy:
-    """Energy and spend of one phase. `cost_usd`: what the GPU-hours cost at their nodes' prices (None: a price is
-    unknown); `usd`: what the energy costs by the [energy] settings."""
+    """Energy and spend of one phase. `cost_usd`: of its GPU-hours at node prices; None where a price is unknown."""
 
     phase: EnergyPhase
     gpu_hours: Amount
@@ -49,26 +49,20 @@ class PhaseEnergy:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadEnergy(Energy):
-    """Of one workload, in the moments that were its alone; an instance has its part of its GPU's.
+    """Energy of one workload while it held its GPUs alone. Tokens are None where no engine reports them."""
 
-    `busy_gpu_hours`: measured hours that were not idle; `kwh_per_busy_gpu_hour`: the energy in them, by the hour.
-    `generated_tokens`, `token_hours`: tokens of the hours (of the clock) in which tokens and energy were both measured;
-    `joules_per_token`: all that its GPUs drew in those hours, over them; `tokens_per_second_per_watt`: its inverse.
-    None: no engine told tokens.
-    """
-
-    busy_gpu_hours: Amount = 0.0
+    busy_gpu_hours: Amount = 0.0  # measured hours that were not idle
     kwh_per_busy_gpu_hour: Amount | None = None
-    generated_tokens: Amount | None = None
-    token_hours: Amount | None = None
-    joules_per_token: Amount | None = None
-    tokens_per_second_per_watt: Amount | None = None
+    generated_tokens: Amount | None = None  # in the hours in which tokens and energy were both measured
+    token_hours: Amount | None = None  # these hours, wall clock
+    joules_per_token: Amount | None = None  # all energy of its GPUs in these hours over the tokens
+    tokens_per_second_per_watt: Amount | None = None  # the inverse
     phases: tuple[PhaseEnergy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class EnergyByUse:
-    """kWh by use, each once; the parts sum to `total`. `unobserved_gpu_hours`: hours of which nothing is known."""
+    """kWh by use; the parts sum to `total`."""
 
     workloads: Amount
     shared: Amount
@@ -81,8 +75,7 @@ class EnergyByUse:
 
 @dataclass(frozen=True, slots=True)
 class OwnerEnergy(Energy):
-    """Of all workloads of one owner. `owner`: the team, else the namespace, account or user; None: nobody is named.
-    `joules_per_token`: over its workloads whose engines tell tokens."""
+    """Energy of all workloads of one owner (None: unknown). `joules_per_token`: where engines report tokens."""
 
     owner: str | None = None
     generated_tokens: Amount | None = None
@@ -91,7 +84,7 @@ class OwnerEnergy(Energy):
 
 @dataclass(frozen=True, slots=True)
 class StatedFigure:
-    """One figure of the site's [energy] settings. `value`: fixed; `by_hour_utc`: 24 values, from 00:00 UTC on."""
+    """One figure of the site's [energy] settings: `value` if fixed, else `by_hour_utc`, 24 values from 00:00 UTC."""
 
     name: EnergyFigure
     value: float | None
@@ -103,12 +96,11 @@ class StatedFigure:
 
 @dataclass(frozen=True, slots=True)
 class FleetEnergy(Energy):
-    """Of a fleet, or of a team's part of it. `idle_held_kwh`, `idle_free_kwh`: at rest while somebody held the GPU, and
-    while nobody did. `by_use`: None in a team's part. `figures`: the site's, each with its source."""
+    """Energy of a fleet or of a team's part of it."""
 
-    idle_held_kwh: Amount | None = None
+    idle_held_kwh: Amount | None = None  # idle while the GPU was held
     idle_free_kwh: Amount | None = None
-    by_use: EnergyByUse | None = None
+    by_use: EnergyByUse | None = None  # None in a team's part
     phases: tuple[PhaseEnergy, ...] = ()
     owners: tuple[OwnerEnergy, ...] = ()
     generated_tokens: Amount | None = None
@@ -118,7 +110,7 @@ class FleetEnergy(Energy):
 
 @dataclass(frozen=True, slots=True)
 class GpuEnergy:
-    """Of one whole GPU, its instances among it."""
+    """Energy of one whole GPU, its instances included."""
 
     gpu: str
     kwh: Amount | None
@@ -128,14 +120,68 @@ class GpuEnergy:
 
 @dataclass(frozen=True, slots=True)
 class NodeEnergy(Energy):
-    """Of one node's GPUs. `mean_watts`, `p95_watts`, `highest_watts`: of all its GPUs at once, over intervals of up to
-    `interval_seconds` in which each of them was measured (None: there is none). `rated_watts`: the sum of the GPUs'
-    power limits, which the node's other parts are not in; None: one is not known."""
+    """Energy and power of one node's GPUs."""
 
     node: str = ""
-    mean_watts: Amount | None = None
+    mean_watts: Amount | None = None  # of all its GPUs at once; None: never all measured in the same interval
     p95_watts: Amount | None = None
     highest_watts: Amount | None = None
-    rated_watts: Amount | None = None
-    interval_seconds: Amount | None = None
+    rated_watts: Amount | None = None  # sum of the GPUs' power limits; None: one is unknown
+    interval_seconds: Amount | None = None  # longest interval of these powers
     gpus: tuple[GpuEnergy, ...] = ()
+
+
+def basis_of(kwh: float | None, counted_kwh: float | None) -> EnergyBasis | None:
+    """The source of most of the energy; None: nothing was measured."""
+    if kwh is None or kwh <= 0:
+        return None
+    share = (counted_kwh or 0.0) / kwh
+    return "counter" if share >= 1 - _NEGLIGIBLE else "power" if share <= _NEGLIGIBLE else "both"
+
+
+def total(values: Iterable[float | None]) -> float | None:
+    """The sum of the known values; None where there are none."""
+    present = [value for value in values if value is not None]
+    return added(present) if present else None
+
+
+def figures_of(parts: Sequence[Energy]) -> dict[str, Any]:
+    """The fields of `Energy`, summed."""
+    hours = {n: added(getattr(p, n) for p in parts) for n in ("measured_gpu_hours", "unmeasured_gpu_hours")}
+    sums = {n: total(getattr(p, n) for p in parts) for n in ("kwh", "counted_kwh", "idle_kwh", "usd", "co2_kg")}
+    return {**sums, **hours, "basis": basis_of(sums["kwh"], sums["counted_kwh"])}
+
+
+def phases_together(parts: Iterable[PhaseEnergy]) -> tuple[PhaseEnergy, ...]:
+    """One sum per phase, in their order. A cost unknown in one part is unknown in the sum."""
+    groups: dict[str, list[PhaseEnergy]] = {}
+    for part in parts:
+        groups.setdefault(part.phase, []).append(part)
+    sums: list[PhaseEnergy] = []
+    for phase in PHASES:
+        if same := groups.get(phase):
+            cost = None if any(p.cost_usd is None for p in same) else total(p.cost_usd for p in same)
+            kwh, usd, co2_kg = (total(getattr(p, name) for p in same) for name in ("kwh", "usd", "co2_kg"))
+            sums.append(PhaseEnergy(phase, added(p.gpu_hours for p in same), kwh, cost, usd, co2_kg))
+    return tuple(sums)
+
+
+def joules_a_token(parts: Iterable[WorkloadEnergy]) -> tuple[float | None, float | None]:
+    """Tokens and joules per token of the workloads whose engines report tokens; None: none does."""
+    pairs = [(p.generated_tokens, p.joules_per_token) for p in parts]
+    measured = [(tokens, joules) for tokens, joules in pairs if tokens and joules is not None]
+    tokens = added(tokens for tokens, _ in measured)
+    return (tokens, added(n * joules for n, joules in measured) / tokens) if tokens > 0 else (None, None)
+
+
+def owners_of(workloads: Iterable[tuple[str | None, WorkloadEnergy | None]]) -> tuple[OwnerEnergy, ...]:
+    """Energy by owner, the most first. `workloads`: owner and energy of each; those without energy are left out."""
+    groups: dict[str | None, list[WorkloadEnergy]] = {}
+    for owner, energy in workloads:
+        if energy is not None:
+            groups.setdefault(owner, []).append(energy)
+    rows: list[OwnerEnergy] = []
+    for owner, parts in groups.items():
+        tokens, joules = joules_a_token(parts)
+        rows.append(OwnerEnergy(**figures_of(parts), owner=owner, generated_tokens=tokens, joules_per_token=joules))
+    return tuple(sorted(rows, key=lambda row: (-(row.kwh or 0.0), row.owner or "")))

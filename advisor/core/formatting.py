@@ -17,6 +17,11 @@ MARKET = "Other providers, for comparison only"
 NO_MARKET = "No cheaper provider in the catalog."
 # Codes of the notes that say which nodes have no price, and what to write to get dollars.
 PRICE_NOTES = frozenset({"prices-missing", "prices-and-skus-missing"})
+_DATE = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-[0-9]{2}")
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
 LISTED = 4  # names in one sentence; the rest is counted
 
 
@@ -107,18 +112,27 @@ def dated(prices: Iterable[Price | None]) -> str:
 
 
 def price_note(prices: Iterable[Price]) -> str:
-    """What all dollars of a text rest on, in a few words."""
+    """The prices behind the dollars of a text: ``list prices read July to September 2026``."""
     known = list(prices)
     if not known:
         return "no price known"
     bases = sorted({_basis(p) for p in known})
-    said = {clean(p.as_of) for p in known}
-    days = sorted(as_of for as_of in said if not as_of.startswith("commit "))
-    # A catalog read at a commit of its source names that, not a day: it is no end of a range of days.
-    when = [f"{days[0]} to {days[-1]}" if len(days) > 1 else days[0]] if days else []
+    dates = sorted({clean(p.as_of) for p in known})
+    months = [date for date in dates if _DATE.fullmatch(date)]
+    when = [_months(months[0], months[-1])] if months else []
+    # A catalog read at a commit of its source has no date.
+    when += [date for date in dates if date not in months]
     assumed = [p.region_assumed for p in known]
     region = "" if not any(assumed) else ", region assumed" if all(assumed) else ", region assumed for some"
-    return f"at {', '.join(bases)}, {' and '.join([*when, *sorted(said.difference(days))])}{region}"
+    return f"{', '.join(bases)}{'s' if len(known) > 1 else ''} read {' and '.join(when)}{region}"
+
+
+def _months(first: str, last: str) -> str:
+    """``July to September 2026`` from two ISO dates."""
+    (year, month), (last_year, last_month) = ((date[:4], _MONTHS[int(date[5:7]) - 1]) for date in (first, last))
+    if (year, month) == (last_year, last_month):
+        return f"{month} {year}"
+    return f"{month}{'' if year == last_year else f' {year}'} to {last_month} {last_year}"
 
 
 def has_prices(summary: Summary) -> bool:

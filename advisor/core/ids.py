@@ -1,12 +1,10 @@
-"""Ids that stay the same from run to run, so that a ledger can follow them, and their short form for tables."""
+"""Ids that are stable over runs, so that a ledger can follow them, and their short form for tables."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-
-_SHORT_DIGITS = 8
 
 
 def stable_id(prefix: str, *parts: object) -> str:
@@ -15,21 +13,19 @@ def stable_id(prefix: str, *parts: object) -> str:
     return f"{prefix}-{hashlib.sha256(joined.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
 
 
-def short_id(full: str, digits: int = _SHORT_DIGITS) -> str:
-    """The form of an id that tables show (``w-7d371f98``); every command accepts it as the beginning of the id."""
+def short_id(full: str, digits: int = 8) -> str:
+    """The short form of an id (``w-7d371f98``); every command accepts it as the beginning of the id."""
     prefix, dash, rest = full.partition("-")
     return f"{prefix}-{rest[:digits]}" if dash else full[:digits]
 
 
 def short_ids(every: Iterable[str]) -> Mapping[str, str]:
-    """The short form of each id. Ids that share it keep as many more digits as set them apart."""
-    whole = list(dict.fromkeys(every))
-    found = {full: short_id(full) for full in whole}
-    digits = _SHORT_DIGITS
+    """The short form of each id, longer where ids would share it."""
+    digits, short = 8, {full: short_id(full) for full in every}
     while True:
-        counted = Counter(found.values())
-        alike = [full for full, short in found.items() if counted[short] > 1 and short != full]
+        counts = Counter(short.values())
+        alike = [full for full in short if counts[short[full]] > 1 and short[full] != full]
         if not alike:
-            return found
+            return short
         digits += 2
-        found |= {full: short_id(full, digits) for full in alike}
+        short |= {full: short_id(full, digits) for full in alike}

@@ -1,4 +1,4 @@
-"""Which of many things a person means: by id, the beginning of one, name, job id, node, or ``name@node``."""
+"""Resolves what a person types: an id, the beginning of one, a name, a job id, a node, or ``name@node``."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from ...rules.base.suggestions import suggest
 from ...rules.base.text_table import columns
 from .ids import short_ids
 
-# So many characters of an id are enough where they name one thing only.
-PREFIX_MIN = 4
+PREFIX_MIN = 4  # characters of an id that are enough
 _LISTED = 20
-_NODES_LISTED = 2
 _BRIEFLY_LISTED = 5
 _HEX = re.compile(r"[0-9a-f]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """One thing that can be named. `what`: what it is; `when`, `cost`: for the list of candidates."""
+    """Something that can be named. `what`, `when`, `cost`: for the list of candidates."""
 
     id: str
     what: str
@@ -34,59 +32,48 @@ class Named:
 
 
 class AmbiguousError(UsageError):
-    """One name, several things: the remedy lists them as a table, with a command for each."""
+    """A name with several matches: the remedy lists them as a table, with a command for each. `brief`: one line."""
 
-    def __init__(self, asked: str, found: Sequence[Named], command: Callable[[str], str]) -> None:
-        self.found = tuple(found)
-        short = short_ids(one.id for one in found)
-        shown = found[:_LISTED]
-        rows = [(short[one.id], one.what, nodes_words(one.nodes), one.when, one.cost) for one in shown]
+    def __init__(self, asked: str, matches: Sequence[Named], command: Callable[[str], str]) -> None:
+        self.found = tuple(matches)
+        short = short_ids(match.id for match in matches)
+        rows = []
+        for match in matches[:_LISTED]:
+            more = f" and {len(match.nodes) - 2} more" if len(match.nodes) > 2 else ""
+            rows.append((short[match.id], match.what, ", ".join(match.nodes[:2]) + more, match.when, match.cost))
         table = columns(("ID", "what", "node", "when", "cost"), rows)
-        more = f"\n({len(found) - len(shown)} more are not listed.)" if len(found) > len(shown) else ""
-        commands = "\n".join(f"  {command(short[one.id])}" for one in shown)
-        self.ids = tuple(short.values())
-        super().__init__(
-            f"{quoted(asked)} matches {len(found)} items.", f"Choose one:\n\n{table}{more}\n\nRun one of:\n{commands}"
-        )
-
-    @property
-    def brief(self) -> str:
-        """One line, for where there is no room for a table."""
-        listed = ", ".join(self.ids[:_BRIEFLY_LISTED])
-        more = f" and {len(self.ids) - _BRIEFLY_LISTED} more" if len(self.ids) > _BRIEFLY_LISTED else ""
-        return f"{self.message} Use one of these IDs: {listed}{more}."
+        rest = f"\n({len(matches) - _LISTED} more are not listed.)" if len(matches) > _LISTED else ""
+        commands = "\n".join(f"  {command(row[0])}" for row in rows)
+        message = f"{quoted(asked)} matches {len(matches)} items."
+        super().__init__(message, f"Choose one:\n\n{table}{rest}\n\nRun one of:\n{commands}")
+        ids = tuple(short.values())
+        more = f" and {len(ids) - _BRIEFLY_LISTED} more" if len(ids) > _BRIEFLY_LISTED else ""
+        self.brief = f"{message} Use one of these IDs: {', '.join(ids[:_BRIEFLY_LISTED])}{more}."
 
 
 def matching(asked: str, every: Sequence[Named]) -> list[Named]:
-    """The things that `asked` names. An exact id comes first, then a job id, a name, name@node, a node, and the
-    beginning of an id last."""
+    """What `asked` names, by the first rule that matches: id, job id, name, name@node, node, beginning of an id."""
     word = asked.strip()
     if not word:
         return []
     name, at, node = word.rpartition("@")
     is_hex = _HEX.fullmatch(word) is not None
-    ways: tuple[Callable[[Named], bool], ...] = (
-        lambda one: one.id == word,
-        lambda one: word in one.jobs,
-        lambda one: one.name == word,
-        lambda one: bool(at) and one.name == name and node in one.nodes,
-        lambda one: word in one.nodes,
-        lambda one: (
-            len(word) >= PREFIX_MIN
-            and (one.id.startswith(word) or (is_hex and one.id.partition("-")[2].startswith(word)))
-        ),
+
+    def begins(id_: str) -> bool:
+        return id_.startswith(word) or (is_hex and id_.partition("-")[2].startswith(word))
+
+    rules: tuple[Callable[[Named], bool], ...] = (
+        lambda entry: entry.id == word,
+        lambda entry: word in entry.jobs,
+        lambda entry: entry.name == word,
+        lambda entry: bool(at) and entry.name == name and node in entry.nodes,
+        lambda entry: word in entry.nodes,
+        lambda entry: len(word) >= PREFIX_MIN and begins(entry.id),
     )
-    return next((found for fits in ways if (found := [one for one in every if fits(one)])), [])
+    return next((matches for fits in rules if (matches := [entry for entry in every if fits(entry)])), [])
 
 
 def unknown(asked: str, every: Sequence[Named], where: str, remedy: str) -> UsageError:
-    """That nothing has this name, with the nearest names; `remedy` where none is near."""
-    names = [name for one in every for name in (one.id, one.name, *one.nodes, *one.jobs) if name]
-    near = suggest(asked, list(dict.fromkeys(names)))
-    return UsageError(f"No match for {quoted(asked)} {where}.", near or remedy)
-
-
-def nodes_words(nodes: Sequence[str]) -> str:
-    """The first nodes by name, and how many more there are."""
-    more = len(nodes) - _NODES_LISTED
-    return ", ".join(nodes[:_NODES_LISTED]) + (f" and {more} more" if more > 0 else "")
+    """The error for a name without a match: suggests the nearest names, else `remedy`."""
+    names = [name for entry in every for name in (entry.id, entry.name, *entry.nodes, *entry.jobs) if name]
+    return UsageError(f"No match for {quoted(asked)} {where}.", suggest(asked, list(dict.fromkeys(names))) or remedy)

@@ -1,4 +1,4 @@
-"""The last hours of a fleet as arrays: what the watch evaluates. Every road of telemetry gives the same.
+"""The last hours of a fleet as arrays, from any source: the input of the watch.
 
 Subjects (GPUs, nodes, workloads) are rows of an array, spans of time its columns. NaN is missing, never zero. Measures:
 
@@ -29,14 +29,14 @@ Values = npt.NDArray[np.float32]
 Measures = Mapping[str, Values]
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
-# What holds a GPU: work with an end, a person's notebook, something that answers requests, a process of which no more
-# is known, an allocation in which no process touches the GPU.
+# Holders of GPUs: work with an end, a notebook, something that answers requests, any other process, an allocation
+# without a process on the GPU.
 HolderKind = Literal["job", "notebook", "service", "process", "allocation"]
 
 
 @dataclass(frozen=True)
 class Spans:
-    """Spans of time, one after another: the `ends` of them, Unix seconds, and how many `seconds` each is long."""
+    """Consecutive spans of time: their `ends` (Unix seconds) and lengths."""
 
     ends: Floats
     seconds: Floats
@@ -56,49 +56,42 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class RecentGpu:
-    """A GPU, or a MIG instance (`part`: which part of a GPU it is, else 1). `sku`: by the catalog, else as it is named;
-    None: unknown. `last_seen`: the end of its newest sample, Unix seconds; None: none within the spans."""
+    """A GPU or a MIG instance."""
 
     node: str
     uuid: str
     index: int | None = None
-    sku: str | None = None
-    part: float = 1.0
+    sku: str | None = None  # of the catalog, else the reported name
+    part: float = 1.0  # of a GPU
     power_limit_watts: float | None = None
-    last_seen: float | None = None
+    last_seen: float | None = None  # end of its newest sample, Unix seconds; None: none in the spans
 
 
 @dataclass(frozen=True, slots=True)
 class RecentNode:
-    """`usd_per_gpu_hour`: of one of its GPUs; None: unknown. `gpus_expected`: by its SKU or what was once observed
-    there; None: unknown. `last_seen`: as of its GPUs. `drained`: whether a scheduler or an operator took it out of
-    service, with or without telemetry."""
-
     node: str
     sku: str | None = None
     usd_per_gpu_hour: float | None = None
     price_source: str | None = None
-    gpus_expected: int | None = None
+    gpus_expected: int | None = None  # by its SKU or earlier observation
     last_seen: float | None = None
-    drained: bool = False
+    drained: bool = False  # out of service by a scheduler or an operator, with or without telemetry
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A workload and the GPUs that it holds at the end of the reading. `gpus`: places in `Recent.gpus`. `since`: when
-    it began. `basis`: allocation, process or activity. `shared`: others hold the same GPUs. `engine`: its metrics are
-    read, so that an empty queue is known."""
+    """A workload and the GPUs that it holds at the end of the spans."""
 
     workload_id: str
     series_id: str
     name: str
     holder: HolderKind
     owner: Owner
-    gpus: tuple[int, ...]
+    gpus: tuple[int, ...]  # indices of `Recent.gpus`
     since: float
-    basis: str = "process"
-    shared: bool = False
-    engine: bool = False
+    basis: str = "process"  # allocation, process or activity
+    shared: bool = False  # others hold the same GPUs
+    engine: bool = False  # its engine reports metrics, so an empty queue is known
     scheduler: str = "process"
     job_id: str | None = None
     pod: str | None = None
@@ -106,18 +99,16 @@ class Hold:
 
 @dataclass(frozen=True)
 class Recent:
-    """The last hours. `now`: the clock when they were read. `spans`: those of minutes last; the newest one ends where
-    most of the source has data. `gpu`, `node`, `service`: measures of `gpus`, `nodes` and `holds`, in their order.
-    `past`: the hours before, and measures of `gpus` in them; None: not read. `notes`: what could not be read."""
+    """The last hours. `gpu`, `node`, `service`: measures of `gpus`, `nodes` and `holds`, in their order."""
 
-    now: float
+    now: float  # the clock at reading
     gpus: tuple[RecentGpu, ...]
     nodes: tuple[RecentNode, ...]
     holds: tuple[Hold, ...]
-    spans: Spans
+    spans: Spans  # minutes last; the newest ends where most of the source has data
     gpu: Measures
     node: Measures
     service: Measures
     fleet: Fleet
-    past: tuple[Spans, Measures] | None = None
+    past: tuple[Spans, Measures] | None = None  # the hours before, measures of `gpus`; None: not read
     notes: tuple[CodedText, ...] = ()

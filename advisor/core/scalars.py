@@ -1,4 +1,4 @@
-"""Single cells of a frame as plain values: what is missing is None."""
+"""Cells of a frame as plain values; missing is None."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     import pandas as pd
 
-
 Record = Mapping[str, Any]
 
 
 def records(table: pd.DataFrame) -> list[Record]:
-    """One mapping a row, by column name."""
+    """One mapping per row, by column name."""
     return cast("list[Record]", table.to_dict("records"))
 
 
 def known(value: float | None) -> float | None:
-    """A number, None where it is missing."""
+    """A number; None where it is missing."""
     return None if value is None or math.isnan(value) else float(value)
 
 
@@ -30,8 +29,7 @@ def text(value: object) -> str | None:
 
 def whole(value: float | None) -> int | None:
     """A count."""
-    number = known(value)
-    return None if number is None else round(number)
+    return None if value is None or math.isnan(value) else round(value)
 
 
 def numpy_hook(value: Any) -> Any:  # noqa: ANN401

@@ -1,4 +1,4 @@
-"""Moments as people type and read them: RFC 3339, dates, always UTC. Spans of time are `agent.durations`."""
+"""Moments and lengths of time as people type and read them, always UTC; `agent.durations` parses lengths."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from datetime import UTC, datetime
 
 from ...rules.base.errors import UsageError
 
-# RFC 3339 wants date, time and offset; a bare date is accepted as its first second, UTC.
+# RFC 3339 requires date, time and offset; a bare date is accepted as its first second, UTC.
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}([Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2}))?", re.ASCII)
 
 
 def parse_moment(text: str) -> float:
     """Unix seconds of an RFC 3339 moment (``2026-03-01T00:00:00Z``) or of a date's first second, UTC."""
-    stripped = text.strip()
-    remedy = "Use RFC 3339, for example 2026-03-01T00:00:00Z, or a date."
-    if not _MOMENT.fullmatch(stripped):
-        raise UsageError(f"Invalid time {text!r}.", remedy)
     try:
-        moment = datetime.fromisoformat(stripped.upper().replace("Z", "+00:00"))
+        if not _MOMENT.fullmatch(text.strip()):
+            raise ValueError(text)
+        moment = datetime.fromisoformat(text.strip().upper().replace("Z", "+00:00"))
         ts = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-        rfc3339(ts)  # an offset may carry it out of the years that can be written
+        rfc3339(ts)  # an offset may move it out of the years that can be written
     except (ValueError, OverflowError) as error:
+        remedy = "Use RFC 3339, for example 2026-03-01T00:00:00Z, or a date."
         raise UsageError(f"Invalid time {text!r}.", remedy) from error
     return ts
 
@@ -36,15 +35,15 @@ def day(ts: float) -> str:
     return datetime.fromtimestamp(ts, UTC).strftime("%Y-%m-%d")
 
 
+def minute(ts: float) -> str:
+    """A moment in a sentence: ``2026-03-01 14:05 UTC``."""
+    return datetime.fromtimestamp(ts, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
 def span(seconds: float) -> str:
-    """A length of time as a person says it: ``15 s``, ``12 min``, ``23.8 h``, ``14.0 days``."""
+    """A length of time: ``15 s``, ``12 min``, ``23.8 h``, ``14.0 days``."""
     if seconds < 59.5:
         return f"{seconds:.0f} s"
     if seconds < 3570:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 10 * 86400 else f"{seconds / 86400:.1f} days"
-
-
-def minute(ts: float) -> str:
-    """A moment to the minute, for a sentence: ``2026-03-01 14:05 UTC``."""
-    return datetime.fromtimestamp(ts, UTC).strftime("%Y-%m-%d %H:%M UTC")

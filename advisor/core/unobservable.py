@@ -1,11 +1,11 @@
-"""Nodes whose GPUs cannot be read at all: why, and what to do about it. No other window would tell more."""
+"""Nodes whose GPUs cannot be read in any window: the reason and the remedy."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from ...rules.base.errors import NothingToDo
@@ -14,7 +14,7 @@ from .formatting import clause, listed
 
 @dataclass(frozen=True, slots=True)
 class Blind:
-    """`reason`: a stable code (agent/model.py, `Absence`); `detail`: a sentence; `remedy`: what to do."""
+    """`reason`: a stable code (agent/model.py, `Absence`); `detail`: a sentence; `remedy`: may be empty."""
 
     reason: str
     detail: str
@@ -26,30 +26,24 @@ class Blind:
 
 
 def blind_nodes(absences: pd.DataFrame) -> Mapping[str, Blind]:
-    """Node -> why its agent reads no GPU; of several reasons the one that lasted longest."""
+    """Node -> why its agent reads no GPU: of several reasons the one that lasted longest."""
     if absences.empty:
         return {}
-    # The agent's source "nvml" is the driver: what it lacks is lacking of all GPUs.
+    # The agent's source "nvml" is the driver: without it all GPUs are missing.
     whole = absences[(absences["scope"] == "source") & (absences["metric"] == "*") & (absences["device"] == "nvml")]
-    found: dict[str, tuple[float, Blind]] = {}
-    for row in whole.to_dict("records"):
-        since, until = float(row["since"]), float(row["until"])
-        lasted = math.inf if math.isnan(until) else until - since
-        node, detail = str(row["node"]), row["detail"]
-        if isinstance(detail, str) and detail and lasted > found.get(node, (-math.inf,))[0]:
-            remedy = row["remedy"]
-            found[node] = lasted, Blind(str(row["reason"]), detail, remedy if isinstance(remedy, str) else "")
-    return {node: why for node, (_, why) in found.items()}
+    texts = whole[["node", "reason", "detail", "remedy"]].fillna("").assign(
+        lasted=(whole["until"].astype(float) - whole["since"].astype(float)).fillna(np.inf)
+    )  # fmt: skip
+    longest = texts[texts["detail"] != ""].sort_values("lasted", ascending=False, kind="stable").drop_duplicates("node")
+    rows = longest[["node", "reason", "detail", "remedy"]].itertuples(index=False, name=None)
+    return {str(node): Blind(str(reason), detail, remedy) for node, reason, detail, remedy in rows}
 
 
 def unreadable(nodes: Mapping[str, Blind]) -> NothingToDo:
-    """The error for telemetry in which no GPU of any node can be read. `nodes`: one at least."""
+    """The error for telemetry without any readable GPU. `nodes`: at least one."""
     by_reason: dict[Blind, list[str]] = {}
     for node, why in nodes.items():
         by_reason.setdefault(why, []).append(node)
-    told = "; ".join(
-        f"GPUs of {listed(sorted(names))} cannot be read: {clause(why.detail)}" for why, names in by_reason.items()
-    )
+    reasons = [f"GPUs of {listed(sorted(names))} cannot be read: {clause(b.detail)}." for b, names in by_reason.items()]
     remedies = dict.fromkeys(why.remedy for why in by_reason if why.remedy)
-    doctor = "For details run 'skuwise agent doctor' on the node."
-    return NothingToDo(f"{told[:1].upper()}{told[1:]}.", " ".join((*remedies, doctor)))
+    return NothingToDo(" ".join(reasons), " ".join((*remedies, "For details run 'skuwise agent doctor' on the node.")))

@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 from ...agent.base.safe_text import clean_text
 from ...rules.base.errors import SkuwiseError, UsageError
 from ..core.advice_types import Severity
-from ..core.credentials import secret
+from ..core.credentials import is_loopback, secret
 from ..core.formatting import evidence_words
 from ..core.http_session import UnansweredError, post
 from ..core.incident_types import Incident, Subject
-from ..core.loopback import is_loopback
 from ..core.timestamps import minute, rfc3339
 from ..show.incident_words import Item, line_words, summary_words, where_words
+from ..show.pages.incident import details_command
 from .letters import Writing
 
 # An open alert that is not sent again ends after so many passes: the watch itself is down.
@@ -65,9 +65,9 @@ def alerts_of(
         annotations = {
             "summary": line_words(item), "description": f"{summary_words(item)} {evidence}".strip(),
             "next": sighting.do_next.text,
-            "command": commands.show(incident.id) if subject.workload_id is None else commands.job(subject.workload_id),
-            "acknowledge": commands.acknowledge(incident.id), "code": sighting.code, "nodes": where_words(subject),
-            "price": sighting.price_source, "acknowledged_by": incident.acknowledged_by,
+            "command": details_command(incident, commands),
+            "acknowledge": commands.stored("incidents acknowledge", incident.id), "code": sighting.code,
+            "nodes": where_words(subject), "price": sighting.price_source, "acknowledged_by": incident.acknowledged_by,
             "snoozed_until": minute(incident.snoozed_until) if incident.snoozed_until is not None else None,
         }  # fmt: skip
         alert: dict[str, object] = {
@@ -75,7 +75,7 @@ def alerts_of(
             "startsAt": rfc3339(starts), "endsAt": rfc3339(max(ends, starts + 1.0)),
         }  # fmt: skip
         dashboard = replace(writing.dashboard, team=team or "", start=starts, end=max(starts, min(ends, now)))
-        url = dashboard.of(subject.workload_id or "", subject.nodes[0] if subject.nodes else "") or dashboard.page
+        url = dashboard.link(subject.workload_id or "", subject.nodes[0] if subject.nodes else "") or dashboard.link()
         alerts.append({**alert, "generatorURL": url} if url else alert)
     return alerts
 

@@ -7,11 +7,9 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..core.advice_types import Advice, NotJudged, Reconciliation, Unobserved
-from ..core.energy_sums import figures_of, joules_a_token, owners_of, phases_together
-from ..core.energy_types import FleetEnergy
-from ..core.totals import added_intervals
+from ..core.energy_types import FleetEnergy, figures_of, joules_a_token, owners_of, phases_together
 from ..core.verdict_types import WorkloadVerdict
-from ..core.worth import counted_recommendations
+from ..core.worth import added_intervals, counted_recommendations
 from ..pipeline import WINDOW_NOTES
 from ..recommend.waste import slowed_usd, wasted
 from ..state.outcomes import MoveOutcome
@@ -168,8 +166,8 @@ def _energy(fleet: FleetEnergy | None, workloads: Sequence[WorkloadVerdict]) -> 
     return FleetEnergy(
         **figures,
         idle_held_kwh=figures["idle_kwh"],
-        phases=phases_together(part.phases for part in parts),
-        owners=owners_of(workloads, lambda w: w.owner.user or w.owner.namespace or w.owner.account),
+        phases=phases_together(phase for part in parts for phase in part.phases),
+        owners=owners_of((w.owner.user or w.owner.namespace or w.owner.account, w.energy) for w in workloads),
         generated_tokens=tokens,
         joules_per_token=joules,
         figures=fleet.figures,

@@ -16,7 +16,7 @@ from ..core.worth import selected
 from ..show.dashboard import NO_DASHBOARD, Dashboard
 from ..show.document import Document
 from ..show.incident_words import Item
-from ..show.pages.incident import incident_document, incident_lines
+from ..show.pages.incident import incident_document
 from ..show.pages.report import NO_LINKS, ReaderLinks, report_document
 from ..show.pages.story import Story, TeamRow
 from ..show.reader_commands import NO_COMMANDS, ReaderCommands
@@ -49,13 +49,12 @@ class Attachment:
 @dataclass(frozen=True, slots=True)
 class Letter:
     """One mail's contents, before anybody is addressed. `subject` is one line without control characters; `text` alone
-    is a full report too; `lines`: the short text of a webhook, where it is not `text`."""
+    is a full report too."""
 
     subject: str
     html: str
     text: str
     attachments: tuple[Attachment, ...] = ()
-    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +70,7 @@ def incident_letter(items: Sequence[Item], team: str, now: float, writing: Writi
     """One incident, or a digest of several. `team` empty: the administrators; `now`: Unix seconds."""
     start = min(item.incident.since for item in items)
     dashboard = replace(writing.dashboard, team=team, start=min(start, now), end=now)
-    page = incident_document(items, now, writing.settings, writing.commands, dashboard)
-    return _letter(page, lines=incident_lines(items, writing.commands))
+    return _letter(incident_document(items, now, writing.settings, writing.commands, dashboard))
 
 
 def report_letter(story: Story, links: ReaderLinks = NO_LINKS) -> Letter:
@@ -99,8 +97,8 @@ def report_letter(story: Story, links: ReaderLinks = NO_LINKS) -> Letter:
     return replace(letter, attachments=tuple(kept))
 
 
-def _letter(page: Document, lines: tuple[str, ...] = ()) -> Letter:
-    return Letter(clean_text(page.title, SUBJECT_MAX), mail_html(page), mail_text(page), lines=lines)
+def _letter(page: Document) -> Letter:
+    return Letter(clean_text(page.title, SUBJECT_MAX), mail_html(page), mail_text(page))
 
 
 def webhook_json(letter: Letter) -> bytes:
@@ -109,7 +107,7 @@ def webhook_json(letter: Letter) -> bytes:
     subject = _escaped(letter.subject).replace("*", "")
     shown: list[str] = []
     room = WEBHOOK_MAX - len(subject) - len("**\n```\n...\n```")
-    for line in map(clean, letter.lines or letter.text.splitlines()):
+    for line in map(clean, letter.text.splitlines()):
         escaped = _escaped(line).replace("```", "'''")
         room -= len(escaped) + 1
         if room < 0:

@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from ...agent.config import load_section
 from ...rules.base.errors import UsageError
-from ..core.loopback import is_loopback
+from ..core.credentials import is_loopback
 from ..show.dashboard import PLACEHOLDERS, url_fault
 
 Security = Literal["starttls", "tls", "none"]

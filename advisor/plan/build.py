@@ -276,7 +276,7 @@ def _no_choice(
 ) -> CodedText | None:
     if r.id in request.exclude:
         return EXCLUDED
-    if r.decision is not None and r.decision.sets_aside:
+    if r.decision is not None and r.set_aside:
         return coded("plan-decided", "it is {state}", state=r.decision.state)
     blocked = [why for why in r.blocked_by if why.code not in ALONE]
     if blocked:

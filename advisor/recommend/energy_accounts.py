@@ -15,8 +15,8 @@ from ...rules.catalog.node_files import ANY_REGION
 from ...rules.catalog.site_energy import SiteEnergy, SiteFigure
 from ...rules.catalog.types import PowerPrice
 from ..classify.types import NodeFacts, TokenEnergy, Verdicts
-from ..core.energy_sums import JOULES_PER_KWH, basis_of, joules_a_token, owners_of, phases_together
 from ..core.energy_types import (
+    JOULES_PER_KWH,
     PHASES,
     EnergyByUse,
     EnergyFigure,
@@ -26,6 +26,10 @@ from ..core.energy_types import (
     PhaseEnergy,
     StatedFigure,
     WorkloadEnergy,
+    basis_of,
+    joules_a_token,
+    owners_of,
+    phases_together,
 )
 from ..core.verdict_types import WorkloadVerdict
 from .pricing import PriceBook
@@ -199,8 +203,8 @@ def _of_fleet(
         idle_held_kwh=None if kwh is None else figures["idle_kwh"] - free,
         idle_free_kwh=None if kwh is None else free,
         by_use=by_use,
-        phases=phases_together(part.phases for part in parts),
-        owners=owners_of(workloads),
+        phases=phases_together(phase for part in parts for phase in part.phases),
+        owners=owners_of((w.owner.name, w.energy) for w in workloads),
         generated_tokens=tokens,
         joules_per_token=joules,
         figures=stated,

@@ -14,7 +14,7 @@ from ...rules.catalog.types import GpuSku, NodeSku, Price
 from ...rules.models.power_model import load_power_model
 from ..core.advice_types import Configuration, Interval, Realisation, Recommendation, Risk
 from ..core.coded_text import CodedText, Scalar, coded
-from ..core.energy_sums import JOULES_PER_KWH
+from ..core.energy_types import JOULES_PER_KWH
 from ..core.timestamps import day
 from ..core.worth import HOURS_PER_MONTH
 from .candidates import job_hours, link_of, no_figures

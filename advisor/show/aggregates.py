@@ -1,8 +1,8 @@
-"""What a report sums up over an advice: GPU-hours by kind, what stood idle by owner, fabrics by node SKU, coverage."""
+"""Sums over an advice: GPU-hours by kind, idle GPUs by owner, fabrics by node SKU, coverage."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -16,10 +16,8 @@ NO_WORKLOAD, DRAINED, NOT_OBSERVED = "no workload", "drained", "not observed"
 
 @dataclass(frozen=True, slots=True)
 class IdleGpus:
-    """GPUs of one owner that did nothing. `owner` None: no workload held them.
-
-    `names`: the workloads, or the nodes. `cost_usd` None: a price is not known.
-    """
+    """Idle GPUs of one owner. `owner` None: no workload held them. `names`: of the workloads, or of the nodes;
+    `cost_usd` None: a price is unknown."""
 
     owner: str | None
     names: tuple[str, ...]
@@ -30,10 +28,9 @@ class IdleGpus:
 
 @dataclass(frozen=True, slots=True)
 class FabricSum:
-    """The fabrics of one node SKU. `silent` of the `nodes` carried nothing that needs a fabric; of `unseen` nothing can
-    be told, for `reasons`; `judged` were observed long enough to say. `util_p995`: the busiest node's; dollars are of
-    the window (None: no price is known).
-    """
+    """The fabrics of one node SKU. Of the `nodes`, `judged` were observed long enough, `silent` carried no traffic that
+    needs a fabric, and `unseen` were not observed, for `reasons`. `util_p995`: of the busiest node; US dollars are of
+    the window (None: a price is unknown); `assumed`: a prior stands in for a pair of prices."""
 
     node_sku: str | None
     kind: str | None
@@ -51,7 +48,7 @@ class FabricSum:
 
 @dataclass(frozen=True, slots=True)
 class MissingMetric:
-    """One thing that could not be seen, why, and for how many workloads."""
+    """A metric that was not observed, why, and for how many workloads."""
 
     what: str
     why: str
@@ -59,56 +56,55 @@ class MissingMetric:
 
 
 def hours_by_kind(advice: Advice) -> dict[str, float]:
-    """GPU-hours of the workloads by kind, the most first, then those of no workload. GPUs that workloads share count
-    for each of them."""
+    """GPU-hours of the workloads by kind, the most first, then those of no workload. Shared GPUs count for each
+    workload that shares them."""
     return _summed(((w.kind.label, w.gpu_hours) for w in advice.workloads), advice)
 
 
 def hours_by_bottleneck(advice: Advice) -> dict[str, float]:
-    """GPU-hours by what held the work back, by the shares of each workload's time, then those of no workload."""
+    """GPU-hours by bottleneck, by the shares of each workload's time, then those of no workload."""
     shares = ((w, w.bottleneck.time_shares or {w.bottleneck.label: 1.0}) for w in advice.workloads)
     return _summed(((label, share * w.gpu_hours) for w, parts in shares for label, share in parts.items()), advice)
 
 
 def _summed(parts: Iterable[tuple[str, float]], advice: Advice) -> dict[str, float]:
-    sums: dict[str, float] = {}
+    """The sums by label, then GPU-hours of no workload; a team's part of an advice has none of these, and a tenth of a
+    percent is a rounding difference."""
+    sums: dict[str, float] = defaultdict(float)
     for label, hours in parts:
-        sums[label] = sums.get(label, 0.0) + hours
-    return dict(sorted(sums.items(), key=lambda item: -item[1])) | hours_without_workload(advice)
-
-
-def hours_without_workload(advice: Advice) -> dict[str, float]:
-    """GPU-hours that nobody held, that were out of service, and that nobody observed, as the accounting of GPU-hours
-    has them; parts of nothing, or of what rounding leaves, are left out."""
-    uses = advice.summary.gpu_hours_by_use
-    if uses is None:  # one team's part
-        return {}
-    parts = {NO_WORKLOAD: uses.unallocated, DRAINED: uses.drained, NOT_OBSERVED: uses.unobserved}
-    least = 0.001 * advice.summary.gpu_hours
-    return {name: part for name, part in parts.items() if part is not None and part > least}
+        sums[label] += hours
+    by_size = dict(sorted(sums.items(), key=lambda label_hours: -label_hours[1]))
+    if (uses := advice.summary.gpu_hours_by_use) is not None:
+        rest = {NO_WORKLOAD: uses.unallocated, DRAINED: uses.drained, NOT_OBSERVED: uses.unobserved}
+        least = 0.001 * advice.summary.gpu_hours
+        by_size |= {name: hours for name, hours in rest.items() if hours is not None and hours > least}
+    return by_size
 
 
 def holdings(advice: Advice) -> tuple[IdleGpus, ...]:
-    """What stood idle, by owner, the dearest first."""
+    """Idle GPUs by owner, the highest cost first."""
     workloads = {w.id: w for w in advice.workloads}
-    found: dict[str | None, list[tuple[str, Finding]]] = {}
+    by_owner: dict[str | None, list[tuple[str, Finding]]] = {}
     for f in advice.findings:
         if waste_of(f.rule) == "unused":
             w = workloads.get(f.workload or "")
             owner = (owner_words(w.owner) or "owner unknown") if w is not None else None
-            found.setdefault(owner, []).append((w.name if w is not None else ", ".join(f.nodes), f))
+            by_owner.setdefault(owner, []).append((w.name if w is not None else ", ".join(f.nodes), f))
     rows = [
         IdleGpus(
-            owner, tuple(dict.fromkeys(name for name, _ in own)), sum(len(f.gpus) for _, f in own),
-            sum(f.gpu_hours for _, f in own), sum_if_all(f.cost_usd for _, f in own),
+            owner,
+            tuple(dict.fromkeys(name for name, _ in held)),
+            sum(len(f.gpus) for _, f in held),
+            sum(f.gpu_hours for _, f in held),
+            sum_if_all(f.cost_usd for _, f in held),
         )
-        for owner, own in found.items()
-    ]  # fmt: skip
+        for owner, held in by_owner.items()
+    ]
     return tuple(sorted(rows, key=lambda h: (-(h.cost_usd or 0.0), -h.gpu_hours, h.owner or "")))
 
 
 def fabric_sums(advice: Advice) -> tuple[FabricSum, ...]:
-    """The fabrics by node SKU, what costs most first."""
+    """The fabrics by node SKU, the highest cost first."""
     silent = {node for f in advice.findings if waste_of(f.rule) == "fabric" for node in f.nodes}
     floor = advice.summary.floor_hours or 0.0
     by_sku: dict[tuple[str | None, str | None], list[FabricUse]] = {}
@@ -117,31 +113,29 @@ def fabric_sums(advice: Advice) -> tuple[FabricSum, ...]:
     sums = []
     for (sku, kind), uses in by_sku.items():
         quiet, dark = [use for use in uses if use.node in silent], [use for use in uses if use.util_p995 is None]
-        seen = [(use, use.util_p995) for use in uses if use.util_p995 is not None]
-        judged = len(quiet) + sum(use.hours >= floor and use.node not in silent for use, _ in seen)
-        sums.append(
-            FabricSum(
-                node_sku=sku, kind=kind, nodes=len(uses), cost_usd=sum_if_all(use.cost_usd for use in uses),
-                util_p995=max((util for _, util in seen), default=None), silent=len(quiet),
-                silent_usd=sum_if_all(use.cost_usd for use in quiet), unseen=len(dark),
-                unseen_usd=sum_if_all(use.cost_usd for use in dark),
-                reasons=tuple(dict.fromkeys(use.unseen for use in uses if use.unseen is not None)),
-                assumed=any(use.assumed for use in uses), judged=judged,
-            )
+        busy = [use for use in uses if use.util_p995 is not None and use.node not in silent]
+        fabric = FabricSum(
+            node_sku=sku, kind=kind, nodes=len(uses), cost_usd=sum_if_all(use.cost_usd for use in uses),
+            util_p995=max((use.util_p995 for use in uses if use.util_p995 is not None), default=None),
+            silent=len(quiet), silent_usd=sum_if_all(use.cost_usd for use in quiet),
+            unseen=len(dark), unseen_usd=sum_if_all(use.cost_usd for use in dark),
+            reasons=tuple(dict.fromkeys(use.unseen for use in uses if use.unseen is not None)),
+            assumed=any(use.assumed for use in uses), judged=len(quiet) + sum(use.hours >= floor for use in busy),
         )  # fmt: skip
+        sums.append(fabric)
     return tuple(sorted(sums, key=lambda s: (-(s.cost_usd or 0.0), -s.nodes, s.node_sku or "")))
 
 
 def observed_share(advice: Advice) -> float | None:
-    """Share of the GPU time of the workloads that was observed; None: there is none."""
+    """Share of the workloads' GPU time that was observed; None without workloads."""
     hours = sum(w.gpu_hours for w in advice.workloads)
-    # Hours of a workload are observed ones: what it held is as much more as its coverage lacks.
+    # A workload's GPU-hours are observed hours; it held its GPUs longer by what its coverage lacks.
     held = sum(w.gpu_hours / w.coverage.fraction for w in advice.workloads if w.coverage.fraction > 0)
     return min(hours / held, 1.0) if held > 0 else 0.0 if advice.workloads else None
 
 
 def blind_spots(advice: Advice) -> tuple[MissingMetric, ...]:
-    """What the workloads' telemetry lacks, what concerns most of them first."""
+    """Metrics that workloads lack, those of the most workloads first."""
     counts = Counter(missing for w in advice.workloads for missing in w.coverage.missing.items())
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    ordered = sorted(counts.items(), key=lambda spot: (-spot[1], spot[0]))
     return tuple(MissingMetric(what, why, count) for (what, why), count in ordered)

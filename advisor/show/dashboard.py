@@ -8,24 +8,21 @@ from urllib.parse import quote, urlsplit
 
 # Names a template may hold. `from` and `to`: the window in milliseconds since 1970, as Grafana takes it.
 PLACEHOLDERS = ("team", "workload", "node", "from", "to")
-URL_MAX = 500
-_NAME_MAX = 200  # characters of a name in a link
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-# The characters of a URL (RFC 3986), and braces around placeholders.
-_URL = re.compile(r"https?://[A-Za-z0-9._~:/?#\[\]@!$&()*+,;=%{}-]+")
+_URL_MAX, _NAME_MAX = 500, 200
+_PLACEHOLDER = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
+# The characters of a URL (RFC 3986).
+_URL = re.compile(r"https?://[A-Za-z0-9._~:/?#\[\]@!$&()*+,;=%-]+")
 
 
 def url_fault(url: str) -> str | None:
     """What is wrong with a template, for a sentence after its name; None: nothing."""
-    if len(url) > URL_MAX:
-        return f"has more than {URL_MAX} characters"
-    if not _URL.fullmatch(url):
+    bare = _PLACEHOLDER.sub("x", url)
+    if len(url) > _URL_MAX:
+        return f"has more than {_URL_MAX} characters"
+    if "{" in bare or "}" in bare:
+        return "has an unknown placeholder"
+    if not _URL.fullmatch(bare):
         return "is not an http or https URL without spaces and quotes"
-    unknown = sorted({name for name in _PLACEHOLDER.findall(url) if name not in PLACEHOLDERS})
-    if unknown:
-        return f"has the unknown placeholder {{{unknown[0]}}}"
-    if re.search(r"[{}]", _PLACEHOLDER.sub("", url)):
-        return "has a brace without its pair"
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -46,20 +43,13 @@ class Dashboard:
     start: float = 0.0
     end: float = 0.0
 
-    @property
-    def page(self) -> str:
-        """The link of a whole page; empty where no dashboard is set."""
-        return self._filled("", "")
-
-    def of(self, workload: str, node: str) -> str:
-        """The link of one workload or node; empty where the template names neither: it is the page's link then."""
-        return self._filled(workload, node) if re.search(r"\{(workload|node)\}", self.template) else ""
-
-    def _filled(self, workload: str, node: str) -> str:
-        values = {
-            "team": self.team, "workload": workload, "node": node,
-            "from": f"{self.start * 1000:.0f}", "to": f"{self.end * 1000:.0f}",
-        }  # fmt: skip
+    def link(self, workload: str = "", node: str = "") -> str:
+        """The link of one workload or node, of the whole page without them; empty where no dashboard is set, and for a
+        workload or node where the template names neither."""
+        if (workload or node) and not re.search(r"\{(workload|node)\}", self.template):
+            return ""
+        values = {"team": self.team, "workload": workload, "node": node}
+        values |= {"from": f"{self.start * 1000:.0f}", "to": f"{self.end * 1000:.0f}"}
 
         def value(match: re.Match[str]) -> str:
             return quote(values[match[1]][:_NAME_MAX], safe="", errors="backslashreplace")

@@ -1,7 +1,6 @@
-"""A page as a value, before any format: headed sections of sentences, figures, tables, lists and charts.
+"""The model of a page, before any format: headed sections of sentences, figures, tables, lists and bars.
 
-A page is built once and written by each format. Its texts come from anywhere and are not escaped: each writer escapes
-what it writes.
+Texts are not escaped: each writer escapes what it writes.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from typing import Union
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One figure of the head. `change`: against the week before, or how far it is known, in words; `meaning`: what the
-    sum contains, in a sentence."""
+    """One figure of the head. `change`: against the week before, or its interval; `meaning`: what the sum contains."""
 
     label: str
     value: str
@@ -23,19 +21,28 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of texts. `right`: indices of columns of numbers; `more`: what was cut off, and where it stands."""
+    """A table of texts. `right`: indices of columns of numbers; `more`: what was cut off, and where to find it;
+    `groups`: indices of rows that sum up the rows after them, empty where no row does."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     right: tuple[int, ...] = ()
     more: str = ""
+    groups: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Named values, one a line."""
+    """Named values, one per line."""
 
     rows: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Amounts to compare: a name, the amount that sets the bar's length, and its value in words."""
+
+    rows: tuple[tuple[str, float, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +52,7 @@ class Bullets:
 
 @dataclass(frozen=True, slots=True)
 class AsideBlock:
-    """A sentence that may stand in smaller type, and a command to copy behind it."""
+    """A sentence in smaller type, and a command to copy after it."""
 
     text: str
     command: str = ""
@@ -53,60 +60,47 @@ class AsideBlock:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """An http or https address that a reader may open, with its name in words."""
+    """An http or https address with its name."""
 
     text: str
     url: str
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
-    """A picture, and in `alt` what it says, for whoever does not see it. `name`: letters; `width`, `height`: CSS px."""
-
-    name: str
-    png: bytes
-    alt: str
-    width: int
-    height: int
-
-
-@dataclass(frozen=True, slots=True)
 class Section:
-    """Blocks under a title. A section within another is one finding, move or way out of it."""
+    """Blocks under a title; of an empty title without a heading. A section within another is one finding or
+    recommendation. `id`: what the section is about; ids on an HTML page link to it."""
 
     title: str
     blocks: tuple[Block, ...]
+    id: str = ""
 
 
-# A bare text is a sentence or a paragraph of them.
-Block = Union[str, Table, Figures, Bullets, AsideBlock, Link, Chart, Section]  # noqa: UP007 - Section is named before it is there
+# A bare text is a paragraph.
+Block = Union[str, Table, Figures, Bars, Bullets, AsideBlock, Link, Section]  # noqa: UP007 - Section is defined above
 
 
-def section(title: str, *blocks: Block | None) -> Section:
-    """A section of the blocks that hold something: None, empty texts, lists and tables are left out."""
-    return Section(title, tuple(block for block in blocks if block is not None and not _empty(block)))
+def section(title: str, *blocks: Block | None, id: str = "") -> Section:  # noqa: A002 - the field's name
+    """A section of the blocks that are not empty."""
+    return Section(title, tuple(block for block in blocks if block is not None and not _is_empty(block)), id)
 
 
-def _empty(block: Block) -> bool:
+def _is_empty(block: Block) -> bool:
     match block:
-        case str():
-            return not block
-        case AsideBlock():
-            return not block.text
-        case Link():
-            return not block.url
-        case Table() | Figures():
+        case Table() | Figures() | Bars():
             return not block.rows
         case Bullets():
             return not block.items
+        case AsideBlock():
+            return not block.text
         case _:
-            return False
+            return not block
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A whole page. `title` serves as a mail's subject, `heading` stands above, `lead` right below it; `summary` is
-    what a mail client shows before it is opened; `link`: to the site's dashboard."""
+    """A page. `title` is a mail's subject, `heading` the title on the page, `lead` the sentence below it; `summary` is
+    what a mail client shows before the mail is opened; `link`: to the site's dashboard."""
 
     title: str
     heading: str

@@ -1,4 +1,4 @@
-"""Findings with the recommendations that answer them, in the order in which people should read them."""
+"""Findings with the recommendations that answer them, in reading order."""
 
 from __future__ import annotations
 
@@ -12,29 +12,28 @@ _SEVERITY = {"high": 0, "medium": 1, "low": 2}
 
 @dataclass(frozen=True, slots=True)
 class FindingGroup:
-    """One finding and every recommendation that names it, by rank. `best`: the first that gains something now; None:
-    none does."""
+    """A finding and the recommendations that name it, by rank. `best`: the first one that gains something now, or
+    None."""
 
     finding: Finding
     recommendations: tuple[Recommendation, ...]
     best: Recommendation | None
 
+    @property
+    def order(self) -> tuple[object, ...]:
+        f, best = self.finding, self.best
+        return (best is None, best.rank if best else (), _SEVERITY[f.severity], -(f.cost_usd or 0.0), f.id)
+
 
 def cases(advice: Advice) -> tuple[FindingGroup, ...]:
-    """Every finding with its recommendations, in the order of these; then by severity and cost."""
+    """Every finding with its recommendations, by the rank of these, then by severity and cost."""
     worth = Worth(advice)
-    answers: dict[str, list[Recommendation]] = {}
+    answers: dict[str, list[Recommendation]] = {f.id: [] for f in advice.findings}
     for r in sorted(advice.recommendations, key=lambda r: r.rank):
         for finding in r.findings:
             answers.setdefault(finding, []).append(r)
-
-    def case(f: Finding) -> FindingGroup:
-        answer = answers.get(f.id, ())
-        gains = (r for r in answer if not r.blocked_by and not r.set_aside and worth.usd(r).p50 > 0)
-        return FindingGroup(f, tuple(answer), next(gains, None))
-
-    def order(case: FindingGroup) -> tuple[object, ...]:
-        f, best = case.finding, case.best
-        return (best is None, best.rank if best else (), _SEVERITY[f.severity], -(f.cost_usd or 0.0), f.id)
-
-    return tuple(sorted(map(case, advice.findings), key=order))
+    groups = []
+    for f in advice.findings:
+        gains = (r for r in answers[f.id] if not r.blocked_by and not r.set_aside and worth.usd(r).p50 > 0)
+        groups.append(FindingGroup(f, tuple(answers[f.id]), next(gains, None)))
+    return tuple(sorted(groups, key=lambda group: group.order))

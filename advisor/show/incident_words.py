@@ -21,13 +21,12 @@ from ..core.advice_types import Severity
 from ..core.incident_types import Incident, Resolution, Subject
 from ..core.timestamps import minute, span
 
-# opened, reminded, resolved: as the event. over: opened and ended before anybody was informed.
+# over: opened and ended before anybody was informed.
 ItemKind = Literal["opened", "reminded", "resolved", "over"]
 BRAND = "[skuwise]"
 SUBJECT_MAX = 150
 NAME_MAX = 40
 _TITLE_NAME_MAX = 80
-_LABEL_WIDTH = 12
 _SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low")
 # By code, else by kind. Those with a capital are not about GPUs: they stand without their number.
 _PHRASES: Mapping[str, str] = {
@@ -41,9 +40,6 @@ _PHRASES: Mapping[str, str] = {
 _RESOLUTIONS: Mapping[Resolution, str] = {
     "works-again": "works again", "released": "GPUs released", "data-back": "data available again",
     "cleared": "no longer detected",
-}  # fmt: skip
-PREFIXES: Mapping[ItemKind, str] = {
-    "opened": "", "reminded": "Reminder: ", "resolved": "Resolved: ", "over": "Ended: ",
 }  # fmt: skip
 
 
@@ -64,10 +60,10 @@ def short(name: str, most: int = NAME_MAX) -> str:
     return clean_text(name, most)
 
 
-def urgency(one: Incident) -> tuple[bool, int, float, float, str]:
+def urgency(incident: Incident) -> tuple[bool, int, float, float, str]:
     """Incidents sort by it as people read them: resolved ones last; by severity, dollars, then GPU-hours."""
-    severity = _SEVERITIES.index(one.sighting.severity)
-    return (one.resolved_at is not None, severity, -(one.cost_usd or 0.0), -one.gpu_hours, one.id)
+    severity, is_over = _SEVERITIES.index(incident.sighting.severity), incident.resolved_at is not None
+    return is_over, severity, -(incident.cost_usd or 0.0), -incident.gpu_hours, incident.id
 
 
 def by_urgency(incidents: Iterable[Incident]) -> list[Incident]:
@@ -82,26 +78,26 @@ def gpus_words(subject: Subject) -> str:
     return f"{count:.2g} {words.gpu_name(sku)}"
 
 
-def phrase_words(one: Incident) -> str:
+def phrase_words(incident: Incident) -> str:
     """What happened: ``8 H100s held but idle``, ``No telemetry``."""
-    found = one.sighting
-    phrase = _PHRASES.get(found.code) or _PHRASES[found.kind]
+    sighting = incident.sighting
+    phrase = _PHRASES.get(sighting.code) or _PHRASES[sighting.kind]
     if phrase[0].isupper():
         return phrase
-    return f"{gpus_words(found.subject) if found.subject.gpu_count > 0 else 'GPU'} {phrase}"
+    return f"{gpus_words(sighting.subject) if sighting.subject.gpu_count > 0 else 'GPU'} {phrase}"
 
 
-def title(one: Incident) -> str:
+def title(incident: Incident) -> str:
     """``train-7: 8 H100s held but idle``. It holds names from outside."""
-    name, phrase = one.sighting.subject.name, phrase_words(one)
+    name = incident.sighting.subject.name
     if len(name) > _TITLE_NAME_MAX:
         name = f"{name[: _TITLE_NAME_MAX - 1]}…"
-    return f"{name}: {words.clause(phrase)}"
+    return f"{name}: {words.clause(phrase_words(incident))}"
 
 
-def lasted_words(one: Incident) -> str:
+def lasted_words(incident: Incident) -> str:
     """From its beginning to the last pass that confirmed it: ``2.1 h``."""
-    return span(max(one.last_seen_at - one.since, 0.0))
+    return span(max(incident.last_seen_at - incident.since, 0.0))
 
 
 def end_words(item: Item) -> str:
@@ -113,15 +109,13 @@ def end_words(item: Item) -> str:
 def where_words(subject: Subject) -> str:
     """``gpu-009``, ``gpu-009 and 5 more nodes``; empty where no node is named."""
     names = [short(node) for node in subject.nodes]
-    if len(names) > words.LISTED:
-        return f"{names[0]} and {len(names) - 1} more nodes"
-    return ", ".join(names)
+    return f"{names[0]} and {len(names) - 1} more nodes" if len(names) > words.LISTED else ", ".join(names)
 
 
 def owner_name(subject: Subject) -> str:
     """The nearest name of whom to ask: user, namespace, account or team; empty: unknown."""
     owner = subject.owner
-    return next((short(one) for one in (owner.user, owner.namespace, owner.account, owner.team) if one), "")
+    return next(map(short, filter(None, (owner.user, owner.namespace, owner.account, owner.team))), "")
 
 
 def who_words(subject: Subject) -> str:
@@ -138,113 +132,126 @@ def dollars(value: float) -> str:
     return f"${value:,.0f}" if 10 <= value < math.inf else words.usd(value)
 
 
-def amount_words(one: Incident) -> str:
+def amount_words(incident: Incident) -> str:
     """Dollars; GPU-hours where the price is unknown; empty where it holds no GPU."""
-    if one.cost_usd is not None:
-        return dollars(one.cost_usd)
-    return words.hours(one.gpu_hours) if one.gpu_hours > 0 else ""
+    if incident.cost_usd is not None:
+        return dollars(incident.cost_usd)
+    return words.hours(incident.gpu_hours) if incident.gpu_hours > 0 else ""
 
 
 def line_words(item: Item) -> str:
     """One line: ``8 H100s held but idle for 2.1 h on gpu-009 (alice, job 4711): $51 so far``."""
-    one = item.incident
-    where, who, amount = where_words(one.sighting.subject), who_words(one.sighting.subject), amount_words(one)
-    line = f"{phrase_words(one)} for {lasted_words(one)}{f' on {where}' if where else ''}{f' ({who})' if who else ''}"
-    return line + end_words(item) + (f": {amount}{'' if item.ended else ' so far'}" if amount else "")
+    amount = amount_words(item.incident)
+    return event_words(item) + (f": {amount}{'' if item.ended else ' so far'}" if amount else "")
+
+
+def event_words(item: Item) -> str:
+    """``8 H100s held but idle for 2.1 h, GPUs released on gpu-009 (alice, job 4711)``."""
+    incident, subject = item.incident, item.incident.sighting.subject
+    where, who = where_words(subject), who_words(subject)
+    lasted = f"{phrase_words(incident)} for {lasted_words(incident)}"
+    return f"{lasted}{f' on {where}' if where else ''}{f' ({who})' if who else ''}{end_words(item)}"
 
 
 def summary_words(item: Item) -> str:
     """The finding in a sentence; of what ended, how."""
-    one = item.incident
-    text = short(one.sighting.text.text, 600)
-    if not item.ended or one.resolved_at is None:
+    text, resolved_at = short(item.incident.sighting.text.text, 600), item.incident.resolved_at
+    if not item.ended or resolved_at is None:
         return text
-    return f"Resolved at {minute(one.resolved_at)}{end_words(item).replace(',', ':', 1)}. The incident was: {text}"
+    return f"Resolved at {minute(resolved_at)}{end_words(item).replace(',', ':', 1)}. The incident was: {text}"
 
 
-def state_word(one: Incident, now: float) -> str:
+def _is_snoozed(incident: Incident, now: float) -> bool:
+    return incident.resolved_at is None and incident.snoozed_until is not None and incident.snoozed_until > now
+
+
+def state_word(incident: Incident, now: float) -> str:
     """Its state in a word or two, for a narrow column."""
-    if one.resolved_at is None and one.acknowledged_at is None and one.silent_since is not None:
+    if incident.resolved_at is None and incident.acknowledged_at is None and incident.silent_since is not None:
         return "no data"
-    snoozed = one.state == "open" and one.snoozed_until is not None and one.snoozed_until > now
-    return "snoozed" if snoozed else one.state
+    return "snoozed" if incident.state == "open" and _is_snoozed(incident, now) else incident.state
 
 
-def state_words(one: Incident, now: float) -> str:
+def state_words(incident: Incident, now: float) -> str:
     """``open``, ``acknowledged by ann``, ``snoozed until ...``, ``resolved: GPUs released``."""
-    if one.resolved_at is not None:
-        return f"resolved: {_RESOLUTIONS[one.resolution]}" if one.resolution is not None else "resolved"
-    silent = ", no data" if one.silent_since is not None else ""
-    if one.acknowledged_at is not None:
-        return f"acknowledged by {one.acknowledged_by}{silent}" if one.acknowledged_by else f"acknowledged{silent}"
-    if one.snoozed_until is not None and one.snoozed_until > now:
-        return f"snoozed until {minute(one.snoozed_until)}{silent}"
-    return f"open{silent}"
+    if incident.resolved_at is not None:
+        return f"resolved: {_RESOLUTIONS[incident.resolution]}" if incident.resolution is not None else "resolved"
+    state = "open"
+    if incident.acknowledged_at is not None:
+        state = f"acknowledged by {incident.acknowledged_by}" if incident.acknowledged_by else "acknowledged"
+    elif incident.snoozed_until is not None and incident.snoozed_until > now:
+        state = f"snoozed until {minute(incident.snoozed_until)}"
+    return f"{state}, no data" if incident.silent_since is not None else state
 
 
-def owner_words(one: Incident) -> str:
+def owner_words(incident: Incident) -> str:
     """``team search, user ann``, or that it is unknown."""
-    return words.owner_words(one.sighting.subject.owner) or "owner unknown"
+    return words.owner_words(incident.sighting.subject.owner) or "owner unknown"
 
 
-def cost_words(one: Incident) -> str:
+def cost_words(incident: Incident) -> str:
     """``$51 so far, $24.40 an hour, at list price, 2026-09-19 (azure.com)``."""
-    if one.cost_usd is None:
+    if incident.cost_usd is None:
         return "unknown: no price for these GPUs"
-    rate, source = one.sighting.usd_per_hour, one.sighting.price_source
+    rate, source = incident.sighting.usd_per_hour, incident.sighting.price_source
     each = f", {words.usd(rate)} an hour" if rate is not None else ""
-    so_far = "" if one.resolved_at is not None else " so far"
-    return f"{words.usd(one.cost_usd)}{so_far}{each}" + (f", {source}" if source else "")
+    so_far = "" if incident.resolved_at is not None else " so far"
+    return f"{words.usd(incident.cost_usd)}{so_far}{each}" + (f", {source}" if source else "")
 
 
-def command_of(one: Incident) -> str:
+def command_of(incident: Incident) -> str:
     """The command that shows more of it; SOURCE stands for the options of the source."""
-    subject = one.sighting.subject
-    if one.sighting.kind == "telemetry-dead":
+    subject = incident.sighting.subject
+    if incident.sighting.kind == "telemetry-dead":
         return "skuwise doctor SOURCE"
-    if subject.workload_id is not None:
-        return f"skuwise job {shlex.quote(clean(subject.workload_id))} SOURCE"
-    return f"skuwise explain {shlex.quote(clean((subject.nodes or (subject.name,))[0]))} SOURCE"
+    command, name = ("job", subject.workload_id) if subject.workload_id is not None else ("explain", subject.name)
+    if command == "explain" and subject.nodes:
+        name = subject.nodes[0]
+    return f"skuwise {command} {shlex.quote(clean(name))} SOURCE"
 
 
-def details(one: Incident, now: float) -> list[tuple[str, str]]:
-    """What is known of an incident, as labels and texts; a label stands before the first of its lines. Texts hold what
-    came from outside."""
-    found, subject = one.sighting, one.sighting.subject
+def details(incident: Incident, now: float) -> list[tuple[str, str]]:
+    """What is known of an incident, as labels and texts; several texts may have one label. Texts hold what came from
+    outside."""
+    sighting, subject = incident.sighting, incident.sighting.subject
     gpus = f"{subject.gpu_count:.3g} x {subject.gpu_sku or 'unknown GPU'}" if subject.gpu_count else ""
-    held = ", ".join(part for part in (gpus, f"on {words.listed(subject.nodes)}" if subject.nodes else "") if part)
     job = f" job {subject.job_id}" if subject.job_id and subject.scheduler == "slurm" else ""
-    lines = [
-        ("incident", title(one)), ("state", f"{state_words(one, now)}; severity {found.severity}"),
-        ("finding", found.text.text), *(("evidence", words.evidence_words(e)) for e in found.evidence),
-        ("do next", found.do_next.text), ("subject", ", ".join(part for part in (subject.name + job, held) if part)),
-        ("owner", owner_words(one)), ("since", minute(one.since)),
-        ("last work", minute(found.last_work) if found.last_work is not None else "none within the data"),
-        ("GPU-hours", f"{words.hours(one.gpu_hours)} observed so far"), ("cost", cost_words(one)),
-        ("more", command_of(one)), ("id", one.id),
-    ]  # fmt: skip
-    by = f" by {one.acknowledged_by}" if one.acknowledged_by else ""
-    silent, taken, over = one.silent_since, one.acknowledged_at, one.resolved_at
+    held = (subject.name + job, gpus, f"on {words.listed(subject.nodes)}" if subject.nodes else "")
+    by = f" by {incident.acknowledged_by}" if incident.acknowledged_by else ""
+    silent, taken, over = incident.silent_since, incident.acknowledged_at, incident.resolved_at
     history = (
-        f"opened {minute(one.opened_at)}",
+        f"opened {minute(incident.opened_at)}",
         f"no data since {minute(silent)}; it counts no hours" if silent is not None else "",
-        f"{words.counted(one.reminders, 'reminder')} created" if one.reminders else "",
-        f"back after it was resolved: {words.counted(one.reopenings, 'time')}" if one.reopenings else "",
+        f"{words.counted(incident.reminders, 'reminder')} created" if incident.reminders else "",
+        f"back after it was resolved: {words.counted(incident.reopenings, 'time')}" if incident.reopenings else "",
         f"acknowledged{by} {minute(taken)}" if taken is not None else "",
-        f"{state_words(one, now)}, {minute(over)}" if over is not None else "",
+        f"{state_words(incident, now)}, {minute(over)}" if over is not None else "",
     )
-    lines += [("history", text) for text in history if text]
-    return [("" if n and lines[n - 1][0] == label else label, text) for n, (label, text) in enumerate(lines)]
+    return [
+        ("incident", title(incident)), ("state", f"{state_words(incident, now)}; severity {sighting.severity}"),
+        ("finding", sighting.text.text), *(("evidence", words.evidence_words(e)) for e in sighting.evidence),
+        ("do next", sighting.do_next.text), ("subject", ", ".join(filter(None, held))),
+        ("owner", owner_words(incident)), ("since", minute(incident.since)),
+        ("last work", minute(sighting.last_work) if sighting.last_work is not None else "none within the data"),
+        ("GPU-hours", f"{words.hours(incident.gpu_hours)} observed so far"), ("cost", cost_words(incident)),
+        ("more", command_of(incident)), ("id", incident.id), *(("history", text) for text in history if text),
+    ]  # fmt: skip
 
 
-def as_text(one: Incident, now: float, width: int) -> str:
+def labelled(lines: Sequence[tuple[str, str]], width: int) -> str:
+    """Texts folded behind their labels; a label stands before the first of its texts. What came from outside is
+    cleaned."""
+    shown, before = [], ""
+    for label, text in lines:
+        initial = f"{'' if label == before else label:<12}"
+        shown.append(textwrap.fill(clean(text), width, initial_indent=initial, subsequent_indent=" " * 12))
+        before = label
+    return "\n".join(shown) + "\n"
+
+
+def as_text(incident: Incident, now: float, width: int) -> str:
     """One incident in full."""
-    indent = " " * _LABEL_WIDTH
-    lines = (
-        textwrap.fill(clean(text), width, initial_indent=f"{label:<{_LABEL_WIDTH}}", subsequent_indent=indent)
-        for label, text in details(one, now)
-    )
-    return "\n".join(lines) + "\n"
+    return labelled(details(incident, now), width)
 
 
 def as_table(incidents: Sequence[Incident], resolved: int, now: float) -> str:
@@ -252,15 +259,14 @@ def as_table(incidents: Sequence[Incident], resolved: int, now: float) -> str:
     more = f"{words.counted(resolved, 'resolved incident')} not listed; --all lists them.\n" if resolved else ""
     if not incidents:
         return f"No open incidents.\n{more}"
-    rows = [
-        (one.id, one.sighting.severity, state_words(one, now), title(one), owner_words(one), minute(one.since),
-         words.hours(one.gpu_hours, "").strip(), words.usd(one.cost_usd) if one.cost_usd is not None else words.NONE)
-        for one in by_urgency(incidents)
-    ]  # fmt: skip
+    rows = []
+    for i in by_urgency(incidents):
+        cost = words.usd(i.cost_usd) if i.cost_usd is not None else words.NONE
+        told = (state_words(i, now), title(i), owner_words(i), minute(i.since), words.bare_hours(i.gpu_hours), cost)
+        rows.append((i.id, i.sighting.severity, *told))
     heads = ("ID", "severity", "state", "incident", "owner", "since", "GPU-hours", "cost")
-    prices = price_words(incidents)
-    based = f"{clean(prices)}\n" if prices else ""
-    return f"{columns(heads, rows, right=(6, 7))}\n\n{based}{more}".rstrip("\n") + "\n"
+    notes = "\n".join(filter(None, (clean(price_words(incidents)), more.rstrip())))
+    return f"{columns(heads, rows, right=(6, 7))}\n" + (f"\n{notes}\n" if notes else "")
 
 
 def price_words(incidents: Iterable[Incident], most: int = 3) -> str:
@@ -271,8 +277,7 @@ def price_words(incidents: Iterable[Incident], most: int = 3) -> str:
     return f"Cost: {'; '.join(sources[:most])}{more}." if sources else ""
 
 
-def as_dict(one: Incident, now: float) -> dict[str, object]:
+def as_dict(incident: Incident, now: float) -> dict[str, object]:
     """An incident as the values of JSON: times in RFC 3339, UTC; unknown is null."""
-    snoozed = one.resolved_at is None and one.snoozed_until is not None and one.snoozed_until > now
-    more = {"title": title(one), "snoozed": snoozed, "command": command_of(one)}
-    return {"id": one.id, **more, **plain(one.sighting), **plain(one)}
+    more = {"title": title(incident), "snoozed": _is_snoozed(incident, now), "command": command_of(incident)}
+    return {"id": incident.id, **more, **plain(incident.sighting), **plain(incident)}

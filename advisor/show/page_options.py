@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass
 
-# Sections of the page in their order, as ``--section`` takes them; the first four are those of the short page.
+# Sections of the page in their order, as ``--section`` takes them; the first four are the short page.
 SECTIONS = (
     "recommendations", "findings", "workloads", "notes", "coverage", "energy", "idle", "fabric", "kinds", "levers",
     "market", "method", "prices",
@@ -13,21 +13,21 @@ SECTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """How to run a command on the same telemetry again. `program`: how skuwise is called here; `arguments`: the source
-    and the other options as they were given, quoted for a shell."""
+    """How to run a command on the same telemetry. `program`: the name of skuwise in a shell; `arguments`: the source
+    and other options as they were given, quoted for a shell."""
 
     program: str
     arguments: str
 
     def command(self, *words: str) -> str:
-        """``skuwise explain --db fleet.db r-5603c79e``: the command's name, the arguments, then the other words."""
+        """``skuwise explain --db fleet.db r-5603c79e``: the command, the arguments, then the other words."""
         name, *rest = words
         return " ".join(part for part in (self.program, name, self.arguments, *rest) if part)
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """How many rows the lists of the short page have. `findings`: those of rules and of single findings together."""
+    """Rows of each list of the short page. `findings`: rules and single findings together."""
 
     recommendations: int = 10
     findings: int = 20
@@ -36,15 +36,14 @@ class Rows:
     notes: int = 6
 
     def fewer(self) -> Rows:
-        """Each list shorter by a fifth, down to one row."""
+        """Each list shorter by a fifth, at least one row."""
         return Rows(*(max(value * 4 // 5, 1) for value in astuple(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class PageOptions:
-    """`sections`: those asked for, with all their rows; empty: the short page. `whole`: every section with all rows.
-    `verbose`: every note, reason and blocked recommendation. `again`: None: no command is printed.
-    `rows`: of the short page."""
+    """`sections`: those to show, in full; empty: the short page. `whole`: every section in full. `verbose`: the
+    evidence of each finding and every note too. `again` None: no command is printed. `rows`: of the short page."""
 
     sections: tuple[str, ...] = ()
     whole: bool = False
@@ -53,7 +52,7 @@ class PageOptions:
     rows: Rows = Rows()
 
     def shows(self, section: str) -> bool:
-        return self.whole or section in self.sections
+        return self.whole or section in (SECTIONS[:4] if self.short else self.sections)
 
     @property
     def short(self) -> bool:

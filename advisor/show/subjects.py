@@ -1,9 +1,9 @@
-"""The workload, finding or recommendation that somebody names."""
+"""The workload, finding or recommendation that an id or a name means."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from ...rules.catalog.loader import Catalog
 from ...rules.catalog.types import GpuSku
@@ -14,59 +14,59 @@ from ..core.timestamps import day
 from ..core.verdict_types import WorkloadVerdict
 
 _JOB = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?")
-_CASH = ("cash-now", "cash-at")
 
 Subject = WorkloadVerdict | Finding | Recommendation
 
 
 def find(advice: Advice, asked: str, command: Callable[[str], str] = "skuwise explain {}".format) -> Subject:
-    """What `asked` names: an id or its beginning, a name, a job id, a node, or ``name@node``.
+    """What `asked` means: an id or its beginning, a name, a job id, a node, or ``name@node``; of a Slurm job that ran
+    several times the newest run. `command` gives the command line for an id, for the list of candidates.
 
-    Of a Slurm job that ran several times it is the newest run. `command` gives the command line for an id, for the
-    list of candidates. Raises AmbiguousError for several things, UsageError for none.
+    Raises AmbiguousError for several matches, UsageError for none.
     """
-    runs = runs_of(advice, asked)
-    if runs:
+    if runs := runs_of(advice, asked):
         return runs[0]
-    every = {workload.id: workload for workload in (*advice.workloads, *advice.findings, *advice.recommendations)}
-    exact = every.get(asked.strip())
-    if exact is not None:  # what the others are called matters only where something is searched for
+    subjects = {subject.id: subject for subject in (*advice.workloads, *advice.findings, *advice.recommendations)}
+    if (exact := subjects.get(asked.strip())) is not None:  # a whole id, though longer ids begin with it
         return exact
-    names = named_of(advice)
-    found = matching(asked, names)
-    if not found:
+    names = _names(advice)
+    matches = matching(asked, names)
+    if not matches:
         raise unknown(asked, names, "in this window", "'skuwise advise --format json' lists every ID.")
-    if len(found) > 1:
-        raise AmbiguousError(asked, found, command)
-    return every[found[0].id]
+    if len(matches) > 1:
+        raise AmbiguousError(asked, matches, command)
+    return subjects[matches[0].id]
 
 
-def named_of(advice: Advice) -> list[Named]:
-    """Everything of an advice that has an id. A workload is found by its name and its nodes; what is about a node
-    alone by the node."""
-    workloads = {workload.id: workload for workload in advice.workloads}
+def _names(advice: Advice) -> list[Named]:
+    """A workload is found by its name and its nodes, a finding without a workload by its nodes."""
     window = f"{day(advice.start)} to {day(advice.end)}"
-    named = [_workload(one) for one in advice.workloads]
-    for finding in advice.findings:
-        about = workloads.get(finding.workload or "")
-        nodes = finding.nodes or ((finding.node,) if finding.node else ())
-        what = f"finding: {finding.rule}" + (f" of {about.name}" if about else "")
-        named.append(Named(finding.id, what, "", () if about else nodes, (), window, usd(finding.cost_usd)))
-    for recommendation in advice.recommendations:
-        about = workloads.get(recommendation.workload or "")
-        what = f"recommendation: {recommendation.action}" + (f" of {about.name}" if about else "")
-        saving = recommendation.saving_usd_per_month if recommendation.realisation in _CASH else None
+    workloads = {workload.id: workload for workload in advice.workloads}
+    names = [
+        Named(
+            w.id, f"workload: {w.name}, {w.kind.label}", w.name, w.nodes, _job_ids(w), f"{day(w.start)} to {day(w.end)}",
+            usd(w.cost_usd),
+        )
+        for w in advice.workloads
+    ]  # fmt: skip
+    for f in advice.findings:
+        about = workloads.get(f.workload or "")
+        what, nodes = f"finding: {f.rule}", f.nodes or ((f.node,) if f.node else ())
+        what, nodes = (f"{what} of {about.name}", ()) if about else (what, nodes)
+        names.append(Named(f.id, what, "", nodes, (), window, usd(f.cost_usd)))
+    for r in advice.recommendations:
+        about = workloads.get(r.workload or "")
+        saving = r.saving_usd_per_month if r.realisation in ("cash-now", "cash-at") else None
         cost = f"saves {usd(saving.p50)}/month" if saving is not None else ""
-        named.append(Named(recommendation.id, what, when=window, cost=cost))
-    return named
+        what = f"recommendation: {r.action}{f' of {about.name}' if about else ''}"
+        names.append(Named(r.id, what, when=window, cost=cost))
+    return names
 
 
-def _workload(one: WorkloadVerdict) -> Named:
-    about = one.scheduled
-    task = f"{about.array_job_id}_{about.array_task_id}" if about.array_job_id and about.array_task_id else None
-    jobs = tuple(job for job in (about.job_id, task) if job)
-    when = f"{day(one.start)} to {day(one.end)}"
-    return Named(one.id, f"workload: {one.name}, {one.kind.label}", one.name, one.nodes, jobs, when, usd(one.cost_usd))
+def _job_ids(workload: WorkloadVerdict) -> tuple[str, ...]:
+    job = workload.scheduled
+    task = f"{job.array_job_id}_{job.array_task_id}" if job.array_job_id and job.array_task_id else None
+    return tuple(job_id for job_id in (job.job_id, task) if job_id)
 
 
 def runs_of(advice: Advice, asked: str) -> list[WorkloadVerdict]:
@@ -74,13 +74,8 @@ def runs_of(advice: Advice, asked: str) -> list[WorkloadVerdict]:
     number = asked.strip()
     if not _JOB.fullmatch(number):
         return []
-
-    found = [
-        workload
-        for workload in advice.workloads
-        if workload.scheduled.name == "slurm" and number in _workload(workload).jobs
-    ]
-    return sorted(found, key=lambda one: one.start, reverse=True)
+    runs = [w for w in advice.workloads if w.scheduled.name == "slurm" and number in _job_ids(w)]
+    return sorted(runs, key=lambda run: run.start, reverse=True)
 
 
 def workload_of(advice: Advice, workload: str | None) -> WorkloadVerdict | None:
@@ -88,8 +83,24 @@ def workload_of(advice: Advice, workload: str | None) -> WorkloadVerdict | None:
     return next((w for w in advice.workloads if w.id == workload), None)
 
 
+def replicas_of(advice: Advice, subject: Subject, gpus: Set[str]) -> list[WorkloadVerdict]:
+    """The workloads that `subject` is about: its own, and those of the same series on the same type of node at the same
+    time. `gpus`: limits them to those that hold one of these; empty: no limit. Empty where it is about no workload."""
+    lead = subject if isinstance(subject, WorkloadVerdict) else workload_of(advice, subject.workload)
+    if lead is None:
+        return []
+    return [
+        w
+        for w in advice.workloads
+        if (w.series_id, w.node_sku) == (lead.series_id, lead.node_sku)
+        and w.start < lead.end
+        and w.end > lead.start
+        and (w is lead or not gpus or not gpus.isdisjoint(w.gpus))
+    ]
+
+
 def recommended(advice: Advice, workload: WorkloadVerdict, catalog: Catalog) -> list[GpuSku]:
     """The other GPUs that the workload is recommended to move to, blocked or not, the best first."""
     names = dict.fromkeys(r.target.gpu_sku for r in advice.recommendations if r.workload == workload.id)
-    found = [catalog.gpu(name) for name in names if name is not None and name != workload.gpu_sku]
-    return [sku for sku in found if sku is not None]
+    skus = [catalog.gpu(name) for name in names if name is not None and name != workload.gpu_sku]
+    return [sku for sku in skus if sku is not None]

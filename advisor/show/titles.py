@@ -9,63 +9,77 @@ from dataclasses import dataclass
 from ..core import formatting as words
 from ..core.advice_types import Advice, Finding, Interval, Recommendation
 from ..core.ids import short_ids
+from ..core.verdict_types import WorkloadVerdict
 from ..core.worth import HOURS_PER_MONTH, compatible, selected
+
+# ruff: noqa: PLC0415 - the rules and moves need numpy, which the screens load later
+
+_NAME_MAX = 48  # characters of a workload's name in a title
+_SURE = 0.01  # half-width of an interval over its median up to which a figure is printed in full
 
 
 def fact_of(rule_id: str) -> str:
-    """What findings of a rule say of their resource, in a few words."""
-    from ..recommend import waste  # noqa: PLC0415
+    """The fact that findings of a rule state, in a few words."""
+    from ..recommend import waste
 
     return waste.fact_of(rule_id)
 
 
 def is_waste(rule_id: str) -> bool:
-    """Whether findings of a rule cost money that bought nothing."""
-    from ..recommend import waste  # noqa: PLC0415
+    """Whether findings of a rule are about money that bought nothing."""
+    from ..recommend import waste
 
     return waste.is_waste(rule_id)
 
 
 def waste_of(rule_id: str) -> str:
-    """What findings of a rule are of the money; those of rules of one's own claim none."""
-    from ..recommend import waste  # noqa: PLC0415
+    """The category of waste of a rule's findings; "none" of a site's custom rules."""
+    from ..recommend import waste
 
     return waste.waste_of(rule_id)
 
 
-_NAME_MAX = 48  # of a workload in a title
-_SURE = 0.01  # half-width of an interval, of its median, up to which a figure stands as it is
+def runs_noun(workloads: Sequence[WorkloadVerdict]) -> str:
+    """``replicas`` of a service that run at the same time, else ``runs``."""
+    spans = sorted((w.start, w.end) for w in workloads)
+    at_once = any(later[0] < earlier[1] for earlier, later in zip(spans, spans[1:], strict=False))
+    return "replicas" if at_once and workloads[0].kind.label == "online-inference" else "runs"
+
+
+def runs_words(workloads: Sequence[WorkloadVerdict]) -> str:
+    """`` (4 replicas)`` or `` (4 runs)``; empty of a single one."""
+    return f" ({len(workloads)} {runs_noun(workloads)})" if len(workloads) > 1 else ""
 
 
 class Titles:
-    """The titles of one advice, its names looked up once: for lists of many."""
+    """The titles of one advice, for lists."""
 
     def __init__(self, advice: Advice) -> None:
-        # Cut in the middle, so that beginnings and ends stay.
+        # Names are cut in the middle: what differs is at their beginning or end.
         head, tail = _NAME_MAX // 2, _NAME_MAX - _NAME_MAX // 2 - 1
         names = ((w.id, w.name) for w in advice.workloads)
         self._names = {id_: n if len(n) <= _NAME_MAX else f"{n[:head]}…{n[-tail:]}" for id_, n in names}
         self._nodes = {w.id: w.nodes for w in advice.workloads}
-        self._found = {f.id: f.nodes or ((f.node,) if f.node else ()) for f in advice.findings}
+        self._finding_nodes = {f.id: f.nodes or ((f.node,) if f.node else ()) for f in advice.findings}
 
     def of(self, r: Recommendation) -> str:
         """An action with its object: what to do, to which workload or nodes."""
-        from ..recommend import moves  # noqa: PLC0415
+        from ..recommend import moves
 
-        nodes = tuple(sorted({n for f in r.findings for n in self._found.get(f, ())}))
+        nodes = tuple(sorted({n for f in r.findings for n in self._finding_nodes.get(f, ())}))
         workload = r.workload or ""
         return moves.title(r, self._names.get(workload), nodes or self._nodes.get(workload, ()))
 
     def resource(self, f: Finding) -> str:
         """The workload's name, else the nodes."""
-        return self._names.get(f.workload or "") or words.listed(self._found.get(f.id, ())) or "the fleet"
+        return self._names.get(f.workload or "") or words.listed(self._finding_nodes.get(f.id, ())) or "the fleet"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A recommendation as every list has it. `id`: short; `title`: an action with its object; `gain`: ``saves
-    $71,774/month``; `instead_of`: the short id of the one before that it cannot be combined with, empty: none;
-    `left_out`: why lists only count it, empty: they show it."""
+    """A recommendation in a list. `id`: short; `title`: an action with its object; `gain`: ``saves $71,774/month``;
+    `instead_of`: short id of an earlier one that excludes it, or empty; `left_out`: why lists only count it, or
+    empty."""
 
     recommendation: Recommendation
     id: str
@@ -81,20 +95,18 @@ class Row:
 
     @property
     def terms(self) -> str:
-        """``low risk, instead of r-5603c79e``, and what was decided."""
+        """``low risk, instead of r-5603c79e``, and the decision."""
         r = self.recommendation
-        decided = r.decision is not None and r.decision.state != "proposed"
-        return ", ".join(filter(None, (
-            f"{r.risk.replace('-', ' ')} risk", self.instead_of and f"instead of {self.instead_of}",
-            words.decision_words(r.decision) if decided and r.decision else "",
-        )))  # fmt: skip
+        decision = words.decision_words(r.decision) if r.decision and r.decision.state != "proposed" else ""
+        instead = self.instead_of and f"instead of {self.instead_of}"
+        return ", ".join(filter(None, (f"{r.risk.replace('-', ' ')} risk", instead, decision)))
 
     @property
     def remarks(self) -> str:
-        """``saves $71,774/month, low risk, instead of r-5603c79e``; of what is blocked, why."""
+        """``saves $71,774/month, low risk, instead of r-5603c79e``; of a blocked one, why."""
         blocked = self.recommendation.blocked_by
         if blocked:
-            return f"blocked: {'; '.join(words.clause(str(one)) for one in blocked)}"
+            return f"blocked: {'; '.join(words.clause(str(reason)) for reason in blocked)}"
         return f"{self.gain}, {self.terms}"
 
 
@@ -102,7 +114,7 @@ def recommendation_rows(advice: Advice) -> tuple[Row, ...]:
     """Every recommendation of an advice: those that lists show, in their order, then those that lists count."""
     chosen, titles = selected(advice), Titles(advice)
     short = short_ids(r.id for r in advice.recommendations)
-    before = chosen.alternatives
+    earlier = chosen.alternatives
     groups = (
         ("", chosen.shown), (f"below {words.usd(chosen.worth.minimum)}/month or uncertain", chosen.small),
         ("excluded by an accepted one", chosen.excluded), ("", chosen.decided), ("blocked", chosen.blocked),
@@ -113,24 +125,24 @@ def recommendation_rows(advice: Advice) -> tuple[Row, ...]:
         gain, hours = gain_text(r, advice), r.freed_gpu_hours_per_month
         if r.saving_usd_per_month is None and hours > 0 and chosen.worth.gpu_hour_usd(r) is not None:
             gain += f", worth {short_usd(chosen.worth.usd(r).p50)}"
-        return Row(r, short[r.id], titles.of(r), gain, short.get(before.get(r.id, ""), ""), state)
+        return Row(r, short[r.id], titles.of(r), gain, short.get(earlier.get(r.id, ""), ""), state)
 
     return tuple(row(r, why) for why, same in groups for r in same)
 
 
 def left_out_words(rows: Iterable[Row], more: int = 0) -> str:
-    """``Not shown: 2 more; 3 below $100/month or uncertain (total $81/month); 12 blocked (see --all).`` `rows`: those
-    that a list leaves out; `more`: those for which it has no room. Empty: nothing is left out."""
+    """``Not shown: 2 more; 3 below $100/month or uncertain (total $81/month); 12 blocked.`` Counts the `rows` that a
+    list leaves out, and `more` for which it has no room. Empty: nothing is left out."""
     rows = [row for row in rows if row.left_out]
-    told = [f"{more:,} more"] if more > 0 else []
+    parts = [f"{more:,} more"] if more > 0 else []
     for why, count in Counter(row.left_out for row in rows).items():
         total = _total([row.recommendation for row in rows if row.left_out == why]) if why.startswith("below") else ""
-        told.append(f"{count:,} {why}{total}")
-    return f"Not shown: {'; '.join(told)}." if told else ""
+        parts.append(f"{count:,} {why}{total}")
+    return f"Not shown: {'; '.join(parts)}." if parts else ""
 
 
 def _total(recommendations: Sequence[Recommendation]) -> str:
-    """`` (total $5,100/month, 12 GPU-hours/month)``: what they gain, alternatives once; empty: nothing."""
+    """`` (total $5,100/month, 12 GPU-hours/month)``, alternatives counted once; empty: no gain."""
     usd = hours = kwh = 0.0
     for r in compatible(recommendations):
         if r.saving_usd_per_month is not None:
@@ -140,8 +152,8 @@ def _total(recommendations: Sequence[Recommendation]) -> str:
         elif r.energy_saving_kwh_per_month is not None:
             kwh += max(r.energy_saving_kwh_per_month.p50, 0.0)
     sums = (usd and words.usd(usd), hours and words.hours(hours), kwh and f"{kwh:,.0f} kWh")
-    told = ", ".join(f"{one}/month" for one in sums if one)
-    return f" (total {told})" if told else ""
+    total = ", ".join(f"{part}/month" for part in sums if part)
+    return f" (total {total})" if total else ""
 
 
 def short_usd(value: float) -> str:
@@ -157,7 +169,7 @@ def recommendation_title(r: Recommendation, advice: Advice) -> str:
     return Titles(advice).of(r)
 
 
-def gain_text(r: Recommendation, advice: Advice) -> str:  # noqa: ARG001 - every text of the titles takes both
+def gain_text(r: Recommendation, advice: Advice) -> str:  # noqa: ARG001 - as every text of a title
     """``saves $72k/month``, ``frees 2,920 GPU-hours/month``, ``saves 418 kWh/month``; as exact as its interval is."""
     saving, kwh = r.saving_usd_per_month, r.energy_saving_kwh_per_month
     if saving is not None:

@@ -1,9 +1,11 @@
-"""Every node and GPU of the fleet as a map: what each does, by a measure that people choose."""
+"""Every node and GPU of the fleet as a map, by a metric and a grouping that keys select."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -11,30 +13,137 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Static
 
-from ..cell_text import fit, line, lines
+from ...advisor.core import formatting as words
+from ...advisor.core.advice_types import Advice
+from ...advisor.core.verdict_types import WorkloadVerdict
+from ..cell_text import CUT, fit, line, lines, nice
 from ..color_scale import KINDS, MISSING, Mark, kind_mark, unobserved_mark, value_mark
-from ..content.fleet_measures import (
-    GROUPINGS,
-    MEASURES,
-    FleetMap,
-    MapMeasure,
-    Spot,
-    fleet_map,
-    shortened,
-    spots,
-    value_words,
-)
-from ..data.background_jobs import Tell
-from ..data.loaders import Loader
 from ..state import Loaded
 from ..themes import MONOCHROME
 from ..widgets.heatmap import MOST_IN_A_TILE, HeatMap, MapBand, MapTile
-from ..widgets.panel import panel, put
+from ..widgets.panel import panel
 from .base_page import NodeWanted, Page, WorkloadWanted, WorkWanted
+from .workloads import owner_of
 
+if TYPE_CHECKING:
+    from ...advisor.show.series.fleet_map import GpuUse, NodeUse
+
+NO_WORKLOAD, NO_OWNER, NOT_OBSERVED = "no workload", "owner unknown", "not observed"
 _EDGES = 4  # border and padding of a panel
 _STEPS = 16  # of the ramp in the legend
-_ROOM_FOR_LEGEND = 14  # lines of the terminal
+_SHARED_LEAST = 4  # letters that all nodes share, from which on they are cut
+_PLACES_MOST = 64  # of a node without observed GPUs
+
+
+@dataclass(frozen=True)
+class MapMeasure:
+    """A metric of the map, in `unit`: a value of `GpuUse.values` times `factor`. `top`: the scale's upper end, None:
+    what the fleet needs. Without `key` it is the kind of work, which has no scale."""
+
+    name: str
+    unit: str = ""
+    key: str | None = None
+    factor: float = 1.0
+    top: float | None = None
+
+    def of(self, gpu: GpuUse | None) -> float | None:
+        value = gpu.values.get(self.key or "") if gpu is not None else None
+        if value is None or gpu is None:
+            return None
+        if self.key == "mem_used_bytes":
+            return value / gpu.mem_total_bytes * self.factor if gpu.mem_total_bytes else None
+        return value * self.factor
+
+    def text(self, value: float | None) -> str:
+        """A value with its unit: whole numbers from 10 on."""
+        if value is None:
+            return "not measured"
+        return f"{words.figure(round(value) if value >= 10 else float(f'{value:.2g}'))} {self.unit}"
+
+
+MEASURES = (
+    MapMeasure("SM active", "%", "sm_active", 100.0, 100.0),
+    MapMeasure("tensor active", "%", "tensor_active", 100.0, 100.0),
+    MapMeasure("DRAM active", "%", "dram_active", 100.0, 100.0),
+    MapMeasure("NVLink sent", "GB/s", "nvlink_tx_bytes_per_second", 1e-9),
+    MapMeasure("fabric of the node", "% of line rate", "fabric_util", 100.0, 100.0),
+    MapMeasure("memory used", "%", "mem_used_bytes", 100.0, 100.0),
+    MapMeasure("power", "W", "power_watts"),
+    MapMeasure("kind of work"),
+)
+GROUPINGS = ("SKU", "fabric", "team")
+
+
+@dataclass(frozen=True)
+class Spot:
+    """One place of the map: a GPU, or the place of one that was not observed (`gpu` None)."""
+
+    node: NodeUse
+    gpu: GpuUse | None
+
+    @property
+    def unobserved(self) -> str | None:
+        """Why nothing of the GPU was observed; None: something was."""
+        return self.gpu.unobserved if self.gpu is not None else None
+
+
+def spots(node: NodeUse) -> tuple[Spot, ...]:
+    """The GPUs of a node; without any, the places that it should have, one at least."""
+    if node.gpus:
+        return tuple(Spot(node, gpu) for gpu in node.gpus)
+    return (Spot(node, None),) * min(max(node.gpu_count or 1, 1), _PLACES_MOST)
+
+
+class FleetMap:
+    """Every node, with the verdicts on what its GPUs do. `tiles`: of each node, by its place in `nodes`."""
+
+    def __init__(self, nodes: Sequence[NodeUse], advice: Advice) -> None:
+        self.nodes, self.gpus = tuple(nodes), [gpu for node in nodes for gpu in node.gpus]
+        self._verdicts = {w.id: w for w in advice.workloads}
+        names = shortened([node.node for node in nodes])
+        self.tiles = {id(node): _tiles(names[node.node], spots(node)) for node in nodes}
+        self.any_dark = any(gpu.unobserved is not None for gpu in self.gpus)
+
+    def verdict(self, spot: Spot) -> WorkloadVerdict | None:
+        """Of what held the GPU longest; None: nothing did, or it was not judged."""
+        return self._verdicts.get(spot.gpu.workload or "") if spot.gpu is not None else None
+
+    def top(self, measure: MapMeasure) -> float:
+        """The end of the measure's scale."""
+        return measure.top or nice(max((value for gpu in self.gpus if (value := measure.of(gpu))), default=0.0))
+
+    def owner(self, spot: Spot) -> str:
+        """The nearest name of the work's owner."""
+        if spot.gpu is None or spot.gpu.workload is None:
+            return NO_WORKLOAD if spot.unobserved is None else NOT_OBSERVED
+        verdict = self.verdict(spot)
+        return owner_of(verdict) or NO_OWNER if verdict is not None else NO_OWNER
+
+    def grouped(self, by: str) -> tuple[tuple[str, tuple[NodeUse, ...]], ...]:
+        """Names of the groups with their nodes, the group with most GPUs first. A node whose GPUs belong to several
+        teams is in the group of the one that holds most of them."""
+        ordered = sorted(self.nodes, key=lambda node: self._group(node, by))
+        groups = [(name, tuple(nodes)) for name, nodes in groupby(ordered, lambda node: self._group(node, by))]
+        return tuple(sorted(groups, key=lambda group: (-sum(len(spots(node)) for node in group[1]), group[0])))
+
+    def _group(self, node: NodeUse, by: str) -> str:
+        if by == "fabric":
+            return node.fabric
+        if by == "SKU":
+            skus = ", ".join(sorted({gpu.sku for gpu in node.gpus if gpu.sku}))
+            return node.node_sku or skus or "unknown SKU"
+        owners = [self.owner(spot) for spot in spots(node)]
+        held = [owner for owner in owners if owner not in (NO_WORKLOAD, NOT_OBSERVED)] or owners
+        return max(sorted(set(held)), key=held.count)
+
+    def title(self, name: str, nodes: Sequence[NodeUse], measure: MapMeasure) -> str:
+        """Of a group: ``azure/ND96 · 12 nodes, 96 GPUs · mean 62 %``."""
+        places = [spot for node in nodes for spot in spots(node)]
+        dark = sum(spot.unobserved is not None for spot in places)
+        values = [value for spot in places if (value := measure.of(spot.gpu)) is not None]
+        size = f"{name} · {words.counted(len(nodes), 'node')}, {words.counted(len(places), 'GPU')}"
+        size += f", {dark:,} not observed" if dark else ""
+        return size + (f" · mean {measure.text(sum(values) / len(values))}" if values else "")
 
 
 class FleetPage(Page):
@@ -56,7 +165,6 @@ class FleetPage(Page):
     def __init__(self) -> None:
         super().__init__()
         self._map: FleetMap | None = None
-        self._tiles: Mapping[int, Sequence[MapTile]] = {}
         self._measure, self._by = 0, 0
         self._window = ""
 
@@ -65,37 +173,34 @@ class FleetPage(Page):
         yield panel("Fleet", legend, HeatMap(_place, empty="Drawing the fleet ..."), spot, id="map", classes="fills")
 
     def on_mount(self) -> None:
+        super().on_mount()
         self.watch(self.app, "theme", self._draw, init=False)
 
     def set_data(self, loaded: Loaded) -> None:
         self._window = loaded.window.name
 
-        def work(loader: Loader, tell: Tell) -> tuple[FleetMap, Mapping[int, Sequence[MapTile]]]:  # noqa: ARG001
+        def work(*_: object) -> FleetMap:
             from ...advisor.show.series.fleet_map import nodes_with_gpus  # noqa: PLC0415 - it needs pandas
 
-            found = fleet_map(nodes_with_gpus(loaded.frame, loaded.shown.summary.unobserved), loaded.shown)
-            return found, tiles_of(found)
+            return FleetMap(nodes_with_gpus(loaded.frame, loaded.shown.summary.unobserved), loaded.shown)
 
-        self.post_message(WorkWanted("fleet", work, lambda told: self.set_map(*told)))
+        self.post_message(WorkWanted("fleet", work, self.set_map))
 
-    def set_map(self, found: FleetMap, tiles: Mapping[int, Sequence[MapTile]]) -> None:
-        """Show a fleet. `tiles`: as `tiles_of`."""
-        self._map, self._tiles = found, tiles
+    def set_map(self, fleet: FleetMap) -> None:
+        self._map = fleet
         self._draw()
 
     def on_resize(self) -> None:
-        """Where there is little height, it belongs to the map."""
         super().on_resize()
-        self.call_after_refresh(self._tell)
+        self.call_after_refresh(self._describe)
 
     @property
-    def measure(self) -> MapMeasure:
-        return MEASURES[self._measure]
+    def _spot(self) -> Spot | None:
+        return self.query_one(HeatMap).item
 
     @property
     def workload(self) -> str | None:
-        spot = self.query_one(HeatMap).item
-        return spot.gpu.workload if isinstance(spot, Spot) and spot.gpu is not None else None
+        return self._spot.gpu.workload if self._spot is not None and self._spot.gpu is not None else None
 
     def action_measure(self, by: int) -> None:
         self._measure = (self._measure + by) % len(MEASURES)
@@ -106,12 +211,11 @@ class FleetPage(Page):
         self._draw()
 
     def action_workload(self) -> None:
-        spot = self.query_one(HeatMap).item
-        if isinstance(spot, Spot) and self._map is not None and (verdict := self._map.verdict(spot)) is not None:
+        if self._spot is not None and self._map is not None and (verdict := self._map.verdict(self._spot)) is not None:
             self.post_message(WorkloadWanted(verdict.id))
 
     def on_heat_map_moved(self) -> None:
-        self._tell_spot()
+        self._describe()
 
     def on_heat_map_opened(self, event: HeatMap.Opened) -> None:
         gpu = event.item.gpu
@@ -122,99 +226,93 @@ class FleetPage(Page):
         return self.app.current_theme.name == MONOCHROME.name
 
     def _draw(self) -> None:
-        found = self._map
-        if found is None:
+        fleet, measure, by = self._map, MEASURES[self._measure], GROUPINGS[self._by]
+        if fleet is None:
             return
-        by = GROUPINGS[self._by]
         bands = [
-            MapBand(
-                found.title(name, nodes, self.measure), tuple(tile for node in nodes for tile in self._tiles[id(node)])
-            )
-            for name, nodes in found.grouped(by)
+            MapBand(fleet.title(name, nodes, measure), tuple(tile for node in nodes for tile in fleet.tiles[id(node)]))
+            for name, nodes in fleet.grouped(by)
         ]
-        self.query_one(HeatMap).set_data(bands, self._paint(found))
-        self._tell()
+        self.query_one(HeatMap).set_data(bands, self._painter(fleet, measure))
+        self.query_one("#map").border_title = f"Fleet: {measure.name}, by {by}"
+        self._describe()
 
-    def _paint(self, found: FleetMap) -> Callable[[Spot, int], Mark]:
-        measure, mono, top = self.measure, self._mono, found.top(self.measure)
+    def _painter(self, fleet: FleetMap, measure: MapMeasure) -> Callable[[Spot, int], Mark]:
+        mono, top = self._mono, fleet.top(measure)
 
         def paint(spot: Spot, width: int) -> Mark:
             if spot.unobserved is not None:
                 return unobserved_mark(width, mono=mono)
-            if measure.of is None:
-                verdict = found.verdict(spot)
+            if measure.key is None:
+                verdict = fleet.verdict(spot)
                 return kind_mark(verdict.kind.label if verdict is not None else None, width, mono=mono)
-            value = found.value(spot, measure)
+            value = measure.of(spot.gpu)
             if value is None:
                 return value_mark(None, "", width, mono=mono)
             return value_mark(value / top, f"{value:.0f}", width, mono=mono)
 
         return paint
 
-    def _tell(self) -> None:
-        """What stands around the map."""
-        found = self._map
-        if found is None or self.query_one(HeatMap).item is None:
+    def _describe(self) -> None:
+        """Write the legend above the map, and the selected GPU below it."""
+        fleet, spot = self._map, self._spot
+        if fleet is None or spot is None:
             return
-        told, frame = f"Fleet: {self.measure.name}, by {GROUPINGS[self._by]}", self.query_one("#map")
-        if frame.border_title != told:  # each setting paints the whole panel
-            frame.border_title = told
-        put(self.query_one("#legend", Static), self._legend(found))
-        self._tell_spot()
+        width, measure = max(self.size.width - _EDGES, 20), MEASURES[self._measure]
+        self.query_one("#legend", Static).update(self._legend(fleet, measure, width))
+        head, work = _spot_text(fleet, spot, measure)
+        self.query_one("#spot", Static).update(lines(line(fit(head, width), "bold"), line(fit(work, width))))
 
-    def _tell_spot(self) -> None:
-        found, spot = self._map, self.query_one(HeatMap).item
-        if found is not None and isinstance(spot, Spot):
-            put(self.query_one("#spot", Static), self._spot(found, spot))
-
-    def _legend(self, found: FleetMap) -> Content:
-        measure, mono = self.measure, self._mono
-        if measure.of is None:
-            dark = [_drawn(unobserved_mark(1, mono=mono)), " not observed  "] if found.any_dark else []
+    def _legend(self, fleet: FleetMap, measure: MapMeasure, width: int) -> Content:
+        mono = self._mono
+        dark = [_drawn(unobserved_mark(1, mono=mono)), " not observed   "] if fleet.any_dark else []
+        if measure.key is None:
             parts = [Content.assemble(_drawn(kind_mark(kind, 3, mono=mono)), f" {kind}  ") for kind in KINDS]
             return Content.assemble(*dark, *parts, f"{MISSING} none")
         ramp = [_drawn(value_mark(n / (_STEPS - 1), "", 1, mono=mono)) for n in range(_STEPS)]
-        told = Content.assemble("0 ", *ramp, f" {value_words(found.top(measure), measure)}")
-        if found.any_dark:
-            told = Content.assemble(told, "   ", _drawn(unobserved_mark(1, mono=mono)), " not observed")
-        for more in (f"   {MISSING} not measured", f"   mean over {self._window}"):
-            if told.cell_length + len(more) <= self._room:
-                told = Content.assemble(told, Content.styled(more, "$foreground-muted"))
-        return told
-
-    def _spot(self, found: FleetMap, spot: Spot) -> Content:
-        gpu, verdict = spot.gpu, found.verdict(spot)
-        if gpu is None:
-            return self._two(spot.node.node, "No GPU of this node was observed in this window.")
-        index = "?" if gpu.index is None else gpu.index
-        name = " ".join(part for part in (f"{spot.node.node} · GPU {index}", gpu.sku, gpu.mig_profile) if part)
-        if gpu.unobserved is not None:
-            named = name if gpu.index is not None else f"{spot.node.node} · {gpu.gpu_uuid}"
-            return self._two(f"{named} · not observed", gpu.unobserved)
-        measure = self.measure
-        told = f" · {measure.name} {value_words(found.value(spot, measure), measure)}" if measure.of is not None else ""
-        work = "no workload" if gpu.workload is None else gpu.workload
-        if verdict is not None:
-            held = f"bottleneck {verdict.bottleneck.label}"
-            work = f"{verdict.kind.label}, {held} · {found.owner(spot)} · {verdict.name}"
-        return self._two(name + told, work)
-
-    def _two(self, above: str, below: str) -> Content:
-        return lines(line(fit(above, self._room), "bold"), line(fit(below, self._room)))
-
-    @property
-    def _room(self) -> int:
-        return max(self.size.width - _EDGES, 20)
+        legend = Content.assemble("0 ", *ramp, f" {measure.text(fleet.top(measure))}   ", *dark)
+        for remark in (f"{MISSING} not measured   ", f"mean over {self._window}"):
+            if legend.cell_length + len(remark) <= width:
+                legend = Content.assemble(legend, Content.styled(remark, "$foreground-muted"))
+        return legend
 
 
-def tiles_of(found: FleetMap) -> dict[int, list[MapTile]]:
-    """The tiles of each node, by its identity: names may recur from one cluster to another."""
-    names = shortened([node.node for node in found.nodes])
-    return {id(node): _tiles(names[node.node], spots(node)) for node in found.nodes}
+def _spot_text(fleet: FleetMap, spot: Spot, measure: MapMeasure) -> tuple[str, str]:
+    """The selected GPU in a line, and its work."""
+    gpu, verdict = spot.gpu, fleet.verdict(spot)
+    if gpu is None:
+        return spot.node.node, "No GPU of this node was observed in this window."
+    index = f"GPU {gpu.index}" if gpu.index is not None else "GPU ?" if gpu.unobserved is None else gpu.gpu_uuid
+    name = " ".join(part for part in (f"{spot.node.node} · {index}", gpu.sku, gpu.mig_profile) if part)
+    if gpu.unobserved is not None:
+        return f"{name} · not observed", gpu.unobserved
+    value = f" · {measure.name} {measure.text(measure.of(gpu))}" if measure.key is not None else ""
+    if verdict is None:
+        return name + value, gpu.workload or NO_WORKLOAD
+    bottleneck = f"bottleneck {verdict.bottleneck.label}"
+    return name + value, f"{verdict.kind.label}, {bottleneck} · {fleet.owner(spot)} · {verdict.name}"
+
+
+def shortened(names: Sequence[str]) -> Mapping[str, str]:
+    """Names without the beginning and the domain that all of them share, with a sign instead, so that what differs is
+    visible."""
+    if len(set(names)) < 2:
+        return {name: name for name in names}
+
+    def shared(names: Sequence[str]) -> str:
+        first, last = min(names), max(names)
+        return first[: next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
+
+    prefix, suffix = shared(names), shared([name[::-1] for name in names])[::-1]
+    head = max((n for n, letter in enumerate(prefix, 1) if letter in "-_."), default=0)
+    tail = len(suffix) - suffix.find(".") if "." in suffix else 0
+    head, tail = (cut if cut >= _SHARED_LEAST else 0 for cut in (head, tail))
+    cuts = {name: name[head : len(name) - tail] for name in names}
+    return {name: f"{CUT * bool(head)}{rest}{CUT * bool(tail)}" if rest else name for name, rest in cuts.items()}
 
 
 def _tiles(name: str, places: tuple[Spot, ...]) -> list[MapTile]:
-    """A node's GPUs in tiles; from the second on the name stands for itself."""
+    """A node's GPUs in tiles; from the second on the name has the number of its first GPU."""
     parts = [places[at : at + MOST_IN_A_TILE] for at in range(0, len(places), MOST_IN_A_TILE)]
     return [MapTile(name if n == 0 else f"{name} +{n * MOST_IN_A_TILE}", part) for n, part in enumerate(parts)]
 

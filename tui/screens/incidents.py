@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Vertical
+from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
@@ -19,7 +19,7 @@ from ..cell_text import line, lines
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded, State
-from ..widgets.panel import Scroll
+from ..widgets.panel import panel
 from ..widgets.table import Column, ItemTable
 from .base_page import ListPage, ReadingWanted, WorkWanted
 from .dialogs.input_dialog import InputDialog
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ...advisor.core.incident_types import Incident  # it needs numpy: not at the start
 
-    # Decides on the incident of an id, and says what was decided.
+    # Decides on the incident of an id; returns the text of the notification.
     Decide = Callable[[Database, str], str]
 
 _AGAIN_SECONDS = 30.0
@@ -37,7 +37,7 @@ _WIDTH = 96
 _LABEL_WIDTH = 12
 _NAME_MAX = 200
 _NONE = "No open incidents."
-_NOT_BEGUN = (
+_NO_STATE = (
     "No state file of this fleet yet.",
     "Start the watch: skuwise watch SOURCE, or the service skuwise-watch.",
     "Incidents are shown after the telemetry has been read.",
@@ -45,7 +45,7 @@ _NOT_BEGUN = (
 
 
 class Incidents(ListPage):
-    NAME, LABEL = "incidents", "Incidents"
+    NAME, LABEL, BEGIN = "incidents", "Incidents", "ItemTable"
     NEEDS_DATA = False
     ABOUT: ClassVar[str] = (
         "Open incidents of 'skuwise watch', the most severe and expensive first: GPUs held but idle, jobs that stopped "
@@ -67,25 +67,22 @@ class Incidents(ListPage):
 
     def compose_data(self) -> ComposeResult:
         with Container(id="proposed"):
-            with Vertical(classes="panel fills", id="listed") as panel:
-                panel.border_title = "Open incidents"
-                yield ItemTable(_COLUMNS, empty="Reading the incidents ...", id="incident-table")
-            with Scroll(classes="panel", id="chosen") as panel:
-                panel.border_title = "Evidence"
-                yield Static(id="told", classes="prose")
+            table = ItemTable(_COLUMNS, empty="Reading the incidents ...", id="incident-table")
+            yield panel("Open incidents", table, id="listed", classes="fills")
+            yield panel("Evidence", Static(id="evidence", classes="prose"), id="chosen", scrolls=True)
 
     def on_mount(self) -> None:
-        self.begin_at(ItemTable)
+        super().on_mount()
         self.set_interval(_AGAIN_SECONDS, self._again)
 
-    def on_screen_resume(self, event: events.ScreenResume) -> None:  # noqa: ARG002 - Page has its own, called as well
+    def on_screen_resume(self, event: events.ScreenResume) -> None:  # noqa: ARG002 - Page has a handler, called as well
         self.action_reread()
 
     def _again(self) -> None:
         if self.is_current:
             self.action_reread()
 
-    def set_data(self, loaded: Loaded) -> None:  # noqa: ARG002 - it says whose telemetry is read, so whose incidents
+    def set_data(self, loaded: Loaded) -> None:  # noqa: ARG002 - another source may have other incidents
         self._again()
 
     def update_state(self, state: State) -> None:
@@ -93,47 +90,47 @@ class Incidents(ListPage):
         self._now = state.now
 
     def action_reread(self) -> None:
-        self._do("incidents")
+        self._list("incidents")
 
-    def _do(self, slot: str, decide: Callable[[Database], str] | None = None) -> None:
-        """Decide something on the incidents of the fleet, off the loop, then show how they stand. `decide` gives what
-        to notify."""
+    def _list(self, slot: str, decide: Callable[[Database], str] | None = None) -> None:
+        """Apply a decision to the incidents of the fleet off the event loop, then list them. `decide` returns the text
+        of the notification."""
 
-        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
+        def work(loader: Loader, _tell: Tell) -> Callable[[], None]:
             from ...advisor.state.incidents import listed  # noqa: PLC0415 - not needed at the start
 
-            said = None
+            message = None
             try:
                 state = loader.state()
                 if state is None or not state.path.exists():
-                    return lambda: self.set_incidents((), _NOT_BEGUN)
+                    return lambda: self.set_incidents((), _NO_STATE)
                 if decide is not None:
                     with state.writing() as db:
-                        said = decide(db)
+                        message = decide(db)
                 with state.reading() as db:
-                    found = listed(db)
-            except UsageError as error:  # of one decision: what is listed still holds
+                    incidents = listed(db)
+            except UsageError as error:  # of one decision: the list is still valid
                 problem = str(error)
                 return lambda: self.notify(problem, severity="error", markup=False)
             except SkuwiseError as error:
                 problem = str(error)
                 return lambda: self.set_incidents((), ("Incidents cannot be read.", problem))
-            return lambda: self.set_incidents(found, (), said)
+            return lambda: self.set_incidents(incidents, (), message)
 
         self.post_message(WorkWanted(slot, work))
 
     def set_incidents(
-        self, incidents: Sequence[Incident], problem: tuple[str, ...] = (), said: str | None = None
+        self, incidents: Sequence[Incident], problem: tuple[str, ...] = (), message: str | None = None
     ) -> None:
-        """Show what was read. `problem`: why there is nothing, in lines; `said`: what was decided."""
+        """Show the incidents. `problem`: why there are none, in lines; `message`: what was decided."""
         from ...advisor.show.incident_words import by_urgency  # noqa: PLC0415
 
         if not self.is_mounted:
             return
         self._problem = problem
-        self.query_one(ItemTable).set_data([Row(one, self._now) for one in by_urgency(incidents)], _NONE)
-        if said is not None:
-            self.notify(said, markup=False)
+        self.query_one(ItemTable).set_data([Row(incident, self._now) for incident in by_urgency(incidents)], _NONE)
+        if message is not None:
+            self.notify(message, markup=False)
         self.tell()
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
@@ -142,13 +139,16 @@ class Incidents(ListPage):
         self.post_message(ReadingWanted("Incident", as_text(event.item.incident, self._now, _WIDTH)))
 
     def tell(self) -> None:
-        row, told = self.query_one(ItemTable).item, self.query_one("#told", Static)
-        if row is not None:
-            from ...advisor.show.incident_words import details  # noqa: PLC0415
+        from ...advisor.show.incident_words import details  # noqa: PLC0415
 
-            told.update(lines(*(_detail(label, text) for label, text in details(row.incident, self._now))))
-        else:
-            told.update(lines(*(line(one) for one in self._problem)))
+        row: Row | None = self.query_one(ItemTable).item
+        text = [line(sentence) for sentence in self._problem]
+        if row is not None:
+            text = [
+                Content.assemble(Content.styled(f"{label:<{_LABEL_WIDTH}}", "$foreground-muted"), line(value))
+                for label, value in details(row.incident, self._now)
+            ]
+        self.query_one("#evidence", Static).update(lines(*text))
 
     def action_acknowledge(self) -> None:
         from ...advisor.cli.ledger.decisions import deciding_user  # noqa: PLC0415
@@ -170,18 +170,17 @@ class Incidents(ListPage):
 
         self._ask("Snooze: no reminders until then.", f"Until: {UNTIL_HINT}", parse, "8h")
 
-    def _ask(self, what: str, prompt: str, parse: Callable[[str], Decide], typed: str) -> None:
-        """Ask for what a decision on the chosen incident needs, then decide. `parse`: the decision of what was
-        typed."""
+    def _ask(self, what: str, prompt: str, parse: Callable[[str], Decide], default: str) -> None:
+        """Ask for what a decision on the selected incident needs, then decide. `parse`: the decision from the input."""
         row: Row | None = self.query_one(ItemTable).item
         if row is None:
             return
 
         def answered(decide: Decide | None) -> None:
             if decide is not None:
-                self._do("incident decision", lambda db: decide(db, row.id))
+                self._list("incident decision", lambda db: decide(db, row.id))
 
-        self.app.push_screen(InputDialog(what, f"{row.title}. {prompt}", parse, typed), answered)
+        self.app.push_screen(InputDialog(what, f"{row.title}. {prompt}", parse, default), answered)
 
 
 class Row:
@@ -192,14 +191,7 @@ class Row:
 
         self.id, self.incident = incident.id, incident
         self.title, self.state, self.owner = title(incident), state_word(incident, now), owner_words(incident)
-
-
-def _detail(label: str, text: str) -> Content:
-    return Content.assemble(Content.styled(f"{label:<{_LABEL_WIDTH}}", "$foreground-muted"), line(text))
-
-
-def _cost(usd: float | None) -> str:
-    return words.NONE if usd is None else words.usd(usd)
+        self.cost = words.NONE if incident.cost_usd is None else words.usd(incident.cost_usd)
 
 
 _RANKS = {"high": 0.0, "medium": 1.0, "low": 2.0}
@@ -208,10 +200,9 @@ _COLUMNS = (
     Column("state", 12, lambda row: row.state),
     Column("severity", 8, lambda row: row.incident.sighting.severity,
            lambda row: _RANKS[row.incident.sighting.severity]),
-    Column("cost", 7, lambda row: _cost(row.incident.cost_usd), lambda row: row.incident.cost_usd, right=True,
-           falling=True),
-    Column("GPU-hours", 9, lambda row: words.hours(row.incident.gpu_hours, "").strip(),
-           lambda row: row.incident.gpu_hours, right=True, falling=True),
+    Column("cost", 7, lambda row: row.cost, lambda row: row.incident.cost_usd, right=True, falling=True),
+    Column("GPU-hours", 9, lambda row: words.bare_hours(row.incident.gpu_hours), lambda row: row.incident.gpu_hours,
+           right=True, falling=True),
     Column("since", 20, lambda row: minute(row.incident.since), lambda row: row.incident.since),
     Column("owner", 22, lambda row: row.owner),
     Column("id", 14, lambda row: row.id),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Vertical
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
@@ -17,8 +17,6 @@ from ...advisor.show.energy_shares import node_words
 from ...rules.base.errors import SkuwiseError
 from ...rules.base.sanitize import clean
 from ..cell_text import fit, line, lines, spark
-from ..data.background_jobs import Tell
-from ..data.loaders import Loader
 from ..state import Loaded
 from ..widgets.panel import Scroll, panel
 from ..widgets.rows import Sparklines, short, top_of
@@ -28,9 +26,10 @@ from .base_page import Page, WorkloadWanted, WorkWanted
 if TYPE_CHECKING:
     from ...advisor.show.series.device_series import Device, DeviceGauge, NodeSeries
 
-_LOOK_SECONDS = 1.0
-# Measures whose course the table of GPUs shows; m chooses.
-_COURSES = ("SM active", "tensor active", "DRAM active", "NVLink sent", "memory used", "power")
+_LIVE_SECONDS = 1.0
+_HISTORY_WIDTH = 24  # cells of the history in a table
+# Metrics whose history the table of GPUs shows; m selects.
+_METRICS = ("SM active", "tensor active", "DRAM active", "NVLink sent", "memory used", "power")
 
 
 class NodePage(Page):
@@ -44,36 +43,32 @@ class NodePage(Page):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("m", "measure", "Metric")]
 
     def __init__(self, node: str, gpu: str | None, clock: Callable[[], float]) -> None:
-        """`gpu`: the uuid of the GPU to begin with, None: the first. `clock` gives Unix seconds."""
+        """`gpu`: the uuid of the GPU to begin with, None: the first. `clock` returns Unix seconds."""
         super().__init__()
         self._node, self._first, self._clock = node, gpu, clock
         self._sku = ""
-        self._files: tuple[Path, ...] = ()
         self._file: Path | None = None
         self._series: NodeSeries | None = None
-        self._live = False  # whether what is shown are samples of a file
-        self._looking = False
-        self._lost = ""
-        self._course = 0
+        self._live = False  # whether samples of a file are shown
+        self._reading = False
+        self._lost = ""  # why the file cannot be read any more
+        self._metric = 0
 
     def compose_data(self) -> ComposeResult:
-        yield Static(id="node-name")
-        yield Static(id="node-dark", classes="prose")
-        yield Static(id="node-energy", classes="prose")
+        yield Static(id="node-head", classes="prose")
         with Scroll(id="devices"):
             with Scroll(classes="half"):
-                gpus = ItemTable(
-                    self._gpu_columns(), empty="No GPU of this node was observed.", identity=_key, id="gpus"
-                )
-                yield panel("", gpus, id="gpu-panel")
+                empty = "No GPU of this node was observed."
+                yield panel("", ItemTable(self._gpu_columns(), empty=empty, identity=_key, id="gpus"), id="gpu-panel")
                 ports = ItemTable(_PORTS, empty="No port was observed.", identity=_key, id="ports")
                 yield panel("HCAs", ports, id="port-panel")
-            with Scroll(classes="half", id="course-panels"):
-                yield panel("", Sparklines(empty="No data.", id="courses"), id="chosen")
-                yield panel("Host", Sparklines(empty="No data.", id="host"))
+            with Vertical(classes="half", id="histories"):
+                yield panel("", Sparklines(empty="No data.", id="history"), id="selected")
+                yield panel("Host", Sparklines(empty="No data.", id="host"), id="host-panel")
 
     def on_mount(self) -> None:
-        self.set_interval(_LOOK_SECONDS, self._look)
+        super().on_mount()
+        self.set_interval(_LIVE_SECONDS, self._read)
 
     @property
     def workload(self) -> str | None:
@@ -81,129 +76,116 @@ class NodePage(Page):
         return device.work[0][0] if device is not None and device.work else None
 
     def set_data(self, loaded: Loaded) -> None:
-        known = [node for node in loaded.health.nodes if node.node == self._node]
-        self._sku = (known[0].node_sku or "") if known else ""
-        drawn = self.query_one("#node-energy", Static)
-        told = [one for one in loaded.shown.node_energy if one.node == self._node]
-        drawn.display = bool(told)
-        drawn.update(lines(*(line(f"{loaded.window.name}: {node_words(one)}") for one in told)))
-        dark = self.query_one("#node-dark", Static)
-        unseen = [
-            f"{words.counted(len(one.gpus), 'GPU')} not observed ({words.listed(one.gpus)}): {one.reason}"
-            for one in loaded.shown.summary.unobserved
-            if one.node == self._node
-        ]
-        dark.display = bool(unseen)
-        dark.update(lines(*(line(one, "$warning") for one in unseen)))
-        node, source, live = self._node, loaded.frame.source, self._live and not self._lost
-        files = tuple(Path(str(path)) for path in source.get("databases", ()))  # type: ignore[attr-defined] - a list
+        self._sku = next((node.node_sku or "" for node in loaded.health.nodes if node.node == self._node), "")
+        node, frame, live = self._node, loaded.frame, self._live and not self._lost
 
-        def work(loader: Loader, tell: Tell) -> tuple[NodeSeries, Path | None]:  # noqa: ARG001 - it is soon done
-            from ...advisor.show.series.device_series import in_frame  # noqa: PLC0415 - it needs pandas: not at the start
-            from ...advisor.show.series.live import holding  # noqa: PLC0415
-            from ...advisor.show.series.minutes import by_minute  # noqa: PLC0415
-            from ...advisor.telemetry.sqlite.join import believed_of  # noqa: PLC0415
+        def work(*_: object) -> tuple[NodeSeries, Path | None]:
+            from ...advisor.show.series.device_series import (  # noqa: PLC0415 - it needs pandas
+                by_minute,
+                in_frame,
+                newest_database,
+            )
 
-            own = [path for path, nodes in believed_of(source, files).items() if nodes is None or node in nodes]
-            return in_frame(by_minute(loaded.frame, (node,)), node), holding(own, node)
+            return in_frame(by_minute(frame, (node,)), node), newest_database(frame, node)
 
-        self.post_message(WorkWanted("node", work, lambda told: self._begin(*told, live=live)))
+        self.post_message(WorkWanted("node", work, lambda result: self._begin(*result, live=live)))
 
     def _begin(self, series: NodeSeries, file: Path | None, *, live: bool) -> None:
-        """Show the newest rows that were read, until a look at the file tells more."""
-        if not self.is_attached:
-            return
-        self._file = file
-        if not live:
-            self._show(series, live=False)
-        self._tell()
-        self._look()
+        """Show the newest rows that were read, until the file gives newer ones."""
+        if self.is_attached:
+            self._file = file
+            if not live:
+                self._show(series, live=False)
+            self._read()
 
-    def _look(self) -> None:
-        """Have the file looked at, unless the last look is still under way or another screen is in front."""
-        file, node = self._file, self._node
-        if file is None or self._looking or not self.is_current:
-            self._tell()
+    def _read(self) -> None:
+        """Read the file's newest samples, unless a reading is under way or another screen is in front."""
+        self._describe()
+        file, node, now = self._file, self._node, self._clock()
+        if file is None or self._reading or not self.is_current:
             return
-        now = self._clock()
-        self._looking = True
+        self._reading = True
 
-        def work(loader: Loader, tell: Tell) -> tuple[NodeSeries | None, str]:  # noqa: ARG001
-            from ...advisor.show.series.live import read_live  # noqa: PLC0415
+        def work(*_: object) -> tuple[NodeSeries | None, str]:
+            from ...advisor.show.series.device_series import read_live  # noqa: PLC0415
 
             try:
                 return read_live(file, node, now), ""
             except SkuwiseError as error:
                 return None, clean(error)
 
-        self.post_message(WorkWanted("live", work, lambda told: self._seen(*told)))
+        self.post_message(WorkWanted("live", work, lambda result: self._received(*result)))
 
-    def _seen(self, series: NodeSeries | None, lost: str) -> None:
-        self._looking, self._lost = False, lost
-        if not self.is_attached:
-            return
-        with self.app.batch_update():  # one paint a look
-            if series is not None and series.ends and series is not self._series:
-                self._show(series, live=True)
-            self._tell()
+    def _received(self, series: NodeSeries | None, lost: str) -> None:
+        self._reading, self._lost = False, lost
+        if self.is_attached:
+            with self.app.batch_update():
+                if series is not None and series.ends:
+                    self._show(series, live=True)
+                self._describe()
 
     def _show(self, series: NodeSeries, *, live: bool) -> None:
         first = self._series is None
         self._series, self._live = series, live
-        gpus, ports = self.query_one("#gpus", ItemTable), self.query_one("#ports", ItemTable)
-        for table, devices in ((gpus, series.of("gpu")), (ports, series.of("port"))):
-            table.set_data(devices)
+        self.query_one("#gpus", ItemTable).set_data(series.of("gpu"))
+        self.query_one("#ports", ItemTable).set_data(series.of("port"))
         if first and self._first is not None:
-            gpus.stand_on(self._first)
+            self.query_one("#gpus", ItemTable).stand_on(self._first)
         self.query_one("#host", Sparklines).set_data([g for d in series.of("host") for g in _measured(d)])
-        self._chosen()
+        self._show_selected()
 
     def on_item_table_moved(self) -> None:
-        self._chosen()
+        self._show_selected()
 
     def on_descendant_focus(self) -> None:
-        self._chosen()
+        self._show_selected()
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
-        """Into the newest of the workloads that hold the GPU."""
+        """Open the newest of the workloads that hold the GPU."""
         if event.item.work:
             self.post_message(WorkloadWanted(event.item.work[0][0]))
 
     def action_measure(self) -> None:
-        self._course = (self._course + 1) % len(_COURSES)
+        self._metric = (self._metric + 1) % len(_METRICS)
         if self._series is not None:
-            self.query_one("#gpus", ItemTable).set_data(self._series.of("gpu"))
-        self._tell()
+            self._show(self._series, live=self._live)
+        self._describe()
 
-    def _chosen(self) -> None:
-        """The course of what the cursor is on."""
+    def _show_selected(self) -> None:
+        """Show the history of the device that the cursor is on."""
         table = self.focused if isinstance(self.focused, ItemTable) else self.query_one("#gpus", ItemTable)
         device: Device | None = table.item
         about = " ".join(part for part in (device.name, device.about) if part) if device else "GPU"
-        self._title("#chosen", f"{about}{self._over()}")
-        self.query_one("#courses", Sparklines).set_data(_measured(device) if device else ())
+        self.query_one("#selected").border_title = clean(f"{about}{self._duration()}")
+        self.query_one("#history", Sparklines).set_data(_measured(device) if device else ())
 
-    def _tell(self) -> None:
-        self._title("#gpu-panel", f"GPUs: {_COURSES[self._course]}{self._over()}")
-        head, lost = self.query_one("#node-name", Static), bool(self._lost)
-        width = max(self.size.width - 2, 20)
-        name = fit(" · ".join(part for part in (self._node, self._sku) if part), width)
-        standing = self._standing() if lost else fit(self._standing(), width)
-        head.set_class(lost, "-lost")
-        head.update(lines(line(name, "bold"), line(standing, "$warning" if lost else "")), layout=lost)
+    def _describe(self) -> None:
+        """Write the head: the node, how old its data are, what was not observed, and its energy."""
+        self.query_one("#gpu-panel").border_title = f"GPUs: {_METRICS[self._metric]}{self._duration()}"
+        text = [
+            line(
+                fit(" · ".join(part for part in (self._node, self._sku) if part), max(self.size.width - 2, 20)), "bold"
+            ),
+            line(self._age(), "$warning" if self._lost else ""),
+        ]
+        if self._loaded is not None:
+            shown, window = self._loaded.shown, self._loaded.window.name
+            text += [
+                line(
+                    f"{words.counted(len(u.gpus), 'GPU')} not observed ({words.listed(u.gpus)}): {u.reason}", "$warning"
+                )
+                for u in shown.summary.unobserved
+                if u.node == self._node
+            ]
+            text += [line(f"{window}: {node_words(e)}") for e in shown.node_energy if e.node == self._node]
+        self.query_one("#node-head", Static).update(lines(*text))
 
-    def _title(self, panel: str, told: str) -> None:
-        """Only a title that changes is set: each setting paints the whole panel."""
-        frame, title = self.query_one(panel), clean(told)
-        if frame.border_title != title:
-            frame.border_title = title
-
-    def _over(self) -> str:
-        """How long the courses are."""
+    def _duration(self) -> str:
+        """How long the histories are."""
         ends = self._series.ends if self._series is not None else ()
         return f", the last {span(ends[-1] - ends[0])}" if len(ends) > 1 else ""
 
-    def _standing(self) -> str:
+    def _age(self) -> str:
         """What is shown, and how old it is."""
         series = self._series
         if series is None:
@@ -211,39 +193,35 @@ class NodePage(Page):
         if not series.ends:
             return "No data of this node in the window."
         age = max(self._clock() - series.ends[-1], 0.0)
-        told = f"to {minute(series.ends[-1])}, {span(age)} ago"
+        newest = f"to {minute(series.ends[-1])}, {span(age)} ago"
         if self._lost:
-            return f"old, {told}: {self._lost}"
+            return f"old, {newest}: {self._lost}"
         if not self._live:
             every = f"rows of {span(series.interval_seconds)} " if series.interval_seconds else ""
-            return f"no live data here: {every}{told}"
-        from ...advisor.show.series.live import LIVE_SECONDS  # noqa: PLC0415
+            return f"no live data here: {every}{newest}"
+        from ...advisor.show.series.device_series import LIVE_SECONDS  # noqa: PLC0415
 
         every = f"every {span(series.interval_seconds)}" if series.interval_seconds else "one sample"
-        return f"live, {every}, {told}" if age < LIVE_SECONDS else f"not live: newest samples, {told}"
+        return f"live, {every}, {newest}" if age < LIVE_SECONDS else f"not live: newest samples, {newest}"
 
     def _gpu_columns(self) -> tuple[Column, ...]:
-        course = _CourseColumn("history", 12, _key, grows=True, gauge=lambda gpu: gpu.gauge(_COURSES[self._course]))
-        return (Column("GPU", 16, _gpu_words, middle=True), course, *(_gauge_column(*one) for one in _GPU_COLUMNS))
+        def work(device: Device) -> str:
+            return words.listed([name for _, name in device.work]) or words.NONE
+
+        return (
+            Column("GPU", 6, lambda device: device.name.removeprefix("GPU ")),
+            Column("history", _HISTORY_WIDTH, lambda device: _history(device.gauge(_METRICS[self._metric]))),
+            Column("workload", 16, work, grows=True, middle=True),
+            *(_gauge_column(*column) for column in _GPU_COLUMNS),
+        )
 
 
-@dataclass(frozen=True)
-class _CourseColumn(Column):
-    """Draws what `gauge` gives of a device over as many moments as it is wide."""
-
-    gauge: Callable[[Device], DeviceGauge | None] = lambda _: None
-
-    def cell(self, item: Device, width: int) -> str:
-        gauge = self.gauge(item)
-        return " " * width if gauge is None else spark(gauge.values, top_of(gauge.values, gauge.top), width)[0]
+def _history(gauge: DeviceGauge | None) -> str:
+    return "" if gauge is None else spark(gauge.values, top_of(gauge.values, gauge.top), _HISTORY_WIDTH)[0]
 
 
 def _key(device: Device) -> str:
     return device.key
-
-
-def _gpu_words(device: Device) -> str:
-    return f"{device.name.removeprefix('GPU ')} {words.listed([name for _, name in device.work]) or words.NONE}"
 
 
 def _measured(device: Device) -> tuple[DeviceGauge, ...]:
@@ -255,23 +233,23 @@ def _gauge_column(name: str, title: str, width: int) -> Column:
         gauge = device.gauge(name)
         return gauge.last if gauge is not None else None
 
-    def told(device: Device) -> str:
+    def text(device: Device) -> str:
         value = last(device)
         return words.NONE if value is None else short(value)
 
-    return Column(title, width, told, last, right=True, falling=True)
+    return Column(title, width, text, last, right=True, falling=True)
 
 
 _GPU_COLUMNS = (
-    ("SM active", "SM %", 6), ("tensor active", "tens %", 6), ("DRAM active", "DRAM %", 6), ("power", "W", 5),
+    ("SM active", "SM %", 6), ("tensor active", "tensor %", 8), ("DRAM active", "DRAM %", 6), ("power", "W", 5),
     ("memory used", "GiB", 6), ("NVLink sent", "NVLink GB/s", 11), ("NVLink received", "received", 9),
     ("SM clock", "GHz", 5), ("PCIe sent", "PCIe GB/s", 9), ("PCIe received", "received", 9),
 )  # fmt: skip
 _PORTS = (
-    Column("HCA", 16, lambda device: device.name, middle=True),
-    _CourseColumn("sent", 12, _key, grows=True, gauge=lambda port: port.gauge("sent")),
+    Column("HCA", 16, lambda device: device.name),
+    Column("sent", _HISTORY_WIDTH, lambda device: _history(device.gauge("sent"))),
     _gauge_column("sent", "GB/s", 6),
     _gauge_column("received", "received", 8),
-    Column("port", 18, lambda device: device.about),
+    Column("port", 18, lambda device: device.about, grows=True),
     _gauge_column("waited", "waited /s", 9),
-)  # fmt: skip
+)

@@ -1,73 +1,63 @@
-"""The plan of the fleet beside today: which nodes come back, when, by which steps, and what if."""
+"""The plan of the fleet beside today: which nodes can be returned, when, by which steps, and what if."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.message import Message
+from textual.content import Content
 from textual.timer import Timer
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
+from ...advisor.core.advice_types import Advice, Recommendation
+from ...advisor.show.pages.plan import heading, node_type, quality, reconciled, step_title, tiles, when_words
+from ...advisor.show.titles import Titles, gain_text
 from ...rules.base.errors import SkuwiseError
 from ...rules.base.sanitize import clean
-from ..cell_text import line
-from ..content.plan_question import HINT, PlanQuestion, parse_change, parse_moves
-from ..content.plan_text import (
-    POOLS,
-    RETURNED,
-    STEPS,
-    StepRow,
-    beside_words,
-    by_date,
-    head_words,
-    pool_words,
-    quality_words,
-    question_words,
-    step_rows,
-    step_words,
-)
+from ..cell_text import line, lines
 from ..data.background_jobs import Cancelled, Tell
 from ..data.loaders import Loader
 from ..state import Loaded
-from ..widgets.panel import Scroll, panel, put
-from ..widgets.table import ItemTable
-from .base_page import NodeWanted, Page, ReadingWanted, WhatIfWanted, WorkWanted
+from ..widgets.panel import Scroll, panel
+from ..widgets.table import Column, ItemTable
+from .base_page import NodeWanted, Page, WhatIfWanted, WorkWanted
 from .dialogs.decision_dialog import Verb
 from .dialogs.input_dialog import InputDialog
+from .plan_question import GOALS, HINT, PlanQuestion, parse_change, parse_moves
 from .recommendations import DecisionWanted
 
 if TYPE_CHECKING:
     from ...advisor.plan.planner import Planner
-    from ...advisor.plan.result import Plan
+    from ...advisor.plan.result import Move, Plan, PlanStep, RentedNode, ReturnedNode
 
 _SLOT = "plan"
-# A question that is changed again within this time is not searched for: solving keeps all cores busy.
+# A question that is changed again within this time is not planned for: the solver keeps all cores busy.
 _PAUSE_SECONDS = 0.25
 
 
-@dataclass
-class FirstPlan(Message):
-    """There is a first answer to a question; a better one is being searched for."""
+@dataclass(frozen=True)
+class StepRow:
+    """A step with its title. `recommendation` None: it is only part of the plan."""
 
-    asked: object
-    plan: Plan
+    step: PlanStep
+    title: str
+    recommendation: Recommendation | None
 
 
 class PlanPage(Page):
     NAME, LABEL, BEGIN = "plan", "Plan", "#pools"
     ABOUT: ClassVar[str] = (
-        "The plan beside today: which nodes can be returned, when, and in which steps, as 'skuwise plan' computes "
-        "it. A first answer appears at once; the search for a better one goes on in the background. Press g for the "
-        "goal, r for the highest risk of a change and m for the most workloads to touch. Press w for another fleet or "
-        "demand, and x to reset all but the goal. The plan uses the telemetry of the findings' window. Nothing is "
-        "applied: press a to accept the recommendation of a step, as with 'skuwise ledger'. Enter shows a step or a "
-        "node type in full, and opens a node. R reads the source again."
+        "The plan of 'skuwise plan' beside today: which nodes can be returned, when, and in which steps, from the "
+        "telemetry of the findings' window. A first answer appears at once, while the search for a better one goes on. "
+        "Press g for the goal, r for the highest risk, m for the most workloads to touch, w for another fleet or "
+        "demand, x to reset all but the goal. Nothing is applied: press a to accept the recommendation of a step. "
+        "Enter opens a node. R reads the source again."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("g", "goal", "Goal", priority=True),
@@ -86,134 +76,115 @@ class PlanPage(Page):
     def __init__(self) -> None:
         super().__init__()
         self._read: Loaded | None = None
-        self._question: PlanQuestion | None = None  # None: nothing was asked yet
-        self._answered: PlanQuestion | None = None  # what the plan that is shown answers
+        self._question = PlanQuestion()
+        self._answered: PlanQuestion | None = None  # the question of the plan that is shown
         self._plan: Plan | None = None
         self._searching = False
-        self._plans: dict[PlanQuestion, Plan] = {}
-        self._made: list[Planner] = []  # the planner of a reading, once one was needed; another list for another one
-        self._asked = object()  # the newest question; what answers an older one is not shown
+        self._planners: list[Planner] = []  # the planner of a reading, made by its first question
+        self._asked = object()  # the newest question; answers to older ones are dropped
         self._timer: Timer | None = None
 
     def compose_data(self) -> ComposeResult:
-        with Vertical(id="plan-head"):
-            yield Static(id="plan-figures", classes="prose")
-            yield Static(id="plan-question", classes="prose")
-            yield Static(id="plan-quality", classes="prose")
-            yield Static(id="plan-wrong", classes="prose")
+        yield Vertical(*(Static(id=f"plan-{part}") for part in ("figures", "question", "quality")), id="plan-head")
         with Scroll(id="board"):
             with Vertical(classes="half", id="fleet-half"):
-                pools = ItemTable(POOLS, empty=_WAIT, identity=lambda p: p.pool, id="pools")
+                pools = ItemTable(_POOLS, empty=_WAIT, identity=lambda p: p.pool, id="pools")
                 yield panel("Today and after, by node type", pools, id="pools-panel")
-                returned = ItemTable(RETURNED, empty=_WAIT, identity=lambda r: r.name, id="returned")
+                returned = ItemTable(_RETURNED, empty=_WAIT, identity=lambda r: r.name, id="returned")
                 yield panel("Nodes to return", returned, id="returned-panel")
             with Vertical(classes="half", id="steps-half"):
-                steps = ItemTable(STEPS, empty=_WAIT, identity=lambda row: str(row.step.number), id="steps")
+                steps = ItemTable(_STEPS, empty=_WAIT, identity=lambda row: str(row.step.number), id="steps")
                 yield panel("Steps", steps, id="steps-panel")
                 yield panel("Step", Static(classes="prose"), id="step", scrolls=True)
                 yield panel("Notes", Static(classes="prose"), id="beside", scrolls=True)
 
     @property
+    def _selected(self) -> StepRow | None:
+        return self.query_one("#steps", ItemTable).item
+
+    @property
     def subject(self) -> str | None:
-        row = self._chosen
-        return row.step.recommendation if row is not None else None
+        return self._selected.step.recommendation if self._selected is not None else None
 
     @property
     def workload(self) -> str | None:
-        row = self._chosen
-        return row.step.workload if row is not None else None
+        return self._selected.step.workload if self._selected is not None else None
 
-    @property
-    def _chosen(self) -> StepRow | None:
-        return self.query_one("#steps", ItemTable).item
-
-    # Asking and being answered
+    # Questions and answers
 
     def set_data(self, loaded: Loaded) -> None:
-        """Plan anew for another reading. Another window, or a decision that is only marked yet, changes nothing."""
+        """Plan again for another reading. Another window, or a decision that is only marked yet, changes nothing."""
         before, self._read = self._read, loaded
         if before is not None and (
             before.advice is loaded.advice or (before.reasoned is not None and before.reasoned is loaded.reasoned)
         ):
             self._draw()
             return
-        self._made = []
-        self._plans.clear()
-        if self._question is None:
-            self._question = PlanQuestion() if words.has_prices(loaded.advice.summary) else PlanQuestion(goal="nodes")
+        if before is None and not words.has_prices(loaded.advice.summary):
+            self._question = PlanQuestion(goal="nodes")
+        self._planners = []
         self._ask(self._question)
 
     def _ask(self, question: PlanQuestion) -> None:
-        """Show the answer that is known, or have it searched for; of questions asked meanwhile the newest counts."""
+        """Search for the answer; of questions asked meanwhile the newest counts."""
         self._question, self._asked = question, object()
         if self._timer is not None:
             self._timer.stop()
-        put(self.query_one("#plan-question", Static), question_words(question))
-        plan = self._plans.get(question)
-        if plan is not None:
-            self._take(self._asked, plan)
-            return
-        self._tell_quality("Planning ...", "$warning")
+        self._say("question", _question_words(question))
+        self._say("quality", line("Planning ...", "$warning"))
         self._timer = self.set_timer(_PAUSE_SECONDS, self._search)
 
     def _search(self) -> None:
-        loaded, question, asked, made = self._loaded, self._question, self._asked, self._made
-        if loaded is None or question is None:
+        loaded, question, asked, planners = self._loaded, self._question, self._asked, self._planners
+        if loaded is None:
             return
 
         def work(loader: Loader, tell: Tell) -> Callable[[], None]:
+            from ...advisor.plan.problem import PlanRequest  # noqa: PLC0415
+
             def first(plan: Plan) -> None:
-                tell("planning")  # ends here where nobody waits for it any more
-                self.post_message(FirstPlan(asked, plan))
+                tell("planning")  # raises where the question has changed
+                self.call_later(self._take, asked, plan, searching=True)
 
             try:
-                if not made:
-                    made.append(loader.planner(loaded, tell))
+                if not planners:
+                    planners.append(loader.planner(loaded, tell))
                 tell("planning")
-                plan = made[0].plan(question.request, question.change, first)
+                request = PlanRequest(goal=question.goal, risk=question.risk, max_moves=question.max_moves)
+                plan = planners[0].plan(request, parse_change(question.whatif), first)
             except Cancelled:
                 raise
             except SkuwiseError as error:
-                told = str(error)
-                return lambda: self._refuse(asked, told)
-            except Exception as error:  # the page must not wait for ever
-                told = f"Planning failed: unexpected {type(error).__name__}: {error}"
-                return lambda: self._refuse(asked, told)
+                why = str(error)
+                return lambda: self._refuse(asked, why)
+            except Exception as error:  # the page must not stay in "Planning ..."
+                why = f"Planning failed: unexpected {type(error).__name__}: {error}"
+                return lambda: self._refuse(asked, why)
             return lambda: self._take(asked, plan)
 
         self.post_message(WorkWanted(_SLOT, work))
 
     def narrate(self, slot: str, text: str) -> None:
-        """What is read before anything can be planned."""
         if slot == _SLOT and self._question != self._answered:
-            self._tell_quality(f"{text[:1].upper()}{text[1:]} ...", "$warning")
-
-    def on_first_plan(self, message: FirstPlan) -> None:
-        message.stop()
-        self._take(message.asked, message.plan, searching=True)
+            self._say("quality", line(f"{text[:1].upper()}{text[1:]} ...", "$warning"))
 
     def _take(self, asked: object, plan: Plan, *, searching: bool = False) -> None:
         """Show the answer to the newest question."""
-        if asked is not self._asked or self._question is None or not self.is_attached:
+        if asked is not self._asked or not self.is_attached:
             return
         self._answered, self._plan, self._searching = self._question, plan, searching
         if not searching:
-            self._plans[self._question] = plan
-            self._asked = object()  # the first answer comes another way, and may come after the last
-        self._tell_wrong("")
+            self._asked = object()
         self._draw()
 
     def _refuse(self, asked: object, why: str) -> None:
-        """Say why there is no such plan, and go back to the question before."""
+        """Show why there is no such plan, and go back to the question before."""
         if asked is not self._asked or not self.is_attached:
             return
-        self._asked = object()
-        before = self._answered
-        if before is not None and before != self._question:
-            self._ask(before)
-        else:
-            self._tell_quality("", "")
-        self._tell_wrong(why)
+        self._asked, self._question = object(), self._answered or self._question
+        self._say("question", _question_words(self._question))
+        self._draw()
+        self._say("quality", line(clean(why), "$error"))
 
     # Drawing
 
@@ -221,88 +192,75 @@ class PlanPage(Page):
         plan, loaded = self._plan, self._loaded
         if plan is None or loaded is None:
             return
-        self.query_one("#plan-figures", Static).update(head_words(plan))
-        if self._answered == self._question:
-            self.query_one("#plan-quality", Static).update(quality_words(plan, searching=self._searching))
+        self._say("figures", _figures(plan))
+        if self._answered == self._question and self._searching:
+            self._say("quality", line("First answer; searching for a better plan ...", "$warning"))
+        elif self._answered == self._question:
+            self._say("quality", line(quality(plan), "$foreground-muted"))
         self.query_one("#pools", ItemTable).set_data(plan.pools, "No nodes.")
-        self.query_one("#returned", ItemTable).set_data(by_date(plan.returned), _NO_NODE)
-        self.query_one("#steps", ItemTable).set_data(step_rows(plan, loaded.advice), _NO_STEP)
-        self.query_one("#beside > .prose", Static).update(beside_words(plan))
-        self._tell()
+        self.query_one("#returned", ItemTable).set_data(_by_date(plan.returned), _NO_NODE)
+        self.query_one("#steps", ItemTable).set_data(_step_rows(plan, loaded.advice), _NO_STEP)
+        self.query_one("#beside > .prose", Static).update(_notes(plan))
+        self._show_step()
 
-    def _tell_quality(self, text: str, style: str) -> None:
-        put(self.query_one("#plan-quality", Static), line(text, style))
+    def _say(self, part: str, text: Content) -> None:
+        self.query_one(f"#plan-{part}", Static).update(text)
 
-    def _tell_wrong(self, text: str) -> None:
-        wrong = self.query_one("#plan-wrong", Static)
-        wrong.update(line(clean(text), "$error"))
-        wrong.display = bool(text)
-
-    def _tell(self) -> None:
-        row, loaded = self._chosen, self._loaded
-        told = step_words(row, loaded.advice) if row is not None and loaded is not None else line("No step selected.")
-        put(self.query_one("#step > .prose", Static), told)
+    def _show_step(self) -> None:
+        row, loaded = self._selected, self._loaded
+        text = step_words(row, loaded.advice) if row is not None and loaded is not None else line("No step selected.")
+        self.query_one("#step > .prose", Static).update(text)
 
     # Keys
 
     def on_item_table_moved(self, event: ItemTable.Moved) -> None:
         if event.table.id == "steps":
-            self._tell()
+            self._show_step()
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         event.stop()
-        loaded, plan = self._loaded, self._plan
-        if loaded is None or plan is None:
-            return
         if event.table.id == "returned":
             self.post_message(NodeWanted(event.item.name))
-        elif event.table.id == "pools":
-            self.post_message(ReadingWanted("Node type", pool_words(event.item, plan)))
-        else:
-            self.post_message(ReadingWanted("Step", step_words(event.item, loaded.advice).plain))
+
+    def _next(self, values: Sequence[str], name: str) -> None:
+        """Ask with the next value of a part of the question."""
+        at = values.index(getattr(self._question, name)) + 1
+        self._ask(replace(self._question, **{name: values[at % len(values)]}))
 
     def action_goal(self) -> None:
-        if self._question is not None:
-            self._ask(self._question.next_goal)
+        self._next(GOALS, "goal")
 
     def action_risk(self) -> None:
-        if self._question is not None:
-            self._ask(self._question.next_risk)
+        from ...advisor.plan.problem import RISKS  # noqa: PLC0415
+
+        self._next(RISKS, "risk")
 
     def action_forget(self) -> None:
-        if self._question is not None:
-            self._ask(PlanQuestion(goal=self._question.goal))
+        self._ask(PlanQuestion(goal=self._question.goal))
+
+    def _enter(self, name: str, title: str, hint: str, parse: Callable[[str], tuple[Any]], now: str) -> None:
+        """Ask with an entered value of a part of the question."""
+
+        def entered(answer: tuple[Any] | None) -> None:
+            if answer is not None:
+                self._ask(replace(self._question, **{name: answer[0]}))
+
+        self.app.push_screen(InputDialog(title, hint, parse, now), entered)
 
     def action_moves(self) -> None:
-        question = self._question
-        if question is None:
-            return
-
-        def taken(answer: tuple[int | None] | None) -> None:
-            if answer is not None and self._question is not None:
-                self._ask(replace(self._question, max_moves=answer[0]))
-
-        told = "" if question.max_moves is None else str(question.max_moves)
+        now = "" if self._question.max_moves is None else str(self._question.max_moves)
         hint = "how many workloads the plan may touch; empty: any number"
-        self.app.push_screen(InputDialog("Most workloads to touch", hint, parse_moves, told), taken)
+        self._enter("max_moves", "Most workloads to touch", hint, parse_moves, now)
 
     def action_change(self) -> None:
-        question = self._question
-        if question is None:
-            return
-
-        def parsed(text: str) -> str:
+        def parsed(text: str) -> tuple[str]:
             parse_change(text)
-            return text
+            return (text,)
 
-        def taken(answer: str | None) -> None:
-            if answer is not None and self._question is not None:
-                self._ask(replace(self._question, whatif=answer))
-
-        self.app.push_screen(InputDialog("What if", HINT, parsed, question.whatif), taken)
+        self._enter("whatif", "What if", HINT, parsed, self._question.whatif)
 
     def action_decide(self, act: Verb) -> None:
-        row = self._chosen
+        row = self._selected
         if row is not None and row.step.recommendation is not None:
             self.post_message(DecisionWanted(act, row.step.recommendation, row.title))
         elif row is not None:
@@ -310,13 +268,157 @@ class PlanPage(Page):
             self.notify(f"This step only {what}. There is no recommendation to decide on.")
 
     def action_what_if(self) -> None:
-        loaded, id_ = self._loaded, self.subject
-        if self.workload is None or loaded is None:
-            return
-        r = next((recommendation for recommendation in loaded.advice.recommendations if recommendation.id == id_), None)
-        self.post_message(WhatIfWanted(self.workload, r.target.node_sku if r is not None else None))
+        row = self._selected
+        if row is not None and row.step.workload is not None:
+            r = row.recommendation
+            self.post_message(WhatIfWanted(row.step.workload, r.target.node_sku if r is not None else None))
+
+
+def _step_rows(plan: Plan, advice: Advice) -> list[StepRow]:
+    titles, by_id = Titles(advice), {r.id: r for r in advice.recommendations}
+    names = {s.recommendation: titles.of(by_id[s.recommendation]) for s in plan.steps if s.recommendation in by_id}
+    return [StepRow(step, step_title(step, names), by_id.get(step.recommendation or "")) for step in plan.steps]
+
+
+def _question_words(question: PlanQuestion) -> Content:
+    """The question, each part with its key."""
+    moves = "any" if question.max_moves is None else f"at most {question.max_moves:,}"
+    parts = (
+        ("g", f"goal: {question.goal}"), ("r", f"risk: {question.risk}"), ("m", f"workloads: {moves}"),
+        ("w", f"what if: {question.whatif or 'as today'}"),
+    )  # fmt: skip
+    return Content("   ").join(Content.assemble(line(key, "bold $accent"), line(f" {part}")) for key, part in parts)
+
+
+def _figures(plan: Plan) -> Content:
+    """The plan in a sentence, then its figures."""
+    figures = [
+        f"{tile.label}: {tile.value}{f' ({tile.change})' if tile.change and tile.label != 'Energy' else ''}"
+        for tile in tiles(plan)
+        if tile.label != "Goal"
+    ]
+    good = bool(plan.returned) and not plan.missing
+    return lines(line(heading(plan), "bold $success" if good else "bold"), line("; ".join(figures)))
+
+
+def step_words(row: StepRow, advice: Advice) -> Content:
+    """A step in full: its moves, the nodes it empties, the steps before it, its risk, and how it is done."""
+    step, r = row.step, row.recommendation
+    text = [line(f"Step {step.number}: {row.title}", "bold")]
+    if r is not None:
+        text.append(line(f"Alone: {gain_text(r, advice)}", "$success" if r.saving_usd_per_month else ""))
+    if step.frees:
+        text.append(line(f"Empties: {words.listed(step.frees)}"))
+    before = ", ".join(map(str, step.after))
+    text.append(line(f"After step {before}, which makes room." if before else "Can start now."))
+    if step.staging is not None:
+        text.append(line(step.staging.text, "$warning"))
+    text += [line(f"{name}: {value}") for name, value in (("Risk", step.risk), ("Team", step.team)) if value]
+    text += [line(f"  {_move(move)}") for move in step.moves]
+    if r is not None:
+        text += [Content(""), line(r.text), *(line(f"Changes if: {condition}") for condition in r.would_change_if)]
+        if r.decision is not None:
+            text.append(line(f"Decided: {words.decision_words(r.decision)}", "bold"))
+        scheduler = next((w.scheduled.name for w in advice.workloads if w.id == step.workload), None)
+        text += [Content(""), line(f"  skuwise ledger accept {r.id}", "$accent")]
+        if scheduler in ("kubernetes", "slurm"):
+            text.append(line(f"  skuwise patch {r.id} --for {scheduler}", "$accent"))
+    return lines(*text)
+
+
+def _move(move: Move) -> str:
+    gpus = f" ({words.counted(move.gpus, 'GPU')})" if move.gpus else ""
+    if move.start is None:
+        return f"{move.unit}: starts on {move.end or 'a node to choose'}{gpus}"
+    return (
+        f"{move.unit}: " + (f"{move.start} to {move.end}" if move.end is not None else f"stops on {move.start}") + gpus
+    )
+
+
+def _notes(plan: Plan) -> Content:
+    """The change from today, what is missing or rented, and what the plan leaves out."""
+    left = [option for option in plan.not_in_plan if option.why.code != "plan-blocked"]
+    risky = sum(option.risk_alone for option in left)
+    counts = (
+        ("Left out for its risk alone", risky, "; r raises the limit"),
+        ("Left out for other reasons", len(left) - risky, ""), ("Independent of the plan", len(plan.beside), ""),
+    )  # fmt: skip
+    why: dict[str, list[str]] = {}
+    for name, reason in sorted(plan.kept_nodes.items()):
+        why.setdefault(reason.text, []).append(name)
+    text = [
+        *(line(f"What if: {change.text}", "bold") for change in plan.changes),
+        *(line(f"Missing: {node}", "$error") for node in _new_nodes(plan.missing)),
+        *(
+            line(f"{node_type(p.node_sku, p.pool)}: {words.counted(p.short_gpus, 'GPU')} missing at the peak", "$error")
+            for p in plan.pools
+            if p.short_gpus
+        ),
+        *(line(f"To rent first: {node}") for node in _new_nodes(plan.rented)),
+        *(line(sentence) for sentence in reconciled(plan)),
+        *(line(f"{what}: {words.counted(n, 'recommendation')}{how}") for what, n, how in counts if n),
+        *(line(f"Note: {note}") for note in plan.notes),
+        *(line(f"{words.listed(names)}: {reason}", "$foreground-muted") for reason, names in why.items()),
+    ]
+    return lines(*text) if text else line("No notes.")
+
+
+def _new_nodes(nodes: Sequence[RentedNode]) -> list[str]:
+    """Nodes to rent, or missing ones, by node type."""
+    text = []
+    for sku, group in groupby(sorted(nodes, key=lambda n: n.node_sku or n.pool), lambda n: n.node_sku or n.pool):
+        same = list(group)
+        prices = [n.usd_per_month for n in same if n.usd_per_month is not None]
+        usd = f", {words.usd(sum(prices))}/month" if len(prices) == len(same) else ""
+        gpus = words.gpus(sum(n.gpus for n in same), same[0].gpu_sku)
+        text.append(f"{words.counted(len(same), 'node')} of {sku} ({gpus}{usd})")
+    return text
+
+
+def _by_date(returned: Sequence[ReturnedNode]) -> list[ReturnedNode]:
+    """The cash of today first, then by date; capacity last."""
+    ranks = {"cash-now": 0, "cash-at": 1}
+    return sorted(returned, key=lambda r: (ranks.get(r.realisation, 2), r.available_from or "", r.step or 0, r.name))
+
+
+def _emptied(r: ReturnedNode) -> str:
+    return str(r.step) if r.step is not None else "jobs end" if r.drains else "empty now"
+
+
+def _change(before: int, after: int) -> str:
+    return f"{before:,}" if before == after else f"{before:,} to {after:,}"
 
 
 _WAIT = "Planning ..."
 _NO_NODE = "No node can be returned under these limits."
 _NO_STEP = "No step: nothing to change under these limits."
+_POOLS = (
+    Column("node type", 14, lambda p: node_type(p.node_sku, p.pool), grows=True),
+    Column("nodes", 7, lambda p: _change(p.nodes_today, p.nodes_after), lambda p: p.nodes_today, falling=True),
+    Column("peak GPUs", 9, lambda p: _change(round(p.gpus_needed_today), round(p.gpus_needed)),
+           lambda p: p.gpus_needed_today, falling=True),
+    Column("carries", 7, lambda p: words.NONE if p.carries is None else f"x{p.carries:.2f}", lambda p: p.carries,
+           falling=True),
+    Column("reserve", 7, lambda p: f"{p.reserve_gpus} of {p.reserve_wanted_gpus}", lambda p: p.reserve_gpus),
+    Column("rented", 6, lambda p: f"{p.rented:,}" if p.rented else words.NONE, lambda p: p.rented, right=True,
+           falling=True),
+    Column("GPUs", 5, lambda p: f"{p.gpus_after:,}", lambda p: p.gpus_after, right=True, falling=True),
+    Column("region", 8, lambda p: p.region or words.NONE),
+)  # fmt: skip
+_RETURNED = (
+    Column("node", 14, lambda r: r.name, grows=True, middle=True),
+    Column("when", 17, when_words, lambda r: r.available_from or ""),
+    Column("cost/month", 10, lambda r: words.usd(r.usd_per_month), lambda r: r.usd_per_month, right=True, falling=True),
+    Column("after step", 9, _emptied, lambda r: r.step or 0),
+    Column("GPUs", 12, lambda r: words.gpus(r.gpus, r.gpu_sku), lambda r: r.gpus, falling=True),
+    Column("node type", 14, lambda r: node_type(r.node_sku, r.pool)),
+)  # fmt: skip
+_STEPS = (
+    Column("what", 30, lambda row: f"{row.step.number}. {row.title}", lambda row: row.step.number, grows=True),
+    Column("empties", 12, lambda row: ", ".join(row.step.frees) or words.NONE, lambda row: len(row.step.frees),
+           falling=True),
+    Column("risk", 8, lambda row: row.step.risk or words.NONE),
+    Column("after", 5, lambda row: ", ".join(map(str, row.step.after)) or words.NONE),
+    Column("moves", 5, lambda row: str(len(row.step.moves)), lambda row: len(row.step.moves), right=True,
+           falling=True),
+)  # fmt: skip

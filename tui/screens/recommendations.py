@@ -13,22 +13,24 @@ from textual.message import Message
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
-from ...advisor.core.advice_types import Advice, Configuration, Recommendation
+from ...advisor.core.advice_types import Advice, Configuration, Interval, Recommendation
 from ...advisor.show import coverage
+from ...advisor.show.pages.plan import node_type
 from ...advisor.show.titles import Row, left_out_words, recommendation_rows
 from ..cell_text import line, lines
-from ..content.whatif_text import time_pairs
 from ..state import Look
-from ..widgets.panel import panel, put
+from ..widgets.panel import panel
 from ..widgets.rows import Pair, SideBySide
 from ..widgets.table import Column, ItemTable
 from .base_page import ListPage, TextWanted, WhatIfWanted
 from .dialogs.decision_dialog import Verb
 
+SLOWER = 1.005  # a time ratio above it is shown as slower
+
 
 @dataclass
 class DecisionWanted(Message):
-    """Somebody decides on a recommendation. `what`: it in words."""
+    """A decision on a recommendation is to be asked for. `what`: the recommendation in words."""
 
     act: Verb
     id: str
@@ -63,39 +65,34 @@ class Recommendations(ListPage):
         with Container(id="proposed"):
             rows = ItemTable(_COLUMNS, empty=_NONE, identity=lambda row: row.recommendation.id, id="list")
             yield panel("Recommendations", rows, Static(id="folded"), id="listed", classes="fills")
-            told = Static(id="title", classes="prose"), SideBySide(), Static(id="reasons", classes="prose")
-            yield panel("Before and after", *told, id="chosen", scrolls=True)
+            details = Static(id="title", classes="prose"), SideBySide(), Static(id="reasons", classes="prose")
+            yield panel("Before and after", *details, id="chosen", scrolls=True)
+
+    @property
+    def _selected(self) -> Row | None:
+        return self.query_one(ItemTable).item
 
     @property
     def subject(self) -> str | None:
-        row = self._chosen
-        return row.recommendation.id if row is not None else None
+        return self._selected.recommendation.id if self._selected is not None else None
 
     @property
     def workload(self) -> str | None:
-        row = self._chosen
-        return row.recommendation.workload if row is not None else None
+        return self._selected.recommendation.workload if self._selected is not None else None
 
     def set_data(self, look: Look) -> None:
         self._rows = recommendation_rows(look.advice)
         self._list(look)
 
     def _list(self, look: Look) -> None:
-        summary = look.advice.summary
+        summary, left_out = look.advice.summary, left_out_words(self._rows)
         shown = [row for row in self._rows if self._unfolded or not row.left_out]
-        self.query_one(ItemTable).set_data(
-            shown, coverage.not_judged_short(summary) if summary.nothing_judged else _NONE
-        )
-        folded = left_out_words(self._rows)
-        told = f"{folded} u {'hides' if self._unfolded else 'shows'} them."
-        drawn = self.query_one("#folded", Static)
-        drawn.display = bool(folded)
-        drawn.update(line(told, "$foreground-muted"))
+        empty = coverage.not_judged_short(summary) if summary.nothing_judged else _NONE
+        self.query_one(ItemTable).set_data(shown, empty)
+        folded = self.query_one("#folded", Static)
+        folded.display = bool(left_out)
+        folded.update(line(f"{left_out} u {'hides' if self._unfolded else 'shows'} them.", "$foreground-muted"))
         self.tell()
-
-    @property
-    def _chosen(self) -> Row | None:
-        return self.query_one(ItemTable).item
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         self.post_message(TextWanted(event.item.recommendation.id))
@@ -106,50 +103,44 @@ class Recommendations(ListPage):
             self._list(self._taken)
 
     def action_what_if(self) -> None:
-        row = self._chosen
+        row = self._selected
         if row is not None and row.recommendation.workload:
             self.post_message(WhatIfWanted(row.recommendation.workload, row.recommendation.target.node_sku))
         elif row is not None:
             self.notify("No workload uses these nodes, so there is nothing to predict.")
 
     def action_decide(self, act: Verb) -> None:
-        row = self._chosen
+        row = self._selected
         if row is not None:
             self.post_message(DecisionWanted(act, row.recommendation.id, row.title))
 
     def tell(self) -> None:
-        row, look = self._chosen, self._taken
-        title, reasons = self.query_one("#title", Static), self.query_one("#reasons", Static)
-        beside = self.query_one(SideBySide)
-        if row is None or look is None:
-            put(title, Content(""))
-            put(reasons, Content(""))
-            beside.set_data(("", ""), ())
-            return
-        put(title, line(row.title, "bold"))
-        beside.set_data(("today", "after"), recommendation_pairs(look.advice, row.recommendation))
-        put(reasons, _reasons(look.advice, row))
+        row, look = self._selected, self._taken
+        title, pairs, reasons = Content(""), (), Content("")
+        if row is not None and look is not None:
+            title, pairs = line(row.title, "bold"), recommendation_pairs(look.advice, row.recommendation)
+            reasons = _reasons(look.advice, row)
+        self.query_one("#title", Static).update(title)
+        self.query_one(SideBySide).set_data(("today", "after"), pairs)
+        self.query_one("#reasons", Static).update(reasons)
 
 
 def recommendation_pairs(advice: Advice, r: Recommendation) -> tuple[Pair, ...]:
-    """Before and after, as far as a recommendation says."""
-    prices = {p.sku: p for p in advice.prices if p.id in r.prices}
-
-    def price(c: Configuration) -> str:
-        known = prices.get(c.node_sku or "")
-        return words.usd(known.usd_per_hour) if known is not None else words.NONE
+    """Before and after, as far as a recommendation has them."""
+    prices = {p.sku: words.usd(p.usd_per_hour) for p in advice.prices if p.id in r.prices}
 
     def gpus(c: Configuration) -> str:
         return f"{c.gpu_count} x {c.gpu_sku or 'unknown'}" if c.gpu_count else "none"
 
     def node(c: Configuration) -> str:
-        return (c.node_sku or "").rpartition("/")[2] or words.NONE
+        return node_type(c.node_sku, words.NONE)
 
-    saving = r.saving_usd_per_month
+    saving, source, target = r.saving_usd_per_month, r.source, r.target
+    price = (prices.get(side.node_sku or "", words.NONE) for side in (source, target))
     pairs = [
-        Pair("node", node(r.source), node(r.target)),
-        Pair("GPUs", gpus(r.source), gpus(r.target)),
-        Pair("price/node-hour", price(r.source), price(r.target)),
+        Pair("node", node(source), node(target)),
+        Pair("GPUs", gpus(source), gpus(target)),
+        Pair("price/node-hour", *price),
     ]
     if r.time_ratio is not None:
         pairs += time_pairs(r.time_ratio)
@@ -165,19 +156,31 @@ def recommendation_pairs(advice: Advice, r: Recommendation) -> tuple[Pair, ...]:
     return (*pairs, Pair("risk", "", r.risk))
 
 
+def time_pairs(ratio: Interval, remark: str = "") -> list[Pair]:
+    """The time relative to today's, and its interval."""
+    style = "$warning" if ratio.p50 > SLOWER else ""
+    return [
+        Pair("time", "x1.00", f"x{ratio.p50:.2f}{remark}", style),
+        Pair("p10 to p90", "", f"x{ratio.p10:.2f} to x{ratio.p90:.2f}"),
+    ]
+
+
 def _reasons(advice: Advice, row: Row) -> Content:
     r = row.recommendation
-    prices = [p for p in advice.prices if p.id in r.prices]
     return lines(
         Content(""),
         line(r.text),
         *([line(f"Instead of {row.instead_of}: not both.")] if row.instead_of else []),
-        *(line(f"Blocked: {one}", "$warning") for one in r.blocked_by),
+        *(line(f"Blocked: {reason}", "$warning") for reason in r.blocked_by),
         *([line(f"This recommendation {r.break_even}.")] if r.break_even else []),
-        *(line(f"{lever}") for lever in r.levers),
-        *(line(f"Changes if: {one}") for one in r.would_change_if),
+        *(line(lever) for lever in r.levers),
+        *(line(f"Changes if: {condition}") for condition in r.would_change_if),
         *([line(f"Decided: {words.decision_words(r.decision)}", "bold")] if r.decision else []),
-        *(line(f"{p.sku}, {p.region}: {words.price_words(p)}", "$foreground-muted") for p in prices),
+        *(
+            line(f"{p.sku}, {p.region}: {words.price_words(p)}", "$foreground-muted")
+            for p in advice.prices
+            if p.id in r.prices
+        ),
         line(f"id {r.id}; b shows the queries behind the numbers", "$foreground-muted"),
     )
 
@@ -194,11 +197,6 @@ def _saving(row: Row) -> float | None:
     return saving.p50 if saving is not None else None
 
 
-def _saving_words(row: Row) -> str:
-    saving = _saving(row)
-    return words.NONE if saving is None else words.usd(saving)
-
-
 def _freed(row: Row) -> str:
     freed = row.recommendation.freed_gpu_hours_per_month
     return words.hours(freed, "GPU-h") if freed > 0 else words.NONE
@@ -213,7 +211,8 @@ _STATUS = {"cash-now": "cash now", "cash-at": "cash later", "capacity-freed": "c
 _NONE = "No recommendations: no change saves cash, GPU-hours or energy now."
 _COLUMNS = (
     Column("recommendation", 40, lambda row: row.title, grows=True, middle=True),
-    Column("saves/month", 11, _saving_words, _saving, right=True, falling=True),
+    Column("saves/month", 11, lambda row: words.NONE if _saving(row) is None else words.usd(_saving(row)), _saving,
+           right=True, falling=True),
     Column("frees/month", 11, _freed, lambda row: row.recommendation.freed_gpu_hours_per_month, right=True,
            falling=True),
     Column("risk", 8, lambda row: row.recommendation.risk),

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import ContentSwitcher
 
 from ...advisor.core import formatting as words
-from ...rules.catalog.types import GpuSku, NodeSku
-from ..content.sku_comparison import SkuComparison, compared
+from ...rules.catalog.types import GpuSku, NodeSku, Price
 from ..state import Loaded
 from ..widgets.table import Column, ItemTable, SearchTable
 from .base_page import Page, ReadingWanted, WorkWanted
-from .dialogs.text_viewer import SkuComparisonDialog
 
 if TYPE_CHECKING:
     from ...rules.catalog.loader import Catalog
@@ -36,20 +35,19 @@ class Skus(Page):
         self._catalog: Catalog | None = None
 
     def compose_data(self) -> ComposeResult:
+        def table(columns: tuple[Column, ...], search: Callable[[Any], str], id_: str) -> ItemTable:
+            empty = "Reading the catalog ..."
+            return ItemTable(columns, empty=empty, search=search, identity=lambda sku: sku.name, marks=2, id=id_)
+
         with ContentSwitcher(initial="gpus"):
-            yield SearchTable(
-                ItemTable(_GPUS, empty=_READING, search=_gpu_text, identity=_name, marks=2, id="gpu-table"),
-                "GPUs",
-                id="gpus",
-            )
-            nodes = ItemTable(_NODES, empty=_READING, search=_node_text, identity=_name, marks=2, id="node-table")
-            yield SearchTable(nodes, "nodes", id="nodes")
+            yield SearchTable(table(_GPUS, _gpu_search, "gpu-table"), "GPUs", id="gpus")
+            yield SearchTable(table(_NODES, _node_search, "node-table"), "nodes", id="nodes")
 
     def on_mount(self) -> None:
         self.post_message(WorkWanted("catalog", lambda loader, _tell: loader.rulebook().catalog, self.set_catalog))
 
     def set_data(self, loaded: Loaded) -> None:
-        """The catalog is the same whatever was read."""
+        """Do nothing: the catalog does not depend on the source."""
 
     def set_catalog(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -58,23 +56,22 @@ class Skus(Page):
 
     def action_table(self) -> None:
         switcher = self.query_one(ContentSwitcher)
-        switcher.current = which = "nodes" if switcher.current == "gpus" else "gpus"
-        self.query_one(f"#{which} ItemTable").focus()
+        switcher.current = "nodes" if switcher.current == "gpus" else "gpus"
+        self.query_one(f"#{switcher.current} ItemTable").focus()
 
     def action_compare(self) -> None:
-        """The two marked, or the one marked and the one chosen."""
+        """Compare the two marked lines, or the marked and the selected one."""
         table = self.query_one(f"#{self.query_one(ContentSwitcher).current} ItemTable", ItemTable)
-        two = [*table.marked, *([table.item] if table.item not in table.marked else [])][:2]
-        if len(two) < 2 or self._catalog is None:
+        pair = [*table.marked, *([table.item] if table.item not in table.marked else [])][:2]
+        if len(pair) < 2 or self._catalog is None:
             self.notify("Mark one line with space, select another, and press v.")
             return
-        catalog, (first, second) = self._catalog, two
+        catalog, (first, second) = self._catalog, pair
 
-        self.post_message(WorkWanted("comparing", lambda _loader, _tell: compared(first, second, catalog), self._show))
+        def show(text: str) -> None:
+            self.post_message(ReadingWanted("Comparison", text))
 
-    def _show(self, told: SkuComparison) -> None:
-        if self.is_attached:
-            self.app.push_screen(SkuComparisonDialog(told))
+        self.post_message(WorkWanted("comparing", lambda *_: comparison_text(first, second, catalog), show))
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         if self._catalog is not None:
@@ -83,52 +80,95 @@ class Skus(Page):
             self.post_message(ReadingWanted("Catalog entry", sku_text(event.item, self._catalog)))
 
 
-def _name(sku: GpuSku | NodeSku) -> str:
-    return sku.name
+def comparison_text(first: GpuSku | NodeSku, second: GpuSku | NodeSku, catalog: Catalog) -> str:
+    """Two GPUs or two nodes beside each other, the times of ``skuwise skus compare``, and the sources of the prices."""
+    from ...advisor.cli.skus.compare import compare_typical  # noqa: PLC0415 - it needs numpy: not at the start
+
+    columns = _GPUS if isinstance(first, GpuSku) else _NODES
+    rows = [(column.title, column.text(first), column.text(second)) for column in columns]
+    rows.append(("$/GPU-hour, from", _per_gpu(first, catalog), _per_gpu(second, catalog)))
+    text = [f"{name:<19}{value:<32}{other}" for name, value, other in rows]
+    source, target = (sku if isinstance(sku, GpuSku) else catalog.gpu(sku.gpu) for sku in (first, second))
+    if source is None or target is None:
+        text += ["", "A GPU is not in the catalog."]
+    else:
+        phases = compare_typical(source, target, catalog)
+        text += ["", f"Time of typical work on {second.name}, relative to {first.name}"]
+        text += [f"{phase}: {words.time_words(comparison.time_ratio)}" for phase, comparison in phases]
+        text += ["", *dict.fromkeys(f"Blocked: {why}" for _, comparison in phases for why in comparison.blocked_by)]
+        for basis in dict.fromkeys(comparison.basis for _, comparison in phases):
+            text.append(f"{words.listed([phase for phase, c in phases if c.basis == basis])}: {basis}")
+    prices = filter(None, (_cheapest(sku, catalog) for sku in (first, second)))
+    return "\n".join([*text, *(f"{p.sku}, {p.region}: {words.price_words(p)}" for p, _ in prices)])
 
 
-def _gpu_text(gpu: GpuSku) -> str:
+def _per_gpu(sku: GpuSku | NodeSku, catalog: Catalog) -> str:
+    price = _cheapest(sku, catalog)
+    return "unknown" if price is None else f"{price[1]:,.2f}"
+
+
+def _cheapest(sku: GpuSku | NodeSku, catalog: Catalog) -> tuple[Price, float] | None:
+    """The lowest list price of a node, of a GPU that of the node with the cheapest GPUs; and dollars per GPU-hour."""
+    nodes = catalog.nodes_of(sku.name) if isinstance(sku, GpuSku) else [sku]
+    prices = [(price, price.usd_per_hour / max(node.gpu_count, 1)) for node in nodes for price in node.prices]
+    return min(prices, key=lambda price: (price[1], price[0].sku, price[0].region), default=None)
+
+
+def _gpu_search(gpu: GpuSku) -> str:
     return "\n".join((gpu.name, gpu.architecture, gpu.form_factor, *gpu.aliases))
 
 
-def _node_text(node: NodeSku) -> str:
+def _node_search(node: NodeSku) -> str:
     return "\n".join((node.name, node.gpu, node.fabric.kind, node.intra_node_link, *(p.region for p in node.prices)))
 
 
-def _scaled(value: float | None, unit: float) -> str:
-    return words.NONE if value is None else f"{value / unit:,.0f}"
+def _number(title: str, width: int, value: Callable[[Any], float | None], unit: float = 1.0, digits: int = 0) -> Column:
+    """A column of numbers, in `unit`."""
+
+    def text(sku: GpuSku | NodeSku) -> str:
+        number = value(sku)
+        return words.NONE if number is None else f"{number / unit:,.{digits}f}"
+
+    return Column(title, width, text, value, right=True, falling=True)
 
 
-def _cheapest(node: NodeSku) -> float | None:
-    return min((price.usd_per_hour for price in node.prices), default=None)
+def _link(gpu: GpuSku) -> str:
+    """A bridge joins pairs of cards alone, so its rate is not that of all GPUs of a node."""
+    if gpu.link_bytes_per_second is None:
+        return "PCIe"
+    return f"{gpu.link_name} bridge, pairs" if gpu.nvlink_by_bridge else gpu.link_name
+
+
+def _price(node: NodeSku) -> Price | None:
+    return min(node.prices, key=lambda price: price.usd_per_hour, default=None)
 
 
 def _priced(node: NodeSku) -> str:
-    price = min(node.prices, key=lambda one: one.usd_per_hour, default=None)
+    price = _price(node)
     return words.NONE if price is None else f"{price.region}, {price.as_of}"
 
 
-_READING = "Reading the catalog ..."
 _GPUS = (
-    Column("GPU", 14, _name, grows=True, middle=True),
-    Column("FP16 TFLOP/s", 13, lambda g: _scaled(g.dense_flops.get("fp16"), 1e12), lambda g: g.dense_flops.get("fp16"),
-           right=True, falling=True),
-    Column("memory GiB", 11, lambda g: f"{g.mem_bytes / 1024**3:.0f}", lambda g: g.mem_bytes, right=True, falling=True),
-    Column("memory GB/s", 12, lambda g: _scaled(g.mem_bandwidth_bytes_per_second, 1e9),
-           lambda g: g.mem_bandwidth_bytes_per_second, right=True, falling=True),
-    Column("link GB/s", 12, lambda g: _scaled(g.link_bytes_per_second, 1e9), lambda g: g.link_bytes_per_second,
-           right=True, falling=True),
-    Column("W", 5, lambda g: f"{g.tdp_watts:g}", lambda g: g.tdp_watts, right=True, falling=True),
-    Column("FP8 TFLOP/s", 12, lambda g: _scaled(g.dense_flops.get("fp8"), 1e12), lambda g: g.dense_flops.get("fp8"),
-           right=True, falling=True),
-    Column("architecture", 14, lambda g: g.architecture),
-)  # fmt: skip
+    Column("GPU", 14, lambda gpu: gpu.name, grows=True),
+    _number("FP16 TFLOP/s", 13, lambda gpu: gpu.dense_flops.get("fp16"), 1e12),
+    _number("memory GiB", 11, lambda gpu: gpu.mem_bytes, 1024**3),
+    _number("memory GB/s", 12, lambda gpu: gpu.mem_bandwidth_bytes_per_second, 1e9),
+    _number("link GB/s", 10, lambda gpu: gpu.link_bytes_per_second, 1e9),
+    _number("W", 5, lambda gpu: gpu.tdp_watts),
+    Column("link", 20, _link),
+    _number("FP8 TFLOP/s", 12, lambda gpu: gpu.dense_flops.get("fp8"), 1e12),
+    _number("BF16 achieved %", 15, lambda gpu: gpu.achieved.bf16_gemm, 0.01),
+    _number("memory achieved %", 17, lambda gpu: gpu.achieved.mem, 0.01),
+    _number("MIG slices", 10, lambda gpu: gpu.mig_slices_max),
+    Column("architecture", 14, lambda gpu: gpu.architecture),
+)
 _NODES = (
-    Column("node", 30, _name, grows=True, middle=True),
-    Column("GPUs", 16, lambda n: f"{n.gpu_count} x {n.gpu}"),
-    Column("$/node-hour", 12, lambda n: words.NONE if _cheapest(n) is None else f"{_cheapest(n):,.2f}", _cheapest,
-           right=True, falling=True),
+    Column("node", 30, lambda node: node.name, grows=True),
+    Column("GPUs", 16, lambda node: f"{node.gpu_count} x {node.gpu}"),
+    _number("$/node-hour", 12, lambda node: price.usd_per_hour if (price := _price(node)) else None, digits=2),
     Column("fabric", 22, words.fabric_words),
-    Column("link", 10, lambda n: n.intra_node_link),
+    Column("link", 10, lambda node: node.intra_node_link),
     Column("region, date", 22, _priced),
-)  # fmt: skip
+    _number("CPUs", 6, lambda node: node.vcpus),
+    _number("host GiB", 9, lambda node: node.host_mem_bytes, 1024**3),
+)

@@ -1,11 +1,11 @@
-"""What if: one workload on another node, another count, a slice, a clock, a price; the answer stands beside today."""
+"""What if: one workload on another node, count, slice, clock or price; the answer beside today."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
@@ -15,27 +15,26 @@ from textual.widgets import Static
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Recommendation
 from ...advisor.core.verdict_types import WorkloadVerdict
+from ...advisor.show.pages.plan import node_type
 from ...advisor.show.titles import recommendation_title
 from ...rules.base.errors import UsageError
-from ...rules.base.sanitize import clean
-from ..cell_text import fit, line
-from ..content.whatif_text import answer_words, cost_change, knob_words, whatif_pairs
+from ..cell_text import line, lines
 from ..state import Loaded, State
-from ..widgets.panel import panel, put
-from ..widgets.rows import SideBySide
+from ..widgets.panel import panel
+from ..widgets.rows import Pair, SideBySide
 from ..widgets.table import Column, ItemTable, SearchTable
 from .base_page import Page, WorkWanted
 from .dialogs.input_dialog import InputDialog
 from .dialogs.picker import Picker
-from .recommendations import DecisionWanted
+from .recommendations import SLOWER, DecisionWanted, time_pairs
 from .workloads import workload_table
 
 if TYPE_CHECKING:
-    from ...advisor.recommend.whatif import WhatIfChoice, WhatIfResult
+    from ...advisor.recommend.whatif import Side, WhatIfChoice, WhatIfResult
     from ...advisor.show.series.whatif_session import Workbench
 
 _NAME_MAX = 40
-_CLOCK_STEP, _CLOCK_LOWEST = 5, 50  # percent; below half the clock nothing is known
+_CLOCK_STEP, _CLOCK_LOWEST = 5, 50  # percent; the clock model ends at half the clock
 
 
 class WhatIf(Page):
@@ -63,8 +62,7 @@ class WhatIf(Page):
         """`id_`: the workload, None: the one with the first recommendation. `node`: the node to begin with."""
         super().__init__(id_)
         self._node = node
-        self._asked_by_menu, self._from = id_ is None, None  # the workload that another page was left on
-        self._subject = Content("")
+        self._opened_by_menu, self._from = id_ is None, None  # the workload that another page was left on
         self._bench: Workbench | None = None
         self._choice: WhatIfChoice | None = None
         self._outcome: WhatIfResult | None = None
@@ -74,19 +72,16 @@ class WhatIf(Page):
         yield Static(id="knobs", classes="prose")
         with Container(id="asked"):
             table = ItemTable(
-                TARGET_COLUMNS,
-                empty="Calculating ...",
-                search=_target_text,
-                identity=lambda o: o.choice.node or "",
+                TARGET_COLUMNS, empty="Calculating ...", search=_target_text, identity=lambda o: o.choice.node or "",
                 id="nodes",
-            )
+            )  # fmt: skip
             yield panel("Nodes", SearchTable(table, "nodes"), id="targets", classes="fills")
             sides = SideBySide(id="sides"), Static(classes="prose")
             yield panel("Today and after", *sides, id="then", classes="fills", scrolls=True)
 
     def update_state(self, state: State) -> None:
-        """The page of the menu follows the workload that the cursor was on."""
-        if state.workload is not None and self._asked_by_menu and state.workload != self._from:
+        """Follow the workload that the cursor was on, on the page of the menu."""
+        if state.workload is not None and self._opened_by_menu and state.workload != self._from:
             self._from = self._workload = state.workload
             self._node = self._choice = None
             if self._loaded is not None and self._loaded is state.loaded:
@@ -94,12 +89,13 @@ class WhatIf(Page):
         super().update_state(state)
 
     def set_data(self, loaded: Loaded) -> None:
-        wanted = self._workload if loaded.workload(self._workload) is not None else None
-        id_ = wanted or _first(loaded)
+        recommended = (r.workload for r in loaded.advice.recommendations if r.workload)
+        first = next(recommended, None) or next((w.id for w in loaded.advice.workloads), None)
+        id_ = self._workload if loaded.workload(self._workload) is not None else first
         if id_ is None:
             self.query_one("#subject", Static).update(line("No workloads in this window."))
-            return
-        self._ask_about(id_)
+        else:
+            self._ask_about(id_)
 
     def _ask_about(self, id_: str) -> None:
         loaded = self._loaded
@@ -108,44 +104,31 @@ class WhatIf(Page):
             self.query_one("#subject", Static).update(line("This workload is not in the data.", "$warning"))
             return
         self._workload = id_
-        name = fit(w.name, min(cell_len(clean(w.name)), _NAME_MAX))
-        gpus = f"{len(w.gpus)} x {w.gpu_sku or 'unknown GPU'}"
-        self._subject = Content.assemble(
-            Content.styled(name, "bold"), f"  {w.kind.label}, {w.bottleneck.label}, {gpus}"
-        )
-        put(self.query_one("#subject", Static), self._subject)
-
-        work = WorkWanted("bench", lambda loader, tell: loader.bench(loaded, id_, tell), self.set_session)
-        self.post_message(work)
+        self.query_one("#subject", Static).update(_subject(w))
+        self.post_message(WorkWanted("bench", lambda loader, tell: loader.bench(loaded, id_, tell), self.set_session))
 
     def narrate(self, slot: str, text: str) -> None:
-        """Say what is being done before the question can be asked."""
         if slot == "bench":
             self.query_one("#knobs", Static).update(line(f"{text} ...", "$warning"))
 
     def set_session(self, bench: Workbench | None) -> None:
-        """Take the workload laid out; None: nothing is known of it in the findings' window."""
-        if not self.is_attached:  # it was left before the bench was there
+        """Take the workbench of the workload; None: the findings' window has no data of it."""
+        if not self.is_attached:  # it was left meanwhile
             return
         if bench is None:
-            self.query_one("#knobs", Static).update(
-                line("No data for this workload in the findings' window, so no prediction is possible.", "$warning")
-            )
+            why = "No data for this workload in the findings' window, so no prediction is possible."
+            self.query_one("#knobs", Static).update(line(why, "$warning"))
             return
         from ...advisor.recommend.whatif import WhatIfChoice  # noqa: PLC0415 - it needs numpy: not at the start
 
         same = self._bench is not None and self._bench.workload == bench.workload
+        choice = self._choice if same and self._choice is not None else WhatIfChoice(self._node)
         self._bench = bench
         self.query_one("#knobs", Static).update("")
-        group = bench.base.group
-        if len(group.now) > 1:
-            told = f"  {len(group.now)} replicas, {group.gpu_count} GPUs in total"
-            self.query_one("#subject", Static).update(Content.assemble(self._subject, told))
-        kept = self._choice if same and self._choice is not None else WhatIfChoice(self._node)
         self.query_one(SearchTable).set_data([bench.ask(WhatIfChoice()), *bench.targets])
-        self._choice = kept
-        if kept.node is None or not self.query_one(ItemTable).stand_on(kept.node):
-            self._choose(kept)
+        self._choice = choice
+        if choice.node is None or not self.query_one(ItemTable).stand_on(choice.node):
+            self._choose(choice)
 
     def show(self, outcome: WhatIfResult) -> None:
         """Take the answer to the newest choice."""
@@ -153,9 +136,9 @@ class WhatIf(Page):
         if not self.is_attached or bench is None:
             return
         self._outcome = outcome
-        put(self.query_one("#knobs", Static), knob_words(bench, outcome))
+        self.query_one("#knobs", Static).update(knob_words(bench, outcome))
         self.query_one("#sides", SideBySide).set_data(("today", "after"), whatif_pairs(bench, outcome))
-        put(self.query_one("#then > .prose", Static), answer_words(outcome, self._proposed(outcome)))
+        self.query_one("#then > .prose", Static).update(answer_words(outcome, self._proposed(outcome)))
 
     def on_item_table_moved(self, event: ItemTable.Moved) -> None:
         if self._choice is not None:
@@ -166,7 +149,7 @@ class WhatIf(Page):
         self.query_one("#then").focus()
 
     def _choose(self, choice: WhatIfChoice) -> None:
-        """Have it reckoned off the event loop; of choices made meanwhile the newest counts."""
+        """Evaluate a choice off the event loop; of choices made meanwhile the newest counts."""
         bench = self._bench
         self._choice = choice
         if bench is not None:
@@ -195,37 +178,35 @@ class WhatIf(Page):
         if choice is None:
             return
 
-        def taken(answer: tuple[float | None] | None) -> None:
+        def entered(answer: tuple[float | None] | None) -> None:
             if answer is not None and self._choice is not None:
                 self._choose(replace(self._choice, usd_per_hour=answer[0]))
 
-        told = "" if choice.usd_per_hour is None else f"{choice.usd_per_hour:g}"
+        now = "" if choice.usd_per_hour is None else f"{choice.usd_per_hour:g}"
         hint = "US dollars per node-hour; empty: the catalog's price"
-        self.app.push_screen(InputDialog("Price of this node", hint, price_of, told), taken)
+        self.app.push_screen(InputDialog("Price of this node", hint, price_of, now), entered)
 
     def action_forget(self) -> None:
-        """All but the node as it is."""
+        """Reset everything but the node."""
         if self._choice is not None:
             self._choose(type(self._choice)(self._choice.node))
 
     def action_workload(self) -> None:
-        loaded = self._loaded
-        if loaded is None:
+        if self._loaded is None:
             return
 
-        def chosen(w: WorkloadVerdict | None) -> None:
+        def selected(w: WorkloadVerdict | None) -> None:
             if w is not None:
                 self._node = self._choice = None
                 self._ask_about(w.id)
 
-        choosing = Picker("Select a workload", workload_table("choosing"), loaded.advice.workloads, "workloads")
-        self.app.push_screen(choosing, chosen)
+        workloads = self._loaded.advice.workloads
+        self.app.push_screen(Picker("Select a workload", workload_table("choosing"), workloads, "workloads"), selected)
 
     def action_accept(self) -> None:
         r = self._proposed(self._outcome) if self._outcome is not None else None
-        if r is not None:
-            what = recommendation_title(r, self._loaded.advice) if self._loaded is not None else r.id
-            self.post_message(DecisionWanted("accepted", r.id, what))
+        if r is not None and self._loaded is not None:
+            self.post_message(DecisionWanted("accepted", r.id, recommendation_title(r, self._loaded.advice)))
         elif self._outcome is not None:
             self.notify("No recommendation proposes this change, so there is nothing to accept.", severity="warning")
 
@@ -234,58 +215,142 @@ class WhatIf(Page):
         if self._loaded is None or self._bench is None:
             return None
         ids = {w.id for w in self._bench.base.group.workloads}
-        ways = self._loaded.advice.recommendations
-        return next((r for r in ways if r.workload in ids and outcome.is_that(r)), None)
+        return next((r for r in self._loaded.advice.recommendations if r.workload in ids and outcome.is_that(r)), None)
 
 
 def price_of(text: str) -> tuple[float | None]:
-    """A price that somebody typed, in a tuple of one; None in it: the known one. Raises UsageError for what is none."""
+    """A typed price, in a tuple of one; None in it: the catalog's. Raises UsageError for anything else."""
     bare = text.replace("$", "").replace(",", "").strip()
-    if not bare:
-        return (None,)
     try:
-        value = float(bare)
+        value = float(bare) if bare else None
     except ValueError:
         value = -1.0
-    if not 0 <= value < 1e6:
+    if value is not None and not 0 <= value < 1e6:
         raise UsageError(f"Invalid price {text!r}.", "Use US dollars per node-hour, such as 98.32.")
     return (value,)
 
 
-def _first(loaded: Loaded) -> str | None:
-    """The workload with the first recommendation; else the largest."""
-    workloads = (r.workload for r in loaded.advice.recommendations if r.workload)
-    return next(workloads, None) or next((w.id for w in loaded.advice.workloads), None)
+def _subject(w: WorkloadVerdict) -> Content:
+    name = w.name if len(w.name) <= _NAME_MAX else f"{w.name[: _NAME_MAX - 1]}…"
+    about = f"  {w.kind.label}, {w.bottleneck.label}, {len(w.gpus)} x {w.gpu_sku or 'unknown GPU'}"
+    return Content.assemble(line(name, "bold"), line(about))
+
+
+def whatif_pairs(bench: Workbench, o: WhatIfResult) -> tuple[Pair, ...]:
+    """Today beside the choice; nothing where there is no prediction."""
+    today, then = o.today, o.then
+    if then is None:
+        return ()
+
+    def pair(name: str, text: Callable[[Side], str]) -> Pair:
+        return Pair(name, text(today), text(then))
+
+    pairs = [
+        pair("node", lambda side: f"{side.nodes} x {node_type(side.node, 'unknown')}"),
+        pair("GPUs", lambda side: f"{side.gpus} x {side.gpu or 'unknown'}"),
+        pair(
+            "price/node-hour", lambda s: f"{words.usd(s.price.usd_per_hour)} {s.price.region}" if s.price else "unknown"
+        ),
+        pair("price of", lambda side: f"{side.price.as_of}, {side.price.basis}" if side.price else words.NONE),
+        pair("cost/month", lambda side: words.usd(side.usd_per_month)),
+    ]
+    if o.time_ratio is not None:
+        median = o.time_ratio.p50
+        pairs += time_pairs(
+            o.time_ratio, " slower" if median > SLOWER else " faster" if median < 1 / SLOWER else " the same"
+        )
+    if today.load is not None:
+        pairs.append(pair(f"load, max {words.percent(bench.base.headroom)}", lambda side: words.percent(side.load)))
+    if today.watts is not None:
+        pairs.append(pair("W per busy GPU", lambda side: "unknown" if side.watts is None else f"{side.watts:.0f} W"))
+    return tuple(pairs)
+
+
+def knob_words(bench: Workbench, o: WhatIfResult) -> Content:
+    """The choice beside the node, each part with its keys, and the size of the workload's series."""
+    c, group = o.choice, bench.base.group
+    needed = o.then.gpus if o.then is not None else bench.base.gpus
+    by = "as today" if group.phase == "training" else "by demand"
+    knobs = (
+        ("GPUs", f"{needed}, {by}" if c.gpus is None else f"{c.gpus}", "- +"), ("slice", c.profile or "none", "m"),
+        ("clock", f"{c.clock_share * 100:.0f} %", "< >"),
+        ("price", "catalog" if c.usd_per_hour is None else f"{words.usd(c.usd_per_hour)} entered", "p"),
+    )  # fmt: skip
+    parts: list[Content] = []
+    for name, value, keys in knobs:
+        parts += [line(f"{name} ", "$foreground-muted"), line(value, "bold"), line(f" {keys}   ", "$primary")]
+    if len(group.now) > 1:
+        parts.append(line(f"{len(group.now)} replicas, {group.gpu_count} GPUs in total"))
+    return Content.assemble(*parts)
+
+
+def answer_words(o: WhatIfResult, proposed: Recommendation | None) -> Content:
+    """The result in cash, what blocks it, what is unknown, and what the dollars rest on."""
+    decided = f", {words.decision_words(proposed.decision)}" if proposed and proposed.decision else "; a accepts it"
+    freed = words.hours(o.freed_gpu_hours_per_month)
+    return lines(
+        Content(""),
+        *([line(*_cash(o))] if o.then is not None else []),
+        *([line(f"Frees {freed}/month of capacity (not cash)")] if o.freed_gpu_hours_per_month > 0 else []),
+        *([line(f"Risk of more than 10 % slower: {o.risk}; basis of the time: {o.basis}.")] if o.risk else []),
+        *(line(f"Blocked: {reason}.", "$warning") for reason in o.blocked_by),
+        *(line(f"Unknown: {missing}.", "$warning") for missing in o.missing),
+        *(line(note) for note in o.notes),
+        *([line(f"Recommended as {proposed.id}{decided}.", "$success")] if proposed is not None else []),
+        *(line(f"{p.sku}, {p.region}: {words.price_words(p)}", "$foreground-muted") for p in o.prices),
+    )
+
+
+def _cash(o: WhatIfResult) -> tuple[str, str]:
+    """What a choice saves or costs, and its style."""
+    saving, dated = o.saving_usd_per_month, words.dated(o.prices)
+    if saving is None:
+        change = _difference(o)
+        return (f"No cash savings; the nodes' cost changes by {change}/month" if change else "Same cost"), "bold"
+    if round(saving.p50) == 0:
+        return "Same cost", "bold"
+    amount = f"{words.usd(abs(saving.p50))}/month"
+    if saving.p50 < 0:
+        return f"Costs {amount} more{words.spread(saving)}, {dated}", "$error bold"
+    when = f" from {o.available_from}" if o.available_from else ""
+    count = o.of_count_usd_per_month
+    part = f"; {words.usd(count)} of it from fewer GPUs of today's SKU" if count else ""
+    return f"Saves {amount}{words.spread(saving)} in cash{when}, {dated}{part}", "$success bold"
+
+
+def _difference(o: WhatIfResult) -> str:
+    """The change of the nodes' cost a month; empty: the same, or unknown."""
+    here, there = o.today.usd_per_month, o.then.usd_per_month if o.then is not None else None
+    if here is None or there is None or round(there - here) == 0:
+        return ""
+    return f"{'+' if there > here else ''}{words.usd(there - here)}"
 
 
 def _target_text(o: WhatIfResult) -> str:
-    then = o.then
-    return "\n".join((o.choice.node or "today", then.gpu or "" if then is not None else ""))
+    return "\n".join((o.choice.node or "today", o.then.gpu or "" if o.then is not None else ""))
 
 
 def _saving(o: WhatIfResult) -> float | None:
-    """What is open to be had, cash a month."""
+    """Cash a month that nothing is known to block."""
     return o.saving_usd_per_month.p50 if o.open and o.saving_usd_per_month is not None else None
 
 
-def _standing(o: WhatIfResult) -> str:
-    """The saving, or in a word why none is claimed; the answer beside it says more."""
-    if o.open:
-        return words.NONE if o.saving_usd_per_month is None else words.usd(o.saving_usd_per_month.p50)
-    return "blocked" if o.blocked_by else "unknown"
-
-
-def _gpus(o: WhatIfResult) -> str:
-    return f"{o.then.gpus:3} x {o.then.gpu}" if o.then is not None else words.NONE
+def _saves(o: WhatIfResult) -> str:
+    """The saving, or why none is claimed."""
+    if not o.open:
+        return "blocked" if o.blocked_by else "unknown"
+    return words.NONE if o.saving_usd_per_month is None else words.usd(o.saving_usd_per_month.p50)
 
 
 TARGET_COLUMNS = (
-    Column("node", 18, lambda o: o.choice.node or "today", grows=True, middle=True),
-    Column("saves/month", 11, _standing, _saving, right=True, falling=True),
+    Column("node", 18, lambda o: node_type(o.choice.node, "today"), grows=True),
+    Column("saves/month", 11, _saves, _saving, right=True, falling=True),
     Column("time", 5, lambda o: f"x{o.time_ratio.p50:.2f}" if o.time_ratio else words.NONE,
            lambda o: o.time_ratio.p50 if o.time_ratio else None, right=True),
+    Column("GPUs", 15, lambda o: f"{o.then.gpus:3} x {o.then.gpu}" if o.then else words.NONE,
+           lambda o: o.then.gpus if o.then else None),
     Column("costs/month", 11, lambda o: words.usd(o.then.usd_per_month if o.then else None),
            lambda o: o.then.usd_per_month if o.then else None, right=True),
-    Column("GPUs", 15, _gpus, lambda o: o.then.gpus if o.then else None),
-    Column("difference", 11, cost_change, right=True),
+    Column("difference", 11, lambda o: _difference(o) or words.NONE, right=True),
+    Column("provider", 9, lambda o: (o.choice.node or "").rpartition("/")[0] or words.NONE),
 )  # fmt: skip

@@ -11,7 +11,6 @@ from ...advisor.core import formatting as words
 from ...advisor.core.ids import short_id
 from ...advisor.core.verdict_types import WorkloadVerdict
 from ..cell_text import cost_cell
-from ..content.fleet_measures import owner_of
 from ..state import Look
 from ..widgets.table import Column, ItemTable, SearchTable
 from .base_page import Page, WorkloadWanted
@@ -33,8 +32,8 @@ class Workloads(Page):
 
     @property
     def subject(self) -> str | None:
-        chosen = self.query_one(ItemTable).item
-        return chosen.id if chosen is not None else None
+        selected = self.query_one(ItemTable).item
+        return selected.id if selected is not None else None
 
     @property
     def workload(self) -> str | None:
@@ -47,13 +46,17 @@ class Workloads(Page):
         self.post_message(WorkloadWanted(event.item.id))
 
 
+def owner_of(w: WorkloadVerdict) -> str | None:
+    """The nearest name of its owner; None: unknown."""
+    return w.owner.team or w.owner.namespace or w.owner.account or w.owner.user
+
+
 def _search(w: WorkloadVerdict) -> str:
-    own = (w.owner.team, w.owner.user, w.owner.account, w.owner.namespace)
     s = w.scheduled
-    job = (s.job_id, f"{s.array_job_id}_{s.array_task_id}" if s.array_task_id else None, s.partition, s.qos, s.state)
     parts = (
-        w.name, w.id, w.kind.label, w.bottleneck.label, w.gpu_sku, w.node_sku, w.framework, *own, *w.nodes, *job,
-        s.controller_kind, s.image,
+        w.name, w.id, w.kind.label, w.bottleneck.label, w.gpu_sku, w.node_sku, w.framework, words.owner_words(w.owner),
+        *w.nodes, s.job_id, f"{s.array_job_id}_{s.array_task_id}" if s.array_task_id else None, s.partition, s.qos,
+        s.state, s.controller_kind, s.image,
     )  # fmt: skip
     return "\n".join(part for part in parts if part)
 
@@ -63,7 +66,7 @@ _COLUMNS = (
     Column("kind", 16, lambda w: w.kind.label),
     Column("bottleneck", 14, lambda w: w.bottleneck.label),
     Column("GPUs", 5, lambda w: str(len(w.gpus)), lambda w: float(len(w.gpus)), right=True, falling=True),
-    Column("GPU-hours", 10, lambda w: words.hours(w.gpu_hours, ""), lambda w: w.gpu_hours, right=True, falling=True),
+    Column("GPU-hours", 10, lambda w: words.bare_hours(w.gpu_hours), lambda w: w.gpu_hours, right=True, falling=True),
     Column("cost", 10, lambda w: cost_cell(w.cost_usd, w.gpu_hours), lambda w: w.cost_usd, right=True, falling=True),
     Column("confidence", 11, lambda w: words.percent(w.kind.confidence), lambda w: w.kind.confidence, right=True,
            falling=True),

@@ -17,7 +17,7 @@ from ....rules.models.power_model import PowerCurve, PowerModel
 from ...classify.types import Verdicts
 from ...core.advice_types import COUNTED_RISKS, Interval
 from ...core.coded_text import CodedText, coded
-from ...core.energy_sums import JOULES_PER_KWH
+from ...core.energy_types import JOULES_PER_KWH
 from ...core.worth import HOURS_PER_MONTH
 from ..groups import Group
 from ..prediction import NORM, Array, Factors, Phase, Prediction, Use, interval_of, not_measured, time_ratio

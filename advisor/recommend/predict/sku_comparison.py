@@ -148,7 +148,8 @@ def blocks(question: Question, source: GpuSku, target: GpuSku) -> tuple[CodedTex
         _memory(question, target),
     ]
     if question.gpus > PCIE_GROUP_MAX and source.joined_on_board and not target.joined_on_board:
-        told = "{gpus} GPUs of one model communicate over {link}, and {sku} has only PCIe"
+        limit = "joins only pairs by its bridge" if target.nvlink_by_bridge else "has only PCIe"
+        told = f"{{gpus}} GPUs of one model communicate over {{link}}, and {{sku}} {limit}"
         fields = {"gpus": question.gpus, "link": source.link_name, "sku": target.name}
         reasons.append(coded("model-over-pcie", told, **fields))
     if _host_bound(question, source, target):

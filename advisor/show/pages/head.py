@@ -24,12 +24,12 @@ def subject(story: Story) -> str:
 
 
 def heading(story: Story) -> str:
-    """The subject as a page's title: without the week, which stands above it."""
+    """The title of a page: the subject without the week."""
     return f"{'GPU fleet' if story.team is None else f'Team {brief(story.team)}'}: {_headline(story)}"
 
 
 def _headline(story: Story) -> str:
-    """What is spent, and what of it can be recovered, both a month."""
+    """Spend and recoverable cash, both per month."""
     a, s = story.advice, story.advice.summary
     if story.empty:
         return "no GPU work observed"
@@ -42,10 +42,10 @@ def _headline(story: Story) -> str:
         spent = f"{short_usd(spend)}/month spend"
         share = f" ({words.percent(cash / spend)})" if cash and spend > 0 and cash / spend >= 0.005 else ""
         gain = f"{short_usd(cash)}/month recoverable{share}" if cash else ""
-    if not gain:
-        open_ = s.nothing_judged and not cash
-        gain = "savings not judged yet" if open_ else "no savings available now"
-        gain += ", not all judged" if not open_ and coverage.open_verdicts(a) else ""
+    if not gain and s.nothing_judged and not cash:
+        gain = "savings not judged yet"
+    elif not gain:
+        gain = f"no savings available now{', not all judged' if coverage.open_verdicts(a) else ''}"
     return f"{spent}, {gain}"
 
 
@@ -55,61 +55,63 @@ def window(story: Story) -> str:
 
 
 def basis(story: Story) -> str:
-    """What the dollars rest on, or what to set to get them; and what could not be judged."""
+    """The prices behind the dollars, or how to configure them; and what could not be judged."""
     a, s = story.advice, story.advice.summary
     if s.cost_usd is not None:
-        told = f"Costs are {words.price_note(a.prices)}. A month has 730 hours."
+        prices = f"Costs are {words.price_note(a.prices)}. A month has 730 hours."
     else:
         hints = " ".join(brief(note, _HINT_LENGTH) for note in a.notes if note.code in words.PRICE_NOTES)
-        told = hints or "No price is known. Costs are in GPU-hours."
+        prices = hints or "No price is known. Costs are in GPU-hours."
     if s.nothing_judged and s.gpu_count and not s.recoverable_usd_per_month:
-        return f"{told} {coverage.why_not_judged(s)}"
-    return f"{told} Waste was {coverage.judged_of(s)}." if s.partly_judged else told
+        return f"{prices} {coverage.why_not_judged(s)}"
+    return f"{prices} Waste was {coverage.judged_of(s)}." if s.partly_judged else prices
 
 
-def tiles(story: Story) -> tuple[Tile, ...]:
-    """Spend, waste and savings of a month, with the window's figures in brackets and what each sum means."""
+def tiles(story: Story, open_most: int = 2) -> tuple[Tile, ...]:
+    """Spend, waste and savings per month, with the window's figures and what each sum means. `open_most`: lines on what
+    was not judged."""
     a, s = story.advice, story.advice.summary
-    hours = covered_hours(a)
+    hours, free = covered_hours(a), selected(a).capacity_gpu_hours
     days = f"{hours / 24:,.3g} days" if hours >= 48 else f"{hours:,.3g} h"
-    free = selected(a).capacity_gpu_hours
     capacity = f"up to {words.hours(free)}/month" if free else "none available now"
-    open_ = coverage.open_verdicts(a)
     covered = (
         Tile("Coverage", f"{coverage.observed_time(a)}; {coverage.gpus_words(s)}"),
-        *(Tile("Not judged" if n == 0 else "", one) for n, one in enumerate(open_)),
+        *(Tile("" if n else "Not judged", text) for n, text in enumerate(coverage.open_verdicts(a, open_most))),
     )
 
-    def of(value: str, change: Change) -> str:
+    def in_window(value: str, change: Change) -> str:
         return ", ".join(filter(None, (f"{value} in {days}", change.words)))
 
     def judged(label: str, value: str, change: str, meaning: str, known: bool = True) -> Tile:
-        """What is no zero where nothing was judged, and says of how many GPUs it is known where some were."""
+        """A sum that needs verdicts: not zero where nothing was judged, and with its extent where some was."""
         if not known or (s.nothing_judged and label == "Capacity" and not free):
             return Tile(label, coverage.not_judged(s) if s.nothing_judged else "unknown", "", meaning)
         part = coverage.judged_of(s) if s.partly_judged else ""
         return Tile(label, value, "; ".join(filter(None, (change, part))), meaning)
 
     def month(value: float | None) -> str:
-        told = monthly(value, a)
-        return "unknown" if value is None else usd_per_month(value if told is None else told)
+        per_month = monthly(value, a)
+        return "unknown" if value is None else usd_per_month(value if per_month is None else per_month)
 
     if s.cost_usd is None:
         held = monthly(s.gpu_hours, a)
-        idle = sum(h.gpu_hours for h in holdings(a))
+        idle = words.hours(sum(h.gpu_hours for h in holdings(a)))
+        spend = f"{words.hours(s.gpu_hours if held is None else held)}/month"
         return (
-            Tile("GPU-hours", f"{words.hours(s.gpu_hours if held is None else held)}/month",
-                 of(words.hours(s.gpu_hours), story.gpu_hours)),
-            judged("Idle", f"{words.hours(idle)} in {days}", "", "", not s.nothing_judged),
+            Tile("GPU-hours", spend, in_window(words.hours(s.gpu_hours), story.gpu_hours)),
+            judged("Idle", f"{idle} in {days}", "", "", not s.nothing_judged),
             judged("Capacity", capacity, "", CAPACITY),
             *covered,
-        )  # fmt: skip
+        )
     cash, spread = s.recoverable_usd_per_month, words.spread(s.recoverable_interval_usd_per_month).strip(" ()")
     sums = (("Wasted", s.wasted_usd, story.wasted_usd, WASTED), ("Slowed", s.slowed_usd, story.slowed_usd, SLOWED))
+    waste = (
+        judged(name, month(value), in_window(words.usd(value), change), meaning if value else "", value is not None)
+        for name, value, change, meaning in sums
+    )
     return (
-        Tile("Spend", month(s.cost_usd), of(words.usd(s.cost_usd), story.cost_usd)),
-        *(judged(name, month(value), of(words.usd(value), change), meaning if value else "", value is not None)
-          for name, value, change, meaning in sums),
+        Tile("Spend", month(s.cost_usd), in_window(words.usd(s.cost_usd), story.cost_usd)),
+        *waste,
         judged("Recoverable", usd_per_month(cash or 0.0) if cash else "no cash savings available now",
                spread and f"{spread}, 10th to 90th percentile", RECOVERABLE if cash else "", cash is not None),
         *((judged("Capacity", capacity, "", CAPACITY),) if free else ()),
@@ -118,6 +120,6 @@ def tiles(story: Story) -> tuple[Tile, ...]:
 
 
 def written(story: Story) -> str:
-    """Who wrote the page, when, and from what."""
+    """What wrote the page, when, and from what."""
     when = minute(story.advice.generated_at)
     return f"Written by skuwise, {when}, from telemetry alone: nothing was changed on any node."

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ...core import formatting as words
-from ...core.advice_types import Advice, Recommendation
+from ...core.advice_types import Advice
 from ...core.formatting import counted
 from ...core.timestamps import day, minute
-from ..document import AsideBlock, Bullets, Document, Section, Table, Tile, section
+from ..document import AsideBlock, Bullets, Document, Table, Tile, section
 from ..page_options import Again
 from ..titles import Titles, gain_text
 
 if TYPE_CHECKING:  # it needs numpy, which the terminal has not at its start
-    from ...plan.result import NotInPlan, Plan, PlanStep, PoolPlan, RentedNode, ReturnedNode
+    from ...plan.result import Plan, PlanStep, PoolPlan, RentedNode, ReturnedNode
 
-_BESIDE = 5  # recommendations that go with any plan, on a short page
+_LISTED = 5  # independent recommendations on a short page
 _NAMES = 6  # nodes named in a cell; the rest is counted
-Known = Mapping[str, Recommendation]
 _UNFIT = "This demand does not fit the fleet: without these nodes some of it has no place. Use --buy to plan with them."
 _GOALS = {"cash": "cash", "nodes": "nodes", "capacity": "GPU capacity", "energy": "energy"}
 
@@ -27,30 +26,34 @@ _GOALS = {"cash": "cash", "nodes": "nodes", "capacity": "GPU capacity", "energy"
 def plan_document(plan: Plan, advice: Advice, again: Again | None = None, rows: int | None = None) -> Document:
     """`again`: how to run a command on the same telemetry; `rows`: of each list at most, None: all."""
     titles = Titles(advice)
-    known = {r.id: r for r in advice.recommendations}
-    risky = [n for n in plan.not_in_plan if n.risk_alone and (n.would_bring_usd_per_month or 0.0) >= 0]
-    others = [n for n in plan.not_in_plan if not n.risk_alone and n.why.code != "plan-blocked"]
-    beside = [f"{id_}: {titles.of(known[id_])}" for id_ in plan.beside if id_ in known]
-    if rows is not None and len(beside) > _BESIDE:
-        beside = [*beside[:_BESIDE], f"{len(beside) - _BESIDE} more: --all"]
+    by_id = {r.id: r for r in advice.recommendations}
+    named = {id_: titles.of(r) for id_, r in by_id.items()}
+    beside = [f"{id_}: {named[id_]}" for id_ in plan.beside if id_ in named]
+    if rows is not None and len(beside) > _LISTED:
+        beside = [*beside[:_LISTED], f"{len(beside) - _LISTED} more: --all"]
     used = {r.price for r in (*plan.returned, *plan.rented) if r.price is not None}
     prices = [p for p in advice.prices if p.id in used]
-    rent = Section("To rent first", (_node_list(plan.rented),)) if plan.rented else None
     first = next((s.recommendation for s in plan.steps if s.recommendation is not None), None)
     patch = None
     if first is not None and again is not None:
         accept = f"{again.program} ledger accept {first}"
         patch = AsideBlock("Accept a step, then print the patch that does it:", accept)
-    missing = (_UNFIT, _node_list(plan.missing)) if plan.missing else ()
+    left = tuple(
+        (one.recommendation, named.get(one.recommendation, one.action),
+         gain_text(by_id[one.recommendation], advice) if one.recommendation in by_id else "-", one.why.text)
+        for one in sorted(plan.not_in_plan, key=lambda one: not one.risk_alone)
+        if one.why.code != "plan-blocked" and (not one.risk_alone or (one.would_bring_usd_per_month or 0.0) >= 0)
+    )  # fmt: skip
+    left_table = Table(("id", "recommendation", "gain alone", "why not"), left[:rows], (), _more(left, rows))
     sections = (
         section("What if", Bullets(tuple(change.text for change in plan.changes))),
-        section("Nodes to return", returned_table(plan, rows), rent),
-        section("Missing", *missing),
+        section("Nodes to return", _returned_table(plan, rows)),
+        section("Nodes to rent first", _node_list(plan.rented)),
+        section("Missing nodes", _UNFIT if plan.missing else "", _node_list(plan.missing)),
         section("Compared with advise", Bullets(reconciled(plan))),
-        section("Steps", steps_table(plan, known, rows), patch),
-        section("Fleet before and after", pools_table(plan.pools, rows)),
-        section("Not worth the risk", _left_table(risky, advice, known, rows)),
-        section("Left out for other reasons", _left_table(others, advice, known, rows)),
+        section("Steps", _steps_table(plan, named, rows), patch),
+        section("Fleet before and after", _pools_table(plan.pools, rows)),
+        section("Left out", left_table),
         section("Independent of the plan", Bullets(tuple(beside))),
         section("Notes", Bullets(tuple(note.text for note in plan.notes))),
         section("How good this plan is", quality(plan)),
@@ -62,7 +65,7 @@ def plan_document(plan: Plan, advice: Advice, again: Again | None = None, rows: 
         f"{counted(plan.gpus_today, 'GPU')}, {counted(plan.workloads, 'workload')}",
         summary=f"Dollars are {words.price_note(prices)}. A month has 730 hours." if prices else "",
         tiles=tiles(plan),
-        sections=tuple(one for one in sections if one.blocks),
+        sections=tuple(part for part in sections if part.blocks),
         footer=(f"Written by skuwise, {minute(plan.generated_at)}. Nothing is applied: every step is yours to take.",),
     )
 
@@ -82,46 +85,41 @@ def heading(plan: Plan) -> str:
 
 def tiles(plan: Plan) -> tuple[Tile, ...]:
     """The figures of the head."""
-    found = [Tile("Goal", _GOALS[plan.goal])]
-    found.append(Tile("Nodes to return", f"{len(plan.returned)} of {plan.nodes_today}"))
-    for one in plan.cash:
-        label = "Cash now" if one.date is None else f"Cash from {one.date}"
-        usd = one.saving_usd_per_month
-        low, high = words.usd(usd.p10), words.usd(usd.p90)
-        found.append(
-            Tile(label, f"{words.usd(usd.p50)}/month", f"80 % interval {low} to {high}" if low != high else "")
-        )
+    shown = [Tile("Goal", _GOALS[plan.goal]), Tile("Nodes to return", f"{len(plan.returned)} of {plan.nodes_today}")]
+    for cash in plan.cash:
+        usd, label = cash.saving_usd_per_month, "Cash now" if cash.date is None else f"Cash from {cash.date}"
+        low, median, high = map(words.usd, (usd.p10, usd.p50, usd.p90))
+        shown.append(Tile(label, f"{median}/month", f"80 % interval {low} to {high}" if low != high else ""))
     if plan.rented:
         before = round(sum(p.gpus_needed_today for p in plan.pools))
         after = round(sum(p.gpus_needed for p in plan.pools))
         needed = f"{after:,} needed at the peak instead of {before:,}"
-        found.append(Tile("Net GPUs", f"{before - after:,}", needed if before != after else ""))
+        shown.append(Tile("Net GPUs", f"{before - after:,}", needed if before != after else ""))
     else:
-        found.append(Tile("GPUs freed", f"{plan.gpus_freed:,} of {plan.gpus_today:,}"))
+        shown.append(Tile("GPUs freed", f"{plan.gpus_freed:,} of {plan.gpus_today:,}"))
     if plan.energy_kwh_per_month is not None and plan.returned:
-        found.append(Tile("Energy", f"{plan.energy_kwh_per_month:,.0f} kWh/month", "idle power of the GPUs to return"))
-    found.append(Tile("Workloads touched", f"{plan.touched} of {plan.workloads}"))
-    return tuple(found)
+        shown.append(Tile("Energy", f"{plan.energy_kwh_per_month:,.0f} kWh/month", "idle power of the GPUs to return"))
+    return (*shown, Tile("Workloads touched", f"{plan.touched} of {plan.workloads}"))
 
 
-def returned_table(plan: Plan, rows: int | None = None) -> Table:
+def _returned_table(plan: Plan, rows: int | None) -> Table:
     """Nodes to return by SKU, date and how they are paid back."""
 
     def key(r: ReturnedNode) -> tuple[str, str, str]:
-        return (r.available_from or "", r.node_sku or r.pool, r.realisation)
+        return r.available_from or "", r.node_sku or r.pool, r.realisation
 
     lines = []
-    for (_, sku, _how), own in groupby(sorted(plan.returned, key=lambda r: (*key(r), r.name)), key=key):
-        nodes = list(own)
-        usd = [r.usd_per_month for r in nodes]
-        known = [u for u in usd if u is not None]
-        lines.append(
-            (
-                str(len(nodes)), sku, words.gpus(sum(r.gpus for r in nodes), nodes[0].gpu_sku), when_words(nodes[0]),
-                words.usd(sum(known)) if len(known) == len(usd) else "unknown",
-                _steps_words(nodes), _named([r.name for r in nodes]),
-            )
-        )  # fmt: skip
+    for (_, sku, _how), group in groupby(sorted(plan.returned, key=lambda r: (*key(r), r.name)), key=key):
+        nodes = list(group)
+        usd = [r.usd_per_month for r in nodes if r.usd_per_month is not None]
+        cost = words.usd(sum(usd)) if len(usd) == len(nodes) else "unknown"
+        gpus = words.gpus(sum(r.gpus for r in nodes), nodes[0].gpu_sku)
+        after = ", ".join(map(str, sorted({r.step for r in nodes if r.step is not None})))
+        empty = sum(r.step is None for r in nodes)
+        free = f"{empty} {'once jobs end' if any(r.drains for r in nodes) else 'empty now'}" if empty else ""
+        names = _named([r.name for r in nodes])
+        steps = "; ".join(filter(None, (after, free)))
+        lines.append((str(len(nodes)), sku, gpus, when_words(nodes[0]), cost, steps, names))
     heads = ("nodes", "node type", "GPUs", "when", "cost/month", "after step", "names")
     return Table(heads, tuple(lines[:rows]), (0, 4), _more(lines, rows))
 
@@ -133,11 +131,11 @@ def when_words(r: ReturnedNode) -> str:
     return "now" if r.realisation == "cash-now" else "capacity, no cash"
 
 
-def steps_table(plan: Plan, known: Known, rows: int | None = None) -> Table:
-    """The steps in their order. `known`: recommendations by id."""
+def _steps_table(plan: Plan, titles: dict[str, str], rows: int | None) -> Table:
+    """The steps in their order. `titles`: of recommendations, by id."""
     lines = [
         (
-            str(s.number), _short_title(s, known), s.recommendation or "-", _moves_words(s), _named(s.frees) or "-",
+            str(s.number), step_title(s, titles), s.recommendation or "-", _moves_words(s), _named(s.frees) or "-",
             s.risk or "-", ", ".join(map(str, s.after)) or "-",
         )
         for s in plan.steps
@@ -160,26 +158,7 @@ def step_title(step: PlanStep, titles: dict[str, str]) -> str:
     return f"Move {counted(moved, 'replica')} of {step.name} to another node"
 
 
-def _short_title(step: PlanStep, known: Known) -> str:
-    """A step in a narrow column: what happens to whom, without what the recommendation's own title adds."""
-    r = known.get(step.recommendation or "")
-    if r is None:
-        return step_title(step, {})
-    match r.action:
-        case "move-sku":
-            where = node_type(r.target.node_sku, "another node")
-            return f"Move {step.name} to {words.gpus(r.target.gpu_count, r.target.gpu_sku)} ({where})"
-        case "reduce-gpus":
-            return f"Reduce {step.name} to {words.gpus(r.target.gpu_count, r.target.gpu_sku)}"
-        case "release":
-            return f"Release the {words.gpus(r.source.gpu_count, r.source.gpu_sku)} of {step.name}"
-        case "mig-slice":
-            return f"Run {step.name} on MIG instances of {words.gpus(r.target.gpu_count, r.target.gpu_sku)}"
-        case _:
-            return step_title(step, {})
-
-
-def pools_table(pools: Sequence[PoolPlan], rows: int | None = None) -> Table:
+def _pools_table(pools: Sequence[PoolPlan], rows: int | None) -> Table:
     """The fleet by node type: today, afterwards, and how far it carries. `rows`: None shows those that stay as they
     are, too."""
     growing = any(p.runs_out_at is not None for p in pools)
@@ -193,7 +172,7 @@ def pools_table(pools: Sequence[PoolPlan], rows: int | None = None) -> Table:
         for p in shown
     )  # fmt: skip
     heads = ("node type", "region", "nodes", "GPUs needed at peak", "GPUs", "GPUs in reserve", "demand carried")
-    if any(p.runs_out_at is not None for p in pools):
+    if growing:
         heads = (*heads, "runs out")
         lines = tuple((*line, _runs_out(p)) for line, p in zip(lines, shown, strict=True))
     rest = len(pools) - len(shown)
@@ -212,8 +191,9 @@ def node_type(sku: str | None, pool: str) -> str:
 
 
 def _change(before: int, after: int, rented: int = 0) -> str:
-    told = f"{before:,}" if before == after and not rented else f"{before:,} to {after:,}"
-    return f"{told} ({rented} rented)" if rented else told
+    if before == after and not rented:
+        return f"{before:,}"
+    return f"{before:,} to {after:,}" + (f" ({rented} rented)" if rented else "")
 
 
 def _cash(plan: Plan) -> str:
@@ -228,27 +208,14 @@ def _cash(plan: Plan) -> str:
 
 
 def _node_list(nodes: Sequence[RentedNode]) -> Table:
+    groups: dict[tuple[str, float | None], list[RentedNode]] = {}
+    for node in sorted(nodes, key=lambda n: (n.node_sku or "", n.usd_per_month or 0.0, n.name)):
+        groups.setdefault((node.node_sku or node.pool, node.usd_per_month), []).append(node)
     rows = []
-    for (sku, usd), own in groupby(
-        sorted(nodes, key=lambda r: (r.node_sku or "", r.usd_per_month or 0.0, r.name)),
-        key=lambda r: (r.node_sku or r.pool, r.usd_per_month),
-    ):
-        alike = list(own)
+    for (sku, usd), alike in groups.items():
         cost = words.usd(usd * len(alike)) if usd is not None else "unknown"
         rows.append((str(len(alike)), sku, words.gpus(sum(n.gpus for n in alike), alike[0].gpu_sku), cost))
     return Table(("nodes", "node type", "GPUs", "cost/month"), tuple(rows), (0, 3))
-
-
-def _left_table(left: Sequence[NotInPlan], advice: Advice, known: Known, rows: int | None) -> Table:
-    titles = Titles(advice)
-    lines = [
-        (
-            one.recommendation, titles.of(known[one.recommendation]) if one.recommendation in known else one.action,
-            gain_text(known[one.recommendation], advice) if one.recommendation in known else "-", one.why.text,
-        )
-        for one in left
-    ]  # fmt: skip
-    return Table(("id", "recommendation", "gain alone", "why not"), tuple(lines[:rows]), (), _more(lines, rows))
 
 
 def quality(plan: Plan) -> str:
@@ -269,39 +236,28 @@ def reconciled(plan: Plan) -> tuple[str, ...]:
     """What the plan keeps in reserve, and how its cash adds up to what `advise` calls recoverable."""
     if plan.advise_usd_per_month is None or plan.plan_usd_per_month is None:
         return ()
-    reserve = sum(r.usd_per_month for r in plan.reserve)
-    left = sum(n.advise_usd_per_month or 0.0 for n in plan.not_in_plan)
     if not round(plan.advise_usd_per_month) and not round(plan.plan_usd_per_month):
         return ()
     kept = [f"Kept in reserve: {r.node} ({words.usd(r.usd_per_month)}/month)" for r in plan.reserve]
-    told = f"{words.usd(plan.plan_usd_per_month)} in the plan"
-    told += f" + {words.usd(reserve)} kept in reserve" if plan.reserve else ""
-    told += f" + {words.usd(left)} left out" if round(left) else ""
+    left = sum(n.advise_usd_per_month or 0.0 for n in plan.not_in_plan)
+    sums = f"{words.usd(plan.plan_usd_per_month)} in the plan"
+    sums += f" + {words.usd(sum(r.usd_per_month for r in plan.reserve))} kept in reserve" if plan.reserve else ""
+    sums += f" + {words.usd(left)} left out" if round(left) else ""
     if combined := round(plan.combined_usd_per_month or 0.0):
-        found = "found by combining moves" if combined > 0 else "less where moves are combined"
-        told += f" {'-' if combined > 0 else '+'} {words.usd(abs(combined))} {found}"
-    return (*kept, f"{told} = {words.usd(plan.advise_usd_per_month)}/month recoverable in advise")
-
-
-def _steps_words(nodes: Sequence[ReturnedNode]) -> str:
-    numbers = sorted({r.step for r in nodes if r.step is not None})
-    told = ", ".join(map(str, numbers))
-    empty = sum(1 for r in nodes if r.step is None)
-    drains = sum(1 for r in nodes if r.drains)
-    parts = [told, f"{empty} empty now" if empty and not drains else f"{drains} once jobs end" if drains else ""]
-    return "; ".join(filter(None, parts))
+        sign, what = ("-", "found by combining moves") if combined > 0 else ("+", "less where moves are combined")
+        sums += f" {sign} {words.usd(abs(combined))} {what}"
+    return (*kept, f"{sums} = {words.usd(plan.advise_usd_per_month)}/month recoverable in advise")
 
 
 def _moves_words(step: PlanStep) -> str:
     moved = [m for m in step.moves if m.start is not None and m.end is not None]
-    new = sum(1 for m in step.moves if m.start is None)
-    ended = sum(1 for m in step.moves if m.end is None)
-    told = [f"{m.start} to {m.end}" for m in moved[:2]] + ([f"{len(moved) - 2} more"] if len(moved) > 2 else [])
+    parts = [f"{m.start} to {m.end}" for m in moved[:2]] + ([f"{len(moved) - 2} more"] if len(moved) > 2 else [])
     if step.kind != "rent":
-        told += [f"start {new}"] * bool(new) + [f"stop {ended}"] * bool(ended)
+        new, ended = sum(m.start is None for m in step.moves), sum(m.end is None for m in step.moves)
+        parts += [f"start {new}"] * bool(new) + [f"stop {ended}"] * bool(ended)
     if step.staging is not None:
-        told.append(step.staging.text)
-    return "; ".join(told) or "-"
+        parts.append(step.staging.text)
+    return "; ".join(parts) or "-"
 
 
 def _named(names: Sequence[str]) -> str:

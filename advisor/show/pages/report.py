@@ -54,8 +54,8 @@ def report_document(story: Story, rows: int, attached: Sequence[str] = (), links
             "Evidence, energy, prices and method",
             " ".join(f"The whole page is attached: {one}." for one in page),
             f"Attached lists: {', '.join(lists)}." if lists else "",
-            Link("Dashboard", dashboard.page) if dashboard.page else None,
-            AsideBlock(f"The whole advice{commands.where}:", commands.advise("--all")),
+            Link("Dashboard", dashboard.link()) if dashboard.template else None,
+            AsideBlock(f"The whole advice{commands.where}:", f"{commands.advice('advise')} --all"),
         ),
     )
     return Document(
@@ -64,7 +64,7 @@ def report_document(story: Story, rows: int, attached: Sequence[str] = (), links
         window=head.window(story),
         summary=head.basis(story),
         tiles=head.tiles(story),
-        link=Link("Dashboard", dashboard.page) if dashboard.page else None,
+        link=Link("Dashboard", dashboard.link()) if dashboard.template else None,
         sections=tuple(part for part in parts if part is not None),
         footer=(head.written(story),),
         lead=" ".join(note.text for note in a.notes if note.code == "week-not-over"),
@@ -100,7 +100,7 @@ def _recommendations(story: Story, brevity: Brevity, commands: ReaderCommands, d
         finding = next((f for f in story.advice.findings if f.id in r.findings), None)
         workload = next((w for w in story.advice.workloads if w.id == r.workload), None)
         nodes = sorted(finding.nodes) if finding is not None else list(workload.nodes if workload is not None else ())
-        url = dashboard.of(workload.name if workload is not None else "", nodes[0] if nodes else "")
+        url = dashboard.link(workload.name if workload is not None else "", nodes[0] if nodes else "")
         evidence = _SENTENCE_ENDS.split(finding.text)[0] if finding is not None else r.text
         told = ", in an earlier report" if r.id in story.told else ""
         return section(
@@ -108,7 +108,7 @@ def _recommendations(story: Story, brevity: Brevity, commands: ReaderCommands, d
             brevity.sentence(evidence, 240) if r.id in new else "",
             AsideBlock(
                 f"{brief(row.id)}: {brevity.sentence(row.terms, 240)}{told}",
-                "" if row.accepted else commands.accept(r.id),
+                "" if row.accepted else commands.stored("ledger accept", r.id),
             ),
             Link("Dashboard", url) if url else None,
         )
@@ -120,7 +120,9 @@ def _recommendations(story: Story, brevity: Brevity, commands: ReaderCommands, d
         no_recommendation(story) if not shown else "" if first is None else how,
         *(card(number, row) for number, row in enumerate(shown, 1)),
         left_out_words(story.rows, len(story.listed) - len(shown)),
-        AsideBlock("Evidence and calculation of one:", commands.explain(first.id)) if first is not None else None,
+        AsideBlock("Evidence and calculation of one:", commands.advice("explain", first.id))
+        if first is not None
+        else None,
     )
 
 
@@ -195,7 +197,7 @@ def _accepted(outcomes: Sequence[MoveOutcome], brevity: Brevity, shown: int, com
         if done else "",
         Table(("recommendation", "predicted", "measured"), tuple(map(row, outcomes[:shown])), (),
               _more(outcomes, shown)),
-        AsideBlock(f"History and figures{commands.where}:", commands.ledger_list()),
+        AsideBlock(f"History and figures{commands.where}:", commands.stored("ledger list")),
     )  # fmt: skip
 
 

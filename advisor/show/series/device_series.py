@@ -1,10 +1,17 @@
-"""What the devices of one node did moment by moment: from samples or from a frame's rows, as plain values."""
+"""What the devices of one node did moment by moment: from a frame's rows, or live from the node's database."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+from ....rules.base.errors import SkuwiseError, StoreError
+from ...core.scalars import text, whole
+from ...telemetry.sqlite.database import DatabaseReader, open_database
+from ...telemetry.sqlite.join import believed_of
+from ...telemetry.sqlite.reader import read_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -13,37 +20,56 @@ if TYPE_CHECKING:
 
 Scope = Literal["gpu", "port", "host"]
 MOMENTS = 120
-_PERCENT, _GB, _GIB, _MB = 100.0, 1e-9, 1 / 1024**3, 1e-6
-# column -> (name, unit, factor to the unit)
-GPU_GAUGES = {
-    "sm_active": ("SM active", "%", _PERCENT),
-    "tensor_active": ("tensor active", "%", _PERCENT),
-    "dram_active": ("DRAM active", "%", _PERCENT),
-    "nvlink_tx_bytes_per_second": ("NVLink sent", "GB/s", _GB),
-    "nvlink_rx_bytes_per_second": ("NVLink received", "GB/s", _GB),
-    "pcie_tx_bytes_per_second": ("PCIe sent", "GB/s", _GB),
-    "pcie_rx_bytes_per_second": ("PCIe received", "GB/s", _GB),
-    "mem_used_bytes": ("memory used", "GiB", _GIB),
-    "power_watts": ("power", "W", 1.0),
-    "sm_clock_hertz": ("SM clock", "GHz", _GB),
+# The agent writes once a second. A live view ends this much before now, so that it moves evenly.
+BEHIND_SECONDS = 3.0
+# A node whose newest data are younger than this is live: several writes must have failed before it is not.
+LIVE_SECONDS = 60.0
+_HELD_SECONDS = 60.0
+# Windows up to this length are drawn by the minute: 360 rows a GPU, as many as 15 days by the hour.
+SHORT_SECONDS = 6 * 3600.0
+_GIB = 1 / 1024**3
+# scope -> column -> (name, unit, factor to the unit)
+GAUGES: Mapping[Scope, Mapping[str, tuple[str, str, float]]] = {
+    "gpu": {
+        "sm_active": ("SM active", "%", 100.0),
+        "tensor_active": ("tensor active", "%", 100.0),
+        "dram_active": ("DRAM active", "%", 100.0),
+        "nvlink_tx_bytes_per_second": ("NVLink sent", "GB/s", 1e-9),
+        "nvlink_rx_bytes_per_second": ("NVLink received", "GB/s", 1e-9),
+        "pcie_tx_bytes_per_second": ("PCIe sent", "GB/s", 1e-9),
+        "pcie_rx_bytes_per_second": ("PCIe received", "GB/s", 1e-9),
+        "mem_used_bytes": ("memory used", "GiB", _GIB),
+        "power_watts": ("power", "W", 1.0),
+        "sm_clock_hertz": ("SM clock", "GHz", 1e-9),
+    },
+    "port": {
+        "tx_bytes_per_second": ("sent", "GB/s", 1e-9),
+        "rx_bytes_per_second": ("received", "GB/s", 1e-9),
+        "xmit_wait_per_second": ("waited", "ticks/s", 1.0),
+    },
+    "host": {
+        "cpu_util": ("CPU", "%", 100.0),
+        "io_wait": ("IO wait", "%", 100.0),
+        "disk_read_bytes_per_second": ("disks read", "MB/s", 1e-6),
+        "disk_write_bytes_per_second": ("disks written", "MB/s", 1e-6),
+    },
 }
-PORT_GAUGES = {
-    "tx_bytes_per_second": ("sent", "GB/s", _GB),
-    "rx_bytes_per_second": ("received", "GB/s", _GB),
-    "xmit_wait_per_second": ("waited", "ticks/s", 1.0),
-}
-HOST_GAUGES = {
-    "cpu_util": ("CPU", "%", _PERCENT),
-    "io_wait": ("IO wait", "%", _PERCENT),
-    "disk_read_bytes_per_second": ("disks read", "MB/s", _MB),
-    "disk_write_bytes_per_second": ("disks written", "MB/s", _MB),
-}
+_GPU = (
+    "gpu_uuid", "gpu_index", "sku", "mig_profile", "parent_uuid", "mem_total_bytes", "power_limit_watts",
+    "nvlink_bytes_per_second",
+)  # fmt: skip
+_GPUS = f"SELECT {', '.join(_GPU)} FROM gpus WHERE node = :node AND valid_to IS NULL ORDER BY gpu_index, gpu_uuid"  # noqa: S608 - constants
+_WORK = (
+    "SELECT u.gpu_uuid, u.workload_id, w.name FROM workload_gpus u JOIN workloads w ON w.workload_id = u.workload_id"
+    " WHERE u.node = :node AND u.ts_end > :start ORDER BY u.ts_end DESC, u.ts_start DESC"
+)
+_PORTS = "role, link_layer, line_rate_bytes_per_second, state"
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceGauge:
-    """One measure of a device. `values` stand beside `NodeSeries.ends`; None: not measured. `top`: what the device can
-    do at most, in `unit`; None: not known."""
+    """One measure of a device. `values` match `NodeSeries.ends`; None: not measured. `top`: the device's maximum, in
+    `unit`; None: unknown."""
 
     name: str
     unit: str
@@ -64,7 +90,7 @@ class Device:
     key: str
     name: str
     about: str
-    gauges: tuple[DeviceGauge, ...]
+    gauges: tuple[DeviceGauge, ...] = ()
     work: tuple[tuple[str, str], ...] = ()
 
     def gauge(self, name: str) -> DeviceGauge | None:
@@ -73,7 +99,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class NodeSeries:
-    """`ends`: the ends of the intervals, Unix seconds, rising; `interval_seconds`: how long the newest is."""
+    """`ends`: the ends of the intervals, Unix seconds, rising; `interval_seconds`: length of the newest one."""
 
     node: str
     ends: tuple[float, ...]
@@ -84,113 +110,163 @@ class NodeSeries:
         return tuple(device for device in self.devices if device.scope == scope)
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceAbout:
-    """What is known of a device beside its values. `tops`: column -> what it can do at most, in base units."""
-
-    name: str
-    about: str
-    tops: Mapping[str, float]
-    work: tuple[tuple[str, str], ...] = ()
-
-
-def devices_of(
-    scope: Scope,
-    rows: Iterable[Sequence[object]],
-    known: Mapping[str, DeviceAbout],
-    columns: Sequence[str],
-    ends: Sequence[float],
-) -> tuple[Device, ...]:
-    """Devices of rows of (key, ts, value of each column ...), in the order of `known`; those that it does not name come
-    last. A device that is known and has no row has no value."""
-    at = {end: n for n, end in enumerate(ends)}
-    values: dict[str, list[list[float | None]]] = {key: _empty(columns, ends) for key in known}
-    for row in rows:
-        key, place = str(row[0]), at.get(row[1])  # type: ignore[call-overload] - what is no moment is at none
-        if place is None:
-            continue
-        own = values.setdefault(key, _empty(columns, ends))
-        for column, value in zip(own, row[2:], strict=True):
-            column[place] = float(value) if isinstance(value, (int, float)) and value == value else None  # noqa: PLR0124
-    gauges = {"gpu": GPU_GAUGES, "port": PORT_GAUGES, "host": HOST_GAUGES}[scope]
-    told = []
-    for key, own in values.items():
-        about = known.get(key, DeviceAbout(key, "", {}))
-        lines = []
-        for column, series in zip(columns, own, strict=True):
-            name, unit, factor = gauges[column]
-            top = _PERCENT if unit == "%" else about.tops.get(column, 0.0) * factor or None
-            lines.append(DeviceGauge(name, unit, tuple(None if v is None else v * factor for v in series), top))
-        told.append(Device(scope, key, about.name, about.about, tuple(lines), about.work))
-    return tuple(told)
-
-
-def _empty(columns: Sequence[str], ends: Sequence[float]) -> list[list[float | None]]:
-    return [[None] * len(ends) for _ in columns]
-
-
-def gpu_tops(mem_total: float | None, power_limit: float | None, nvlink: float | None) -> dict[str, float]:
-    """What a GPU can do at most, by column. Bytes, watts, bytes a second one way; None: not known."""
-    tops = {
-        "mem_used_bytes": mem_total, "power_watts": power_limit, "nvlink_tx_bytes_per_second": nvlink,
-        "nvlink_rx_bytes_per_second": nvlink,
-    }  # fmt: skip
-    return {column: top for column, top in tops.items() if top}
-
-
-def gpu_name(index: int | None) -> str:
-    return "GPU ?" if index is None else f"GPU {index}"
-
-
-def port_known(device: str, about: str, line_rate: float | None) -> DeviceAbout:
-    rate = line_rate or 0.0
-    tops = {"tx_bytes_per_second": rate, "rx_bytes_per_second": rate} if rate else {}
-    return DeviceAbout(device, about, tops)
+# Devices without values, and the maximum of each column in base units, by scope and key.
+_Devices = dict[tuple[Scope, str], tuple[Device, Mapping[str, float]]]
 
 
 def in_frame(frame: Frame, node: str) -> NodeSeries:
     """The newest rows that a frame has of a node: means over their intervals. A node without rows has no moments."""
-    from ...core.scalars import known, text, whole  # noqa: PLC0415 - pandas' side
-
     gpu, fabric, host = (rows[rows["node"] == node] for rows in (frame.gpu, frame.fabric, frame.host))
-    stamps = sorted(set(gpu["ts"]) | set(fabric["ts"]) | set(host["ts"]))[-MOMENTS:]
-    newest = gpu[gpu["ts"] == stamps[-1]]["interval_seconds"] if stamps else gpu["interval_seconds"]
+    ends = sorted({*gpu["ts"], *fabric["ts"], *host["ts"]})[-MOMENTS:]
+    uses = frame.uses[(frame.uses["node"] == node) & (frame.uses["ts_end"] >= (ends[-1] if ends else 0.0))]
     names = dict(zip(frame.workloads["workload_id"], frame.workloads["name"], strict=True))
-    uses = frame.uses[(frame.uses["node"] == node) & (frame.uses["ts_end"] >= (stamps[-1] if stamps else 0.0))]
-    work: dict[str, tuple[tuple[str, str], ...]] = {}
-    for uuid, workload in zip(uses["gpu_uuid"], uses["workload_id"], strict=True):
-        work[uuid] = (*work.get(uuid, ()), (str(workload), str(names.get(workload, workload))))
-    parents = set(frame.gpus["parent_uuid"])
-    gpus = {
-        str(row["gpu_uuid"]): DeviceAbout(
-            gpu_name(whole(row["gpu_index"])), " ".join(filter(None, (text(row["sku"]), text(row["mig_profile"])))),
-            gpu_tops(
-                known(row["mem_total_bytes"]), known(row["power_limit_watts"]), known(row["nvlink_bytes_per_second"])
-            ),
-            work.get(row["gpu_uuid"], ()),
-        )
-        for row in frame.gpus[frame.gpus["node"] == node].sort_values("gpu_index").to_dict("records")
-        if row["gpu_uuid"] not in parents
-    }  # fmt: skip
+    work = [(u, w, names.get(w, w)) for u, w in zip(uses["gpu_uuid"], uses["workload_id"], strict=True)]
+    gpus = frame.gpus[frame.gpus["node"] == node].sort_values("gpu_index")
     ports = fabric.assign(key=[f"{d}/{p:.0f}" for d, p in zip(fabric["device"], fabric["port"], strict=True)])
-    about = {
-        str(row["key"]): port_known(
-            str(row["key"]), f"{row['role']} {row['link_layer']}", known(row["line_rate_bytes_per_second"])
-        )
-        for row in ports.drop_duplicates("key", keep="last").to_dict("records")
+    newest = ports.drop_duplicates("key", keep="last").assign(state="ACTIVE")
+    devices = _devices(_rows(gpus, _GPU), work, _rows(newest, ["key", *_PORTS.split(", ")]))
+    newest_gpu = gpu[gpu["ts"] == ends[-1]]["interval_seconds"] if ends else gpu["interval_seconds"]
+    tables: dict[Scope, tuple[pd.DataFrame, str]] = {
+        "gpu": (gpu, "gpu_uuid"), "port": (ports, "key"), "host": (host.assign(key=""), "key"),
+    }  # fmt: skip
+    rows: dict[Scope, list[tuple]] = {
+        scope: _rows(table, [key, "ts", *(f"{column}_mean" for column in GAUGES[scope])])
+        for scope, (table, key) in tables.items()
     }
     return NodeSeries(
-        node, tuple(stamps), float(newest.iloc[-1]) if len(newest) else 0.0,
-        (
-            *devices_of("gpu", _rows(gpu, "gpu_uuid", GPU_GAUGES), gpus, list(GPU_GAUGES), stamps),
-            *devices_of("port", _rows(ports, "key", PORT_GAUGES), about, list(PORT_GAUGES), stamps),
-            *devices_of("host", _rows(host.assign(key=""), "key", HOST_GAUGES), {"": HOST}, list(HOST_GAUGES), stamps),
-        ),
-    )  # fmt: skip
+        node, tuple(ends), float(newest_gpu.iloc[-1]) if len(newest_gpu) else 0.0, _with_values(devices, rows, ends)
+    )
 
 
-HOST = DeviceAbout("host", "", {})
+def by_minute(frame: Frame, nodes: Collection[str]) -> Frame:
+    """The frame with rows of a minute instead of an hour for these nodes, and no rows of others. It is returned
+    unchanged where its window is long, its source is no database, or the databases hold no minutes of the nodes."""
+    files = frame.source.get("databases", ())
+    if frame.window.seconds > SHORT_SECONDS or not isinstance(files, (list, tuple)):
+        return frame
+    believed = believed_of(frame.source, [Path(str(path)) for path in files])
+    paths = [path for path, names in believed.items() if names is None or not set(names).isdisjoint(nodes)]
+    try:
+        fine = read_frame(paths, frame.window, resolution=60.0)
+    except SkuwiseError:
+        return frame
+    tables = {name: getattr(fine, name) for name in ("gpu", "fabric", "host")}
+    kept = {name: table[table["node"].isin(nodes)].reset_index(drop=True) for name, table in tables.items()}
+    return frame if kept["gpu"].empty else replace(frame, **kept)
 
 
-def _rows(rows: pd.DataFrame, key: str, gauges: Mapping[str, object]) -> Iterable[tuple[object, ...]]:
-    return rows[[key, "ts", *(f"{column}_mean" for column in gauges)]].itertuples(index=False, name=None)
+def newest_database(frame: Frame, node: str) -> Path | None:
+    """The frame's database with the newest data of a node; None: none has any. Unreadable ones are skipped."""
+    files = [Path(str(path)) for path in frame.source.get("databases", ())]  # type: ignore[attr-defined] - a list
+    seen: list[tuple[float, Path]] = []
+    for path, names in believed_of(frame.source, files).items():
+        if names is not None and node not in names:
+            continue
+        try:
+            with open_database(path) as reader:
+                if (last := _last_seen(reader, node)) is not None:
+                    seen.append((last, path))
+        except SkuwiseError:
+            continue
+    return max(seen)[1] if seen else None
+
+
+def read_live(path: Path, node: str, now: float) -> NodeSeries:
+    """The newest `MOMENTS` seconds of a node; of a live one, up to `BEHIND_SECONDS` before `now`.
+
+    The file is opened again each time, so that a replaced one is read and the writer is never blocked. Raises
+    SkuwiseError where it cannot be read or has no such node.
+    """
+    with open_database(path) as reader:
+        seen = _last_seen(reader, node)
+        if seen is None:
+            raise StoreError(f"No node {node} in {path}.", "Press r to read the source again.")
+        end = min(seen, now - BEHIND_SECONDS) if now - seen < LIVE_SECONDS else seen
+        span = {"node": node, "start": end - MOMENTS, "end": end}
+
+        def newest(view: str, device: str, columns: Iterable[str]) -> Sequence[Sequence[object]]:
+            return reader.fetch(
+                f"SELECT {', '.join((device, 'ts', *columns))} FROM {view}"  # noqa: S608 - constants
+                " WHERE ts > :start AND ts <= :end AND node = :node",
+                span,
+            )
+
+        rows: dict[Scope, Sequence[Sequence[object]]] = {
+            "gpu": newest("gpu_samples", "gpu_uuid", GAUGES["gpu"]),
+            "port": newest("fabric_samples", "device || '/' || port", GAUGES["port"]),
+            "host": newest("host_samples", "''", GAUGES["host"]),
+        }
+        ports = newest("fabric_samples", "device || '/' || port", [_PORTS])
+        gpus = reader.fetch(_GPUS, {"node": node})
+        work = reader.fetch(_WORK, {"node": node, "start": end - _HELD_SECONDS})
+    ends = sorted({row[1] for table in rows.values() for row in table if isinstance(row[1], float)})
+    newest_ports = {row[0]: (row[0], *row[2:]) for row in sorted(ports, key=lambda row: (row[0], row[1]))}  # type: ignore[type-var]
+    interval = ends[-1] - ends[-2] if len(ends) > 1 else 0.0
+    return NodeSeries(
+        node, tuple(ends), interval, _with_values(_devices(gpus, work, newest_ports.values()), rows, ends)
+    )
+
+
+def _last_seen(reader: DatabaseReader, node: str) -> float | None:
+    rows = reader.fetch("SELECT last_seen FROM nodes WHERE node = :node", {"node": node})
+    return rows[0][0] if rows and isinstance(rows[0][0], float) else None
+
+
+def _rows(table: pd.DataFrame, columns: Sequence[str]) -> list[tuple]:
+    return list(table[list(columns)].itertuples(index=False, name=None))
+
+
+def _devices(gpus: Iterable[Sequence], work: Iterable[Sequence], ports: Iterable[Sequence]) -> _Devices:
+    """`gpus`: rows of `_GPU`; split GPUs are left out, their instances are not. `work`: rows of uuid, workload and its
+    name. `ports`: rows of key and `_PORTS`."""
+    held: dict[str, dict[tuple[str, str], None]] = {}
+    for uuid, workload, name in work:
+        held.setdefault(str(uuid), {})[str(workload), str(name)] = None
+    gpus = list(gpus)
+    parents = {row[4] for row in gpus}
+    devices: _Devices = {}
+    for uuid, index, sku, profile, _, memory, power, nvlink in gpus:
+        if uuid in parents:
+            continue
+        number = whole(index)
+        about = " ".join(filter(None, (text(sku), text(profile))))
+        device = Device("gpu", uuid, f"GPU {'?' if number is None else number}", about, (), tuple(held.get(uuid, ())))
+        devices["gpu", uuid] = device, {
+            "mem_used_bytes": memory, "power_watts": power, "nvlink_tx_bytes_per_second": nvlink,
+            "nvlink_rx_bytes_per_second": nvlink,
+        }  # fmt: skip
+    for key, role, layer, rate, state in ports:
+        about = f"{role} {layer}" + (f", {state}" if state != "ACTIVE" else "")
+        tops = {"tx_bytes_per_second": rate, "rx_bytes_per_second": rate}
+        devices["port", str(key)] = Device("port", str(key), str(key), about), tops
+    devices["host", ""] = Device("host", "", "host", ""), {}
+    return devices
+
+
+def _with_values(
+    devices: _Devices, rows: Mapping[Scope, Iterable[Sequence[object]]], ends: Sequence[float]
+) -> tuple[Device, ...]:
+    """The devices with their gauges, from rows of key, ts and the value of each column. Devices that have rows alone
+    come last."""
+    at = {end: n for n, end in enumerate(ends)}
+    values: dict[tuple[Scope, str], list[list[float | None]]] = {}
+    for scope, table in rows.items():
+        for key, ts, *measured in table:
+            if not isinstance(ts, float) or ts not in at:
+                continue
+            columns = values.setdefault((scope, str(key)), [[None] * len(ends) for _ in GAUGES[scope]])
+            for column, value in zip(columns, measured, strict=True):
+                if isinstance(value, (int, float)) and value == value:  # noqa: PLR0124 - not NaN
+                    column[at[ts]] = float(value)
+    unlisted = {place: (Device(*place, place[1], ""), {}) for place in values if place not in devices}
+    complete = []
+    for place, (device, tops) in {**devices, **unlisted}.items():
+        gauges = []
+        for n, (column, (name, unit, factor)) in enumerate(GAUGES[place[0]].items()):
+            series = values[place][n] if place in values else [None] * len(ends)
+            top = tops.get(column)
+            most = 100.0 if unit == "%" else top * factor if top and top == top else None  # noqa: PLR0124 - not NaN
+            gauges.append(DeviceGauge(name, unit, tuple(None if v is None else v * factor for v in series), most))
+        complete.append(replace(device, gauges=tuple(gauges)))
+    order: Sequence[Scope] = ("gpu", "port", "host")
+    return tuple(sorted(complete, key=lambda device: order.index(device.scope)))

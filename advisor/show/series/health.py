@@ -1,18 +1,17 @@
-"""The health of the telemetry itself: when each node was last heard, and what it could not read."""
+"""The health of the telemetry: the newest data of each node, and the metrics that are missing."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
-import pandas as pd
-
 from ...core.frame import Frame
-from ...core.scalars import known, text, whole
+from ...core.scalars import known, records, text, whole
 
 
 @dataclass(frozen=True, slots=True)
 class NodeHealth:
-    """`last_seen`: Unix seconds, None where the road does not tell. `lacks`: absences that still last."""
+    """`last_seen`: Unix seconds, None: unknown. `lacks`: absences that still last."""
 
     node: str
     node_sku: str | None
@@ -23,10 +22,8 @@ class NodeHealth:
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """What could not be read for one reason, on all the devices where it is so.
-
-    `since`: the earliest, Unix seconds; None where the road does not tell.
-    """
+    """What cannot be read for one reason, on all the devices where it is so. `since`: the earliest, Unix seconds;
+    None: unknown."""
 
     scope: str
     metric: str
@@ -45,30 +42,23 @@ class Health:
 
 
 def health_of(frame: Frame) -> Health:
-    """What lasts at the window's end; what ended before is no lack any more. The most widespread comes first."""
-    lasting = frame.absences[frame.absences["until"].isna()] if not frame.absences.empty else frame.absences
-    counts = lasting.groupby("node").size() if not lasting.empty else pd.Series(dtype=int)
-    nodes = [
+    """What is missing at the window's end, the most widespread first."""
+    absences = records(frame.absences[frame.absences["until"].isna()]) if not frame.absences.empty else []
+    same: dict[tuple[str, ...], list[dict]] = {}
+    for row in absences:
+        key = tuple(text(row[name]) or "" for name in ("scope", "metric", "reason", "remedy"))
+        same.setdefault(key, []).append(dict(row))
+    counts = Counter(row["node"] for row in absences)
+    lacks = []
+    for (scope, metric, reason, remedy), rows in same.items():
+        nodes = tuple(sorted({str(row["node"]) for row in rows}))
+        since = min((at for row in rows if (at := known(row["since"])) is not None), default=None)
+        lacks.append(Lack(scope, metric, reason, text(rows[0]["detail"]) or "", remedy, nodes, len(rows), since))
+    nodes = tuple(
         NodeHealth(
             str(row["node"]), text(row["node_sku"]), whole(row["gpu_count"]), known(row["last_seen"]),
-            int(counts.get(row["node"], 0)),
+            counts[row["node"]],
         )
-        for row in frame.nodes.to_dict("records")
-    ]  # fmt: skip
-    return Health(tuple(nodes), _lacks(lasting))
-
-
-def _lacks(lasting: pd.DataFrame) -> tuple[Lack, ...]:
-    if lasting.empty:
-        return ()
-    what = ["scope", "metric", "reason", "remedy"]
-    found = []
-    for key, rows in lasting.fillna(dict.fromkeys((*what, "detail"), "")).groupby(what, sort=False):
-        scope, metric, reason, remedy = (str(part) for part in key)  # type: ignore[union-attr] - a tuple for a list
-        nodes = tuple(sorted(set(map(str, rows["node"]))))
-        found.append(
-            Lack(
-                scope, metric, reason, str(rows["detail"].iloc[0]), remedy, nodes, len(rows), known(rows["since"].min())
-            )
-        )
-    return tuple(sorted(found, key=lambda lack: (-lack.devices, lack.scope, lack.metric, lack.reason)))
+        for row in records(frame.nodes)
+    )  # fmt: skip
+    return Health(nodes, tuple(sorted(lacks, key=lambda lack: (-lack.devices, lack.scope, lack.metric, lack.reason))))

@@ -1,4 +1,4 @@
-"""One workload laid out for questions: its group, its baseline and what its GPUs draw, reckoned once."""
+"""One workload prepared for what-if questions: its group, its baseline and the power of its GPUs, computed once."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class Workbench:
 def workbench(
     frame: Frame, workloads: Sequence[WorkloadVerdict], id_: str, book: Rulebook, at: float, *, site: Site = NO_SITE
 ) -> Workbench | None:
-    """The bench of a workload. `workloads`: all of the frame's window; `at`: now, Unix seconds; `site`: what
-    moves that were done here say of predictions. None: the frame has none of this id.
+    """The workbench of a workload. `workloads`: all of the frame's window; `at`: now, Unix seconds; `site`: corrections
+    of predictions from moves done here. None: the frame has no workload with this id.
 
-    Only the nodes of its series are judged, so that a question of one workload does not take a fleet's time.
+    Only the nodes of its series are judged: judging the fleet would take too long.
     """
-    asked = next((w for w in workloads if w.id == id_), None)
-    if asked is None:
+    series = {w.series_id for w in workloads if w.id == id_}
+    if not series:
         return None
-    nodes = {n for w in workloads if w.series_id == asked.series_id for n in w.nodes}
+    nodes = {node for w in workloads if w.series_id in series for node in w.nodes}
     verdicts = judge(of_nodes(frame, nodes), book)
     fleet = fleet_of(verdicts, book, at, np.random.default_rng(SEED), site=site)
     group = next((g for g in fleet.groups if any(w.id == id_ for w in g.workloads)), None)
@@ -58,10 +58,9 @@ def workbench(
     sku = book.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
     profiles = sorted(sku.mig_profiles, key=lambda p: (p.memory_slices, p.sm_count)) if sku is not None else ()
     parts = tuple(p.name(sku.mem_bytes) for p in profiles if sku is not None and p.memory_slices < MEMORY_SLICES)
-    # The nodes of its provider, then priced ones of others.
     here = group.nodes[0].provider if group.nodes else None
-    sold = book.catalog.nodes.values()
-    mine = [n for n in sold if n.provider == here and n.name != group.lead.node_sku]
-    others = [n for n in sold if n.provider != here and n.prices]
-    targets = (*survey(fleet, base, mine), *survey(fleet, base, others))
+    nodes_sold = book.catalog.nodes.values()
+    same_provider = [n for n in nodes_sold if n.provider == here and n.name != group.lead.node_sku]
+    elsewhere = [n for n in nodes_sold if n.provider != here and n.prices]
+    targets = (*survey(fleet, base, same_provider), *survey(fleet, base, elsewhere))
     return Workbench(id_, fleet, base, power_at_work(verdicts, group, fleet.hours_of(group)), parts, targets)

@@ -1,4 +1,4 @@
-"""One workload over time: its measures as lines on one axis, what they are held against, and its roofline."""
+"""One workload over time: its metrics as lines on one time axis, with the reference values of each."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ....rules.catalog.loader import Catalog
 from ....rules.catalog.types import GpuSku
 from ....rules.policy.thresholds import WasteRule
-from ...core.advice_types import Advice
 from ...core.frame import Frame
 from ...core.verdict_types import WorkloadVerdict
 from ...recommend.rules import RULES
-from ..subjects import recommended
-from .minutes import by_minute
-from .roofline import ROOFS, Roofline, roof_of, roofline
+from .device_series import by_minute
 
 # column of the frame -> (name, unit, factor to the unit)
 _GPU = {
@@ -28,12 +24,11 @@ _GPU = {
     "mem_used_bytes_mean": ("memory used", "GiB a GPU", 1 / 1024**3),
     "power_watts_mean": ("power", "W a GPU", 1.0),
 }
-_PORT = "tx_bytes_per_second_mean"
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureLine:
-    """One measure. `values` stand beside `History.ends`; None: not measured."""
+    """One metric. `values` match `WorkloadTimeline.ends`; None: not measured."""
 
     name: str
     unit: str
@@ -41,38 +36,50 @@ class MeasureLine:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
-    """`ends`: the ends of the intervals, Unix seconds, rising. A measure that was never read has no line."""
+class Level:
+    """A reference value for the line named `of`, in its unit."""
+
+    of: str
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadTimeline:
+    """`ends`: the ends of the intervals, Unix seconds, rising. A metric that was never read has no line."""
 
     ends: tuple[float, ...]
     lines: tuple[MeasureLine, ...]
+    levels: tuple[Level, ...]
 
 
-def history_of(frame: Frame, workload_id: str) -> History:
-    """The history of a workload: means over its GPUs, and over the compute ports of its nodes, while it held them.
-
-    Each row counts by the seconds that were observed in it. A workload that the frame does not know has none.
-    """
-    uses = frame.uses[frame.uses["workload_id"] == workload_id]
-    gpu = _held(frame.gpu, uses, ["node", "gpu_uuid"])
-    lines = [(name, unit, _mean(gpu, column) * factor) for column, (name, unit, factor) in _GPU.items()]
-    ports = frame.fabric[frame.fabric["role"] == "compute"] if not frame.fabric.empty else frame.fabric
-    lines.append(("fabric sent", "GB/s a port", _mean(_held(ports, uses, ["node"]), _PORT) * 1e-9))
-    told = {(name, unit): series for name, unit, series in lines if series.notna().any()}
-    if not told:
-        return History((), ())
-    table = pd.DataFrame(told).sort_index()
-    return History(
-        tuple(float(ts) for ts in table.index),
-        tuple(
-            MeasureLine(name, unit, tuple(None if math.isnan(v) else float(v) for v in table[(name, unit)]))
-            for name, unit in told
-        ),
+def timeline_of(
+    frame: Frame, workload: WorkloadVerdict, sku: GpuSku | None, rules: Mapping[str, WasteRule]
+) -> WorkloadTimeline:
+    """The timeline of a workload: means over its GPUs, and over the compute ports of its nodes, while it held them,
+    weighted by observed seconds. `sku`: the catalog's entry of its GPUs; None: no levels of the GPU."""
+    levels = _levels(frame, workload, sku, rules)
+    frame = by_minute(frame, workload.nodes)
+    uses = frame.uses[frame.uses["workload_id"] == workload.id]
+    gpu = _while_held(frame.gpu, uses, ["node", "gpu_uuid"])
+    ports = _while_held(_compute_ports(frame), uses, ["node"])
+    means = {(name, unit): _mean(gpu, column) * factor for column, (name, unit, factor) in _GPU.items()}
+    means["fabric sent", "GB/s a port"] = _mean(ports, "tx_bytes_per_second_mean") * 1e-9
+    means = {measure: series for measure, series in means.items() if series.notna().any()}
+    table = pd.DataFrame(means).sort_index() if means else pd.DataFrame()
+    lines = tuple(
+        MeasureLine(name, unit, tuple(None if math.isnan(v) else float(v) for v in table[(name, unit)]))
+        for name, unit in means
     )
+    return WorkloadTimeline(tuple(float(ts) for ts in table.index), lines, levels)
 
 
-def _held(rows: pd.DataFrame, uses: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """The rows of devices that `uses` name, as far as they lie within the use."""
+def _compute_ports(frame: Frame) -> pd.DataFrame:
+    return frame.fabric[frame.fabric["role"] == "compute"] if not frame.fabric.empty else frame.fabric
+
+
+def _while_held(rows: pd.DataFrame, uses: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """The rows of devices in `uses`, as far as they lie within the use."""
     if rows.empty or uses.empty:
         return rows.iloc[:0]
     spans = uses.groupby(keys, as_index=False).agg(held_from=("ts_start", "min"), held_to=("ts_end", "max"))
@@ -89,87 +96,35 @@ def _mean(rows: pd.DataFrame, column: str) -> pd.Series:
     return (sums["v"] / sums["w"]).where(sums["w"] > 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
-    """A value that lines named `of` are held against, in their unit."""
-
-    of: str
-    name: str
-    value: float
-
-
-def levels_of(
+def _levels(
     frame: Frame, workload: WorkloadVerdict, sku: GpuSku | None, rules: Mapping[str, WasteRule]
 ) -> tuple[Level, ...]:
-    """The levels of a workload. `sku`: the catalog's entry of its GPUs; None: only what needs none is told. A figure
-    that nobody published has no level.
-    """
-    own = {name: rule.of(workload.owner) for name, rule in rules.items()}
-    found: list[Level] = []
+    """What the GPU sustains, holds and is rated for, and the thresholds of the waste rules; an unknown figure has no
+    level."""
+    levels: list[Level] = []
+    capacity = {"fabric sent": _line_rate(frame, workload)}
     if sku is not None:
         shares = (("tensor active", sku.achieved.bf16_gemm), ("DRAM active", sku.achieved.mem))
-        found += [Level(of, f"{of.split()[0]} sustained", 100 * eta) for of, eta in shares if eta]
-        if sku.nvlink_bytes_per_second:
-            found += _of_rules("NVLink sent", own, sku.nvlink_bytes_per_second * 1e-9)
-        gib = sku.mem_bytes / 1024**3
-        found += [
-            Level("memory used", "all of its memory", gib),
-            *_of_rules("memory used", own, gib),
+        levels += [Level(of, f"{of.split()[0]} sustained", 100 * share) for of, share in shares if share]
+        levels += [
+            Level("memory used", "all of its memory", sku.mem_bytes / 1024**3),
             Level("power", "rated power", sku.tdp_watts),
         ]
-    rate = _line_rate(frame, workload)
-    if rate is not None:
-        found += _of_rules("fabric sent", own, rate * 1e-9)
+        nvlink = sku.nvlink_bytes_per_second
+        capacity |= {"NVLink sent": nvlink and nvlink * 1e-9, "memory used": sku.mem_bytes / 1024**3}
+    for rule in RULES:
+        of, threshold, name = rule.line or ("", "", "")
+        if most := capacity.get(of):
+            share = rules[rule.id].of(workload.owner).value(threshold)
+            levels.append(Level(of, f"{name} {share * 100:g} %", share * most))
     power, over = workload.features.get("power_watts"), workload.features.get("power_over_idle")
     if power and over:
-        found.append(Level("power", "idle power", power / over))
-    return tuple(found)
-
-
-def _of_rules(of: str, rules: Mapping[str, WasteRule], whole: float) -> list[Level]:
-    """The thresholds of waste rules for one line. `whole`: what the GPU or the node has of it, in the line's unit."""
-    lines = [(rules[one.id], one.line) for one in RULES if one.line is not None and one.line[0] == of]
-    shares = [(words, rule.value(threshold)) for rule, (_, threshold, words) in lines]
-    return [Level(of, f"{words} {share * 100:g} %", share * whole) for words, share in shares]
+        levels.append(Level("power", "idle power", power / over))
+    return tuple(levels)
 
 
 def _line_rate(frame: Frame, workload: WorkloadVerdict) -> float | None:
-    """Of one compute port of its nodes, bytes per second one way; None: there is none, or they differ."""
-    rows = frame.fabric
-    if rows.empty or "line_rate_bytes_per_second" not in rows:
-        return None
-    ports = rows[rows["node"].isin(workload.nodes) & (rows["role"] == "compute")]
-    rates = ports["line_rate_bytes_per_second"].dropna().unique()
-    return float(rates[0]) if len(rates) == 1 and rates[0] > 0 else None
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadTimeline:
-    history: History
-    levels: tuple[Level, ...]
-    roofline: Roofline
-
-
-def timeline_of(
-    frame: Frame, advice: Advice, workload: WorkloadVerdict, catalog: Catalog, rules: Mapping[str, WasteRule]
-) -> WorkloadTimeline:
-    """`advice`: where its ways out stand. The roofs are those of its GPU, of the GPUs it might move to, and then of
-    others that the provider of its node sells and somebody measured."""
-    sku = catalog.gpu(workload.gpu_sku) if workload.gpu_sku else None
-    return WorkloadTimeline(
-        history_of(by_minute(frame, workload.nodes), workload.id),
-        levels_of(frame, workload, sku, rules),
-        roofline(workload, sku, _candidates(advice, workload, catalog)),
-    )
-
-
-def _candidates(advice: Advice, workload: WorkloadVerdict, catalog: Catalog) -> list[GpuSku]:
-    found = {sku.name: sku for sku in recommended(advice, workload, catalog)}
-    node = catalog.node(workload.node_sku) if workload.node_sku else None
-    sold = [catalog.gpu(n.gpu) for n in catalog.nodes.values() if node is not None and n.provider == node.provider]
-    others = {sku.name: sku for sku in sold if sku is not None and sku.name != workload.gpu_sku}
-    for sku in sorted(others.values(), key=lambda one: (-one.mem_bandwidth_bytes_per_second, one.name)):
-        roof = roof_of(sku)
-        if roof is not None and not roof.missing:
-            found.setdefault(sku.name, sku)
-    return list(found.values())[: ROOFS - 1]
+    """GB/s of one compute port of its nodes, one way; None: there is none, or they differ."""
+    ports = _compute_ports(frame)
+    rates = ports[ports["node"].isin(workload.nodes)]["line_rate_bytes_per_second"].dropna().unique()
+    return float(rates[0]) * 1e-9 if len(rates) == 1 and rates[0] > 0 else None

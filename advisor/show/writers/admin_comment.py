@@ -1,7 +1,7 @@
 """A card as Slurm's AdminComment, beside what jobstats writes there.
 
 jobstats keeps ``JS1:`` and base64 of gzipped JSON, decodes all that follows the prefix, and reads the field from
-``sacct --parsable2``, where ``|`` ends it (PrincetonUniversity/jobstats, jobstats.py, read in November 2026). So ours
+``sacct --parsable2``, where ``|`` ends it (PrincetonUniversity/jobstats, jobstats.py, read in November 2026). So a card
 follows behind, in letters that neither a shell, sacct nor CSV minds, and behind ``AA==``: base64 that ends there, in
 one zero byte, which gzip takes for padding. Python's decoder reads nothing beyond it.
 """
@@ -19,9 +19,7 @@ from ...core.card_types import Card
 PREFIX = "SKW1:"
 # Slurm's database keeps 64 KiB (a column of type text); messages and shells take less kindly to long ones.
 MOST_BYTES = 16384
-_JOBSTATS, _BEHIND, _SEPARATOR = "JS1:", ";AA==;", ";"
-_OURS = re.compile(rf"(?:;AA==)?;?{PREFIX}[A-Za-z0-9.,=:_-]*")
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+_CARD = re.compile(rf"(?:;AA==)?;?{PREFIX}[A-Za-z0-9.,=:_-]*")
 _SHARES, _SHARE_MIN = 2, 0.005
 
 
@@ -32,58 +30,58 @@ def compact(card: Card) -> str:
     is left out.
     """
     use, judged = card.use, card.judged
-    memory = (
-        use.mem_peak_bytes / use.mem_total_bytes if use.mem_peak_bytes is not None and use.mem_total_bytes else None
-    )
-    ordered = sorted(judged.time_shares.items(), key=lambda one: -one[1])
-    shares = [f"{_word(label)}:{share * 100:.0f}" for label, share in ordered if share >= _SHARE_MIN][:_SHARES]
+    peak, total = use.mem_peak_bytes, use.mem_total_bytes
+    shares = sorted(judged.time_shares.items(), key=lambda share: -share[1])
+    limits = [f"{_word(label)}:{share * 100:.0f}" for label, share in shares if share >= _SHARE_MIN][:_SHARES]
+    percents = {
+        "sm": use.sm_active,
+        "tc": use.tensor_active,
+        "mem": peak / total if peak is not None and total else None,
+    }
     parts = {
-        "w": _word(card.id.removeprefix("w-")), "gpus": f"{card.gpu_count}", "h": _number(card.gpu_hours),
-        "idle": _number(use.idle_gpu_hours), "sm": _percent(use.sm_active), "tc": _percent(use.tensor_active),
-        "mem": _percent(memory), "kind": _word(judged.kind), "bn": ":".join(shares), "kwh": _number(card.kwh),
-        "usd": _number(card.cost_usd), "next": _word(card.next_step.code.removeprefix("card-")),
-    }  # fmt: skip
+        "w": _word(card.id.removeprefix("w-")),
+        "gpus": f"{card.gpu_count}",
+        "h": _number(card.gpu_hours),
+        "idle": _number(use.idle_gpu_hours),
+        **{name: "" if value is None else f"{value * 100:.0f}" for name, value in percents.items()},
+        "kind": _word(judged.kind),
+        "bn": ":".join(limits),
+        "kwh": _number(card.kwh),
+        "usd": _number(card.cost_usd),
+        "next": _word(card.next_step.code.removeprefix("card-")),
+    }
     return PREFIX + ",".join(f"{key}={value}" for key, value in parts.items() if value)
 
 
 def admin_comment(card: Card, existing: str = "") -> str:
-    """The comment with the card in it; what somebody else wrote stays, and an older card of ours is replaced.
+    """The comment with the card in it; what somebody else wrote stays, an older card is replaced.
 
-    Raises UsageError where that would be too long for Slurm, or would keep jobstats from reading its own.
+    Raises UsageError where that would be too long for Slurm, or would keep jobstats from reading its part.
     """
-    kept, ours, as_it_is = _OURS.sub("", existing.strip("\n\r\t ")), compact(card), "It was left as it is."
+    kept, remedy = _CARD.sub("", existing.strip("\n\r\t ")), "It was left as it is."
     if existing.startswith(PREFIX):
-        kept = kept.lstrip(_SEPARATOR)
+        kept = kept.lstrip(";")
     if "\n" in kept or "\r" in kept or "\0" in kept:
-        raise UsageError("The job's AdminComment spans several lines.", as_it_is)
-    if not kept:
-        return ours
-    is_theirs = kept.startswith(_JOBSTATS)
-    if is_theirs and not _is_jobstats(kept):
-        # Their words for "nothing kept" are told from data by their length.
-        raise UsageError("The job's AdminComment is a note of jobstats that nothing may follow.", as_it_is)
-    joined = f"{kept}{_BEHIND if is_theirs else _SEPARATOR}{ours}"
-    if len(joined.encode("utf-8", "surrogateescape")) > MOST_BYTES:
-        raise UsageError(f"The job's AdminComment would exceed {MOST_BYTES:,} bytes.", as_it_is)
-    return joined
-
-
-def _is_jobstats(text: str) -> bool:
-    try:
-        return gzip.decompress(base64.b64decode(text.removeprefix(_JOBSTATS).encode("ascii"))) != b""
-    except (ValueError, OSError, EOFError, zlib.error):
-        return False
+        raise UsageError("The job's AdminComment spans several lines.", remedy)
+    is_jobstats = kept.startswith("JS1:")
+    if is_jobstats:
+        try:
+            has_data = bool(gzip.decompress(base64.b64decode(kept.removeprefix("JS1:").encode("ascii"))))
+        except (ValueError, OSError, EOFError, zlib.error):
+            has_data = False
+        if not has_data:  # jobstats tells its words for "nothing kept" from data by their length
+            raise UsageError("The job's AdminComment is a note of jobstats that nothing may follow.", remedy)
+    comment = f"{kept}{';AA==;' if is_jobstats else ';' if kept else ''}{compact(card)}"
+    if len(comment.encode("utf-8", "surrogateescape")) > MOST_BYTES:
+        raise UsageError(f"The job's AdminComment would exceed {MOST_BYTES:,} bytes.", remedy)
+    return comment
 
 
 def _word(text: str) -> str:
-    return _UNSAFE.sub("_", text)[:64]
+    return re.sub(r"[^A-Za-z0-9._-]", "_", text)[:64]
 
 
 def _number(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}" if value >= 0.001 or value == 0 else "0"
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{value * 100:.0f}"

@@ -31,8 +31,7 @@ COLUMNS = (
     "energy_idle_kwh", "energy_basis", "energy_measured_gpu_hours", "joules_per_token", "tokens_per_second_per_watt",
     "kwh_per_busy_gpu_hour", "power_usd", "co2_kg", "mean_watts", "p95_watts", "rated_watts",
 )  # fmt: skip
-
-
+_ENERGY = COLUMNS[COLUMNS.index("joules_per_token") :]
 # What spreadsheets take for the beginning of a formula, also behind blanks and quotes: ASCII, full-width and small
 # forms, superscripts and subscripts, which are folded into it; at the very beginning also what starts DDE.
 _STARTS = "=+\\-@＝＋－＠﹢﹣﹦﹫⁺⁻⁼₊₋₌−"
@@ -55,8 +54,8 @@ def advice_csv(advice: Advice) -> str:
 def cell(value: object) -> object:
     """One cell: a missing number is empty, and text that a spreadsheet might run as a formula gets an apostrophe.
 
-    Also inside a cell, behind each sign that some reader takes for the end of a cell: spreadsheets of many countries
-    separate by semicolons, and one that does sees our quotes in the middle of its cells.
+    Also inside a cell, after each character that some reader takes for its end: in many countries spreadsheets separate
+    by semicolons, and these find the quotes in the middle of their cells.
     """
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return ""
@@ -70,19 +69,17 @@ def cell(value: object) -> object:
 def _rows(advice: Advice) -> list[dict[str, object]]:
     names = {w.id: w.name for w in advice.workloads}
     prices = {p.id: p for p in advice.prices}
-    # Of several prices of one SKU the highest is what it costs: a lower one is what a saving may be reckoned with.
+    # Of several prices of a SKU its cost is at the highest: savings may be calculated with a lower one.
     sku_prices = {p.sku: p for p in sorted(advice.prices, key=lambda p: (p.usd_per_hour, p.id))}
-    rows: list[dict[str, object]] = []
     s = advice.summary
-    rows.append({
+    rows: list[dict[str, object]] = [{
         "row": "summary", "start": rfc3339(advice.start), "end": rfc3339(advice.end), "gpu_count": s.gpu_count,
-        "gpu_hours": s.gpu_hours, "cost_usd": s.cost_usd,
-        "text": coverage.sentences(advice), **_energy(s.energy),
-    })  # fmt: skip
-    for one in s.unobserved:
+        "gpu_hours": s.gpu_hours, "cost_usd": s.cost_usd, "text": coverage.sentences(advice), **_energy(s.energy),
+    }]  # fmt: skip
+    for u in s.unobserved:
         rows.append({
-            "row": "unobserved", "node": one.node, "label": one.code, "gpu_count": len(one.gpus),
-            "gpu_hours": one.gpu_hours, "cost_usd": one.cost_usd, "text": f"{one.reason} GPUs: {' '.join(one.gpus)}",
+            "row": "unobserved", "node": u.node, "label": u.code, "gpu_count": len(u.gpus),
+            "gpu_hours": u.gpu_hours, "cost_usd": u.cost_usd, "text": f"{u.reason} GPUs: {' '.join(u.gpus)}",
         })  # fmt: skip
     for w in advice.workloads:
         rows.append({
@@ -102,19 +99,18 @@ def _rows(advice: Advice) -> list[dict[str, object]]:
             "confidence": f.confidence, "gpu_count": len(f.gpus), "gpu_hours": f.gpu_hours, "cost_usd": f.cost_usd,
             **_price(prices.get(f.price or "")), "text": f.text,
         })  # fmt: skip
-    ways = [("recommendation", r) for r in advice.recommendations] + [("market", r) for r in advice.market or ()]
-    for row, r in ways:
-        known = [prices[p] for p in r.prices if p in prices]
+    moves = [("recommendation", r) for r in advice.recommendations] + [("market", r) for r in advice.market or ()]
+    for kind, r in moves:
         rows.append({
-            "row": row, "id": r.id, "name": names.get(r.workload or ""), "workload": r.workload,
+            "row": kind, "id": r.id, "name": names.get(r.workload or ""), "workload": r.workload,
             "rule_or_action": r.action, "severity_or_risk": r.risk, "gpu_sku": r.source.gpu_sku,
             "node_sku": r.source.node_sku, "gpu_count": r.source.gpu_count, "to_gpu_sku": r.target.gpu_sku,
             "to_node_sku": r.target.node_sku, "to_gpu_count": r.target.gpu_count,
             **_interval("time_ratio", r.time_ratio), **_interval("saving_usd_per_month", r.saving_usd_per_month),
             "freed_gpu_hours_per_month": r.freed_gpu_hours_per_month, "realisation": r.realisation,
             **_interval("energy_saving_kwh_per_month", r.energy_saving_kwh_per_month),
-            "levers": "; ".join(map(str, r.levers)),
-            "blocked_by": "; ".join(map(str, r.blocked_by)), **_price(known[0] if known else None),
+            "levers": "; ".join(map(str, r.levers)), "blocked_by": "; ".join(map(str, r.blocked_by)),
+            **_price(next((prices[p] for p in r.prices if p in prices), None)),
             "shown": None if r.shown is None else "yes" if r.shown else "no", "text": r.text,
             "decision": words.decision_words(r.decision) if r.decision else None,
         })  # fmt: skip
@@ -125,27 +121,18 @@ def _price(price: Price | None) -> dict[str, object]:
     if price is None:
         return {}
     return {
-        "price_basis": price.basis,
-        "price_date": price.as_of,
-        "price_source": price.source,
+        "price_basis": price.basis, "price_date": price.as_of, "price_source": price.source,
         "price_region_assumed": "yes" if price.region_assumed else "no",
-    }
-
-
-# Of fleets, workloads and nodes; what one of them does not have is empty.
-_ENERGY = (
-    "joules_per_token", "tokens_per_second_per_watt", "kwh_per_busy_gpu_hour", "co2_kg", "mean_watts", "p95_watts",
-    "rated_watts",
-)  # fmt: skip
+    }  # fmt: skip
 
 
 def _energy(e: Energy | None) -> dict[str, object]:
+    """The figures of a fleet, a workload or a node; those that it does not have are empty."""
     if e is None:
         return {}
     return {
-        "energy_kwh": e.kwh, "energy_idle_kwh": e.idle_kwh, "energy_basis": e.basis,
-        "energy_measured_gpu_hours": e.measured_gpu_hours, "power_usd": e.usd,
-        **{name: getattr(e, name, None) for name in _ENERGY},
+        **{name: getattr(e, name, None) for name in _ENERGY}, "energy_kwh": e.kwh, "energy_idle_kwh": e.idle_kwh,
+        "energy_basis": e.basis, "energy_measured_gpu_hours": e.measured_gpu_hours, "power_usd": e.usd,
     }  # fmt: skip
 
 

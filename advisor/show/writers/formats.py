@@ -16,7 +16,7 @@ FORMATS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "csv": ("text/csv", ".csv"), "html": ("text/html", ".html"), "json": ("application/json", ".json"),
     "markdown": ("text/markdown", ".md"), "table": ("text/plain", ".txt"),
 })  # fmt: skip
-LINES_MAX = 100  # of the short page for a terminal: two screens
+LINES_MAX = 90  # of the short page for a terminal: two screens
 
 
 def render(
@@ -28,14 +28,14 @@ def render(
     page: PageOptions | None = None,
     team: str | None = None,
 ) -> str:
-    """The advice in the format of this name. `width` and `color` concern text on a screen only, as do the sections of
-    `page` (None: the short page, without commands); `team`, of HTML, says whose part of an advice it is."""
-    # ruff: noqa: PLC0415 - pandas, rich and matplotlib are loaded by the formats that need them
-    from ..page_options import SHORT
-    from ..pages.advice import advice_page, whole_page
-    from ..truncate import WHOLE
+    """The advice in a format. `width`, `color` and the sections of `page` (None: the short page, without commands)
+    apply to the table alone: the other formats are whole. `team`, of HTML: whose part of an advice it is."""
+    # ruff: noqa: PLC0415 - pandas, rich and jinja are loaded by the formats that need them
+    from ..page_options import SHORT, PageOptions
+    from ..pages.advice import advice_page
 
     page = page or SHORT
+    whole = PageOptions(whole=True, verbose=True, again=page.again)
     match form:
         case "csv":
             from .csv import advice_csv
@@ -50,12 +50,11 @@ def render(
         case "markdown":
             from .markdown import document_markdown
 
-            return document_markdown(whole_page(advice, WHOLE, again=page.again))
+            return document_markdown(advice_page(advice, whole))
         case "html":
-            from .charts import charts_of
             from .html import page_html
 
-            return page_html(whole_page(advice, WHOLE, charts_of, page.again, team))
+            return page_html(advice_page(advice, whole, team))
     from .text import document_text
 
     while True:  # lists are cut until the short page fits two screens of this width

@@ -1,26 +1,28 @@
-"""A report as HTML: the mail, its styles inlined, and the page that stands alone. All that it is given is escaped."""
+"""A page as HTML: the mail, its styles inlined, and the page that stands alone. Everything it is given is escaped."""
 
 from __future__ import annotations
 
-import base64
 import re
+from collections.abc import Callable, Iterable, Iterator, Set
 from functools import cache
 
 import css_inline
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ....rules.base.sanitize import clean
-from ..document import Chart, Document
+from ..document import Block, Document, Section, Table
 
 _BLANKS = re.compile(r"\s*\n\s*")
 _TEXT = re.compile(r"(?<=>)[^<>]+(?=<)")  # between two tags
-# What a browser may break behind a slash or hyphen, or apart from its percent sign. Names from outside have to break:
-# they may be longer than a screen.
+# What a browser may break after a slash or hyphen, or before a percent sign. Outside names have to break: they may be
+# longer than a screen.
 _WHOLE = re.compile(
     r"(?<![\w-])(?:\d{4}-\d\d-\d\d|[+-]?\$?\d[\d,.]*[kM]?(?:/(?:month|hour)| %)|(?:GPU-hours|kWh)(?:/month)?"
     r"|[a-z]-[0-9a-f]{8,16}(?![\w-])|--[a-z]{1,16})"
 )
+_SHORT = 10  # characters of a short id
+_ID = re.compile(r"(?<![\w-])[a-z]-[0-9a-f]{8,16}(?![\w-])")
 
 
 def mail_html(page: Document) -> str:
@@ -31,17 +33,47 @@ def mail_html(page: Document) -> str:
 
 
 def page_html(page: Document) -> str:
-    """A page that needs nothing else: no script, no address outside, charts within it."""
-    return _render("page.html", page, ("style.css", "page.css"))
+    """A page that needs nothing else: no script, no address outside; ids link to their block within it."""
+    sections = list(_section_ids(page.sections))
+    anchors: dict[str, str] = {}  # the short form of an id -> the id of its block
+    for id_ in (*sections, *_row_ids(page.sections)):
+        anchors.setdefault(id_[:_SHORT], id_)
+
+    def link(match: re.Match[str]) -> str:
+        anchor = anchors.get(match[0][:_SHORT], "")
+        return f'<a class="link whole" href="#{escape(anchor)}">{match[0]}</a>' if anchor else match[0]
+
+    def linked(text: str) -> Markup:
+        return Markup(_ID.sub(link, str(escape(clean(text)))))  # noqa: S704 - escaped before
+
+    rows = frozenset(anchors.values()).difference(sections)
+    return _render("page.html", page, ("style.css", "page.css"), linked=linked, row_ids=rows)
 
 
-def _data(chart: Chart) -> str:
-    return f"data:image/png;base64,{base64.b64encode(chart.png).decode('ascii')}"
+def _section_ids(blocks: Iterable[Block]) -> Iterator[str]:
+    for block in blocks:
+        if isinstance(block, Section):
+            yield from (block.id,) if block.id else ()
+            yield from _section_ids(block.blocks)
 
 
-def _render(template: str, page: Document, styles: tuple[str, ...]) -> str:
-    style = Markup("".join(_style(name) for name in styles))  # noqa: S704 - our own files, nothing from outside
-    html = _environment().get_template(template).render(page=page, style=style)
+def _row_ids(sections: Iterable[Section]) -> Iterator[str]:
+    """Ids in the columns of ids of tables."""
+    for table in (block for part in sections for block in part.blocks if isinstance(block, Table)):
+        if "id" in table.heads:
+            yield from (row[table.heads.index("id")] for row in table.rows)
+
+
+def _render(
+    template: str,
+    page: Document,
+    styles: tuple[str, ...],
+    linked: Callable[[str], str] = str,
+    row_ids: Set[str] = frozenset(),
+) -> str:
+    """`linked`: a text with links from its ids; `row_ids`: ids of rows that something links to."""
+    style = Markup("".join(_style(name) for name in styles))  # noqa: S704 - files of the package
+    html = _environment().get_template(template).render(page=page, style=style, linked=linked, row_ids=row_ids)
     return _BLANKS.sub("\n", html)
 
 
@@ -51,12 +83,12 @@ def _environment() -> Environment:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_plain
     )
-    environment.globals.update(kind_of=lambda block: type(block).__name__, data=_data)
+    environment.globals["kind_of"] = lambda block: type(block).__name__
     return environment
 
 
 def _plain(value: object) -> object:
-    """Text as it may stand in a page; what is markup already stays."""
+    """Text without control characters; markup stays as it is."""
     return clean(value) if type(value) is str else value
 
 
@@ -69,5 +101,5 @@ def _style(name: str) -> str:
 
 @cache
 def _inliner() -> css_inline.CSSInliner:
-    # What asks for the reader's screen cannot be inlined, and stays. Nothing is ever fetched.
+    # Media queries cannot be inlined and stay. Nothing is fetched.
     return css_inline.CSSInliner(keep_at_rules=True, load_remote_stylesheets=False)

@@ -1,4 +1,4 @@
-"""Pages in Markdown. All outside text is escaped: pipes, HTML, links, emphasis, headings."""
+"""Pages in Markdown. Outside text is escaped: pipes, HTML, links, emphasis, headings."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from ....rules.base.sanitize import clean
-from ..document import AsideBlock, Block, Bullets, Chart, Document, Figures, Link, Section, Table
+from ..document import AsideBlock, Bars, Block, Bullets, Document, Figures, Link, Section, Table
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~$<>&=:@-])")
 
 
 def escape(text: object) -> str:
-    """Text that Markdown shows as it is, on one line. HTML's three characters become entities."""
+    """Text that Markdown prints as it is, on one line. HTML's three characters become entities."""
     plain = _SPECIAL.sub(_escaped, clean(text))
     return re.sub(r"^(\s*\d+)\.", r"\1\\.", plain)
 
 
 def _escaped(match: re.Match[str]) -> str:
     character = match.group(1)
-    # A dash, colon or bracket inside a sentence is harmless and far easier to read unescaped.
+    # A dash, colon or bracket inside a sentence is harmless and easier to read unescaped.
     if character in "()+:=-" and match.start() > 0:
         return character
     return {"<": "&lt;", ">": "&gt;", "&": "&amp;", "|": "&#124;", "@": "&#64;"}.get(character, f"\\{character}")
@@ -38,7 +38,8 @@ def document_markdown(document: Document) -> str:
 
 
 def _section(section: Section, level: int) -> Iterator[str]:
-    yield from (f"{'#' * level} {escape(section.title)}", "")
+    if section.title:
+        yield from (f"{'#' * level} {escape(section.title)}", "")
     for block in section.blocks:
         yield from _block(block, level)
 
@@ -48,15 +49,15 @@ def _block(block: Block, level: int) -> Iterator[str]:
         case Section():
             yield from _section(block, level + 1)
         case Table():
-            yield from _table(block.heads, block.rows, block.right)
+            yield from _table(block.heads, block.rows, block.right, block.groups)
             if block.more:
                 yield from (escape(block.more), "")
         case Figures():
             yield from (*(f"- {escape(name)}: {escape(value)}" for name, value in block.rows), "")
+        case Bars():
+            yield from (*(f"- {escape(name)}: {escape(words)}" for name, _, words in block.rows), "")
         case Bullets():
-            yield from (*(f"- {escape(item)}" for item in block.items), "")
-        case Chart():
-            yield from (escape(block.alt), "")
+            yield from (*(f"- {escape(text)}" for text in block.items), "")
         case Link():
             yield from (f"{escape(block.text)}: <{block.url}>", "")
         case AsideBlock():
@@ -65,11 +66,17 @@ def _block(block: Block, level: int) -> Iterator[str]:
             yield from (escape(block), "")
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> Iterator[str]:
+def _table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int], groups: Sequence[int] = ()
+) -> Iterator[str]:
+    """Rows that sum up the rows after them are bold in their first cell."""
     if rows:
         rules = ("---:" if index in right else "---" for index in range(len(heads)))
         yield from (table_row(heads), f"|{'|'.join(rules)}|")
-        yield from (*map(table_row, rows), "")
+        for number, (first, *rest) in enumerate(rows):
+            name = f"**{escape(first)}**" if number in groups else escape(first)
+            yield f"| {' | '.join((name, *map(escape, rest)))} |"
+        yield ""
 
 
 def table_row(cells: Iterable[str]) -> str:
@@ -77,5 +84,5 @@ def table_row(cells: Iterable[str]) -> str:
 
 
 def _code(text: str) -> str:
-    """Text as code. Merged advice is what a file says: an id in it may be anything."""
+    """Text as code; an id of merged advice may contain anything."""
     return "" if not text else f"`{clean(text)}`" if "`" not in text else escape(text)

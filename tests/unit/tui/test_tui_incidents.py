@@ -1,19 +1,16 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false
 """The page of open incidents: what it shows, how decisions are kept, and what it says where there is nothing."""
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from skuwise.advisor.core.incident_types import Advance, Incident
-from skuwise.advisor.show.titles import is_waste
 from skuwise.advisor.state.file import State
 from skuwise.advisor.state.incidents import commit, listed
-from skuwise.tests.support.fleet_on_screen import HOURS, NOW, HandLoader, fleet
+from skuwise.tests.support.fleet_on_screen import NOW, HandLoader
 from skuwise.tests.support.incident_builders import HOSTILE, HOUR, opened, renamed, sighting
 from skuwise.tests.support.tui_session import KEY, Session, drive
-from skuwise.tui.content.waste_history import waste_history
 from skuwise.tui.widgets.table import ItemTable
 from textual.widgets import Input
 
@@ -34,7 +31,7 @@ def state(tmp_path: Path) -> State:
 
 def of(state: State) -> dict[str, Incident]:
     with state.reading() as db:
-        return {one.sighting.subject.name: one for one in listed(db)}
+        return {incident.sighting.subject.name: incident for incident in listed(db)}
 
 
 async def at_the_page(s: Session, text: str) -> None:
@@ -72,12 +69,12 @@ def test_an_incident_is_acknowledged_by_its_key_and_a_name(state: State) -> None
         s.app.screen.query_one(Input).value = "ann"
         await s.press("enter")
         await s.shows("acknowledged by ann")
-        one = of(state)["dear"]
-        assert (one.state, one.acknowledged_by) == ("acknowledged", "ann") and one.acknowledged_at >= NOW
+        incident = of(state)["dear"]
+        assert (incident.state, incident.acknowledged_by) == ("acknowledged", "ann") and incident.acknowledged_at >= NOW
         await s.press("a")
         await s.shows("Acknowledge: no reminders")
         await s.press("escape")
-        assert sum(one.state == "acknowledged" for one in of(state).values()) == 1
+        assert sum(incident.state == "acknowledged" for incident in of(state).values()) == 1
 
     drive(steps, HandLoader(state_file=state), size=(160, 50))
 
@@ -109,44 +106,10 @@ def test_without_incidents_it_says_why_and_what_to_do(tmp_path: Path, begun: str
 
     async def steps(s: Session) -> None:
         await at_the_page(s, "No open incidents.")
-        await s.until(lambda: said in s.told("#told"))
+        await s.until(lambda: said in s.told("#evidence"))
         await s.press("a", "z", "enter")  # nothing is chosen
         assert len(s.app.screen_stack) == 1
         if path is not None and begun == "no file":
             assert not path.exists()
 
     drive(steps, HandLoader(state_file=State(path) if path is not None else None), size=(120, 30))
-
-
-def test_a_rule_has_what_its_findings_cost_in_the_hours_of_their_gpus() -> None:
-    loaded = fleet()
-    history = waste_history(loaded.frame, loaded.advice)
-    wanted: dict[str, float] = {}
-    for f in loaded.advice.findings:
-        if is_waste(f.rule):
-            wanted[f.rule] = wanted.get(f.rule, 0.0) + (f.cost_usd or 0.0)
-    assert history.priced and history.unplaced == 0
-    assert {one.rule: one.total for one in history.rules} == pytest.approx(wanted)
-    for rule in history.rules:
-        assert math.fsum(rule.values) == pytest.approx(rule.total) and len(rule.values) == HOURS
-        assert max(rule.values) == pytest.approx(rule.total / HOURS, rel=0.05)  # the service runs evenly
-
-
-def test_without_a_price_it_is_in_gpu_hours() -> None:
-    loaded = fleet()
-    bare = tuple(replace(f, cost_usd=None) for f in loaded.advice.findings)
-    history = waste_history(loaded.frame, replace(loaded.advice, findings=bare))
-    assert not history.priced
-    hours = {f.rule: f.gpu_hours for f in bare if is_waste(f.rule)}
-    assert {rule.rule: rule.total for rule in history.rules} == pytest.approx(hours)
-
-
-def test_what_has_no_place_in_the_window_is_told_apart_and_nothing_is_no_waste() -> None:
-    loaded = fleet()
-    lost = tuple(replace(f, gpus=("GPU-gone",)) for f in loaded.advice.findings)
-    history = waste_history(loaded.frame, replace(loaded.advice, findings=lost))
-    assert history.rules == () and history.unplaced > 0
-    empty = replace(loaded.frame, gpu=loaded.frame.gpu.iloc[:0])
-    assert waste_history(empty, loaded.advice).rules == ()
-    none = waste_history(empty, replace(loaded.advice, findings=()))
-    assert (none.rules, none.unplaced) == ((), 0)

@@ -12,10 +12,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from ...cell_text import fit, line, lines
-from ...content.sku_comparison import SkuComparison
 from ...widgets.key_footer import KeyFooter
 from ...widgets.panel import Scroll
-from ...widgets.rows import SideBySide
 
 
 class TextViewer(ModalScreen[None]):
@@ -54,34 +52,3 @@ def help_text(about: str, keys: Sequence[tuple[str, str]]) -> Callable[[int], Co
     """Return what a page is for, and each key with what it does."""
     listed = [Content.assemble(Content.styled(fit(key, 12), "bold"), description) for key, description in keys]
     return lambda _: lines(line(about), Content(""), *listed)
-
-
-class SkuComparisonDialog(ModalScreen[None]):
-    """Two SKUs side by side."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,v", "dismiss", "Close", key_display="esc")]
-
-    def __init__(self, comparison: SkuComparison) -> None:
-        super().__init__()
-        self._comparison = comparison
-
-    def compose(self) -> ComposeResult:
-        compared = self._comparison
-        first, second = compared.heads
-        with Scroll(classes="window") as scroll:
-            scroll.border_title = "Comparison"
-            yield SideBySide()
-            yield Static(
-                lines(
-                    Content(""),
-                    line(f"Time of typical work on {second}, relative to {first}", "bold $primary"),
-                    *(line(time) for time in compared.times),
-                    Content(""),
-                    *(line(note, "$foreground-muted") for note in compared.notes),
-                )
-            )
-        yield KeyFooter()
-
-    def on_mount(self) -> None:
-        self.query_one(Scroll).focus()
-        self.query_one(SideBySide).set_data(self._comparison.heads, self._comparison.pairs)

@@ -26,9 +26,8 @@ from urllib3.exceptions import HTTPError
 
 from .....agent.base.safe_text import clean_text
 from .....rules.base.errors import SkuwiseError, UsageError
-from ....core.credentials import secret
+from ....core.credentials import is_loopback, secret
 from ....core.http_session import CONNECT_SECONDS, DeadlineAdapter, QuietSession, is_late
-from ....core.loopback import is_loopback
 from ..settings import PrometheusSettings
 from .response import SMALLER, RefusedError, TooMuchError, UnreachableError, query_error
 

@@ -137,7 +137,7 @@ def test_exporters_alone_price_the_founding_case_as_its_databases_do(tmp_path: P
         assert silent.nodes == tuple(path.stem for path in paths) and len(paths) == 4
         (move,) = [r for r in advice.recommendations if r.target.node_sku == "azure/Standard_ND96is_H100_v5"]
         assert not move.blocked_by
-        assert {j.rule: (j.found, j.not_judged) for j in advice.judged}["idle-fabric"] == (4, 0)
+        assert {j.rule: (j.flagged, j.not_judged) for j in advice.judged}["idle-fabric"] == (4, 0)
     assert scraped.summary.wasted_usd == pytest.approx(theirs.summary.wasted_usd, rel=0.02)
     assert scraped.summary.recoverable_usd_per_month == pytest.approx(
         theirs.summary.recoverable_usd_per_month, rel=0.02

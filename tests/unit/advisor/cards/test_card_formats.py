@@ -18,10 +18,11 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.naming import AmbiguousError
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.demo import simulate
-from skuwise.advisor.show.pages.job_rows import card_list, worst_first
-from skuwise.advisor.show.writers import job_html as html
-from skuwise.advisor.show.writers import job_text as text
+from skuwise.advisor.show.pages import job as page
 from skuwise.advisor.show.writers.admin_comment import MOST_BYTES, admin_comment, compact
+from skuwise.advisor.show.writers.html import page_html
+from skuwise.advisor.show.writers.markdown import document_markdown
+from skuwise.advisor.show.writers.text import document_text
 from skuwise.advisor.state.cards import keep, listed, named, of_series
 from skuwise.advisor.state.file import State
 from skuwise.advisor.telemetry.source import Databases
@@ -49,28 +50,27 @@ def bare() -> Card:
 
 @pytest.mark.parametrize("made", [card(), hostile(), bare()], ids=["whole", "hostile", "bare"])
 def test_every_format_is_valid_bounded_and_harmless(made: Card) -> None:
-    table = card_list([made])
-    for ascii_only in (False, True):
-        printed = text.card_text(made, ascii_only=ascii_only)
-        lines = printed.rstrip("\n").split("\n")
-        assert len(lines) <= 25 and max(map(len, lines)) <= 100 and "Next step" in printed
-        assert all(one.isprintable() for one in lines) and (printed.isascii() or not ascii_only)
-    values = json.loads(text.card_json(made))
+    for document in (page.card_document(made), page.card_document(made, ascii_only=True), page.cards_document([made])):
+        lines = document_text(document, width=100).split("\n")
+        assert max(map(len, lines)) <= 100 and all(line.isprintable() for line in lines)
+        markdown = document_markdown(document)
+        rows = [line for line in markdown.split("\n") if line.startswith("|")]
+        assert len({line.count("|") - line.count("\\|") for line in rows}) <= 1
+        assert "<script>" not in markdown and "<script>" not in page_html(document)
+    assert document_text(page.card_document(card(), ascii_only=True)).isascii()
+    assert len(document_text(page.card_document(card()), width=100).splitlines()) <= 25
+    values = json.loads(page.card_json(made))
     validate(values, "card")
-    assert json.loads(text.list_json([made])) == {"schema": "skuwise.cards/1", "cards": [values]}
-    for page in (text.card_markdown(made), text.list_markdown(table), html.card_html(made), html.list_html(table)):
-        rows = [line for line in page.split("\n") if line.startswith("|")]
-        assert "<script>" not in page and len({line.count("|") - line.count("\\|") for line in rows}) <= 1
-    row = next(csv.DictReader(io.StringIO(text.list_csv([made]))))
+    assert json.loads(page.cards_json([made])) == {"schema": "skuwise.cards/1", "cards": [values]}
+    row = next(csv.DictReader(io.StringIO(page.cards_csv([made]))))
     assert row["name"].startswith(("'=", "train-7b")) and "\x1b" not in row["name"]
     assert (row["cost_usd"] == "") == (made.cost_usd is None)
 
 
 def test_the_list_is_worst_first_with_a_total() -> None:
     cheap, dear, unknown = card(id="w-1", idle_usd=1.0), card(id="w-2", idle_usd=50.0), card(id="w-3", idle_usd=None)
-    assert [one.id for one in worst_first([cheap, unknown, dear])] == ["w-2", "w-1", "w-3"]
-    lines = text.list_text(card_list([cheap, dear, bare()]), 120).rstrip().split("\n")
-    assert max(map(len, lines[:-2])) <= 120 and lines[-1] == (
+    assert [made.id for made in page.worst_first([cheap, unknown, dear])] == ["w-2", "w-1", "w-3"]
+    assert page.cards_document([cheap, dear, bare()]).window == (
         "Total: 3 jobs, 48.0 GPU-hours, 6.2 of them idle, $393 ($51.00 idle) (idle hours unknown for 1; "
         "cost unknown for 1)"
     )

@@ -186,7 +186,7 @@ def test_a_fault_of_the_telemetry_is_told_once_a_node_and_stops_every_verdict_an
     if said:
         assert {r.action for r in advice.recommendations} == {"fix-first"}
         assert {n.reason.code for n in advice.not_judged if n.workloads} == {"signals-contradict"}
-        assert [(j.found, j.clean) for j in advice.judged if j.rule == "telemetry-fault"] == [(2, 0)]
+        assert [(j.flagged, j.clean) for j in advice.judged if j.rule == "telemetry-fault"] == [(2, 0)]
 
 
 def test_what_is_wasted_is_counted_once_though_several_rules_say_so():

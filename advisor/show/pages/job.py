@@ -1,0 +1,248 @@
+"""The card of one job, or a list of cards, as a page; and as JSON (schema ``skuwise.card/1``) and CSV."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from ...core import formatting as words
+from ...core.advice_json import plain
+from ...core.card_types import LIST_SCHEMA, SCHEMA, Card
+from ...core.ids import short_ids
+from ...core.timestamps import minute, span
+from ..document import Document, Figures, Section, Table
+from ..truncate import brief
+
+_SHARES_LISTED, _SHARE_MIN = 4, 0.005
+_TEXT_MAX = 172  # two lines of 100 columns beside the label
+_NAME_MAX = 24  # in a list
+_ENERGY_BASES = {"counter": "energy counters", "power": "power times time", "both": "energy counters and power"}
+_CSV_COLUMNS = (
+    "id", "job_id", "name", "user", "account", "namespace", "state", "start", "end", "gpu_sku", "gpus", "gpu_hours",
+    "sm_active", "idle_gpu_hours", "energy_kwh", "cost_usd", "idle_usd", "next_step",
+)  # fmt: skip
+# Signs of rising levels, and of no data; the second for terminals that show only ASCII.
+_SIGNS, _ASCII_SIGNS = ("▁▂▃▄▅▆▇█", "·"), ("_.:-=+*#", "?")
+
+
+def card_document(card: Card, *, ascii_only: bool = False) -> Document:
+    """The page of one card: what to do next, then a figure a line; of a missing figure the reason."""
+    title = _title(card)
+    owner = words.owner_words(card.owner) or "owner unknown"
+    cluster = f", cluster {card.cluster}" if card.cluster else ""
+    nodes = f"{'nodes' if len(card.nodes) > 1 else 'node'} {words.listed(card.nodes) or 'unknown'}"
+    return Document(
+        title=title,
+        heading=f"{title}  {card.id}",
+        lead=brief(f"Next step: {card.next_step.text}", _TEXT_MAX),
+        window=brief(f"{owner}{cluster}; {nodes}", _TEXT_MAX),
+        summary="",
+        tiles=(),
+        sections=(Section("", (Figures(tuple(_rows(card, ascii_only))),)),),
+    )
+
+
+def _rows(card: Card, ascii_only: bool) -> list[tuple[str, str]]:
+    use, judged, course = card.use, card.judged, card.course
+
+    def figure(name: str, value: float | None, text: Callable[[float], str], missing: str = "not reported") -> str:
+        return f"unknown: {card.missing.get(name, missing)}" if value is None else text(value)
+
+    def activity(name: str, mean: float | None, levels: Sequence[float | None]) -> str:
+        signs = _sparkline(levels, *(_ASCII_SIGNS if ascii_only else _SIGNS))
+        return figure(name, mean, lambda n: f"{signs}  mean {_percent(n)}".strip())
+
+    def memory(peak: float) -> str:
+        total = use.mem_total_bytes
+        of = f" of {_bytes(total)} ({words.percent(peak / total)})" if total else ""
+        return f"peak {_bytes(peak)}{of} on one GPU{', with what shares it' if card.shared else ''}"
+
+    def energy(kwh: float) -> str:
+        amount = f"{kwh:,.0f} kWh" if kwh >= 100 else f"{kwh:.3g} kWh"
+        return f"{amount} at the GPUs, by {_ENERGY_BASES.get(card.energy_basis or '', 'unknown basis')}"
+
+    kept = f"; from the card kept on {minute(card.kept_at)}" if card.kept_at is not None else ""
+    asked = _listed(
+        (card.asked.gpus, lambda n: words.counted(round(n), "GPU")),
+        (card.asked.cpus, lambda n: words.counted(round(n), "CPU")),
+        (card.asked.mem_bytes, lambda n: f"{_bytes(n)} of memory"),
+    )
+    host = _listed(
+        (use.cpu, lambda n: f"CPU {_percent(n)}"),
+        (use.io_wait, lambda n: f"I/O wait {_percent(n)}"),
+        (use.disk_read_bytes_per_second, lambda n: f"disk read {_rate(n)}"),
+        (use.disk_write_bytes_per_second, lambda n: f"written {_rate(n)}"),
+    )
+    price = card.price.text if card.price else "price unknown"
+    rows = [
+        ("State", f"{_state(card)}{kept}"),
+        ("Time", f"{minute(card.start)} to {minute(card.end)}, {span(card.elapsed_seconds)}"),
+        ("GPUs", _gpus(card)),
+        ("Requested", asked or f"unknown: {card.asked.reason or 'not in the job table'}"),
+        ("Kind", f"{judged.kind} (confidence {words.percent(judged.kind_confidence)})"),
+        ("Bottleneck", _bottleneck(card)),
+        ("SM activity", activity("sm_active", use.sm_active, course.sm_active)),
+        ("Tensor", activity("tensor_active", use.tensor_active, course.tensor_active)),
+        ("Memory", figure("mem_peak_bytes", use.mem_peak_bytes, memory)),
+        ("NVLink", figure("nvlink", use.nvlink, lambda n: f"{_percent(n)} of its bandwidth, mean")),
+        ("Fabric", figure("fabric", use.fabric, lambda n: f"{_percent(n)} of its line rate, mean")),
+        ("Host", f"{host} (mean, whole nodes)" if host else figure("cpu", None, str)),
+        ("Energy", figure("kwh", card.kwh, energy, "not measured")),
+        ("Idle", figure("idle_gpu_hours", use.idle_gpu_hours, lambda n: _idle(card, n), "not measured")),
+        ("Cost", figure("cost_usd", card.cost_usd, lambda n: f"{words.usd(n)}; {price}", "no price is known")),
+    ]
+    if (earlier := card.compared) is not None:
+        of = "1 earlier run" if earlier.runs == 1 else f"median of {earlier.runs} earlier runs"
+        medians = _listed(
+            (earlier.gpu_hours, words.hours),
+            (earlier.sm_active, lambda n: f"SM activity {_percent(n)}"),
+            (earlier.cost_usd, words.usd),
+        )
+        rows.append(("Series", f"{of}: {medians}"))
+    covered = [f"{words.percent(use.observed)} of its GPU time was observed"] if use.observed < 0.995 else []
+    if card.data_since is not None:
+        covered.append(f"figures from {minute(card.data_since)} on; no earlier data")
+    rows += [("Coverage", "; ".join(covered))] if covered else []
+    return [(name, brief(text, _TEXT_MAX)) for name, text in rows]
+
+
+def worst_first(cards: Sequence[Card]) -> list[Card]:
+    """By the cost of idle GPU-hours, then by the hours, then by all GPU-hours; unknown last."""
+    return sorted(cards, key=lambda c: (-(c.idle_usd or 0.0), -(c.use.idle_gpu_hours or 0.0), -c.gpu_hours, c.id))
+
+
+def cards_document(cards: Sequence[Card]) -> Document:
+    """The page of several cards, in their order: a table, and a total with what it does not include."""
+    short = short_ids(card.id for card in cards)
+    heads = ("ID", "Job", "Name", "State", "GPUs", "GPU-hours", "SM", "Idle hours", "Cost", "Next step")
+    rows = tuple(
+        (
+            short[card.id],
+            brief(card.job_id or _pod(card), _NAME_MAX),
+            brief(card.name, _NAME_MAX),
+            brief(_state(card), _NAME_MAX),
+            f"{card.gpu_count}",
+            words.bare_hours(card.gpu_hours),
+            words.NONE if card.use.sm_active is None else _percent(card.use.sm_active),
+            words.NONE if card.use.idle_gpu_hours is None else words.bare_hours(card.use.idle_gpu_hours),
+            words.NONE if card.cost_usd is None else words.usd(card.cost_usd),
+            brief(card.next_step.text, _TEXT_MAX),
+        )
+        for card in cards
+    )
+    idle = [card.use.idle_gpu_hours for card in cards if card.use.idle_gpu_hours is not None]
+    costs = [card.cost_usd for card in cards if card.cost_usd is not None]
+    sums = [words.counted(len(cards), "job"), words.hours(sum(card.gpu_hours for card in cards))]
+    sums += [f"{words.bare_hours(sum(idle))} of them idle"] if idle else []
+    wasted = words.usd(sum(card.idle_usd or 0.0 for card in cards))
+    sums += [f"{words.usd(sum(costs))} ({wasted} idle)"] if costs else []
+    counts = {"idle hours": len(cards) - len(idle), "cost": len(cards) - len(costs)}
+    left = "; ".join(f"{what} unknown for {count}" for what, count in counts.items() if count)
+    return Document(
+        title="Jobs",
+        heading="Jobs, the most idle first",
+        window=f"Total: {', '.join(sums)}{f' ({left})' if left else ''}",
+        summary="",
+        tiles=(),
+        sections=(Section("", (Table(heads, rows, right=(4, 5, 6, 7, 8)),)),),
+    )
+
+
+def card_json(card: Card) -> str:
+    """The card in its contract: RFC 3339 in UTC, base units, null for what is missing."""
+    return json.dumps({"schema": SCHEMA, **plain(card)}, ensure_ascii=False, indent=2) + "\n"
+
+
+def cards_json(cards: Sequence[Card]) -> str:
+    """A document of all cards, in their order."""
+    values = [{"schema": SCHEMA, **plain(card)} for card in cards]
+    return json.dumps({"schema": LIST_SCHEMA, "cards": values}, ensure_ascii=False, indent=2) + "\n"
+
+
+def cards_csv(cards: Sequence[Card]) -> str:
+    """One line a card, with units in the heads; what is missing is empty. Safe to open in a spreadsheet."""
+    from ..writers.csv import csv_text  # noqa: PLC0415 - it loads what the whole advice needs
+
+    rows = []
+    for card in cards:
+        values = plain(card)
+        values |= {**values["owner"], **values["use"], "gpus": card.gpu_count, "energy_kwh": card.kwh}
+        values["next_step"] = card.next_step.text
+        rows.append({name: values[name] for name in _CSV_COLUMNS})
+    return csv_text(_CSV_COLUMNS, rows)
+
+
+def _title(card: Card) -> str:
+    """``train-7b (Slurm job 4711)``."""
+    about = ""
+    if card.scheduler == "slurm":
+        about = f" (Slurm job {brief(card.job_id)})" if card.job_id else " (Slurm job)"
+    elif card.scheduler == "kubernetes":
+        about = f" (pod {brief(_pod(card))})" if card.pod else " (Kubernetes)"
+    return f"{brief(card.name or 'unnamed workload')}{about}"
+
+
+def _pod(card: Card) -> str:
+    return f"{card.namespace}/{card.pod}" if card.namespace else card.pod or ""
+
+
+def _state(card: Card) -> str:
+    """Slurm's word where it has one that fits, else the state by telemetry."""
+    state = "running when telemetry ended" if card.state == "unknown" else card.state
+    if card.scheduler_state and (card.state == "ended" or card.scheduler_state == "RUNNING"):
+        state = card.scheduler_state
+    return f"{state}, requeued {words.counted(card.restarts, 'time')}" if card.restarts else state
+
+
+def _gpus(card: Card) -> str:
+    what, part = ("GPU", "") if card.gpu_part >= 1 else ("MIG instance", f", each {card.gpu_part:.4g} of a GPU")
+    sku = f" ({card.gpu_sku or 'model unknown'})"
+    shared = ", shared with other work" if card.shared else ""
+    return f"{words.counted(card.gpu_count, what)}{sku}{part}, {words.hours(card.gpu_hours)}{shared}"
+
+
+def _bottleneck(card: Card) -> str:
+    judged = card.judged
+    shares = sorted(judged.time_shares.items(), key=lambda share: -share[1])
+    listed = [f"{label} {words.percent(share)}" for label, share in shares if share >= _SHARE_MIN][:_SHARES_LISTED]
+    times = f": {', '.join(listed)} of its time" if listed else ""
+    return f"{judged.bottleneck} (confidence {words.percent(judged.bottleneck_confidence)}){times}"
+
+
+def _idle(card: Card, idle: float) -> str:
+    since, unused = card.use.idle_since, card.use.unused
+    share = f" ({words.percent(idle / card.gpu_hours)})" if card.gpu_hours > 0 else ""
+    usd = f", {words.usd(card.idle_usd)}" if card.idle_usd is not None else ""
+    never = f"; {unused} of {card.gpu_count} GPUs never used" if unused else ""
+    is_recent = since is None or unused == card.gpu_count or card.end - since < 60
+    last = "" if since is None or is_recent else f"; last activity {minute(since)}"
+    return f"{words.hours(idle)}{share}{usd}{never}{last}"
+
+
+def _sparkline(levels: Sequence[float | None], signs: str, no_data: str) -> str:
+    """One sign for each level (0..1)."""
+    top = len(signs) - 1
+    return "".join(no_data if n is None else signs[min(int(max(n, 0.0) * len(signs)), top)] for n in levels)
+
+
+def _listed(*values: tuple[float | None, Callable[[float], str]]) -> str:
+    """The values that are not None in words, with commas."""
+    return ", ".join(words_of(value) for value, words_of in values if value is not None)
+
+
+def _percent(value: float) -> str:
+    """``42 %``, and ``0.3 %`` of what would be rounded to nothing."""
+    return f"{value * 100:.1f} %" if 0.0005 <= value < 0.0095 else words.percent(value)
+
+
+def _bytes(value: float) -> str:
+    """``71.2 GiB``, as a GPU's memory is sold."""
+    return f"{value / 2**30:.3g} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
+
+
+def _rate(value: float) -> str:
+    """``61.2 MB/s``: powers of ten."""
+    for unit, power in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= power:
+            return f"{value / power:.3g} {unit}/s"
+    return f"{value:.0f} B/s"

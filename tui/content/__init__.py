@@ -1,1 +1,0 @@
-"""What screens show, as text and cells."""
