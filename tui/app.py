@@ -36,7 +36,6 @@ from .screens.base_page import (
 )
 from .screens.dialogs.decision_dialog import DecisionAnswer, DecisionDialog
 from .screens.dialogs.input_dialog import InputDialog
-from .screens.dialogs.picker import ColumnPicker
 from .screens.dialogs.text_viewer import TextViewer, help_text, plain_text
 from .screens.menu import MENU
 from .screens.node import NodePage
@@ -84,7 +83,7 @@ class SkuwiseApp(App[None]):
         super().__init__()
         memory = memory or Preferences()
         self._loader, self._clock, self._wanted, self._warning = loader, clock, workload, warning
-        self._recalled, self._tables = memory, dict(memory.tables)
+        self._recalled = memory
         self._forced_theme = monochrome  # not chosen, so that the theme remembered is kept
         self.sub_title = clean(loader.name)
         self.jobs = Jobs(self.post_message)
@@ -127,7 +126,7 @@ class SkuwiseApp(App[None]):
         # A window of certain days is not kept: it is of no use next week.
         view = View(window.seconds if window.until is None else None, self.current_mode)
         theme = self._recalled.theme if self._forced_theme and self.theme == MONOCHROME.name else self.theme
-        return replace(self._recalled, theme=theme, tables=self._tables).with_view(self._loader.key, view)
+        return Preferences(theme, self._recalled.views).with_view(self._loader.key, view)
 
     # Reading, and the state
 
@@ -316,26 +315,6 @@ class SkuwiseApp(App[None]):
 
     def on_state_wanted(self, message: StateWanted) -> None:
         message.page.update_state(self.state)
-
-    def on_item_table_arranged(self, message: ItemTable.Arranged) -> None:
-        """Give a table that comes up what was chosen of it; keep what is chosen."""
-        table, page = message.table, message.table.screen
-        if isinstance(page, Page):
-            name = f"{page.NAME}.{table.id}"
-            if not message.first:
-                self._tables[name] = table.arrangement
-            elif name in self._tables:
-                table.restore(self._tables[name])
-
-    def on_item_table_columns_wanted(self, message: ItemTable.ColumnsWanted) -> None:
-        table = message.table
-
-        def choose(titles: tuple[str, ...] | None) -> None:
-            if titles is not None:
-                table.restore(replace(table.arrangement, columns=titles))
-                table.post_message(ItemTable.Arranged(table))
-
-        self.push_screen(ColumnPicker(table.titles, table.arrangement.columns), choose)
 
     def on_back(self, message: Back) -> None:  # noqa: ARG002 - whoever asks
         """Stop a reading that has shown nothing yet, then close the page on top, then go to the first page."""

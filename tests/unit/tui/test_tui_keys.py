@@ -5,20 +5,19 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import skuwise.tui
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.fleet_on_screen import HandLoader, many
 from skuwise.tests.support.tui_session import KEY, Session, drive
-from skuwise.tui.data.preferences import View
+from skuwise.tui.data.preferences import Preferences, View
 from skuwise.tui.screens.menu import MENU
 from skuwise.tui.widgets.heatmap import HeatMap
 from skuwise.tui.widgets.panel import Scroll
 from skuwise.tui.widgets.table import ItemTable
 from textual.binding import Binding
-from textual.widgets import ContentSwitcher, Input, SelectionList
+from textual.widgets import ContentSwitcher, Input
 
 # Owner of the binding, its first key, and what must change when it is pressed.
 Press = tuple[str, str, str]
@@ -54,7 +53,6 @@ SEEN: dict[str, Callable[[Session], object]] = {
     "shift": lambda s: table(s).scroll_offset.x,
     "searching": lambda s: isinstance(s.app.screen.focused, Input),
     "chosen": lambda s: s.app.screen._choice,
-    "chosen_line": lambda s: s.app.screen.query_one(SelectionList).highlighted,
     "scrolled": lambda s: s.app.screen.query_one(Scroll).scroll_offset,
     "switched": lambda s: s.app.screen.query_one(ContentSwitcher).current,
 }
@@ -88,12 +86,6 @@ SCENES: dict[str, list[Press]] = {
         ("ItemTable", "left", "shift"),
         ("ItemTable", "s", "order"),
         ("ItemTable", "S", "order"),
-        ("ItemTable", "f", "kind"),
-        *(
-            ("Choices", key, "chosen_line")
-            for key in ("j", "k", "G", "g", "ctrl+d", "ctrl+u", "down", "up", "end", "home")
-        ),
-        ("ColumnPicker", "escape", "kind"),
         ("SearchTable", "slash", "searching"),
         ("Page", "escape", "searching"),
         ("Workloads", "i", "kind"),
@@ -143,7 +135,7 @@ SCENES: dict[str, list[Press]] = {
         ("ItemTable", "space", "marked"),
         ("ItemTable", "down", "cursor"),
         ("Skus", "v", "kind"),
-        ("SkuComparisonDialog", "escape", "kind"),
+        ("TextViewer", "escape", "kind"),
     ],
     "fleet": [
         *(("HeatMap", key, "spot") for key in ("right", "left", "down", "up", "end", "home", "n", "N")),
@@ -242,15 +234,10 @@ def test_why_a_reading_failed_is_told_by_a_key_and_quitting_ends() -> None:
     drive(steps, loader)
 
 
-def test_columns_are_chosen_and_copied_and_searched_lines_alone_are_exported(tmp_path) -> None:
+def test_the_rows_of_a_search_alone_are_copied_and_exported(tmp_path) -> None:
     async def steps(s: Session) -> None:
         await s.ready()
-        await s.press(KEY["workloads"], "f")
-        await s.until(lambda: kind(s) == "ColumnPicker")
-        assert s.app.screen.query_one(SelectionList).selected
-        await s.press("space", "escape")  # the second column is taken away
-        await s.until(lambda: "kind" not in table(s).arrangement.columns)
-        await s.press("slash", *"vllm", "enter", "y")
+        await s.press(KEY["workloads"], "slash", *"vllm", "enter", "y")
         await s.until(lambda: s.app.clipboard.startswith("chat\t"))
         for name, holds in FILES.items():
             await s.press("e")
@@ -275,20 +262,15 @@ def test_what_an_earlier_run_chose_is_there_again_and_what_was_damaged_is_told()
 
     async def choose(s: Session) -> None:
         await s.ready()
-        await s.press("t", "W", KEY["workloads"], "s", "f")
-        await s.until(lambda: kind(s) == "ColumnPicker")
-        await s.press("space", "escape")
-        await s.until(lambda: "kind" not in table(s).arrangement.columns)
+        await s.press("t", "W", KEY["workloads"])
         first["memory"] = s.app.memory
 
     async def again(s: Session) -> None:
         await s.ready()
         assert (s.app.theme, s.app.state.window.name, s.app.current_mode) == ("skuwise-mono", "7d", "workloads")
-        await s.until(lambda: table(s).order == ("cost", True))
-        assert "kind" not in table(s).arrangement.columns
         await s.until(lambda: any("damaged" in n.message for n in s.app._notifications))
 
     drive(choose)
     drive(again, memory=first["memory"], warning="tui.json is damaged.")
-    forgotten = replace(first["memory"], theme="no-such", views={"fleet": View(1e-9, "nowhere")})
+    forgotten = Preferences("no-such", {"fleet": View(1e-9, "nowhere")})
     drive(lambda s: s.until(lambda: s.app.theme == "skuwise" and s.app.current_mode == "overview"), memory=forgotten)
