@@ -34,7 +34,7 @@ from .screens.base_page import (
     WorkloadWanted,
     WorkWanted,
 )
-from .screens.dialogs.decision_dialog import DecisionAnswer, DecisionDialog
+from .screens.dialogs.decision_dialog import Answer, decision_dialog
 from .screens.dialogs.input_dialog import InputDialog
 from .screens.dialogs.text_viewer import TextViewer, help_text, plain_text
 from .screens.menu import MENU
@@ -316,7 +316,7 @@ class SkuwiseApp(App[None]):
     def on_state_wanted(self, message: StateWanted) -> None:
         message.page.update_state(self.state)
 
-    def on_back(self, message: Back) -> None:  # noqa: ARG002 - whoever asks
+    def on_back(self, message: Back) -> None:  # noqa: ARG002 - whichever page asks
         """Stop a reading that has shown nothing yet, then close the page on top, then go to the first page."""
         page = self.screen
         reading = self.state.progress is not None
@@ -363,13 +363,13 @@ class SkuwiseApp(App[None]):
             self.notify("These recommendations are of an earlier run: decide when the source has been read.")
             return
 
-        def decide(answer: DecisionAnswer | None) -> None:
+        def decide(answer: Answer | None) -> None:
             loaded = self.state.loaded
             if answer is not None and loaded is not None:
-                work = partial(self._loader.decide, loaded.advice, message.id, answer.act, answer.until, answer.why)
+                work = partial(self._loader.decide, loaded.advice, message.id, message.act, *answer)
                 self.jobs.start("deciding", lambda _tell: work(), partial(self._decided, message.id))
 
-        self.push_screen(DecisionDialog(message.act, message.what, self._clock()), decide)
+        self.push_screen(decision_dialog(message.act, message.what, self._clock()), decide)
 
     def _decided(self, id_: str, decision: Decision) -> None:
         """Mark it at once; the sums follow, for what is set aside does not count any more."""

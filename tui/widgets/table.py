@@ -36,7 +36,7 @@ class Column:
     """`text` gives a cell, `key` what it sorts by (None of it: last either way; no `key`: by its text).
 
     `width`: cells below which the text is not cut to make room. `falling`: the first sort shows the largest first.
-    `grows`: takes the width that others leave. `middle`: cut so that names keep what tells them apart.
+    `grows`: takes the width that others leave. `middle`: cut so that names keep the part that differs.
     """
 
     title: str

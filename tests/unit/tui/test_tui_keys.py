@@ -16,7 +16,6 @@ from skuwise.tui.screens.menu import MENU
 from skuwise.tui.widgets.heatmap import HeatMap
 from skuwise.tui.widgets.panel import Scroll
 from skuwise.tui.widgets.table import ItemTable
-from textual.binding import Binding
 from textual.widgets import ContentSwitcher, Input
 
 # Owner of the binding, its first key, and what must change when it is pressed.
@@ -97,8 +96,8 @@ SCENES: dict[str, list[Press]] = {
     "recommendations": [
         *(
             (owner, key, "kind")
-            for way in "azd"
-            for owner, key in (("Recommendations", way), ("DecisionDialog", "escape"))
+            for verb in "azd"
+            for owner, key in (("Recommendations", verb), ("InputDialog", "escape"))
         ),
         ("Recommendations", "u", "tells"),
         ("Recommendations", "i", "kind"),
@@ -121,9 +120,9 @@ SCENES: dict[str, list[Press]] = {
         ("Picker", "escape", "kind"),
     ],
     "plan": [
-        *((owner, key, "kind") for way in "azd" for owner, key in (("PlanPage", way), ("DecisionDialog", "escape"))),
-        *((owner, key, "kind") for way in "oi" for owner, key in (("PlanPage", way), ("Page", "escape"))),
-        *((owner, key, "kind") for way in "wm" for owner, key in (("PlanPage", way), ("InputDialog", "escape"))),
+        *((owner, key, "kind") for letter in "azd" for owner, key in (("PlanPage", letter), ("InputDialog", "escape"))),
+        *((owner, key, "kind") for letter in "oi" for owner, key in (("PlanPage", letter), ("Page", "escape"))),
+        *((owner, key, "kind") for letter in "wm" for owner, key in (("PlanPage", letter), ("InputDialog", "escape"))),
         ("PlanPage", "r", "tells"),
         ("PlanPage", "x", "tells"),
         ("PlanPage", "g", "tells"),
@@ -156,8 +155,7 @@ SCENES: dict[str, list[Press]] = {
 }
 VI = frozenset("jkgG")
 FILES = {"a.csv": "chat", "b.json": '"skuwise.screen/1"', "c.md": "| chat |", "d.svg": "<svg"}
-# Pressed by a test of its own, below.
-# The page of incidents has a file of its own: test_tui_incidents.py.
+# Pressed by another test, below, and in test_tui_incidents.py.
 ELSEWHERE = {
     ("SkuwiseApp", "exclamation_mark"), ("SkuwiseApp", "q"), *(("Incidents", key) for key in ("a", "z", "r")),
 }  # fmt: skip
@@ -165,15 +163,14 @@ ELSEWHERE = {
 
 def bindings() -> set[tuple[str, str]]:
     """Owner and first key of every binding of the program, the pages' numbers among them."""
-    found = {("SkuwiseApp", key) for key in KEY.values()}
+    keys = {("SkuwiseApp", key) for key in KEY.values()}
     for module in pkgutil.walk_packages(skuwise.tui.__path__, "skuwise.tui."):
         for name, owner in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
-            if owner.__module__ == module.name:
-                own = [b for b in owner.__dict__.get("BINDINGS", ()) if isinstance(b, Binding)]
-                found |= {(name, binding.key.partition(",")[0]) for binding in own}
-                # vi's keys are pressed beside the arrows.
-                found |= {(name, key) for binding in own for key in binding.key.split(",") if key in VI}
-    return found
+            declared = owner.__dict__.get("BINDINGS", ()) if owner.__module__ == module.name else ()
+            for binding in declared:
+                first, *others = binding.key.split(",")
+                keys |= {(name, first), *((name, key) for key in others if key in VI)}  # vi's keys beside the arrows
+    return keys
 
 
 def test_every_binding_is_pressed_by_a_test() -> None:
