@@ -26,9 +26,9 @@ class Doctor(Page):
     NAME, LABEL, BEGIN = "doctor", "Doctor", "#lacks"
     SHOWS_EARLIER = True
     ABOUT: ClassVar[str] = (
-        "The data behind the figures: each node with the age of its newest data, and the metrics that were not "
-        "available at the end of the window. The last panel shows why the selected metric is missing, how to fix "
-        "it, and the notes of the advice. Run 'skuwise agent doctor' on a node for details."
+        "The data behind the figures: each node with the age of its newest data, the metrics missing at the end of "
+        "the window with reason and remedy, and the notes of the advice. Run 'skuwise agent doctor' on a node for "
+        "details."
     )
 
     def compose_data(self) -> ComposeResult:

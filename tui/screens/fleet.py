@@ -32,7 +32,6 @@ NO_WORKLOAD, NO_OWNER, NOT_OBSERVED = "no workload", "owner unknown", "not obser
 _EDGES = 4  # border and padding of a panel
 _STEPS = 16  # of the ramp in the legend
 _SHARED_LEAST = 4  # letters that all nodes share, from which on they are cut
-_PLACES_MOST = 64  # of a node without observed GPUs
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def spots(node: NodeUse) -> tuple[Spot, ...]:
     """The GPUs of a node; without any, the places that it should have, one at least."""
     if node.gpus:
         return tuple(Spot(node, gpu) for gpu in node.gpus)
-    return (Spot(node, None),) * min(max(node.gpu_count or 1, 1), _PLACES_MOST)
+    return (Spot(node, None),) * max(node.gpu_count or 1, 1)
 
 
 class FleetMap:
@@ -149,11 +148,10 @@ class FleetMap:
 class FleetPage(Page):
     NAME, LABEL, BEGIN = "fleet", "Fleet", "HeatMap"
     ABOUT: ClassVar[str] = (
-        "Every GPU as a cell, every node as a row of cells. Press m to select the metric, a mean over the window. "
-        "Press v to group by SKU, by fabric (the compute ports observed) or by team. The arrows move by GPU, n and "
-        "N by node. The lines below the map describe the selected GPU. Fabric values belong to the node: all its "
-        "GPUs share the ports. A dot is a value that was not measured. × is a GPU that exists but was not "
-        "observed, with the reason below the map. Enter opens the node."
+        "Every GPU as a cell, every node as a row. Press m to select the metric (a mean over the window), v to group "
+        "by SKU, by fabric (compute ports observed) or by team. The arrows move by GPU, n and N by node; all GPUs of "
+        "a node share its fabric value. A dot is a value that was not measured, × a GPU that was not observed, with "
+        "the reason below the map. Enter opens the node."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "measure(1)", "Metric"),

@@ -48,11 +48,9 @@ class Incidents(ListPage):
     NAME, LABEL, BEGIN = "incidents", "Incidents", "ItemTable"
     NEEDS_DATA = False
     ABOUT: ClassVar[str] = (
-        "Open incidents of 'skuwise watch', the most severe and expensive first: GPUs held but idle, jobs that stopped "
-        "working, missing telemetry, reduced clocks and silent fabric. Costs are those observed so far. Press a to "
-        "acknowledge an incident: there are no reminders until it is resolved. Press z to snooze it: there are no "
-        "reminders until then. Press r to read the incidents again; the page does so every 30 seconds. The last panel "
-        "shows the evidence and the command with more details; enter shows it alone."
+        "Open incidents of 'skuwise watch', the most severe and expensive first, with the costs observed so far. "
+        "Press a to acknowledge an incident (no reminders until it is resolved), z to snooze it, r to read the "
+        "incidents again; the page does so every 30 seconds. Enter shows the evidence alone."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "acknowledge", "Acknowledge"),

@@ -35,10 +35,9 @@ _METRICS = ("SM active", "tensor active", "DRAM active", "NVLink sent", "memory 
 class NodePage(Page):
     NAME, BEGIN = "fleet", "#gpus"
     ABOUT: ClassVar[str] = (
-        "One node: GPUs, HCAs and the host with their newest values, and the history of the selected line. Press m "
-        "to select the metric whose history the table of GPUs shows. With a node's own database, the values update "
-        "every second, three seconds late. Other sources show the newest rows and their age. Enter on a GPU opens its "
-        "workload."
+        "GPUs, HCAs and the host with their newest values, and the history of the selected line. Press m to select "
+        "the metric of the table of GPUs. A node's own database updates every second, three seconds late; other "
+        "sources show the newest rows and their age. Enter on a GPU opens its workload."
     )
     BINDINGS: ClassVar[list[BindingType]] = [Binding("m", "measure", "Metric")]
 

@@ -38,10 +38,9 @@ class Overview(Page):
     NAME, LABEL, BEGIN = "overview", "Overview", "ItemTable"
     SHOWS_EARLIER = True
     ABOUT: ClassVar[str] = (
-        "What is recoverable, what the GPUs cost, and the findings, the largest savings first. Waste over time spreads "
-        "each finding over the hours in which its GPUs were observed. Findings are judged over "
-        f"{FINDINGS_WINDOW.name}, for every window shown, because waste needs 30 hours of data. Enter on a finding "
-        "opens its workload."
+        "What is recoverable, what the GPUs cost, and the findings, the largest savings first. Findings are judged "
+        f"over {FINDINGS_WINDOW.name}, for every window shown: waste needs 30 hours of data. Waste over time spreads "
+        "each finding over the hours in which its GPUs were observed. Enter opens the workload of a finding."
     )
 
     def compose_data(self) -> ComposeResult:
@@ -108,7 +107,7 @@ def _cost(look: Look) -> Content:
     """The sums of every page's head, each with what it contains; then the cost of the chosen window."""
     s, text = look.shown.summary, list[Content]()
     for tile in tiles(story_of(look.advice)):
-        if tile.label != "Coverage":
+        if tile.label not in ("Coverage", "Not judged", ""):
             change = f" ({tile.change})" if tile.change else ""
             style = _STYLES.get(tile.label, "") if tile.meaning else ""
             text.append(line(f"{tile.label}  {tile.value}{change}", style))
@@ -137,6 +136,7 @@ def _coverage(look: Look) -> Content:
             for nodes, count, reason, _ in coverage.unobserved_rows(shown.summary)[:_REASONS]
         ),
         line(f"{words.percent(share)} of the workloads' GPU time was observed") if share is not None else None,
+        *(line(f"Not judged: {verdict}") for verdict in coverage.open_verdicts(look.advice)),
         line(f"Metrics not available: {missing:,} (see Doctor)", "$warning") if missing else None,
         *(line(f"Note: {note}") for note in notes[:_NOTES]),
         line(f"{words.counted(more, 'more note')} (see Doctor)") if more > 0 else None,
@@ -174,14 +174,14 @@ def _rows(advice: Advice) -> list[_Row]:
 
 
 _COLUMNS = (
-    Column("resource", 14, lambda row: row.resource, grows=True, middle=True),
-    Column("finding", 24, lambda row: fact_of(row.finding.rule)),
+    Column("resource", 18, lambda row: row.resource, grows=True, middle=True),
+    Column("finding", 26, lambda row: fact_of(row.finding.rule)),
     Column("saves/month", 11, lambda row: words.NONE if row.saves is None else words.usd(row.saves),
            lambda row: row.saves, right=True, falling=True),
     Column("cost", 8, lambda row: cost_cell(row.finding.cost_usd, row.finding.gpu_hours),
            lambda row: row.finding.cost_usd, right=True, falling=True),
     Column("sum", 6, lambda row: row.sum),
     Column("id", 10, lambda row: row.id),
-    Column("best recommendation", 24, lambda row: row.recommendation, middle=True),
+    Column("best recommendation", 30, lambda row: row.recommendation, middle=True),
     Column("severity", 8, lambda row: row.finding.severity),
 )  # fmt: skip

@@ -41,11 +41,10 @@ class Recommendations(ListPage):
     NAME, LABEL, BEGIN = "recommendations", "Recommendations", "ItemTable"
     SHOWS_EARLIER = True
     ABOUT: ClassVar[str] = (
-        "What to change, in the order of 'skuwise advise': cash first. Freed GPU-hours are capacity, in no sum "
-        "of dollars. Recommendations that are decided, blocked or below the minimum gain are counted; press u to show "
-        "them. Press a to accept, z to snooze and d to dismiss a recommendation, as with 'skuwise ledger'. The "
-        "sums follow when the source is read again. Press o for the workload, i for What if, enter for the "
-        "details."
+        "What to change, in the order of 'skuwise advise': cash first. Freed GPU-hours are capacity, in no sum of "
+        "dollars. Press u to show what is decided, blocked or below the minimum gain. Press a to accept, z to snooze "
+        "and d to dismiss, as with 'skuwise ledger'; the sums follow with the next reading. Press o for the workload, "
+        "i for What if, enter for the details."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "decide('accepted')", "Accept"),

@@ -23,10 +23,9 @@ class Skus(Page):
     NAME, LABEL, BEGIN = "skus", "SKUs", "#gpus ItemTable"
     NEEDS_DATA = False
     ABOUT: ClassVar[str] = (
-        "The catalog of GPUs and nodes behind verdicts and prices. Press n to switch between GPUs and nodes, / to "
-        "search, s to sort. Compute rates are dense, links are one way. Prices are list prices of the whole node, "
-        "with their date. Enter shows every figure with its source. Press space to mark a line. Press v to compare "
-        "the two marked lines, or the marked and the selected one."
+        "The catalog of GPUs and nodes behind verdicts and prices. Compute rates are dense, links one way, prices "
+        "list prices of the whole node with their date. Press n for nodes, / to search, s to sort, enter for every "
+        "figure with its source, space to mark a line and v to compare two."
     )
     BINDINGS: ClassVar[list[BindingType]] = [Binding("n", "table", "GPUs / nodes"), Binding("v", "compare", "Compare")]
 

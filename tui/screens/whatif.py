@@ -40,10 +40,9 @@ _CLOCK_STEP, _CLOCK_LOWEST = 5, 50  # percent; the clock model ends at half the 
 class WhatIf(Page):
     NAME, LABEL, BEGIN = "whatif", "What if", "ItemTable"
     ABOUT: ClassVar[str] = (
-        "One workload on other hardware or with other settings. Select a node in the table (the first line is "
-        "today's), then the number of GPUs, a MIG slice, the clock or a price. The prediction uses the model of "
-        "the recommendations and the telemetry of the findings' window. Nothing is changed or saved. Press a to "
-        "accept the recommendation that proposes this change, if there is one."
+        "One workload on other hardware or with other settings, by the model of the recommendations and the telemetry "
+        "of the findings' window. Select a node (the first line is today's), then the number of GPUs, a MIG slice, "
+        "the clock or a price. Nothing is changed: press a to accept the recommendation that proposes this."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o", "workload", "Workload"),
@@ -251,7 +250,6 @@ def whatif_pairs(bench: Workbench, o: WhatIfResult) -> tuple[Pair, ...]:
         pair(
             "price/node-hour", lambda s: f"{words.usd(s.price.usd_per_hour)} {s.price.region}" if s.price else "unknown"
         ),
-        pair("price of", lambda side: f"{side.price.as_of}, {side.price.basis}" if side.price else words.NONE),
         pair("cost/month", lambda side: words.usd(side.usd_per_month)),
     ]
     if o.time_ratio is not None:

@@ -44,9 +44,8 @@ _SHORT = "No history: this window holds only one interval of this workload. A lo
 class WorkloadPage(Page):
     NAME, BEGIN = "workloads", "#story"
     ABOUT: ClassVar[str] = (
-        "One workload: its kind with the evidence, its time by bottleneck, and its metrics over the window with "
-        "reference values (dotted). Below are the findings, the recommendations, and what would change each of them. "
-        "Press i for What if, escape to go back."
+        "One workload: its kind and its time by bottleneck with the evidence, the findings and recommendations with "
+        "what would change each, and its metrics over the window with reference values (dotted). Press i for What if."
     )
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("i", "what_if", "What if")]
@@ -62,9 +61,9 @@ class WorkloadPage(Page):
                 yield panel("Findings", Static(classes="prose"), id="workload-findings")
                 yield panel("Recommendations", Static(classes="prose"), id="workload-recommendations")
             yield Static(_SHORT, classes="prose", id="short")
-            with Container(classes="pair", id="plots"):
-                for name, title, _, top in _PLOTS:
-                    yield panel(title, TimePlot(top, id=name), id=f"over-{name}", classes="plot")
+            for pair in (_PLOTS[:2], _PLOTS[2:]):
+                plots = (panel(title, TimePlot(top, id=n), id=f"over-{n}", classes="plot") for n, title, _, top in pair)
+                yield Container(*plots, classes="pair")
 
     def on_mount(self) -> None:
         super().on_mount()
