@@ -43,7 +43,7 @@ def test_what_an_earlier_run_saw_is_there_while_the_source_is_read_and_nothing_i
         await s.until(
             lambda: any("decide when the source" in notification.message for notification in s.app._notifications)
         )
-        assert len(s.app.screen_stack) == 1
+        assert len(s.app.screen_stack) == 2
         await s.press(KEY["workloads"])
         gate.set()
         await s.ready()
