@@ -83,7 +83,7 @@ def test_the_demo_shows_the_founding_case_and_keeps_a_decision() -> None:
 
         async def steps(s: Session) -> None:
             await s.ready()
-            await s.shows("idle-fabric")
+            await s.shows("network fabric unused")
             await s.press("enter")
             await s.shows("online-inference, confidence")
             await s.press("i")

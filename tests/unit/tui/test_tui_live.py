@@ -32,7 +32,7 @@ def test_what_an_earlier_run_saw_is_there_while_the_source_is_read_and_nothing_i
 
     async def steps(s: Session) -> None:
         await s.shows("reading 14d of telemetry ... · read 2.0 h ago")
-        for told in ("Recoverable  $7,177/month", "idle-fabric", "Drawn when the telemetry has been read."):
+        for told in ("Recoverable  $7,177/month", "network fabric unused", "Drawn when the telemetry has been read."):
             await s.shows(told)
         assert s.app.state.loaded is None
         await s.press(KEY["workloads"])
