@@ -34,9 +34,8 @@ from .screens.base_page import (
     WorkloadWanted,
     WorkWanted,
 )
-from .screens.dialogs.decision_dialog import DecisionAnswer, DecisionDialog
+from .screens.dialogs.decision_dialog import Answer, decision_dialog
 from .screens.dialogs.input_dialog import InputDialog
-from .screens.dialogs.picker import ColumnPicker
 from .screens.dialogs.text_viewer import TextViewer, help_text, plain_text
 from .screens.menu import MENU
 from .screens.node import NodePage
@@ -84,7 +83,7 @@ class SkuwiseApp(App[None]):
         super().__init__()
         memory = memory or Preferences()
         self._loader, self._clock, self._wanted, self._warning = loader, clock, workload, warning
-        self._recalled, self._tables = memory, dict(memory.tables)
+        self._recalled = memory
         self._forced_theme = monochrome  # not chosen, so that the theme remembered is kept
         self.sub_title = clean(loader.name)
         self.jobs = Jobs(self.post_message)
@@ -127,7 +126,7 @@ class SkuwiseApp(App[None]):
         # A window of certain days is not kept: it is of no use next week.
         view = View(window.seconds if window.until is None else None, self.current_mode)
         theme = self._recalled.theme if self._forced_theme and self.theme == MONOCHROME.name else self.theme
-        return replace(self._recalled, theme=theme, tables=self._tables).with_view(self._loader.key, view)
+        return Preferences(theme, self._recalled.views).with_view(self._loader.key, view)
 
     # Reading, and the state
 
@@ -317,27 +316,7 @@ class SkuwiseApp(App[None]):
     def on_state_wanted(self, message: StateWanted) -> None:
         message.page.update_state(self.state)
 
-    def on_item_table_arranged(self, message: ItemTable.Arranged) -> None:
-        """Give a table that comes up what was chosen of it; keep what is chosen."""
-        table, page = message.table, message.table.screen
-        if isinstance(page, Page):
-            name = f"{page.NAME}.{table.id}"
-            if not message.first:
-                self._tables[name] = table.arrangement
-            elif name in self._tables:
-                table.restore(self._tables[name])
-
-    def on_item_table_columns_wanted(self, message: ItemTable.ColumnsWanted) -> None:
-        table = message.table
-
-        def choose(titles: tuple[str, ...] | None) -> None:
-            if titles is not None:
-                table.restore(replace(table.arrangement, columns=titles))
-                table.post_message(ItemTable.Arranged(table))
-
-        self.push_screen(ColumnPicker(table.titles, table.arrangement.columns), choose)
-
-    def on_back(self, message: Back) -> None:  # noqa: ARG002 - whoever asks
+    def on_back(self, message: Back) -> None:  # noqa: ARG002 - whichever page asks
         """Stop a reading that has shown nothing yet, then close the page on top, then go to the first page."""
         page = self.screen
         reading = self.state.progress is not None
@@ -384,13 +363,13 @@ class SkuwiseApp(App[None]):
             self.notify("These recommendations are of an earlier run: decide when the source has been read.")
             return
 
-        def decide(answer: DecisionAnswer | None) -> None:
+        def decide(answer: Answer | None) -> None:
             loaded = self.state.loaded
             if answer is not None and loaded is not None:
-                work = partial(self._loader.decide, loaded.advice, message.id, answer.act, answer.until, answer.why)
+                work = partial(self._loader.decide, loaded.advice, message.id, message.act, *answer)
                 self.jobs.start("deciding", lambda _tell: work(), partial(self._decided, message.id))
 
-        self.push_screen(DecisionDialog(message.act, message.what, self._clock()), decide)
+        self.push_screen(decision_dialog(message.act, message.what, self._clock()), decide)
 
     def _decided(self, id_: str, decision: Decision) -> None:
         """Mark it at once; the sums follow, for what is set aside does not count any more."""

@@ -65,7 +65,7 @@ def _browse(options: argparse.Namespace, mono: bool) -> int:
 
     place = preferences_path(os.environ)
     memory, warning = recall(place)
-    # Narration of the source would fall onto the screen; what is going on is told there already.
+    # Without narration, which would be written over the screen.
     source = source_of(options, lambda _: None, cores())
     with no_garbage_collection():  # among what is imported
         app = _app(options, source, mono, memory, warning)

@@ -38,7 +38,6 @@ BESIDE = (
     ("sku", "skus", ("enter",), "Catalog entry"),
     ("comparing", "skus", ("space", "down", "v"), "Comparison"),
     ("choosing", "whatif", ("o",), "Select a workload"),
-    ("columns", "workloads", ("f",), "space selects"),
     ("changing", "plan", ("w",), "commas between them"),
 )
 # What each page shows when all is read.

@@ -32,9 +32,9 @@ def test_ten_thousand_workloads_are_drawn_line_by_line() -> None:
         await s.shows("10,000 of 10,000 workloads")
         table = s.app.screen.query_one(ItemTable)
         assert table.item.gpu_hours == 9999.0
+        assert table.row_count < 1000
         await s.press("end")
-        assert table.item.gpu_hours == 0.0
-        assert len(list(table.children)) == 0
+        await s.until(lambda: table.item.gpu_hours == 0.0)
         await s.press("home", "slash", *"09123")
         await s.shows("1 of 10,000 workloads")
         assert table.item.name == "job-09123"
@@ -173,16 +173,13 @@ def test_the_mouse_turns_pages_sorts_chooses_and_opens() -> None:
         assert [w.name[:4] for w in table.shown] == ["[red", "chat"]
         await s.pilot.click(ItemTable, offset=(2, 0))
         assert table.order == ("workload", True)
-        assert "+7 ›" in s.screen
+        assert "observed" not in s.screen
         await s.press(*["right"] * 20)
-        assert "‹ " in s.screen
-        assert "observed" in s.screen
-        assert "›" not in s.screen
+        await s.shows("observed")
+        assert "chat" in s.screen
         await s.press(*["left"] * 20)
-        assert "+7 ›" in s.screen
         await s.pilot.click(ItemTable, offset=(2, 2))
         assert table.item.id == "w-train"
-        assert s.app.screen.query(ItemTable)
         await s.pilot.click(ItemTable, offset=(2, 2))
         await s.shows("training, confidence")
 

@@ -11,7 +11,7 @@ from skuwise.advisor.telemetry.source import Databases
 from skuwise.benchmarks.generators.first import simulate
 from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, fleet
 from skuwise.tests.support.tui_session import KEY, Session, drive
-from skuwise.tui.data.kept_look import SUFFIX, KeptLooks, basis_of
+from skuwise.tui.data.kept_look import SUFFIX, KeptLooks
 from skuwise.tui.data.loaders import Loader
 from skuwise.tui.state import FINDINGS_WINDOW, WINDOWS, Loaded, Look
 
@@ -101,7 +101,7 @@ def bare(look: Look) -> Look:
 
 
 def test_what_was_kept_comes_back_as_it_was(tmp_path: Path) -> None:
-    loaded, looks = fleet(), KeptLooks(tmp_path / "looks", "a")
+    loaded, looks = fleet(), KeptLooks(tmp_path / "looks", ("a",))
     assert looks.get(loaded.window) is None
     looks.put(loaded)
     back = looks.get(loaded.window)
@@ -115,7 +115,7 @@ def test_what_was_kept_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_window_that_is_not_the_findings_keeps_both(tmp_path: Path) -> None:
-    loaded, looks = fleet(), KeptLooks(tmp_path, "a")
+    loaded, looks = fleet(), KeptLooks(tmp_path, ("a",))
     shown = replace(loaded.advice, workloads=loaded.advice.workloads[:1])
     week = replace(loaded, window=WINDOWS[2], shown=shown)
     looks.put(week)
@@ -125,12 +125,10 @@ def test_a_window_that_is_not_the_findings_keeps_both(tmp_path: Path) -> None:
 
 def test_another_source_or_other_options_are_another_look(tmp_path: Path) -> None:
     options = (("source", None, Path("prices.yaml")), ("source", Path("prices.yaml"), None), ("other", None, None))
-    KeptLooks(tmp_path, "a", most_bytes=1000).put(fleet())
+    KeptLooks(tmp_path, ("a",), most_bytes=1000).put(fleet())
     assert list(tmp_path.iterdir()) == []  # what is too large is not kept
-    bases = [basis_of(*option) for option in options]
-    assert len(set(bases)) == len(bases)
-    KeptLooks(tmp_path, bases[0]).put(fleet())
-    assert [KeptLooks(tmp_path, basis).get(fleet().window) is not None for basis in bases] == [True, False, False]
+    KeptLooks(tmp_path, options[0]).put(fleet())
+    assert [KeptLooks(tmp_path, basis).get(fleet().window) is not None for basis in options] == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +137,7 @@ def test_another_source_or_other_options_are_another_look(tmp_path: Path) -> Non
 )
 def test_a_whole_file_that_holds_no_look_is_none(tmp_path: Path, content: str) -> None:
     """As it would be if somebody with the owner's rights wrote it, digest and all."""
-    looks = KeptLooks(tmp_path, "a")
+    looks = KeptLooks(tmp_path, ("a",))
     looks.put(fleet())
     (file,) = tmp_path.iterdir()
     form = file.read_bytes().partition(b"\n")[0] + b"\n"
