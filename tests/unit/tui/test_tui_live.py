@@ -32,8 +32,8 @@ def test_what_an_earlier_run_saw_is_there_while_the_source_is_read_and_nothing_i
 
     async def steps(s: Session) -> None:
         await s.shows("reading 14d of telemetry ... · read 2.0 h ago")
-        for told in ("Recoverable  $7,177/month", "idle-fabric", "Drawn when the telemetry has been read."):
-            await s.shows(told)
+        for text in ("Recoverable  $7,177/month", "network fabric unused", "Drawn when the telemetry has been read."):
+            await s.shows(text)
         assert s.app.state.loaded is None
         await s.press(KEY["workloads"])
         await s.shows("1 of 1 workloads")
@@ -74,7 +74,7 @@ def test_the_next_run_over_a_database_begins_with_what_this_one_read(tmp_path: P
     assert read.advice.findings and read.advice.fleet is not None
     assert loader(tmp_path / "prices.yaml").recall(FINDINGS_WINDOW) is None
 
-    # Another fleet, or nothing, at the same place: its own numbers come first, and nobody else's.
+    # Another fleet, or nothing, at the same place: only numbers of the file are shown.
     whole = database.read_bytes()
     for name in (database.name, f"{database.name}-wal", f"{database.name}-shm"):
         database.with_name(name).unlink(missing_ok=True)
