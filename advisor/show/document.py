@@ -80,7 +80,7 @@ class Section:
 Block = Union[str, Table, Figures, Bars, Bullets, AsideBlock, Link, Section]  # noqa: UP007 - Section is defined above
 
 
-def section(title: str, *blocks: Block | None, id: str = "") -> Section:  # noqa: A002 - the field's name
+def section(title: str, *blocks: Block | None, id: str = "") -> Section:
     """A section of the blocks that are not empty."""
     return Section(title, tuple(block for block in blocks if block is not None and not _is_empty(block)), id)
 

@@ -30,7 +30,7 @@ PATIENCE_STEPS, STEP_SECONDS = 1500, 0.04
 # Screens beside the pages: (name, page to begin with, keys, text that stands there when all is read).
 BESIDE = (
     ("node", "fleet", ("enter",), "no live data here"),
-    ("workload", "workloads", ("enter",), "confidence"),
+    ("workload", "workloads", ("enter",), "Evidence"),
     ("help", "overview", ("question_mark",), "Help"),
     ("window", "overview", ("c",), "a length until now"),
     ("asking", "recommendations", ("a",), "enter confirms"),

@@ -27,7 +27,7 @@ def test_the_page_is_there_before_the_data_and_tells_how_reading_goes() -> None:
         assert "1 Overview" in s.screen and s.app.state.loaded is None
         gate.set()
         await s.ready()
-        for text in ("Recoverable  $7,177/month", "network fabric unused", "online-inference", "list prices"):
+        for text in ("Recoverable  $7,177/month", "network fabric unused", "online-inference", "list price"):
             await s.shows(text)
 
     drive(steps, HandLoader(gate=gate), size=(120, 40))

@@ -32,8 +32,8 @@ def test_what_an_earlier_run_saw_is_there_while_the_source_is_read_and_nothing_i
 
     async def steps(s: Session) -> None:
         await s.shows("reading 14d of telemetry ... · read 2.0 h ago")
-        for told in ("Recoverable  $7,177/month", "network fabric unused", "Drawn when the telemetry has been read."):
-            await s.shows(told)
+        for text in ("Recoverable  $7,177/month", "network fabric unused", "Drawn when the telemetry has been read."):
+            await s.shows(text)
         assert s.app.state.loaded is None
         await s.press(KEY["workloads"])
         await s.shows("1 of 1 workloads")
@@ -50,7 +50,7 @@ def test_what_an_earlier_run_saw_is_there_while_the_source_is_read_and_nothing_i
         await s.shows("2 of 2 workloads")
         await s.shows("window 14d · read 1 min ago")
         await s.press(KEY["overview"])
-        await s.shows("Waste over time, 14d, by rule")
+        await s.shows("Waste over time, 14d, by finding")
         assert s.app.state.earlier is None
 
     drive(steps, loader, size=(160, 50))
@@ -74,7 +74,7 @@ def test_the_next_run_over_a_database_begins_with_what_this_one_read(tmp_path: P
     assert read.advice.findings and read.advice.fleet is not None
     assert loader(tmp_path / "prices.yaml").recall(FINDINGS_WINDOW) is None
 
-    # Another fleet, or nothing, at the same place: its own numbers come first, and nobody else's.
+    # Another fleet, or nothing, at the same place: only numbers of the file are shown.
     whole = database.read_bytes()
     for name in (database.name, f"{database.name}-wal", f"{database.name}-shm"):
         database.with_name(name).unlink(missing_ok=True)
