@@ -1,4 +1,4 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
 """What the screens are made of, without a screen, and what is copied, exported and remembered."""
 
 import csv
