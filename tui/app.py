@@ -34,9 +34,8 @@ from .screens.base_page import (
     WorkloadWanted,
     WorkWanted,
 )
-from .screens.dialogs.decision_dialog import DecisionAnswer, DecisionDialog
+from .screens.dialogs.decision_dialog import Answer, decision_dialog
 from .screens.dialogs.input_dialog import InputDialog
-from .screens.dialogs.picker import ColumnPicker
 from .screens.dialogs.text_viewer import TextViewer, help_text, plain_text
 from .screens.menu import MENU
 from .screens.node import NodePage
@@ -49,6 +48,7 @@ from .widgets.table import ItemTable
 from .widgets.topbar import TopBar
 
 _CLOCK_SECONDS = 5.0
+_BASE = 2  # screens below those that are pushed: Textual's first one, and a page of the menu
 
 
 class SkuwiseApp(App[None]):
@@ -60,6 +60,8 @@ class SkuwiseApp(App[None]):
 
     TITLE = "skuwise"
     CSS_PATH = "skuwise.tcss"
+    # Not as modes: for each new one Textual parses all styles again, which doubles the time of a first visit.
+    SCREENS = {page.NAME: page for page in MENU}  # noqa: RUF012 - as Textual declares it
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide"), (200, "-vast")]  # noqa: RUF012 - as Textual declares it
     VERTICAL_BREAKPOINTS = [(0, "-low"), (14, "-middle"), (45, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -84,7 +86,7 @@ class SkuwiseApp(App[None]):
         super().__init__()
         memory = memory or Preferences()
         self._loader, self._clock, self._wanted, self._warning = loader, clock, workload, warning
-        self._recalled, self._tables = memory, dict(memory.tables)
+        self._recalled = memory
         self._forced_theme = monochrome  # not chosen, so that the theme remembered is kept
         self.sub_title = clean(loader.name)
         self.jobs = Jobs(self.post_message)
@@ -98,11 +100,10 @@ class SkuwiseApp(App[None]):
         self._first = MENU[0].NAME
         self._begin = view.page if view.page in dict(TopBar.tabs) else self._first
         for number, page in enumerate(MENU, 1):
-            self.add_mode(page.NAME, page)
             self.bind(str(number), f"page('{page.NAME}')", description=page.LABEL, show=False)
 
     def on_mount(self) -> None:
-        self.switch_mode(self._begin)
+        self.push_screen(self._begin)
         if self._warning is not None:
             self.notify(clean(self._warning), severity="warning", markup=False)
         # The first paint comes before the first byte is read.
@@ -125,9 +126,21 @@ class SkuwiseApp(App[None]):
         """What to remember."""
         window = self.state.window
         # A window of certain days is not kept: it is of no use next week.
-        view = View(window.seconds if window.until is None else None, self.current_mode)
+        view = View(window.seconds if window.until is None else None, self.current_page)
         theme = self._recalled.theme if self._forced_theme and self.theme == MONOCHROME.name else self.theme
-        return replace(self._recalled, theme=theme, tables=self._tables).with_view(self._loader.key, view)
+        return Preferences(theme, self._recalled.views).with_view(self._loader.key, view)
+
+    @property
+    def current_page(self) -> str:
+        """Name of the page of the menu that is open, below others perhaps."""
+        page = self.screen_stack[min(_BASE, len(self.screen_stack)) - 1]
+        return page.NAME if isinstance(page, Page) else self._begin
+
+    def _go_to(self, name: str) -> None:
+        """Close what is on top of the page of the menu and open another page."""
+        while len(self.screen_stack) > _BASE:
+            self.pop_screen()
+        self.switch_screen(name)
 
     # Reading, and the state
 
@@ -247,7 +260,7 @@ class SkuwiseApp(App[None]):
         if isinstance(page, Page):
             if page.workload is not None and name != page.NAME:
                 self.state = replace(self.state, workload=page.workload)
-            self.switch_mode(name)
+            self._go_to(name)
 
     def action_help(self) -> None:
         page = self.screen
@@ -317,38 +330,18 @@ class SkuwiseApp(App[None]):
     def on_state_wanted(self, message: StateWanted) -> None:
         message.page.update_state(self.state)
 
-    def on_item_table_arranged(self, message: ItemTable.Arranged) -> None:
-        """Give a table that comes up what was chosen of it; keep what is chosen."""
-        table, page = message.table, message.table.screen
-        if isinstance(page, Page):
-            name = f"{page.NAME}.{table.id}"
-            if not message.first:
-                self._tables[name] = table.arrangement
-            elif name in self._tables:
-                table.restore(self._tables[name])
-
-    def on_item_table_columns_wanted(self, message: ItemTable.ColumnsWanted) -> None:
-        table = message.table
-
-        def choose(titles: tuple[str, ...] | None) -> None:
-            if titles is not None:
-                table.restore(replace(table.arrangement, columns=titles))
-                table.post_message(ItemTable.Arranged(table))
-
-        self.push_screen(ColumnPicker(table.titles, table.arrangement.columns), choose)
-
-    def on_back(self, message: Back) -> None:  # noqa: ARG002 - whoever asks
+    def on_back(self, message: Back) -> None:  # noqa: ARG002 - whichever page asks
         """Stop a reading that has shown nothing yet, then close the page on top, then go to the first page."""
         page = self.screen
         reading = self.state.progress is not None
         if reading and isinstance(page, Page) and page.newest(self.state) is None:
             self._stop()
-        elif len(self.screen_stack) > 1:
+        elif len(self.screen_stack) > _BASE:
             self.pop_screen()
         elif reading:
             self._stop()
-        elif self.current_mode != self._first:
-            self.switch_mode(self._first)
+        elif self.current_page != self._first:
+            self._go_to(self._first)
 
     def on_workload_wanted(self, message: WorkloadWanted) -> None:
         self.push_screen(WorkloadPage(message.id))
@@ -384,13 +377,13 @@ class SkuwiseApp(App[None]):
             self.notify("These recommendations are of an earlier run: decide when the source has been read.")
             return
 
-        def decide(answer: DecisionAnswer | None) -> None:
+        def decide(answer: Answer | None) -> None:
             loaded = self.state.loaded
             if answer is not None and loaded is not None:
-                work = partial(self._loader.decide, loaded.advice, message.id, answer.act, answer.until, answer.why)
+                work = partial(self._loader.decide, loaded.advice, message.id, message.act, *answer)
                 self.jobs.start("deciding", lambda _tell: work(), partial(self._decided, message.id))
 
-        self.push_screen(DecisionDialog(message.act, message.what, self._clock()), decide)
+        self.push_screen(decision_dialog(message.act, message.what, self._clock()), decide)
 
     def _decided(self, id_: str, decision: Decision) -> None:
         """Mark it at once; the sums follow, for what is set aside does not count any more."""

@@ -55,7 +55,7 @@ def value_mark(share: float | None, text: str, width: int, *, mono: bool) -> Mar
 
 
 def unobserved_mark(width: int, *, mono: bool) -> Mark:
-    """Paint a GPU of which nothing was observed: neither a value nor a gap in one."""
+    """Paint a GPU of which nothing was observed."""
     color = None if mono else Color.from_rgb(*_WARNING)
     return Mark(UNOBSERVED.center(width), Style(color=color, bold=True))
 

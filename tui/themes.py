@@ -1,6 +1,6 @@
-"""Two themes: one whose colours people of every colour vision tell apart, and one without colours.
+"""Two themes: one whose colors people of every color vision distinguish, and one without colors.
 
-The colours are those of Okabe and Ito (https://jfly.uni-koeln.de/color/). No screen says by colour alone what it says.
+The colors are those of Okabe and Ito (https://jfly.uni-koeln.de/color/). No screen conveys anything by color alone.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ KEY = {page.NAME: str(number) for number, page in enumerate(MENU, 1)}
 # name -> size, keys that lead from the overview there
 SCREENS: dict[str, tuple[tuple[int, int], tuple[str, ...]]] = {
     "overview": ((120, 40), ()),
-    "workload": ((120, 96), ("down", "enter")),
+    "workload": ((120, 72), ("down", "enter")),
     "fleet": ((120, 24), (KEY["fleet"],)),
     "node": ((120, 36), (KEY["fleet"], "enter")),
     "workloads": ((120, 24), (KEY["workloads"],)),

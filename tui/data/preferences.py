@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,9 +12,7 @@ import msgspec
 
 from ...rules.base.errors import SkuwiseError, UsageError
 from ...rules.base.files import read_bounded
-from ..widgets.table import Arrangement
 
-SCHEMA: Literal["skuwise.tui/2"] = "skuwise.tui/2"
 _LARGEST = 64 * 1024  # bytes; ours is some kB
 _MOST_SOURCES = 100
 _REMEDY = "It is ignored and replaced at exit."
@@ -28,27 +26,17 @@ class View:
     page: str | None = None
 
 
-@dataclass(frozen=True)
-class Preferences:
-    """`theme` None: not remembered. `tables`: by ``page.table``. `views`: by `source_key`, the newest last."""
+class Preferences(msgspec.Struct, frozen=True):
+    """The file. `theme` None: not remembered. `views`: by `source_key`, the newest last."""
 
     theme: str | None = None
-    tables: Mapping[str, Arrangement] = field(default_factory=dict)
-    views: Mapping[str, View] = field(default_factory=dict)
+    views: Mapping[str, View] = {}
+    schema: Literal["skuwise.tui/2"] = "skuwise.tui/2"
 
     def with_view(self, source: str, view: View) -> Preferences:
         """Return the same with the view of a source as the newest; of too many the oldest are dropped."""
         others = [(key, other) for key, other in self.views.items() if key != source]
-        return replace(self, views=dict([*others, (source, view)][-_MOST_SOURCES:]))
-
-
-class _Kept(msgspec.Struct, forbid_unknown_fields=True):
-    """The file."""
-
-    schema: Literal["skuwise.tui/2"]
-    theme: str | None
-    views: Mapping[str, View]
-    tables: Mapping[str, Arrangement]
+        return msgspec.structs.replace(self, views=dict([*others, (source, view)][-_MOST_SOURCES:]))
 
 
 def source_key(names: Sequence[str]) -> str:
@@ -69,8 +57,7 @@ def recall(path: Path | None) -> tuple[Preferences, str | None]:
     if path is None:
         return Preferences(), None
     try:
-        kept = msgspec.json.decode(read_bounded(path, _LARGEST), type=_Kept)
-        return Preferences(kept.theme, kept.tables, kept.views), None
+        return msgspec.json.decode(read_bounded(path, _LARGEST), type=Preferences), None
     except FileNotFoundError:
         return Preferences(), None
     except OSError as error:
@@ -85,10 +72,9 @@ def keep(path: Path | None, memory: Preferences) -> str | None:
 
     if path is None:
         return None
-    kept = msgspec.json.encode(_Kept(SCHEMA, memory.theme, memory.views, dict(sorted(memory.tables.items()))))
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(path, msgspec.json.format(kept).decode() + "\n")
+        write_whole(path, msgspec.json.format(msgspec.json.encode(memory)).decode() + "\n")
     except (OSError, SkuwiseError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         return str(UsageError(f"Settings of the screens are not saved: {why}", f"Check {path}."))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar
@@ -16,7 +16,7 @@ from textual.widgets import Static
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Advice
 from ...advisor.core.verdict_types import WorkloadVerdict
-from ..cell_text import CUT, fit, line, lines, nice
+from ..cell_text import fit, fit_apart, line, lines, nice
 from ..color_scale import KINDS, MISSING, Mark, kind_mark, unobserved_mark, value_mark
 from ..state import Loaded
 from ..themes import MONOCHROME
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 NO_WORKLOAD, NO_OWNER, NOT_OBSERVED = "no workload", "owner unknown", "not observed"
 _EDGES = 4  # border and padding of a panel
 _STEPS = 16  # of the ramp in the legend
-_SHARED_LEAST = 4  # letters that all nodes share, from which on they are cut
+_NAME_WIDTH = 18  # of a node on the map
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ class FleetMap:
     def __init__(self, nodes: Sequence[NodeUse], advice: Advice) -> None:
         self.nodes, self.gpus = tuple(nodes), [gpu for node in nodes for gpu in node.gpus]
         self._verdicts = {w.id: w for w in advice.workloads}
-        names = shortened([node.node for node in nodes])
-        self.tiles = {id(node): _tiles(names[node.node], spots(node)) for node in nodes}
+        names = fit_apart([node.node for node in nodes], _NAME_WIDTH)
+        self.tiles = {id(node): _tiles(name.rstrip(), spots(node)) for node, name in zip(nodes, names, strict=True)}
         self.any_dark = any(gpu.unobserved is not None for gpu in self.gpus)
 
     def verdict(self, spot: Spot) -> WorkloadVerdict | None:
@@ -289,24 +289,6 @@ def _spot_text(fleet: FleetMap, spot: Spot, measure: MapMeasure) -> tuple[str, s
         return name + value, gpu.workload or NO_WORKLOAD
     bottleneck = f"bottleneck {verdict.bottleneck.label}"
     return name + value, f"{verdict.kind.label}, {bottleneck} · {fleet.owner(spot)} · {verdict.name}"
-
-
-def shortened(names: Sequence[str]) -> Mapping[str, str]:
-    """Names without the beginning and the domain that all of them share, with a sign instead, so that what differs is
-    visible."""
-    if len(set(names)) < 2:
-        return {name: name for name in names}
-
-    def shared(names: Sequence[str]) -> str:
-        first, last = min(names), max(names)
-        return first[: next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
-
-    prefix, suffix = shared(names), shared([name[::-1] for name in names])[::-1]
-    head = max((n for n, letter in enumerate(prefix, 1) if letter in "-_."), default=0)
-    tail = len(suffix) - suffix.find(".") if "." in suffix else 0
-    head, tail = (cut if cut >= _SHARED_LEAST else 0 for cut in (head, tail))
-    cuts = {name: name[head : len(name) - tail] for name in names}
-    return {name: f"{CUT * bool(head)}{rest}{CUT * bool(tail)}" if rest else name for name, rest in cuts.items()}
 
 
 def _tiles(name: str, places: tuple[Spot, ...]) -> list[MapTile]:

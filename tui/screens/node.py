@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widgets import Static
 
@@ -28,18 +27,15 @@ if TYPE_CHECKING:
 
 _LIVE_SECONDS = 1.0
 _HISTORY_WIDTH = 24  # cells of the history in a table
-# Metrics whose history the table of GPUs shows; m selects.
-_METRICS = ("SM active", "tensor active", "DRAM active", "NVLink sent", "memory used", "power")
 
 
 class NodePage(Page):
     NAME, BEGIN = "fleet", "#gpus"
     ABOUT: ClassVar[str] = (
-        "GPUs, HCAs and the host with their newest values, and the history of the selected line. Press m to select "
-        "the metric of the table of GPUs. A node's own database updates every second, three seconds late; other "
-        "sources show the newest rows and their age. Enter on a GPU opens its workload."
+        "GPUs, HCAs and the host with their newest values, and the history of the selected line. A node's own database "
+        "updates every second, three seconds late; other sources show the newest rows and their age. Enter on a GPU "
+        "opens its workload."
     )
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("m", "measure", "Metric")]
 
     def __init__(self, node: str, gpu: str | None, clock: Callable[[], float]) -> None:
         """`gpu`: the uuid of the GPU to begin with, None: the first. `clock` returns Unix seconds."""
@@ -51,14 +47,13 @@ class NodePage(Page):
         self._live = False  # whether samples of a file are shown
         self._reading = False
         self._lost = ""  # why the file cannot be read any more
-        self._metric = 0
 
     def compose_data(self) -> ComposeResult:
         yield Static(id="node-head", classes="prose")
         with Scroll(id="devices"):
             with Scroll(classes="half"):
                 empty = "No GPU of this node was observed."
-                yield panel("", ItemTable(self._gpu_columns(), empty=empty, identity=_key, id="gpus"), id="gpu-panel")
+                yield panel("GPUs", ItemTable(_GPUS, empty=empty, identity=_key, id="gpus"), id="gpu-panel")
                 ports = ItemTable(_PORTS, empty="No port was observed.", identity=_key, id="ports")
                 yield panel("HCAs", ports, id="port-panel")
             with Vertical(classes="half", id="histories"):
@@ -144,12 +139,6 @@ class NodePage(Page):
         if event.item.work:
             self.post_message(WorkloadWanted(event.item.work[0][0]))
 
-    def action_measure(self) -> None:
-        self._metric = (self._metric + 1) % len(_METRICS)
-        if self._series is not None:
-            self._show(self._series, live=self._live)
-        self._describe()
-
     def _show_selected(self) -> None:
         """Show the history of the device that the cursor is on."""
         table = self.focused if isinstance(self.focused, ItemTable) else self.query_one("#gpus", ItemTable)
@@ -160,22 +149,13 @@ class NodePage(Page):
 
     def _describe(self) -> None:
         """Write the head: the node, how old its data are, what was not observed, and its energy."""
-        self.query_one("#gpu-panel").border_title = f"GPUs: {_METRICS[self._metric]}{self._duration()}"
-        text = [
-            line(
-                fit(" · ".join(part for part in (self._node, self._sku) if part), max(self.size.width - 2, 20)), "bold"
-            ),
-            line(self._age(), "$warning" if self._lost else ""),
-        ]
+        name = fit(" · ".join(part for part in (self._node, self._sku) if part), max(self.size.width - 2, 20))
+        text = [line(name, "bold"), line(self._age(), "$warning" if self._lost else "")]
         if self._loaded is not None:
             shown, window = self._loaded.shown, self._loaded.window.name
-            text += [
-                line(
-                    f"{words.counted(len(u.gpus), 'GPU')} not observed ({words.listed(u.gpus)}): {u.reason}", "$warning"
-                )
-                for u in shown.summary.unobserved
-                if u.node == self._node
-            ]
+            for dark in (dark for dark in shown.summary.unobserved if dark.node == self._node):
+                count = words.counted(len(dark.gpus), "GPU")
+                text.append(line(f"{count} not observed ({words.listed(dark.gpus)}): {dark.reason}", "$warning"))
             text += [line(f"{window}: {node_words(e)}") for e in shown.node_energy if e.node == self._node]
         self.query_one("#node-head", Static).update(lines(*text))
 
@@ -203,17 +183,6 @@ class NodePage(Page):
         every = f"every {span(series.interval_seconds)}" if series.interval_seconds else "one sample"
         return f"live, {every}, {newest}" if age < LIVE_SECONDS else f"not live: newest samples, {newest}"
 
-    def _gpu_columns(self) -> tuple[Column, ...]:
-        def work(device: Device) -> str:
-            return words.listed([name for _, name in device.work]) or words.NONE
-
-        return (
-            Column("GPU", 6, lambda device: device.name.removeprefix("GPU ")),
-            Column("history", _HISTORY_WIDTH, lambda device: _history(device.gauge(_METRICS[self._metric]))),
-            Column("workload", 16, work, grows=True, middle=True),
-            *(_gauge_column(*column) for column in _GPU_COLUMNS),
-        )
-
 
 def _history(gauge: DeviceGauge | None) -> str:
     return "" if gauge is None else spark(gauge.values, top_of(gauge.values, gauge.top), _HISTORY_WIDTH)[0]
@@ -239,11 +208,21 @@ def _gauge_column(name: str, title: str, width: int) -> Column:
     return Column(title, width, text, last, right=True, falling=True)
 
 
-_GPU_COLUMNS = (
-    ("SM active", "SM %", 6), ("tensor active", "tensor %", 8), ("DRAM active", "DRAM %", 6), ("power", "W", 5),
-    ("memory used", "GiB", 6), ("NVLink sent", "NVLink GB/s", 11), ("NVLink received", "received", 9),
-    ("SM clock", "GHz", 5), ("PCIe sent", "PCIe GB/s", 9), ("PCIe received", "received", 9),
-)  # fmt: skip
+_GPUS = (
+    Column("GPU", 6, lambda device: device.name.removeprefix("GPU ")),
+    Column("SM active", _HISTORY_WIDTH, lambda device: _history(device.gauge("SM active"))),
+    _gauge_column("SM active", "SM %", 6),
+    Column("workload", 16, lambda device: words.listed([name for _, name in device.work]) or words.NONE, grows=True),
+    _gauge_column("tensor active", "tensor %", 8),
+    _gauge_column("DRAM active", "DRAM %", 6),
+    _gauge_column("power", "W", 5),
+    _gauge_column("memory used", "GiB", 6),
+    _gauge_column("NVLink sent", "NVLink GB/s", 11),
+    _gauge_column("NVLink received", "received", 9),
+    _gauge_column("SM clock", "GHz", 5),
+    _gauge_column("PCIe sent", "PCIe GB/s", 9),
+    _gauge_column("PCIe received", "received", 9),
+)
 _PORTS = (
     Column("HCA", 16, lambda device: device.name),
     Column("sent", _HISTORY_WIDTH, lambda device: _history(device.gauge("sent"))),

@@ -8,7 +8,6 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
-from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
@@ -17,13 +16,14 @@ from ...advisor.core.advice_types import Advice, Configuration, Interval, Recomm
 from ...advisor.show import coverage
 from ...advisor.show.pages.plan import node_type
 from ...advisor.show.titles import Row, left_out_words, recommendation_rows
-from ..cell_text import line, lines
+from ..cell_text import line
 from ..state import Look
 from ..widgets.panel import panel
 from ..widgets.rows import Pair, SideBySide
 from ..widgets.table import Column, ItemTable
 from .base_page import ListPage, TextWanted, WhatIfWanted
 from .dialogs.decision_dialog import Verb
+from .workload import ExplainedText
 
 SLOWER = 1.005  # a time ratio above it is shown as slower
 
@@ -64,7 +64,7 @@ class Recommendations(ListPage):
         with Container(id="proposed"):
             rows = ItemTable(_COLUMNS, empty=_NONE, identity=lambda row: row.recommendation.id, id="list")
             yield panel("Recommendations", rows, Static(id="folded"), id="listed", classes="fills")
-            details = Static(id="title", classes="prose"), SideBySide(), Static(id="reasons", classes="prose")
+            details = SideBySide(), ExplainedText(classes="prose")
             yield panel("Before and after", *details, id="chosen", scrolls=True)
 
     @property
@@ -115,13 +115,13 @@ class Recommendations(ListPage):
 
     def tell(self) -> None:
         row, look = self._selected, self._taken
-        title, pairs, reasons = Content(""), (), Content("")
+        self.query_one("#chosen").set_class(row is None, "-none")
         if row is not None and look is not None:
-            title, pairs = line(row.title, "bold"), recommendation_pairs(look.advice, row.recommendation)
-            reasons = _reasons(look.advice, row)
-        self.query_one("#title", Static).update(title)
-        self.query_one(SideBySide).set_data(("today", "after"), pairs)
-        self.query_one("#reasons", Static).update(reasons)
+            from ...advisor.show.pages.explain import explain_page  # noqa: PLC0415 - it needs numpy: not at the start
+
+            pairs = recommendation_pairs(look.advice, row.recommendation)
+            self.query_one(SideBySide).set_data(("today", "after"), pairs)
+            self.query_one(ExplainedText).set_data(explain_page(look.advice, row.recommendation))
 
 
 def recommendation_pairs(advice: Advice, r: Recommendation) -> tuple[Pair, ...]:
@@ -162,26 +162,6 @@ def time_pairs(ratio: Interval, remark: str = "") -> list[Pair]:
         Pair("time", "x1.00", f"x{ratio.p50:.2f}{remark}", style),
         Pair("p10 to p90", "", f"x{ratio.p10:.2f} to x{ratio.p90:.2f}"),
     ]
-
-
-def _reasons(advice: Advice, row: Row) -> Content:
-    r = row.recommendation
-    return lines(
-        Content(""),
-        line(r.text),
-        *([line(f"Instead of {row.instead_of}: not both.")] if row.instead_of else []),
-        *(line(f"Blocked: {reason}", "$warning") for reason in r.blocked_by),
-        *([line(f"This recommendation {r.break_even}.")] if r.break_even else []),
-        *(line(lever) for lever in r.levers),
-        *(line(f"Changes if: {condition}") for condition in r.would_change_if),
-        *([line(f"Decided: {words.decision_words(r.decision)}", "bold")] if r.decision else []),
-        *(
-            line(f"{p.sku}, {p.region}: {words.price_words(p)}", "$foreground-muted")
-            for p in advice.prices
-            if p.id in r.prices
-        ),
-        line(f"id {r.id}; b shows the queries behind the numbers", "$foreground-muted"),
-    )
 
 
 def _status(row: Row) -> str:

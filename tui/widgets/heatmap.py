@@ -112,7 +112,7 @@ class HeatMap(ScrollView, can_focus=True):
         tiles = [tile for band in self._bands for tile in band.tiles]
         longest = min(max((cell_len(clean(tile.name)) for tile in tiles), default=0), _NAME_MOST)
         slots = self._slots = max((len(tile.items) for tile in tiles), default=1)
-        width = self.scrollable_content_region.width
+        width, tile_width, per_row = self.scrollable_content_region.width, 1, 1
         for self._cell_width in _WIDTHS:
             room = width - 1 - self._cell_width * slots
             self._name_width = max(min(longest, room), _NAME_LEAST)

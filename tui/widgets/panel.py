@@ -8,7 +8,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import SelectionList, Static
+from textual.widgets import Static
 
 
 def movement(up: str, down: str, first: str, last: str) -> tuple[Binding, ...]:
@@ -30,15 +30,6 @@ class Scroll(VerticalScroll):
 
     def action_half(self, by: int) -> None:
         self.scroll_relative(y=by * max(self.size.height // 2, 1), animate=False)
-
-
-class Choices(SelectionList[str]):
-    """A list to choose several values from."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [*movement("cursor_up", "cursor_down", "first", "last")]
-
-    def action_half(self, by: int) -> None:
-        (self.action_page_down if by > 0 else self.action_page_up)()
 
 
 def panel(

@@ -1,4 +1,4 @@
-"""Plots over time: measures of a workload, and waste by rule. Without colors, each line has a mark of its own."""
+"""Plots over time: measures of a workload, and waste by rule. Without colors, lines differ by their marks."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Column:
     """`text` gives a cell, `key` what it sorts by (None of it: last either way; no `key`: by its text).
 
     `width`: cells below which the text is not cut to make room. `falling`: the first sort shows the largest first.
-    `grows`: takes the width that others leave. `middle`: cut so that names keep what tells them apart.
+    `grows`: takes the width that others leave. `middle`: cut so that names keep the part that differs.
     """
 
     title: str
@@ -101,15 +101,6 @@ def column_widths(columns: Sequence[Column], needs: Sequence[int], room: int) ->
     return widths
 
 
-@dataclass(frozen=True, slots=True)
-class Arrangement:
-    """Titles of the columns shown; the title of the column that sorts (None: the default), and whether it is turned."""
-
-    columns: tuple[str, ...]
-    by: str | None = None
-    turned: bool = False
-
-
 class ItemTable(DataTable[Text]):
     """Shows items in rows. It posts `Moved` when the cursor is on another item and `Opened` when one is chosen."""
 
@@ -121,7 +112,6 @@ class ItemTable(DataTable[Text]):
         Binding("s", "sort", "Sort"),
         Binding("S", "turn", "Reverse the order", show=False),
         Binding("space", "mark", "Mark", show=False),
-        Binding("f", "columns", "Columns", show=False),
     ]
     DEFAULT_CSS = """
     ItemTable { height: 1fr; background: transparent; scrollbar-size: 1 1; }
@@ -149,19 +139,6 @@ class ItemTable(DataTable[Text]):
         table: ItemTable
         item: Any
 
-    @dataclass
-    class Arranged(Message):
-        """Columns or order were chosen. `first`: the table was mounted and nothing is chosen yet."""
-
-        table: ItemTable
-        first: bool = False
-
-    @dataclass
-    class ColumnsWanted(Message):
-        """The user asks to choose the columns."""
-
-        table: ItemTable
-
     def __init__(
         self,
         columns: Sequence[Column],
@@ -177,13 +154,13 @@ class ItemTable(DataTable[Text]):
         cursor stays on the item with the same one. `sorted_by`: the column that sorts at first; None: the order given.
         `marks`: how many items may be marked; a further mark removes the oldest."""
         super().__init__(cursor_type="row", fixed_columns=1, id=id)
-        self._all_columns, self._empty, self._search, self._identity = tuple(columns), empty, search, identity
+        self._item_columns, self._empty, self._search, self._identity = tuple(columns), empty, search, identity
         self._sorted_by, self._turned = sorted_by, False
-        self._chosen = list(range(len(columns)))
         self._widths: list[int] = []
+        self._laid_out_for = 0
         self._items: list[Any] = []
         self._haystacks: list[str] = []  # of the items, once a filter is set
-        self._needs: dict[int, int] = {}  # by column, of the items
+        self._needs: list[int] = []  # cells that each column needs for the items
         self._shown: list[Any] = []
         self._needle = ""
         self._most_marks, self._marks = marks, list[str]()
@@ -214,43 +191,23 @@ class ItemTable(DataTable[Text]):
         """Title of the column that sorts, and whether the largest comes first."""
         if self._sorted_by is None:
             return None
-        column = self._all_columns[self._sorted_by]
+        column = self._item_columns[self._sorted_by]
         return column.title, column.falling != self._turned
 
-    @property
-    def arrangement(self) -> Arrangement:
-        """The columns shown and the order, for `restore`."""
-        by = self.order[0] if self.order is not None else None
-        return Arrangement(tuple(self._all_columns[n].title for n in self._chosen), by, self._turned)
-
-    @property
-    def titles(self) -> tuple[str, ...]:
-        """Titles of all columns."""
-        return tuple(column.title for column in self._all_columns)
-
-    def restore(self, wanted: Arrangement) -> None:
-        """Show these columns in this order. Unknown titles are ignored; the first column is always shown."""
-        at = {title: n for n, title in enumerate(self.titles)}
-        self._chosen = sorted({0, *(at[title] for title in wanted.columns if title in at)})
-        self._sorted_by = at.get(wanted.by) if wanted.by is not None else self._sorted_by
-        self._turned = wanted.turned
-        self._arrange()
-
     def sheet(self) -> Table:
-        """Return all rows as they are filtered and sorted, with the columns chosen."""
-        columns = [self._all_columns[n] for n in self._chosen]
-        rows = tuple(tuple(column.text(item) for column in columns) for item in self._shown)
-        return Table(tuple(column.title for column in columns), rows)
+        """Return all rows as they are filtered and sorted."""
+        rows = tuple(tuple(column.text(item) for column in self._item_columns) for item in self._shown)
+        return Table(tuple(column.title for column in self._item_columns), rows)
 
     def cursor_cells(self) -> list[str]:
         """Return the texts of the row under the cursor; empty: there is none."""
-        return [] if self.item is None else [self._all_columns[n].text(self.item) for n in self._chosen]
+        return [] if self.item is None else [column.text(self.item) for column in self._item_columns]
 
     def set_data(self, items: Sequence[Any], empty: str | None = None) -> None:
         """Show other items; the cursor stays on its item where it is still there. `empty`: the text shown without
         items, None: as before."""
         self._items, self._empty = list(items), empty or self._empty
-        self._haystacks, self._needs = [], {}
+        self._haystacks, self._needs = [], []
         self._arrange()
 
     def filter(self, needle: str) -> None:
@@ -276,29 +233,29 @@ class ItemTable(DataTable[Text]):
             pairs = zip(items, self._haystacks, strict=True)
             items = [item for item, haystack in pairs if all(word in haystack for word in words)]
         if self._sorted_by is not None:
-            items = self._all_columns[self._sorted_by].sorted(items, self._turned)
+            items = self._item_columns[self._sorted_by].sorted(items, self._turned)
         self._shown = list(items)
         at = next((n for n, item in enumerate(self._shown[: 10 * _STEP]) if self._identity(item) == kept), 0)
         self._fill(at)
 
     def _fill(self, cursor: int) -> None:
         """Lay out the columns for the width there is and add the first rows."""
-        room = self.outer_size.width - 1  # of the scrollbar
+        self._laid_out_for = self.outer_size.width
+        room = self._laid_out_for - 1  # of the scrollbar
         if room <= 0:
             return
         self._widths = []
         self.clear(columns=True)
         self.show_cursor = bool(self._shown)
-        columns = [self._all_columns[n] for n in self._chosen]
+        columns = self._item_columns
         if not self._shown:
             self.add_column(Text(columns[0].title), width=room - PADDING)
             self.add_row(Text(f"No match for '{clean(self._needle)}'." if self._items else clean(self._empty)))
             return
-        for n in self._chosen:
-            self._needs[n] = self._needs.get(n) or self._all_columns[n].need(self._items)
-        self._widths = column_widths(columns, [self._needs[n] for n in self._chosen], room)
+        self._needs = self._needs or [column.need(self._items) for column in columns]
+        self._widths = column_widths(columns, self._needs, room)
         heads = []
-        for n, column, width in zip(self._chosen, columns, self._widths, strict=True):
+        for n, (column, width) in enumerate(zip(columns, self._widths, strict=True)):
             arrow = "" if n != self._sorted_by else "▼" if column.falling != self._turned else "▲"
             heads.append(fit(column.title + arrow, width, right=column.right))
         for head in _cells(heads):
@@ -312,19 +269,15 @@ class ItemTable(DataTable[Text]):
         if not self._widths or count <= 0:
             return
         items = self._shown[self.row_count : self.row_count + count]
-        columns = [
-            self._all_columns[n].cells(items, width) for n, width in zip(self._chosen, self._widths, strict=True)
-        ]
+        columns = [column.cells(items, width) for column, width in zip(self._item_columns, self._widths, strict=True)]
         for item, (first, *others) in zip(items, zip(*columns, strict=True), strict=True):
             is_marked = self._marks and self._identity(item) in self._marks
             self.add_row(*_cells([fit(MARK + first, self._widths[0]) if is_marked else first, *others]))
 
-    def on_mount(self) -> None:
-        self.post_message(self.Arranged(self, first=True))
-
     def on_resize(self) -> None:
-        """Lay out the columns again."""
-        self._fill(self.cursor_row)
+        """Lay out the columns again where the width changed."""
+        if self.outer_size.width != self._laid_out_for:
+            self._fill(self.cursor_row)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
@@ -344,7 +297,7 @@ class ItemTable(DataTable[Text]):
     def on_click(self, event: events.Click) -> None:
         """Sort by the column whose title was clicked."""
         at = event.x + (self.scroll_offset.x if self._widths and event.x >= self._widths[0] + PADDING else 0)
-        for n, width in zip(self._chosen, self._widths, strict=False) if event.y == 0 else ():
+        for n, width in enumerate(self._widths if event.y == 0 else ()):
             if 0 <= at < width + PADDING:
                 self._sort_by(n)
                 return
@@ -380,13 +333,9 @@ class ItemTable(DataTable[Text]):
         """Disable marks in a table that has no use for them."""
         return self._most_marks > 0 if action == "mark" else True
 
-    def action_columns(self) -> None:
-        self.post_message(self.ColumnsWanted(self))
-
     def action_sort(self) -> None:
         """Sort by the next column that is shown."""
-        after = [n for n in self._chosen if self._sorted_by is None or n > self._sorted_by]
-        self._sort_by(after[0] if after else self._chosen[0])
+        self._sort_by(0 if self._sorted_by is None else (self._sorted_by + 1) % len(self._item_columns))
 
     def action_turn(self) -> None:
         if self._sorted_by is not None:
@@ -397,7 +346,6 @@ class ItemTable(DataTable[Text]):
         self._turned = not self._turned if column == self._sorted_by else False
         self._sorted_by = column
         self._arrange()
-        self.post_message(self.Arranged(self))
 
 
 def _cells(texts: Sequence[str]) -> list[Text]:
@@ -455,7 +403,7 @@ class SearchTable(Vertical):
         event.stop()
         self._table.focus()
 
-    def on_item_table_arranged(self) -> None:
+    def on_item_table_moved(self) -> None:
         self._count()
 
     def _count(self) -> None:

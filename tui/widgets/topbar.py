@@ -36,7 +36,8 @@ class TopBar(Widget):
         names = [(page, f" {number} {label} ") for number, (page, label) in enumerate(self.tabs, 1)]
         if sum(len(name) for _, name in names) > self.size.width:  # the key of the page shown hints at the others
             names = [(page, f"{name[1:] if page == self._here else name[3:]}") for page, name in names]
-        return lines(Content.assemble(*(self._tab(page, name) for page, name in names)), self._status())
+        tabs = Content.assemble(*(self._tab(page, name) for page, name in names))
+        return lines(tabs.truncate(self.size.width), self._status())
 
     def _tab(self, page: str, name: str) -> Content:
         if page == self._here:

@@ -246,8 +246,7 @@ def _devices(gpus: Iterable[Sequence], work: Iterable[Sequence], ports: Iterable
 def _with_values(
     devices: _Devices, rows: Mapping[Scope, Iterable[Sequence[object]]], ends: Sequence[float]
 ) -> tuple[Device, ...]:
-    """The devices with their gauges, from rows of key, ts and the value of each column. Devices that have rows alone
-    come last."""
+    """The devices with their gauges, from rows of key, ts and the value of each column."""
     at = {end: n for n, end in enumerate(ends)}
     values: dict[tuple[Scope, str], list[list[float | None]]] = {}
     for scope, table in rows.items():
@@ -258,9 +257,8 @@ def _with_values(
             for column, value in zip(columns, measured, strict=True):
                 if isinstance(value, (int, float)) and value == value:  # noqa: PLR0124 - not NaN
                     column[at[ts]] = float(value)
-    unlisted = {place: (Device(*place, place[1], ""), {}) for place in values if place not in devices}
     complete = []
-    for place, (device, tops) in {**devices, **unlisted}.items():
+    for place, (device, tops) in devices.items():
         gauges = []
         for n, (column, (name, unit, factor)) in enumerate(GAUGES[place[0]].items()):
             series = values[place][n] if place in values else [None] * len(ends)
@@ -268,5 +266,4 @@ def _with_values(
             most = 100.0 if unit == "%" else top * factor if top and top == top else None  # noqa: PLR0124 - not NaN
             gauges.append(DeviceGauge(name, unit, tuple(None if v is None else v * factor for v in series), most))
         complete.append(replace(device, gauges=tuple(gauges)))
-    order: Sequence[Scope] = ("gpu", "port", "host")
-    return tuple(sorted(complete, key=lambda device: order.index(device.scope)))
+    return tuple(complete)

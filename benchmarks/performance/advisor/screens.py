@@ -53,7 +53,7 @@ def start(db: Path, cache: Path) -> tuple[float, float]:
             if select.select([terminal], [], [], 1.0)[0]:
                 output += os.read(terminal, 1 << 16)
             paint = paint or (time.perf_counter() - begun if b"Overview" in output else 0.0)
-            overview = overview or (time.perf_counter() - begun if b"recoverable" in output else 0.0)
+            overview = overview or (time.perf_counter() - begun if b"Recoverable" in output else 0.0)
             if overview and newest(cache) > before:
                 return paint, overview
     finally:

@@ -1,7 +1,7 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false
 """Every screen as it was: text and styles against `tests/golden/screens`.
 
-`RENEW_GOLDEN=1 pytest tests/integration/tui/test_tui_screens.py` writes them anew; look at the difference before it is
+`RENEW_GOLDEN=1 pytest tests/integration/tui/test_tui_screens.py` writes them again; look at the difference before it is
 kept. The fleet, its advice and the clock are fixed. A comparison waits for the screen to become what it was, so that a
 slow machine fails nothing.
 """
@@ -27,10 +27,10 @@ from textual.widgets import Input
 
 SCREENS = golden_files.FOLDER / "screens"
 PATIENCE_STEPS, STEP_SECONDS = 1500, 0.04
-# Screens beside the pages: (name, page to begin with, keys, text that stands there when all is read).
+# Screens beside the pages: (name, page to begin with, keys, text that is shown when all is read).
 BESIDE = (
     ("node", "fleet", ("enter",), "no live data here"),
-    ("workload", "workloads", ("enter",), "confidence"),
+    ("workload", "workloads", ("enter",), "Evidence"),
     ("help", "overview", ("question_mark",), "Help"),
     ("window", "overview", ("c",), "a length until now"),
     ("asking", "recommendations", ("a",), "enter confirms"),
@@ -38,7 +38,6 @@ BESIDE = (
     ("sku", "skus", ("enter",), "Catalog entry"),
     ("comparing", "skus", ("space", "down", "v"), "Comparison"),
     ("choosing", "whatif", ("o",), "Select a workload"),
-    ("columns", "workloads", ("f",), "space selects"),
     ("changing", "plan", ("w",), "commas between them"),
 )
 # What each page shows when all is read.
@@ -52,18 +51,18 @@ def drawn(s: Session) -> list[str]:
     letters: dict[str, str] = {}
     runs = []
     for strip in s.app.screen._compositor.render_strips():
-        told: list[tuple[str, int]] = []
+        line_runs: list[tuple[str, int]] = []
         for segment in strip:
             style = segment.style
             said = str(style.without_color if style else "").replace("none", "").strip()
             named = f"{said} {_colour(style.color)} on {_colour(style.bgcolor)}".strip() if style else ""
             letter = letters.setdefault(named, _letter(len(letters)))
             width = cell_len(segment.text)
-            if told and told[-1][0] == letter:
-                told[-1] = (letter, told[-1][1] + width)
+            if line_runs and line_runs[-1][0] == letter:
+                line_runs[-1] = (letter, line_runs[-1][1] + width)
             else:
-                told.append((letter, width))
-        runs.append(" ".join(f"{letter}{width}" for letter, width in told))
+                line_runs.append((letter, width))
+        runs.append(" ".join(f"{letter}{width}" for letter, width in line_runs))
     return [*(line.rstrip() for line in s.lines), "--", *runs, "--", *(f"{v}: {k}" for k, v in letters.items())]
 
 
@@ -110,8 +109,8 @@ async def compare(s: Session, golden: Path, there: str) -> None:
                 break
             await asyncio.sleep(STEP_SECONDS)
         else:
-            told = "\n".join(difflib.unified_diff(wanted, drawn(s), "was", "is", lineterm=""))
-            raise AssertionError(f"{golden.name} is another; RENEW_GOLDEN=1 writes it anew.\n{told}")
+            line_runs = "\n".join(difflib.unified_diff(wanted, drawn(s), "was", "is", lineterm=""))
+            raise AssertionError(f"{golden.name} is another; RENEW_GOLDEN=1 writes it again.\n{line_runs}")
     assert list(faults(s.app.screen)) == []
 
 
@@ -129,7 +128,7 @@ def test_every_screen_is_as_it_was_and_nothing_overlaps_or_is_cut() -> None:
             for entry in s.app.screen.query(Input):
                 entry.cursor_blink = False
             await compare(s, SCREENS / f"{name}.txt", there)
-            while len(s.app.screen_stack) > 1:
+            while len(s.app.screen_stack) > 2:
                 await s.press("escape")
 
     drive(steps)
@@ -147,7 +146,7 @@ def test_a_server_is_shown_and_what_was_read_stays_with_its_age_when_it_goes(tmp
     clock, server, gone = [NOW], DcgmServer(), Event()
 
     def answer(request: Request) -> Reply:
-        """As a proxy whose server is gone; where nobody listens the client tries for seconds before it gives up."""
+        """As a proxy whose server is gone; where no server listens the client tries for seconds before it gives up."""
         return error(403, "nobody is here any more") if gone.is_set() else server(request)
 
     with FakePrometheus(answer).running() as fake:

@@ -32,9 +32,9 @@ def test_ten_thousand_workloads_are_drawn_line_by_line() -> None:
         await s.shows("10,000 of 10,000 workloads")
         table = s.app.screen.query_one(ItemTable)
         assert table.item.gpu_hours == 9999.0
+        assert table.row_count < 1000
         await s.press("end")
-        assert table.item.gpu_hours == 0.0
-        assert len(list(table.children)) == 0
+        await s.until(lambda: table.item.gpu_hours == 0.0)
         await s.press("home", "slash", *"09123")
         await s.shows("1 of 10,000 workloads")
         assert table.item.name == "job-09123"
@@ -72,7 +72,7 @@ def test_every_page_fits_its_terminal_and_shows_outside_text_as_it_is(size: tupl
 
 
 def weighed(s: Session) -> str | None:
-    """The node that What if tells of, empty for today's; None: it does not tell yet."""
+    """The node of the answer of What if, empty for today's; None: there is no answer yet."""
     page = s.app.screen
     return page._outcome.choice.node or "" if isinstance(page, WhatIf) and page._outcome is not None else None
 
@@ -83,9 +83,9 @@ def test_the_demo_shows_the_founding_case_and_keeps_a_decision() -> None:
 
         async def steps(s: Session) -> None:
             await s.ready()
-            await s.shows("idle-fabric")
+            await s.shows("network fabric unused")
             await s.press("enter")
-            await s.shows("online-inference, confidence")
+            await s.shows("online-inference (")
             await s.press("i")
             await s.until(lambda: weighed(s) is not None)
             await s.press("down")  # from today's node to the one that saves most at this provider
@@ -116,26 +116,26 @@ def test_on_a_real_terminal_it_starts_and_ends_at_once_even_while_it_reads(tmp_p
             sys.executable, [sys.executable, "-m", "skuwise", "tui", "--demo"],
             {**os.environ, "TERM": "xterm-256color", "TMPDIR": str(tmp_path), "LC_ALL": "C", "NO_COLOR": "1"},
         )  # fmt: skip
-    told, asked, ends = b"", False, time.monotonic() + 120
+    output, asked, ends = b"", False, time.monotonic() + 120
     try:
         while True:
             # What paints its clock for as long as it lives is always ready to be read.
             if time.monotonic() > ends or not select.select([terminal], [], [], 60)[0]:
                 os.kill(child, signal.SIGKILL)
-                raise AssertionError(told[-2000:])
+                raise AssertionError(output[-2000:])
             try:
-                told += os.read(terminal, 1 << 16)
+                output += os.read(terminal, 1 << 16)
             except OSError:  # the other side is closed: the program has ended
                 break
-            if not asked and b"simulating" in told:
+            if not asked and b"simulating" in output:
                 asked = os.write(terminal, b"q") == 1
     finally:
         status = os.waitpid(child, 0)[1]
         os.close(terminal)
     assert asked
     assert os.waitstatus_to_exitcode(status) == 0
-    assert b"Recoverable" not in told
-    assert b"Traceback" not in told
+    assert b"Recoverable" not in output
+    assert b"Traceback" not in output
 
 
 def test_the_first_page_is_painted_before_anything_heavy_is_loaded() -> None:
@@ -147,19 +147,19 @@ def test_the_first_page_is_painted_before_anything_heavy_is_loaded() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_terminal_that_cannot_place_text_is_told() -> None:
+def test_a_terminal_that_cannot_place_text_is_an_error() -> None:
     child, terminal = pty.fork()
     if child == 0:
         command = [sys.executable, "-m", "skuwise", "tui", "--db", "x.db"]
         os.execve(sys.executable, command, {**os.environ, "TERM": "dumb"})
-    told = b""
+    output = b""
     with contextlib.suppress(OSError):  # the other side is closed: the program has ended
         while part := os.read(terminal, 1 << 16):
-            told += part
+            output += part
     status = os.waitpid(child, 0)[1]
     os.close(terminal)
     assert os.waitstatus_to_exitcode(status) == 2
-    assert b"does not support full-screen programs (TERM=dumb)" in told
+    assert b"does not support full-screen programs (TERM=dumb)" in output
 
 
 def test_the_mouse_turns_pages_sorts_chooses_and_opens() -> None:
@@ -173,17 +173,14 @@ def test_the_mouse_turns_pages_sorts_chooses_and_opens() -> None:
         assert [w.name[:4] for w in table.shown] == ["[red", "chat"]
         await s.pilot.click(ItemTable, offset=(2, 0))
         assert table.order == ("workload", True)
-        assert "+7 ›" in s.screen
+        assert "observed" not in s.screen
         await s.press(*["right"] * 20)
-        assert "‹ " in s.screen
-        assert "observed" in s.screen
-        assert "›" not in s.screen
+        await s.shows("observed")
+        assert "chat" in s.screen
         await s.press(*["left"] * 20)
-        assert "+7 ›" in s.screen
         await s.pilot.click(ItemTable, offset=(2, 2))
         assert table.item.id == "w-train"
-        assert s.app.screen.query(ItemTable)
         await s.pilot.click(ItemTable, offset=(2, 2))
-        await s.shows("training, confidence")
+        await s.shows("training (")
 
     drive(steps)

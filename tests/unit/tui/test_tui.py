@@ -27,8 +27,8 @@ def test_the_page_is_there_before_the_data_and_tells_how_reading_goes() -> None:
         assert "1 Overview" in s.screen and s.app.state.loaded is None
         gate.set()
         await s.ready()
-        for told in ("Recoverable  $7,177/month", "idle-fabric", "online-inference", "at list price"):
-            await s.shows(told)
+        for text in ("Recoverable  $7,177/month", "network fabric unused", "online-inference", "list price"):
+            await s.shows(text)
 
     drive(steps, HandLoader(gate=gate), size=(120, 40))
 
@@ -58,7 +58,7 @@ def test_a_deep_link_to_nothing_is_an_error() -> None:
         await s.ready()
         await s.until(lambda: bool(s.app._notifications))
         assert "No match for '[b]' in this window" in next(iter(s.app._notifications)).message
-        assert s.app.current_mode == "overview"
+        assert s.app.current_page == "overview"
 
     drive(steps, workload="[b]")
 
@@ -79,17 +79,17 @@ def test_decisions_ask_for_what_they_need_and_reach_the_ledger() -> None:
         await s.shows("dismissed")
         await s.press("u")  # what is decided is folded away
         await s.press("z")
-        until = s.app.screen.query_one("#until", Input)
-        until.value = "2020-01-01"
-        await s.press("enter", "enter")
+        entry = s.app.screen.query_one(Input)
+        entry.value = "2020-01-01"
+        await s.press("enter")
         await s.shows("2020-01-01 is in the past.")
-        until.value = "2026-10-01"
+        entry.value = "2026-10-01 after the launch"
         await s.press("enter")
         await s.until(lambda: len(loader.decided) == 2)
 
     drive(steps, loader)
     (first, second) = loader.decided
-    assert first[1:] == ("dismissed", None, "no") and second[1:] == ("snoozed", 1_790_812_800.0, None)
+    assert first[1:] == ("dismissed", None, "no") and second[1:] == ("snoozed", 1_790_812_800.0, "after the launch")
     assert first[0] == next(r.id for r in fleet().advice.recommendations if r.counts)
     assert second[0] in {r.id for r in fleet().advice.recommendations}
 

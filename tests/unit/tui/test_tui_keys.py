@@ -5,20 +5,18 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import skuwise.tui
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.fleet_on_screen import HandLoader, many
 from skuwise.tests.support.tui_session import KEY, Session, drive
-from skuwise.tui.data.preferences import View
+from skuwise.tui.data.preferences import Preferences, View
 from skuwise.tui.screens.menu import MENU
 from skuwise.tui.widgets.heatmap import HeatMap
-from skuwise.tui.widgets.movement import Scroll
+from skuwise.tui.widgets.panel import Scroll
 from skuwise.tui.widgets.table import ItemTable
-from textual.binding import Binding
-from textual.widgets import ContentSwitcher, Input, SelectionList
+from textual.widgets import ContentSwitcher, Input
 
 # Owner of the binding, its first key, and what must change when it is pressed.
 Press = tuple[str, str, str]
@@ -41,20 +39,19 @@ def spot(s: Session) -> object:
 SEEN: dict[str, Callable[[Session], object]] = {
     "kind": kind,
     "spot": spot,
-    "mode": lambda s: s.app.current_mode,
+    "mode": lambda s: s.app.current_page,
     "window": lambda s: s.app.state.window,
     "reads": lambda s: len(s.app._loader.windows),
     "theme": lambda s: s.app.theme,
     "clipboard": lambda s: s.app.clipboard,
     "messages": lambda s: len(s.app._notifications),
     "tells": lambda s: s.screen,
-    "cursor": lambda s: table(s).cursor,
+    "cursor": lambda s: table(s).cursor_row,
     "order": lambda s: table(s).order,
     "marked": lambda s: table(s).marked,
-    "head": lambda s: next((line for line in s.lines if "workload" in line and "▼" in line), s.lines),
+    "shift": lambda s: table(s).scroll_offset.x,
     "searching": lambda s: isinstance(s.app.screen.focused, Input),
     "chosen": lambda s: s.app.screen._choice,
-    "chosen_line": lambda s: s.app.screen.query_one(SelectionList).highlighted,
     "scrolled": lambda s: s.app.screen.query_one(Scroll).scroll_offset,
     "switched": lambda s: s.app.screen.query_one(ContentSwitcher).current,
 }
@@ -72,26 +69,22 @@ SCENES: dict[str, list[Press]] = {
         ("TextViewer", "q", "kind"),
         ("SkuwiseApp", "c", "kind"),
         ("InputDialog", "escape", "kind"),
-        ("HabitsApp", "y", "clipboard"),
-        ("HabitsApp", "Y", "clipboard"),
-        ("HabitsApp", "e", "kind"),
+        ("SkuwiseApp", "y", "clipboard"),
+        ("SkuwiseApp", "Y", "clipboard"),
+        ("SkuwiseApp", "e", "kind"),
         ("InputDialog", "escape", "kind"),
         ("ItemTable", "enter", "kind"),
         ("Page", "escape", "kind"),
     ],
     "workloads": [
-        *(("ItemTable", key, "cursor") for key in ("down", "up", "pagedown", "pageup", "end", "home")),
-        *(("ItemTable", key, "cursor") for key in ("j", "k", "ctrl+d", "ctrl+u", "G", "g")),
-        ("ItemTable", "right", "head"),
-        ("ItemTable", "left", "head"),
+        *(
+            ("ItemTable", key, "cursor")
+            for key in ("down", "up", "end", "home", "j", "k", "ctrl+d", "ctrl+u", "G", "g")
+        ),
+        ("ItemTable", "right", "shift"),
+        ("ItemTable", "left", "shift"),
         ("ItemTable", "s", "order"),
         ("ItemTable", "S", "order"),
-        ("ItemTable", "f", "kind"),
-        *(
-            ("Choices", key, "chosen_line")
-            for key in ("j", "k", "G", "g", "ctrl+d", "ctrl+u", "down", "up", "end", "home")
-        ),
-        ("ColumnPicker", "escape", "kind"),
         ("SearchTable", "slash", "searching"),
         ("Page", "escape", "searching"),
         ("Workloads", "i", "kind"),
@@ -103,8 +96,8 @@ SCENES: dict[str, list[Press]] = {
     "recommendations": [
         *(
             (owner, key, "kind")
-            for way in "azd"
-            for owner, key in (("Recommendations", way), ("DecisionDialog", "escape"))
+            for verb in "azd"
+            for owner, key in (("Recommendations", verb), ("InputDialog", "escape"))
         ),
         ("Recommendations", "u", "tells"),
         ("Recommendations", "i", "kind"),
@@ -127,9 +120,9 @@ SCENES: dict[str, list[Press]] = {
         ("Picker", "escape", "kind"),
     ],
     "plan": [
-        *((owner, key, "kind") for way in "azd" for owner, key in (("PlanPage", way), ("DecisionDialog", "escape"))),
-        *((owner, key, "kind") for way in "oi" for owner, key in (("PlanPage", way), ("Page", "escape"))),
-        *((owner, key, "kind") for way in "wm" for owner, key in (("PlanPage", way), ("InputDialog", "escape"))),
+        *((owner, key, "kind") for letter in "azd" for owner, key in (("PlanPage", letter), ("InputDialog", "escape"))),
+        *((owner, key, "kind") for letter in "oi" for owner, key in (("PlanPage", letter), ("Page", "escape"))),
+        *((owner, key, "kind") for letter in "wm" for owner, key in (("PlanPage", letter), ("InputDialog", "escape"))),
         ("PlanPage", "r", "tells"),
         ("PlanPage", "x", "tells"),
         ("PlanPage", "g", "tells"),
@@ -141,7 +134,7 @@ SCENES: dict[str, list[Press]] = {
         ("ItemTable", "space", "marked"),
         ("ItemTable", "down", "cursor"),
         ("Skus", "v", "kind"),
-        ("SkuComparisonDialog", "escape", "kind"),
+        ("TextViewer", "escape", "kind"),
     ],
     "fleet": [
         *(("HeatMap", key, "spot") for key in ("right", "left", "down", "up", "end", "home", "n", "N")),
@@ -162,8 +155,7 @@ SCENES: dict[str, list[Press]] = {
 }
 VI = frozenset("jkgG")
 FILES = {"a.csv": "chat", "b.json": '"skuwise.screen/1"', "c.md": "| chat |", "d.svg": "<svg"}
-# Pressed by a test of its own, below.
-# The page of incidents has a file of its own: test_tui_incidents.py.
+# Pressed by another test, below, and in test_tui_incidents.py.
 ELSEWHERE = {
     ("SkuwiseApp", "exclamation_mark"), ("SkuwiseApp", "q"), *(("Incidents", key) for key in ("a", "z", "r")),
 }  # fmt: skip
@@ -171,15 +163,14 @@ ELSEWHERE = {
 
 def bindings() -> set[tuple[str, str]]:
     """Owner and first key of every binding of the program, the pages' numbers among them."""
-    found = {("SkuwiseApp", key) for key in KEY.values()}
+    keys = {("SkuwiseApp", key) for key in KEY.values()}
     for module in pkgutil.walk_packages(skuwise.tui.__path__, "skuwise.tui."):
         for name, owner in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
-            if owner.__module__ == module.name:
-                own = [b for b in owner.__dict__.get("BINDINGS", ()) if isinstance(b, Binding)]
-                found |= {(name, binding.key.partition(",")[0]) for binding in own}
-                # vi's keys are pressed beside the arrows.
-                found |= {(name, key) for binding in own for key in binding.key.split(",") if key in VI}
-    return found
+            declared = owner.__dict__.get("BINDINGS", ()) if owner.__module__ == module.name else ()
+            for binding in declared:
+                first, *others = binding.key.split(",")
+                keys |= {(name, first), *((name, key) for key in others if key in VI)}  # vi's keys beside the arrows
+    return keys
 
 
 def test_every_binding_is_pressed_by_a_test() -> None:
@@ -197,7 +188,7 @@ def test_each_key_of_a_page_does_something(page: str) -> None:
         await s.ready()
         if page != "overview":
             await s.press(KEY[page])
-        await s.until(lambda: s.app.current_mode == page)
+        await s.until(lambda: s.app.current_page == page)
         if page == "whatif":
             await s.until(lambda: s.app.screen._outcome is not None)
         if page == "fleet":
@@ -207,7 +198,7 @@ def test_each_key_of_a_page_does_something(page: str) -> None:
             # The first step rents a node: there is nothing to decide on.
             s.app.screen.query_one("#steps").focus()
             await s.press("down")
-            await s.shows("Step 2: Move chat")
+            await s.until(lambda: s.app.screen.workload == "w-serve")
         if page == "skus":
             await s.shows("V100-SXM2-16GB")
         for owner, key, what in SCENES[page]:
@@ -240,15 +231,10 @@ def test_why_a_reading_failed_is_told_by_a_key_and_quitting_ends() -> None:
     drive(steps, loader)
 
 
-def test_columns_are_chosen_and_copied_and_searched_lines_alone_are_exported(tmp_path) -> None:
+def test_the_rows_of_a_search_alone_are_copied_and_exported(tmp_path) -> None:
     async def steps(s: Session) -> None:
         await s.ready()
-        await s.press(KEY["workloads"], "f")
-        await s.until(lambda: kind(s) == "ColumnPicker")
-        assert s.app.screen.query_one(SelectionList).selected
-        await s.press("space", "escape")  # the second column is taken away
-        await s.until(lambda: "kind" not in table(s).arrangement.columns)
-        await s.press("slash", *"vllm", "enter", "y")
+        await s.press(KEY["workloads"], "slash", *"vllm", "enter", "y")
         await s.until(lambda: s.app.clipboard.startswith("chat\t"))
         for name, holds in FILES.items():
             await s.press("e")
@@ -273,20 +259,15 @@ def test_what_an_earlier_run_chose_is_there_again_and_what_was_damaged_is_told()
 
     async def choose(s: Session) -> None:
         await s.ready()
-        await s.press("t", "W", KEY["workloads"], "s", "f")
-        await s.until(lambda: kind(s) == "ColumnPicker")
-        await s.press("space", "escape")
-        await s.until(lambda: "kind" not in table(s).arrangement.columns)
+        await s.press("t", "W", KEY["workloads"])
         first["memory"] = s.app.memory
 
     async def again(s: Session) -> None:
         await s.ready()
-        assert (s.app.theme, s.app.state.window.name, s.app.current_mode) == ("skuwise-mono", "7d", "workloads")
-        await s.until(lambda: table(s).order == ("cost", True))
-        assert "kind" not in table(s).arrangement.columns
+        assert (s.app.theme, s.app.state.window.name, s.app.current_page) == ("skuwise-mono", "7d", "workloads")
         await s.until(lambda: any("damaged" in n.message for n in s.app._notifications))
 
     drive(choose)
-    drive(again, memory=first["memory"], told="tui.json is damaged.")
-    forgotten = replace(first["memory"], theme="no-such", views={"fleet": View(1e-9, "nowhere")})
-    drive(lambda s: s.until(lambda: s.app.theme == "skuwise" and s.app.current_mode == "overview"), memory=forgotten)
+    drive(again, memory=first["memory"], warning="tui.json is damaged.")
+    forgotten = Preferences("no-such", {"fleet": View(1e-9, "nowhere")})
+    drive(lambda s: s.until(lambda: s.app.theme == "skuwise" and s.app.current_page == "overview"), memory=forgotten)

@@ -11,7 +11,7 @@ from skuwise.advisor.telemetry.source import Databases
 from skuwise.benchmarks.generators.first import simulate
 from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, fleet
 from skuwise.tests.support.tui_session import KEY, Session, drive
-from skuwise.tui.data.kept_look import SUFFIX, KeptLooks, basis_of
+from skuwise.tui.data.kept_look import SUFFIX, KeptLooks
 from skuwise.tui.data.loaders import Loader
 from skuwise.tui.state import FINDINGS_WINDOW, WINDOWS, Loaded, Look
 
@@ -32,8 +32,8 @@ def test_what_an_earlier_run_saw_is_there_while_the_source_is_read_and_nothing_i
 
     async def steps(s: Session) -> None:
         await s.shows("reading 14d of telemetry ... · read 2.0 h ago")
-        for told in ("Recoverable  $7,177/month", "idle-fabric", "Drawn when the telemetry has been read."):
-            await s.shows(told)
+        for text in ("Recoverable  $7,177/month", "network fabric unused", "Drawn when the telemetry has been read."):
+            await s.shows(text)
         assert s.app.state.loaded is None
         await s.press(KEY["workloads"])
         await s.shows("1 of 1 workloads")
@@ -43,14 +43,14 @@ def test_what_an_earlier_run_saw_is_there_while_the_source_is_read_and_nothing_i
         await s.until(
             lambda: any("decide when the source" in notification.message for notification in s.app._notifications)
         )
-        assert len(s.app.screen_stack) == 1
+        assert len(s.app.screen_stack) == 2
         await s.press(KEY["workloads"])
         gate.set()
         await s.ready()
         await s.shows("2 of 2 workloads")
         await s.shows("window 14d · read 1 min ago")
         await s.press(KEY["overview"])
-        await s.shows("Waste over time, 14d, by rule")
+        await s.shows("Waste over time, 14d, by finding")
         assert s.app.state.earlier is None
 
     drive(steps, loader, size=(160, 50))
@@ -74,7 +74,7 @@ def test_the_next_run_over_a_database_begins_with_what_this_one_read(tmp_path: P
     assert read.advice.findings and read.advice.fleet is not None
     assert loader(tmp_path / "prices.yaml").recall(FINDINGS_WINDOW) is None
 
-    # Another fleet, or nothing, at the same place: its own numbers come first, and nobody else's.
+    # Another fleet, or nothing, at the same place: only numbers of the file are shown.
     whole = database.read_bytes()
     for name in (database.name, f"{database.name}-wal", f"{database.name}-shm"):
         database.with_name(name).unlink(missing_ok=True)
@@ -101,7 +101,7 @@ def bare(look: Look) -> Look:
 
 
 def test_what_was_kept_comes_back_as_it_was(tmp_path: Path) -> None:
-    loaded, looks = fleet(), KeptLooks(tmp_path / "looks", "a")
+    loaded, looks = fleet(), KeptLooks(tmp_path / "looks", ("a",))
     assert looks.get(loaded.window) is None
     looks.put(loaded)
     back = looks.get(loaded.window)
@@ -115,7 +115,7 @@ def test_what_was_kept_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_window_that_is_not_the_findings_keeps_both(tmp_path: Path) -> None:
-    loaded, looks = fleet(), KeptLooks(tmp_path, "a")
+    loaded, looks = fleet(), KeptLooks(tmp_path, ("a",))
     shown = replace(loaded.advice, workloads=loaded.advice.workloads[:1])
     week = replace(loaded, window=WINDOWS[2], shown=shown)
     looks.put(week)
@@ -125,12 +125,10 @@ def test_a_window_that_is_not_the_findings_keeps_both(tmp_path: Path) -> None:
 
 def test_another_source_or_other_options_are_another_look(tmp_path: Path) -> None:
     options = (("source", None, Path("prices.yaml")), ("source", Path("prices.yaml"), None), ("other", None, None))
-    KeptLooks(tmp_path, "a", most_bytes=1000).put(fleet())
+    KeptLooks(tmp_path, ("a",), most_bytes=1000).put(fleet())
     assert list(tmp_path.iterdir()) == []  # what is too large is not kept
-    bases = [basis_of(*option) for option in options]
-    assert len(set(bases)) == len(bases)
-    KeptLooks(tmp_path, bases[0]).put(fleet())
-    assert [KeptLooks(tmp_path, basis).get(fleet().window) is not None for basis in bases] == [True, False, False]
+    KeptLooks(tmp_path, options[0]).put(fleet())
+    assert [KeptLooks(tmp_path, basis).get(fleet().window) is not None for basis in options] == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +137,7 @@ def test_another_source_or_other_options_are_another_look(tmp_path: Path) -> Non
 )
 def test_a_whole_file_that_holds_no_look_is_none(tmp_path: Path, content: str) -> None:
     """As it would be if somebody with the owner's rights wrote it, digest and all."""
-    looks = KeptLooks(tmp_path, "a")
+    looks = KeptLooks(tmp_path, ("a",))
     looks.put(fleet())
     (file,) = tmp_path.iterdir()
     form = file.read_bytes().partition(b"\n")[0] + b"\n"

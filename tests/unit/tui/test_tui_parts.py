@@ -1,4 +1,4 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
 """What the screens are made of, without a screen, and what is copied, exported and remembered."""
 
 import csv
@@ -18,11 +18,11 @@ from skuwise.rules.base.errors import StoreError, UsageError
 from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, fleet
 from skuwise.tui.cell_text import CUT, cost_cell, fit, fit_apart, fit_middle, line
 from skuwise.tui.data.background_jobs import Cancelled, JobMessage, Jobs
-from skuwise.tui.data.preferences import SCHEMA, Preferences, View, keep, preferences_path, recall, source_key
+from skuwise.tui.data.preferences import Preferences, View, keep, preferences_path, recall, source_key
 from skuwise.tui.data.time_window import next_window, parse_window
 from skuwise.tui.exports import markdown, path_of, render_export, tabbed
 from skuwise.tui.state import FINDINGS_WINDOW, STALE_SECONDS, WINDOWS, State, with_decision
-from skuwise.tui.widgets.table import Arrangement, Column
+from skuwise.tui.widgets.table import Column
 from skuwise.tui.widgets.topbar import status_words
 
 LONG = "ip-10-0-1-23.ec2.internal"
@@ -157,10 +157,7 @@ def test_from_a_custom_window_the_key_goes_to_the_next_longer_or_shorter() -> No
     assert (next_window(FINDINGS_WINDOW, 1), next_window(WINDOWS[0], -1)) == (WINDOWS[0], FINDINGS_WINDOW)
 
 
-FULL = Preferences(
-    "skuwise-mono", {"recommendations.list": Arrangement(("recommendation", "risk"), "risk", True)},
-    {"one": View(86400.0, "recommendations"), "two": View(None, None)},
-)  # fmt: skip
+FULL = Preferences("skuwise-mono", {"one": View(86400.0, "recommendations"), "two": View(None, None)})
 TABLE = Section("Found", (Table(("name", "value"), ((HOSTILE, "=1+1"), ("chat", "-$7"))),))
 TEXT = Section("Why", ("one\n\x1b[2Jtwo",))
 ABOUT = {"page": "fleet", "source": "[b]fleet.db", "window": "14d"}
@@ -212,9 +209,8 @@ def test_preferences_are_kept_and_recalled(tmp_path: Path) -> None:
     "text",
     [
         "", "[]", "[" * 100_000, '{"schema": "skuwise.tui/3"}', "x" * 70_000, "\xff\xfe",
-        json.dumps({"schema": SCHEMA, "more": 1}),
-        json.dumps({"schema": SCHEMA, "theme": 7}),
-        json.dumps({"schema": SCHEMA, "views": {"a": {"page": "x"}}}),
+        '{"theme": 7}',
+        '{"views": {"a": {"window_seconds": -1}}}',
     ],
 )  # fmt: skip
 def test_damaged_preferences_are_reported_and_replaced(text: str, tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false
 """The page of the plan: what it shows beside today, what may be asked of it, and what it does while it is searching."""
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from threading import Event
 
@@ -32,45 +30,30 @@ def nothing() -> Plan:
 
 @dataclass
 class FakePlanner:
-    """Gives plans that are held; the last again and again. It keeps what it was asked. `gates`: what each answer waits
-    for after its first one; `firsts`: whether there is a first one."""
+    """Answers with plans or errors, the last again and again, and keeps the questions. `gates`: awaited by answers."""
 
     plans: list[Plan | Exception]
     gates: list[Event] = field(default_factory=list)
-    firsts: bool = False
     asked: list[tuple[PlanRequest, FleetChange]] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
 
-    def plan(
-        self, request: PlanRequest, change: FleetChange = NO_CHANGE, on_first: Callable[[Plan], None] | None = None
-    ) -> Plan:
+    def plan(self, request: PlanRequest, change: FleetChange = NO_CHANGE, on_first: object = None) -> Plan:
         number = len(self.asked)
         self.asked.append((request, change))
-        given = self.plans[min(number, len(self.plans) - 1)]
-        if isinstance(given, Exception):
-            raise given
-        if self.firsts and on_first is not None:
-            on_first(replace(given, solver=replace(given.solver, bound=math.inf, proven=False)))
+        answer = self.plans[min(number, len(self.plans) - 1)]
+        if isinstance(answer, Exception):
+            raise answer
         if number < len(self.gates):
             self.gates[number].wait(60)
         self.ended.append(number)
-        return given
+        return answer
 
 
 async def at_the_page(s: Session, text: str = PROVEN) -> None:
     await s.ready()
     await s.press(KEY["plan"])
-    await s.until(lambda: s.app.current_mode == "plan")
+    await s.until(lambda: s.app.current_page == "plan")
     await s.shows(text)
-    await s.still()
-
-
-async def at_the_move(s: Session) -> None:
-    """At the step that moves the service: the first one rents its node."""
-    await at_the_page(s)
-    page(s).query_one("#steps").focus()
-    await s.press("down")
-    await s.shows("Alone: saves $7,177/month")
     await s.still()
 
 
@@ -82,57 +65,44 @@ def page(s: Session) -> PlanPage:
 def test_keys_ask_for_another_goal_risk_and_number_of_moves() -> None:
     fake = FakePlanner([solved()])
 
+    async def asks(s: Session, *keys: str, **request) -> None:
+        count = len(fake.asked)
+        await s.press(*keys)
+        await s.until(lambda: len(fake.asked) == count + 1)
+        assert fake.asked[-1][0] == PlanRequest(**request)
+
     async def steps(s: Session) -> None:
         await at_the_page(s)
-        await s.press("g")
-        await s.until(lambda: len(fake.asked) == 2)
-        assert fake.asked[-1][0] == PlanRequest(goal="nodes")
-        await s.press("r")
-        await s.until(lambda: len(fake.asked) == 3)
-        assert fake.asked[-1][0] == PlanRequest(goal="nodes", risk="medium")
-        await s.press("m")
-        await s.shows("Most workloads to touch")
-        await s.press("x", "enter")
+        await asks(s, "g", goal="nodes")
+        await asks(s, "r", goal="nodes", risk="medium")
+        await s.press("m", "x", "enter")
         await s.shows("Invalid number 'x'.")
-        await s.press("backspace", "3", "enter")
-        await s.until(lambda: len(fake.asked) == 4)
-        assert fake.asked[-1][0] == PlanRequest(goal="nodes", risk="medium", max_moves=3)
+        await asks(s, "backspace", "3", "enter", goal="nodes", risk="medium", max_moves=3)
         await s.shows("workloads: at most 3")
-        await s.press("x")
-        await s.until(lambda: len(fake.asked) == 5)
-        assert fake.asked[-1][0] == PlanRequest(goal="nodes")
+        await asks(s, "x", goal="nodes")
 
     drive(steps, HandLoader(plans=fake), size=(120, 40))
 
 
-def test_what_if_asks_for_another_fleet_and_says_what_is_wrong_with_a_question() -> None:
+def test_what_if_asks_for_another_fleet_and_names_what_is_wrong_with_a_question() -> None:
+    async def asks(s: Session, text: str, *shown: str) -> None:
+        if not s.app.screen.query(Input):
+            await s.press("w")
+            await s.until(lambda: bool(s.app.screen.query(Input)))
+        s.app.screen.query_one(Input).value = text
+        await s.press("enter")
+        for part in shown:
+            await s.shows(part)
+
     async def steps(s: Session) -> None:
         await at_the_page(s)
-        await s.press("w")
-        await s.shows("commas between them")
-        s.app.screen.query_one(Input).value = "chat x2"
-        await s.press("enter")
-        await s.shows("Invalid change 'chat x2'.")
-        s.app.screen.query_one(Input).value = "workload=chat x2"
-        await s.press("enter")
-        await s.shows("What if: demand of workload chat x2")
-        await s.shows(PROVEN)
-        await s.shows("what if: workload=chat x2")
-        await s.shows("Missing: ")
+        await asks(s, "chat x2", "Invalid change 'chat x2'.")
+        await asks(
+            s, "workload=chat x2", "What if: demand of workload chat x2", "what if: workload=chat x2", "Missing: "
+        )
         # An unknown node is an error; the plan before remains.
-        await s.press("w")
-        await s.until(lambda: bool(s.app.screen.query(Input)) and s.app.screen.query_one(Input).value != "")
-        s.app.screen.query_one(Input).value = "-n9"
-        await s.press("enter")
-        await s.shows("Unknown node 'n9'.")
-        await s.shows("what if: workload=chat x2")
-        await s.press("w")
-        await s.until(lambda: bool(s.app.screen.query(Input)))
-        s.app.screen.query_one(Input).value = ""
-        await s.press("enter")
-        await s.shows("what if: as today")
-        await s.until(lambda: "What if: demand" not in s.screen and HEAD in s.screen)
-        await s.until(lambda: "Unknown node" not in s.screen)
+        await asks(s, "-n9", "Unknown node 'n9'.", "what if: workload=chat x2", "Missing: ")
+        await asks(s, "", "what if: as today", HEAD, PROVEN)
 
     drive(steps, size=(160, 50))
 
@@ -162,7 +132,9 @@ def test_a_step_is_accepted_and_the_plan_is_made_anew() -> None:
         await at_the_page(s)
         await s.press("a")
         await s.until(lambda: any("only rents nodes" in notification.message for notification in s.app._notifications))
-        await at_the_move(s)
+        page(s).query_one("#steps").focus()
+        await s.press("down")
+        await s.shows("Alone: saves $7,177/month")
         await s.press("a")
         await s.shows("Accept: will be done")
         await s.press("enter")
@@ -170,7 +142,7 @@ def test_a_step_is_accepted_and_the_plan_is_made_anew() -> None:
         await s.shows("Decided: accepted")
         await s.shows(PROVEN)
         await s.press("i")
-        await s.until(lambda: len(s.app.screen_stack) == 2)
+        await s.until(lambda: len(s.app.screen_stack) == 3)
         await s.shows("Today and after")
 
     drive(steps, loader, size=(160, 50))

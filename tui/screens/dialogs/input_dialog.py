@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from ....rules.base.errors import SkuwiseError
-from ...cell_text import line
+from ...cell_text import line, lines
 
 Value = TypeVar("Value")
 
@@ -32,7 +32,7 @@ class InputDialog(ModalScreen[Value | None], Generic[Value]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="window question"):
             yield Static(line(self._title, "bold"))
-            yield Static(line(self._hint, "$foreground-muted"))
+            yield Static(lines(*(line(part, "$foreground-muted") for part in self._hint.split("\n"))))
             yield Input(self._text, max_length=2000)
             yield Static(classes="wrong")
             yield Static(line("enter confirms, escape cancels", "$foreground-muted"))
