@@ -48,6 +48,7 @@ from .widgets.table import ItemTable
 from .widgets.topbar import TopBar
 
 _CLOCK_SECONDS = 5.0
+_BASE = 2  # screens below those that are pushed: Textual's first one, and a page of the menu
 
 
 class SkuwiseApp(App[None]):
@@ -59,6 +60,8 @@ class SkuwiseApp(App[None]):
 
     TITLE = "skuwise"
     CSS_PATH = "skuwise.tcss"
+    # Not as modes: for each new one Textual parses all styles again, which doubles the time of a first visit.
+    SCREENS = {page.NAME: page for page in MENU}  # noqa: RUF012 - as Textual declares it
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide"), (200, "-vast")]  # noqa: RUF012 - as Textual declares it
     VERTICAL_BREAKPOINTS = [(0, "-low"), (14, "-middle"), (45, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -97,11 +100,10 @@ class SkuwiseApp(App[None]):
         self._first = MENU[0].NAME
         self._begin = view.page if view.page in dict(TopBar.tabs) else self._first
         for number, page in enumerate(MENU, 1):
-            self.add_mode(page.NAME, page)
             self.bind(str(number), f"page('{page.NAME}')", description=page.LABEL, show=False)
 
     def on_mount(self) -> None:
-        self.switch_mode(self._begin)
+        self.push_screen(self._begin)
         if self._warning is not None:
             self.notify(clean(self._warning), severity="warning", markup=False)
         # The first paint comes before the first byte is read.
@@ -124,9 +126,21 @@ class SkuwiseApp(App[None]):
         """What to remember."""
         window = self.state.window
         # A window of certain days is not kept: it is of no use next week.
-        view = View(window.seconds if window.until is None else None, self.current_mode)
+        view = View(window.seconds if window.until is None else None, self.current_page)
         theme = self._recalled.theme if self._forced_theme and self.theme == MONOCHROME.name else self.theme
         return Preferences(theme, self._recalled.views).with_view(self._loader.key, view)
+
+    @property
+    def current_page(self) -> str:
+        """Name of the page of the menu that is open, below others perhaps."""
+        page = self.screen_stack[min(_BASE, len(self.screen_stack)) - 1]
+        return page.NAME if isinstance(page, Page) else self._begin
+
+    def _go_to(self, name: str) -> None:
+        """Close what is on top of the page of the menu and open another page."""
+        while len(self.screen_stack) > _BASE:
+            self.pop_screen()
+        self.switch_screen(name)
 
     # Reading, and the state
 
@@ -246,7 +260,7 @@ class SkuwiseApp(App[None]):
         if isinstance(page, Page):
             if page.workload is not None and name != page.NAME:
                 self.state = replace(self.state, workload=page.workload)
-            self.switch_mode(name)
+            self._go_to(name)
 
     def action_help(self) -> None:
         page = self.screen
@@ -322,12 +336,12 @@ class SkuwiseApp(App[None]):
         reading = self.state.progress is not None
         if reading and isinstance(page, Page) and page.newest(self.state) is None:
             self._stop()
-        elif len(self.screen_stack) > 1:
+        elif len(self.screen_stack) > _BASE:
             self.pop_screen()
         elif reading:
             self._stop()
-        elif self.current_mode != self._first:
-            self.switch_mode(self._first)
+        elif self.current_page != self._first:
+            self._go_to(self._first)
 
     def on_workload_wanted(self, message: WorkloadWanted) -> None:
         self.push_screen(WorkloadPage(message.id))

@@ -157,6 +157,7 @@ class ItemTable(DataTable[Text]):
         self._item_columns, self._empty, self._search, self._identity = tuple(columns), empty, search, identity
         self._sorted_by, self._turned = sorted_by, False
         self._widths: list[int] = []
+        self._laid_out_for = 0
         self._items: list[Any] = []
         self._haystacks: list[str] = []  # of the items, once a filter is set
         self._needs: list[int] = []  # cells that each column needs for the items
@@ -239,7 +240,8 @@ class ItemTable(DataTable[Text]):
 
     def _fill(self, cursor: int) -> None:
         """Lay out the columns for the width there is and add the first rows."""
-        room = self.outer_size.width - 1  # of the scrollbar
+        self._laid_out_for = self.outer_size.width
+        room = self._laid_out_for - 1  # of the scrollbar
         if room <= 0:
             return
         self._widths = []
@@ -273,8 +275,9 @@ class ItemTable(DataTable[Text]):
             self.add_row(*_cells([fit(MARK + first, self._widths[0]) if is_marked else first, *others]))
 
     def on_resize(self) -> None:
-        """Lay out the columns again."""
-        self._fill(self.cursor_row)
+        """Lay out the columns again where the width changed."""
+        if self.outer_size.width != self._laid_out_for:
+            self._fill(self.cursor_row)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)

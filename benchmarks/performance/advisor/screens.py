@@ -53,7 +53,7 @@ def start(db: Path, cache: Path) -> tuple[float, float]:
             if select.select([terminal], [], [], 1.0)[0]:
                 told += os.read(terminal, 1 << 16)
             paint = paint or (time.perf_counter() - begun if b"Overview" in told else 0.0)
-            overview = overview or (time.perf_counter() - begun if b"recoverable" in told else 0.0)
+            overview = overview or (time.perf_counter() - begun if b"Recoverable" in told else 0.0)
             if overview and newest(cache) > before:
                 return paint, overview
     finally:

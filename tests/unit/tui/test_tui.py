@@ -58,7 +58,7 @@ def test_a_deep_link_to_nothing_is_an_error() -> None:
         await s.ready()
         await s.until(lambda: bool(s.app._notifications))
         assert "No match for '[b]' in this window" in next(iter(s.app._notifications)).message
-        assert s.app.current_mode == "overview"
+        assert s.app.current_page == "overview"
 
     drive(steps, workload="[b]")
 

@@ -36,7 +36,7 @@ def of(state: State) -> dict[str, Incident]:
 
 async def at_the_page(s: Session, text: str) -> None:
     await s.press(KEY["incidents"])
-    await s.until(lambda: s.app.current_mode == "incidents")
+    await s.until(lambda: s.app.current_page == "incidents")
     await s.shows(text)
 
 
@@ -108,7 +108,7 @@ def test_without_incidents_it_says_why_and_what_to_do(tmp_path: Path, begun: str
         await at_the_page(s, "No open incidents.")
         await s.until(lambda: said in s.told("#evidence"))
         await s.press("a", "z", "enter")  # nothing is chosen
-        assert len(s.app.screen_stack) == 1
+        assert len(s.app.screen_stack) == 2
         if path is not None and begun == "no file":
             assert not path.exists()
 

@@ -39,7 +39,7 @@ def spot(s: Session) -> object:
 SEEN: dict[str, Callable[[Session], object]] = {
     "kind": kind,
     "spot": spot,
-    "mode": lambda s: s.app.current_mode,
+    "mode": lambda s: s.app.current_page,
     "window": lambda s: s.app.state.window,
     "reads": lambda s: len(s.app._loader.windows),
     "theme": lambda s: s.app.theme,
@@ -187,7 +187,7 @@ def test_each_key_of_a_page_does_something(page: str) -> None:
         await s.ready()
         if page != "overview":
             await s.press(KEY[page])
-        await s.until(lambda: s.app.current_mode == page)
+        await s.until(lambda: s.app.current_page == page)
         if page == "whatif":
             await s.until(lambda: s.app.screen._outcome is not None)
         if page == "fleet":
@@ -263,10 +263,10 @@ def test_what_an_earlier_run_chose_is_there_again_and_what_was_damaged_is_told()
 
     async def again(s: Session) -> None:
         await s.ready()
-        assert (s.app.theme, s.app.state.window.name, s.app.current_mode) == ("skuwise-mono", "7d", "workloads")
+        assert (s.app.theme, s.app.state.window.name, s.app.current_page) == ("skuwise-mono", "7d", "workloads")
         await s.until(lambda: any("damaged" in n.message for n in s.app._notifications))
 
     drive(choose)
     drive(again, memory=first["memory"], warning="tui.json is damaged.")
     forgotten = Preferences("no-such", {"fleet": View(1e-9, "nowhere")})
-    drive(lambda s: s.until(lambda: s.app.theme == "skuwise" and s.app.current_mode == "overview"), memory=forgotten)
+    drive(lambda s: s.until(lambda: s.app.theme == "skuwise" and s.app.current_page == "overview"), memory=forgotten)

@@ -43,14 +43,14 @@ def test_what_an_earlier_run_saw_is_there_while_the_source_is_read_and_nothing_i
         await s.until(
             lambda: any("decide when the source" in notification.message for notification in s.app._notifications)
         )
-        assert len(s.app.screen_stack) == 1
+        assert len(s.app.screen_stack) == 2
         await s.press(KEY["workloads"])
         gate.set()
         await s.ready()
         await s.shows("2 of 2 workloads")
         await s.shows("window 14d · read 1 min ago")
         await s.press(KEY["overview"])
-        await s.shows("Waste over time, 14d, by rule")
+        await s.shows("Waste over time, 14d, by finding")
         assert s.app.state.earlier is None
 
     drive(steps, loader, size=(160, 50))

@@ -52,7 +52,7 @@ class FakePlanner:
 async def at_the_page(s: Session, text: str = PROVEN) -> None:
     await s.ready()
     await s.press(KEY["plan"])
-    await s.until(lambda: s.app.current_mode == "plan")
+    await s.until(lambda: s.app.current_page == "plan")
     await s.shows(text)
     await s.still()
 
@@ -142,7 +142,7 @@ def test_a_step_is_accepted_and_the_plan_is_made_anew() -> None:
         await s.shows("Decided: accepted")
         await s.shows(PROVEN)
         await s.press("i")
-        await s.until(lambda: len(s.app.screen_stack) == 2)
+        await s.until(lambda: len(s.app.screen_stack) == 3)
         await s.shows("Today and after")
 
     drive(steps, loader, size=(160, 50))
