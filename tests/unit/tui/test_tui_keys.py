@@ -147,7 +147,6 @@ SCENES: dict[str, list[Press]] = {
         ("FleetPage", "o", "kind"),
         ("Page", "escape", "kind"),
         ("HeatMap", "enter", "kind"),
-        ("NodePage", "m", "tells"),
         ("ItemTable", "enter", "kind"),
         ("Page", "escape", "kind"),
         ("Page", "escape", "kind"),
