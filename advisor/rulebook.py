@@ -55,8 +55,8 @@ class Rulebook:
     def with_min_saving(self, usd: float, source: str) -> Rulebook:
         """The same with `usd` as the minimum gain, whatever the fleet spends."""
         limits = {
-            name: Threshold(value, unit, "window", "set for this run", source, SITE)
-            for name, value, unit in ((MIN_SAVING, usd, "usd-per-month"), (MIN_SAVING_SHARE, math.inf, "ratio"))
+            MIN_SAVING: Threshold(usd, "usd-per-month", "window", "set for this run", source, SITE),
+            MIN_SAVING_SHARE: Threshold(math.inf, "ratio", "window", "set for this run", source, SITE),
         }
         return replace(self, reporting={**self.reporting, **limits})
 

@@ -156,7 +156,7 @@ def _slower(
     document = _answer(question, source, source, slower, blocked) | {
         "power_limit_watts": cap,
         "sm_clock_hertz": clock,
-        "watts": {"before": move.watts_before, "after": move.watts_after, "measured": slower.told},
+        "watts": {"before": move.watts_before, "after": move.watts_after, "measured": slower.measured},
         "joules_ratio": asdict(slower.joules_ratio),
         "joules_a_unit": slower.unit and dict(zip(("unit", "before", "after"), slower.unit, strict=True)),
         "knee_watts": slower.knee_watts,
@@ -178,7 +178,7 @@ def _slower(
     if slower.knee_watts is not None:
         lines.append(f"  knee       below {slower.knee_watts:.0f} W the same work takes more energy again")
     lines.append(f"  basis      {slower.basis}")
-    if not slower.told:
+    if not slower.measured:
         lines.append(f"  {_ROUGH}. Set --power-at-work W to the measured draw of the GPU.")
     return document, [*lines, *(f"  blocked    {reason}" for reason in blocked)]
 

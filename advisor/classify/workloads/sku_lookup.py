@@ -1,8 +1,8 @@
 """Which catalog entry each GPU is, the peaks its rows are compared with, and the part of a GPU that a row covers.
 
 Sums over a fleet count whole GPUs. An hour of an instance is the hour of the part of its GPU that no other can have
-(`rules.catalog.types`), so the instances of a GPU that is divided wholly cost what the GPU costs; what no instance covers
-is unallocated. Rules about whole GPUs do not apply to work on instances.
+(`rules.catalog.types`), so the instances of a GPU that is divided wholly cost what the GPU costs; the rest is
+unallocated. Rules about whole GPUs do not apply to work on instances.
 """
 
 from __future__ import annotations

@@ -204,9 +204,9 @@ def test_a_name_is_read_only_where_nothing_tells_an_owner(frame: Frame) -> None:
 
 def test_doctor_counts_the_workloads_whose_owner_is_known(frame: Frame) -> None:
     diagnosis = diagnosed_frame(frame, rulebook(CATALOG))
-    assert diagnosis.kubernetes.observed - diagnosis.kubernetes.named == 1
+    assert diagnosis.kubernetes["observed"] - diagnosis.kubernetes["named"] == 1
     (gap,) = [gap for gap in diagnosis.gaps if gap.code == "pod-owners-unknown"]
-    assert f"for 1 of {diagnosis.kubernetes.observed} workloads" in gap.what and "kube_pod_(owner|info" in gap.add
+    assert f"for 1 of {diagnosis.kubernetes['observed']} workloads" in gap.what and "kube_pod_(owner|info" in gap.add
 
 
 def test_no_use_is_lost_and_none_counts_twice(frame: Frame) -> None:

@@ -1,3 +1,4 @@
+# pyright: reportOperatorIssue=false, reportCallIssue=false, reportArgumentType=false
 """Showback sums to the nodes' price x hours whatever the fleet; its files are FOCUS, and harmless."""
 
 import csv

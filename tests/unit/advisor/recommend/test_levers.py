@@ -1,6 +1,6 @@
-# pyright: reportOptionalMemberAccess=false, reportOperatorIssue=false, reportOptionalOperand=false,
-# reportOptionalSubscript=false pyright: reportArgumentType=false, reportGeneralTypeIssues=false,
-# reportAttributeAccessIssue=false
+# pyright: reportOptionalMemberAccess=false, reportOperatorIssue=false, reportOptionalOperand=false
+# pyright: reportOptionalSubscript=false, reportArgumentType=false, reportGeneralTypeIssues=false
+# pyright: reportAttributeAccessIssue=false
 """Levers beside the recommendations: precisions, power caps, energy; and `skuwise skus plan`."""
 
 import json

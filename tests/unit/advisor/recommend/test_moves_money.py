@@ -1,5 +1,5 @@
-# pyright: reportOptionalMemberAccess=false, reportGeneralTypeIssues=false, reportArgumentType=false,
-# reportOperatorIssue=false
+# pyright: reportOptionalMemberAccess=false, reportGeneralTypeIssues=false, reportArgumentType=false
+# pyright: reportOperatorIssue=false
 """Dollars of moves: prices, cash, what excludes what; and the model, packing and contradictions behind them."""
 
 import math

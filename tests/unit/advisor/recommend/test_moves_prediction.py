@@ -1,5 +1,5 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false,
-# reportAttributeAccessIssue=false
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
+# pyright: reportAttributeAccessIssue=false
 """Predicted times of moves, and the latency that a service may not lose."""
 
 from dataclasses import replace

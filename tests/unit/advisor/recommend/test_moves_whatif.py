@@ -1,5 +1,5 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false,
-# reportOptionalSubscript=false, reportOperatorIssue=false
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false
+# pyright: reportOptionalSubscript=false, reportOperatorIssue=false
 """What if: a chosen node, count, slice, clock and price, compared with the recommendation, and what is missing."""
 
 from dataclasses import replace

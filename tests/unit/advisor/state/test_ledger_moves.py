@@ -93,7 +93,11 @@ def test_a_move_is_followed_from_proposed_to_done_and_its_saving_measured(path, 
     capsys.readouterr()
     assert main(["ledger", "show", move.id[:8], "--ledger", str(path)]) == 0
     shown = capsys.readouterr().out
-    for part in ("$14,355/month saved ($143,547 to $129,192 a month)", "list prices read September 2026", "accepted by ann"):
+    for part in (
+        "$14,355/month saved ($143,547 to $129,192 a month)",
+        "list prices read September 2026",
+        "accepted by ann",
+    ):
         assert part in shown
     assert main(["ledger", "list", "--status", "done", "--format", "json", "--ledger", str(path)]) == 0
     (listed,) = json.loads(capsys.readouterr().out)["recommendations"]
