@@ -15,7 +15,7 @@ from .core.formatting import NONE
 
 
 class Series(NamedTuple):
-    """Columns of one view of the node database (``docs/reference/views.md``)."""
+    """Columns of one view of the node database (``docs/metrics.md``)."""
 
     view: str
     columns: tuple[str, ...]
