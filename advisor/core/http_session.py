@@ -7,6 +7,7 @@ redirect's body to its end, whatever its size, and take its address apart even w
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,11 +29,13 @@ from urllib3.exceptions import (
 )
 from urllib3.util.retry import Retry
 
-from ...agent.base.deadline import BoundedResponse, Deadline
+from ...agent.base.deadline import Deadline
 from ...agent.base.safe_text import clean_text
 
 # A connection that is not made by then will not be: it is tried again where there is time left.
 CONNECT_SECONDS = 10.0
+# It logs lines that are no headers, with the address, which may be a secret.
+logging.getLogger("urllib3").setLevel(logging.CRITICAL)
 _MAX_WORDS = 200
 
 
@@ -104,8 +107,6 @@ def _pools(asking: _Asking) -> dict[str, Any]:
     """urllib3's pools, of connections under the deadline of whoever asks."""
 
     class _Plain(HTTPConnection):
-        response_class = BoundedResponse
-
         def _new_conn(self) -> socket:
             return _connected(self, asking.deadline)
 

@@ -16,6 +16,7 @@ from math import isfinite
 from typing import NamedTuple
 
 from ..base.address import PageError, split_url
+from ..base.deadline import Deadline
 from ..model import Instant
 
 TOTAL_SECONDS = 3.0
@@ -87,8 +88,6 @@ def fetch_page(url: str, *, remote: bool = False, total_seconds: float = TOTAL_S
     # Only nodes that read pages pay for it: it takes 6 MB of memory.
     from http.client import HTTPConnection, HTTPException  # noqa: PLC0415
 
-    from ..base.deadline import BoundedResponse, Deadline  # noqa: PLC0415
-
     host, port, path = split_url(url)
     host = "127.0.0.1" if host == "localhost" else host
     if not remote and not _LOOPBACK.fullmatch(host):
@@ -96,7 +95,6 @@ def fetch_page(url: str, *, remote: bool = False, total_seconds: float = TOTAL_S
         raise PageError("not-loopback", said, "On a network you trust, set scrape_remote = true to read others.")
     slow = PageError("page-too-slow", f"The page took longer than {total_seconds:g} s.", "See why its server is slow.")
     connection = HTTPConnection(host, port)
-    connection.response_class = BoundedResponse
     with Deadline(total_seconds) as deadline:
         try:
             connection.sock = deadline.connect(host, port)
