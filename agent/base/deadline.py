@@ -48,7 +48,7 @@ class Deadline:
 
     def guard(self, connection: socket.socket) -> None:
         """Shut this connection down at the end, also where another thread uses or wraps it."""
-        # A duplicate: TLS takes over the number of the original, and what closes that must not free ours for a stranger.
+        # A duplicate: TLS takes the original over, and what closes that must not free our number for a stranger.
         duplicate = socket.socket(fileno=os.dup(connection.fileno()))
         self._guarded.append(duplicate)
         if self.over:

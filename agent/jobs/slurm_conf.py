@@ -19,7 +19,7 @@ from ...rules.base.files import read_bounded
 from .cgroups import read_ascii
 from .scheduler_claims import Devices
 
-# Where slurmd finds its settings, in its order: as packages build it, and where a configless one keeps what it fetched.
+# Where slurmd looks for its settings, in its order: as packages build it, and where a configless one keeps its copy.
 FOLDERS = tuple(map(Path, (
     "/etc/slurm", "/etc/slurm-llnl", "/run/slurm/conf", "/var/spool/slurmd/conf-cache", "/var/spool/slurm/conf-cache",
     "/var/spool/slurm/d/conf-cache", "/usr/local/etc", "/opt/slurm/etc",
@@ -61,8 +61,10 @@ class SlurmConfReader:
     """Finds the settings again at each question. `folder`: as configured; None: it is looked for in `folders`."""
 
     def __init__(self, folder: Path | None = None, folders: Sequence[Path] = FOLDERS, host: str | None = None) -> None:
-        self._configured = folder.parent if folder is not None and folder.name == "slurm.conf" else folder
-        self._folders = folders if self._configured is None else (self._configured,)
+        self._is_configured = folder is not None
+        if folder is not None:
+            folders = (folder.parent if folder.name == "slurm.conf" else folder,)
+        self.folders = folders
         self._host = host if host is not None else os.uname().nodename
 
     @property
@@ -73,8 +75,8 @@ class SlurmConfReader:
     def gres(self, told_conf: str | None = None, told_node: str | None = None) -> Gres:
         """What holds for a job whose prolog named these: ``SLURM_CONF`` and ``SLURMD_NODENAME`` (several slurmd may run
         on a machine)."""
-        paths = [Path(told_conf).parent] if told_conf and self._configured is None else []
-        for folder in (*paths, *self._folders):
+        paths = [Path(told_conf).parent] if told_conf and not self._is_configured else []
+        for folder in (*paths, *self.folders):
             if any((folder / name).is_file() for name in _FILES):
                 return read_gres(folder, told_node or self._host.partition(".")[0])
         return Gres(why="slurm.conf and gres.conf are not found on this node")
@@ -123,12 +125,9 @@ def _units(lines: list[Line] | None, node: str, wanted: dict[str, int] | None) -
     if wanted is None and len({kind for kind, _ in records}) > 1 and not is_sorted:
         raise ValueError(f"has several types, and the Gres of {node} in slurm.conf, which orders them, cannot be read")
     if wanted is not None:
-        # For each type of slurm.conf the lines of that type, cut to its count.
-        of_kind = {
-            kind: [unit for record_kind, units in records if kind in ("", record_kind) for unit in units]
-            for kind in wanted
-        }
-        everything = [unit for kind, number in wanted.items() for unit in of_kind[kind][:number]]
+        everything = []
+        for kind, number in wanted.items():  # of each type of slurm.conf the lines of that type, cut to its count
+            everything += [unit for typed, units in records if kind in ("", typed) for unit in units][:number]
     return tuple(everything), is_sorted
 
 
@@ -187,7 +186,7 @@ def resolve(given: Sequence[str], gres: Gres, devices: Devices, procfs: Path) ->
 
 
 def without_contradiction(resolution: Resolution, devices: Devices, works_on: Collection[str]) -> Resolution:
-    """`found`, unless the job's processes work on GPUs that it was not given. A GPU stands for its instances."""
+    """`resolution`, unless the job's processes work on GPUs that it was not given. A GPU stands for its instances."""
     uuids = {part.uuid for uuid in resolution.gpu_uuids for part in devices.parts(uuid)} | set(resolution.gpu_uuids)
     outside = set(works_on) - uuids
     if not resolution.gpu_uuids or not outside:

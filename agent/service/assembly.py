@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,12 +20,16 @@ from ..jobs.podresources import PodResources
 from ..jobs.processes import Listeners
 from ..jobs.slurm import SlurmAllocations
 from ..jobs.slurm_conf import SlurmConfReader
-from ..model import Instant, Node
+from ..model import Gpu, Instant, Node
 from ..sampler import Sampler, Survey
-from ..sources.base import Source
+from ..sources.base import Source, UnreadGpu
+from ..sources.dcgm import DcgmSource
+from ..sources.ethernet import EthernetSource
+from ..sources.host import HostSource
 from ..sources.infiniband import InfinibandSource
 from ..sources.nvidia_driver import NvidiaDriver
-from ..sources.registry import build_sources
+from ..sources.pages import Locate, PageReader
+from ..sources.serving import ServingSource
 from .bursts import MAX_GAP_SECONDS as BURST_GAP_SECONDS
 from .bursts import Bursts, capabilities
 from .driver_thread import DriverThread
@@ -63,7 +67,7 @@ def assemble(
     else:
         driver.open(now())
     listeners = Listeners(config.procfs)
-    others = build_sources(
+    others = other_sources(
         config, lambda: driver.gpus, nvidia.unread_gpus, lambda port: listeners.pids(port, time.monotonic())
     )
     # Those beside the driver wait on threads of their own, and report while it hangs.
@@ -104,6 +108,29 @@ def assemble(
     )
     attribution.set_gpus(survey.gpus)
     return Agent(sampler, node, survey, attribution, driver, bursts, look)
+
+
+def other_sources(
+    config: AgentConfig,
+    gpus: Callable[[], Sequence[Gpu]],
+    unread_gpus: Callable[[], Sequence[UnreadGpu]],
+    listeners: Locate,
+) -> list[Source]:
+    """The sources beside the driver's. Of two that read the same metric of a device, the earlier counts.
+
+    `gpus`: those that the driver knows now; `unread_gpus`: those whose activity it does not report; `listeners`: the
+    PIDs that listen on a port (slow).
+    """
+    gap, roles, pages = config.max_gap_seconds, config.fabric_roles, PageReader(remote=config.scrape_remote)
+    sources: list[Source] = [
+        InfinibandSource(config.sysfs, gpus, gap, roles),
+        EthernetSource(config.sysfs, config.procfs, gap, roles),
+        HostSource(config.procfs, config.sysfs, gap),
+        ServingSource(pages, config.serving_endpoints, config.serving_discover, listeners),
+    ]
+    if config.dcgm_url:
+        sources.append(DcgmSource(unread_gpus, pages, config.dcgm_url, config.dcgm_interval_seconds))
+    return sources
 
 
 def _user_name(uid: int) -> str | None:

@@ -1,10 +1,8 @@
 """Bursts: every few minutes all GPUs and the fabric are read at some 10 Hz for some seconds, beside the ticks.
 
-A burst has its own thread (a job's), reader of the driver and counters of the fabric, so
-that the ticks are not touched; the driver is called on its one thread all the same. All GPUs are read, idle ones too:
-that a GPU does nothing between two requests is what the burst is to show, and a second's mean cannot.
-
-What ends a burst early (a pause, a hung driver, the agent's end) leaves nothing of it; the next one comes by itself.
+A burst has its own thread (a job's), reader of the driver and counters of the fabric, so that the ticks are not
+touched; the driver is called on its one thread all the same. Idle GPUs are read too: that a GPU does nothing between
+two requests is what a second's mean cannot show. A burst that ends early (a pause, a hung driver) leaves nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +10,13 @@ from __future__ import annotations
 import threading
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import cast
 
 from ..model import Absence, Capability, Gpu, Instant
 from ..sampler import MIN_SPACING_SECONDS
+from ..sources.gpm import Pass
 from ..sources.infiniband import InfinibandSource
 from ..statistics.burst_stats import BURST_METRICS, Burst, BurstReading, burst_of
 from .driver_thread import DriverThread, Job
@@ -30,8 +30,6 @@ METRIC = "burst"  # under which absences and capabilities name the fast dynamics
 _MOST_WAITING = 1024  # bursts of single GPUs; the loop takes them each second
 _SOURCE, _ASKED = "gpm", ("*", "sm_active")  # the source whose metrics a burst reads, and what stands for them
 _SWITCHED_OFF = Absence("source", METRIC, METRIC, "switched-off", "Bursts are switched off.", "Set burst_every.")
-
-_Pass = dict[str, tuple[Instant, Mapping[str, float]]]
 
 
 class Bursts:
@@ -78,8 +76,7 @@ class Bursts:
         most = 1
         start = self._now().monotonic_seconds
         while True:
-            readings_now: _Pass = {}
-            job = self._job = self._driver.burst(lambda target=readings_now: self._read(target))
+            job = self._job = self._driver.burst(lambda: self._reader.read_each(self._now))
             ports = [
                 max(values["tx_bytes_per_second"], values["rx_bytes_per_second"])
                 for values in self._fabric.read(self._now()).fabric.values()
@@ -92,11 +89,10 @@ class Bursts:
                 return {}  # the driver hangs
             if isinstance(job.result, Exception):
                 raise job.result
-            absent = job.result
-            assert isinstance(absent, frozenset)
-            if not readings_now and not absent:
+            pass_readings, absent = cast("tuple[Pass, list[Absence]]", job.result)
+            if not pass_readings and not absent:
                 return {}  # no session is open
-            for uuid, (instant, values) in readings_now.items():
+            for uuid, (instant, values) in pass_readings.items():
                 before, end = ended.get(uuid), instant.monotonic_seconds
                 ended[uuid] = end
                 if before is not None:
@@ -110,17 +106,6 @@ class Bursts:
             # also where a tick came between.
             if self._stopped.wait(MIN_SPACING_SECONDS):
                 return {}
-
-    def _read(self, readings: _Pass) -> frozenset[Absence]:
-        """One reading of every GPU, each at its own instant; runs on the driver's thread. Returns the absences."""
-        each = self._reader.each(self._now)
-        while True:
-            try:
-                uuid, instant, values = next(each)
-            except StopIteration as end:
-                return end.value
-            if values:
-                readings[uuid] = instant, values
 
 
 def _about(uuid: str, why: Absence) -> Absence:

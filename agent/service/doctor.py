@@ -20,7 +20,6 @@ from ..model import Capability, Node, WorkloadUse
 from ..sampler import Sampled, Survey
 from ..sources.base import Fault
 from ..sources.nvml_errors import explain
-from ..sources.registry import not_asked
 from ..store.disk_errors import place_line
 from .assembly import Agent, assemble
 from .slurm_checks import look_at_slurm
@@ -92,9 +91,16 @@ def source_lines(survey: Survey, sampled: Sampled, procfs: Path) -> tuple[Capabi
 
 def not_configured(config: AgentConfig, survey: Survey) -> tuple[Capability, ...]:
     """What is not read because the settings do not ask for it, where it would add something."""
-    asked = {line.source for line in survey.capabilities}
-    missed = not_asked(config, survey.gpus, survey.capabilities)
-    return tuple(fault.line(name, "") for name, fault in missed.items() if name not in asked)
+    asked, lines = {line.source for line in survey.capabilities}, list[Capability]()
+    lacks_gpm = any(line.absence is not None and line.absence.reason == "no-gpm" for line in survey.capabilities)
+    if not config.dcgm_url and lacks_gpm:
+        detail = "dcgm_url is empty, so dcgm-exporter's page is not read, which may report what GPM does not."
+        lines.append(Fault("not-configured", detail, "Set dcgm_url to the page's address.").line("dcgm", ""))
+    if survey.gpus and not config.serving_endpoints and "serving" not in asked:
+        detail = "No inference server's metrics page was found, so the use of KV caches, queues and tokens is unknown."
+        remedy = "Name it in serving_endpoints, or set serving_discover."
+        lines.append(Fault("not-configured", detail, remedy).line("serving", ""))
+    return tuple(lines)
 
 
 def service_lines(root: Path, user: str = "skuwise") -> tuple[Capability, ...]:

@@ -15,7 +15,7 @@ from ..base.safe_text import clean_text
 from ..config import AgentConfig
 from ..jobs.scheduler_claims import Devices
 from ..jobs.slurm import INSTALL_PROLOG
-from ..jobs.slurm_conf import FOLDERS, SlurmConfReader, read_settings, resolve
+from ..jobs.slurm_conf import SlurmConfReader, read_settings, resolve
 from ..model import Absence, Capability, Gpu
 
 _PATIENCE_SECONDS = 3.0  # scontrol waits much longer for a controller that is not there
@@ -23,18 +23,14 @@ _SCRIPT_LIMIT = 1 << 18
 _KEYS = ("prolog", "epilog", "prologflags", "proctracktype", "taskplugin", "constraindevices")
 _MAKE_FOLDER = "Run: systemd-tmpfiles --create skuwise.conf"
 
-# The settings by their keys in lower case, and their origin.
-Settings = tuple[Mapping[str, str], str]
-
 
 def look_at_slurm(config: AgentConfig, gpus: Sequence[Gpu]) -> list[Capability]:
     """Doctor's lines; none where this node has no Slurm."""
-    where = config.slurm_conf
-    folders = FOLDERS if where is None else (where.parent if where.name == "slurm.conf" else where,)
-    settings, reader = read_config(ask_scontrol(), folders), SlurmConfReader(where)
-    if settings is None and not reader.is_present:
+    reader = SlurmConfReader(config.slurm_conf)
+    settings, origin = read_config(ask_scontrol(), reader.folders)
+    if not origin and not reader.is_present:
         return []
-    lines = config_lines(*settings) if settings is not None else []
+    lines = config_lines(settings, origin) if origin else []
     return [*lines, folder_line(config.allocations), *devices_lines(reader, gpus, config.procfs)]
 
 
@@ -48,10 +44,11 @@ def ask_scontrol() -> str:
     return done.stdout
 
 
-def read_config(said: str, folders: Sequence[Path]) -> Settings | None:
-    """From what scontrol `said`, else from slurm.conf and cgroup.conf; None: this node has no Slurm."""
+def read_config(printed: str, folders: Sequence[Path]) -> tuple[Mapping[str, str], str]:
+    """The settings by their keys in lower case, and their origin: from what scontrol `printed`, else from slurm.conf
+    and cgroup.conf. No origin: this node has no Slurm."""
     values: dict[str, str] = {}
-    for line in said.splitlines():
+    for line in printed.splitlines():
         key, _, value = line.partition("=")
         # Several prologs are listed as Prolog[0], Prolog[1].
         name = key.strip().lower().partition("[")[0]
@@ -64,24 +61,24 @@ def read_config(said: str, folders: Sequence[Path]) -> Settings | None:
         if lines is not None:
             lines += read_settings(folder / "cgroup.conf") or []
             return {key: line[key] for line in lines for key in _KEYS if key in line}, str(folder / "slurm.conf")
-    return None
+    return {}, ""
 
 
 def config_lines(values: Mapping[str, str], origin: str) -> list[Capability]:
     """What Slurm's settings lack."""
-    given = {key: "" if value.lower() in ("(null)", "none") else value for key, value in values.items()}
-    lines = [_script_line(kind, given.get(kind, ""), origin) for kind in ("prolog", "epilog")]
-    flags = {flag.strip().lower() for flag in given.get("prologflags", "").split(",")}
+    given = dict.fromkeys(_KEYS, "") | {k: v for k, v in values.items() if v.lower() not in ("(null)", "none")}
+    lines = [_script_line(kind, given[kind], origin) for kind in ("prolog", "epilog")]
+    flags = {flag.strip().lower() for flag in given["prologflags"].split(",")}
     if "contain" not in flags:
         when = "" if "alloc" in flags else " Without Alloc the prolog runs only with a job's first step."
         detail = f"PrologFlags lacks Contain ({origin}): a file whose job has ended may be noticed late.{when}"
         lines.append(_line("flags", "", "prolog-flags", detail, "Set PrologFlags=Alloc,Contain."))
-    tracking = given.get("proctracktype", "").lower()
+    tracking = given["proctracktype"].lower()
     if tracking in ("proctrack/linuxproc", "proctrack/pgid"):
         detail = f"ProctrackType={tracking}: jobs have no cgroup, so processes are tied to them by their slurmstepd."
         lines.append(_line("proctrack", "", "no-job-cgroup", detail, "Set ProctrackType=proctrack/cgroup."))
-    constrains = given.get("constraindevices", "").lower() in ("yes", "true", "1")
-    if not constrains or "cgroup" not in given.get("taskplugin", "").lower():
+    constrains = given["constraindevices"].lower() in ("yes", "true", "1")
+    if not constrains or "cgroup" not in given["taskplugin"].lower():
         detail = "Jobs may open every GPU: what they were given and what they work on need not be the same."
         remedy = "Set ConstrainDevices=yes in cgroup.conf and TaskPlugin=task/cgroup in slurm.conf."
         lines.append(_line("constrain", "", "devices-not-constrained", detail, remedy))
@@ -90,26 +87,25 @@ def config_lines(values: Mapping[str, str], origin: str) -> list[Capability]:
 
 def _script_line(kind: str, value: str, origin: str) -> Capability:
     """Whether slurm.conf runs our script, straight or from a script of the site's."""
+    if not value:
+        lost = "the GPUs given to a job are" if kind == "prolog" else "the end of a job, whose file remains, is"
+        detail = f"{kind.capitalize()} is not set ({origin}), so {lost} not recorded."
+        return _line(kind, "", f"{kind}-not-configured", detail, INSTALL_PROLOG)
     ours, setting = f"/etc/skuwise/slurm/{kind}.sh", f"{kind.capitalize()}={value} ({origin})"
     paths = [Path(path) for part in value.split(",") for path in sorted(glob.glob(part.strip()))]  # noqa: PTH207
-    closed = [path for path in paths if os.access(path, os.F_OK) and not path.stat().st_mode & 0o111]
+    if not paths:
+        detail = f"{setting} is not there, which drains the node."
+        return _line(kind, value, f"{kind}-missing", detail, "Run skuwise agent install, or fix it.")
     calls_ours = False
     for path in paths:
+        if os.access(path, os.F_OK) and not path.stat().st_mode & 0o111:
+            detail = f"{path} may not be executed, which drains the node."
+            return _line(kind, value, f"{kind}-not-executable", detail, f"chmod 0755 {path}")
         try:
             with open_stream(path) as file:
                 calls_ours |= b"skuwise" in file.read(_SCRIPT_LIMIT)
         except OSError:
             calls_ours = True  # not readable here
-    if not value:
-        lost = "the GPUs given to a job are" if kind == "prolog" else "the end of a job, whose file remains, is"
-        detail = f"{kind.capitalize()} is not set ({origin}), so {lost} not recorded."
-        return _line(kind, "", f"{kind}-not-configured", detail, INSTALL_PROLOG)
-    if not paths:
-        detail = f"{setting} is not there, which drains the node."
-        return _line(kind, value, f"{kind}-missing", detail, "Run skuwise agent install, or fix it.")
-    if closed:
-        detail = f"{closed[0]} may not be executed, which drains the node."
-        return _line(kind, value, f"{kind}-not-executable", detail, f"chmod 0755 {closed[0]}")
     if not calls_ours:
         return _line(kind, value, f"{kind}-not-ours", f"{setting} does not call {ours}.", f"Call {ours} from it.")
     return _line(kind, value)
@@ -129,26 +125,22 @@ def folder_line(folder: Path, root_uids: Collection[int] = (0,)) -> Capability:
     return _line("folder", str(folder))
 
 
-def devices_lines(settings: SlurmConfReader, gpus: Sequence[Gpu], procfs: Path) -> list[Capability]:
+def devices_lines(reader: SlurmConfReader, gpus: Sequence[Gpu], procfs: Path) -> list[Capability]:
     """What each of Slurm's indices means. Without GPUs nothing is said: what is wrong there stands with nvml."""
     whole = [gpu for gpu in gpus if gpu.kind == "gpu"]
     if not whole:
         return []
-    gres = settings.gres()
+    gres = reader.gres()
     number = len(gres.units) if gres.units is not None else gres.count or len(whole)
     resolutions = [resolve((str(index),), gres, Devices(gpus), procfs) for index in range(number)]
     if not resolutions or any(resolution.unknown for resolution in resolutions):
-        why = (
-            next((resolution.why for resolution in resolutions if resolution.why), gres.why) or "no GPUs are configured"
-        )
-        detail = f"Slurm's GPU indices match no GPU: {why}."
+        reasons = (resolution.why for resolution in resolutions if resolution.why)
+        detail = f"Slurm's GPU indices match no GPU: {next(reasons, gres.why) or 'no GPUs are configured'}."
         remedy = "Let gres.conf name every GPU's device file (File=/dev/nvidia[0-7]); set slurm_conf to its folder."
         return [_line("devices", "", "indices-unknown", detail, remedy)]
     names = {gpu.uuid: f"{gpu.index}" + (f"/{gpu.gpu_instance}" if gpu.kind == "mig" else "") for gpu in gpus}
-    order = ", ".join(
-        f"{index} is GPU {'+'.join(names[u] for u in resolution.gpu_uuids)}"
-        for index, resolution in enumerate(resolutions)
-    )
+    given = ("+".join(names[uuid] for uuid in resolution.gpu_uuids) for resolution in resolutions)
+    order = ", ".join(f"{index} is GPU {units}" for index, units in enumerate(given))
     return [_line("devices", f"{gres.folder or ''}/gres.conf: {order}")]
 
 

@@ -1,7 +1,4 @@
-"""What every source is, and what sources share.
-
-A source of metrics is a module with a class, which `agent/sources/registry.py` builds.
-"""
+"""What every source is, and what sources share. `agent/service/assembly.py` builds them."""
 
 from __future__ import annotations
 

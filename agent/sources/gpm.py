@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,8 @@ _UNKNOWN = frozenset({errors.NOT_SUPPORTED, errors.INVALID_ARGUMENT})  # there i
 # PCIe moves 2^32 bytes in less than the shortest interval (0.07 s at Gen5 x16): a counter that may have no more bits
 # has no value before its first sample.
 _32_BITS = 1 << 32
+
+Pass = dict[str, tuple[Instant, Mapping[str, float]]]  # by GPU, each at its own instant
 
 
 @dataclass(slots=True)
@@ -51,11 +53,10 @@ class GpmSource(GpuReader):
             answer.metricId = row.number
         session.before_close.append(self.close)
 
-    def each(
-        self, now: Callable[[], Instant]
-    ) -> Generator[tuple[str, Instant, Mapping[str, float]], None, frozenset[Absence]]:
-        """One reading for bursts, a GPU a step: (uuid, instant, values). Returns the absences; ends if GPUs change."""
+    def read_each(self, now: Callable[[], Instant]) -> tuple[Pass, list[Absence]]:
+        """One reading for bursts, and the absences. Ends early if the GPUs change."""
         devices = self._session.current(now())
+        readings: Pass = {}
         absences: list[Absence] = []
         for device in devices:
             if self._session.devices is not devices:
@@ -63,8 +64,9 @@ class GpmSource(GpuReader):
             instant = now()
             values, absent = self._read_one(device, instant)
             absences += absent
-            yield device.uuid, instant, values
-        return frozenset(absences)
+            if values:
+                readings[device.uuid] = instant, values
+        return readings, absences
 
     def close(self) -> None:
         """Give the sample buffers back to the driver's library."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from ..base.slurm_job import SlurmJob
+from ..model import SlurmJob
 from .database import opened_beside, transaction
 
 _ROWS_AT_ONCE = 200

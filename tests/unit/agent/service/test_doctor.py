@@ -128,7 +128,6 @@ def site(tmp_path: Path) -> Path:
 def slurm_lines(site: Path, said: str = SCONTROL) -> dict[str, Capability]:
     """By their metric, and those that say what is absent by their reason."""
     settings = read_config(said.format(root=site), (site,))
-    assert settings is not None
     devices = devices_lines(SlurmConfReader(site, host="n1"), GPUS, site / "proc")
     lines = (*config_lines(*settings), folder_line(site / "allocations", ME), *devices)
     return {line.absence.reason if line.absence else line.metric: line for line in lines}
