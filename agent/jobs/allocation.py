@@ -78,10 +78,8 @@ class Allocations:
         idle = {c: o for c, o in self._pods.items() if c in pods and c not in matched and o not in seen}
         living = pod_uids(self.cgroups) if idle else frozenset()
         for claim, origin in idle.items():
-            is_contested = any(
-                set(device_claim.gpu_uuids) & set(claim.gpu_uuids) for device_claim in pods if device_claim != claim
-            )
-            if origin.key in living and origin not in matched.values() and not is_contested:
+            contested = {uuid for other in pods if other != claim for uuid in other.gpu_uuids}
+            if origin.key in living and origin not in matched.values() and contested.isdisjoint(claim.gpu_uuids):
                 matched[claim] = origin
         self._pods = {claim: matched[claim] for claim in pods if claim in matched}
         # The API server knows a pod's UID. Where another pod of the name runs by now, what runs counts.

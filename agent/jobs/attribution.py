@@ -109,19 +109,14 @@ class NodeAttribution:
         """By GPU and first workload id: PID -> bytes in use; None: unknown. A user's own MPS server is part of the one
         other work that he has on its GPU, so that a name hides no work."""
         memory: dict[tuple[str, str], dict[int, int | None]] = {}
-        known_processes = [(self._known[process.pid], process) for process in processes if process.pid in self._known]
-        for held, process in sorted(known_processes, key=lambda pair: pair[0].is_mps):
+        running = [(self._known[process.pid], process) for process in processes if process.pid in self._known]
+        users = {held.workload.workload_id: held.workload.user for held, _ in running if not held.is_mps}
+        for held, process in sorted(running, key=lambda pair: pair[0].is_mps):
             key = (process.gpu_uuid, held.workload.workload_id)
             if held.is_mps:
-                users = {
-                    other.workload.workload_id: other.workload.user for other, _ in known_processes if not other.is_mps
-                }
-                same_job = [
-                    key_of
-                    for key_of in memory
-                    if key_of[0] == key[0] and users.get(key_of[1], "") == held.workload.user
-                ]
-                key = same_job[0] if len(same_job) == 1 else key
+                user = held.workload.user
+                his = [(gpu, work) for gpu, work in memory if gpu == key[0] and users.get(work, "") == user]
+                key = his[0] if len(his) == 1 else key
             # The driver lists a process once per kind of context (compute, graphics), each time with all its memory.
             amounts = (memory.setdefault(key, {}).get(process.pid), process.mem_used_bytes)
             memory[key][process.pid] = max((amount for amount in amounts if amount is not None), default=None)
@@ -232,26 +227,18 @@ def _uses(
         for claim, workload in given
         for uuid in claim.gpu_uuids
     ]
-    current = {
-        (workload_use.gpu_uuid, workload_use.workload_id): workload_use
-        for workload_use in allocations
-        if workload_use.until is None
-    }
+    current = {(use.gpu_uuid, use.workload_id): use for use in allocations if use.until is None}
     holders: dict[str, set[str]] = {}
     for gpu, workload in (*((gpu, "") for gpu in strangers), *running, *current):
         holders.setdefault(gpu, set()).add(workload)
-    workload_uses = [replace(workload_use, shared=len(holders[gpu]) > 1) for (gpu, _), workload_use in current.items()]
-    for allocation in allocations:
-        if allocation.until is not None:
+    workload_uses = [replace(use, shared=len(holders[gpu]) > 1) for (gpu, _), use in current.items()]
+    for use in allocations:
+        if use.until is not None:
             # Without a start nothing is known to be over before it.
-            others = [
-                two
-                for two in allocations
-                if two.gpu_uuid == allocation.gpu_uuid and two.workload_id != allocation.workload_id
-            ]
-            begin, end = allocation.since or 0.0, allocation.until
-            met = any((two.until or math.inf) > begin and end > (two.since or 0.0) for two in others)
-            workload_uses.append(replace(allocation, shared=met))
+            others = [a for a in allocations if a.gpu_uuid == use.gpu_uuid and a.workload_id != use.workload_id]
+            begin, end = use.since or 0.0, use.until
+            met = any((other.until or math.inf) > begin and end > (other.since or 0.0) for other in others)
+            workload_uses.append(replace(use, shared=met))
     for (gpu, workload), of_pid in running.items():
         parts = [part for part in of_pid.values() if part is not None]
         total = sum(parts) if len(parts) == len(of_pid) else None

@@ -107,11 +107,7 @@ def works_by_uid(items: Sequence[_Object], node: str, cluster: str, labels: Sequ
     ]  # fmt: skip
     # The leader of a LeaderWorkerSet's group has the name of the StatefulSet of its workers.
     owning = {(pod.namespace, pod.owner.name) for pod, _ in pods if pod.owner and pod.has_gpus}
-    pods = [
-        entry
-        for entry in pods
-        if entry[0].has_gpus or entry[1] == node or (entry[0].namespace, entry[0].name) in owning
-    ]
+    pods = [(pod, at) for pod, at in pods if pod.has_gpus or at == node or (pod.namespace, pod.name) in owning]
     pods.sort(key=lambda entry: entry[0].created_seconds or 0.0)
     owners: dict[tuple[str, str, str], PodOwner | None] = {}
     for pod, _ in pods:
@@ -140,21 +136,15 @@ def slice_devices(items: Iterable[_Object], node: str) -> dict[str, SliceDevice]
     node_slices = [spec for spec in slices if spec.get("nodeName") == node] or slices
     node_slices.sort(key=lambda spec: _at(int, spec, "pool", "generation"))
     devices: dict[str, SliceDevice] = {}
-    for pool, device in (
-        (_at(str, spec, "pool", "name"), device_entry)
-        for spec in node_slices
-        for device_entry in _at(list, spec, "devices")
-    ):
-        # resource.k8s.io/v1beta1 has them one level deeper than v1beta2 and v1.
-        attributes = _at(dict, device, "attributes") or _at(dict, device, "basic", "attributes")
-        texts = {
-            name.rpartition("/")[2].lower(): _at(str, attribute, "string") or None
-            for name, attribute in attributes.items()
-        }
-        bus_id = texts.get("pciebusid") or texts.get("pcibusid")
-        if name := _at(str, device, "name"):
-            made = SliceDevice(texts.get("uuid"), bus_id, texts.get("parentuuid"), texts.get("profile"))
-            devices[f"{pool}/{name}"] = made
+    for spec in node_slices:
+        for device in _at(list, spec, "devices"):
+            # resource.k8s.io/v1beta1 has them one level deeper than v1beta2 and v1.
+            attributes = _at(dict, device, "attributes") or _at(dict, device, "basic", "attributes")
+            texts = {key.rpartition("/")[2].lower(): _at(str, of, "string") or None for key, of in attributes.items()}
+            bus_id = texts.get("pciebusid") or texts.get("pcibusid")
+            if name := _at(str, device, "name"):
+                made = SliceDevice(texts.get("uuid"), bus_id, texts.get("parentuuid"), texts.get("profile"))
+                devices[f"{_at(str, spec, 'pool', 'name')}/{name}"] = made
     return devices
 
 

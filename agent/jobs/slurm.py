@@ -283,14 +283,10 @@ class SlurmAllocations:
         long as it lives. Elsewhere an allocated job may have no process and no cgroup; there its file is stale when a
         later job was given one of its GPUs."""
         left = self._left.get(job.run, _NEVER_SEEN_SCANS)
-        later = (
-            job_file
-            for job_file in running
-            if job_file.node == job.node and (job_file.since or 0.0) > (job.since or 0.0)
-        )
+        later = (r for r in running if r.node == job.node and (r.since or 0.0) > (job.since or 0.0))
         if {job.job_id, job.sluid} & {*live, *seen}:
             left = _GONE_SCANS
-        elif any(set(job_file.devices or ()) & set(job.devices or ()) for job_file in later):
+        elif any(set(run.devices or ()) & set(job.devices or ()) for run in later):
             left = 0
         elif self._extern_in_use and (job.sluid is not None or all(map(str.isdecimal, live))):
             left -= 1  # where cgroups carry SLUIDs and the file does not say its own, nothing is known

@@ -59,10 +59,11 @@ def examine(
         *service_lines(Path("/")),
         place_line(config.db, config.procfs),
     )
+    about, why = ("source", "scope", "subject", "metric"), ("reason", "detail", "remedy")
     rows: list[dict[str, str | None]] = [
-        {name: getattr(line, name) for name in ("source", "scope", "subject", "metric")}
+        {name: getattr(line, name) for name in about}
         | {"status": "absent" if line.absence else "read", "origin": line.origin}
-        | {name: getattr(line.absence, name, None) for name in ("reason", "detail", "remedy")}
+        | {name: getattr(line.absence, name, None) for name in why}
         for line in lines
     ]
     return rows, _table(lines)
@@ -117,9 +118,8 @@ def service_lines(root: Path, user: str = "skuwise") -> tuple[Capability, ...]:
         return (fault.line("unit", str(unit)),)
     faults: list[Fault] = []
     if command is not None and not os.access(command[1], os.X_OK):
-        faults.append(
-            Fault("no-interpreter", f"It starts {command[1]}, which is not there.", "Run agent install again.")
-        )
+        detail = f"It starts {command[1]}, which is not there."
+        faults.append(Fault("no-interpreter", detail, "Run agent install again."))
     for device in sorted((root / "dev").glob("nvidia[0-9c]*")):
         about = device.stat()
         by_group = about.st_gid in member and about.st_mode & 0o060 == 0o060

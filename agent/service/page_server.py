@@ -64,9 +64,8 @@ class Page:
 
 def cleaned(labels: Mapping[str, object], limit: int = NAME_LIMIT) -> Labels:
     """Labels from outside: one line, printable, cut. What is None or empty is left out."""
-    return {
-        name: text for name, value in labels.items() if value is not None and (text := clean_text(str(value), limit))
-    }
+    texts = {name: clean_text(str(value), limit) for name, value in labels.items() if value is not None}
+    return {name: text for name, text in texts.items() if text}
 
 
 class PageServer:

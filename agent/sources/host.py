@@ -55,10 +55,7 @@ class HostSource:
         # Another source is read, so that this one's counters are left as they are.
         reading = HostSource(self._procfs, self._sysfs, self._max_gap).read(Instant(0.0, 0.0))
         absences = {absence.metric: absence for absence in reading.absences if absence.reason != FIRST_READING.reason}
-        lines = [
-            Capability(self.name, "host", "", metric, origin, absences.get(metric))
-            for metric, origin in _ORIGINS.items()
-        ]
+        lines = (Capability(self.name, "host", "", m, origin, absences.get(m)) for m, origin in _ORIGINS.items())
         return Probe(capabilities=tuple(lines))
 
     def read(self, instant: Instant) -> Reading:

@@ -22,9 +22,7 @@ from .nvml_session import GpuReader, NvmlDevice, NvmlSession
 PROCESSES_EVERY_SECONDS = 10.0  # a process list costs more than all gauges; work that matters lives longer
 _OF_INSTANCES = tuple(row for row in table.GAUGES if row.metric == "mem_used_bytes")
 # NVML has the rest for whole GPUs only.
-_OF_WHOLE = [
-    metric.name for metric in GPU_METRICS if metric.name not in {row.metric for row in (*_OF_INSTANCES, *table.UNITS)}
-]
+_OF_WHOLE = {metric.name for metric in GPU_METRICS} - {row.metric for row in (*_OF_INSTANCES, *table.UNITS)}
 
 
 class NvidiaDriver(NvmlSession):
@@ -110,9 +108,7 @@ class NvmlSource(GpuReader):
         capabilities = super().probe().capabilities
         self._probed, unnamed = self._session.devices, self._session.unnamed
         self._gpus = {device.uuid: self._describe(device) for device in self._probed}
-        capabilities += tuple(
-            Capability(self.name, absence.scope, absence.subject, "*", self.origin, absence) for absence in unnamed
-        )
+        capabilities += tuple(Capability(self.name, a.scope, a.subject, "*", self.origin, a) for a in unnamed)
         return Probe(tuple(self._gpus.values()), capabilities=capabilities, unnamed_gpus=len(unnamed))
 
     def read(self, instant: Instant) -> Reading:

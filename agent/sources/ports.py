@@ -182,10 +182,8 @@ class PortSource:
         if not self._ports and self.no_ports is not None:
             lines = [self.no_ports.line(self.name, str(self._class))]
         self.wants_probe = False
-        fabric_ports = [
-            FabricPort(port.device, port.number, port.role, port.link_layer, port.line_rate) for port in self._ports
-        ]
-        return Probe(ports=tuple(fabric_ports), capabilities=tuple(lines))
+        ports = tuple(FabricPort(p.device, p.number, p.role, p.link_layer, p.line_rate) for p in self._ports)
+        return Probe(ports=ports, capabilities=tuple(lines))
 
     def keep_only(self, role: Role) -> None:
         """Read no ports but those of this role, until the next `probe`."""

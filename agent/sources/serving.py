@@ -157,9 +157,7 @@ class ServingSource:
         for answer in (_read(page) for target in self._targets if (page := self._reader.latest(target.url))):
             subject = clean_text(answer.page.url)
             if answer.engine is None:
-                lines += [
-                    Capability(self.name, "source", subject, "*", subject, fault) for fault in self._fault(answer)
-                ]
+                lines += [Capability(self.name, "source", subject, "*", subject, why) for why in self._fault(answer)]
                 continue
             name = answer.engine.name
             for metric in _MOST:

@@ -78,8 +78,8 @@ def burst_of(gpu_uuid: str, ts: float, readings: Sequence[BurstReading]) -> Burs
     if len(readings) < MIN_READINGS:
         return None
     ends = [reading.end_seconds for reading in readings]
-    seconds = [burst_reading.seconds for burst_reading in readings]
-    values = {name: [burst_reading.values.get(name) for burst_reading in readings] for name in BURST_METRICS}
+    seconds = [reading.seconds for reading in readings]
+    values = {name: [reading.values.get(name) for reading in readings] for name in BURST_METRICS}
     active, tensor = values["sm_active"], values["tensor_active"]
     inactive = below(active, ACTIVE_SM)
     idle = share_of_time(inactive, seconds)
@@ -103,9 +103,7 @@ def burst_of(gpu_uuid: str, ts: float, readings: Sequence[BurstReading]) -> Burs
         idle_run_seconds=longest_run_seconds(inactive, ends, seconds),
         sm_active_cv=coefficient_of_variation(active),
         tensor_nvlink_correlation=pearson(tensor, nvlink),
-        tensor_fabric_correlation=pearson(
-            tensor, [burst_reading.fabric_bytes_per_second for burst_reading in readings]
-        ),
+        tensor_fabric_correlation=pearson(tensor, [reading.fabric_bytes_per_second for reading in readings]),
     )
 
 

@@ -124,10 +124,8 @@ def roll_gpu(samples: Samples, limits: GpuLimits, period: Period, fabric: Values
     row: Row = {"observed_seconds": sum(samples.seconds)}
     for metric in GPU_METRICS:
         if metric.rolled_up:
-            paced_values = paced(samples.of(metric.name), samples)
-            row |= measure_statistics(
-                metric.name, paced_values.values, paced_values.seconds, amount=metric.name == "energy_joules"
-            )
+            values, _, seconds, _ = paced(samples.of(metric.name), samples)
+            row |= measure_statistics(metric.name, values, seconds, amount=metric.name == "energy_joules")
 
     active = paced(samples.of("sm_active"), samples)
     inactive = below(active.values, ACTIVE_SM)
@@ -156,8 +154,8 @@ def roll_gpu(samples: Samples, limits: GpuLimits, period: Period, fabric: Values
         ratios["power"] = shares_of_whole(samples.of("power_watts"), limits.power_limit_watts)
         ratios["nvlink"] = shares_of_whole(nvlink, limits.nvlink_bytes_per_second)
         for name, values in ratios.items():
-            paced_values = paced(values, samples)
-            row[f"{name}_bins"] = bin_seconds(paced_values.values, paced_values.seconds)
+            spaced = paced(values, samples)
+            row[f"{name}_bins"] = bin_seconds(spaced.values, spaced.seconds)
     return row
 
 

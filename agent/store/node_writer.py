@@ -6,18 +6,20 @@ What is marked ``@_waits`` waits in the `Writer` when it is called, and runs lat
 from __future__ import annotations
 
 import dataclasses
-import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, wraps
 from itertools import islice
 from math import ceil, inf
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec
 
 from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, ServingSample, Tick, Workload, WorkloadUse
 from ..statistics.burst_stats import Burst
 from ..statistics.latency_bins import MEASURES, Counts, added, encode
 from . import codec
 from .codec import Cell, RollupTable
+
+if TYPE_CHECKING:
+    from .writer import Writer
 
 # What the driver says again within a minute is one row: a broken GPU repeats itself many times a second.
 _AGAIN_SECONDS = 60.0
@@ -50,18 +52,6 @@ class Told:
     state: str = ""
 
 
-class Waiting(Protocol):
-    """What a node needs of the `Writer`."""
-
-    connection: sqlite3.Connection
-
-    def tell(self, statement: Told) -> None: ...
-
-    def flush(self, tick: Tick) -> None: ...
-
-    def put_now(self, write: Callable[[], object] = ...) -> None: ...
-
-
 def _waits(write: Callable[Concatenate[NodeWriter, _P], None]) -> Callable[Concatenate[NodeWriter, _P], None]:
     """A method whose call waits in the writer. What a ``set_`` says holds until it is said again."""
 
@@ -81,7 +71,7 @@ class NodeWriter:
     Values of GPUs and ports that `set_gpus` and `set_ports` never named are not kept: nothing says what they are.
     """
 
-    def __init__(self, writer: Waiting, node: Node, ts: float) -> None:
+    def __init__(self, writer: Writer, node: Node, ts: float) -> None:
         self.writer = writer
         self.node = node
         self.begun = ts
@@ -141,10 +131,7 @@ class NodeWriter:
         for use, end in timed:
             first, last = spans.get(use.workload_id, (ts, 0.0))
             spans[use.workload_id] = (min(first, end, inf if use.since is None else use.since), max(last, end))
-        refs = {
-            workload.workload_id: self._put_workload(workload, *spans.get(workload.workload_id, (ts, ts)))
-            for workload in workloads
-        }
+        refs = {w.workload_id: self._put_workload(w, *spans.get(w.workload_id, (ts, ts))) for w in workloads}
         # A clock that was put back begins a new use, so that none ends before it began.
         sql = (
             "SELECT workload_ref, gpu_uuid, basis, shared, id, ts_start, mem_used_bytes FROM workload_use"
@@ -209,9 +196,9 @@ class NodeWriter:
         recent = [(number, Event(*about)) for number, _, *about in self._run(sql, self._number)]
         full = sum(event.ts // 3600 == hour for _, event in recent) >= MOST_ROWS_AN_HOUR
         counting = {  # the newest of each
-            recorded.key: (number, recorded)
-            for number, recorded in reversed(recent)
-            if 0 <= event.ts - recorded.last_ts < _AGAIN_SECONDS or (full and recorded.ts // 3600 == hour)
+            old.key: (number, old)
+            for number, old in reversed(recent)
+            if 0 <= event.ts - old.last_ts < _AGAIN_SECONDS or (full and old.ts // 3600 == hour)
         }
         if full and event.key not in counting:
             event = dataclasses.replace(_REST, ts=event.ts, last_ts=event.last_ts, count=event.count)
@@ -287,9 +274,8 @@ class NodeWriter:
                 ts, device = round(float(row["ts"])), str(row.get("device", ""))
                 if device not in history:
                     raise ValueError(f"{table}: unknown device {device!r}; name it with set_gpus or set_ports first")
-                number = next(
-                    (candidate for since, candidate in reversed(history[device]) if since < ts), history[device][0][1]
-                )
+                begun = [number for since, number in history[device] if since < ts] or [history[device][0][1]]
+                number = begun[-1]
                 encoded.append((ts, number, encode_row(row)))
             self.writer.put_now(partial(codec.write_rollups, self.writer.connection, table, encoded))
             self.writer.put_now(partial(self._see, max(ts for ts, _, _ in encoded)))

@@ -123,9 +123,7 @@ class _NodeRollup:
                     first = row_id(self._period, end, 0)
                     sql = f"SELECT id - ?, unobserved_seconds FROM {table} WHERE id BETWEEN ? AND ?"  # noqa: S608
                     kept = dict(self._connection.execute(sql, (first, first, first + DEVICES - 1)).fetchall())
-                    encoded = [
-                        entry for entry in encoded if entry[1] not in kept or entry[2][_UNOBSERVED] <= kept[entry[1]]
-                    ]
+                    encoded = [e for e in encoded if e[1] not in kept or e[2][_UNOBSERVED] <= kept[e[1]]]
                 write_rollups(self._connection, table, encoded)
             if self._period == "hour":
                 self._roll_bursts(end, [device for device, _ in tables["gpu_hour"]])
