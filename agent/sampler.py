@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from .base.clock import LOOK_SECONDS, SystemClock
@@ -21,7 +22,7 @@ from .model import (
     ServingSample,
     Tick,
 )
-from .sources.base import NOTHING_READ, SlowSource, Source
+from .sources.base import NOTHING_READ, Source
 
 # Two GPM samples must lie more than 100 ms apart (NVML's documentation); two more for the jitter of a tick.
 MIN_SPACING_SECONDS = 0.102
@@ -55,8 +56,7 @@ class Sampler:
         self.sources = tuple(sources)
         self.interval_seconds = interval_seconds
         self.max_gap_seconds = max_gap_seconds
-        self._slow = [source for source in sources if isinstance(source, SlowSource)]
-        self._order = sorted(range(len(sources)), key=lambda place: isinstance(sources[place], SlowSource))
+        self._order = sorted(range(len(sources)), key=lambda place: hasattr(sources[place], "begin"))
         self._last: Instant | None = None
 
     @property
@@ -94,10 +94,10 @@ class Sampler:
             port_states={key: state for r in readings[::-1] for key, state in r.port_states.items()},
             host={name: value for r in readings[::-1] for name, value in r.host.items()},
         )
-        serving = tuple(serving_sample for r in readings for serving_sample in r.serving)
+        serving = tuple(sample for r in readings for sample in r.serving)
         events = tuple(event for r in readings for event in r.events)
         looked = [r.processes for r in readings if r.processes is not None]
-        processes = tuple(gpu_process for gpu_processes in looked for gpu_process in gpu_processes) if looked else None
+        processes = tuple(chain.from_iterable(looked)) if looked else None
         absences = frozenset[Absence]().union(*(r.absences for r in readings))
         if provided := frozenset[tuple[str, str]]().union(*(r.provides for r in readings)):
             absences = frozenset(absence for absence in absences if (absence.subject, absence.metric) not in provided)
@@ -114,8 +114,9 @@ class Sampler:
     def _read_all(self, instant: Instant) -> list[Reading]:
         """In the order of rank. Who may keep us waiting begins first, and is waited for after the others have read."""
         readings = [NOTHING_READ] * len(self.sources)
-        for source in self._slow:
-            source.begin(instant)
+        for source in self.sources:
+            if begin := getattr(source, "begin", None):
+                begin(instant)
         for place in self._order:
             source = self.sources[place]
             try:

@@ -24,9 +24,8 @@ from ..model import Gpu, Instant, Node
 from ..sampler import Sampler, Survey
 from ..sources.base import Source, UnreadGpu
 from ..sources.dcgm import DcgmSource
-from ..sources.ethernet import EthernetSource
+from ..sources.fabric import EthernetSource, InfinibandSource
 from ..sources.host import HostSource
-from ..sources.infiniband import InfinibandSource
 from ..sources.nvidia_driver import NvidiaDriver
 from ..sources.pages import Locate, PageReader
 from ..sources.serving import ServingSource

@@ -16,8 +16,8 @@ from typing import cast
 
 from ..model import Absence, Capability, Gpu, Instant
 from ..sampler import MIN_SPACING_SECONDS
+from ..sources.fabric import InfinibandSource
 from ..sources.gpm import Pass
-from ..sources.infiniband import InfinibandSource
 from ..statistics.burst_stats import BURST_METRICS, Burst, BurstReading, burst_of
 from .driver_thread import DriverThread, Job
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from ...rules.base.errors import StoreError
+from ..jobs.cgroups import read_ascii
 from ..store.database import SetAside, set_database_aside
 from ..store.disk_errors import disk_error
 
@@ -57,12 +59,13 @@ class InstanceLock:
                 descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
             except OSError as error:
                 raise disk_error(self._path, error) from error
+            is_locked = True
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                is_locked = True
-            except OSError as error:
-                # Where a file system has no locks, the writer's own hand-over is what is left.
-                is_locked = not isinstance(error, BlockingIOError)
+            except BlockingIOError:
+                is_locked = False
+            except OSError:  # a file system without locks: the writer's own hand-over is what is left
+                pass
             try:
                 holder = msgspec.json.decode(os.pread(descriptor, 4096, 0) or b"{}", type=Holder)
             except (OSError, msgspec.MsgspecError):
@@ -110,15 +113,11 @@ class InstanceLock:
 
 def is_wedged(procfs: Path, pid: int) -> bool:
     """Whether a process was killed (SIGKILL is pending, or it is dead but for a thread) and cannot."""
-    tasks: dict[str, dict[str, str]] = {}
-    for path in procfs.glob(f"{pid}/task/*"):
-        with contextlib.suppress(OSError):
-            lines = (path / "status").read_text(encoding="utf-8", errors="replace").splitlines()
-            tasks[path.name] = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    if tasks.get(str(pid), {}).get("State", "")[:1] in ("Z", "X") and len(tasks) > 1:
+    texts = {path.name: read_ascii(path / "status") for path in procfs.glob(f"{pid}/task/*")}
+    if re.search(r"^State:\s*[ZX]", texts.get(str(pid), ""), re.MULTILINE) and len(texts) > 1:
         return True
-    return any(
-        task.get("State", "").startswith("D") and int(task.get(mask, "0"), 16) & _SIGKILL_BIT
-        for task in tasks.values()
-        for mask in ("SigPnd", "ShdPnd")
-    )
+    for text in texts.values():
+        pending = [int(mask, 16) for mask in re.findall(r"^(?:SigPnd|ShdPnd):\s*([0-9a-f]+)", text, re.MULTILINE)]
+        if re.search(r"^State:\s*D", text, re.MULTILINE) and any(mask & _SIGKILL_BIT for mask in pending):
+            return True
+    return False

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from ..model import Absence, Capability, Instant, Probe, Reading, Scope
 
@@ -15,7 +15,8 @@ from ..model import Absence, Capability, Instant, Probe, Reading, Scope
 class Source(Protocol):
     """One thing read on this node: probed once (again after a change of hardware), read each tick, closed at the end.
     For what can be expected of hardware it never raises, but leaves an `Absence`; what it does raise is recorded as
-    ``source-failed``. Rates cover the time since the last reading. One that found other devices sets `wants_probe`."""
+    ``source-failed``. Rates cover the time since the last reading. One that found other devices sets `wants_probe`; one
+    whose reading may take long has `begin`, which starts it, soon and without raising: it is collected last."""
 
     name: str
 
@@ -27,16 +28,6 @@ class Source(Protocol):
 
 
 NOTHING_READ = Reading()  # where there is nothing to say
-
-
-@runtime_checkable
-class SlowSource(Protocol):
-    """A source whose reading may take long: `begin` starts it, soon and without raising; the others read; then `read`
-    of the same instant collects it."""
-
-    name: str
-
-    def begin(self, instant: Instant) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
