@@ -147,9 +147,7 @@ def load_config(
     config_home: Path | None = None,
 ) -> AgentConfig:
     """Read every layer. `flags` holds only what was given; ``flags["config"]`` names a file that replaces both files.
-
-    Raises `UsageError` for an unknown key, a value of the wrong type or out of range, or a named file that is missing.
-    """
+    Raises `UsageError` for an unknown key, a wrong value, or a named file that is missing."""
     given = {key: value for key, value in flags.items() if key != "config" and value is not None}
     layers: list[Layer] = []
     for origin, whole in _files(environ, system_file, config_home, flags.get("config")):
@@ -176,10 +174,8 @@ def load_section(
     system_file: Path = SYSTEM_FILE,
     config_home: Path | None = None,
 ) -> _T:
-    """The table ``[section]`` of the settings files, then ``SKUWISE_SECTION_*``, as the dataclass `kind`.
-
-    Raises `UsageError` for an unknown key or a value that cannot be.
-    """
+    """The table ``[section]`` of the settings files, then ``SKUWISE_SECTION_*``, as the dataclass `kind`. Raises
+    `UsageError` for an unknown key or a value that cannot be."""
     prefix = f"{ENVIRONMENT_PREFIX}{section.upper()}_"
     named_so = {name: name.removeprefix(prefix).lower() for name in environ if name.startswith(prefix)}
     # SKUWISE_SLURM_CONF is the agent's own setting slurm_conf, not a key of the section [slurm].
@@ -194,9 +190,7 @@ def read_sections(
     name: str, environ: Mapping[str, str], *, system_file: Path = SYSTEM_FILE, config_home: Path | None = None
 ) -> list[Layer]:
     """The table `name` of each settings file that has it, and which file that is; the later goes over the earlier.
-
-    Raises `UsageError` where a file cannot be read or has something else under this name.
-    """
+    Raises `UsageError` where a file cannot be read or has something else under this name."""
     layers: list[Layer] = []
     for origin, whole in _files(environ, system_file, config_home):
         table = whole.get(name)

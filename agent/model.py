@@ -110,11 +110,9 @@ class GpuProcess:
 @dataclass(frozen=True, slots=True)
 class Workload:
     """Whose work it is; identities are as in docs/architecture.md. `command`: what may be kept of a command line
-    (`jobs/command_line.py`).
-
-    `restarts`: how often Slurm requeued the job before this run. `controller_kind`: the kind of Kubernetes object that
-    `name` names (Deployment, PyTorchJob ...). `team`: by a label that the site named. None: unknown.
-    """
+    (`jobs/command_line.py`). `restarts`: how often Slurm requeued the job before this run. `controller_kind`: the kind
+    of Kubernetes object that `name` names (Deployment, PyTorchJob ...). `team`: by a label that the site named. None:
+    unknown."""
 
     workload_id: str
     series_id: str
@@ -139,11 +137,8 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadUse:
-    """One workload on one GPU, and how we know.
-
-    `since` and `until` (Unix seconds): where the scheduler reported when it was given and taken back. `until` None: it
-    is so right now; otherwise it is over.
-    """
+    """One workload on one GPU, and how we know. `since` and `until` (Unix seconds): where the scheduler reported when
+    it was given and taken back. `until` None: it is so right now; otherwise it is over."""
 
     workload_id: str
     gpu_uuid: str
@@ -168,10 +163,8 @@ class Capability:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a source found when it looked once: devices, and what it can read of them.
-
-    `unnamed_gpus`: how many GPUs the driver counts that are not in `gpus`, because they do not answer (yet).
-    """
+    """What a source found when it looked once: devices, and what it can read of them. `unnamed_gpus`: how many GPUs the
+    driver counts that are not in `gpus`, because they do not answer (yet)."""
 
     gpus: tuple[Gpu, ...] = ()
     ports: tuple[FabricPort, ...] = ()
@@ -181,14 +174,11 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class ServingSample:
-    """What one local inference server reported, over the interval that ends at `ts` (Unix seconds).
-
-    `endpoint` is the page's address, `engine` what speaks there (vllm, sglang, tgi, triton, tensorrt-llm). `values` are
-    keyed by SERVING_METRICS; what is not in it the engine does not show. `pids` listen there, as far as can be seen;
-    whose work they are is found out later (`workload_id`; None: not known, so the sample is the node's). `latency`:
-    what its histograms of latency counted in the interval, in the bins of `statistics/latency_bins.py`, by what they
-    are of (first_token, output_token).
-    """
+    """What one local inference server reported, over the interval that ends at `ts` (Unix seconds). `endpoint` is the
+    page's address, `engine` what speaks there (vllm, sglang, tgi, triton, tensorrt-llm). `values` are keyed by
+    SERVING_METRICS; what is not in it the engine does not show. `pids` listen there, as far as can be seen;
+    `workload_id`: whose work they are (None: not known, so the sample is the node's). `latency`: what its histograms of
+    latency counted, by what they are of (first_token, output_token), in the bins of `statistics/latency_bins.py`."""
 
     ts: float
     interval_seconds: float
@@ -203,12 +193,10 @@ class ServingSample:
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
     """A run of a Slurm job, as Slurm's accounting shows it. A job that was requeued, and one that was given a recycled
-    id, are several of these.
-
-    `job_id`: the id that cgroups and ``SLURM_JOB_ID`` bear (sacct's JobIDRaw); where only ``22_7`` is given, that.
-    Times are Unix seconds; `ended` None: it runs, or its end is unknown. `node_list`: as Slurm writes it
-    (``gpu-[001-004]``). `gpus`, `cpus`, `mem_bytes`: what was allocated, else what was requested. None: unknown.
-    """
+    id, are several of these. `job_id`: the id that cgroups and ``SLURM_JOB_ID`` bear (sacct's JobIDRaw); where only
+    ``22_7`` is given, that. Times are Unix seconds; `ended` None: it runs, or its end is unknown. `node_list`: as Slurm
+    writes it (``gpu-[001-004]``). `gpus`, `cpus`, `mem_bytes`: what was allocated, else what was requested. None:
+    unknown."""
 
     job_id: str
     started: float
@@ -243,10 +231,8 @@ EventKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that the driver reported unasked: `count` times between `ts` and `last_ts` (Unix seconds).
-
-    `gpu_uuid` is the whole GPU, None where the driver named none. `code` is the XID's number, None for other kinds.
-    """
+    """Something that the driver reported unasked: `count` times between `ts` and `last_ts` (Unix seconds). `gpu_uuid`
+    is the whole GPU, None where the driver named none. `code` is the XID's number, None for other kinds."""
 
     ts: float
     gpu_uuid: str | None
@@ -264,13 +250,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one source read at one tick. Keys: gpu uuid, ``device/port``; inner keys are metric names.
-
-    `absences` is the whole set that holds now for this source (not a difference). `port_states` maps a port's key to
-    its state text (``ACTIVE``, ``DOWN``, ...). `processes` is None where this tick did not look. `provides` names the
-    (subject, metric) pairs that this source gives at a slower pace than the ticks: between two of its values they are
-    not absent, whatever another source says of them.
-    """
+    """What one source read at one tick. Keys: gpu uuid, ``device/port``; inner keys are metric names. `absences` is the
+    whole set that holds now for this source. `port_states`: by port (``ACTIVE``, ``DOWN``, ...). `processes` is None
+    where this tick did not look. `provides` names the (subject, metric) pairs that this source gives at a slower pace
+    than the ticks: between two of its values they are not absent, whatever another source says."""
 
     gpus: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     fabric: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -298,9 +281,7 @@ class Tick:
 @dataclass(frozen=True, slots=True)
 class AgentStats:
     """What watching cost: CPU of the whole process since the last record, and how late the ticks were.
-
-    `clock_offset_seconds` is how far the wall clock was moved against the monotonic one since the agent started.
-    """
+    `clock_offset_seconds`: by how much the wall clock was moved against the monotonic one since the agent started."""
 
     ts: float
     cpu_seconds: float

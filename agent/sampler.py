@@ -150,14 +150,12 @@ def run_loop(
     stopped: Callable[[], bool] = lambda: False,
     stepped: Callable[[float, float], None] = lambda _step, _ts: None,
 ) -> int:
-    """Sample every `sampler.interval_seconds` until `duration_seconds` are over or `stopped()`; returns the ticks kept.
-
-    `stopped` is asked once a tick, every `LOOK_SECONDS` of a long wait and when the clock was woken. `stepped` hears of
+    """Sample every `sampler.interval_seconds` until `duration_seconds` are over or `stopped()`, which is asked once a
+    tick, every `LOOK_SECONDS` of a long wait and when the clock was woken; returns the ticks kept. `stepped` hears of
     every step of the wall clock: by how many seconds, and the time after it.
 
     Ticks stand on a fixed monotonic grid: a late one does not shift the rest, and ticks that could not be taken are
-    counted as missed, never made up. No two are closer than `MIN_SPACING_SECONDS`, so that each has a GPM value: an
-    interval of 0.1 s gives some 9.8 ticks a second.
+    counted as missed, never made up. No two are closer than `MIN_SPACING_SECONDS`, so that each has a GPM value.
     """
     interval = sampler.interval_seconds
     start = reported = began = clock.now()

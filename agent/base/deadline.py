@@ -1,8 +1,7 @@
-"""A limit of time for a whole network exchange, kept outside of the reader.
+"""A time limit of a whole network exchange, kept outside of the reader.
 
-A socket's timeout is for one wait: a server that sends a byte now and then is never given up by it, wherever the byte
-stands (a status line, a header, a chunk's size, a TLS handshake). So a timer in its own thread shuts the sockets down
-when time is up, which ends any wait or loop on one.
+A socket's timeout is for one wait: it never ends on a server that sends a byte now and then, wherever the byte stands
+(a status line, a header, a chunk's size, a TLS handshake). So a timer shuts the sockets down when time is up.
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ from contextlib import suppress
 
 
 class Deadline:
-    """An exchange may take so many seconds, connecting included (a resolver has its own limit). A context manager.
-
-    `over`: time was up, and what was read last may have been cut short.
-    """
+    """A time limit of an exchange, connecting included (a resolver has its own limit). A context manager. `over`: time
+    was up, and what was read last may have been cut short."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
@@ -55,10 +52,8 @@ class Deadline:
             _shut(duplicate)
 
     def connect(self, host: str, port: int, *, most_seconds: float = math.inf) -> socket.socket:
-        """A connection over TCP, guarded. `most_seconds`: for connecting to each of the host's addresses.
-
-        Raises what `socket.create_connection` raises.
-        """
+        """A connection over TCP, guarded. `most_seconds`: for connecting to each address of the host. Raises
+        OSError."""
         try:
             connection = socket.create_connection((host, port), min(most_seconds, self.left()))
         except UnicodeError:

@@ -14,11 +14,9 @@ MIN_BYTES = 64_000_000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Ages in seconds, sizes in bytes (the database and its log together).
-
-    512 MB hold 90 days of a node of eight GPUs, whatever it does; where two years of hours need more, raw samples go
-    first, down to a quarter of their age, and then the oldest minutes.
-    """
+    """Ages in seconds, sizes in bytes (the database and its log together). 512 MB hold 90 days of a node of eight GPUs;
+    where two years of hours need more, raw samples go first, down to a quarter of their age, then the oldest
+    minutes."""
 
     raw_seconds: float = 48 * _HOUR
     minutes_seconds: float = 90 * _DAY

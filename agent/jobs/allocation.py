@@ -61,11 +61,9 @@ class Allocations:
         self, claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[str]], job_ids: Mapping[Origin, str]
     ) -> dict[DeviceClaim, Origin]:
         """Which cgroup each claim's processes run in, where that is beyond doubt. `seen`: origins of running processes
-        and their GPUs; `job_ids`: of origins, where known.
-
-        Slurm's claims name their cgroup. A pod's name is tied to a UID by what the API server said, else by what runs
-        where (`join_claims`), also while it idles, as long as its cgroup is there and no other holds its GPUs.
-        """
+        and their GPUs; `job_ids`: of origins, where known. Slurm's claims name their cgroup. A pod's name is tied to a
+        UID by what the API server said, else by what runs where (`join_claims`), also while it idles, as long as its
+        cgroup is there and no other holds its GPUs."""
         matched: dict[DeviceClaim, Origin] = {}
         slurm = {name: o for o in seen if o.scheduler == "slurm" for name in (job_ids.get(o, o.key), o.key)}
         # A run that holds its devices goes before one that ended: a requeued job has both.

@@ -39,11 +39,9 @@ class _Known:
 
 @dataclass(slots=True, eq=False)
 class NodeAttribution:
-    """Names the workloads on this node. Not thread-safe; keeps the processes of the last call.
-
-    `user_name` gives a uid's name, or None. `boot`: this boot's id, or where it has none the node's name.
-    `variables` gives the allow-listed variables of a process.
-    """
+    """Names the workloads on this node. Not thread-safe; keeps the processes of the last call. `user_name` gives a
+    uid's name, or None. `boot`: this boot's id, or the node's name. `variables` gives the allow-listed variables of a
+    process."""
 
     procfs: Path
     boot: str
@@ -72,12 +70,9 @@ class NodeAttribution:
 
     def attribute(self, processes: Sequence[GpuProcess]) -> tuple[tuple[Workload, ...], tuple[WorkloadUse, ...]]:
         """The workloads here and what each holds on which GPU (by its processes, and by what a scheduler claims), both
-        in a fixed order.
-
-        A process that is gone belongs to no workload. One that is missing in two calls running is hidden from this
-        user: `absences` says so, and known workloads on its GPU share it. Memory is None where the driver did not
-        show it for every process of the workload on that GPU.
-        """
+        in a fixed order. A process that is missing in two calls running is hidden from this user: `absences` says so,
+        and known workloads on its GPU share it. Memory is None where the driver did not show it for every process of
+        the workload on that GPU."""
         hidden = self._look({process.pid for process in processes})
         # Of several processes the first that describes its job speaks for all.
         runs: dict[str, _Known] = {}

@@ -57,10 +57,8 @@ def identify(
 ) -> Node:
     """This node. `node_skus` is the catalog; a SKU that it lacks is still named where configuration or DMI name it.
     `unread_gpus`: how many the driver counts but cannot read; a node with such has no shape that names a SKU.
-
-    `node_sku_source` is config, dmi, label or shape; with no SKU it is ``ambiguous-shape`` (several fit) or
-    ``unknown-shape`` (none fits), or None on a node whose GPUs are none, mixed or unknown.
-    """
+    `node_sku_source` is config, dmi, label or shape; with no SKU ``ambiguous-shape`` (several fit) or ``unknown-shape``
+    (none fits), or None on a node whose GPUs are none, mixed or unknown."""
     dmi = dmi_of(*(clean_text(read_bytes(config.sysfs / "class/dmi/id" / name)) for name in _DMI_FILES))
     # Lines ``key="value"``, as the Kubernetes downward API writes them; all else is passed over.
     lines = read_bytes(etc / LABELS_FILE, 1 << 20).decode("utf-8", "replace").splitlines()

@@ -72,11 +72,9 @@ class PodOwner:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod, or one life of a name that several pods had one after the other. Times are Unix seconds.
-
-    `owner` None: it has none, or (`is_told` False) nothing shows. `ended_seconds`: infinite while it is there.
-    `labels`: by the names that kube-state-metrics gives them (`spelled`). `has_gpus`: whether it asks for any.
-    """
+    """A pod, or one life of a name that several pods had one after the other. Times are Unix seconds. `owner` None: it
+    has none, or (`is_told` False) nothing shows. `ended_seconds`: infinite while it is there. `labels`: as
+    kube-state-metrics names them (`spelled`). `has_gpus`: whether it asks for any."""
 
     namespace: str
     name: str
@@ -115,11 +113,9 @@ class PodWork:
 
 
 def works_of(cluster: str, pods: Sequence[Pod], objects: Objects) -> tuple[PodWork, ...]:
-    """The work of each pod, in their order. All of one cluster; of a gang all pods that are known should be there.
-
-    A gang's run is named by the UID of the oldest of its pods that ask for GPUs (else by when that was created), the
-    same on every node. What begins when all its pods are over is the next run.
-    """
+    """The work of each pod, in their order. All of one cluster; of a gang all pods that are known should be there. A
+    gang's run is named by the UID of the oldest of its pods that ask for GPUs (else by when that was created), the same
+    on every node. What begins when all its pods are over is the next run."""
     owners_known = _Known(pods, objects)
     pod_works = [owners_known.work(pod) for pod in pods]
     members: dict[tuple[str, PodOwner], list[Pod]] = {}

@@ -60,11 +60,9 @@ _ABSENCES = {
 
 @dataclass(frozen=True, slots=True)
 class JobFile(JobFacts):
-    """One run of a job on this node; None: unknown.
-
-    `devices`: gres indices or UUIDs as Slurm gave them; empty: no GPU. `since` and `until` are the prolog's and the
-    epilog's time. `conf` and `node`: what slurmd calls slurm.conf and this node.
-    """
+    """One run of a job on this node; None: unknown. `devices`: gres indices or UUIDs as Slurm gave them; empty: no GPU.
+    `since` and `until` are the prolog's and the epilog's time. `conf` and `node`: what slurmd calls slurm.conf and this
+    node."""
 
     job_id: str = ""
     devices: tuple[str, ...] | None = None
@@ -192,11 +190,8 @@ def slurm_workload(
 ) -> Workload:
     """A run as a workload. `claim`: what Slurm gave it; `origin`: the cgroup of its processes; `environment`,
     `running`: what their environment says, and their workload; `user`: of the claim's uid. Each may be None. `before`:
-    workloads by id at the previous call.
-
-    The prolog's values come before those of the processes, because root wrote them; missing ones are taken from
-    `before`. A job without a name is called ``job 42`` and is a separate series.
-    """
+    workloads by id at the previous call, for what is missing. The prolog's values come before those of the processes,
+    because root wrote them. A job without a name is called ``job 42`` and is a separate series."""
     name = origin.key if origin is not None else ""
     facts = JobFacts(job_id=name if name.isdecimal() else None)
     for source in (claim, environment, JobFacts(sluid=None if name.isdecimal() else name or None)):

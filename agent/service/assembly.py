@@ -55,10 +55,8 @@ def assemble(
     pause_seconds: float = 0.0,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Agent:
-    """Open what can be opened. Never raises for missing hardware: that is what absences are for.
-
-    With `pause_seconds` the driver is left alone for that long. `stopped`: see `DriverThread`.
-    """
+    """Open what can be opened. Never raises for missing hardware: that is what absences are for. With `pause_seconds`
+    the driver is left alone for that long. `stopped`: see `DriverThread`."""
     nvidia = NvidiaDriver(config.interval_seconds, config.max_gap_seconds)
     driver = DriverThread(nvidia, config.interval_seconds, config.max_gap_seconds, sysfs=config.sysfs, stopped=stopped)
     if pause_seconds > 0:

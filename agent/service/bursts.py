@@ -128,11 +128,9 @@ def capabilities(
 
 
 def next_start(node: str, now: float, every_seconds: float) -> float:
-    """When the next burst after `now` begins (Unix seconds): one in each window of `every_seconds`.
-
-    Its place in the window's first half comes from the node's name and the window's number: a fleet does not pulse
-    together, work that repeats every few minutes is not always met at the same point, and a restart changes nothing.
-    """
+    """When the next burst after `now` begins (Unix seconds): one in each window of `every_seconds`. Its place in the
+    window's first half comes from the node's name and the window's number: a fleet does not pulse together, work that
+    repeats every few minutes is not always met at the same point, and a restart changes nothing."""
     window = int(now // every_seconds)
     while True:
         share = zlib.crc32(f"{node}\0{window}".encode(errors="replace")) / 2**32

@@ -31,12 +31,9 @@ _WITHOUT_PROCESSES_SECONDS = 15.0
 
 def run_agent(config: AgentConfig, environ: Mapping[str, str], reload: Callable[[], AgentConfig]) -> tuple[int, bool]:
     """Sample into `config.db` until the duration is over or SIGTERM or SIGINT comes. Returns the ticks kept, and
-    whether the agent is to be started again.
-
-    SIGHUP asks `reload` for new settings and goes on with them; settings that are wrong, or whose database cannot be
-    opened, are refused in a sentence and the old ones stay. Raises `StoreError` where the database cannot be opened at
-    the start for a reason that does not pass (the writer waits for the others), or the last ticks could not be written.
-    """
+    whether the agent is to be started again. SIGHUP asks `reload` for new settings; those that are wrong, or whose
+    database cannot be opened, are refused in a sentence and the old ones stay. Raises `StoreError` where the database
+    cannot be opened at the start for a reason that does not pass, or the last ticks could not be written."""
     daemon = _Daemon(config, environ)
     wanted = config
     with contextlib.closing(daemon.signals):

@@ -30,10 +30,8 @@ _SUFFIXES = {"bytes": "B", "bytes per second": "B/s", "hertz": "Hz", "watts": "W
 def probe_node(
     config: AgentConfig, environ: Mapping[str, str], clock: SystemClock, seconds: float
 ) -> tuple[Agent, Sampled, tuple[WorkloadUse, ...]]:
-    """Read every source twice, `seconds` apart: the second reading's rates cover that time. Nothing is stored.
-
-    Returns the agent, closed again; its second reading; and whose work was seen.
-    """
+    """Read every source twice, `seconds` apart: the second reading's rates cover that time. Nothing is stored. Returns
+    the agent, closed again; its second reading; and whose work was seen."""
     agent = assemble(config, environ, clock.now)
     try:
         first = clock.now()
@@ -70,10 +68,8 @@ def examine(
 
 
 def source_lines(survey: Survey, sampled: Sampled, procfs: Path) -> tuple[Capability, ...]:
-    """The survey's lines, with what the first reading showed to be absent put in their place.
-
-    `procfs` has the reason why the driver refuses something.
-    """
+    """The survey's lines, with what the first reading showed to be absent put in their place. `procfs` has the reason
+    why the driver refuses something."""
     lines: dict[tuple[str, str, str], Capability] = {}
     for line in survey.capabilities:
         # Where one source lacks what another gives, it is not missing; of two that lack it the later knows more.

@@ -40,10 +40,8 @@ HUNG = Fault(
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """Calls of the driver that may take `seconds`. `result` (or what was raised) holds once it is `done`.
-
-    `before`: why no GPU could be read when it began, which still holds while it opens the driver.
-    """
+    """Calls of the driver that may take `seconds`. `result` (or what was raised) holds once it is `done`. `before`: why
+    no GPU could be read when it began, which still holds while it opens the driver."""
 
     call: Callable[[], object]
     seconds: float
@@ -59,12 +57,10 @@ class Job:
 
 
 class DriverThread:
-    """All sources of the driver as one `Source` that always answers in time.
-
-    All but `burst` belongs to the loop's thread. `stopped`: whether the agent is to end, so that nothing is waited for.
-    `wants_probe` is set when the driver was opened, late or a second time: the GPUs may be others. `paused_until`:
-    monotonic seconds at which a pause ends by itself.
-    """
+    """All sources of the driver as one `Source` that always answers in time. All but `burst` belongs to the loop's
+    thread. `stopped`: whether the agent is to end, so that nothing is waited for. `wants_probe` is set when the driver
+    was opened, late or again: the GPUs may be others. `paused_until`: monotonic seconds at which a pause ends by
+    itself."""
 
     name = "nvml"
     read_seconds = 1.0  # eight GPUs answer in some milliseconds; a busy driver was seen to take a few hundred

@@ -36,11 +36,9 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class InstanceLock:
-    """The right to write one database, once `take` got it, and what outlives a restart (`memory`).
-
-    `aside`: the database of a wedged agent that was set aside. Until the lock is held it is unknown when the agent last
-    ended by itself: the memory then has the time it began, so that it does not end by itself within the hour.
-    """
+    """The right to write one database, once `take` got it, and what outlives a restart (`memory`). `aside`: the
+    database of a wedged agent that was set aside. Until the lock is held, the memory has the time it began as that of
+    the last restart, so that the agent does not end by itself within the hour."""
 
     def __init__(self, database: Path, *, procfs: Path = Path("/proc"), now: Callable[[], float] = time.time) -> None:
         self.aside: SetAside | None = None
@@ -50,10 +48,8 @@ class InstanceLock:
         self._descriptor = -1
 
     def take(self) -> None:
-        """Lock the database, where that is not done.
-
-        Raises StoreError where another agent holds it, or the lock cannot be made (a PassingError where that may pass).
-        """
+        """Lock the database, where that is not done. Raises StoreError where another agent holds it, or the lock cannot
+        be made (a PassingError where that may pass)."""
         while self._descriptor < 0:
             try:
                 descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)

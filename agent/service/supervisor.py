@@ -26,12 +26,9 @@ _FEED_SHARE = 0.25  # of the watchdog's time; systemd asks for half of it at lea
 
 
 class Notifier:
-    """Reports the state of the agent to the service manager (sd_notify(3)). Does nothing where there is none, and never
-    raises.
-
+    """Reports the state of the agent to the service manager (sd_notify(3)), where there is one; never raises.
     `supervised`: whether someone starts us again when we end. Only the loop calls `alive`: a loop that stands still is
-    what the watchdog is for, so no thread feeds it.
-    """
+    what the watchdog is for."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         address = environ.get("NOTIFY_SOCKET", "")
@@ -66,10 +63,8 @@ class Notifier:
 
 @dataclass(eq=False)
 class Supervisor:
-    """Called by the loop on each of its rounds, and by nothing else: the watchdog stands for the loop alone.
-
-    `wants_restart`: whether the agent is to be started again.
-    """
+    """Called by the loop on each of its rounds, and by nothing else. `wants_restart`: whether the agent is to be
+    started again."""
 
     clock: SystemClock
     notifier: Notifier

@@ -127,10 +127,8 @@ class GpuTotals(DeviceTotals):
 
 
 class HeldSeconds:
-    """How long each of some things held, by its labels: counted when the set changes, not at each tick.
-
-    `since`: what holds now, and from when on.
-    """
+    """How long each of some things held, by its labels: counted when the set changes, not at each tick. `since`: what
+    holds now, and from when on."""
 
     def __init__(self) -> None:
         self.left_out = 0
@@ -184,10 +182,8 @@ class Totals:
         self._interval_seconds = interval_seconds
 
     def go_on(self, node: Node, interval_seconds: float) -> bool:
-        """After the agent took new settings: the same totals go on, so that nothing is lost between two looks.
-
-        False where this is another node now: its series are others, and begin at 0.
-        """
+        """After new settings: the same totals go on, so that nothing is lost between two looks. False where this is
+        another node now: its series are others, and begin at 0."""
         if (node.node, node.cluster) != (self.node.node, self.node.cluster):
             return False
         with self.lock:

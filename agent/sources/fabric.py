@@ -5,8 +5,8 @@ The unit of a counter is its driver's. ``counters/port_xmit_data`` and ``port_rc
 RoCE (there RDMA only), but flits of 8 bytes of the driver hfi1 (Omni-Path, hfi1/mad.c). ``port_xmit_wait`` are ticks,
 ``hw_counters`` of the driver efa bytes. What else a driver has is unknown, and is said to be.
 
-Of Ethernet only physical ports count: what bridges, bonds, VLANs, veths and tunnels carry passes one of these. Nor
-virtual functions handed to others, nor the lower half of a paravirtual pair. A NIC that is an RDMA device is listed as
+Of Ethernet only physical ports count: what bridges, bonds, VLANs, veths and tunnels carry passes one of these.
+Virtual functions handed to others and the lower half of a paravirtual pair do not. A NIC that is an RDMA device is listed as
 that alone. None of these is a compute fabric unless the settings say so: a port that carries the default route is
 `management`, the others are `unknown`.
 """

@@ -36,8 +36,8 @@ class _Pair:
 
 
 class GpmSource(GpuReader):
-    """SM, tensor, DRAM and FP activity, PCIe and NVLink traffic, or only `metrics` of these. Each source has sample
-    separate buffers, so that two of them may read the same GPUs at different paces, on one thread."""
+    """SM, tensor, DRAM and FP activity, PCIe and NVLink traffic, or only `metrics` of these. Each source has its own
+    sample buffers, so that two of them may read the same GPUs at different paces, on one thread."""
 
     name, origin = "gpm", "GPM"
 

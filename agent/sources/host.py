@@ -1,7 +1,7 @@
 """The host beside the GPUs: CPU, IO wait, memory and physical disks, from procfs.
 
-CPU time that a hypervisor took (steal) counts as used. Disks are those that ``/sys/block`` ties to a device: not
-partitions, nor loop, RAM, dm or md devices, whose traffic the disks below them carry already.
+CPU time that a hypervisor took (steal) counts as used. Disks are those that ``/sys/block`` ties to a device: no
+partitions, loop, RAM, dm or md devices, whose traffic the disks below them carry already.
 """
 
 from __future__ import annotations

@@ -38,12 +38,9 @@ class NvmlDevice:
 
 
 class NvmlSession:
-    """NVML opened once for all sources that read it.
-
-    Any NVML client keeps the driver from GPU resets, MIG changes and unbinding, so `close` releases everything.
-    `devices` is another tuple whenever there are others, or more is known of them: probe the sources again then. What
-    fails for no lasting reason is asked again after `RETRY_SECONDS`.
-    """
+    """NVML opened once for all sources that read it. Any NVML client keeps the driver from GPU resets, MIG changes and
+    unbinding, so `close` releases everything. `devices` is another tuple whenever there are others, or more is known of
+    them: probe the sources again then. What fails for no lasting reason is asked again after `RETRY_SECONDS`."""
 
     def __init__(self) -> None:
         self.fault: Fault | None = errors.NOT_OPEN  # why nothing can be read; None: open

@@ -38,10 +38,8 @@ _LEAST_LAG = 2
 
 @dataclass(frozen=True, slots=True)
 class BurstReading:
-    """One GPU's means over the `seconds` before `end_seconds` (monotonic), in base units.
-
-    `fabric_bytes_per_second`: traffic of all the node's compute ports in about the same time; None: not known.
-    """
+    """One GPU's means over the `seconds` before `end_seconds` (monotonic), in base units. `fabric_bytes_per_second`:
+    traffic of all the node's compute ports in about the same time; None: not known."""
 
     end_seconds: float
     seconds: float
@@ -110,11 +108,8 @@ def burst_of(gpu_uuid: str, ts: float, readings: Sequence[BurstReading]) -> Burs
 def even_grid(
     values: Sequence[float | None], ends: Sequence[float], seconds: Sequence[float]
 ) -> tuple[list[float | None], float]:
-    """The values on an even grid, and its step: the median length of an interval.
-
-    Each slot takes the value of the interval that holds its middle, and None where none does, so that readings that
-    were late by some milliseconds do not shift those after them.
-    """
+    """The values on an even grid, and its step: the median length of an interval. Each slot takes the value of the
+    interval that holds its middle, and None where none does: late readings do not shift those after them."""
     step = median(seconds)
     start = ends[0] - seconds[0]
     grid: list[float | None] = []
@@ -127,11 +122,9 @@ def even_grid(
 
 
 def _fundamental(curve: Sequence[float], lag: float, height: float) -> float:
-    """`lag`, or the part of it that is the period in truth.
-
-    A period of a few samples and a fraction has its peak between two lags, and is lower at both than a multiple that
-    falls on one. The peak of a signal of sharp steps falls by 4 / period a lag; no peak is sharper.
-    """
+    """`lag`, or the part of it that is the period in truth. A period of a few samples and a fraction has its peak
+    between two lags, and is lower at both than a multiple that falls on one. The peak of a signal of sharp steps falls
+    by 4 / period a lag; no peak is sharper."""
     for parts in (4, 3, 2):
         part = lag / parts
         near = max((floor(part), ceil(part)), key=lambda place: curve[place] if place < len(curve) else -1.0)

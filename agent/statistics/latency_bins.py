@@ -32,11 +32,8 @@ Counts = tuple[float, ...]
 
 def step_counts(before: Mapping[float, float], now: Mapping[float, float]) -> Counts | None:
     """What was counted between two pages, by our bins. Each maps an upper edge in seconds (``inf`` is the whole) to the
-    count up to it.
-
-    None: nothing was counted, or it is unknown: no edges that reach far enough, a count that went back (a restart),
-    or counts that fall from one edge to the next.
-    """
+    count up to it. None: nothing was counted, or it is unknown: no edges that reach far enough, a count that went back
+    (a restart), or counts that fall from one edge to the next."""
     if inf not in before or inf not in now:
         return None
     # Counts up to an edge stay true where other edges are missing: those that both pages have are enough.

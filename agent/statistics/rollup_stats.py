@@ -115,12 +115,10 @@ def below(values: Values, edge: float) -> list[bool | None]:
 
 
 def roll_gpu(samples: Samples, limits: GpuLimits, period: Period, fabric: Values | None = None) -> Row:
-    """One GPU's minute or hour. `fabric`: traffic of the node's compute ports at each sample (bytes per second).
-
-    Where sm_active is missing, duty, idle run and dispersion are too: gpu_util is not a proxy. The period is that of
-    tensor_active, or of power where tensor_active is missing or comes by the page; an hour's is found on the hour's own
-    samples, at lags up to 120 s (some 0.4 million products a GPU and hour).
-    """
+    """One GPU's minute or hour. `fabric`: traffic of the node's compute ports at each sample (bytes per second). Where
+    sm_active is missing, duty, idle run and dispersion are too: gpu_util is not a proxy. The period is that of
+    tensor_active, or of power where tensor_active is missing or comes by the page; an hour's is found on its own
+    samples, at lags up to 120 s."""
     row: Row = {"observed_seconds": sum(samples.seconds)}
     for metric in GPU_METRICS:
         if metric.rolled_up:

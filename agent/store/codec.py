@@ -161,12 +161,9 @@ def encode_bins(bins: object) -> str | None:
 
 def row_encoder(table: RollupTable) -> Callable[[Mapping[str, object]], list[Cell]]:
     """A function that turns values in base units, by the columns of the table's view, into a row in the order of
-    `stored_columns`. What is left out is missing.
-
-    p95 and max are kept as distances, so that they need their mean; where they are kept in coarser steps, they are
-    rounded towards it (a ratio stays within 0..1). Counts are kept where one is not the usual one: the most that any
-    measure has, or none without a mean.
-    """
+    `stored_columns`. What is left out is missing. p95 and max are kept as distances, so that they need their mean; in
+    coarser steps they are rounded towards it (a ratio stays within 0..1). Counts are kept where one is not the usual
+    one: the most that any measure has, or none without a mean."""
     kind, bins, most_samples = rollup_kind(table), _bins(table), 10**_COUNT_DIGITS - 1
     other_steps = tuple(_OTHERS[kind].items())
     whole = round(PERIOD_SECONDS[rollup_period(table)] * _SECONDS)

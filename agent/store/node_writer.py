@@ -66,10 +66,8 @@ def _waits(write: Callable[Concatenate[NodeWriter, _P], None]) -> Callable[Conca
 
 
 class NodeWriter:
-    """One node's path into the database. `ts` is Unix seconds everywhere; values are in base units.
-
-    Values of GPUs and ports that `set_gpus` and `set_ports` never named are not kept: nothing says what they are.
-    """
+    """One node's path into the database. `ts` is Unix seconds everywhere; values are in base units. Values of GPUs and
+    ports that `set_gpus` and `set_ports` never named are not kept: nothing says what they are."""
 
     def __init__(self, writer: Writer, node: Node, ts: float) -> None:
         self.writer = writer
@@ -120,12 +118,9 @@ class NodeWriter:
 
     @_waits
     def set_workloads(self, workloads: Iterable[Workload], uses: Iterable[WorkloadUse], ts: float) -> None:
-        """Who works on which GPU at `ts`. A use goes on where it was last seen less than two scans ago.
-
-        Where a scheduler reported them, a use begins at `since`, but not before an earlier one of the same ended, and
-        ends at `until`: what came and went between two calls has both. `mem_used_bytes` of a use is the most that was
-        seen. A use of an unnamed workload is not kept.
-        """
+        """Who works on which GPU at `ts`. A use goes on where it was last seen less than two scans ago. Where a
+        scheduler reported them, a use begins at `since`, but not before an earlier one of the same ended, and ends at
+        `until`. `mem_used_bytes` of a use is the most that was seen. A use of an unnamed workload is not kept."""
         timed = [(use, ts if use.until is None else min(use.until, ts)) for use in uses]
         spans: dict[str, tuple[float, float]] = {}
         for use, end in timed:
@@ -253,12 +248,10 @@ class NodeWriter:
             self.writer.put_now()
 
     def put_rollups(self, table: RollupTable, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Many rollup rows, as sequences in the order of `columns`: the view's column names, values in base units.
-
-        Two columns name the row: ``ts`` (the period's end) and ``device`` (a gpu_uuid, or ``device/port``; left out
-        for the host). None and NaN are missing; columns left out too. Bins are sequences of seconds per bin.
-        A row of the same period and device is replaced.
-        """
+        """Many rollup rows, as sequences in the order of `columns`: the view's column names, values in base units. Two
+        columns name the row: ``ts`` (the period's end) and ``device`` (a gpu_uuid, or ``device/port``; left out for the
+        host). None, NaN and columns left out are missing. Bins are sequences of seconds per bin. A row of the same
+        period and device is replaced."""
         kind, encode_row = codec.rollup_kind(table), codec.row_encoder(table)
         self.writer.put_now()
         # Of each device ever named, from when which row held, in order.

@@ -51,12 +51,10 @@ class RetentionJob:
     monotonic: Callable[[], float] = time.monotonic
 
     def run(self, now: float) -> Counter[str]:
-        """Delete what is due at `now` (Unix seconds). Raises StoreError.
-
-        Only the size limit takes raw samples whose hour is not rolled up yet before twice their age. Nothing is deleted
-        while a reader holds a log that is already large: deleting makes it larger. Returns how many rows of each table
-        went, and ``page``s and ``step``s; ``unfinished`` is 1 where its time ran out.
-        """
+        """Delete what is due at `now` (Unix seconds). Raises StoreError. Only the size limit takes raw samples whose
+        hour is not rolled up yet before twice their age. Nothing is deleted while a reader holds a log that is already
+        large: deleting makes it larger. Returns how many rows of each table went, and ``page``s and ``step``s;
+        ``unfinished`` is 1 where its time ran out."""
         self._gone: Counter[str] = Counter()
         self._deadline = self.monotonic() + _BUDGET_SECONDS
         limits = self.limits

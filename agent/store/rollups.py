@@ -53,12 +53,10 @@ Rows = Mapping[RollupTable, Sequence[tuple[int, Row]]]
 
 @dataclass(frozen=True, slots=True)
 class RollupJob:
-    """Rolls up what is complete and not yet rolled up in one database. Runs beside the writer.
-
-    Ticks that come later than a period's rollup, with an older `ts` (a clock that was put back, a disk that was full),
-    have the period rolled up again with all its samples: after a clock was put back, `observed_seconds` may then exceed
-    the period's length, because that time was lived twice.
-    """
+    """Rolls up what is complete and not yet rolled up in one database. Runs beside the writer. Ticks that come later
+    than a period's rollup (a clock that was put back, a disk that was full) have the period rolled up again with all
+    its samples; after a clock was put back `observed_seconds` may exceed the period's length, because that time was
+    lived twice."""
 
     path: Path
 
@@ -66,10 +64,8 @@ class RollupJob:
         self, now: float, *, periods: Sequence[Period] = tuple(PERIOD_SECONDS), and_open: bool = False
     ) -> dict[Period, int]:
         """Do what is due at `now` (Unix seconds). Returns how many of each period were written. Raises StoreError.
-
         `and_open`: also write the periods that are not over yet, as they stand, so that a stopped agent leaves rollups
-        of all it saw. They are not marked as done: the next run that finds more of the same period writes it again.
-        """
+        of all it saw. They are not marked as done: the next run that finds more of the same period writes it again."""
         with opened_beside(self.path) as connection:
             nodes = [number for (number,) in connection.execute("SELECT id FROM node ORDER BY id").fetchall()]
             return {

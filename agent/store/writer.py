@@ -37,10 +37,9 @@ class Writer:
     """Writes one database file, for one node or many: `for_node` gives the writer of a node. Not for several threads.
 
     Where the disk takes nothing, at the start too, `fault` says why (``disk-full``, ``store-busy``, ...; None: all is
-    well), and statements wait: up to `hold_ticks` ticks, of which the oldest are then dropped (`lost_ticks`), and
-    an absence names the gap. A killed process loses the statements since the last write, a second at most.
-
-    The last to open writes: an earlier writer of the same file stops at its next commit.
+    well), and statements wait: up to `hold_ticks` ticks, of which the oldest are then dropped (`lost_ticks`), and an
+    absence names the gap. A killed process loses a second of statements at most. The last to open writes: an earlier
+    writer of the same file stops at its next commit.
     """
 
     connection: sqlite3.Connection  # once the file is open
@@ -55,10 +54,9 @@ class Writer:
         now: Callable[[], float] = time.time,
     ) -> None:
         """Open or create the database at `path`, now or, where its disk takes nothing, with a later tick.
-
         `before_opening` is called before each attempt. Raises StoreError for a file that is not ours or cannot be
-        written for a reason that does not pass. While a reader holds more than `max_log_bytes` of log, ticks wait too.
-        """
+        written for a reason that does not pass. While a reader holds more than `max_log_bytes` of log, ticks wait
+        too."""
         self.path = path
         self.fault: Absence | None = None
         self.set_aside: SetAside | None = None
@@ -118,10 +116,8 @@ class Writer:
             self.commit()
 
     def commit(self) -> bool:
-        """Write what waits. False: it could not be written now, still waits, and `fault` says why.
-
-        Raises StoreError where waiting does not help: the file is damaged, or another writer took it over.
-        """
+        """Write what waits. False: it could not be written now, still waits, and `fault` says why. Raises StoreError
+        where waiting does not help: the file is damaged, or another writer took it over."""
         while True:
             part = self._waiting[:_AT_ONCE]
             try:
