@@ -20,9 +20,8 @@ from ..rules.base.sanitize import QUOTED_MAX, clean
 from ..rules.base.suggestions import suggest
 from ..rules.base.toml import read_toml
 from .base.address import Address, PageError, split_url
-from .base.retention_limits import MIN_BYTES, MIN_HOURS_SECONDS, MIN_MINUTES_SECONDS, MIN_RAW_SECONDS, Limits
 from .base.settings import Layer, keys_of, read_layers
-from .model import Role
+from .model import MIN_BYTES, MIN_HOURS_SECONDS, MIN_MINUTES_SECONDS, MIN_RAW_SECONDS, Limits, Role
 
 SYSTEM_FILE = Path("/etc/skuwise/skuwise.toml")
 USER_FILE = Path("skuwise/skuwise.toml")

@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...rules.base.errors import SkuwiseError, StoreError
@@ -95,7 +96,9 @@ class _Daemon:
         except SkuwiseError as error:
             say_on_stderr(str(error))
             server = None
-        supervisor = Supervisor(clock, self.notifier, agent.driver, lock, writer, server, recorder.note, say_on_stderr)
+        supervisor = Supervisor(
+            clock, self.notifier, agent.driver, lock, writer, server, recorder.node_writer.note, say_on_stderr
+        )
         writer.commit()
         opening = _opening(agent, config)
         say_on_stderr(opening)
@@ -129,12 +132,19 @@ class _Daemon:
         config = self.config
         if config.listen is None:
             return None
-        from .metrics_page import page_server  # noqa: PLC0415 - most agents serve no page
+        from .metrics_page import make_page  # noqa: PLC0415 - most agents serve no page
+        from .page_server import PageServer  # noqa: PLC0415
         from .totals import Totals  # noqa: PLC0415
 
         if self._totals is None or not self._totals.go_on(node, config.interval_seconds):
             self._totals = Totals(node, config.interval_seconds)
-        page = page_server(config.listen, self._totals, config.max_gap_seconds)
+        totals, most = self._totals, config.max_gap_seconds
+        page = PageServer(
+            config.listen,
+            partial(make_page, totals),
+            version=lambda: totals.ticks,
+            is_healthy=lambda: totals.seconds_since_tick() <= most,
+        )
         page.start()
         stack.callback(page.stop)
         fault = page.fault
@@ -150,7 +160,7 @@ class Recorder:
         self, writer: Writer, agent: Agent, ts: float, totals: Totals | None = None, page: PageServer | None = None
     ) -> None:
         self._writer, self._agent, self._totals, self._page = writer, agent, totals, page
-        self._node_writer = writer.for_node(agent.node, ts)
+        self.node_writer = writer.for_node(agent.node, ts)
         self._attribution, self._bursts = agent.attribution, agent.bursts
         self._absences: frozenset[Absence] | None = None
         self._attributed_at = ts
@@ -163,7 +173,7 @@ class Recorder:
             self._announce(self._agent.look(), ts)
         if sampled.processes is not None:
             workloads, uses = self._attribution.attribute(sampled.processes)
-            self._node_writer.set_workloads(workloads, uses, ts)
+            self.node_writer.set_workloads(workloads, uses, ts)
             if self._totals is not None:
                 self._totals.set_uses(workloads, [use for use in uses if use.until is None])
             self._attributed_at = ts
@@ -171,46 +181,42 @@ class Recorder:
             self._attribution.look_at_node()
             self._attributed_at = ts
         self._keep_absences(sampled.absences, ts)
-        self._node_writer.add_tick(sampled.tick)
+        self.node_writer.add_tick(sampled.tick)
         # Again: writing may have just failed or worked, and a stop before the next tick would leave that untold.
         self._keep_absences(sampled.absences, ts)
         for event in sampled.events:
-            self._node_writer.add_event(event)
+            self.node_writer.add_event(event)
         if self._totals is not None:
             self._totals.add_tick(sampled.tick)
             if sampled.events:
                 self._totals.add_events(sampled.events)
         for served in sampled.serving:
             holder = self._attribution.holder_of(served.pids)
-            self._node_writer.add_serving(replace(served, workload_id=holder))
+            self.node_writer.add_serving(replace(served, workload_id=holder))
         for burst in self._bursts.take():
-            self._node_writer.add_burst(burst)
+            self.node_writer.add_burst(burst)
 
     def report(self, stats: AgentStats) -> None:
         """Store what watching cost."""
-        self._node_writer.add_agent_stats(stats)
+        self.node_writer.add_agent_stats(stats)
         if self._totals is not None:
             self._totals.add_stats(stats)
-
-    def note(self, absence: Absence, ts: float) -> None:
-        """Record something that happened at `ts` and is over."""
-        self._node_writer.note(absence, ts)
 
     def _keep_absences(self, absences: frozenset[Absence], ts: float) -> None:
         faults = (self._writer.fault, None if self._page is None else self._page.fault)
         whole = absences.union(self._attribution.absences, self._bursts.absences, filter(None, faults))
         if whole != self._absences:
             self._absences = whole
-            self._node_writer.set_absences(whole, ts)
+            self.node_writer.set_absences(whole, ts)
             if self._totals is not None:
                 self._totals.set_absences(whole)
 
     def _announce(self, survey: Survey, ts: float) -> None:
         if survey.node is not None:
-            self._node_writer.set_node(survey.node, ts)
+            self.node_writer.set_node(survey.node, ts)
         self._attribution.set_gpus(survey.gpus)
-        self._node_writer.set_gpus(survey.gpus, ts)
-        self._node_writer.set_ports(survey.ports, ts)
+        self.node_writer.set_gpus(survey.gpus, ts)
+        self.node_writer.set_ports(survey.ports, ts)
         if self._totals is not None:
             self._totals.set_survey(survey)
 

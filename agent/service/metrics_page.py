@@ -12,12 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client import Metric, ProcessCollector
 
-from ..base.address import Address
 from ..metrics import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
 from ..model import Gpu
 from ..statistics.rollup_stats import PERIOD_LAGS, PERIOD_SAMPLES
 from ..statistics.signal_stats import autocorrelation_peak, second_grid
-from .page_server import Labels, Page, PageServer, cleaned
+from .page_server import Labels, Page, cleaned
 from .totals import EDGES, MOMENTS, DeviceTotals, Distribution, GpuTotals, Totals
 
 # nvml.h, nvmlClocksEventReasons.
@@ -68,17 +67,6 @@ _PORT_SUMS = (
     ("fabric_util_observed", "seconds", "Time in which traffic and line rate were known."),
     ("fabric_silent", "seconds", "Time with less than 0.1 % of the line rate."),
 )
-
-
-def page_server(address: Address, totals: Totals, max_gap_seconds: float) -> PageServer:
-    """Serves the page of `totals`, which outlive it. The agent counts as healthy while its last tick is at most
-    `max_gap_seconds` old."""
-    return PageServer(
-        address,
-        lambda ended: make_page(totals, ended),
-        version=lambda: totals.ticks,
-        is_healthy=lambda: totals.seconds_since_tick() <= max_gap_seconds,
-    )
 
 
 def make_page(totals: Totals, ended: Mapping[str, int]) -> Page:

@@ -124,10 +124,10 @@ class Supervisor:
             f"nothing is written ({store.reason}): {store.detail} {store.remedy}" if store else "",
         )
         wells = ("the GPUs are read again", "ticks are written again")
-        reasons = ("" if driver is None else driver.reason, "" if store is None else store.reason)
+        reasons = (driver.reason if driver else "", store.reason if store else "")
         # By the codes: sizes in a text change at every attempt to write.
-        changed = [new != reported for new, reported in zip(reasons, self._told, strict=True)]
-        news = [text or well for text, well, is_new in zip(texts, wells, changed, strict=True) if is_new]
+        lines = zip(texts, wells, reasons, self._told, strict=True)
+        news = [text or well for text, well, new, old in lines if new != old]
         for text in news:
             self.say(text)
         if news:

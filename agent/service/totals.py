@@ -32,7 +32,6 @@ _RATIOS = ("gpu_util", "sm_active", "tensor_active", "dram_active")
 FORGET_SECONDS = 3600.0
 MAX_HELD = 1024  # absences, and uses of GPUs by workloads: what is beyond is left out and counted
 RHYTHM_SECONDS = 60.0
-MAX_XIDS = 64  # distinguished for each GPU; NVIDIA's catalog has fewer that matter
 
 EventKey = tuple[str, str, str]  # gpu uuid (empty: the driver named none), kind, XID (empty: no XID; "other")
 Key = tuple[tuple[str, str], ...]  # labels and their values
@@ -231,15 +230,11 @@ class Totals:
             self.missed_ticks += stats.missed_ticks
 
     def add_events(self, events: Iterable[Event]) -> None:
-        """What the driver reported. Beyond `MAX_XIDS` of a GPU further XIDs count as ``other``."""
+        """What the driver reported."""
         with self.lock:
             for event in events:
-                uuid = event.gpu_uuid or ""
                 code = "" if event.kind != "xid" else str(event.code) if event.code is not None else "other"
-                if code and (uuid, event.kind, code) not in self.events:
-                    told_apart = sum(event_key[0] == uuid and event_key[2] != "" for event_key in self.events)
-                    code = code if told_apart < MAX_XIDS else "other"
-                key = (uuid, event.kind, code)
+                key = (event.gpu_uuid or "", event.kind, code)
                 self.events[key] = self.events.get(key, 0) + event.count
 
     def add_tick(self, tick: Tick) -> None:

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from ..base.safe_text import clean_text
 from ..metrics import FABRIC_METRICS
 from ..model import Absence, Capability, FabricPort, Instant, LinkLayer, Probe, Reading, Role
 from .base import FIRST_READING, NOT_A_NUMBER, STAYS_MISSING, CounterRate, Fault, names_in, read_file, sort_out
-from .pci_topology import configured_role
 
 ACTIVE = "ACTIVE"
 Roles = Mapping[str, Role]  # by a device, ``device/port`` or a pattern
@@ -282,6 +282,13 @@ class PortSource:
             if fault == _RESTRICTED:
                 self._refused.add(file.path)
             return fault
+
+
+def configured_role(name: str, configured: Roles) -> Role | None:
+    """The role configured for `name` (a device, or ``device/port``): exact before pattern; None: not configured."""
+    if name in configured:
+        return configured[name]
+    return next((role for pattern, role in configured.items() if fnmatchcase(name, pattern)), None)
 
 
 def attribute_text(path: Path) -> str:

@@ -121,21 +121,17 @@ def is_damage(error: Exception) -> bool:
     return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
 
 
-def mark_of(path: Path) -> Path:
-    """The file that says of a database that it is damaged."""
-    return path.with_name(path.name + MARK_SUFFIX)
-
-
 def mark_damaged(path: Path, said: str) -> None:
     """Mark the database for the next opening, which may not find the damage itself."""
     with suppress(OSError):
-        mark_of(path).write_text(said, encoding="utf-8")
+        path.with_name(path.name + MARK_SUFFIX).write_text(said, encoding="utf-8")
 
 
 def marked(path: Path) -> str | None:
     """What was found wrong with a database; None where it is not marked."""
     with suppress(OSError):
-        return clean(mark_of(path).read_text(encoding="utf-8", errors="replace"))[:_MOST_SAID] or "damage was found"
+        said = path.with_name(path.name + MARK_SUFFIX).read_text(encoding="utf-8", errors="replace")
+        return clean(said)[:_MOST_SAID] or "damage was found"
     return None
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ..base.retention_limits import MIN_RAW_SECONDS, Limits
+from ..model import MIN_RAW_SECONDS, Limits
 from .codec import DEVICES, row_id
 from .database import checkpoint, log_bytes, opened_beside, transaction
 from .rollups import run_as_child

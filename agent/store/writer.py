@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...rules.base.errors import StoreError
-from ..base.retention_limits import Limits
-from ..model import Absence, Node, Tick
+from ..model import Absence, Limits, Node, Tick
 from .database import LOG_KEPT_BYTES, SetAside, checkpoint, log_bytes, open_for_writing, transaction
 from .disk_errors import PassingError, disk_error, is_damage, mark_damaged, store_absence
 from .node_writer import NodeWriter, Told

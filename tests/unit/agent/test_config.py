@@ -7,8 +7,8 @@ import pytest
 from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.agent.base.address import Address
 from skuwise.agent.base.durations import parse_duration
-from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.config import load_config
+from skuwise.agent.model import Limits
 from skuwise.agent.slurm_jobs.settings import load_slurm_settings
 from skuwise.rules.base.errors import UsageError
 

@@ -10,10 +10,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.base.safe_text import NAME_LIMIT
 from skuwise.agent.jobs.ids import workload_id
-from skuwise.agent.model import Gpu, Node, SlurmJob, Tick, Workload
+from skuwise.agent.model import Gpu, Limits, Node, SlurmJob, Tick, Workload
 from skuwise.agent.slurm_jobs.import_jobs import ask_slurmrestd
 from skuwise.agent.slurm_jobs.read_jobs import (
     MAX_NODES,

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.model import LinkLayer, Reading
-from skuwise.agent.sources.fabric import EthernetSource, InfinibandSource
-from skuwise.agent.sources.pci_topology import Nic, place_nics
+from skuwise.agent.sources.fabric import EthernetSource, InfinibandSource, Nic, place_nics
 from skuwise.tests.support.hanging_driver import at
 from skuwise.tests.support.sysfs_trees import EFA_COUNTERS, Port, Sysfs, dgx_like, efa_like, gpus_on, put
 

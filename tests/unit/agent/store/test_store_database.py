@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from skuwise.agent.model import Node, ServingSample, Tick
 from skuwise.agent.store.database import APPLICATION_ID, SCHEMA_VERSION, kind_of, set_database_aside
-from skuwise.agent.store.disk_errors import mark_damaged, mark_of, place_line
+from skuwise.agent.store.disk_errors import MARK_SUFFIX, mark_damaged, place_line
 from skuwise.agent.store.reader import open_reader
 from skuwise.agent.store.slurm_rows import known_jobs
 from skuwise.agent.store.snapshot import take_snapshot
@@ -88,7 +88,7 @@ def test_a_file_that_is_marked_as_damaged_is_set_aside_when_it_is_opened(path: P
     mark_damaged(path, "met while it was written")
     with Writer.open(path) as writer:
         assert writer.set_aside is not None and writer.set_aside.reason == "damaged-database-set-aside"
-    assert not mark_of(path).exists()
+    assert not path.with_name(path.name + MARK_SUFFIX).exists()
 
 
 @pytest.mark.parametrize(("version", "which"), [(2001, "newer"), (1006, "older"), (7, "older")])

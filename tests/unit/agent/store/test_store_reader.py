@@ -7,8 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from skuwise.agent.base.retention_limits import Limits
-from skuwise.agent.model import Absence, Event, EventKind, FabricPort, Gpu, Node, Tick, Workload
+from skuwise.agent.model import Absence, Event, EventKind, FabricPort, Gpu, Limits, Node, Tick, Workload
 from skuwise.agent.store.database import SCHEMA_VERSION
 from skuwise.agent.store.node_writer import MOST_ROWS_AN_HOUR
 from skuwise.agent.store.reader import open_reader

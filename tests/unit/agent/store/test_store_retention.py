@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from skuwise.agent.base.retention_limits import Limits
-from skuwise.agent.model import Absence, AgentStats, FabricPort, Gpu, Node, Tick, Workload
+from skuwise.agent.model import Absence, AgentStats, FabricPort, Gpu, Limits, Node, Tick, Workload
 from skuwise.agent.store.database import checkpoint, log_bytes
 from skuwise.agent.store.node_writer import NodeWriter
 from skuwise.agent.store.retention import RetentionJob, arguments_for
