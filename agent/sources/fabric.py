@@ -5,10 +5,10 @@ The unit of a counter is its driver's. ``counters/port_xmit_data`` and ``port_rc
 RoCE (there RDMA only), but flits of 8 bytes of the driver hfi1 (Omni-Path, hfi1/mad.c). ``port_xmit_wait`` are ticks,
 ``hw_counters`` of the driver efa bytes. What else a driver has is unknown, and is said to be.
 
-Of Ethernet only physical ports count: what bridges, bonds, VLANs, veths and tunnels carry passes one of these.
-Virtual functions handed to others and the lower half of a paravirtual pair do not. A NIC that is an RDMA device is listed as
-that alone. None of these is a compute fabric unless the settings say so: a port that carries the default route is
-`management`, the others are `unknown`.
+Of Ethernet only physical ports count: what bridges, bonds, VLANs, veths and tunnels carry passes one of these. Virtual
+functions handed to others and the lower half of a paravirtual pair do not. A NIC that is an RDMA device is listed as
+that alone. None is a compute fabric unless the settings say so: a port that carries the default route is `management`,
+the others are `unknown`.
 
 Which NIC serves which GPU shows where they hang in the PCI tree: who shares a switch or a root port with one, or where
 no NIC is nearer, a root complex. Where they share nothing (Azure gives each passed-through device a root of its own),

@@ -13,9 +13,17 @@ from skuwise.agent.config import AgentConfig
 from skuwise.agent.jobs.slurm_conf import SlurmConfReader
 from skuwise.agent.model import Absence, Capability, Gpu, Tick
 from skuwise.agent.sampler import Sampled, Survey
-from skuwise.agent.service.doctor import not_configured, service_lines, source_lines
+from skuwise.agent.service.doctor import (
+    config_lines,
+    devices_lines,
+    folder_line,
+    look_at_slurm,
+    not_configured,
+    read_config,
+    service_lines,
+    source_lines,
+)
 from skuwise.agent.service.instance_lock import InstanceLock
-from skuwise.agent.service.slurm_checks import config_lines, devices_lines, folder_line, look_at_slurm, read_config
 from skuwise.agent.sources.nvml_errors import NO_GPM, NO_PERMISSION, explain, fault_of
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import StoreError
@@ -183,7 +191,7 @@ def test_the_folder_must_be_roots_and_there(site: Path) -> None:
 
 
 def test_a_node_without_slurm_has_no_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skuwise.agent.service.slurm_checks.ask_scontrol", lambda: "")
+    monkeypatch.setattr("skuwise.agent.service.doctor.ask_scontrol", lambda: "")
     assert look_at_slurm(AgentConfig(slurm_conf=tmp_path / "slurm.conf"), GPUS) == []
 
 
