@@ -181,23 +181,13 @@ def load_section(
     variables = {
         key: environ[name] for name, key in named_so.items() if key in keys_of(kind) or name not in AGENT_VARIABLES
     }
-    layers: list[Layer] = read_sections(section, environ, system_file=system_file, config_home=config_home)
-    return read_layers(kind, [*layers, ("the environment", variables)], prefix=f"{section}.")
-
-
-def read_sections(
-    name: str, environ: Mapping[str, str], *, system_file: Path = SYSTEM_FILE, config_home: Path | None = None
-) -> list[Layer]:
-    """The table `name` of each settings file that has it, and which file that is; the later goes over the earlier.
-    Raises `UsageError` where a file cannot be read or has something else under this name."""
     layers: list[Layer] = []
     for origin, whole in _files(environ, system_file, config_home):
-        table = whole.get(name)
+        table = whole.get(section)
         if table is not None and not isinstance(table, dict):
-            raise UsageError(f"{name} in {origin} is no table.", f"Write [{name}] above it.")
-        if table is not None:
-            layers.append((origin, table))
-    return layers
+            raise UsageError(f"{section} in {origin} is no table.", f"Write [{section}] above it.")
+        layers += [(origin, table)] if table is not None else []
+    return read_layers(kind, [*layers, ("the environment", variables)], prefix=f"{section}.")
 
 
 def _files(

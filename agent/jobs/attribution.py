@@ -1,9 +1,9 @@
 """From the processes that the driver reports to workloads: whose work it is, and who holds which GPU.
 
-Where a scheduler or a container runtime left its mark in the process's cgroup, that is the workload: a Slurm job, a
-pod, a container. All else is a plain process, and processes started by one launcher are one workload. A process keeps
-the workload it was first given, also when its launcher ends before it. Where Slurm gives its jobs no cgroup
-(proctrack/linuxproc), a process is its job's by the slurmstepd that it descends from. Allocation is a separate basis.
+What a scheduler or a container runtime left in the process's cgroup is the workload: a Slurm job, a pod, a container.
+All else is a plain process, and processes started by one launcher are one workload, which a process keeps when its
+launcher ends before it. Where Slurm gives its jobs no cgroup (proctrack/linuxproc), the slurmstepd above a process
+shows its job.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
 from ..base.safe_text import clean_text
-from ..model import Absence, Gpu, GpuProcess, Workload, WorkloadUse
+from ..model import Absence, GpuProcess, Workload, WorkloadUse
 from .allocation import Allocations
 from .cgroups import PLAIN, Origin, origin_of
 from .command_line import framework_of, parse_command, plain_name
@@ -56,17 +56,9 @@ class NodeAttribution:
     _current: dict[str, Workload] = field(default_factory=dict, init=False)
     _named: dict[str, Workload] = field(default_factory=dict, init=False)  # by the id they were first called by
 
-    def set_gpus(self, gpus: Sequence[Gpu]) -> None:
-        """The devices that are here now: schedulers name them in ways of their own."""
-        self.allocations.gpus = gpus
-
     def look_at_node(self) -> None:
         """Only bring `absences` up to date, where the driver lists no processes: a node may be drained all the same."""
         self.absences = self.allocations.read().absences
-
-    def close(self) -> None:
-        """End what asks the schedulers."""
-        self.allocations.close()
 
     def attribute(self, processes: Sequence[GpuProcess]) -> tuple[tuple[Workload, ...], tuple[WorkloadUse, ...]]:
         """The workloads here and what each holds on which GPU (by its processes, and by what a scheduler claims), both

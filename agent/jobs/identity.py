@@ -1,8 +1,8 @@
 """What this node is: its name, machine and boot, its provider, and the SKU it is rented as.
 
-The SKU comes from what is configured, then from DMI (AWS writes the instance type there), then from a node label, then
-from the node's shape. A shape that fits several SKUs names none: a wrong price is worse than an unknown one. Metadata
-services of clouds are not asked: the agent opens no connection.
+The SKU comes from the settings, then from DMI (AWS writes the instance type there), a node label, or the node's shape.
+A shape that fits several SKUs names none: a wrong price is worse than an unknown one. Clouds' metadata services are not
+asked.
 """
 
 from __future__ import annotations

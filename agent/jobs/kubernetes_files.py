@@ -1,8 +1,8 @@
 """What Kubernetes' API says, from files that ``kubectl get ... -o json`` wrote: the agent itself asks no API server.
 
-``[kubernetes] pods_file`` describes pods, ``resource_slices_file`` the devices that dynamic resource allocation (DRA)
-names. A file may take ten times its size in memory: its own process (`main`) reads it when it has changed. Until
-then, and where it fails, what was known before holds. What has another shape counts as unknown.
+``[kubernetes] pods_file`` describes pods, ``resource_slices_file`` the devices of dynamic resource allocation (DRA). A
+file may take ten times its size in memory, so a child process (`main`) reads it when it has changed. Until then, and
+where it fails, what was known before holds.
 """
 
 from __future__ import annotations

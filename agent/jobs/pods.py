@@ -1,10 +1,10 @@
 """From a pod to the work it belongs to, by what Kubernetes says of owners: the agent and the Prometheus path use this.
 
-A pod's chain of owners is followed as far as one of them stands for one piece of work: pod, ReplicaSet, Deployment;
-pod, Job, CronJob or JobSet. What owns several Deployments is not followed. The series is whatever the chain ends in.
-Pods that work together on several nodes (a gang: PyTorchJob, a group of a LeaderWorkerSet, a Job with several pods at a
-time, a pod group of Kueue) are one workload; every other pod is one. Names are read (`_NAMES`) only where nothing shows
-an owner, and for what kube-state-metrics cannot show without configuration.
+A pod's chain of owners is followed as far as one stands for one piece of work: pod, ReplicaSet, Deployment; pod, Job,
+CronJob or JobSet. The series is whatever the chain ends in. Pods that work together on several nodes (a gang:
+PyTorchJob, a group of a LeaderWorkerSet, a parallel Job, a pod group of Kueue) are one workload; every other pod is
+one. Names are read (`_NAMES`) only where nothing shows an owner, and for what kube-state-metrics cannot show without
+configuration.
 """
 
 from __future__ import annotations

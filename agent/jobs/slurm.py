@@ -2,9 +2,8 @@
 
 `systemd/slurm/prolog.sh` writes ``JOB-RESTARTS.job`` into a folder that only root can write, `epilog.sh` an empty
 ``JOB-RESTARTS.end`` beside it; their times are the run's start and end. Where slurmd ran no prolog, as for most runs of
-a requeued job, the epilog writes both, and the start is unknown. Users chose the names in them: a file that is not
-exactly what the prolog writes is refused; one without its last line is not whole yet. scontrol is not asked: it needs
-the controller, which the agent's unit does not reach.
+a requeued job, the epilog writes both, and the start is unknown. Users chose the names in them: what is not exactly the
+prolog's is refused; a file without its last line is not whole yet.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which GPU a gres index means, by Slurm's settings on this node and the driver.
 
-``SLURM_JOB_GPUS`` counts GPUs from 0 in an order of Slurm's own. By its source (``gres.c``, ``gres_gpu.c``) and a real
-22.05 slurmd goes through the types of the node's ``Gres=`` in slurm.conf, for each through the lines of gres.conf, and
-the files of a line. With AutoDetect it sorts them by the driver's order. What these do not decide is not known.
+By its source (``gres.c``, ``gres_gpu.c``) and a real 22.05, slurmd counts GPUs from 0 by the types of the node's
+``Gres=`` in slurm.conf, for each by the lines of gres.conf, and by the files of a line. With AutoDetect it sorts them
+by the driver's order. What these do not decide is not known.
 """
 
 from __future__ import annotations

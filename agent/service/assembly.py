@@ -103,7 +103,7 @@ def assemble(
         allocations=Allocations(slurm, kubelet, cgroups, config.drained_marker, kubernetes),
         variables=HelperVariables(config.procfs, config.environ_socket),
     )
-    attribution.set_gpus(survey.gpus)
+    attribution.allocations.gpus = survey.gpus
     return Agent(sampler, node, survey, attribution, driver, bursts, look)
 
 

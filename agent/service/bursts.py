@@ -17,7 +17,7 @@ from typing import cast
 from ..model import Absence, Capability, Gpu, Instant
 from ..sampler import MIN_SPACING_SECONDS
 from ..sources.fabric import InfinibandSource
-from ..sources.gpm import Pass
+from ..sources.gpm import GpmSource, Pass
 from ..statistics.burst_stats import BURST_METRICS, Burst, BurstReading, burst_of
 from .driver_thread import DriverThread, Job
 
@@ -39,7 +39,7 @@ class Bursts:
         self, driver: DriverThread, fabric: InfinibandSource, now: Callable[[], Instant], seconds: float
     ) -> None:
         self._driver, self._fabric, self._now = driver, fabric, now
-        self._reader = driver.driver.burst_reader(MAX_GAP_SECONDS, BURST_METRICS)
+        self._reader = GpmSource(driver.driver, MAX_GAP_SECONDS, BURST_METRICS)
         self._seconds = seconds
         self._job: Job | None = None  # what the driver was asked last
         self._stopped = threading.Event()

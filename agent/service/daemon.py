@@ -87,7 +87,7 @@ class _Daemon:
         pause_left = min(lock.memory.paused_until - clock.now().wall_seconds, MAX_PAUSE_SECONDS)
         agent = assemble(config, self.environ, clock.now, pause_seconds=pause_left, stopped=lambda: signals.stop)
         stack.callback(agent.sampler.close)
-        stack.callback(agent.attribution.close)
+        stack.callback(agent.attribution.allocations.close)
         page = self._serve_metrics(stack, agent.node)
         recorder = Recorder(writer, agent, clock.now().wall_seconds, self._totals if page else None, page)
         try:
@@ -214,7 +214,7 @@ class Recorder:
     def _announce(self, survey: Survey, ts: float) -> None:
         if survey.node is not None:
             self.node_writer.set_node(survey.node, ts)
-        self._attribution.set_gpus(survey.gpus)
+        self._attribution.allocations.gpus = survey.gpus
         self.node_writer.set_gpus(survey.gpus, ts)
         self.node_writer.set_ports(survey.ports, ts)
         if self._totals is not None:

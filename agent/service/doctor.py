@@ -52,7 +52,7 @@ def probe_node(
         uses = tuple(use for use in agent.attribution.attribute(sampled.processes or ())[1] if use.until is None)
     finally:
         agent.sampler.close()
-        agent.attribution.close()
+        agent.attribution.allocations.close()
     return agent, replace(sampled, absences=sampled.absences | agent.attribution.absences), uses
 
 
@@ -231,9 +231,8 @@ def folder_line(folder: Path, root_uids: Collection[int] = (0,)) -> Capability:
         about = folder.lstat()
     except OSError as error:
         detail = f"{folder}, where the prolog writes, cannot be read ({error.strerror})."
-        return _slurm_line(
-            "folder", str(folder), "folder-missing", detail, f"{_MAKE_FOLDER} (agent install writes it)."
-        )
+        remedy = f"{_MAKE_FOLDER} (agent install writes it)."
+        return _slurm_line("folder", str(folder), "folder-missing", detail, remedy)
     if not stat.S_ISDIR(about.st_mode) or about.st_uid not in root_uids or about.st_mode & 0o022:
         detail = f"{folder} is not a folder that only root can write, so its files are not believed."
         remedy = f"chown root:root and chmod 0755 it, or: {_MAKE_FOLDER}"

@@ -1,9 +1,8 @@
 """The GPU driver on its own thread, with a deadline: a hung driver costs its GPUs, never the loop.
 
-A driver that wedges leaves its caller in a call that does not return. So all that calls it (open, probe, read, a
-burst's reading, close) is a job of one thread. The loop waits for a job until its deadline and goes on without it.
-While one of the loop's jobs is outstanding the GPUs are absent (``driver-hung``) and no one asks again: one stuck
-thread is all that a wedged driver gets.
+A driver that wedges leaves its caller in a call that does not return. So all that calls it is a job of one thread, for
+which the loop waits until a deadline. While one of the loop's jobs is outstanding the GPUs are absent (``driver-hung``)
+and no one asks again: one stuck thread is all that a wedged driver gets.
 """
 
 from __future__ import annotations

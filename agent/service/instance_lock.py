@@ -1,9 +1,8 @@
 """One agent per database: a lock that a living agent holds, and that a wedged one cannot hold for ever.
 
-The lock is ``flock`` on ``DATABASE.lock``; the file also says who holds it, when the agent last restarted itself and
-until when it is paused. A process whose GPU call never returns cannot die: SIGKILL waits for the driver, and so do its
-lock and its open files. It will never run again, though, so the next agent that finds such a holder removes the lock's
-name, sets the database aside and begins a new file. A holder that may still run is never passed over.
+The lock is ``flock`` on ``DATABASE.lock``. A process whose GPU call never returns cannot die: SIGKILL waits for the
+driver, and so do its lock and its open files. The next agent that finds such a holder removes the lock's name, sets the
+database aside and begins a new file. A holder that may still run is never passed over.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 
 import pynvml
@@ -40,10 +40,6 @@ class NvidiaDriver(NvmlSession):
             NvlinkSource(self, max_gap_seconds),
         )
         self.beside: tuple[Source, ...] = (EventSource(self),)
-
-    def burst_reader(self, max_gap_seconds: float, metrics: Collection[str]) -> GpmSource:
-        """A reader of these metrics with separate samples (`GpmSource.each`)."""
-        return GpmSource(self, max_gap_seconds, metrics)
 
     def unread_gpus(self) -> list[UnreadGpu]:
         """GPUs without GPM. What several instances share is no better on a page: it has the same counters."""

@@ -1,7 +1,7 @@
 """What all sources of ports do alike: find them, read their files each tick, say which are absent and why.
 
 A port that is not active is absent, not silent. A file that a restricted function refuses is not read again: each try
-would put a line into the kernel's log. What a new device or a port that came up is, only `probe` finds out.
+would put a line into the kernel's log. Only `probe` finds out what a new device or a port that came up is.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Metrics of local inference servers: how full their KV cache is, who waits, how fast they answer.
 
-A server takes nearly all GPU memory at its start; its KV cache shows what it needs. Counters become rates over the time
-between two pages. Servers of one endpoint that come in several parts (data-parallel ranks, models) are added up, their
-cache usage is averaged; tensor-parallel ranks that repeat the same numbers count once.
+Counters become rates over the time between two pages. Servers of one endpoint that come in several parts (data-parallel
+ranks, models) are added up, their cache usage is averaged; tensor-parallel ranks that repeat the same numbers count
+once.
 """
 
 from __future__ import annotations

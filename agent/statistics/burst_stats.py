@@ -1,7 +1,7 @@
 """Statistics of a burst of readings at some 10 Hz of one GPU: pure functions from its readings to one frozen value.
 
-A second is too coarse for most training steps. A burst sees rhythms from 0.2 s up to half its own
-length. A rhythm faster than that is not seen, or seen as a slower one (aliasing): it cannot be distinguished.
+A second is too coarse for most training steps. A burst sees rhythms from 0.2 s up to half its own length; a faster one
+is not seen, or seen as a slower one (aliasing).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How long requests waited, as counts in fixed bins: what a server's histogram counted, so that it can be added up.
 
-Percentiles do not add up; counts do. Each engine has its own buckets, so their counts are spread over ours in
-proportion within a bucket, which is what Prometheus's histogram_quantile takes for granted as well. Where engines have
-an edge that we have too (all limits of rules/latency_classes.yaml are such), nothing is lost.
+Each engine has its own buckets, so their counts are spread over ours in proportion within a bucket, as Prometheus's
+histogram_quantile does. Where engines have an edge that we have too (all limits of rules/latency_classes.yaml), nothing
+is lost.
 """
 
 from __future__ import annotations

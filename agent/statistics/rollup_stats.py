@@ -1,10 +1,9 @@
 """One device's samples of a minute or an hour become one row: pure functions over columns in base units.
 
 `<metric>_n` counts the samples that have the value, `_mean` is weighted by the time they speak for, `_p95` is the
-nearest rank. A sample belongs to the period that holds its end. An unknown measure is absent from the row.
-
-A value speaks for its sample's interval; one that is on fewer than half the samples (dcgm-exporter's, one in thirty) is
-the mean since the one before it, so it speaks for that time, and does not describe single seconds.
+nearest rank. A sample belongs to the period that holds its end. An unknown measure is absent from the row. A value that
+is on fewer than half the samples (dcgm-exporter's, one in thirty) is the mean since the one before it, so it speaks for
+that time.
 """
 
 from __future__ import annotations

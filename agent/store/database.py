@@ -1,10 +1,9 @@
 """The database's file: what it is, how it is born, which are set aside, and its write-ahead log.
 
-A newer minor version only adds, so its files are used as they are; those of the minor version before are read as they
-are, and the agent adds what they lack. Readers refuse any other version, and the agent sets it aside.
-
-Committed pages wait in the log until a checkpoint copies them home: a job's, for its fsync would cost a tick. A reader
-that stays in one transaction keeps the log from beginning again, so the writer stops at a limit.
+A newer minor version only adds, so its files are used as they are; to those of the one before the agent adds what they
+lack. Readers refuse any other version, and the agent sets it aside. Committed pages wait in the log until a checkpoint
+copies them home: a job's, for its fsync would cost a tick. A reader that stays in one transaction keeps the log from
+beginning again, so the writer stops at a limit.
 """
 
 from __future__ import annotations

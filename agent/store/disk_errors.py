@@ -1,10 +1,9 @@
 """What can be wrong with the disk under the database, and with the file itself.
 
-What may pass (a full or read-only disk, a disk that errs, a lock that another holds) is waited for with the samples in
-memory. The rest (no folder, no permission, a stranger's file) is said at once.
-
-A look at the whole file takes seconds, so an opening reads only the newest of it; damage that is met later leaves a
-mark beside the file. A marked or damaged file is set aside when it is opened for writing.
+What may pass (a full or read-only disk, a disk that errs, a lock) is waited for with the samples in memory; the rest
+(no folder, no permission, a stranger's file) is an error at once. An opening reads only the newest of a file, for the
+whole takes seconds; damage that is met later leaves a mark beside it. What is marked or damaged is set aside when it is
+opened for writing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Reads any database of ours, live, stopped or copied, and never writes a byte.
 
-A file brings its own schema: its tables must be those that we ship, and where its views are not ours to the letter,
-ours are put over its tables as temporary ones. So nothing that its maker wrote in SQL runs. What one reading may cost
-is bounded for any file: rows, time, and the longest cell.
+A file's tables must be those that we ship, and where its views are not ours to the letter, ours are put over its
+tables, so that nothing runs that its maker wrote in SQL. Rows, time and the longest cell of a reading are bounded.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Deletes what is too old or too much: in steps that each hold the write lock for some milliseconds.
+"""Deletes what is too old or too much, in small transactions with a rest between them, so that it may be killed at any
+time and the writer beside it never waits long. Where the size counts, raw samples go first, then minutes, then hours.
 
-Everything is one small transaction after another with a rest between them, so that it may be killed at any time and the
-writer beside it never waits long. Where the size counts, raw samples go first, then minutes, then hours.
-
-``python -m skuwise.agent.store.retention DB RAW MINUTES HOURS MAX_BYTES`` is one run in its own process, at low
-priority.
+``python -m skuwise.agent.store.retention DB RAW MINUTES HOURS MAX_BYTES`` is one run in a process of low priority.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The job that turns samples into minutes and hours, some seconds after each is over.
 
-It has its own connection, reads first and writes short: all rows of a node's minute or hour and the mark of how
-far it came are one transaction, so that it may be killed and started again at any time.
-
-``python -m skuwise.agent.store.rollups DB [--and-open]`` is one run in its own process: an hour of eight GPUs
-takes most of a second and some megabytes, which would cost the agent's ticks their punctuality.
+All rows of a node's minute or hour and the mark of how far it came are one transaction, so that it may be killed at any
+time. ``python -m skuwise.agent.store.rollups DB`` is one run in its own process: an hour of eight GPUs takes most of a
+second and some megabytes, which would cost the agent's ticks their punctuality.
 """
 
 from __future__ import annotations
@@ -228,5 +226,4 @@ def run_as_child(work: Callable[[], object]) -> int:
 
 
 if __name__ == "__main__":
-    job, is_last = RollupJob(Path(sys.argv[1])), "--and-open" in sys.argv[2:]
-    sys.exit(run_as_child(lambda: job.run(time.time(), and_open=is_last)))
+    sys.exit(run_as_child(lambda: RollupJob(Path(sys.argv[1])).run(time.time())))

@@ -1,7 +1,7 @@
 """A consistent copy of a database, live or stopped: whole, or without its samples.
 
-It is written beside its target under another name, without a log, and renamed when it is complete: readers see
-the old copy or the new one. The reader's transaction lasts as long as the copying (some seconds for 500 MB).
+It is written beside its target, without a log, and renamed when it is complete. The reader's transaction lasts as long
+as the copying (some seconds for 500 MB).
 """
 
 from __future__ import annotations

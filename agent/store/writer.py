@@ -1,7 +1,7 @@
 """Batches statements in memory and writes them once a second; keeps them where the disk fails.
 
-Statements wait (a tick, the GPUs that are here, ...): rows get their ids in the transaction that writes. So
-it makes no difference whether the file could be opened yet, and one that fails leaves nothing behind.
+Rows get their ids in the transaction that writes, so it makes no difference whether the file could be opened yet, and a
+transaction that fails leaves nothing behind.
 """
 
 from __future__ import annotations

@@ -66,9 +66,9 @@ def node(tmp_path: Path, kubernetes: KubernetesFiles | None = None) -> Iterator[
     """A node with the kubelet's socket, a procfs and cgroups in the folder, and perhaps files of kubectl's."""
     agent = attribution(Procfs(tmp_path / "proc"), "c")
     agent.allocations.kubernetes = kubernetes
-    agent.set_gpus(GPUS)
+    agent.allocations.gpus = GPUS
     yield agent
-    agent.close()
+    agent.allocations.close()
 
 
 def until(read: Callable[[], Found], wanted: Callable[[Found], object]) -> Found:

@@ -34,7 +34,7 @@ class SlurmNode:
     def agent(self) -> NodeAttribution:
         about = {"settings": SlurmConfReader(self.root / "etc", host="n1"), "wall": lambda: T0 + 100}
         made = attribution(self.proc, folder=self.folder, **about)
-        made.set_gpus(self.gpus)
+        made.allocations.gpus = self.gpus
         return made
 
     def prolog(self, job_id: int, gpus: str, at: float = T0, *, restarts: int = 0, **more: str) -> None:
