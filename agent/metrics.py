@@ -28,6 +28,8 @@ _RATIO = 1e-4
 _KIB = 1024.0
 # 100 TB/s: no link or disk of a node comes near.
 _FASTEST = 1e14
+_POWER = "mean power over the interval (energy counter), else the driver's power reading"
+_WAIT = "ticks in which the port had data to send but no credit (congestion)"
 
 
 def _ratio(name: str, meaning: str) -> Metric:
@@ -52,13 +54,7 @@ GPU_METRICS: tuple[Metric, ...] = (
     _ratio("fp32_active", "share of cycles the FP32 pipe was active"),
     _ratio("fp16_active", "share of cycles the FP16 pipe was active (tensor not included)"),
     Metric("mem_used_bytes", "bytes", _KIB, "memory allocated, the driver's reserve not included", most=1e13),
-    Metric(
-        "power_watts",
-        "watts",
-        0.1,
-        "mean power over the interval (energy counter), else the driver's power reading",
-        most=10_000.0,
-    ),
+    Metric("power_watts", "watts", 0.1, _POWER, most=10_000.0),
     Metric("energy_joules", "joules", 0.1, "energy drawn in the interval"),
     Metric("sm_clock_hertz", "hertz", 1e6, "SM clock", most=1e10),
     Metric("mem_clock_hertz", "hertz", 1e6, "memory clock", most=1e10),
@@ -74,12 +70,7 @@ GPU_METRICS: tuple[Metric, ...] = (
 FABRIC_METRICS: tuple[Metric, ...] = (
     _rate("tx_bytes_per_second", "traffic sent by the port (RDMA only on RoCE)", 64.0),
     _rate("rx_bytes_per_second", "traffic received by the port (RDMA only on RoCE)", 64.0),
-    Metric(
-        "xmit_wait_per_second",
-        "ticks per second",
-        1.0,
-        "ticks in which the port had data to send but no credit (congestion)",
-    ),
+    Metric("xmit_wait_per_second", "ticks per second", 1.0, _WAIT),
 )
 
 HOST_METRICS: tuple[Metric, ...] = (

@@ -109,10 +109,9 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Whose work it is; identities are as in docs/architecture.md. `command`: what may be kept of a command line
-    (`jobs/command_line.py`). `restarts`: how often Slurm requeued the job before this run. `controller_kind`: the kind
-    of Kubernetes object that `name` names (Deployment, PyTorchJob ...). `team`: by a label that the site named. None:
-    unknown."""
+    """Whose work it is; identities are as in docs/architecture.md. `command`: what may be kept of a command line.
+    `restarts`: how often Slurm requeued the job before this run. `controller_kind`: the kind of Kubernetes object that
+    `name` names. `team`: by a label that the site named. None: unknown."""
 
     workload_id: str
     series_id: str
@@ -192,11 +191,10 @@ class ServingSample:
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """A run of a Slurm job, as Slurm's accounting shows it. A job that was requeued, and one that was given a recycled
-    id, are several of these. `job_id`: the id that cgroups and ``SLURM_JOB_ID`` bear (sacct's JobIDRaw); where only
-    ``22_7`` is given, that. Times are Unix seconds; `ended` None: it runs, or its end is unknown. `node_list`: as Slurm
-    writes it (``gpu-[001-004]``). `gpus`, `cpus`, `mem_bytes`: what was allocated, else what was requested. None:
-    unknown."""
+    """A run of a Slurm job, by Slurm's accounting. A job that was requeued, and one with a recycled id, are several.
+    `job_id`: the id that cgroups and ``SLURM_JOB_ID`` bear (sacct's JobIDRaw); where only ``22_7`` is given, that.
+    Times are Unix seconds; `ended` None: it runs, or its end is unknown. `node_list`: as Slurm writes it
+    (``gpu-[001-004]``). `gpus`, `cpus`, `mem_bytes`: what was allocated, else what was requested. None: unknown."""
 
     job_id: str
     started: float
@@ -308,8 +306,7 @@ MIN_BYTES = 64_000_000
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Ages in seconds, sizes in bytes (the database and its log together). 512 MB hold 90 days of a node of eight GPUs;
-    where two years of hours need more, raw samples go first, down to a quarter of their age, then the oldest
-    minutes."""
+    where two years of hours need more, raw samples go first, to a quarter of their age, then the oldest minutes."""
 
     raw_seconds: float = 48 * _HOUR
     minutes_seconds: float = 90 * _DAY
@@ -328,6 +325,5 @@ class Limits:
 
     @property
     def file_bytes(self) -> int:
-        """How large the database file itself may be after retention: the rest is the log's, and what one run of
-        retention to the next adds."""
+        """How large the file itself may be after retention: the rest is the log's, and growth up to the next run."""
         return max(1, self.max_bytes - self.log_bytes - self.max_bytes // 64)

@@ -16,8 +16,8 @@ from contextlib import suppress
 
 
 class Deadline:
-    """A time limit of an exchange, connecting included (a resolver has its own limit). A context manager. `over`: time
-    was up, and what was read last may have been cut short."""
+    """A time limit of an exchange, connecting included (not resolving). `over`: what was read last may have been
+    cut."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
@@ -52,8 +52,7 @@ class Deadline:
             _shut(duplicate)
 
     def connect(self, host: str, port: int, *, most_seconds: float = math.inf) -> socket.socket:
-        """A connection over TCP, guarded. `most_seconds`: for connecting to each address of the host. Raises
-        OSError."""
+        """A guarded TCP connection. `most_seconds`: for connecting to each address of the host. Raises OSError."""
         try:
             connection = socket.create_connection((host, port), min(most_seconds, self.left()))
         except UnicodeError:

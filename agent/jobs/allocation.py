@@ -38,8 +38,7 @@ class Allocations:
 
     def read(self, seen: Mapping[Origin, frozenset[str]] | None = None) -> SchedulerState:
         """Claims of every scheduler, why there are none, and whether the node is drained. `seen`: origins of running
-        processes and their GPUs, which must agree with what was given; None: not checked, and what ended meanwhile is
-        reported at the next call."""
+        processes and their GPUs; None: not checked, and what ended meanwhile is reported at the next call."""
         if self.kubernetes is not None:
             self.facts = self.kubernetes.read()
         devices = Devices(self.gpus, self.facts.slices)
@@ -62,8 +61,8 @@ class Allocations:
     ) -> dict[DeviceClaim, Origin]:
         """Which cgroup each claim's processes run in, where that is beyond doubt. `seen`: origins of running processes
         and their GPUs; `job_ids`: of origins, where known. Slurm's claims name their cgroup. A pod's name is tied to a
-        UID by what the API server said, else by what runs where (`join_claims`), also while it idles, as long as its
-        cgroup is there and no other holds its GPUs."""
+        UID by the API server, else by what runs where (`join_claims`), also while it idles, as long as its cgroup is
+        there and no other holds its GPUs."""
         matched: dict[DeviceClaim, Origin] = {}
         slurm = {name: o for o in seen if o.scheduler == "slurm" for name in (job_ids.get(o, o.key), o.key)}
         # A run that holds its devices goes before one that ended: a requeued job has both.

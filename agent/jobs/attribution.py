@@ -39,9 +39,8 @@ class _Known:
 
 @dataclass(slots=True, eq=False)
 class NodeAttribution:
-    """Names the workloads on this node. Not thread-safe; keeps the processes of the last call. `user_name` gives a
-    uid's name, or None. `boot`: this boot's id, or the node's name. `variables` gives the allow-listed variables of a
-    process."""
+    """Names the workloads on this node. Not thread-safe; keeps the processes of the last call. `user_name`: of a uid,
+    or None. `boot`: this boot's id, or the node's name. `variables`: those of a process that are allowed."""
 
     procfs: Path
     boot: str
@@ -61,10 +60,10 @@ class NodeAttribution:
         self.absences = self.allocations.read().absences
 
     def attribute(self, processes: Sequence[GpuProcess]) -> tuple[tuple[Workload, ...], tuple[WorkloadUse, ...]]:
-        """The workloads here and what each holds on which GPU (by its processes, and by what a scheduler claims), both
-        in a fixed order. A process that is missing in two calls running is hidden from this user: `absences` says so,
-        and known workloads on its GPU share it. Memory is None where the driver did not show it for every process of
-        the workload on that GPU."""
+        """The workloads here and what each holds on which GPU (by its processes, and by what a scheduler claims), in a
+        fixed order. A process that is missing in two calls running is hidden from this user: `absences` says so, and
+        known workloads on its GPU share it. Memory is None where the driver did not show it for each of its
+        processes."""
         hidden = self._look({process.pid for process in processes})
         # Of several processes the first that describes its job speaks for all.
         runs: dict[str, _Known] = {}

@@ -128,8 +128,7 @@ def dmi_of(vendor: str, product: str, chassis: str) -> Dmi:
 
 
 def _has_fabric(ports: Sequence[FabricPort], fabric: Fabric) -> bool:
-    """Whether the compute ports may be those of a SKU. Ports that are down, and roles that nothing shows, fit any;
-    without any port the node has no RDMA."""
+    """Whether the compute ports may be a SKU's. Ports that are down and unknown roles fit any; no port: no RDMA."""
     if not ports:
         return not fabric.rdma or fabric.kind in ("ethernet", "tcpx", "none")
     compute = [port for port in ports if port.role == "compute"]

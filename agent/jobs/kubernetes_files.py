@@ -31,8 +31,7 @@ _Kind = TypeVar("_Kind", str, int, dict[str, Any], list[dict[str, Any]])
 
 @dataclass(frozen=True)
 class KubernetesFacts(Answer):
-    """What is known, and what the child says of one file. `by_uid`: pods and what they are work of, the oldest first;
-    `slices`: devices by ``POOL/NAME``."""
+    """What is known. `by_uid`: pods and what they are work of, the oldest first; `slices`: devices by ``POOL/NAME``."""
 
     by_uid: Mapping[str, Workload] = field(default_factory=dict)
     slices: Mapping[str, SliceDevice] = field(default_factory=dict)
@@ -196,8 +195,7 @@ def _moment(item: _Object, *names: str) -> float | None:
 
 
 def _at(kind: Callable[[], _Kind], item: object, *names: str) -> _Kind:
-    """A part of an object, empty where that is not there or of another kind; a text made fit to keep, of a list the
-    objects in it."""
+    """A part of an object, empty where it is not there or of another kind; texts are cleaned, lists keep objects."""
     for name in names:
         item = item.get(name) if isinstance(item, dict) else None
     if isinstance(item, str):

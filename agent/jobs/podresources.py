@@ -34,8 +34,7 @@ _SLICES = (
 
 @dataclass(frozen=True, slots=True)
 class PodDevices:
-    """A pod and the devices it was given, each with its resource, as the kubelet writes them; ``dra:POOL/NAME`` with
-    its driver where a claim gave it."""
+    """A pod and its devices, each with its resource; ``dra:POOL/NAME`` with its driver where a claim gave it."""
 
     namespace: str
     name: str

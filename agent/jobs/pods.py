@@ -102,8 +102,8 @@ class Objects:
 
 @dataclass(frozen=True, slots=True)
 class PodWork:
-    """The work of a pod. `kind`: what `name` names, None where only the pod's name shows it. `gang`: whether other pods
-    may be part of the same workload."""
+    """The work of a pod. `kind`: of `name`, None where the pod's name alone shows it. `gang`: whether others may be
+    part."""
 
     workload_id: str
     series_id: str

@@ -59,9 +59,8 @@ _ABSENCES = {
 
 @dataclass(frozen=True, slots=True)
 class JobFile(JobFacts):
-    """One run of a job on this node; None: unknown. `devices`: gres indices or UUIDs as Slurm gave them; empty: no GPU.
-    `since` and `until` are the prolog's and the epilog's time. `conf` and `node`: what slurmd calls slurm.conf and this
-    node."""
+    """One run of a job on this node; None: unknown. `devices`: gres indices or UUIDs; empty: no GPU. `since` and
+    `until` are the prolog's and the epilog's time. `conf` and `node`: what slurmd calls slurm.conf and this node."""
 
     job_id: str = ""
     devices: tuple[str, ...] | None = None
@@ -274,8 +273,7 @@ class SlurmAllocations:
 
     def _is_stale(self, job: JobFile, running: Sequence[JobFile], live: Collection[str], seen: Collection[str]) -> bool:
         """A file outlives its job where the epilog did not run. Where extern steps are in use every job has a cgroup as
-        long as it lives. Elsewhere an allocated job may have no process and no cgroup; there its file is stale when a
-        later job was given one of its GPUs."""
+        long as it lives. Elsewhere a job's file is stale when a later job was given one of its GPUs."""
         left = self._left.get(job.run, _NEVER_SEEN_SCANS)
         later = (r for r in running if r.node == job.node and (r.since or 0.0) > (job.since or 0.0))
         if {job.job_id, job.sluid} & {*live, *seen}:

@@ -47,8 +47,8 @@ Unit = tuple[str, ...]
 @dataclass(frozen=True, slots=True)
 class Gres:
     """The node's GPUs in Slurm's count. `units`: by index, the device files of each (several for a MIG instance); None:
-    AutoDetect finds them, or `why` says what does not decide it. `is_sorted`: by the driver's order. `count`: as
-    slurm.conf has it; None: unknown."""
+    AutoDetect finds them, or `why` says what is open. `is_sorted`: by the driver's order. `count`: as slurm.conf has
+    it."""
 
     units: tuple[Unit, ...] | None = None
     is_sorted: bool = False
@@ -73,8 +73,7 @@ class SlurmConfReader:
         return self.gres().folder is not None
 
     def gres(self, told_conf: str | None = None, told_node: str | None = None) -> Gres:
-        """What holds for a job whose prolog named these: ``SLURM_CONF`` and ``SLURMD_NODENAME`` (several slurmd may run
-        on a machine)."""
+        """What holds for a job whose prolog named these: ``SLURM_CONF`` and ``SLURMD_NODENAME``."""
         paths = [Path(told_conf).parent] if told_conf and not self._is_configured else []
         for folder in (*paths, *self.folders):
             if any((folder / name).is_file() for name in _FILES):
@@ -95,8 +94,7 @@ def read_gres(folder: Path, node: str) -> Gres:
 
 
 def _units(lines: list[Line] | None, node: str, wanted: dict[str, int] | None) -> tuple[tuple[Unit, ...] | None, bool]:
-    """The node's units (None: AutoDetect alone finds them), and whether slurmd sorts them. Raises ValueError for what
-    does not decide it."""
+    """The node's units (None: AutoDetect finds them), and whether slurmd sorts them. Raises ValueError: not decided."""
     if lines is None or not all(lines):
         raise ValueError("cannot be read" if lines is None else "has a line that is no setting (Include)")
     names = {line["nodename"]: expand(line["nodename"]) for line in lines if "nodename" in line}
@@ -132,8 +130,7 @@ def _units(lines: list[Line] | None, node: str, wanted: dict[str, int] | None) -
 
 
 def _wanted(lines: Sequence[Line], node: str) -> dict[str, int] | None:
-    """The GPUs of the node's ``Gres=``, as in ``gpu:h100:4(S:0),gpu:a100:4,shard:8``: type (empty: none) and count;
-    None: not given here."""
+    """The GPUs of ``Gres=``, as in ``gpu:h100:4(S:0),gpu:a100:4``: type (empty: none) and count; None: not given."""
     default, gres = None, None
     for line in lines:
         if line.get("nodename", "").upper() == "DEFAULT":
@@ -151,8 +148,7 @@ def _wanted(lines: Sequence[Line], node: str) -> dict[str, int] | None:
 
 
 def read_settings(path: Path) -> list[Line] | None:
-    """The settings of a file, one mapping a line, keys in lower case (empty: the line is no setting); None: it cannot
-    be read."""
+    """The settings of a file by line, keys in lower case (empty: the line is none); None: it cannot be read."""
     try:
         raw = read_bounded(path, _SIZE_LIMIT, 0.0)
     except OSError:
@@ -164,8 +160,7 @@ def read_settings(path: Path) -> list[Line] | None:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """`gpu_uuids` are proven. `unknown`: what Slurm gave and nothing names, with `why`. `contradiction`: what does not
-    agree; then `gpu_uuids` are empty."""
+    """`gpu_uuids` are proven. `unknown`: what nothing names, with `why`. `contradiction`: then there are no UUIDs."""
 
     gpu_uuids: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()

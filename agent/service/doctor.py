@@ -79,8 +79,7 @@ def examine(
 
 
 def source_lines(survey: Survey, sampled: Sampled, procfs: Path) -> tuple[Capability, ...]:
-    """The survey's lines, with what the first reading showed to be absent put in their place. `procfs` has the reason
-    why the driver refuses something."""
+    """The survey's lines, with what the first reading showed to be absent. `procfs`: why the driver refuses it."""
     lines: dict[tuple[str, str, str], Capability] = {}
     for line in survey.capabilities:
         # Where one source lacks what another gives, it is not missing; of two that lack it the later knows more.
@@ -112,8 +111,7 @@ def not_configured(config: AgentConfig, survey: Survey) -> tuple[Capability, ...
 
 
 def service_lines(root: Path, user: str = "skuwise") -> tuple[Capability, ...]:
-    """What keeps the installed unit from starting or from the GPUs: its interpreter, its user, and the devices' modes;
-    nothing where it is not installed."""
+    """What keeps the installed unit from starting or from the GPUs; nothing where it is not installed."""
     unit = root / "etc/systemd/system/skuwise-agent.service"
     try:
         command = re.search(r'^ExecStart="?([^"\n]+?)"? (-m|agent) ', unit.read_text(), re.MULTILINE)
@@ -159,8 +157,8 @@ def ask_scontrol() -> str:
 
 
 def read_config(printed: str, folders: Sequence[Path]) -> tuple[Mapping[str, str], str]:
-    """The settings by their keys in lower case, and their origin: from what scontrol `printed`, else from slurm.conf
-    and cgroup.conf. No origin: this node has no Slurm."""
+    """The settings by their keys in lower case, and their origin (empty: no Slurm): what scontrol `printed`, else
+    files."""
     values: dict[str, str] = {}
     for line in printed.splitlines():
         key, _, value = line.partition("=")

@@ -47,8 +47,8 @@ class InstanceLock:
         self._descriptor = -1
 
     def take(self) -> None:
-        """Lock the database, where that is not done. Raises StoreError where another agent holds it, or the lock cannot
-        be made (a PassingError where that may pass)."""
+        """Lock the database, where that is not done. Raises StoreError where another agent holds it, or it cannot
+        be."""
         while self._descriptor < 0:
             try:
                 descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
@@ -83,8 +83,8 @@ class InstanceLock:
             self._descriptor = -1
 
     def remember(self, **changes: float) -> bool:
-        """Note for the agent after this one: that we end by ourselves now, or until when it is paused (0.0: no more).
-        Whether that could be written down."""
+        """Note for the agent after this one that we restart, or until when it is paused (0.0: no more). Whether it
+        worked."""
         self.memory = msgspec.structs.replace(self.memory, **changes)
         try:
             return os.pwrite(self._descriptor, msgspec.json.encode(self.memory).ljust(256), 0) > 0

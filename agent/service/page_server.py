@@ -47,8 +47,8 @@ class Page:
         unit: str = "",
         kind: str = "gauge",
     ) -> None:
-        """One family, ``skuwise_NAME`` and its unit; labels are clean. Values of None, and families without values, are
-        left out."""
+        """One family, ``skuwise_NAME`` and its unit; labels are clean. None and families without values are left
+        out."""
         family = Metric(f"skuwise_{name}", text, kind, unit)
         series = family.name + {"counter": "_total", "info": "_info"}.get(kind, "")
         for labels, value in samples if isinstance(samples, Iterable) else (({}, samples),):

@@ -75,8 +75,8 @@ class DeviceTotals:
 
 @dataclass(slots=True, eq=False)
 class GpuTotals(DeviceTotals):
-    """One GPU's totals. `recent` holds (ts, tensor activity or power) of the last minute, for its rhythm;
-    `throttle_reasons` seconds by bit, choices included."""
+    """`recent`: (ts, tensor activity or power) of the last minute, for its rhythm; `throttle_reasons`: seconds by
+    bit."""
 
     recent: deque[tuple[float, float | None]] = field(default_factory=deque)
     idle_run_seconds: float = 0.0
@@ -126,8 +126,7 @@ class GpuTotals(DeviceTotals):
 
 
 class HeldSeconds:
-    """How long each of some things held, by its labels: counted when the set changes, not at each tick. `since`: what
-    holds now, and from when on."""
+    """How long each of some things held, by its labels. `since`: what holds now, and from when on."""
 
     def __init__(self) -> None:
         self.left_out = 0
@@ -209,8 +208,7 @@ class Totals:
             self.absences.replace(keys, self.observed_seconds)
 
     def set_uses(self, workloads: Iterable[Workload], uses: Iterable[WorkloadUse]) -> None:
-        """Whose work is on which GPU from now on. No name, user or command: a page is read by more people than a
-        database."""
+        """Whose work is on which GPU from now on. No name, user or command: more people read a page than a database."""
         named = {
             workload.workload_id: _key(workload, "series_id", "scheduler", "job_id", "namespace", "pod", "framework")
             for workload in workloads

@@ -61,8 +61,7 @@ ROUNDED = 1.001  # a ratio may pass 1 by rounding; NVIDIA/DCGM#152 shows what is
 def sort_out(
     scope: Scope, subject: str, readings: Mapping[str, float | Fault], most: Mapping[str, float]
 ) -> tuple[dict[str, float], list[Absence]]:
-    """The readings of a subject by metric, divided: the sound values, and the absences of all others. `most`: above it
-    a metric's value is impossible."""
+    """The readings of a subject: the sound values, and the absences of all others. `most`: a metric's largest value."""
     values: dict[str, float] = {}
     absences: list[Absence] = []
     for metric, value in readings.items():
@@ -117,8 +116,8 @@ def names_in(folder: Path) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class UnreadGpu:
-    """A GPU whose driver does not show how busy its units are, and how a page may name it: a MIG instance is its
-    parent's UUID with the id of a GPU instance."""
+    """A GPU whose driver does not show how busy its units are. A MIG instance is named by its parent's UUID and its
+    id."""
 
     uuid: str
     page_uuid: str

@@ -11,7 +11,7 @@ that alone. None is a compute fabric unless the settings say so: a port that car
 the others are `unknown`.
 
 Which NIC serves which GPU shows where they hang in the PCI tree: who shares a switch or a root port with one, or where
-no NIC is nearer, a root complex. Where they share nothing (Azure gives each passed-through device a root of its own),
+no NIC is nearer, a root complex. Where they share nothing (on Azure each device that is passed through has its root),
 kind, name and number. ``storage`` is never guessed: nothing in sysfs shows it.
 """
 
@@ -70,8 +70,7 @@ def pci_path(device: Path) -> PciPath:
 
 
 def place_nics(nics: Sequence[Nic], gpus: Collection[PciPath], gpu_count: int) -> dict[str, tuple[Role, str]]:
-    """The role of every NIC by its device, and what shows it. `gpus`: where they hang, as far as sysfs shows it;
-    `gpu_count`: how many are known."""
+    """The role of each NIC, and what shows it. `gpus`: where those hang that sysfs shows; `gpu_count`: of all."""
     # How many components are shared with the nearest GPU (1: the root complex alone).
     nearest = {nic.device: max((_shared(nic.pci_path, path) for path in gpus), default=0) for nic in nics}
     switch_level = any(depth >= 2 for depth in nearest.values())

@@ -175,8 +175,7 @@ _ENTRY_SIZES = (24, 32)
 
 
 def processes_of(handle: object) -> tuple[int | Fault, list[tuple[int, int | None]]]:
-    """Compute processes as PID and bytes (None: not known), and 0; or why there is no list. The size of an entry is
-    measured by how far the driver wrote."""
+    """Compute processes as PID and bytes (None: not known), and 0; or why there is no list."""
     versions = [function(f"nvmlDeviceGetComputeRunningProcesses_{version}") for version in ("v3", "v2")]
     call = versions[0] if versions[0] is not no_function else versions[1]
     # Never a multiple of 4: so many entries of 24 bytes are no whole number of 32, should a driver fill all places.

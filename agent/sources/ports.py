@@ -63,9 +63,8 @@ _ERRORS = {
 
 @dataclass(slots=True)
 class SysfsFile:
-    """A small file that is read from its beginning again and again, because the kernel writes it for each read.
-    The descriptor stays open: a read takes 1 us, opening the path 8, which is 0.25 ms a tick for 10 ports. An ordinary
-    file (a fixture) must be rewritten in place."""
+    """A small file that is read again and again, because the kernel writes it for each read. The descriptor stays open:
+    a read takes 1 us, opening the path 8. An ordinary file (a fixture) must be rewritten in place."""
 
     path: Path
     _fd: int | None = None  # None: it is opened when it is read

@@ -58,8 +58,7 @@ def spread(up_to: Mapping[float, float]) -> Counts | None:
 
 
 def can_tell(edges: Sequence[float]) -> bool:
-    """Whether a histogram of these edges (in order) is enough for percentiles: it has a whole (``inf``),
-    and finite edges that reach far enough."""
+    """Whether a histogram of these edges (in order) has a whole (``inf``), and finite edges that reach far enough."""
     return 2 <= len(edges) <= MAX_BUCKETS and edges[-1] == inf and edges[-2] >= REACH_SECONDS
 
 

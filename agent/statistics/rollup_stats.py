@@ -82,8 +82,8 @@ def paced(values: Values, samples: Samples) -> Paced:
 
 
 def measure_statistics(name: str, values: Values, seconds: Sequence[float], *, amount: bool = False) -> Row:
-    """mean, max, p95 and n of one measure. `amount`: a sum over the interval (joules), whose mean is plain, so that
-    mean x n is the period's total."""
+    """mean, max, p95 and n of one measure. `amount`: a sum over the interval (joules): mean x n is the period's
+    total."""
     points = [(value, weight) for value, weight in zip(values, seconds, strict=True) if value is not None]
     if not points:
         return {f"{name}_n": 0}
@@ -116,8 +116,7 @@ def below(values: Values, edge: float) -> list[bool | None]:
 def roll_gpu(samples: Samples, limits: GpuLimits, period: Period, fabric: Values | None = None) -> Row:
     """One GPU's minute or hour. `fabric`: traffic of the node's compute ports at each sample (bytes per second). Where
     sm_active is missing, duty, idle run and dispersion are too: gpu_util is not a proxy. The period is that of
-    tensor_active, or of power where tensor_active is missing or comes by the page; an hour's is found on its own
-    samples, at lags up to 120 s."""
+    tensor_active, or of power where that is missing or comes by the page; an hour's is found on its samples."""
     row: Row = {"observed_seconds": sum(samples.seconds)}
     for metric in GPU_METRICS:
         if metric.rolled_up:

@@ -31,8 +31,7 @@ FLAT = 1e-9
 
 
 def bin_seconds(ratios: Iterable[float | None], seconds: Iterable[float]) -> list[float] | None:
-    """Seconds spent in each bin of `BIN_EDGES` (above 1 in the last, below 0 in the first); None where no ratio is
-    known. Bins merge by addition."""
+    """Seconds in each bin of `BIN_EDGES` (above 1 in the last, below 0 in the first); None where no ratio is known."""
     bins = [0.0] * len(BIN_EDGES)
     points = [(ratio, weight) for ratio, weight in zip(ratios, seconds, strict=True) if ratio is not None]
     for ratio, weight in points:
@@ -124,9 +123,8 @@ def autocorrelation(values: Sequence[float | None], max_lag: int) -> list[float]
 
 def autocorrelation_peak(values: Sequence[float | None], min_lag: int, max_lag: int) -> tuple[float, float] | None:
     """The period of an evenly spaced series: (lag in samples, height 0..1), or None where it has none. It is a local
-    maximum at a lag of min_lag..max_lag that stands above the noise and above a dip before it (`PEAK_HEIGHT`,
-    `PEAK_SIGMAS`, `PEAK_PROMINENCE`); of several the first that is nearly the highest (`PEAK_SHARE`). Lag and height
-    are refined by a parabola."""
+    maximum at a lag of min_lag..max_lag above the noise and a dip before it (`PEAK_HEIGHT`, `PEAK_SIGMAS`,
+    `PEAK_PROMINENCE`); of several the first that is nearly the highest. Lag and height are refined by a parabola."""
     curve = autocorrelation(values, max_lag + 1)
     if curve is None:
         return None

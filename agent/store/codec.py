@@ -80,8 +80,8 @@ HOST_STEPS = (*_steps(HOST_METRICS), ("mem_total_bytes", 1 / 1024))
 
 
 class RollupMeasure(NamedTuple):
-    """How the rollups keep one measure: stored steps per base unit, and how many steps of the mean make one of the
-    distances from mean to p95 and from p95 to max."""
+    """How the rollups keep a measure: steps per base unit, and steps of the mean in one of the distances to p95 and to
+    max."""
 
     name: str
     steps: float

@@ -113,9 +113,9 @@ def set_database_aside(path: Path, why: str, label: str, now: float) -> SetAside
 
 def open_for_writing(path: Path, token: str, now: Callable[[], float]) -> tuple[sqlite3.Connection, SetAside | None]:
     """Open or create a database, and note who holds the right to write it: `token`. A foreign file is refused,
-    untouched. A database of a version that is not ours, or one that is damaged, is set aside and a new one begun; what
-    an older one lacks is added. Returns the connection (autocommit mode) and what was set aside. Raises StoreError, a
-    PassingError where that may pass."""
+    untouched. One of another version, or that is damaged, is set aside and a new one begun; what an older one lacks is
+    added. Returns the connection (autocommit mode) and what was set aside. Raises StoreError, a PassingError where that
+    may pass."""
     try:
         aside = _set_aside_unusable(path, now)
         if not path.exists() or path.stat().st_size == 0:
@@ -136,8 +136,7 @@ def open_for_writing(path: Path, token: str, now: Callable[[], float]) -> tuple[
 
 
 def _set_aside_unusable(path: Path, now: Callable[[], float]) -> SetAside | None:
-    """Look over what is there. A database of ours that cannot be written is set aside; None: it can, or is yet to be.
-    Raises StoreError for what is not ours."""
+    """A database of ours that cannot be written is set aside; None: it can. Raises StoreError for what is not ours."""
     if not path.exists() or (kind := kind_of(path)) == "empty":
         return None
     damage, version = marked(path), SCHEMA_VERSION
@@ -205,9 +204,8 @@ def _give_birth(path: Path) -> None:
 @contextmanager
 def opened_beside(path: Path) -> Iterator[sqlite3.Connection]:
     """A second connection to a database of ours, for a job that writes beside its writer; closed at the end. Raises
-    StoreError, for what SQLite raises within too. SQLite is asked for its id, not the file: closing a
-    descriptor of one's own drops every lock that this process holds on the database (POSIX), and the next to leave
-    would delete the writer's log."""
+    StoreError. SQLite is asked for its id, not the file: closing a descriptor of one's own drops every lock that this
+    process holds on the database (POSIX), and the next to leave would delete the writer's log."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise foreign_error(path)

@@ -74,8 +74,7 @@ class PassingError(StoreError):
 
 
 def disk_error(path: Path, error: OSError | sqlite3.Error) -> StoreError:
-    """Why the database at `path`, or a file beside it, cannot be opened or written: a `PassingError` where waiting may
-    help."""
+    """Why the database, or a file beside it, cannot be opened or written: a `PassingError` where waiting may help."""
     why = said_by(error)
     if isinstance(error, OSError):
         cause = _ERRORS.get(error.errno or 0)

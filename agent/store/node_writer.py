@@ -42,8 +42,8 @@ _P = ParamSpec("_P")
 @dataclasses.dataclass(frozen=True, slots=True)
 class Told:
     """A statement about a node; `write` puts it into the file, within a transaction. `size`: how many things of
-    `MOST_OTHERS` it holds; `tick`: it is one; `state`: what it holds until it is said again, so that the last word of
-    each is never dropped."""
+    `MOST_OTHERS` it holds; `tick`: it is one; `state`: what it holds until it is said again: the last of each is
+    kept."""
 
     node: NodeWriter
     write: Callable[[], None]
@@ -248,10 +248,10 @@ class NodeWriter:
             self.writer.put_now()
 
     def put_rollups(self, table: RollupTable, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Many rollup rows, as sequences in the order of `columns`: the view's column names, values in base units. Two
-        columns name the row: ``ts`` (the period's end) and ``device`` (a gpu_uuid, or ``device/port``; left out for the
-        host). None, NaN and columns left out are missing. Bins are sequences of seconds per bin. A row of the same
-        period and device is replaced."""
+        """Many rollup rows, in the order of `columns`: the view's column names, values in base units. Two columns name
+        the row: ``ts`` (the period's end) and ``device`` (a gpu_uuid, or ``device/port``; left out for the host). None,
+        NaN and columns left out are missing. Bins are sequences of seconds. A row of the same period and device is
+        replaced."""
         kind, encode_row = codec.rollup_kind(table), codec.row_encoder(table)
         self.writer.put_now()
         # Of each device ever named, from when which row held, in order.

@@ -49,9 +49,9 @@ class RetentionJob:
 
     def run(self, now: float) -> Counter[str]:
         """Delete what is due at `now` (Unix seconds). Raises StoreError. Only the size limit takes raw samples whose
-        hour is not rolled up yet before twice their age. Nothing is deleted while a reader holds a log that is already
-        large: deleting makes it larger. Returns how many rows of each table went, and ``page``s and ``step``s;
-        ``unfinished`` is 1 where its time ran out."""
+        hour is not rolled up yet before twice their age. Nothing is deleted while a reader holds a large log, which
+        deleting enlarges. Returns how many rows of each table went, ``page``s and ``step``s; ``unfinished`` is 1 where
+        time ran out."""
         self._gone: Counter[str] = Counter()
         self._deadline = self.monotonic() + _BUDGET_SECONDS
         limits = self.limits
@@ -126,8 +126,7 @@ class RetentionJob:
             self._drop(table, "ts <= ?", now - min(_SERVING_SECONDS, limits.minutes_seconds))
 
     def _hold_size(self) -> None:
-        """Drop the oldest raw samples down to a quarter of their age, then minutes, then more raw, then hours, until
-        what is in use fits; and say so in the data."""
+        """Drop the oldest raw samples, minutes and hours until what is in use fits; and say so in the data."""
         page_bytes, size = self._one("PRAGMA page_size"), f"{self.limits.max_bytes / 1e6:.0f} MB"
         # One row a node and kind, widened each time. Its id is below zero: the writer counts upwards.
         sql = (

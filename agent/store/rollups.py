@@ -52,9 +52,8 @@ Rows = Mapping[RollupTable, Sequence[tuple[int, Row]]]
 @dataclass(frozen=True, slots=True)
 class RollupJob:
     """Rolls up what is complete and not yet rolled up in one database. Runs beside the writer. Ticks that come later
-    than a period's rollup (a clock that was put back, a disk that was full) have the period rolled up again with all
-    its samples; after a clock was put back `observed_seconds` may exceed the period's length, because that time was
-    lived twice."""
+    than a period's rollup (a clock that was put back, a disk that was full) have the period rolled up again; after a
+    clock was put back `observed_seconds` may exceed the period's length, because that time was lived twice."""
 
     path: Path
 

@@ -54,8 +54,7 @@ class Writer:
     ) -> None:
         """Open or create the database at `path`, now or, where its disk takes nothing, with a later tick.
         `before_opening` is called before each attempt. Raises StoreError for a file that is not ours or cannot be
-        written for a reason that does not pass. While a reader holds more than `max_log_bytes` of log, ticks wait
-        too."""
+        written for a reason that does not pass. While a reader holds more than `max_log_bytes` of log, ticks wait."""
         self.path = path
         self.fault: Absence | None = None
         self.set_aside: SetAside | None = None
@@ -135,8 +134,7 @@ class Writer:
                 return True
 
     def put_now(self, write: Callable[[], object] = lambda: None) -> None:
-        """Commit what waits, then run `write` in its own transaction: for bulk work that does not wait for the
-        disk to recover. Raises StoreError where it fails."""
+        """Commit what waits, then run `write` in its own transaction: bulk work. Raises StoreError where it fails."""
         if not self.commit() and self.fault is not None:
             raise StoreError(self.fault.detail, self.fault.remedy)
         self._transact(write)
@@ -223,8 +221,7 @@ class Writer:
         return None
 
     def _hold(self, error: PassingError) -> None:
-        """Say why nothing is written. Drop the oldest ticks, and of the rest the oldest that does not hold any more,
-        beyond what may wait."""
+        """Say why nothing is written. Drop the oldest ticks, and of the rest the oldest that does not hold any more."""
         if self.fault is None or self.fault.reason != error.reason:
             what = f"{error.path.name} cannot be written ({error.why})"
             detail = f"{what}; up to {self._hold_ticks} ticks are held in memory."

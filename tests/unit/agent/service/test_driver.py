@@ -11,10 +11,10 @@ from skuwise.agent.base.clock import SystemClock
 from skuwise.agent.model import Absence, Reading
 from skuwise.agent.sampler import Sampled, Sampler, run_loop
 from skuwise.agent.service.control import ControlServer
+from skuwise.agent.service.daemon import every, run_jobs
 from skuwise.agent.service.driver_thread import DriverThread
 from skuwise.agent.service.instance_lock import InstanceLock
 from skuwise.agent.service.supervisor import Notifier, Supervisor
-from skuwise.agent.service.timetable import every, run_jobs
 from skuwise.tests.support.hanging_driver import Driver, at, reasons
 from skuwise.tests.support.stepped_clock import SteppedClock
 from skuwise.tests.unit.agent.test_sampler import Steady
