@@ -277,6 +277,24 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class Sampled:
+    """One tick of every source. `absences` is the whole set that holds now; `processes` None: not checked."""
+
+    tick: Tick
+    processes: tuple[GpuProcess, ...] | None
+    absences: frozenset[Absence]
+    serving: tuple[ServingSample, ...] = ()
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Survey(Probe):
+    """What all sources found when they looked once. `node`: what the node is now, where that was checked again."""
+
+    node: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AgentStats:
     """What watching cost: CPU of the whole process since the last record, and how late the ticks were.
     `clock_offset_seconds`: by how much the wall clock was moved against the monotonic one since the agent started."""

@@ -4,24 +4,11 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 from .base.clock import LOOK_SECONDS, SystemClock
-from .model import (
-    Absence,
-    AgentStats,
-    Capability,
-    Event,
-    GpuProcess,
-    Instant,
-    Node,
-    Probe,
-    Reading,
-    ServingSample,
-    Tick,
-)
+from .model import Absence, AgentStats, Capability, Instant, Probe, Reading, Sampled, Survey, Tick
 from .sources.base import NOTHING_READ, Source
 
 # Two GPM samples must lie more than 100 ms apart (NVML's documentation); two more for the jitter of a tick.
@@ -29,24 +16,6 @@ MIN_SPACING_SECONDS = 0.102
 # Slewing moves a clock by at most 0.5 ms a second (adjtimex); half a second between two ticks was a step.
 CLOCK_STEP_SECONDS = 0.5
 REPORT_SECONDS = 60.0  # how often the cost of watching is reported
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """One tick of every source. `absences` is the whole set that holds now; `processes` None: not checked."""
-
-    tick: Tick
-    processes: tuple[GpuProcess, ...] | None
-    absences: frozenset[Absence]
-    serving: tuple[ServingSample, ...] = ()
-    events: tuple[Event, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Survey(Probe):
-    """What all sources found when they looked once. `node`: what the node is now, where that was checked again."""
-
-    node: Node | None = None
 
 
 class Sampler:

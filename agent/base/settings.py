@@ -1,9 +1,8 @@
 """Values of settings, as files, variables and flags have them, made into typed fields: each layer over the one before.
 
 A group of settings is a frozen dataclass whose types msgspec converts and checks. A field's name without ``_seconds``
-or ``_bytes`` is the setting's, or ``metadata["key"]``. Spans and sizes may be texts (``30s``, ``1GiB``), lists texts
-with commas. ``metadata["parse"]`` reads what no type can say: a function of the value and its place that raises
-UsageError.
+or ``_bytes`` is the setting's, or ``metadata["key"]``. Spans and sizes may be texts, lists texts with commas. What no
+type can say reads ``metadata["parse"]``: a function of the value and its place that raises UsageError.
 """
 
 from __future__ import annotations

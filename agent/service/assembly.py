@@ -20,8 +20,8 @@ from ..jobs.podresources import PodResources
 from ..jobs.processes import Listeners
 from ..jobs.slurm import SlurmAllocations
 from ..jobs.slurm_conf import SlurmConfReader
-from ..model import Gpu, Instant, Node
-from ..sampler import Sampler, Survey
+from ..model import Gpu, Instant, Node, Survey
+from ..sampler import Sampler
 from ..sources.base import Source, UnreadGpu
 from ..sources.dcgm import DcgmSource
 from ..sources.fabric import EthernetSource, InfinibandSource

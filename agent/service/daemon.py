@@ -18,8 +18,8 @@ from ...rules.base.errors import SkuwiseError, StoreError
 from ..base.clock import Signals, SystemClock
 from ..base.self_command import child_command
 from ..config import AgentConfig
-from ..model import Absence, AgentStats, Node
-from ..sampler import Sampled, Survey, run_loop
+from ..model import Absence, AgentStats, Node, Sampled, Survey
+from ..sampler import run_loop
 from ..store.database import checkpoint
 from ..store.retention import arguments_for
 from ..store.rollups import RollupJob

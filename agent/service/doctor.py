@@ -24,8 +24,7 @@ from ..jobs.scheduler_claims import Devices
 from ..jobs.slurm import INSTALL_PROLOG
 from ..jobs.slurm_conf import SlurmConfReader, read_settings, resolve
 from ..metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
-from ..model import Absence, Capability, Gpu, Node, WorkloadUse
-from ..sampler import Sampled, Survey
+from ..model import Absence, Capability, Gpu, Node, Sampled, Survey, WorkloadUse
 from ..sources.base import Fault
 from ..sources.nvml_errors import explain
 from ..store.disk_errors import place_line

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 
-from ..model import Gpu, Instant, Probe, Reading
-from ..sampler import Sampled, Sampler
+from ..model import Gpu, Instant, Probe, Reading, Sampled
+from ..sampler import Sampler
 from ..sources.base import Fault
 from ..sources.nvidia_driver import NvidiaDriver
 from ..sources.nvml_errors import DRIVER_MISMATCH

@@ -16,8 +16,7 @@ from threading import Lock
 from typing import Any
 
 from ..metrics import BIN_EDGES, THROTTLE_MASK
-from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
-from ..sampler import Survey
+from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Survey, Tick, Workload, WorkloadUse
 from ..statistics.rollup_stats import ACTIVE_SM, SILENT_LINK
 
 # Upper edges (le) of the distributions: the bins of the database, the last of which is open.

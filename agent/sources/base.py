@@ -93,10 +93,6 @@ class CounterRate:
             return COUNTER_RESET
         return (value - last) / elapsed if 0 < elapsed <= self.max_gap_seconds else LONG_GAP
 
-    def forget(self) -> None:
-        """Drop what is known (the counter's device went away)."""
-        self.last = None
-
 
 def read_file(path: Path) -> bytes | None:
     """A file of procfs or sysfs; None if it cannot be read."""

@@ -1,18 +1,14 @@
 """The node's ports: InfiniBand, RoCE, Omni-Path and EFA under ``/sys/class/infiniband``, and plain Ethernet NICs under
 ``/sys/class/net``.
 
-The unit of a counter is its driver's. ``counters/port_xmit_data`` and ``port_rcv_data`` are words of 4 bytes, also on
-RoCE (there RDMA only), but flits of 8 bytes of the driver hfi1 (Omni-Path, hfi1/mad.c). ``port_xmit_wait`` are ticks,
-``hw_counters`` of the driver efa bytes. What else a driver has is unknown, and is said to be.
+The unit of a counter is its driver's: ``port_xmit_data`` and ``port_rcv_data`` are words of 4 bytes, also on RoCE
+(there RDMA only), but flits of 8 bytes of hfi1 (Omni-Path, hfi1/mad.c); ``port_xmit_wait`` are ticks, ``hw_counters``
+of efa bytes. Of Ethernet only physical ports count: what bridges, bonds, VLANs, veths and tunnels carry passes one of
+these.
 
-Of Ethernet only physical ports count: what bridges, bonds, VLANs, veths and tunnels carry passes one of these. Virtual
-functions handed to others and the lower half of a paravirtual pair do not. A NIC that is an RDMA device is listed as
-that alone. None is a compute fabric unless the settings say so: a port that carries the default route is `management`,
-the others are `unknown`.
-
-Which NIC serves which GPU shows where they hang in the PCI tree: who shares a switch or a root port with one, or where
-no NIC is nearer, a root complex. Where they share nothing (on Azure each device that is passed through has its root),
-kind, name and number. ``storage`` is never guessed: nothing in sysfs shows it.
+A NIC is compute that shares a PCI switch or a root port with a GPU or, where no NIC is nearer, a root complex; where
+they share nothing (on Azure each has its root), by kind, name and number. Ethernet is never, unless the settings say
+so. ``storage`` is not guessed: nothing in sysfs shows it.
 """
 
 from __future__ import annotations

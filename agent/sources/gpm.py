@@ -151,7 +151,7 @@ class _Counters:
                 code, number = numbers[place]
                 rate = code or counter.rate(number, monotonic)
                 if code != 0:
-                    counter.forget()
+                    counter.last = None
                 elif may_wrap and number >= _32_BITS:
                     self._wide = True
                 if isinstance(rate, float):

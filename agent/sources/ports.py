@@ -133,7 +133,7 @@ class Port:
         """Release every file, and forget the counters. Idempotent."""
         self.state.close()
         for counter in chain.from_iterable(self.counters.values()):
-            counter.rate.forget()
+            counter.rate.last = None
             for file in counter.files:
                 file.close()
 
@@ -263,7 +263,7 @@ class PortSource:
             if isinstance(text, bytes) and text.isdigit() and int(text) != _LAST_OF_32_BITS:
                 total += int(text)
                 continue
-            counter.rate.forget()
+            counter.rate.last = None
             if isinstance(text, Fault):
                 return text
             return _SATURATED if text.isdigit() else _NO_PMA if b"no PMA" in text else NOT_A_NUMBER

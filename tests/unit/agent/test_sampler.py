@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.agent.base.clock import Signals, SystemClock
-from skuwise.agent.model import AgentStats, Instant, Probe, Reading
-from skuwise.agent.sampler import Sampled, Sampler, run_loop
+from skuwise.agent.model import AgentStats, Instant, Probe, Reading, Sampled
+from skuwise.agent.sampler import Sampler, run_loop
 from skuwise.agent.sources.base import NOTHING_READ
 from skuwise.agent.statistics.burst_stats import Burst, BurstReading, burst_of
 from skuwise.agent.statistics.latency_bins import (

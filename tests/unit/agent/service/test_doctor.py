@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.jobs.slurm_conf import SlurmConfReader
-from skuwise.agent.model import Absence, Capability, Gpu, Tick
-from skuwise.agent.sampler import Sampled, Survey
+from skuwise.agent.model import Absence, Capability, Gpu, Sampled, Survey, Tick
 from skuwise.agent.service.doctor import (
     config_lines,
     devices_lines,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from skuwise.agent.base.clock import SystemClock
-from skuwise.agent.model import Absence, Reading
-from skuwise.agent.sampler import Sampled, Sampler, run_loop
+from skuwise.agent.model import Absence, Reading, Sampled
+from skuwise.agent.sampler import Sampler, run_loop
 from skuwise.agent.service.control import ControlServer
 from skuwise.agent.service.daemon import every, run_jobs
 from skuwise.agent.service.driver_thread import DriverThread

@@ -16,8 +16,7 @@ from skuwise.agent.metrics import (
     HOST_INTEGRALS,
     HOST_METRICS,
 )
-from skuwise.agent.model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
-from skuwise.agent.sampler import Survey
+from skuwise.agent.model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Survey, Tick, Workload, WorkloadUse
 from skuwise.agent.service.metrics_page import make_page
 from skuwise.agent.service.totals import MOMENTS, Totals
 from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_gpu
