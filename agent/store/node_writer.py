@@ -6,20 +6,18 @@ What is marked ``@_waits`` waits in the `Writer` when it is called, and runs lat
 from __future__ import annotations
 
 import dataclasses
+import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, wraps
 from itertools import islice
 from math import ceil, inf
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol
 
 from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, ServingSample, Tick, Workload, WorkloadUse
 from ..statistics.burst_stats import Burst
 from ..statistics.latency_bins import MEASURES, Counts, added, encode
 from . import codec
 from .codec import Cell, RollupTable
-
-if TYPE_CHECKING:
-    from .writer import Writer
 
 # What the driver says again within a minute is one row: a broken GPU repeats itself many times a second.
 _AGAIN_SECONDS = 60.0
@@ -52,6 +50,15 @@ class Told:
     state: str = ""
 
 
+class Waiting(Protocol):
+    """What a node needs of the `Writer`."""
+
+    connection: sqlite3.Connection
+    tell: Callable[[Told], None]
+    flush: Callable[[Tick], None]
+    put_now: Callable[..., None]
+
+
 def _waits(write: Callable[Concatenate[NodeWriter, _P], None]) -> Callable[Concatenate[NodeWriter, _P], None]:
     """A method whose call waits in the writer. What a ``set_`` says holds until it is said again."""
 
@@ -69,7 +76,7 @@ class NodeWriter:
     """One node's path into the database. `ts` is Unix seconds everywhere; values are in base units. Values of GPUs and
     ports that `set_gpus` and `set_ports` never named are not kept: nothing says what they are."""
 
-    def __init__(self, writer: Writer, node: Node, ts: float) -> None:
+    def __init__(self, writer: Waiting, node: Node, ts: float) -> None:
         self.writer = writer
         self.node = node
         self.begun = ts
