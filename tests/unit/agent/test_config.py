@@ -95,11 +95,9 @@ def test_what_is_set_is_taken(tmp_path: Path, system: str, environ: dict[str, st
 
 def test_a_variable_of_the_agent_is_none_of_a_section_that_begins_alike(tmp_path: Path) -> None:
     environ = {"SKUWISE_SLURM_CONF": "/etc/slurm", "SKUWISE_SLURM_SACCT": "/opt/slurm/bin/sacct"}
-    assert load_config({}, environ, system_file=tmp_path / "none", config_home=tmp_path).slurm_conf == Path(
-        "/etc/slurm"
-    )
-    slurm_settings = load_slurm_settings(environ, system_file=tmp_path / "none", config_home=tmp_path)
-    assert slurm_settings.sacct == "/opt/slurm/bin/sacct"
+    files = {"system_file": tmp_path / "none", "config_home": tmp_path}
+    assert load_config({}, environ, **files).slurm_conf == Path("/etc/slurm")
+    assert load_slurm_settings(environ, **files).sacct == "/opt/slurm/bin/sacct"
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,7 @@ from skuwise.agent.model import AgentStats, Instant, Probe, Reading, Sampled
 from skuwise.agent.sampler import Sampler, run_loop
 from skuwise.agent.sources.base import NOTHING_READ
 from skuwise.agent.statistics.burst_stats import Burst, BurstReading, burst_of
-from skuwise.agent.statistics.latency_bins import (
-    LATENCY_EDGES,
-    added,
-    decode,
-    encode,
-    percentile,
-    spread,
-)
+from skuwise.agent.statistics.latency_bins import LATENCY_EDGES, added, decode, encode, percentile, spread
 from skuwise.tests.support.stepped_clock import SteppedClock
 
 
@@ -80,9 +73,8 @@ def loop(
 ) -> tuple[list[Sampled], list[AgentStats]]:
     """What a loop kept and reported; into `steps` goes what it heard of the wall clock."""
     kept, stats, heard = list[Sampled](), list[AgentStats](), [] if steps is None else steps
-    run_loop(
-        sampler, clock, kept.append, stats.append, duration_seconds=duration, stepped=lambda *step: heard.append(step)
-    )
+    told = {"stepped": lambda *step: heard.append(step), "duration_seconds": duration}
+    run_loop(sampler, clock, kept.append, stats.append, **told)
     return kept, stats
 
 

@@ -146,12 +146,8 @@ def test_a_pod_is_named_by_its_uid_as_kube_state_metrics_would_name_it(tmp_path:
         (workload,), _ = until(lambda: agent.attribute([GpuProcess("GPU-0", 700)]), lambda workload: workload[0][0].pod)
     assert workload.workload_id == workload_id("c", "kubernetes", UID)
     assert workload.series_id == series_id("c", "ml", None, "chat")
-    assert (workload.name, workload.controller_kind, workload.namespace, workload.pod) == (
-        "chat",
-        "Deployment",
-        "ml",
-        name,
-    )
+    about = workload.name, workload.controller_kind, workload.namespace, workload.pod
+    assert about == ("chat", "Deployment", "ml", name)
     assert (workload.image, workload.team) == (image, "search")
 
 

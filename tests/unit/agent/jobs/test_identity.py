@@ -127,12 +127,8 @@ def test_the_holder_of_the_listening_socket_and_that_it_is_found_anew(tmp_path: 
     table(tmp_path, (8000, "0A", UID, 222))
     assert listeners.pids(8000, 59.0) == frozenset({10})
     assert listeners.pids(8000, 60.0) == frozenset({11})
-
-
-def test_where_sockets_are_hidden_the_arguments_tell(tmp_path: Path) -> None:
-    table(tmp_path, (8000, "0A", UID, 111))
-    process(tmp_path, 9, argv=("sglang", "--port=8000"))
-    process(tmp_path, 10, argv=("vllm", "serve", "m", "--port", "8000"))
-    process(tmp_path, 11, argv=("vllm", "serve", "m", "--port", "80001"))
-    process(tmp_path, 12, argv=("echo", "8000", "--port"))
-    assert Listeners(tmp_path).pids(8000, 0.0) == frozenset({9, 10})
+    # Where sockets are hidden the arguments tell.
+    table(tmp_path, (9000, "0A", UID, 444))
+    for pid, words in enumerate(("sglang --port=9000", "vllm serve m --port 9000", "vllm m --port 90001", "echo 9000")):
+        process(tmp_path, 20 + pid, argv=tuple(words.split()))
+    assert Listeners(tmp_path).pids(9000, 0.0) == frozenset({20, 21})

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from skuwise.agent.base.clock import SystemClock
@@ -96,10 +96,8 @@ class Told:
         self.lock = InstanceLock(folder / "node.db")
         self.lock.take()
         notifier = Notifier({"NOTIFY_SOCKET": str(folder / "nobody")})
-        store: Any = Store()
-        self.supervisor = Supervisor(
-            SystemClock(), notifier, thread, self.lock, store, server, self.note, self.said.append
-        )
+        store, clock, say = cast("Any", Store()), SystemClock(), self.said.append
+        self.supervisor = Supervisor(clock, notifier, thread, self.lock, store, server, self.note, say)
 
     def note(self, absence: Absence, ts: float) -> None:
         self.noted.append(absence)
@@ -154,9 +152,8 @@ def test_jobs_run_at_their_times_and_go_on_after_one_that_fails_and_a_clock_that
         raise ValueError("no")
 
     jobs = [(lambda: ran.append(("minute", wall.seconds)), every(60, 17)), (fail, every(3600))]
-    run_jobs(
-        [*jobs, (lambda: ran.append(("hour", wall.seconds)), every(3600, 47))], wall, said.append, lambda: wall.seconds
-    )
+    jobs.append((lambda: ran.append(("hour", wall.seconds)), every(3600, 47)))
+    run_jobs(jobs, wall, said.append, lambda: wall.seconds)
     minutes = [at for name, at in ran if name == "minute"]
     assert minutes[:3] == [77, 137, 197] and minutes[3] < -3300 and minutes[-1] == 3977
     assert {round(b - a) for a, b in pairwise(minutes[3:])} == {60}

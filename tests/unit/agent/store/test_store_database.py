@@ -104,9 +104,8 @@ def test_another_version_is_refused_by_readers_and_set_aside_by_the_agent(path: 
     assert kept.name == f"node.db.{which}-{version}-20260921T141320Z"
     assert pragma(kept, "user_version") == version and pragma(path, "user_version") == SCHEMA_VERSION
     assert [rows(file, "SELECT count(*) FROM tick") for file in (kept, path)] == [[(1,)], [(0,)]]
-    assert rows(path, "SELECT reason, since, until FROM absences") == [
-        (f"{which}-database-set-aside", NOW + 50, NOW + 50)
-    ]
+    noted = (f"{which}-database-set-aside", NOW + 50, NOW + 50)
+    assert rows(path, "SELECT reason, since, until FROM absences") == [noted]
 
 
 def test_a_newer_minor_is_written_as_it_is(path: Path) -> None:
@@ -123,9 +122,8 @@ def test_a_file_of_the_minor_before_is_read_as_it_is_and_the_agent_adds_what_it_
         writer.for_node(Node("n1"), NOW).add_serving(ServingSample(NOW, 1.0, "e", "vllm", {"requests_waiting": 2}))
     views = "SELECT name, sql FROM sqlite_master WHERE type = 'view' ORDER BY name"
     shipped, told = rows(path, views), "SELECT requests_waiting, requests_per_second FROM serving_samples"
-    older = str(dict(shipped)["serving_samples"]).replace(
-        ",\n    s.requests_per_second * 1e-03 AS requests_per_second", ""
-    )
+    added = ",\n    s.requests_per_second * 1e-03 AS requests_per_second"
+    older = str(dict(shipped)["serving_samples"]).replace(added, "")
     drop = "DROP VIEW serving_samples; ALTER TABLE serving_sample DROP COLUMN requests_per_second"
     change(path, f"{drop}; {older}; PRAGMA user_version = 1007")
     copy = take_snapshot(path, path.with_name("copy.db"), rollups_only=True, now=NOW)

@@ -15,11 +15,7 @@ from hypothesis import strategies as st
 from skuwise.agent.metrics import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS, THROTTLE_MASK, Metric
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick
 from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_gpu
-from skuwise.agent.statistics.signal_stats import (
-    autocorrelation_peak,
-    bin_seconds,
-    nearest_rank,
-)
+from skuwise.agent.statistics.signal_stats import autocorrelation_peak, bin_seconds
 from skuwise.agent.store.codec import MEASURES
 from skuwise.agent.store.node_writer import NodeWriter
 from skuwise.agent.store.rollups import RollupJob
@@ -150,12 +146,8 @@ def test_a_minute_waits_for_its_end_and_for_a_later_tick(path: Path) -> None:
 
 def test_the_mean_is_weighted_by_time_but_energy_adds_up(path: Path) -> None:
     writer, node = begin(path)
-    node.put_ticks(
-        [
-            Tick(HOUR + 1.0, 1.0, {GPU.uuid: {"power_watts": 100.0, "energy_joules": 100.0}}),
-            Tick(HOUR + 4.0, 3.0, {GPU.uuid: {"power_watts": 500.0, "energy_joules": 1500.0}}),
-        ]
-    )
+    ticks = (1.0, 1.0, 100.0, 100.0), (4.0, 3.0, 500.0, 1500.0)
+    node.put_ticks(Tick(HOUR + end, s, {GPU.uuid: {"power_watts": w, "energy_joules": j}}) for end, s, w, j in ticks)
     RollupJob(path).run(HOUR + 5000)
     writer.close()
     row = table(path, "SELECT * FROM gpu_minutes")[0]
@@ -165,11 +157,8 @@ def test_the_mean_is_weighted_by_time_but_energy_adds_up(path: Path) -> None:
 
 def test_what_is_missing_stays_missing(path: Path) -> None:
     writer, node = begin(path)
-    ticks = [
-        Tick(T0 + s, 1.0, {GPU.uuid: {"gpu_util": 0.5, "power_watts": 300.0 + 200 * (s % 8 < 4)}}, {}, {}, {})
-        for s in range(3600)
-    ]
-    node.put_ticks(ticks)
+    watts = [300.0 + 200 * (second % 8 < 4) for second in range(3600)]
+    node.put_ticks(Tick(T0 + s, 1.0, {GPU.uuid: {"gpu_util": 0.5, "power_watts": w}}) for s, w in enumerate(watts))
     RollupJob(path).run(HOUR + 20_000)
     writer.close()
     row = table(path, "SELECT * FROM gpu_hours")[0]
@@ -252,15 +241,6 @@ def test_a_bin_holds_its_ratio_and_bins_merge_by_addition(first: list[float], se
     a, b = bin_seconds(first, [1.0] * len(first)), bin_seconds(second, [1.0] * len(second))
     assert a is not None and b is not None
     assert [x + y for x, y in zip(a, b, strict=True)] == bin_seconds(first + second, [1.0] * len(first + second))
-
-
-@given(RATIOS, st.sampled_from([0.5, 0.9, 0.95, 0.995, 1.0]))
-def test_percentile_is_the_nearest_rank(values: list[float], share: float) -> None:
-    found = nearest_rank(values, share)
-    assert found in values
-    assert found is not None
-    assert sum(value <= found for value in values) >= share * len(values) - 1e-9
-    assert sum(value < found for value in values) < share * len(values) + 1e-9
 
 
 def test_noise_and_trends_have_hardly_ever_a_period(seed_of: Callable[[int], int]) -> None:
