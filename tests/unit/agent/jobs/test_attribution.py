@@ -44,9 +44,9 @@ def attribution(
     return NodeAttribution(proc.root, boot, cluster, USERS.get, allocations=allocations, variables=variables)
 
 
-def reasons(found: NodeAttribution) -> set[str]:
+def reasons(agent: NodeAttribution) -> set[str]:
     """Of what is not known, but that no scheduler is here."""
-    return {absence.reason for absence in found.absences} - {"allocation-unknown"}
+    return {absence.reason for absence in agent.absences} - {"allocation-unknown"}
 
 
 def on(gpu: int, pid: int, mem: int | None = 1024) -> GpuProcess:
@@ -77,8 +77,8 @@ def test_eight_workers_of_one_launcher_are_one_workload(proc: Procfs) -> None:
     [
         ({"comm": "bash", "argv": ["bash", "run_all.sh"]}, 1),  # a script is part of the work
         ({"comm": "bash", "argv": ["-bash"]}, 2),  # a login shell is not
-        ({"argv": ["batchd"], "uid": 0}, 2),  # nor another user's process
-        ({"argv": ["younger"], "start": 9000}, 2),  # nor one that got the PID of the parent
+        ({"argv": ["batchd"], "uid": 0}, 2),  # neither is another user's process
+        ({"argv": ["younger"], "start": 9000}, 2),  # neither is one that got the PID of the parent
         *(({"comm": comm}, 2) for comm in ("jupyter-lab", "tmux: server", "containerd-shim", "slurmstepd")),
     ],
 )
@@ -86,9 +86,9 @@ def test_where_the_work_begins(proc: Procfs, parent: dict[str, Any], workloads: 
     proc.process(700, ppid=1, **parent)
     for i in range(2):
         proc.process(701 + i, ppid=700, argv=["python", f"job{i}.py"])
-    found, _ = attribution(proc).attribute([on(0, 701), on(1, 702)])
-    assert len(found) == workloads
-    assert workloads == 2 or found[0].name == "run_all.sh"
+    works, _ = attribution(proc).attribute([on(0, 701), on(1, 702)])
+    assert len(works) == workloads
+    assert workloads == 2 or works[0].name == "run_all.sh"
 
 
 def test_identity_differs_by_boot_cluster_and_start_and_outlives_the_launcher(proc: Procfs) -> None:
@@ -136,7 +136,7 @@ def test_identity_differs_by_boot_cluster_and_start_and_outlives_the_launcher(pr
         (f"0::/default/{CONTAINER}", "docker", CONTAINER),
         (f"0::/system.slice/cri-containerd-{CONTAINER}.scope", "docker", CONTAINER),
         (f"0::/system.slice/crio-{CONTAINER}.scope", "docker", CONTAINER),
-        # No user names himself into another's job: not below a task of his own, nor in his own slice.
+        # A user cannot name himself into another's job, below his task or in his slice.
         (f"{STEPD}/job_24/step_batch/user/task_0/slurmstepd.scope/job_99", "slurm", "24"),
         (f"{STEPD}/{SLUID}/step_0/user/task_0/slurmstepd.scope/job_99", "slurm", SLUID),
         ("0::/user.slice/user@1000.service/app.slice/slurmstepd.scope/job_99/step_0", "process", ""),
@@ -220,8 +220,8 @@ def test_the_drivers_own_helpers_are_no_tenants(
     proc.process(801, ppid=800, **helper)
     proc.process(700, ppid=600, argv=["python", "t.py"], cgroup=client)
     proc.process(701, ppid=700, argv=["python", "t.py"], cgroup=client)
-    found, uses = attribution(proc).attribute([on(0, 801, 1), on(0, 700, 10), on(0, 701, 10)])
-    assert len(found) == len(uses) == workloads
+    works, uses = attribution(proc).attribute([on(0, 801, 1), on(0, 700, 10), on(0, 701, 10)])
+    assert len(works) == len(uses) == workloads
     assert {use.shared for use in uses} == {workloads > 1}
     assert max(use.mem_used_bytes or 0 for use in uses) == bytes_of_client
 

@@ -130,8 +130,8 @@ def agent(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     def run(command: str, *arguments: str, reads: bool = True) -> tuple[int, str, str]:
         paths = ("--path.sysfs", str(tmp_path / "sys"), "--path.procfs", str(tmp_path / "proc")) if reads else ()
         status = main(["agent", command, *arguments, *paths])
-        told = capsys.readouterr()
-        return status, told.out, told.err
+        output = capsys.readouterr()
+        return status, output.out, output.err
 
     return run
 

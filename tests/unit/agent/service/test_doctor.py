@@ -85,9 +85,9 @@ def test_the_units_interpreter_user_and_devices_are_looked_at(tmp_path: Path) ->
         return [line.absence.reason for line in service_lines(tmp_path, user) if line.absence is not None]
 
     (tmp_path / "python").chmod(0o755)
-    for mode, found in ((0o606, []), (0o660, []), (0o600, ["device-closed"])):
+    for mode, expected in ((0o606, []), (0o660, []), (0o600, ["device-closed"])):
         (tmp_path / "dev/nvidia0").chmod(mode)
-        assert reasons() == found
+        assert reasons() == expected
     assert reasons("nobody-of-this-name") == ["no-user"]
     (tmp_path / "python").unlink()
     assert reasons() == ["no-interpreter", "device-closed"]
@@ -162,18 +162,18 @@ def test_a_site_that_is_as_it_should_be_misses_nothing_and_shows_its_order(site:
 )
 def test_each_cause_has_its_remedy(site: Path, before: str, after: str, reason: str, says: str) -> None:
     assert before in SCONTROL
-    found = absences(site, SCONTROL.replace(before, after))
-    assert set(found) == {reason}
-    assert says in found[reason].remedy
+    missing = absences(site, SCONTROL.replace(before, after))
+    assert set(missing) == {reason}
+    assert says in missing[reason].remedy
 
 
 def test_without_scontrol_the_files_are_read(site: Path) -> None:
     settings = "TaskPlugin=task/cgroup\nPrologFlags=contain\nProctrackType=proctrack/cgroup"
     put(site / "slurm.conf", f"NodeName=n1 Gres=gpu:4\n{settings}")
     put(site / "cgroup.conf", "ConstrainDevices=yes")
-    found = absences(site, "")
-    assert set(found) == {"prolog-not-configured", "epilog-not-configured"}
-    assert str(site / "slurm.conf") in found["prolog-not-configured"].detail
+    missing = absences(site, "")
+    assert set(missing) == {"prolog-not-configured", "epilog-not-configured"}
+    assert str(site / "slurm.conf") in missing["prolog-not-configured"].detail
 
 
 def test_the_folder_must_be_roots_and_there(site: Path) -> None:
@@ -193,8 +193,8 @@ def test_a_node_without_slurm_has_no_lines(tmp_path: Path, monkeypatch: pytest.M
 
 def proc_instance(root: Path, pid: int, *, state: str, pending: int = 0, threads: tuple[str, ...] = ()) -> None:
     """A process as /proc shows it; the main thread in `state`, the others in `threads`' states."""
-    for number, one in enumerate((state, *threads)):
-        text = f"Name:\tskuwise\nState:\t{one} (x)\nSigPnd:\t{pending:016x}\nShdPnd:\t{pending:016x}\n"
+    for number, thread in enumerate((state, *threads)):
+        text = f"Name:\tskuwise\nState:\t{thread} (x)\nSigPnd:\t{pending:016x}\nShdPnd:\t{pending:016x}\n"
         put(root / f"{pid}/task/{pid + number}/status", text)
 
 

@@ -109,11 +109,11 @@ def test_a_driver_hung_for_a_minute_ends_the_agent_once_an_hour(tmp_path: Path, 
     read(thread, 1)
     assert thread._job is not None
     thread._job.started -= 60.0
-    told = Told(tmp_path, thread)
-    told.supervisor.attend()
-    assert told.supervisor.wants_restart
-    assert [absence.reason for absence in told.noted] == ["self-restart"]
-    told.lock.close()
+    first = Told(tmp_path, thread)
+    first.supervisor.attend()
+    assert first.supervisor.wants_restart
+    assert [absence.reason for absence in first.noted] == ["self-restart"]
+    first.lock.close()
     again = Told(tmp_path, thread)
     again.supervisor.attend()
     again.supervisor.attend()
@@ -176,8 +176,8 @@ def test_a_driver_that_hangs_costs_no_tick_of_the_others(driver: Driver, after: 
     sampler, clock = Sampler([thread, host], 1.0, 10.0), SteppedClock(1.8e9)
     run_loop(sampler, clock, keep, lambda _: None, duration_seconds=6.0)
     assert host.order == ["read host"] * 7  # each tick once, the first one to count from
-    assert {one.tick.interval_seconds for one in kept} == {1.0}
+    assert {sampled.tick.interval_seconds for sampled in kept} == {1.0}
     whole = 6 if after is None else after
-    assert [bool(one.tick.gpus) for one in kept] == [number < whole for number in range(6)]
-    for one in kept[whole:]:
-        assert {(a.subject, a.reason) for a in one.absences} == HUNG
+    assert [bool(sampled.tick.gpus) for sampled in kept] == [number < whole for number in range(6)]
+    for late in kept[whole:]:
+        assert {(a.subject, a.reason) for a in late.absences} == HUNG

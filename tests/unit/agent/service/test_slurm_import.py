@@ -146,18 +146,18 @@ def test_settings_are_checked(tmp_path: Path) -> None:
 
 
 def test_no_error_tells_a_secret_and_no_token_is_everybodys(tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as error:
         ask_slurmrestd(SlurmImportSettings(slurmrestd="https://ann:s3cret@slurm.example"), 0.0)
-    assert "s3cret" not in str(told.value)
+    assert "s3cret" not in str(error.value)
     for address in ("http://slurm.example:6820", "ftp://127.0.0.1", "https://u:p@h", "x", "http://[::1", "unix"):
         with pytest.raises(UsageError):  # a token crosses no network in the clear
             ask_slurmrestd(SlurmImportSettings(slurmrestd=address), 0.0)
     token = tmp_path / "token"
     token.write_text("s3cret")
     token.chmod(0o644)
-    with pytest.raises(UsageError, match="everybody") as told:
+    with pytest.raises(UsageError, match="everybody") as error:
         ask_slurmrestd(SlurmImportSettings(slurmrestd="http://127.0.0.1:1", slurmrestd_token_file=token), 0.0)
-    assert "s3cret" not in str(told.value)
+    assert "s3cret" not in str(error.value)
 
 
 HEAD = "JobID|JobIDRaw|JobName|User|State|Start|End"
@@ -169,7 +169,7 @@ def line(job: int, name: str = "train", user: str = "ann") -> str:
 
 
 def read(*lines: str, head: str = HEAD) -> ReadJobs:
-    return read_jobs(io.BytesIO("".join(f"{one}\n" for one in (head, *lines)).encode()), zone=UTC)
+    return read_jobs(io.BytesIO("".join(f"{row}\n" for row in (head, *lines)).encode()), zone=UTC)
 
 
 def by_id(reading: ReadJobs) -> dict[str, SlurmJob]:
@@ -192,10 +192,10 @@ def test_real_jobs_are_read_with_steps_arrays_and_both_runs_of_a_requeued_one(na
 
 
 def test_json_tells_the_same_as_text() -> None:
-    told, text = by_id(read_job_table(DATA / "jobs.json")), by_id(read_job_table(DATA / "requeued.txt", zone=UTC))
+    json, text = by_id(read_job_table(DATA / "jobs.json")), by_id(read_job_table(DATA / "requeued.txt", zone=UTC))
     delimited = by_id(read_job_table(DATA / "delimiter.txt", zone=UTC))  # by one that no name holds
-    assert told["6"].name == delimited["6"].name == "na|me with newline"
-    assert {job_id: replace(told[job_id], restarts=None) for job_id in text} == text
+    assert json["6"].name == delimited["6"].name == "na|me with newline"
+    assert {job_id: replace(json[job_id], restarts=None) for job_id in text} == text
 
 
 def test_json_of_later_versions_wraps_numbers_and_lists_states() -> None:
@@ -233,12 +233,12 @@ def test_what_has_not_begun_is_no_run_and_an_end_that_is_not_told_is_none() -> N
 
 
 def test_a_cut_file_and_names_with_delimiters_or_line_breaks_lose_that_job_alone() -> None:
-    whole = "".join(f"{one}\n" for one in (HEAD, line(1), line(2), line(3))).encode()
+    whole = "".join(f"{row}\n" for row in (HEAD, line(1), line(2), line(3))).encode()
     for cut in range(len(whole) - len(line(3)), len(whole)):
         assert sorted(by_id(read_jobs(io.BytesIO(whole[:cut]), zone=UTC))) == ["1", "2"]
     for name in ("a|b", "a|b|c|d|e|f|g|h", "|", "a\n|b", "a|b\nc", "a|\n\n|"):
-        found = read(line(21), line(22, name), line(23), line(24))
-        assert set(by_id(found)) == {"21", "23", "24"} and found.refused >= 1 and found.warnings()
+        jobs = read(line(21), line(22, name), line(23), line(24))
+        assert set(by_id(jobs)) == {"21", "23", "24"} and jobs.refused >= 1 and jobs.warnings()
 
 
 def test_names_are_one_printable_line_and_bounded() -> None:

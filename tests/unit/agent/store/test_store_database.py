@@ -40,8 +40,8 @@ def test_a_new_or_empty_file_becomes_a_database(path: Path) -> None:
     path.with_name("empty.db").touch()
     for file in (path, path.with_name("empty.db")):
         make(file)
-        found = [pragma(file, name) for name in ("application_id", "user_version", "journal_mode", "auto_vacuum")]
-        assert (found, kind_of(file)) == ([APPLICATION_ID, SCHEMA_VERSION, "wal", 2], "ours")
+        values = [pragma(file, name) for name in ("application_id", "user_version", "journal_mode", "auto_vacuum")]
+        assert (values, kind_of(file)) == ([APPLICATION_ID, SCHEMA_VERSION, "wal", 2], "ours")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_file_of_the_minor_before_is_read_as_it_is_and_the_agent_adds_what_it_
     with Writer.open(path) as writer:
         writer.for_node(Node("n1"), NOW).add_serving(ServingSample(NOW, 1.0, "e", "vllm", {"requests_waiting": 2}))
     views = "SELECT name, sql FROM sqlite_master WHERE type = 'view' ORDER BY name"
-    shipped, told = rows(path, views), "SELECT requests_waiting, requests_per_second FROM serving_samples"
+    shipped, query = rows(path, views), "SELECT requests_waiting, requests_per_second FROM serving_samples"
     added = ",\n    s.requests_per_second * 1e-03 AS requests_per_second"
     older = str(dict(shipped)["serving_samples"]).replace(added, "")
     drop = "DROP VIEW serving_samples; ALTER TABLE serving_sample DROP COLUMN requests_per_second"
@@ -129,14 +129,14 @@ def test_a_file_of_the_minor_before_is_read_as_it_is_and_the_agent_adds_what_it_
     copy = take_snapshot(path, path.with_name("copy.db"), rollups_only=True, now=NOW)
     with open_reader(path) as reader:
         assert (pragma(path, "user_version"), pragma(copy, "user_version")) == (1007, 1007)
-        assert reader.fetch(told) == [(2.0, None)]
+        assert reader.fetch(query) == [(2.0, None)]
         with Writer.open(path) as writer:
             more = ServingSample(NOW + 1, 1.0, "e", "vllm", {"requests_per_second": 1.5})
             writer.for_node(Node("n1"), NOW + 1).add_serving(more)
             assert writer.set_aside is None
-        assert len(reader.fetch(told)) == 2
+        assert len(reader.fetch(query)) == 2
     assert (pragma(path, "user_version"), rows(path, views)) == (SCHEMA_VERSION, shipped)
-    assert rows(path, told) == [(2.0, None), (None, 1.5)]
+    assert rows(path, query) == [(2.0, None), (None, 1.5)]
 
 
 def test_what_is_set_aside_never_replaces_a_file(path: Path) -> None:

@@ -75,13 +75,13 @@ def check(kind: str, row: sqlite3.Row, samples: Sequence[sqlite3.Row], metrics: 
     checked = 0
     measures = {measure.name: measure for measure in MEASURES[kind]}
     for name in (metric.name for metric in metrics if metric.rolled_up):
-        known = [(sample[name], sample["interval_seconds"]) for sample in samples if sample[name] is not None]
-        assert row[f"{name}_n"] == len(known)
-        if not known:
+        present = [(sample[name], sample["interval_seconds"]) for sample in samples if sample[name] is not None]
+        assert row[f"{name}_n"] == len(present)
+        if not present:
             assert row[f"{name}_mean"] is None
             continue
-        ordered = sorted(value for value, _ in known)
-        mean = sum(v * w for v, w in known) / sum(w for _, w in known)
+        ordered = sorted(value for value, _ in present)
+        mean = sum(v * w for v, w in present) / sum(w for _, w in present)
         step, spread = 1 / measures[name].steps, measures[name].spread
         near = (0.51 if spread == 1 else spread + 0.51) * step
         assert row[f"{name}_mean"] == pytest.approx(mean, rel=0, abs=0.51 * step), name
@@ -248,5 +248,5 @@ def test_noise_and_trends_have_hardly_ever_a_period(seed_of: Callable[[int], int
     rng = random.Random(seed_of(0))
     noise = [autocorrelation_peak([rng.random() for _ in range(60)], 2, 30) for _ in range(400)]
     trends = [autocorrelation_peak([i / 60 + rng.gauss(0, 0.01) for i in range(60)], 2, 30) for _ in range(10)]
-    assert sum(one is not None for one in noise) <= 0.02 * len(noise)
+    assert sum(peak is not None for peak in noise) <= 0.02 * len(noise)
     assert trends == [None] * 10
