@@ -19,9 +19,8 @@ from ..rules.base.errors import UsageError
 from ..rules.base.files import read_toml
 from ..rules.base.sanitize import QUOTED_MAX, clean, suggest
 from .base.address import Address, PageError, split_url
-from .base.retention_limits import MIN_BYTES, MIN_HOURS_SECONDS, MIN_MINUTES_SECONDS, MIN_RAW_SECONDS, Limits
 from .base.settings import Layer, keys_of, read_layers
-from .model import Role
+from .model import MIN_BYTES, MIN_HOURS_SECONDS, MIN_MINUTES_SECONDS, MIN_RAW_SECONDS, Limits, Role
 
 SYSTEM_FILE = Path("/etc/skuwise/skuwise.toml")
 USER_FILE = Path("skuwise/skuwise.toml")
@@ -149,9 +148,7 @@ def load_config(
     config_home: Path | None = None,
 ) -> AgentConfig:
     """Read every layer. `flags` holds only what was given; ``flags["config"]`` names a file that replaces both files.
-
-    Raises `UsageError` for an unknown key, a value of the wrong type or out of range, or a named file that is missing.
-    """
+    Raises `UsageError` for an unknown key, a wrong value, or a named file that is missing."""
     given = {key: value for key, value in flags.items() if key != "config" and value is not None}
     layers: list[Layer] = []
     for origin, whole in _files(environ, system_file, config_home, flags.get("config")):
@@ -178,35 +175,21 @@ def load_section(
     system_file: Path = SYSTEM_FILE,
     config_home: Path | None = None,
 ) -> _T:
-    """The table ``[section]`` of the settings files, then ``SKUWISE_SECTION_*``, as the dataclass `kind`.
-
-    Raises `UsageError` for an unknown key or a value that cannot be.
-    """
+    """The table ``[section]`` of the settings files, then ``SKUWISE_SECTION_*``, as the dataclass `kind`. Raises
+    `UsageError` for an unknown key or a value that cannot be."""
     prefix = f"{ENVIRONMENT_PREFIX}{section.upper()}_"
     named_so = {name: name.removeprefix(prefix).lower() for name in environ if name.startswith(prefix)}
     # SKUWISE_SLURM_CONF is the agent's own setting slurm_conf, not a key of the section [slurm].
     variables = {
         key: environ[name] for name, key in named_so.items() if key in keys_of(kind) or name not in AGENT_VARIABLES
     }
-    layers: list[Layer] = read_sections(section, environ, system_file=system_file, config_home=config_home)
-    return read_layers(kind, [*layers, ("the environment", variables)], prefix=f"{section}.")
-
-
-def read_sections(
-    name: str, environ: Mapping[str, str], *, system_file: Path = SYSTEM_FILE, config_home: Path | None = None
-) -> list[Layer]:
-    """The table `name` of each settings file that has it, and which file that is; the later goes over the earlier.
-
-    Raises `UsageError` where a file cannot be read or has something else under this name.
-    """
     layers: list[Layer] = []
     for origin, whole in _files(environ, system_file, config_home):
-        table = whole.get(name)
+        table = whole.get(section)
         if table is not None and not isinstance(table, dict):
-            raise UsageError(f"{name} in {origin} is no table.", f"Write [{name}] above it.")
-        if table is not None:
-            layers.append((origin, table))
-    return layers
+            raise UsageError(f"{section} in {origin} is no table.", f"Write [{section}] above it.")
+        layers += [(origin, table)] if table is not None else []
+    return read_layers(kind, [*layers, ("the environment", variables)], prefix=f"{section}.")
 
 
 def _files(

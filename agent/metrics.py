@@ -9,149 +9,90 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One thing that is measured.
+    """One thing that is measured; docs/metrics.md has the sources of each.
 
     `quantum` is the step in which the store keeps it: the stored integer times `quantum` is the value in `unit`.
-    `sources` are the fields it may come from, best first. A reading below 0 or above `most` (in `unit`) is impossible:
-    it is missing, `out-of-range`, and counted.
+    A reading below 0 or above `most` (in `unit`) is impossible: it is missing, `out-of-range`, and counted. `meaning`
+    is for the metrics page; those that are not on it have none.
     """
 
     name: str
     unit: str
     quantum: float
-    meaning: str
-    sources: tuple[str, ...]
-    rolled_up: bool = True
+    meaning: str = ""
     most: float = math.inf
+    rolled_up: bool = True
 
 
 _RATIO = 1e-4
 _KIB = 1024.0
 # 100 TB/s: no link or disk of a node comes near.
 _FASTEST = 1e14
+_POWER = "mean power over the interval (energy counter), else the driver's power reading"
+_WAIT = "ticks in which the port had data to send but no credit (congestion)"
 
 
-def _ratio(name: str, meaning: str, *sources: str) -> Metric:
-    return Metric(name, "ratio", _RATIO, meaning, sources, most=1.0)
+def _ratio(name: str, meaning: str) -> Metric:
+    return Metric(name, "ratio", _RATIO, meaning, most=1.0)
 
 
-def _rate(name: str, meaning: str, *sources: str) -> Metric:
-    return Metric(name, "bytes per second", _KIB, meaning, sources, most=_FASTEST)
+def _rate(name: str, meaning: str, quantum: float = _KIB) -> Metric:
+    return Metric(name, "bytes per second", quantum, meaning, most=_FASTEST)
 
 
-def _port(name: str, meaning: str, counter: str) -> Metric:
-    sources = (f"{counter} x 4 (Omni-Path x 8)", "EFA hw_counters")
-    return Metric(name, "bytes per second", 64.0, meaning, sources, most=_FASTEST)
-
-
-def _served(name: str, unit: str, quantum: float, meaning: str, most: float = 1e9) -> Metric:
-    return Metric(name, unit, quantum, meaning, ("the server's page",), rolled_up=False, most=most)
+def _served(name: str, unit: str, quantum: float, most: float = 1e9) -> Metric:
+    return Metric(name, unit, quantum, most=most, rolled_up=False)
 
 
 GPU_METRICS: tuple[Metric, ...] = (
-    _ratio(
-        "gpu_util",
-        "share of time at least one kernel ran, however little of the GPU it used",
-        "nvmlDeviceGetUtilizationRates.gpu",
-    ),
-    _ratio("sm_active", "share of time an SM had a warp resident, averaged over the SMs", "GPM SM_UTIL", "DCGM 1002"),
-    _ratio(
-        "sm_occupancy", "resident warps over the most that fit, averaged over the SMs", "GPM SM_OCCUPANCY", "DCGM 1003"
-    ),
-    _ratio("tensor_active", "share of cycles the tensor pipe was active", "GPM ANY_TENSOR", "DCGM 1004"),
-    _ratio("dram_active", "HBM or GDDR bandwidth used over its peak", "GPM DRAM_BW_UTIL", "DCGM 1005"),
-    _ratio("fp64_active", "share of cycles the FP64 pipe was active", "GPM FP64", "DCGM 1006"),
-    _ratio("fp32_active", "share of cycles the FP32 pipe was active", "GPM FP32", "DCGM 1007"),
-    _ratio("fp16_active", "share of cycles the FP16 pipe was active (tensor not included)", "GPM FP16", "DCGM 1008"),
-    Metric(
-        "mem_used_bytes",
-        "bytes",
-        _KIB,
-        "memory allocated, the driver's reserve not included",
-        ("nvmlDeviceGetMemoryInfo_v2.used",),
-        most=1e13,
-    ),
-    Metric(
-        "power_watts",
-        "watts",
-        0.1,
-        "mean power over the interval (energy counter), else the driver's power reading",
-        ("NVML field 83", "nvmlDeviceGetPowerUsage"),
-        most=10_000.0,
-    ),
-    Metric("energy_joules", "joules", 0.1, "energy drawn in the interval", ("NVML field 83",)),
-    Metric("sm_clock_hertz", "hertz", 1e6, "SM clock", ("nvmlDeviceGetClockInfo SM",), most=1e10),
-    Metric("mem_clock_hertz", "hertz", 1e6, "memory clock", ("nvmlDeviceGetClockInfo MEM",), most=1e10),
-    Metric("temperature_celsius", "celsius", 1.0, "GPU temperature", ("nvmlDeviceGetTemperature",), most=150.0),
-    Metric(
-        "throttle_reasons",
-        "bitmask",
-        1.0,
-        "NVML's clocks-event-reasons bitmask at the end of the interval",
-        ("nvmlDeviceGetCurrentClocksEventReasons",),
-        rolled_up=False,
-    ),
-    _rate("pcie_tx_bytes_per_second", "PCIe traffic sent by the GPU", "GPM PCIE_TX", "NVML field 197", "DCGM 1009"),
-    _rate("pcie_rx_bytes_per_second", "PCIe traffic received by the GPU", "GPM PCIE_RX", "NVML field 198", "DCGM 1010"),
-    _rate(
-        "nvlink_tx_bytes_per_second",
-        "NVLink traffic sent, all links",
-        "GPM NVLINK_TOTAL_TX",
-        "NVML field 138",
-        "DCGM 1011",
-    ),
-    _rate(
-        "nvlink_rx_bytes_per_second",
-        "NVLink traffic received, all links",
-        "GPM NVLINK_TOTAL_RX",
-        "NVML field 139",
-        "DCGM 1012",
-    ),
+    _ratio("gpu_util", "share of time at least one kernel ran, however little of the GPU it used"),
+    _ratio("sm_active", "share of time an SM had a warp resident, averaged over the SMs"),
+    _ratio("sm_occupancy", "resident warps over the most that fit, averaged over the SMs"),
+    _ratio("tensor_active", "share of cycles the tensor pipe was active"),
+    _ratio("dram_active", "HBM or GDDR bandwidth used over its peak"),
+    _ratio("fp64_active", "share of cycles the FP64 pipe was active"),
+    _ratio("fp32_active", "share of cycles the FP32 pipe was active"),
+    _ratio("fp16_active", "share of cycles the FP16 pipe was active (tensor not included)"),
+    Metric("mem_used_bytes", "bytes", _KIB, "memory allocated, the driver's reserve not included", most=1e13),
+    Metric("power_watts", "watts", 0.1, _POWER, most=10_000.0),
+    Metric("energy_joules", "joules", 0.1, "energy drawn in the interval"),
+    Metric("sm_clock_hertz", "hertz", 1e6, "SM clock", most=1e10),
+    Metric("mem_clock_hertz", "hertz", 1e6, "memory clock", most=1e10),
+    Metric("temperature_celsius", "celsius", 1.0, "GPU temperature", most=150.0),
+    # NVML's clocks-event-reasons bitmask at the end of the interval.
+    Metric("throttle_reasons", "bitmask", 1.0, rolled_up=False),
+    _rate("pcie_tx_bytes_per_second", "PCIe traffic sent by the GPU"),
+    _rate("pcie_rx_bytes_per_second", "PCIe traffic received by the GPU"),
+    _rate("nvlink_tx_bytes_per_second", "NVLink traffic sent, all links"),
+    _rate("nvlink_rx_bytes_per_second", "NVLink traffic received, all links"),
 )
 
 FABRIC_METRICS: tuple[Metric, ...] = (
-    _port("tx_bytes_per_second", "traffic sent by the port (RDMA only on RoCE)", "port_xmit_data"),
-    _port("rx_bytes_per_second", "traffic received by the port (RDMA only on RoCE)", "port_rcv_data"),
-    Metric(
-        "xmit_wait_per_second",
-        "ticks per second",
-        1.0,
-        "ticks in which the port had data to send but no credit (congestion)",
-        ("port_xmit_wait",),
-    ),
+    _rate("tx_bytes_per_second", "traffic sent by the port (RDMA only on RoCE)", 64.0),
+    _rate("rx_bytes_per_second", "traffic received by the port (RDMA only on RoCE)", 64.0),
+    Metric("xmit_wait_per_second", "ticks per second", 1.0, _WAIT),
 )
 
 HOST_METRICS: tuple[Metric, ...] = (
-    _ratio("cpu_util", "share of all CPU time not idle and not waiting for IO", "/proc/stat"),
-    _ratio("io_wait", "share of all CPU time spent waiting for IO", "/proc/stat"),
-    Metric("mem_used_bytes", "bytes", _KIB, "MemTotal - MemAvailable", ("/proc/meminfo",), most=1e15),
-    _rate("disk_read_bytes_per_second", "read from physical disks", "/proc/diskstats"),
-    _rate("disk_write_bytes_per_second", "written to physical disks", "/proc/diskstats"),
+    _ratio("cpu_util", "share of all CPU time not idle and not waiting for IO"),
+    _ratio("io_wait", "share of all CPU time spent waiting for IO"),
+    Metric("mem_used_bytes", "bytes", _KIB, "MemTotal - MemAvailable", most=1e15),
+    _rate("disk_read_bytes_per_second", "read from physical disks"),
+    _rate("disk_write_bytes_per_second", "written to physical disks"),
 )
 
-# What local inference servers report, each over the time between two readings of their page.
+# What local inference servers report, each over the time between two readings of their page. The times are means over
+# the requests that got their first token, and over the tokens after it (TGI: its requests).
 SERVING_METRICS: tuple[Metric, ...] = (
-    _served("kv_cache_usage", "ratio", _RATIO, "share of the KV cache's blocks in use", 1.0),
-    _served("requests_running", "requests", 1.0, "requests being worked on"),
-    _served("requests_waiting", "requests", 1.0, "requests waiting to be taken up"),
-    _served("prompt_tokens_per_second", "tokens per second", 0.1, "prompt tokens taken in"),
-    _served("generation_tokens_per_second", "tokens per second", 0.1, "tokens generated"),
-    _served(
-        "time_to_first_token_seconds",
-        "seconds",
-        1e-4,
-        "mean over the requests that got their first token in the interval",
-    ),
-    _served(
-        "preemptions_per_second", "requests per second", 1e-3, "requests evicted from the KV cache because it was full"
-    ),
-    _served(
-        "time_per_output_token_seconds",
-        "seconds",
-        1e-5,
-        "mean over the tokens after the first that were given out in the interval (TGI: over its requests)",
-    ),
-    _served("requests_per_second", "requests per second", 1e-3, "requests answered"),
+    _served("kv_cache_usage", "ratio", _RATIO, 1.0),
+    _served("requests_running", "requests", 1.0),
+    _served("requests_waiting", "requests", 1.0),
+    _served("prompt_tokens_per_second", "tokens per second", 0.1),
+    _served("generation_tokens_per_second", "tokens per second", 0.1),
+    _served("time_to_first_token_seconds", "seconds", 1e-4),
+    _served("preemptions_per_second", "requests per second", 1e-3),
+    _served("time_per_output_token_seconds", "seconds", 1e-5),
+    _served("requests_per_second", "requests per second", 1e-3),
 )
 
 
@@ -203,20 +144,6 @@ HOST_INTEGRALS = _integrals("host", HOST_METRICS)
 # Fine near zero, where the silence of a link is judged; 5 % steps above.
 _NEAR_ZERO = (0.0, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05)
 BIN_EDGES: tuple[float, ...] = (*_NEAR_ZERO, *(step / 20 for step in range(2, 21)))
-
-# What the hours keep in bins: name -> how the ratio is formed.
-GPU_BINS: Mapping[str, str] = {
-    "gpu_util": "gpu_util",
-    "sm_active": "sm_active",
-    "sm_occupancy": "sm_occupancy",
-    "tensor_active": "tensor_active",
-    "dram_active": "dram_active",
-    "mem_used": "mem_used_bytes / mem_total_bytes",
-    "power": "power_watts / power_limit_watts",
-    "nvlink": "max(nvlink_tx, nvlink_rx) / nvlink_bytes_per_second (one way)",
-}
-FABRIC_BINS: Mapping[str, str] = {"util": "max(tx, rx) / line_rate_bytes_per_second"}
-HOST_BINS: Mapping[str, str] = {"cpu_util": "cpu_util"}
 
 # Throttle reasons that cost speed, from nvml.h (nvmlClocksEventReasons): SW power cap 0x4, HW slowdown 0x8,
 # sync boost 0x10, SW thermal 0x20, HW thermal 0x40, HW power brake 0x80. GpuIdle 0x1 and the clock settings

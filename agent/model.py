@@ -109,12 +109,9 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Whose work it is; identities are as in docs/architecture.md. `command`: what may be kept of a command line
-    (`jobs/command_line.py`).
-
+    """Whose work it is; identities are as in docs/architecture.md. `command`: what may be kept of a command line.
     `restarts`: how often Slurm requeued the job before this run. `controller_kind`: the kind of Kubernetes object that
-    `name` names (Deployment, PyTorchJob ...). `team`: by a label that the site named. None: unknown.
-    """
+    `name` names. `team`: by a label that the site named. None: unknown."""
 
     workload_id: str
     series_id: str
@@ -139,11 +136,8 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadUse:
-    """One workload on one GPU, and how we know.
-
-    `since` and `until` (Unix seconds): where the scheduler reported when it was given and taken back. `until` None: it
-    is so right now; otherwise it is over.
-    """
+    """One workload on one GPU, and how we know. `since` and `until` (Unix seconds): where the scheduler reported when
+    it was given and taken back. `until` None: it is so right now; otherwise it is over."""
 
     workload_id: str
     gpu_uuid: str
@@ -168,10 +162,8 @@ class Capability:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a source found when it looked once: devices, and what it can read of them.
-
-    `unnamed_gpus`: how many GPUs the driver counts that are not in `gpus`, because they do not answer (yet).
-    """
+    """What a source found when it looked once: devices, and what it can read of them. `unnamed_gpus`: how many GPUs the
+    driver counts that are not in `gpus`, because they do not answer (yet)."""
 
     gpus: tuple[Gpu, ...] = ()
     ports: tuple[FabricPort, ...] = ()
@@ -181,14 +173,11 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class ServingSample:
-    """What one local inference server reported, over the interval that ends at `ts` (Unix seconds).
-
-    `endpoint` is the page's address, `engine` what speaks there (vllm, sglang, tgi, triton, tensorrt-llm). `values` are
-    keyed by SERVING_METRICS; what is not in it the engine does not show. `pids` listen there, as far as can be seen;
-    whose work they are is found out later (`workload_id`; None: not known, so the sample is the node's). `latency`:
-    what its histograms of latency counted in the interval, in the bins of `statistics/latency_bins.py`, by what they
-    are of (first_token, output_token).
-    """
+    """What one local inference server reported, over the interval that ends at `ts` (Unix seconds). `endpoint` is the
+    page's address, `engine` what speaks there (vllm, sglang, tgi, triton, tensorrt-llm). `values` are keyed by
+    SERVING_METRICS; what is not in it the engine does not show. `pids` listen there, as far as can be seen;
+    `workload_id`: whose work they are (None: not known, so the sample is the node's). `latency`: what its histograms of
+    latency counted, by what they are of (first_token, output_token), in the bins of `statistics/latency_bins.py`."""
 
     ts: float
     interval_seconds: float
@@ -200,6 +189,38 @@ class ServingSample:
     latency: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """A run of a Slurm job, by Slurm's accounting. A job that was requeued, and one with a recycled id, are several.
+    `job_id`: the id that cgroups and ``SLURM_JOB_ID`` bear (sacct's JobIDRaw); where only ``22_7`` is given, that.
+    Times are Unix seconds; `ended` None: it runs, or its end is unknown. `node_list`: as Slurm writes it
+    (``gpu-[001-004]``). `gpus`, `cpus`, `mem_bytes`: what was allocated, else what was requested. None: unknown."""
+
+    job_id: str
+    started: float
+    ended: float | None = None
+    submitted: float | None = None
+    cluster: str | None = None
+    name: str | None = None
+    user: str | None = None
+    account: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    array_job_id: str | None = None
+    array_task_id: str | None = None
+    state: str | None = None
+    restarts: int | None = None
+    node_list: str | None = None
+    gpus: int | None = None
+    cpus: int | None = None
+    mem_bytes: float | None = None
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What distinguishes a run from every other: cluster, id and start."""
+        return self.cluster or "", self.job_id, int(self.started)
+
+
 EventKind = Literal[
     "xid", "ecc-single-bit", "ecc-double-bit", "ecc-single-bit-storm", "dram-retirement", "dram-retirement-failure",
     "poison-nonfatal", "poison-fatal", "gpu-unavailable", "recovery-action", "mig-change", "other",
@@ -208,10 +229,8 @@ EventKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that the driver reported unasked: `count` times between `ts` and `last_ts` (Unix seconds).
-
-    `gpu_uuid` is the whole GPU, None where the driver named none. `code` is the XID's number, None for other kinds.
-    """
+    """Something that the driver reported unasked: `count` times between `ts` and `last_ts` (Unix seconds). `gpu_uuid`
+    is the whole GPU, None where the driver named none. `code` is the XID's number, None for other kinds."""
 
     ts: float
     gpu_uuid: str | None
@@ -229,13 +248,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one source read at one tick. Keys: gpu uuid, ``device/port``; inner keys are metric names.
-
-    `absences` is the whole set that holds now for this source (not a difference). `port_states` maps a port's key to
-    its state text (``ACTIVE``, ``DOWN``, ...). `processes` is None where this tick did not look. `provides` names the
-    (subject, metric) pairs that this source gives at a slower pace than the ticks: between two of its values they are
-    not absent, whatever another source says of them.
-    """
+    """What one source read at one tick. Keys: gpu uuid, ``device/port``; inner keys are metric names. `absences` is the
+    whole set that holds now for this source. `port_states`: by port (``ACTIVE``, ``DOWN``, ...). `processes` is None
+    where this tick did not look. `provides` names the (subject, metric) pairs that this source gives at a slower pace
+    than the ticks: between two of its values they are not absent, whatever another source says."""
 
     gpus: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     fabric: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -261,11 +277,27 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class Sampled:
+    """One tick of every source. `absences` is the whole set that holds now; `processes` None: not checked."""
+
+    tick: Tick
+    processes: tuple[GpuProcess, ...] | None
+    absences: frozenset[Absence]
+    serving: tuple[ServingSample, ...] = ()
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Survey(Probe):
+    """What all sources found when they looked once. `node`: what the node is now, where that was checked again."""
+
+    node: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AgentStats:
     """What watching cost: CPU of the whole process since the last record, and how late the ticks were.
-
-    `clock_offset_seconds` is how far the wall clock was moved against the monotonic one since the agent started.
-    """
+    `clock_offset_seconds`: by how much the wall clock was moved against the monotonic one since the agent started."""
 
     ts: float
     cpu_seconds: float
@@ -280,3 +312,36 @@ Period = Literal["minute", "hour"]
 
 
 PERIOD_SECONDS: Mapping[Period, int] = {"minute": 60, "hour": 3600}
+
+_HOUR, _DAY = 3600.0, 86400.0
+# The least that a person may ask for: rollups need the whole hour before, verdicts at least some days.
+MIN_RAW_SECONDS = 2 * _HOUR
+MIN_MINUTES_SECONDS = _DAY
+MIN_HOURS_SECONDS = _DAY
+MIN_BYTES = 64_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Ages in seconds, sizes in bytes (the database and its log together). 512 MB hold 90 days of a node of eight GPUs;
+    where two years of hours need more, raw samples go first, to a quarter of their age, then the oldest minutes."""
+
+    raw_seconds: float = 48 * _HOUR
+    minutes_seconds: float = 90 * _DAY
+    hours_seconds: float = 730 * _DAY
+    max_bytes: int = 512_000_000
+    # What grows with events, not with time, has its own limit: the oldest beyond it go first.
+    max_uses: int = 200_000
+    max_absences: int = 50_000
+    max_events: int = 50_000
+    max_slurm_jobs: int = 200_000
+
+    @property
+    def log_bytes(self) -> int:
+        """How large the write-ahead log may grow while a reader holds it; beyond it, ticks wait in memory."""
+        return min(self.max_bytes // 4, max(8_000_000, self.max_bytes // 16))
+
+    @property
+    def file_bytes(self) -> int:
+        """How large the file itself may be after retention: the rest is the log's, and growth up to the next run."""
+        return max(1, self.max_bytes - self.log_bytes - self.max_bytes // 64)

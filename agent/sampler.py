@@ -4,48 +4,18 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from .base.clock import LOOK_SECONDS, SystemClock
-from .model import (
-    Absence,
-    AgentStats,
-    Capability,
-    Event,
-    GpuProcess,
-    Instant,
-    Node,
-    Probe,
-    Reading,
-    ServingSample,
-    Tick,
-)
-from .sources.base import NOTHING_READ, SlowSource, Source
+from .model import Absence, AgentStats, Capability, Instant, Probe, Reading, Sampled, Survey, Tick
+from .sources.base import NOTHING_READ, Source
 
 # Two GPM samples must lie more than 100 ms apart (NVML's documentation); two more for the jitter of a tick.
 MIN_SPACING_SECONDS = 0.102
 # Slewing moves a clock by at most 0.5 ms a second (adjtimex); half a second between two ticks was a step.
 CLOCK_STEP_SECONDS = 0.5
 REPORT_SECONDS = 60.0  # how often the cost of watching is reported
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """One tick of every source. `absences` is the whole set that holds now; `processes` None: not checked."""
-
-    tick: Tick
-    processes: tuple[GpuProcess, ...] | None
-    absences: frozenset[Absence]
-    serving: tuple[ServingSample, ...] = ()
-    events: tuple[Event, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Survey(Probe):
-    """What all sources found when they looked once. `node`: what the node is now, where that was checked again."""
-
-    node: Node | None = None
 
 
 class Sampler:
@@ -55,8 +25,7 @@ class Sampler:
         self.sources = tuple(sources)
         self.interval_seconds = interval_seconds
         self.max_gap_seconds = max_gap_seconds
-        self._slow = [source for source in sources if isinstance(source, SlowSource)]
-        self._order = sorted(range(len(sources)), key=lambda place: isinstance(sources[place], SlowSource))
+        self._order = sorted(range(len(sources)), key=lambda place: hasattr(sources[place], "begin"))
         self._last: Instant | None = None
 
     @property
@@ -94,10 +63,10 @@ class Sampler:
             port_states={key: state for r in readings[::-1] for key, state in r.port_states.items()},
             host={name: value for r in readings[::-1] for name, value in r.host.items()},
         )
-        serving = tuple(serving_sample for r in readings for serving_sample in r.serving)
+        serving = tuple(sample for r in readings for sample in r.serving)
         events = tuple(event for r in readings for event in r.events)
         looked = [r.processes for r in readings if r.processes is not None]
-        processes = tuple(gpu_process for gpu_processes in looked for gpu_process in gpu_processes) if looked else None
+        processes = tuple(chain.from_iterable(looked)) if looked else None
         absences = frozenset[Absence]().union(*(r.absences for r in readings))
         if provided := frozenset[tuple[str, str]]().union(*(r.provides for r in readings)):
             absences = frozenset(absence for absence in absences if (absence.subject, absence.metric) not in provided)
@@ -114,8 +83,9 @@ class Sampler:
     def _read_all(self, instant: Instant) -> list[Reading]:
         """In the order of rank. Who may keep us waiting begins first, and is waited for after the others have read."""
         readings = [NOTHING_READ] * len(self.sources)
-        for source in self._slow:
-            source.begin(instant)
+        for source in self.sources:
+            if begin := getattr(source, "begin", None):
+                begin(instant)
         for place in self._order:
             source = self.sources[place]
             try:
@@ -149,14 +119,12 @@ def run_loop(
     stopped: Callable[[], bool] = lambda: False,
     stepped: Callable[[float, float], None] = lambda _step, _ts: None,
 ) -> int:
-    """Sample every `sampler.interval_seconds` until `duration_seconds` are over or `stopped()`; returns the ticks kept.
-
-    `stopped` is asked once a tick, every `LOOK_SECONDS` of a long wait and when the clock was woken. `stepped` hears of
+    """Sample every `sampler.interval_seconds` until `duration_seconds` are over or `stopped()`, which is asked once a
+    tick, every `LOOK_SECONDS` of a long wait and when the clock was woken; returns the ticks kept. `stepped` hears of
     every step of the wall clock: by how many seconds, and the time after it.
 
     Ticks stand on a fixed monotonic grid: a late one does not shift the rest, and ticks that could not be taken are
-    counted as missed, never made up. No two are closer than `MIN_SPACING_SECONDS`, so that each has a GPM value: an
-    interval of 0.1 s gives some 9.8 ticks a second.
+    counted as missed, never made up. No two are closer than `MIN_SPACING_SECONDS`, so that each has a GPM value.
     """
     interval = sampler.interval_seconds
     start = reported = began = clock.now()

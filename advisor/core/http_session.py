@@ -7,6 +7,7 @@ end, whatever its size, and parse its address even if it is not followed.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,10 +29,12 @@ from urllib3.exceptions import (
 )
 from urllib3.util.retry import Retry
 
-from ...agent.base.deadline import BoundedResponse, Deadline
+from ...agent.base.deadline import Deadline
 from ...agent.base.safe_text import clean_text
 
 CONNECT_SECONDS = 10.0  # after which connecting is tried again
+# It logs lines that are no headers, with the address, which may be a secret.
+logging.getLogger("urllib3").setLevel(logging.CRITICAL)
 _MAX_WORDS = 200
 
 
@@ -57,8 +60,6 @@ def within(seconds: float) -> Iterator[Deadline]:
 
 
 class _Plain(HTTPConnection):
-    response_class = BoundedResponse
-
     def _new_conn(self) -> socket:
         if _current.deadline is None:
             raise NewConnectionError(self, "requested without a deadline")

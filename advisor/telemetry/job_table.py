@@ -15,8 +15,8 @@ from typing import Any
 
 import pandas as pd
 
-from ...agent.base.slurm_job import SlurmJob
 from ...agent.jobs.ids import series_id, slurm_parts, workload_id
+from ...agent.model import SlurmJob
 from ...agent.slurm_jobs.read_jobs import is_of_cluster, job_nodes
 from ...agent.store.slurm_rows import short_name
 from ..core.coded_text import coded

@@ -15,7 +15,7 @@ from ..core.cache_folder import cache_folder
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-    from ...agent.base.slurm_job import SlurmJob
+    from ...agent.model import SlurmJob
     from ...rules.catalog.loader import Catalog
     from ..core.frame import Frame
     from .prometheus.reader import ServerReading

@@ -48,7 +48,7 @@ class SystemClock:
 
 class Signals:
     """What was asked of this process: SIGTERM and SIGINT set `stop`, SIGHUP (where it `reloads`) `reload`; each ends a
-    wait of `clock`. Made by the main thread."""
+    wait of `clock`. For the main thread."""
 
     def __init__(self, clock: SystemClock, *, reloads: bool = False) -> None:
         self.stop = self.reload = False

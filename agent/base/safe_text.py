@@ -10,10 +10,7 @@ NAME_LIMIT = 256
 
 
 def clean_text(raw: str | bytes, limit: int = NAME_LIMIT) -> str:
-    """`raw` without control and invisible characters, runs of space folded, cut to `limit` characters.
-
-    Bytes that are not UTF-8 become U+FFFD.
-    """
+    """`raw` on one line, without control and invisible characters, cut to `limit`; what is not UTF-8 becomes U+FFFD."""
     text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
     if not (text.isascii() and text.isprintable()):
         text = "".join(" " if c in "\t\n\r" else c for c in text)

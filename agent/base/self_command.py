@@ -19,13 +19,9 @@ _Answer = TypeVar("_Answer", bound="Answer")
 
 
 def child_command(module: str, *arguments: str) -> tuple[str, ...]:
-    """The command that runs `module` of this installation in its own process.
-
-    ``-P``: with ``-m`` alone Python would look for code in the current folder first, which may be anybody's.
-
-    The self-contained build has no interpreter: there `sys.executable` is the program itself, and its entry
-    (deploy/standalone/entry.py) takes both for skuwise's own modules as an interpreter would.
-    """
+    """The command that runs `module` of this installation. ``-P``: with ``-m`` alone Python would look for code in the
+    current folder first. In the self-contained build `sys.executable` is the program itself, whose entry
+    (deploy/standalone/entry.py) takes both as an interpreter would."""
     return (sys.executable, "-P", "-m", module, *arguments)
 
 
@@ -46,10 +42,8 @@ def say(answer: Answer) -> None:
 
 
 class Child:
-    """A process that prints a line of JSON for each line that it is sent; no one ever waits for it.
-
-    It writes into a file in memory: a pipe would stop it after 64 KiB until somebody reads.
-    """
+    """A process that prints a line of JSON for each line that it is sent; no one ever waits for it. It writes into a
+    file in memory: a pipe would stop it after 64 KiB."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command

@@ -1,9 +1,8 @@
 """Values of settings, as files, variables and flags have them, made into typed fields: each layer over the one before.
 
-A group of settings is a frozen dataclass. A field's type says what its value may be (msgspec converts and checks it);
-its name without ``_seconds`` or ``_bytes`` is the setting's, or ``metadata["key"]``. Spans and sizes may be texts
-(``30s``, ``1GiB``), lists may be texts with commas. What no type can say is read by ``metadata["parse"]``, a function
-of the value and its place that raises UsageError.
+A group of settings is a frozen dataclass whose types msgspec converts and checks. A field's name without ``_seconds``
+or ``_bytes`` is the setting's, or ``metadata["key"]``. Spans and sizes may be texts, lists texts with commas. What no
+type can say reads ``metadata["parse"]``: a function of the value and its place that raises UsageError.
 """
 
 from __future__ import annotations
@@ -33,10 +32,8 @@ def keys_of(kind: type) -> Mapping[str, Field[Any]]:
 
 
 def read_layers(kind: type[_T], layers: Iterable[Layer], prefix: str = "") -> _T:
-    """The group with the last word of each setting. `prefix` stands before a setting's name in errors.
-
-    Raises `UsageError` for an unknown setting, with the nearest known one, and for a value that cannot be.
-    """
+    """The group with the last word of each setting. `prefix` stands before a setting's name in errors. Raises
+    `UsageError` for an unknown setting, with the nearest known one, and for a value that cannot be."""
     fields, hints = keys_of(kind), get_type_hints(kind, include_extras=True)
     values: dict[str, Any] = {}
     for origin, table in layers:

@@ -38,8 +38,7 @@ class Allocations:
 
     def read(self, seen: Mapping[Origin, frozenset[str]] | None = None) -> SchedulerState:
         """Claims of every scheduler, why there are none, and whether the node is drained. `seen`: origins of running
-        processes and their GPUs, which must agree with what was given; None: not checked, and what ended meanwhile is
-        reported at the next call."""
+        processes and their GPUs; None: not checked, and what ended meanwhile is reported at the next call."""
         if self.kubernetes is not None:
             self.facts = self.kubernetes.read()
         devices = Devices(self.gpus, self.facts.slices)
@@ -61,11 +60,9 @@ class Allocations:
         self, claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[str]], job_ids: Mapping[Origin, str]
     ) -> dict[DeviceClaim, Origin]:
         """Which cgroup each claim's processes run in, where that is beyond doubt. `seen`: origins of running processes
-        and their GPUs; `job_ids`: of origins, where known.
-
-        Slurm's claims name their cgroup. A pod's name is tied to a UID by what the API server said, else by what runs
-        where (`join_claims`), also while it idles, as long as its cgroup is there and no other holds its GPUs.
-        """
+        and their GPUs; `job_ids`: of origins, where known. Slurm's claims name their cgroup. A pod's name is tied to a
+        UID by the API server, else by what runs where (`join_claims`), also while it idles, as long as its cgroup is
+        there and no other holds its GPUs."""
         matched: dict[DeviceClaim, Origin] = {}
         slurm = {name: o for o in seen if o.scheduler == "slurm" for name in (job_ids.get(o, o.key), o.key)}
         # A run that holds its devices goes before one that ended: a requeued job has both.
@@ -78,10 +75,8 @@ class Allocations:
         idle = {c: o for c, o in self._pods.items() if c in pods and c not in matched and o not in seen}
         living = pod_uids(self.cgroups) if idle else frozenset()
         for claim, origin in idle.items():
-            is_contested = any(
-                set(device_claim.gpu_uuids) & set(claim.gpu_uuids) for device_claim in pods if device_claim != claim
-            )
-            if origin.key in living and origin not in matched.values() and not is_contested:
+            contested = {uuid for other in pods if other != claim for uuid in other.gpu_uuids}
+            if origin.key in living and origin not in matched.values() and contested.isdisjoint(claim.gpu_uuids):
                 matched[claim] = origin
         self._pods = {claim: matched[claim] for claim in pods if claim in matched}
         # The API server knows a pod's UID. Where another pod of the name runs by now, what runs counts.

@@ -1,9 +1,9 @@
 """From the processes that the driver reports to workloads: whose work it is, and who holds which GPU.
 
-Where a scheduler or a container runtime left its mark in the process's cgroup, that is the workload: a Slurm job, a
-pod, a container. All else is a plain process, and processes started by one launcher are one workload. A process keeps
-the workload it was first given, also when its launcher ends before it. Where Slurm gives its jobs no cgroup
-(proctrack/linuxproc), a process is its job's by the slurmstepd that it descends from. Allocation is a separate basis.
+What a scheduler or a container runtime left in the process's cgroup is the workload: a Slurm job, a pod, a container.
+All else is a plain process, and processes started by one launcher are one workload, which a process keeps when its
+launcher ends before it. Where Slurm gives its jobs no cgroup (proctrack/linuxproc), the slurmstepd above a process
+shows its job.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
 from ..base.safe_text import clean_text
-from ..model import Absence, Gpu, GpuProcess, Workload, WorkloadUse
+from ..model import Absence, GpuProcess, Workload, WorkloadUse
 from .allocation import Allocations
 from .cgroups import PLAIN, Origin, origin_of
 from .command_line import framework_of, parse_command, plain_name
@@ -39,11 +39,8 @@ class _Known:
 
 @dataclass(slots=True, eq=False)
 class NodeAttribution:
-    """Names the workloads on this node. Not thread-safe; keeps the processes of the last call.
-
-    `user_name` gives a uid's name, or None. `boot`: this boot's id, or where it has none the node's name.
-    `variables` gives the allow-listed variables of a process.
-    """
+    """Names the workloads on this node. Not thread-safe; keeps the processes of the last call. `user_name`: of a uid,
+    or None. `boot`: this boot's id, or the node's name. `variables`: those of a process that are allowed."""
 
     procfs: Path
     boot: str
@@ -58,26 +55,15 @@ class NodeAttribution:
     _current: dict[str, Workload] = field(default_factory=dict, init=False)
     _named: dict[str, Workload] = field(default_factory=dict, init=False)  # by the id they were first called by
 
-    def set_gpus(self, gpus: Sequence[Gpu]) -> None:
-        """The devices that are here now: schedulers name them in ways of their own."""
-        self.allocations.gpus = gpus
-
     def look_at_node(self) -> None:
         """Only bring `absences` up to date, where the driver lists no processes: a node may be drained all the same."""
         self.absences = self.allocations.read().absences
 
-    def close(self) -> None:
-        """End what asks the schedulers."""
-        self.allocations.close()
-
     def attribute(self, processes: Sequence[GpuProcess]) -> tuple[tuple[Workload, ...], tuple[WorkloadUse, ...]]:
-        """The workloads here and what each holds on which GPU (by its processes, and by what a scheduler claims), both
-        in a fixed order.
-
-        A process that is gone belongs to no workload. One that is missing in two calls running is hidden from this
-        user: `absences` says so, and known workloads on its GPU share it. Memory is None where the driver did not
-        show it for every process of the workload on that GPU.
-        """
+        """The workloads here and what each holds on which GPU (by its processes, and by what a scheduler claims), in a
+        fixed order. A process that is missing in two calls running is hidden from this user: `absences` says so, and
+        known workloads on its GPU share it. Memory is None where the driver did not show it for each of its
+        processes."""
         hidden = self._look({process.pid for process in processes})
         # Of several processes the first that describes its job speaks for all.
         runs: dict[str, _Known] = {}
@@ -109,19 +95,14 @@ class NodeAttribution:
         """By GPU and first workload id: PID -> bytes in use; None: unknown. A user's own MPS server is part of the one
         other work that he has on its GPU, so that a name hides no work."""
         memory: dict[tuple[str, str], dict[int, int | None]] = {}
-        known_processes = [(self._known[process.pid], process) for process in processes if process.pid in self._known]
-        for held, process in sorted(known_processes, key=lambda pair: pair[0].is_mps):
+        running = [(self._known[process.pid], process) for process in processes if process.pid in self._known]
+        users = {held.workload.workload_id: held.workload.user for held, _ in running if not held.is_mps}
+        for held, process in sorted(running, key=lambda pair: pair[0].is_mps):
             key = (process.gpu_uuid, held.workload.workload_id)
             if held.is_mps:
-                users = {
-                    other.workload.workload_id: other.workload.user for other, _ in known_processes if not other.is_mps
-                }
-                same_job = [
-                    key_of
-                    for key_of in memory
-                    if key_of[0] == key[0] and users.get(key_of[1], "") == held.workload.user
-                ]
-                key = same_job[0] if len(same_job) == 1 else key
+                user = held.workload.user
+                his = [(gpu, work) for gpu, work in memory if gpu == key[0] and users.get(work, "") == user]
+                key = his[0] if len(his) == 1 else key
             # The driver lists a process once per kind of context (compute, graphics), each time with all its memory.
             amounts = (memory.setdefault(key, {}).get(process.pid), process.mem_used_bytes)
             memory[key][process.pid] = max((amount for amount in amounts if amount is not None), default=None)
@@ -232,26 +213,18 @@ def _uses(
         for claim, workload in given
         for uuid in claim.gpu_uuids
     ]
-    current = {
-        (workload_use.gpu_uuid, workload_use.workload_id): workload_use
-        for workload_use in allocations
-        if workload_use.until is None
-    }
+    current = {(use.gpu_uuid, use.workload_id): use for use in allocations if use.until is None}
     holders: dict[str, set[str]] = {}
     for gpu, workload in (*((gpu, "") for gpu in strangers), *running, *current):
         holders.setdefault(gpu, set()).add(workload)
-    workload_uses = [replace(workload_use, shared=len(holders[gpu]) > 1) for (gpu, _), workload_use in current.items()]
-    for allocation in allocations:
-        if allocation.until is not None:
+    workload_uses = [replace(use, shared=len(holders[gpu]) > 1) for (gpu, _), use in current.items()]
+    for use in allocations:
+        if use.until is not None:
             # Without a start nothing is known to be over before it.
-            others = [
-                two
-                for two in allocations
-                if two.gpu_uuid == allocation.gpu_uuid and two.workload_id != allocation.workload_id
-            ]
-            begin, end = allocation.since or 0.0, allocation.until
-            met = any((two.until or math.inf) > begin and end > (two.since or 0.0) for two in others)
-            workload_uses.append(replace(allocation, shared=met))
+            others = [a for a in allocations if a.gpu_uuid == use.gpu_uuid and a.workload_id != use.workload_id]
+            begin, end = use.since or 0.0, use.until
+            met = any((other.until or math.inf) > begin and end > (other.since or 0.0) for other in others)
+            workload_uses.append(replace(use, shared=met))
     for (gpu, workload), of_pid in running.items():
         parts = [part for part in of_pid.values() if part is not None]
         total = sum(parts) if len(parts) == len(of_pid) else None

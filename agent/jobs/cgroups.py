@@ -60,8 +60,7 @@ def origin_of(cgroup: str) -> Origin:
 
 
 def slurm_jobs(cgroups: Path) -> dict[str, Path] | None:
-    """Job id (or SLUID) -> its cgroup; `cgroups` is ``/sys/fs/cgroup``. None: no tree of Slurm's is in sight, which
-    says nothing about jobs."""
+    """Job id (or SLUID) -> its cgroup; `cgroups` is ``/sys/fs/cgroup``. None: no tree of Slurm's is in sight."""
     scopes = [
         folder / name
         for folder in (cgroups / "system.slice", cgroups)

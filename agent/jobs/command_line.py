@@ -1,8 +1,8 @@
 """What of a command line may be kept, and which framework it shows.
 
-A command line may hold secrets anywhere: kept are base names of programs, scripts and modules, and an allow-list of
-flags. A value that has not the form of its flag is written as ``***``. The code behind ``sh -c`` and ``python -c`` is
-never read, and so are arguments behind it.
+It may hold secrets anywhere: kept are base names of programs, scripts and modules, and an allow-list of flags. A value
+that has not the form of its flag is ``***``. The code behind ``sh -c`` and ``python -c``, and what follows, is not
+read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The opt-in helper that reads environments, so that the agent needs no capability; and the agent's side of it.
 
-``/proc/PID/environ`` of other users takes two capabilities that are root in all but name. They are given to this small
-process alone (`systemd/skuwise-environ.service`). It is given a PID on a Unix socket and answers with the variables of
-`processes.ALLOWED_VARIABLES`, only to its own user and root, and only of processes in a Slurm job's cgroup.
+``/proc/PID/environ`` of other users takes two capabilities that are root in all but name: only this small process has
+them (`systemd/skuwise-environ.service`). On a Unix socket it answers its own user and root, for a PID in a Slurm job's
+cgroup, with the variables of `processes.ALLOWED_VARIABLES`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What this node is: its name, machine and boot, its provider, and the SKU it is rented as.
 
-The SKU comes from what is configured, then from DMI (AWS writes the instance type there), then from a node label, then
-from the node's shape. A shape that fits several SKUs names none: a wrong price is worse than an unknown one. Metadata
-services of clouds are not asked: the agent opens no connection.
+The SKU comes from the settings, then from DMI (AWS writes the instance type there), a node label, or the node's shape.
+A shape that fits several SKUs names none: a wrong price is worse than an unknown one. Clouds' metadata services are not
+asked.
 """
 
 from __future__ import annotations
@@ -57,10 +57,8 @@ def identify(
 ) -> Node:
     """This node. `node_skus` is the catalog; a SKU that it lacks is still named where configuration or DMI name it.
     `unread_gpus`: how many the driver counts but cannot read; a node with such has no shape that names a SKU.
-
-    `node_sku_source` is config, dmi, label or shape; with no SKU it is ``ambiguous-shape`` (several fit) or
-    ``unknown-shape`` (none fits), or None on a node whose GPUs are none, mixed or unknown.
-    """
+    `node_sku_source` is config, dmi, label or shape; with no SKU ``ambiguous-shape`` (several fit) or ``unknown-shape``
+    (none fits), or None on a node whose GPUs are none, mixed or unknown."""
     dmi = dmi_of(*(clean_text(read_bytes(config.sysfs / "class/dmi/id" / name)) for name in _DMI_FILES))
     # Lines ``key="value"``, as the Kubernetes downward API writes them; all else is passed over.
     lines = read_bytes(etc / LABELS_FILE, 1 << 20).decode("utf-8", "replace").splitlines()
@@ -130,8 +128,7 @@ def dmi_of(vendor: str, product: str, chassis: str) -> Dmi:
 
 
 def _has_fabric(ports: Sequence[FabricPort], fabric: Fabric) -> bool:
-    """Whether the compute ports may be those of a SKU. Ports that are down, and roles that nothing shows, fit any;
-    without any port the node has no RDMA."""
+    """Whether the compute ports may be a SKU's. Ports that are down and unknown roles fit any; no port: no RDMA."""
     if not ports:
         return not fabric.rdma or fabric.kind in ("ethernet", "tcpx", "none")
     compute = [port for port in ports if port.role == "compute"]

@@ -24,11 +24,9 @@ def slurm_parts(
     restarts: int | None = None,
     stamp_seconds: float | None = None,
 ) -> tuple[str, ...]:
-    """What names a run of a Slurm job, so that a recycled id and a requeued run are others.
-
-    `start_seconds` is the scheduler's own, the same on every node. Where it is not known, the SLUID or job id, the
-    restart count, and `stamp_seconds`, the prolog's time, by 32 days: an id comes back later than that.
-    """
+    """What names a run of a Slurm job, so that a recycled id and a requeued run are others. `start_seconds` is the
+    scheduler's own, the same on every node. Where it is not known: the SLUID or job id, the restart count, and
+    `stamp_seconds`, the prolog's time, by 32 days: an id comes back later than that."""
     if job_id and start_seconds is not None:
         return (job_id, str(start_seconds))
     parts = [sluid or job_id or ""]

@@ -1,8 +1,8 @@
 """What Kubernetes' API says, from files that ``kubectl get ... -o json`` wrote: the agent itself asks no API server.
 
-``[kubernetes] pods_file`` describes pods, ``resource_slices_file`` the devices that dynamic resource allocation (DRA)
-names. A file may take ten times its size in memory: its own process (`main`) reads it when it has changed. Until
-then, and where it fails, what was known before holds. What has another shape counts as unknown.
+``[kubernetes] pods_file`` describes pods, ``resource_slices_file`` the devices of dynamic resource allocation (DRA). A
+file may take ten times its size in memory, so a child process (`main`) reads it when it has changed. Until then, and
+where it fails, what was known before holds.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ _Kind = TypeVar("_Kind", str, int, dict[str, Any], list[dict[str, Any]])
 
 @dataclass(frozen=True)
 class KubernetesFacts(Answer):
-    """What is known, and what the child says of one file. `by_uid`: pods and what they are work of, the oldest first;
-    `slices`: devices by ``POOL/NAME``."""
+    """What is known. `by_uid`: pods and what they are work of, the oldest first; `slices`: devices by ``POOL/NAME``."""
 
     by_uid: Mapping[str, Workload] = field(default_factory=dict)
     slices: Mapping[str, SliceDevice] = field(default_factory=dict)
@@ -107,11 +106,7 @@ def works_by_uid(items: Sequence[_Object], node: str, cluster: str, labels: Sequ
     ]  # fmt: skip
     # The leader of a LeaderWorkerSet's group has the name of the StatefulSet of its workers.
     owning = {(pod.namespace, pod.owner.name) for pod, _ in pods if pod.owner and pod.has_gpus}
-    pods = [
-        entry
-        for entry in pods
-        if entry[0].has_gpus or entry[1] == node or (entry[0].namespace, entry[0].name) in owning
-    ]
+    pods = [(pod, at) for pod, at in pods if pod.has_gpus or at == node or (pod.namespace, pod.name) in owning]
     pods.sort(key=lambda entry: entry[0].created_seconds or 0.0)
     owners: dict[tuple[str, str, str], PodOwner | None] = {}
     for pod, _ in pods:
@@ -140,21 +135,15 @@ def slice_devices(items: Iterable[_Object], node: str) -> dict[str, SliceDevice]
     node_slices = [spec for spec in slices if spec.get("nodeName") == node] or slices
     node_slices.sort(key=lambda spec: _at(int, spec, "pool", "generation"))
     devices: dict[str, SliceDevice] = {}
-    for pool, device in (
-        (_at(str, spec, "pool", "name"), device_entry)
-        for spec in node_slices
-        for device_entry in _at(list, spec, "devices")
-    ):
-        # resource.k8s.io/v1beta1 has them one level deeper than v1beta2 and v1.
-        attributes = _at(dict, device, "attributes") or _at(dict, device, "basic", "attributes")
-        texts = {
-            name.rpartition("/")[2].lower(): _at(str, attribute, "string") or None
-            for name, attribute in attributes.items()
-        }
-        bus_id = texts.get("pciebusid") or texts.get("pcibusid")
-        if name := _at(str, device, "name"):
-            made = SliceDevice(texts.get("uuid"), bus_id, texts.get("parentuuid"), texts.get("profile"))
-            devices[f"{pool}/{name}"] = made
+    for spec in node_slices:
+        for device in _at(list, spec, "devices"):
+            # resource.k8s.io/v1beta1 has them one level deeper than v1beta2 and v1.
+            attributes = _at(dict, device, "attributes") or _at(dict, device, "basic", "attributes")
+            texts = {key.rpartition("/")[2].lower(): _at(str, of, "string") or None for key, of in attributes.items()}
+            bus_id = texts.get("pciebusid") or texts.get("pcibusid")
+            if name := _at(str, device, "name"):
+                made = SliceDevice(texts.get("uuid"), bus_id, texts.get("parentuuid"), texts.get("profile"))
+                devices[f"{_at(str, spec, 'pool', 'name')}/{name}"] = made
     return devices
 
 
@@ -206,8 +195,7 @@ def _moment(item: _Object, *names: str) -> float | None:
 
 
 def _at(kind: Callable[[], _Kind], item: object, *names: str) -> _Kind:
-    """A part of an object, empty where that is not there or of another kind; a text made fit to keep, of a list the
-    objects in it."""
+    """A part of an object, empty where it is not there or of another kind; texts are cleaned, lists keep objects."""
     for name in names:
         item = item.get(name) if isinstance(item, dict) else None
     if isinstance(item, str):

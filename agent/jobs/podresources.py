@@ -34,8 +34,7 @@ _SLICES = (
 
 @dataclass(frozen=True, slots=True)
 class PodDevices:
-    """A pod and the devices it was given, each with its resource, as the kubelet writes them; ``dra:POOL/NAME`` with
-    its driver where a claim gave it."""
+    """A pod and its devices, each with its resource; ``dra:POOL/NAME`` with its driver where a claim gave it."""
 
     namespace: str
     name: str
@@ -79,12 +78,10 @@ class PodResources:
         is_fresh = now - self._told_at <= _FRESH_SECONDS
         if self._pods is not None and is_fresh:
             claims = tuple(filter(None, (claim_of(pod, devices) for pod in self._pods)))
-            unresolved = [
-                (f"{claim.namespace}/{claim.pod}: {name}", name) for claim in claims for name in claim.unresolved
-            ]
+            unresolved = [f"{claim.namespace}/{claim.pod}: {name}" for claim in claims for name in claim.unresolved]
             absences: frozenset[Absence] = frozenset()
             for subject, what, remedy in (("kubernetes", "The kubelet", _BY_UUID), ("kubernetes-dra", "DRA", _SLICES)):
-                names = [text for text, name in unresolved if name.startswith("dra:") == (remedy == _SLICES)]
+                names = [text for text in unresolved if (": dra:" in text) == (remedy == _SLICES)]
                 detail = f"{what} gave devices that match no GPU of the driver ({{}})."
                 absences |= not_known(subject, "unresolved", detail, remedy, names)
             return SchedulerState(True, claims, absences)

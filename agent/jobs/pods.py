@@ -1,10 +1,10 @@
 """From a pod to the work it belongs to, by what Kubernetes says of owners: the agent and the Prometheus path use this.
 
-A pod's chain of owners is followed as far as one of them stands for one piece of work: pod, ReplicaSet, Deployment;
-pod, Job, CronJob or JobSet. What owns several Deployments is not followed. The series is whatever the chain ends in.
-Pods that work together on several nodes (a gang: PyTorchJob, a group of a LeaderWorkerSet, a Job with several pods at a
-time, a pod group of Kueue) are one workload; every other pod is one. Names are read (`_NAMES`) only where nothing shows
-an owner, and for what kube-state-metrics cannot show without configuration.
+A pod's chain of owners is followed as far as one stands for one piece of work: pod, ReplicaSet, Deployment; pod, Job,
+CronJob or JobSet. The series is whatever the chain ends in. Pods that work together on several nodes (a gang:
+PyTorchJob, a group of a LeaderWorkerSet, a parallel Job, a pod group of Kueue) are one workload; every other pod is
+one. Names are read (`_NAMES`) only where nothing shows an owner, and for what kube-state-metrics cannot show without
+configuration.
 """
 
 from __future__ import annotations
@@ -72,11 +72,9 @@ class PodOwner:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod, or one life of a name that several pods had one after the other. Times are Unix seconds.
-
-    `owner` None: it has none, or (`is_told` False) nothing shows. `ended_seconds`: infinite while it is there.
-    `labels`: by the names that kube-state-metrics gives them (`spelled`). `has_gpus`: whether it asks for any.
-    """
+    """A pod, or one life of a name that several pods had one after the other. Times are Unix seconds. `owner` None: it
+    has none, or (`is_told` False) nothing shows. `ended_seconds`: infinite while it is there. `labels`: as
+    kube-state-metrics names them (`spelled`). `has_gpus`: whether it asks for any."""
 
     namespace: str
     name: str
@@ -104,8 +102,8 @@ class Objects:
 
 @dataclass(frozen=True, slots=True)
 class PodWork:
-    """The work of a pod. `kind`: what `name` names, None where only the pod's name shows it. `gang`: whether other pods
-    may be part of the same workload."""
+    """The work of a pod. `kind`: of `name`, None where the pod's name alone shows it. `gang`: whether others may be
+    part."""
 
     workload_id: str
     series_id: str
@@ -115,11 +113,9 @@ class PodWork:
 
 
 def works_of(cluster: str, pods: Sequence[Pod], objects: Objects) -> tuple[PodWork, ...]:
-    """The work of each pod, in their order. All of one cluster; of a gang all pods that are known should be there.
-
-    A gang's run is named by the UID of the oldest of its pods that ask for GPUs (else by when that was created), the
-    same on every node. What begins when all its pods are over is the next run.
-    """
+    """The work of each pod, in their order. All of one cluster; of a gang all pods that are known should be there. A
+    gang's run is named by the UID of the oldest of its pods that ask for GPUs (else by when that was created), the same
+    on every node. What begins when all its pods are over is the next run."""
     owners_known = _Known(pods, objects)
     pod_works = [owners_known.work(pod) for pod in pods]
     members: dict[tuple[str, PodOwner], list[Pod]] = {}

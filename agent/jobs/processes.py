@@ -46,8 +46,7 @@ _DRIVER_HELPERS = frozenset({MPS, "nv-hostengine", "nvidia-persiste"})
 @dataclass(frozen=True, slots=True)
 class Process:
     """A process by ``/proc/PID/stat``, and its owner, cgroup paths and arguments (empty: not readable, or a kernel
-    thread). `start_ticks` (clock ticks since boot) distinguishes a reused PID from the old one; `tty`: 0 for no
-    terminal."""
+    thread). `start_ticks` (clock ticks since boot) distinguishes a reused PID; `tty`: 0 for no terminal."""
 
     pid: int
     ppid: int

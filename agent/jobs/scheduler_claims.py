@@ -49,8 +49,7 @@ OF_RUN = ("sluid", "start_seconds", "restarts", *OF_JOB)
 
 
 def fill_facts(facts: Facts, more: JobFacts | Workload | None, names: Iterable[str] = OF_RUN) -> Facts:
-    """`facts` with what it lacks of `names` taken from `more`: the first report counts. `OF_JOB` where `more` is of
-    another run of the same job."""
+    """`facts` with what it lacks of `names` from `more`; `OF_JOB` where `more` is of another run of the same job."""
     missing = () if more is None else [name for name in names if getattr(facts, name) is None]
     return replace(facts, **{name: getattr(more, name) for name in missing}) if missing else facts
 

@@ -2,9 +2,8 @@
 
 `systemd/slurm/prolog.sh` writes ``JOB-RESTARTS.job`` into a folder that only root can write, `epilog.sh` an empty
 ``JOB-RESTARTS.end`` beside it; their times are the run's start and end. Where slurmd ran no prolog, as for most runs of
-a requeued job, the epilog writes both, and the start is unknown. Users chose the names in them: a file that is not
-exactly what the prolog writes is refused; one without its last line is not whole yet. scontrol is not asked: it needs
-the controller, which the agent's unit does not reach.
+a requeued job, the epilog writes both, and the start is unknown. Users chose the names in them: what is not exactly the
+prolog's is refused; a file without its last line is not whole yet.
 """
 
 from __future__ import annotations
@@ -60,11 +59,8 @@ _ABSENCES = {
 
 @dataclass(frozen=True, slots=True)
 class JobFile(JobFacts):
-    """One run of a job on this node; None: unknown.
-
-    `devices`: gres indices or UUIDs as Slurm gave them; empty: no GPU. `since` and `until` are the prolog's and the
-    epilog's time. `conf` and `node`: what slurmd calls slurm.conf and this node.
-    """
+    """One run of a job on this node; None: unknown. `devices`: gres indices or UUIDs; empty: no GPU. `since` and
+    `until` are the prolog's and the epilog's time. `conf` and `node`: what slurmd calls slurm.conf and this node."""
 
     job_id: str = ""
     devices: tuple[str, ...] | None = None
@@ -192,11 +188,8 @@ def slurm_workload(
 ) -> Workload:
     """A run as a workload. `claim`: what Slurm gave it; `origin`: the cgroup of its processes; `environment`,
     `running`: what their environment says, and their workload; `user`: of the claim's uid. Each may be None. `before`:
-    workloads by id at the previous call.
-
-    The prolog's values come before those of the processes, because root wrote them; missing ones are taken from
-    `before`. A job without a name is called ``job 42`` and is a separate series.
-    """
+    workloads by id at the previous call, for what is missing. The prolog's values come before those of the processes,
+    because root wrote them. A job without a name is called ``job 42`` and is a separate series."""
     name = origin.key if origin is not None else ""
     facts = JobFacts(job_id=name if name.isdecimal() else None)
     for source in (claim, environment, JobFacts(sluid=None if name.isdecimal() else name or None)):
@@ -280,17 +273,12 @@ class SlurmAllocations:
 
     def _is_stale(self, job: JobFile, running: Sequence[JobFile], live: Collection[str], seen: Collection[str]) -> bool:
         """A file outlives its job where the epilog did not run. Where extern steps are in use every job has a cgroup as
-        long as it lives. Elsewhere an allocated job may have no process and no cgroup; there its file is stale when a
-        later job was given one of its GPUs."""
+        long as it lives. Elsewhere a job's file is stale when a later job was given one of its GPUs."""
         left = self._left.get(job.run, _NEVER_SEEN_SCANS)
-        later = (
-            job_file
-            for job_file in running
-            if job_file.node == job.node and (job_file.since or 0.0) > (job.since or 0.0)
-        )
+        later = (r for r in running if r.node == job.node and (r.since or 0.0) > (job.since or 0.0))
         if {job.job_id, job.sluid} & {*live, *seen}:
             left = _GONE_SCANS
-        elif any(set(job_file.devices or ()) & set(job.devices or ()) for job_file in later):
+        elif any(set(run.devices or ()) & set(job.devices or ()) for run in later):
             left = 0
         elif self._extern_in_use and (job.sluid is not None or all(map(str.isdecimal, live))):
             left -= 1  # where cgroups carry SLUIDs and the file does not say its own, nothing is known

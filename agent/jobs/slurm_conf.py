@@ -1,8 +1,8 @@
 """Which GPU a gres index means, by Slurm's settings on this node and the driver.
 
-``SLURM_JOB_GPUS`` counts GPUs from 0 in an order of Slurm's own. By its source (``gres.c``, ``gres_gpu.c``) and a real
-22.05 slurmd goes through the types of the node's ``Gres=`` in slurm.conf, for each through the lines of gres.conf, and
-the files of a line. With AutoDetect it sorts them by the driver's order. What these do not decide is not known.
+By its source (``gres.c``, ``gres_gpu.c``) and a real 22.05, slurmd counts GPUs from 0 by the types of the node's
+``Gres=`` in slurm.conf, for each by the lines of gres.conf, and by the files of a line. With AutoDetect it sorts them
+by the driver's order. What these do not decide is not known.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...rules.base.files import read_bounded
 from .cgroups import read_ascii
 from .scheduler_claims import Devices
 
-# Where slurmd finds its settings, in its order: as packages build it, and where a configless one keeps what it fetched.
+# Where slurmd looks for its settings, in its order: as packages build it, and where a configless one keeps its copy.
 FOLDERS = tuple(map(Path, (
     "/etc/slurm", "/etc/slurm-llnl", "/run/slurm/conf", "/var/spool/slurmd/conf-cache", "/var/spool/slurm/conf-cache",
     "/var/spool/slurm/d/conf-cache", "/usr/local/etc", "/opt/slurm/etc",
@@ -47,8 +47,8 @@ Unit = tuple[str, ...]
 @dataclass(frozen=True, slots=True)
 class Gres:
     """The node's GPUs in Slurm's count. `units`: by index, the device files of each (several for a MIG instance); None:
-    AutoDetect finds them, or `why` says what does not decide it. `is_sorted`: by the driver's order. `count`: as
-    slurm.conf has it; None: unknown."""
+    AutoDetect finds them, or `why` says what is open. `is_sorted`: by the driver's order. `count`: as slurm.conf has
+    it."""
 
     units: tuple[Unit, ...] | None = None
     is_sorted: bool = False
@@ -61,8 +61,10 @@ class SlurmConfReader:
     """Finds the settings again at each question. `folder`: as configured; None: it is looked for in `folders`."""
 
     def __init__(self, folder: Path | None = None, folders: Sequence[Path] = FOLDERS, host: str | None = None) -> None:
-        self._configured = folder.parent if folder is not None and folder.name == "slurm.conf" else folder
-        self._folders = folders if self._configured is None else (self._configured,)
+        self._is_configured = folder is not None
+        if folder is not None:
+            folders = (folder.parent if folder.name == "slurm.conf" else folder,)
+        self.folders = folders
         self._host = host if host is not None else os.uname().nodename
 
     @property
@@ -71,10 +73,9 @@ class SlurmConfReader:
         return self.gres().folder is not None
 
     def gres(self, told_conf: str | None = None, told_node: str | None = None) -> Gres:
-        """What holds for a job whose prolog named these: ``SLURM_CONF`` and ``SLURMD_NODENAME`` (several slurmd may run
-        on a machine)."""
-        paths = [Path(told_conf).parent] if told_conf and self._configured is None else []
-        for folder in (*paths, *self._folders):
+        """What holds for a job whose prolog named these: ``SLURM_CONF`` and ``SLURMD_NODENAME``."""
+        paths = [Path(told_conf).parent] if told_conf and not self._is_configured else []
+        for folder in (*paths, *self.folders):
             if any((folder / name).is_file() for name in _FILES):
                 return read_gres(folder, told_node or self._host.partition(".")[0])
         return Gres(why="slurm.conf and gres.conf are not found on this node")
@@ -93,8 +94,7 @@ def read_gres(folder: Path, node: str) -> Gres:
 
 
 def _units(lines: list[Line] | None, node: str, wanted: dict[str, int] | None) -> tuple[tuple[Unit, ...] | None, bool]:
-    """The node's units (None: AutoDetect alone finds them), and whether slurmd sorts them. Raises ValueError for what
-    does not decide it."""
+    """The node's units (None: AutoDetect finds them), and whether slurmd sorts them. Raises ValueError: not decided."""
     if lines is None or not all(lines):
         raise ValueError("cannot be read" if lines is None else "has a line that is no setting (Include)")
     names = {line["nodename"]: expand(line["nodename"]) for line in lines if "nodename" in line}
@@ -123,18 +123,14 @@ def _units(lines: list[Line] | None, node: str, wanted: dict[str, int] | None) -
     if wanted is None and len({kind for kind, _ in records}) > 1 and not is_sorted:
         raise ValueError(f"has several types, and the Gres of {node} in slurm.conf, which orders them, cannot be read")
     if wanted is not None:
-        # For each type of slurm.conf the lines of that type, cut to its count.
-        of_kind = {
-            kind: [unit for record_kind, units in records if kind in ("", record_kind) for unit in units]
-            for kind in wanted
-        }
-        everything = [unit for kind, number in wanted.items() for unit in of_kind[kind][:number]]
+        everything = []
+        for kind, number in wanted.items():  # of each type of slurm.conf the lines of that type, cut to its count
+            everything += [unit for typed, units in records if kind in ("", typed) for unit in units][:number]
     return tuple(everything), is_sorted
 
 
 def _wanted(lines: Sequence[Line], node: str) -> dict[str, int] | None:
-    """The GPUs of the node's ``Gres=``, as in ``gpu:h100:4(S:0),gpu:a100:4,shard:8``: type (empty: none) and count;
-    None: not given here."""
+    """The GPUs of ``Gres=``, as in ``gpu:h100:4(S:0),gpu:a100:4``: type (empty: none) and count; None: not given."""
     default, gres = None, None
     for line in lines:
         if line.get("nodename", "").upper() == "DEFAULT":
@@ -152,8 +148,7 @@ def _wanted(lines: Sequence[Line], node: str) -> dict[str, int] | None:
 
 
 def read_settings(path: Path) -> list[Line] | None:
-    """The settings of a file, one mapping a line, keys in lower case (empty: the line is no setting); None: it cannot
-    be read."""
+    """The settings of a file by line, keys in lower case (empty: the line is none); None: it cannot be read."""
     try:
         raw = read_bounded(path, _SIZE_LIMIT, 0.0)
     except OSError:
@@ -165,8 +160,7 @@ def read_settings(path: Path) -> list[Line] | None:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """`gpu_uuids` are proven. `unknown`: what Slurm gave and nothing names, with `why`. `contradiction`: what does not
-    agree; then `gpu_uuids` are empty."""
+    """`gpu_uuids` are proven. `unknown`: what nothing names, with `why`. `contradiction`: then there are no UUIDs."""
 
     gpu_uuids: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
@@ -187,7 +181,7 @@ def resolve(given: Sequence[str], gres: Gres, devices: Devices, procfs: Path) ->
 
 
 def without_contradiction(resolution: Resolution, devices: Devices, works_on: Collection[str]) -> Resolution:
-    """`found`, unless the job's processes work on GPUs that it was not given. A GPU stands for its instances."""
+    """`resolution`, unless the job's processes work on GPUs that it was not given. A GPU stands for its instances."""
     uuids = {part.uuid for uuid in resolution.gpu_uuids for part in devices.parts(uuid)} | set(resolution.gpu_uuids)
     outside = set(works_on) - uuids
     if not resolution.gpu_uuids or not outside:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,12 +20,15 @@ from ..jobs.podresources import PodResources
 from ..jobs.processes import Listeners
 from ..jobs.slurm import SlurmAllocations
 from ..jobs.slurm_conf import SlurmConfReader
-from ..model import Instant, Node
-from ..sampler import Sampler, Survey
-from ..sources.base import Source
-from ..sources.infiniband import InfinibandSource
+from ..model import Gpu, Instant, Node, Survey
+from ..sampler import Sampler
+from ..sources.base import Source, UnreadGpu
+from ..sources.dcgm import DcgmSource
+from ..sources.fabric import EthernetSource, InfinibandSource
+from ..sources.host import HostSource
 from ..sources.nvidia_driver import NvidiaDriver
-from ..sources.registry import build_sources
+from ..sources.pages import Locate, PageReader
+from ..sources.serving import ServingSource
 from .bursts import MAX_GAP_SECONDS as BURST_GAP_SECONDS
 from .bursts import Bursts, capabilities
 from .driver_thread import DriverThread
@@ -52,10 +55,8 @@ def assemble(
     pause_seconds: float = 0.0,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Agent:
-    """Open what can be opened. Never raises for missing hardware: that is what absences are for.
-
-    With `pause_seconds` the driver is left alone for that long. `stopped`: see `DriverThread`.
-    """
+    """Open what can be opened. Never raises for missing hardware: that is what absences are for. With `pause_seconds`
+    the driver is left alone for that long. `stopped`: see `DriverThread`."""
     nvidia = NvidiaDriver(config.interval_seconds, config.max_gap_seconds)
     driver = DriverThread(nvidia, config.interval_seconds, config.max_gap_seconds, sysfs=config.sysfs, stopped=stopped)
     if pause_seconds > 0:
@@ -63,7 +64,7 @@ def assemble(
     else:
         driver.open(now())
     listeners = Listeners(config.procfs)
-    others = build_sources(
+    others = other_sources(
         config, lambda: driver.gpus, nvidia.unread_gpus, lambda port: listeners.pids(port, time.monotonic())
     )
     # Those beside the driver wait on threads of their own, and report while it hangs.
@@ -102,8 +103,31 @@ def assemble(
         allocations=Allocations(slurm, kubelet, cgroups, config.drained_marker, kubernetes),
         variables=HelperVariables(config.procfs, config.environ_socket),
     )
-    attribution.set_gpus(survey.gpus)
+    attribution.allocations.gpus = survey.gpus
     return Agent(sampler, node, survey, attribution, driver, bursts, look)
+
+
+def other_sources(
+    config: AgentConfig,
+    gpus: Callable[[], Sequence[Gpu]],
+    unread_gpus: Callable[[], Sequence[UnreadGpu]],
+    listeners: Locate,
+) -> list[Source]:
+    """The sources beside the driver's. Of two that read the same metric of a device, the earlier counts.
+
+    `gpus`: those that the driver knows now; `unread_gpus`: those whose activity it does not report; `listeners`: the
+    PIDs that listen on a port (slow).
+    """
+    gap, roles, pages = config.max_gap_seconds, config.fabric_roles, PageReader(remote=config.scrape_remote)
+    sources: list[Source] = [
+        InfinibandSource(config.sysfs, gpus, gap, roles),
+        EthernetSource(config.sysfs, config.procfs, gap, roles),
+        HostSource(config.procfs, config.sysfs, gap),
+        ServingSource(pages, config.serving_endpoints, config.serving_discover, listeners),
+    ]
+    if config.dcgm_url:
+        sources.append(DcgmSource(unread_gpus, pages, config.dcgm_url, config.dcgm_interval_seconds))
+    return sources
 
 
 def _user_name(uid: int) -> str | None:

@@ -1,10 +1,8 @@
 """Bursts: every few minutes all GPUs and the fabric are read at some 10 Hz for some seconds, beside the ticks.
 
-A burst has its own thread (a job's), reader of the driver and counters of the fabric, so
-that the ticks are not touched; the driver is called on its one thread all the same. All GPUs are read, idle ones too:
-that a GPU does nothing between two requests is what the burst is to show, and a second's mean cannot.
-
-What ends a burst early (a pause, a hung driver, the agent's end) leaves nothing of it; the next one comes by itself.
+A burst has its own thread (a job's), reader of the driver and counters of the fabric, so that the ticks are not
+touched; the driver is called on its one thread all the same. Idle GPUs are read too: that a GPU does nothing between
+two requests is what a second's mean cannot show. A burst that ends early (a pause, a hung driver) leaves nothing.
 """
 
 from __future__ import annotations
@@ -12,12 +10,14 @@ from __future__ import annotations
 import threading
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import cast
 
 from ..model import Absence, Capability, Gpu, Instant
 from ..sampler import MIN_SPACING_SECONDS
-from ..sources.infiniband import InfinibandSource
+from ..sources.fabric import InfinibandSource
+from ..sources.gpm import GpmSource, Pass
 from ..statistics.burst_stats import BURST_METRICS, Burst, BurstReading, burst_of
 from .driver_thread import DriverThread, Job
 
@@ -31,8 +31,6 @@ _MOST_WAITING = 1024  # bursts of single GPUs; the loop takes them each second
 _SOURCE, _ASKED = "gpm", ("*", "sm_active")  # the source whose metrics a burst reads, and what stands for them
 _SWITCHED_OFF = Absence("source", METRIC, METRIC, "switched-off", "Bursts are switched off.", "Set burst_every.")
 
-_Pass = dict[str, tuple[Instant, Mapping[str, float]]]
-
 
 class Bursts:
     """One node's bursts. `run` belongs to a job's thread; `take` and `absences` may be asked by the loop's."""
@@ -41,7 +39,7 @@ class Bursts:
         self, driver: DriverThread, fabric: InfinibandSource, now: Callable[[], Instant], seconds: float
     ) -> None:
         self._driver, self._fabric, self._now = driver, fabric, now
-        self._reader = driver.driver.burst_reader(MAX_GAP_SECONDS, BURST_METRICS)
+        self._reader = GpmSource(driver.driver, MAX_GAP_SECONDS, BURST_METRICS)
         self._seconds = seconds
         self._job: Job | None = None  # what the driver was asked last
         self._stopped = threading.Event()
@@ -78,8 +76,7 @@ class Bursts:
         most = 1
         start = self._now().monotonic_seconds
         while True:
-            readings_now: _Pass = {}
-            job = self._job = self._driver.burst(lambda target=readings_now: self._read(target))
+            job = self._job = self._driver.burst(lambda: self._reader.read_each(self._now))
             ports = [
                 max(values["tx_bytes_per_second"], values["rx_bytes_per_second"])
                 for values in self._fabric.read(self._now()).fabric.values()
@@ -92,11 +89,10 @@ class Bursts:
                 return {}  # the driver hangs
             if isinstance(job.result, Exception):
                 raise job.result
-            absent = job.result
-            assert isinstance(absent, frozenset)
-            if not readings_now and not absent:
+            pass_readings, absent = cast("tuple[Pass, list[Absence]]", job.result)
+            if not pass_readings and not absent:
                 return {}  # no session is open
-            for uuid, (instant, values) in readings_now.items():
+            for uuid, (instant, values) in pass_readings.items():
                 before, end = ended.get(uuid), instant.monotonic_seconds
                 ended[uuid] = end
                 if before is not None:
@@ -110,17 +106,6 @@ class Bursts:
             # also where a tick came between.
             if self._stopped.wait(MIN_SPACING_SECONDS):
                 return {}
-
-    def _read(self, readings: _Pass) -> frozenset[Absence]:
-        """One reading of every GPU, each at its own instant; runs on the driver's thread. Returns the absences."""
-        each = self._reader.each(self._now)
-        while True:
-            try:
-                uuid, instant, values = next(each)
-            except StopIteration as end:
-                return end.value
-            if values:
-                readings[uuid] = instant, values
 
 
 def _about(uuid: str, why: Absence) -> Absence:
@@ -143,11 +128,9 @@ def capabilities(
 
 
 def next_start(node: str, now: float, every_seconds: float) -> float:
-    """When the next burst after `now` begins (Unix seconds): one in each window of `every_seconds`.
-
-    Its place in the window's first half comes from the node's name and the window's number: a fleet does not pulse
-    together, work that repeats every few minutes is not always met at the same point, and a restart changes nothing.
-    """
+    """When the next burst after `now` begins (Unix seconds): one in each window of `every_seconds`. Its place in the
+    window's first half comes from the node's name and the window's number: a fleet does not pulse together, work that
+    repeats every few minutes is not always met at the same point, and a restart changes nothing."""
     window = int(now // every_seconds)
     while True:
         share = zlib.crc32(f"{node}\0{window}".encode(errors="replace")) / 2**32

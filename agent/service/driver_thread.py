@@ -1,9 +1,8 @@
 """The GPU driver on its own thread, with a deadline: a hung driver costs its GPUs, never the loop.
 
-A driver that wedges leaves its caller in a call that does not return. So all that calls it (open, probe, read, a
-burst's reading, close) is a job of one thread. The loop waits for a job until its deadline and goes on without it.
-While one of the loop's jobs is outstanding the GPUs are absent (``driver-hung``) and no one asks again: one stuck
-thread is all that a wedged driver gets.
+A driver that wedges leaves its caller in a call that does not return. So all that calls it is a job of one thread, for
+which the loop waits until a deadline. While one of the loop's jobs is outstanding the GPUs are absent (``driver-hung``)
+and no one asks again: one stuck thread is all that a wedged driver gets.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 
-from ..model import Gpu, Instant, Probe, Reading
-from ..sampler import Sampled, Sampler
+from ..model import Gpu, Instant, Probe, Reading, Sampled
+from ..sampler import Sampler
 from ..sources.base import Fault
 from ..sources.nvidia_driver import NvidiaDriver
 from ..sources.nvml_errors import DRIVER_MISMATCH
@@ -40,10 +39,8 @@ HUNG = Fault(
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """Calls of the driver that may take `seconds`. `result` (or what was raised) holds once it is `done`.
-
-    `before`: why no GPU could be read when it began, which still holds while it opens the driver.
-    """
+    """Calls of the driver that may take `seconds`. `result` (or what was raised) holds once it is `done`. `before`: why
+    no GPU could be read when it began, which still holds while it opens the driver."""
 
     call: Callable[[], object]
     seconds: float
@@ -59,12 +56,10 @@ class Job:
 
 
 class DriverThread:
-    """All sources of the driver as one `Source` that always answers in time.
-
-    All but `burst` belongs to the loop's thread. `stopped`: whether the agent is to end, so that nothing is waited for.
-    `wants_probe` is set when the driver was opened, late or a second time: the GPUs may be others. `paused_until`:
-    monotonic seconds at which a pause ends by itself.
-    """
+    """All sources of the driver as one `Source` that always answers in time. All but `burst` belongs to the loop's
+    thread. `stopped`: whether the agent is to end, so that nothing is waited for. `wants_probe` is set when the driver
+    was opened, late or again: the GPUs may be others. `paused_until`: monotonic seconds at which a pause ends by
+    itself."""
 
     name = "nvml"
     read_seconds = 1.0  # eight GPUs answer in some milliseconds; a busy driver was seen to take a few hundred

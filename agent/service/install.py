@@ -48,10 +48,8 @@ Say = Callable[[str], None]
 
 
 def install_here(root: Path, options: Collection[str], say: Say, *, dry_run: bool) -> None:
-    """Write the units of this installation and let systemd know. With `dry_run`, say what would be done.
-
-    `options`: names of `OPTIONS`. Raises SkuwiseError where the service or the prolog would run what others can write.
-    """
+    """Write the units of this installation and let systemd know. With `dry_run`, say what would be done. `options`:
+    names of `OPTIONS`. Raises SkuwiseError where the service or the prolog would run what others can write."""
     # In a self-contained build (PyInstaller) the program itself is skuwise.
     program, arguments = Path(sys.executable), "" if getattr(sys, "frozen", False) else " -m skuwise"
     if not dry_run:

@@ -1,9 +1,8 @@
 """One agent per database: a lock that a living agent holds, and that a wedged one cannot hold for ever.
 
-The lock is ``flock`` on ``DATABASE.lock``; the file also says who holds it, when the agent last restarted itself and
-until when it is paused. A process whose GPU call never returns cannot die: SIGKILL waits for the driver, and so do its
-lock and its open files. It will never run again, though, so the next agent that finds such a holder removes the lock's
-name, sets the database aside and begins a new file. A holder that may still run is never passed over.
+The lock is ``flock`` on ``DATABASE.lock``. A process whose GPU call never returns cannot die: SIGKILL waits for the
+driver, and so do its lock and its open files. The next agent that finds such a holder removes the lock's name, sets the
+database aside and begins a new file. A holder that may still run is never passed over.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from ...rules.base.errors import StoreError
+from ..jobs.cgroups import read_ascii
 from ..store.database import SetAside, set_database_aside
 from ..store.disk_errors import disk_error
 
@@ -34,11 +35,9 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class InstanceLock:
-    """The right to write one database, once `take` got it, and what outlives a restart (`memory`).
-
-    `aside`: the database of a wedged agent that was set aside. Until the lock is held it is unknown when the agent last
-    ended by itself: the memory then has the time it began, so that it does not end by itself within the hour.
-    """
+    """The right to write one database, once `take` got it, and what outlives a restart (`memory`). `aside`: the
+    database of a wedged agent that was set aside. Until the lock is held, the memory has the time it began as that of
+    the last restart, so that the agent does not end by itself within the hour."""
 
     def __init__(self, database: Path, *, procfs: Path = Path("/proc"), now: Callable[[], float] = time.time) -> None:
         self.aside: SetAside | None = None
@@ -48,21 +47,20 @@ class InstanceLock:
         self._descriptor = -1
 
     def take(self) -> None:
-        """Lock the database, where that is not done.
-
-        Raises StoreError where another agent holds it, or the lock cannot be made (a PassingError where that may pass).
-        """
+        """Lock the database, where that is not done. Raises StoreError where another agent holds it, or it cannot
+        be."""
         while self._descriptor < 0:
             try:
                 descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
             except OSError as error:
                 raise disk_error(self._path, error) from error
+            is_locked = True
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                is_locked = True
-            except OSError as error:
-                # Where a file system has no locks, the writer's own hand-over is what is left.
-                is_locked = not isinstance(error, BlockingIOError)
+            except BlockingIOError:
+                is_locked = False
+            except OSError:  # a file system without locks: the writer's own hand-over is what is left
+                pass
             try:
                 holder = msgspec.json.decode(os.pread(descriptor, 4096, 0) or b"{}", type=Holder)
             except (OSError, msgspec.MsgspecError):
@@ -85,8 +83,8 @@ class InstanceLock:
             self._descriptor = -1
 
     def remember(self, **changes: float) -> bool:
-        """Note for the agent after this one: that we end by ourselves now, or until when it is paused (0.0: no more).
-        Whether that could be written down."""
+        """Note for the agent after this one that we restart, or until when it is paused (0.0: no more). Whether it
+        worked."""
         self.memory = msgspec.structs.replace(self.memory, **changes)
         try:
             return os.pwrite(self._descriptor, msgspec.json.encode(self.memory).ljust(256), 0) > 0
@@ -110,15 +108,11 @@ class InstanceLock:
 
 def is_wedged(procfs: Path, pid: int) -> bool:
     """Whether a process was killed (SIGKILL is pending, or it is dead but for a thread) and cannot."""
-    tasks: dict[str, dict[str, str]] = {}
-    for path in procfs.glob(f"{pid}/task/*"):
-        with contextlib.suppress(OSError):
-            lines = (path / "status").read_text(encoding="utf-8", errors="replace").splitlines()
-            tasks[path.name] = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    if tasks.get(str(pid), {}).get("State", "")[:1] in ("Z", "X") and len(tasks) > 1:
+    texts = {path.name: read_ascii(path / "status") for path in procfs.glob(f"{pid}/task/*")}
+    if re.search(r"^State:\s*[ZX]", texts.get(str(pid), ""), re.MULTILINE) and len(texts) > 1:
         return True
-    return any(
-        task.get("State", "").startswith("D") and int(task.get(mask, "0"), 16) & _SIGKILL_BIT
-        for task in tasks.values()
-        for mask in ("SigPnd", "ShdPnd")
-    )
+    for text in texts.values():
+        pending = [int(mask, 16) for mask in re.findall(r"^(?:SigPnd|ShdPnd):\s*([0-9a-f]+)", text, re.MULTILINE)]
+        if re.search(r"^State:\s*D", text, re.MULTILINE) and any(mask & _SIGKILL_BIT for mask in pending):
+            return True
+    return False

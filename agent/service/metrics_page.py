@@ -12,12 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client import Metric, ProcessCollector
 
-from ..base.address import Address
 from ..metrics import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
 from ..model import Gpu
 from ..statistics.rollup_stats import PERIOD_LAGS, PERIOD_SAMPLES
 from ..statistics.signal_stats import autocorrelation_peak, second_grid
-from .page_server import Labels, Page, PageServer, cleaned
+from .page_server import Labels, Page, cleaned
 from .totals import EDGES, MOMENTS, DeviceTotals, Distribution, GpuTotals, Totals
 
 # nvml.h, nvmlClocksEventReasons.
@@ -68,17 +67,6 @@ _PORT_SUMS = (
     ("fabric_util_observed", "seconds", "Time in which traffic and line rate were known."),
     ("fabric_silent", "seconds", "Time with less than 0.1 % of the line rate."),
 )
-
-
-def page_server(address: Address, totals: Totals, max_gap_seconds: float) -> PageServer:
-    """Serves the page of `totals`, which outlive it. The agent counts as healthy while its last tick is at most
-    `max_gap_seconds` old."""
-    return PageServer(
-        address,
-        lambda ended: make_page(totals, ended),
-        version=lambda: totals.ticks,
-        is_healthy=lambda: totals.seconds_since_tick() <= max_gap_seconds,
-    )
 
 
 def make_page(totals: Totals, ended: Mapping[str, int]) -> Page:
@@ -163,9 +151,7 @@ def _add_gpus(page: Page, totals: Totals) -> None:
     ]
     page.add("gpu_throttle_reason", "Time with this reason for the GPU's clocks.", reasons, "seconds", kind="counter")
     for name, meaning in _DISTRIBUTIONS.items():
-        held = [
-            (labels, gpu_totals.distributions[name]) for labels, gpu_totals in gpus if name in gpu_totals.distributions
-        ]
+        held = [(labels, gpu.distributions[name]) for labels, gpu in gpus if name in gpu.distributions]
         _add_histogram(page, f"gpu_{name}_distribution", f"Ticks by {meaning}.", held)
     _add_rhythm(page, [(labels, gpu_totals) for labels, gpu_totals in gpus if gpu_totals.last_tick == totals.ticks])
     _add_events(page, totals)
@@ -206,13 +192,10 @@ def _add_fabric(page: Page, totals: Totals) -> None:
     for key in (*totals.ports_known, *totals.ports):
         device, _, port = key.rpartition("/")
         labels[key] = cleaned({"device": device, "port": port})
-    known_ports = [(labels[key], port) for key, port in totals.ports_known.items()]
-    infos = [
-        (base | cleaned({"role": fabric_port.role, "link_layer": fabric_port.link_layer}), 1)
-        for base, fabric_port in known_ports
-    ]
+    here = [(labels[key], port) for key, port in totals.ports_known.items()]
+    infos = [(base | cleaned({"role": port.role, "link_layer": port.link_layer}), 1) for base, port in here]
     page.add("fabric_port", "A port of a NIC, and whom it serves.", infos, kind="info")
-    rates = [(base, fabric_port.line_rate_bytes_per_second) for base, fabric_port in known_ports]
+    rates = [(base, port.line_rate_bytes_per_second) for base, port in here]
     page.add("fabric_line_rate", "The port's line rate, one way.", rates, "bytes_per_second")
     ports = [(labels[key], device_totals) for key, device_totals in totals.ports.items()]
     _add_sums(page, _PORT_SUMS, ports)
@@ -234,10 +217,8 @@ def _add_host(page: Page, totals: Totals) -> None:
 
 def _add_work(page: Page, totals: Totals) -> None:
     now = totals.observed_seconds
-    uses, absences = (
-        [(cleaned(dict(key)), seconds) for key, seconds in held.all(now).items()]
-        for held in (totals.uses, totals.absences)
-    )
+    uses = [(cleaned(dict(key)), seconds) for key, seconds in totals.uses.all(now).items()]
+    absences = [(cleaned(dict(key)), seconds) for key, seconds in totals.absences.all(now).items()]
     page.add("workload_gpu", "Time in which the workload was on the GPU.", uses, "seconds", kind="counter")
     current = [(cleaned(dict(key)), 1) for key in totals.absences.since]
     page.add("absence", "1 while a value is missing; metric * is all of the subject's.", current)

@@ -47,8 +47,8 @@ class Page:
         unit: str = "",
         kind: str = "gauge",
     ) -> None:
-        """One family, ``skuwise_NAME`` and its unit; labels are clean. Values of None, and families without values, are
-        left out."""
+        """One family, ``skuwise_NAME`` and its unit; labels are clean. None and families without values are left
+        out."""
         family = Metric(f"skuwise_{name}", text, kind, unit)
         series = family.name + {"counter": "_total", "info": "_info"}.get(kind, "")
         for labels, value in samples if isinstance(samples, Iterable) else (({}, samples),):
@@ -64,9 +64,8 @@ class Page:
 
 def cleaned(labels: Mapping[str, object], limit: int = NAME_LIMIT) -> Labels:
     """Labels from outside: one line, printable, cut. What is None or empty is left out."""
-    return {
-        name: text for name, value in labels.items() if value is not None and (text := clean_text(str(value), limit))
-    }
+    texts = {name: clean_text(str(value), limit) for name, value in labels.items() if value is not None}
+    return {name: text for name, text in texts.items() if text}
 
 
 class PageServer:
@@ -86,7 +85,7 @@ class PageServer:
         self.ended: Counter[str] = Counter()
         self._page, self._version = page, version
         self._made_of: object = None
-        self._answers: dict[bool, bytes] = {}
+        self._answer = b""
         self._making = threading.Lock()
         self._stopped = threading.Event()
         self._server: _Server | None = None
@@ -106,13 +105,10 @@ class PageServer:
     def answer(self, *, compressed: bool) -> bytes:
         """The page as text, made at most once for each `version`."""
         with self._making:
-            version = self._version()
-            if version != self._made_of or not self._answers:
-                self._answers = {False: generate_latest(self._page(self.ended))}  # type: ignore[arg-type] - it collects
+            if (version := self._version()) != self._made_of:
+                self._answer = generate_latest(self._page(self.ended))  # type: ignore[arg-type] - it collects
                 self._made_of = version
-            if compressed and True not in self._answers:
-                self._answers[True] = gzip.compress(self._answers[False], 1, mtime=0)
-            return self._answers[compressed]
+            return gzip.compress(self._answer, 1, mtime=0) if compressed else self._answer
 
     def _bind(self) -> None:
         try:

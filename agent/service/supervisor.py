@@ -26,12 +26,8 @@ _FEED_SHARE = 0.25  # of the watchdog's time; systemd asks for half of it at lea
 
 
 class Notifier:
-    """Reports the state of the agent to the service manager (sd_notify(3)). Does nothing where there is none, and never
-    raises.
-
-    `supervised`: whether someone starts us again when we end. Only the loop calls `alive`: a loop that stands still is
-    what the watchdog is for, so no thread feeds it.
-    """
+    """Reports the state of the agent to the service manager (sd_notify(3)), where there is one. `supervised`: someone
+    starts us again when we end. Only the loop calls `alive`: the watchdog is for one that stands still."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         address = environ.get("NOTIFY_SOCKET", "")
@@ -48,8 +44,7 @@ class Notifier:
         self._fed_at = -math.inf
 
     def tell(self, state: str = "", status: str = "") -> None:
-        """Report a state of sd_notify(3) (READY, RELOADING, STOPPING; empty: as it was) and how the status line
-        reads."""
+        """Report a state of sd_notify(3) (READY, RELOADING, STOPPING; empty: as it was) and the status line."""
         lines = [f"{state}=1"] if state else []
         lines += [f"STATUS={' '.join(status.split())}"] if status else []
         lines += [f"MONOTONIC_USEC={time.monotonic_ns() // 1000}"] if state == "RELOADING" else []
@@ -66,10 +61,7 @@ class Notifier:
 
 @dataclass(eq=False)
 class Supervisor:
-    """Called by the loop on each of its rounds, and by nothing else: the watchdog stands for the loop alone.
-
-    `wants_restart`: whether the agent is to be started again.
-    """
+    """Called by the loop on each of its rounds. `wants_restart`: whether the agent is to be started again."""
 
     clock: SystemClock
     notifier: Notifier
@@ -129,10 +121,10 @@ class Supervisor:
             f"nothing is written ({store.reason}): {store.detail} {store.remedy}" if store else "",
         )
         wells = ("the GPUs are read again", "ticks are written again")
-        reasons = ("" if driver is None else driver.reason, "" if store is None else store.reason)
+        reasons = (driver.reason if driver else "", store.reason if store else "")
         # By the codes: sizes in a text change at every attempt to write.
-        changed = [new != reported for new, reported in zip(reasons, self._told, strict=True)]
-        news = [text or well for text, well, is_new in zip(texts, wells, changed, strict=True) if is_new]
+        lines = zip(texts, wells, reasons, self._told, strict=True)
+        news = [text or well for text, well, new, old in lines if new != old]
         for text in news:
             self.say(text)
         if news:

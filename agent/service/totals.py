@@ -16,8 +16,7 @@ from threading import Lock
 from typing import Any
 
 from ..metrics import BIN_EDGES, THROTTLE_MASK
-from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
-from ..sampler import Survey
+from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Survey, Tick, Workload, WorkloadUse
 from ..statistics.rollup_stats import ACTIVE_SM, SILENT_LINK
 
 # Upper edges (le) of the distributions: the bins of the database, the last of which is open.
@@ -32,7 +31,6 @@ _RATIOS = ("gpu_util", "sm_active", "tensor_active", "dram_active")
 FORGET_SECONDS = 3600.0
 MAX_HELD = 1024  # absences, and uses of GPUs by workloads: what is beyond is left out and counted
 RHYTHM_SECONDS = 60.0
-MAX_XIDS = 64  # distinguished for each GPU; NVIDIA's catalog has fewer that matter
 
 EventKey = tuple[str, str, str]  # gpu uuid (empty: the driver named none), kind, XID (empty: no XID; "other")
 Key = tuple[tuple[str, str], ...]  # labels and their values
@@ -76,8 +74,8 @@ class DeviceTotals:
 
 @dataclass(slots=True, eq=False)
 class GpuTotals(DeviceTotals):
-    """One GPU's totals. `recent` holds (ts, tensor activity or power) of the last minute, for its rhythm;
-    `throttle_reasons` seconds by bit, choices included."""
+    """`recent`: (ts, tensor activity or power) of the last minute, for its rhythm; `throttle_reasons`: seconds by
+    bit."""
 
     recent: deque[tuple[float, float | None]] = field(default_factory=deque)
     idle_run_seconds: float = 0.0
@@ -127,10 +125,7 @@ class GpuTotals(DeviceTotals):
 
 
 class HeldSeconds:
-    """How long each of some things held, by its labels: counted when the set changes, not at each tick.
-
-    `since`: what holds now, and from when on.
-    """
+    """How long each of some things held, by its labels. `since`: what holds now, and from when on."""
 
     def __init__(self) -> None:
         self.left_out = 0
@@ -184,10 +179,8 @@ class Totals:
         self._interval_seconds = interval_seconds
 
     def go_on(self, node: Node, interval_seconds: float) -> bool:
-        """After the agent took new settings: the same totals go on, so that nothing is lost between two looks.
-
-        False where this is another node now: its series are others, and begin at 0.
-        """
+        """After new settings: the same totals go on, so that nothing is lost between two looks. False where this is
+        another node now: its series are others, and begin at 0."""
         if (node.node, node.cluster) != (self.node.node, self.node.cluster):
             return False
         with self.lock:
@@ -214,8 +207,7 @@ class Totals:
             self.absences.replace(keys, self.observed_seconds)
 
     def set_uses(self, workloads: Iterable[Workload], uses: Iterable[WorkloadUse]) -> None:
-        """Whose work is on which GPU from now on. No name, user or command: a page is read by more people than a
-        database."""
+        """Whose work is on which GPU from now on. No name, user or command: more people read a page than a database."""
         named = {
             workload.workload_id: _key(workload, "series_id", "scheduler", "job_id", "namespace", "pod", "framework")
             for workload in workloads
@@ -235,15 +227,11 @@ class Totals:
             self.missed_ticks += stats.missed_ticks
 
     def add_events(self, events: Iterable[Event]) -> None:
-        """What the driver reported. Beyond `MAX_XIDS` of a GPU further XIDs count as ``other``."""
+        """What the driver reported."""
         with self.lock:
             for event in events:
-                uuid = event.gpu_uuid or ""
                 code = "" if event.kind != "xid" else str(event.code) if event.code is not None else "other"
-                if code and (uuid, event.kind, code) not in self.events:
-                    told_apart = sum(event_key[0] == uuid and event_key[2] != "" for event_key in self.events)
-                    code = code if told_apart < MAX_XIDS else "other"
-                key = (uuid, event.kind, code)
+                key = (event.gpu_uuid or "", event.kind, code)
                 self.events[key] = self.events.get(key, 0) + event.count
 
     def add_tick(self, tick: Tick) -> None:

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageError
 from ...rules.base.files import read_text
 from ...rules.base.output import say
-from ..base.deadline import BoundedResponse, Deadline
+from ..base.deadline import Deadline
 from ..base.safe_text import clean_text
 from ..config import load_config
 from ..store.slurm_rows import known_jobs, write_jobs
@@ -149,7 +149,6 @@ def _get(address: str, path: str, headers: Mapping[str, str | bytes], deadline: 
     connection = kind("127.0.0.1" if host == "localhost" and not has_tls else host, port)
     # http.client's own place for another way to connect; TLS is put around what it gives.
     connection._create_connection = lambda address, *_: deadline.connect(*address)  # type: ignore[attr-defined]
-    connection.response_class = BoundedResponse
     try:
         if is_unix:
             connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)

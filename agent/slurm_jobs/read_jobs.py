@@ -12,9 +12,9 @@ from datetime import datetime, tzinfo
 from functools import lru_cache
 
 from ..base.safe_text import clean_text
-from ..base.slurm_job import SlurmJob
 from ..jobs.command_line import plain_name
 from ..jobs.slurm_conf import expand
+from ..model import SlurmJob
 from ..store.slurm_rows import short_name
 
 # JobID: 22, 22_7 (task of an array), 22_[1-10%2] (tasks that wait), 22+1 (part of a heterogeneous job), each with

@@ -21,7 +21,7 @@ import msgspec
 from ...rules.base.errors import NothingToDo, UsageError
 from ...rules.base.files import open_stream
 from ...rules.base.output import write_whole
-from ..base.slurm_job import SlurmJob
+from ..model import SlurmJob
 from .read_jobs import JOB_ID, TEXTS, Keep, ReadJobs
 
 # No cleaned name holds it (`clean_text`), so what is written here needs no escaping.

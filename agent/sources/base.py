@@ -1,7 +1,4 @@
-"""What every source is, and what sources share.
-
-A source of metrics is a module with a class, which `agent/sources/registry.py` builds.
-"""
+"""What every source is, and what sources share. `agent/service/assembly.py` builds them."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from ..model import Absence, Capability, Instant, Probe, Reading, Scope
 
@@ -18,7 +15,8 @@ from ..model import Absence, Capability, Instant, Probe, Reading, Scope
 class Source(Protocol):
     """One thing read on this node: probed once (again after a change of hardware), read each tick, closed at the end.
     For what can be expected of hardware it never raises, but leaves an `Absence`; what it does raise is recorded as
-    ``source-failed``. Rates cover the time since the last reading. One that found other devices sets `wants_probe`."""
+    ``source-failed``. Rates cover the time since the last reading. One that found other devices sets `wants_probe`; one
+    whose reading may take long has `begin`, which starts it, soon and without raising: it is collected last."""
 
     name: str
 
@@ -30,16 +28,6 @@ class Source(Protocol):
 
 
 NOTHING_READ = Reading()  # where there is nothing to say
-
-
-@runtime_checkable
-class SlowSource(Protocol):
-    """A source whose reading may take long: `begin` starts it, soon and without raising; the others read; then `read`
-    of the same instant collects it."""
-
-    name: str
-
-    def begin(self, instant: Instant) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +61,7 @@ ROUNDED = 1.001  # a ratio may pass 1 by rounding; NVIDIA/DCGM#152 shows what is
 def sort_out(
     scope: Scope, subject: str, readings: Mapping[str, float | Fault], most: Mapping[str, float]
 ) -> tuple[dict[str, float], list[Absence]]:
-    """The readings of a subject by metric, divided: the sound values, and the absences of all others. `most`: above it
-    a metric's value is impossible."""
+    """The readings of a subject: the sound values, and the absences of all others. `most`: a metric's largest value."""
     values: dict[str, float] = {}
     absences: list[Absence] = []
     for metric, value in readings.items():
@@ -106,10 +93,6 @@ class CounterRate:
             return COUNTER_RESET
         return (value - last) / elapsed if 0 < elapsed <= self.max_gap_seconds else LONG_GAP
 
-    def forget(self) -> None:
-        """Drop what is known (the counter's device went away)."""
-        self.last = None
-
 
 def read_file(path: Path) -> bytes | None:
     """A file of procfs or sysfs; None if it cannot be read."""
@@ -129,8 +112,8 @@ def names_in(folder: Path) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class UnreadGpu:
-    """A GPU whose driver does not show how busy its units are, and how a page may name it: a MIG instance is its
-    parent's UUID with the id of a GPU instance."""
+    """A GPU whose driver does not show how busy its units are. A MIG instance is named by its parent's UUID and its
+    id."""
 
     uuid: str
     page_uuid: str

@@ -154,13 +154,13 @@ def _read_all(
         gpu = by_gpu.get((device.page_uuid, device.instance_id))
         gpu_values: dict[str, float | Fault] = {}
         for metric, names, csv in FIELDS:
-            if not exported.intersection(names):
+            if exported.isdisjoint(names):
                 remedy = f"Add to its counters' CSV file (-f) and restart it: {csv}"
                 gpu_values[metric] = Fault("not-exported", f"dcgm-exporter does not export {names[0]}.", remedy)
+            elif gpu is None:
+                gpu_values[metric] = _ELSEWHERE
             else:
-                gpu_values[metric] = (
-                    _ELSEWHERE if gpu is None else _value([sample for n in names for sample in gpu.get(n, ())])
-                )
+                gpu_values[metric] = _value([sample for name in names for sample in gpu.get(name, ())])
         values, absences = sort_out("gpu", device.uuid, gpu_values, MOST)
         ratios = values.keys() & _RATIOS
         if gpu is not None and ratios and not any(values[metric] for metric in ratios) and _runs_kernels(gpu):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,8 @@ _UNKNOWN = frozenset({errors.NOT_SUPPORTED, errors.INVALID_ARGUMENT})  # there i
 # has no value before its first sample.
 _32_BITS = 1 << 32
 
+Pass = dict[str, tuple[Instant, Mapping[str, float]]]  # by GPU, each at its own instant
+
 
 @dataclass(slots=True)
 class _Pair:
@@ -34,8 +36,8 @@ class _Pair:
 
 
 class GpmSource(GpuReader):
-    """SM, tensor, DRAM and FP activity, PCIe and NVLink traffic, or only `metrics` of these. Each source has sample
-    separate buffers, so that two of them may read the same GPUs at different paces, on one thread."""
+    """SM, tensor, DRAM and FP activity, PCIe and NVLink traffic, or only `metrics` of these. Each source has its own
+    sample buffers, so that two of them may read the same GPUs at different paces, on one thread."""
 
     name, origin = "gpm", "GPM"
 
@@ -51,11 +53,10 @@ class GpmSource(GpuReader):
             answer.metricId = row.number
         session.before_close.append(self.close)
 
-    def each(
-        self, now: Callable[[], Instant]
-    ) -> Generator[tuple[str, Instant, Mapping[str, float]], None, frozenset[Absence]]:
-        """One reading for bursts, a GPU a step: (uuid, instant, values). Returns the absences; ends if GPUs change."""
+    def read_each(self, now: Callable[[], Instant]) -> tuple[Pass, list[Absence]]:
+        """One reading for bursts, and the absences. Ends early if the GPUs change."""
         devices = self._session.current(now())
+        readings: Pass = {}
         absences: list[Absence] = []
         for device in devices:
             if self._session.devices is not devices:
@@ -63,8 +64,9 @@ class GpmSource(GpuReader):
             instant = now()
             values, absent = self._read_one(device, instant)
             absences += absent
-            yield device.uuid, instant, values
-        return frozenset(absences)
+            if values:
+                readings[device.uuid] = instant, values
+        return readings, absences
 
     def close(self) -> None:
         """Give the sample buffers back to the driver's library."""
@@ -149,7 +151,7 @@ class _Counters:
                 code, number = numbers[place]
                 rate = code or counter.rate(number, monotonic)
                 if code != 0:
-                    counter.forget()
+                    counter.last = None
                 elif may_wrap and number >= _32_BITS:
                     self._wide = True
                 if isinstance(rate, float):

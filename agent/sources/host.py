@@ -1,7 +1,7 @@
 """The host beside the GPUs: CPU, IO wait, memory and physical disks, from procfs.
 
-CPU time that a hypervisor took (steal) counts as used. Disks are those that ``/sys/block`` ties to a device: not
-partitions, nor loop, RAM, dm or md devices, whose traffic the disks below them carry already.
+CPU time that a hypervisor took (steal) counts as used. Disks are those that ``/sys/block`` ties to a device: no
+partitions, loop, RAM, dm or md devices, whose traffic the disks below them carry already.
 """
 
 from __future__ import annotations
@@ -55,10 +55,7 @@ class HostSource:
         # Another source is read, so that this one's counters are left as they are.
         reading = HostSource(self._procfs, self._sysfs, self._max_gap).read(Instant(0.0, 0.0))
         absences = {absence.metric: absence for absence in reading.absences if absence.reason != FIRST_READING.reason}
-        lines = [
-            Capability(self.name, "host", "", metric, origin, absences.get(metric))
-            for metric, origin in _ORIGINS.items()
-        ]
+        lines = (Capability(self.name, "host", "", m, origin, absences.get(m)) for m, origin in _ORIGINS.items())
         return Probe(capabilities=tuple(lines))
 
     def read(self, instant: Instant) -> Reading:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 
 import pynvml
@@ -22,9 +22,7 @@ from .nvml_session import GpuReader, NvmlDevice, NvmlSession
 PROCESSES_EVERY_SECONDS = 10.0  # a process list costs more than all gauges; work that matters lives longer
 _OF_INSTANCES = tuple(row for row in table.GAUGES if row.metric == "mem_used_bytes")
 # NVML has the rest for whole GPUs only.
-_OF_WHOLE = [
-    metric.name for metric in GPU_METRICS if metric.name not in {row.metric for row in (*_OF_INSTANCES, *table.UNITS)}
-]
+_OF_WHOLE = {metric.name for metric in GPU_METRICS} - {row.metric for row in (*_OF_INSTANCES, *table.UNITS)}
 
 
 class NvidiaDriver(NvmlSession):
@@ -42,10 +40,6 @@ class NvidiaDriver(NvmlSession):
             NvlinkSource(self, max_gap_seconds),
         )
         self.beside: tuple[Source, ...] = (EventSource(self),)
-
-    def burst_reader(self, max_gap_seconds: float, metrics: Collection[str]) -> GpmSource:
-        """A reader of these metrics with separate samples (`GpmSource.each`)."""
-        return GpmSource(self, max_gap_seconds, metrics)
 
     def unread_gpus(self) -> list[UnreadGpu]:
         """GPUs without GPM. What several instances share is no better on a page: it has the same counters."""
@@ -110,9 +104,7 @@ class NvmlSource(GpuReader):
         capabilities = super().probe().capabilities
         self._probed, unnamed = self._session.devices, self._session.unnamed
         self._gpus = {device.uuid: self._describe(device) for device in self._probed}
-        capabilities += tuple(
-            Capability(self.name, absence.scope, absence.subject, "*", self.origin, absence) for absence in unnamed
-        )
+        capabilities += tuple(Capability(self.name, a.scope, a.subject, "*", self.origin, a) for a in unnamed)
         return Probe(tuple(self._gpus.values()), capabilities=capabilities, unnamed_gpus=len(unnamed))
 
     def read(self, instant: Instant) -> Reading:

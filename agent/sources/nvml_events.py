@@ -134,15 +134,14 @@ class EventSource:
             whole = [device for device in devices if device.parent is None]  # instances report through their GPU
             refused = {gpu.uuid: gpu.lost or _register(gpu, events) for gpu in whole}
             absences = {uuid: why and why.of("gpu", uuid, "events") for uuid, why in refused.items()}
+            lines = [Capability("events", "gpu", uuid, "events", _ORIGIN, why) for uuid, why in absences.items()]
             uuids = {address_of(gpu.handle): gpu.uuid for gpu in whole}
             patience = 0  # the first wait only shows that it works
             while not stop.is_set() and self._session.devices is devices:
                 code = function("nvmlEventSetWait_v2")(events, ctypes.byref(data), patience)
                 if code not in (0, errors.TIMEOUT):
                     raise pynvml.NVMLError(code)
-                self._lines = [
-                    Capability("events", "gpu", uuid, "events", _ORIGIN, why) for uuid, why in absences.items()
-                ]
+                self._lines = lines
                 patience = _WAIT_MILLISECONDS
                 self._looked.set()
                 if code == 0:
@@ -162,10 +161,8 @@ class EventSource:
         where = f"GPU instance {instance}" if instance < 1024 else ""
         event = Event(now, uuid, name, code, ", ".join(filter(None, (words, where))), last_ts=now)
         with self._lock:
-            arrived = self._arrived.get(event.key)
-            self._arrived[event.key] = (
-                event if arrived is None else replace(arrived, count=arrived.count + 1, last_ts=now)
-            )
+            first = self._arrived.get(event.key, replace(event, count=0))
+            self._arrived[event.key] = replace(first, count=first.count + 1, last_ts=now)
 
 
 def _register(device: NvmlDevice, events: object) -> Fault | None:

@@ -38,12 +38,9 @@ class NvmlDevice:
 
 
 class NvmlSession:
-    """NVML opened once for all sources that read it.
-
-    Any NVML client keeps the driver from GPU resets, MIG changes and unbinding, so `close` releases everything.
-    `devices` is another tuple whenever there are others, or more is known of them: probe the sources again then. What
-    fails for no lasting reason is asked again after `RETRY_SECONDS`.
-    """
+    """NVML opened once for all sources that read it. Any NVML client keeps the driver from GPU resets, MIG changes and
+    unbinding, so `close` releases everything. `devices` is another tuple whenever there are others, or more is known of
+    them: probe the sources again then. What fails for no lasting reason is asked again after `RETRY_SECONDS`."""
 
     def __init__(self) -> None:
         self.fault: Fault | None = errors.NOT_OPEN  # why nothing can be read; None: open
@@ -96,8 +93,8 @@ class NvmlSession:
         fault = fault_of(code)
         if code in errors.GPU_GONE:
             whole = device.parent or device
-            for nvml_device in (whole, *(d for d in self.devices if d.parent is whole)):
-                nvml_device.lost = fault
+            for part in (whole, *(d for d in self.devices if d.parent is whole)):
+                part.lost = fault
             self._ask_later()
         elif code in errors.DRIVER_GONE:
             self._shut()
@@ -120,7 +117,7 @@ class NvmlSession:
             self._again_at, self._doubt = math.inf, False
         answered = [self._take_up(place) for place in asked]
         devices: list[NvmlDevice] = []
-        for gpu in [nvml_device for nvml_device in self._gpus if nvml_device.uuid]:
+        for gpu in [gpu for gpu in self._gpus if gpu.uuid]:
             previous = {device.uuid: device for device in self.devices if device.parent is gpu}
             instances = previous  # that the driver does not say is not the same as none
             try:
@@ -128,9 +125,7 @@ class NvmlSession:
             except pynvml.NVMLError as error:
                 self.failed(gpu, code_of(error))
             same = {
-                uuid: previous[uuid]
-                for uuid in instances
-                if uuid in previous and previous[uuid].made == instances[uuid].made
+                uuid: old for uuid, old in previous.items() if uuid in instances and old.made == instances[uuid].made
             }
             devices += [gpu, *(instances | same).values()]
         if self.fault is None and (any(answered) or devices != list(self.devices)):
@@ -203,11 +198,11 @@ def _instances_of(gpu: NvmlDevice) -> dict[str, NvmlDevice]:
             continue  # nothing there, or it went away while it was asked
         made = (*ids, table.address_of(handle))
         devices.setdefault(uuid, NvmlDevice(uuid, gpu.index, handle, no_gpm=gpu.no_gpm, parent=gpu, made=made))
-    held = [nvml_device.made[0] for nvml_device in devices.values()]
-    for nvml_device in devices.values():
-        nvml_device.made = (*nvml_device.made, held.count(nvml_device.made[0]))
-        if nvml_device.no_gpm is None and nvml_device.made[-1] > 1:
-            nvml_device.no_gpm = errors.MIG_SHARED
+    held = [device.made[0] for device in devices.values()]
+    for device in devices.values():
+        device.made = (*device.made, held.count(device.made[0]))
+        if device.no_gpm is None and device.made[-1] > 1:
+            device.no_gpm = errors.MIG_SHARED
     return devices
 
 
@@ -226,10 +221,7 @@ class GpuReader:
         """What can be read of each GPU. Those whose handle is the same as at the last probe are not asked again."""
         if self._session.fault is not None:
             return Probe(capabilities=(self._session.fault.line(self.name, self.origin),))
-        self._lines = {
-            nvml_device: self._lines.get(nvml_device) or self._look(nvml_device)
-            for nvml_device in self._session.devices
-        }
+        self._lines = {device: self._lines.get(device) or self._look(device) for device in self._session.devices}
         self._states = {device: state for device, state in self._states.items() if device in self._lines}
         return Probe(capabilities=tuple(line for lines in self._lines.values() for line in lines))
 
@@ -238,9 +230,7 @@ class GpuReader:
         values, absences = self._read_one(device, Instant(0.0, 0.0))
         self._states.pop(device, None)
         # That there was no earlier reading says nothing about a counter.
-        readings = dict.fromkeys(values) | {
-            absence.metric: absence if absence.reason != "first-reading" else None for absence in absences
-        }
+        readings = dict.fromkeys(values) | {a.metric: a if a.reason != "first-reading" else None for a in absences}
         return [Capability(self.name, "gpu", device.uuid, metric, self.origin, why) for metric, why in readings.items()]
 
     def read(self, instant: Instant) -> Reading:

@@ -26,11 +26,9 @@ GPM, FIELD, NONE = "GPM metric", "NVML field", -1
 
 
 class Row(NamedTuple):
-    """One way to read a metric. Where several rows have one metric, the first that driver and GPU know counts.
-
-    `ask`: a function, GPM or FIELD; `number`: the id there, or the function's argument (NONE: it has none). `step`: one
-    `unit` of the driver in the unit of the metric, which is the resolution (GPM answers in fractions).
-    """
+    """One way to read a metric. Where several rows have one metric, the first that driver and GPU know counts. `ask`: a
+    function, GPM or FIELD; `number`: the id there, or the function's argument (NONE: it has none). `step`: one `unit`
+    of the driver in the unit of the metric, which is the resolution (GPM answers in fractions)."""
 
     metric: str
     ask: str
@@ -177,10 +175,7 @@ _ENTRY_SIZES = (24, 32)
 
 
 def processes_of(handle: object) -> tuple[int | Fault, list[tuple[int, int | None]]]:
-    """Compute processes as PID and bytes (None: not known), and 0; or why there is no list.
-
-    The size of an entry is measured by how far the driver wrote.
-    """
+    """Compute processes as PID and bytes (None: not known), and 0; or why there is no list."""
     versions = [function(f"nvmlDeviceGetComputeRunningProcesses_{version}") for version in ("v3", "v2")]
     call = versions[0] if versions[0] is not no_function else versions[1]
     # Never a multiple of 4: so many entries of 24 bytes are no whole number of 32, should a driver fill all places.

@@ -1,7 +1,7 @@
 """What all sources of ports do alike: find them, read their files each tick, say which are absent and why.
 
 A port that is not active is absent, not silent. A file that a restricted function refuses is not read again: each try
-would put a line into the kernel's log. What a new device or a port that came up is, only `probe` finds out.
+would put a line into the kernel's log. Only `probe` finds out what a new device or a port that came up is.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from ..base.safe_text import clean_text
 from ..metrics import FABRIC_METRICS
 from ..model import Absence, Capability, FabricPort, Instant, LinkLayer, Probe, Reading, Role
 from .base import FIRST_READING, NOT_A_NUMBER, STAYS_MISSING, CounterRate, Fault, names_in, read_file, sort_out
-from .pci_topology import configured_role
 
 ACTIVE = "ACTIVE"
 Roles = Mapping[str, Role]  # by a device, ``device/port`` or a pattern
@@ -63,9 +63,8 @@ _ERRORS = {
 
 @dataclass(slots=True)
 class SysfsFile:
-    """A small file that is read from its beginning again and again, because the kernel writes it for each read.
-    The descriptor stays open: a read takes 1 us, opening the path 8, which is 0.25 ms a tick for 10 ports. An ordinary
-    file (a fixture) must be rewritten in place."""
+    """A small file that is read again and again, because the kernel writes it for each read. The descriptor stays open:
+    a read takes 1 us, opening the path 8. An ordinary file (a fixture) must be rewritten in place."""
 
     path: Path
     _fd: int | None = None  # None: it is opened when it is read
@@ -134,7 +133,7 @@ class Port:
         """Release every file, and forget the counters. Idempotent."""
         self.state.close()
         for counter in chain.from_iterable(self.counters.values()):
-            counter.rate.forget()
+            counter.rate.last = None
             for file in counter.files:
                 file.close()
 
@@ -182,10 +181,8 @@ class PortSource:
         if not self._ports and self.no_ports is not None:
             lines = [self.no_ports.line(self.name, str(self._class))]
         self.wants_probe = False
-        fabric_ports = [
-            FabricPort(port.device, port.number, port.role, port.link_layer, port.line_rate) for port in self._ports
-        ]
-        return Probe(ports=tuple(fabric_ports), capabilities=tuple(lines))
+        ports = tuple(FabricPort(p.device, p.number, p.role, p.link_layer, p.line_rate) for p in self._ports)
+        return Probe(ports=ports, capabilities=tuple(lines))
 
     def keep_only(self, role: Role) -> None:
         """Read no ports but those of this role, until the next `probe`."""
@@ -266,7 +263,7 @@ class PortSource:
             if isinstance(text, bytes) and text.isdigit() and int(text) != _LAST_OF_32_BITS:
                 total += int(text)
                 continue
-            counter.rate.forget()
+            counter.rate.last = None
             if isinstance(text, Fault):
                 return text
             return _SATURATED if text.isdigit() else _NO_PMA if b"no PMA" in text else NOT_A_NUMBER
@@ -284,6 +281,13 @@ class PortSource:
             if fault == _RESTRICTED:
                 self._refused.add(file.path)
             return fault
+
+
+def configured_role(name: str, configured: Roles) -> Role | None:
+    """The role configured for `name` (a device, or ``device/port``): exact before pattern; None: not configured."""
+    if name in configured:
+        return configured[name]
+    return next((role for pattern, role in configured.items() if fnmatchcase(name, pattern)), None)
 
 
 def attribute_text(path: Path) -> str:

@@ -1,8 +1,8 @@
 """Metrics of local inference servers: how full their KV cache is, who waits, how fast they answer.
 
-A server takes nearly all GPU memory at its start; its KV cache shows what it needs. Counters become rates over the time
-between two pages. Servers of one endpoint that come in several parts (data-parallel ranks, models) are added up, their
-cache usage is averaged; tensor-parallel ranks that repeat the same numbers count once.
+Counters become rates over the time between two pages. Servers of one endpoint that come in several parts (data-parallel
+ranks, models) are added up, their cache usage is averaged; tensor-parallel ranks that repeat the same numbers count
+once.
 """
 
 from __future__ import annotations
@@ -157,9 +157,7 @@ class ServingSource:
         for answer in (_read(page) for target in self._targets if (page := self._reader.latest(target.url))):
             subject = clean_text(answer.page.url)
             if answer.engine is None:
-                lines += [
-                    Capability(self.name, "source", subject, "*", subject, fault) for fault in self._fault(answer)
-                ]
+                lines += [Capability(self.name, "source", subject, "*", subject, why) for why in self._fault(answer)]
                 continue
             name = answer.engine.name
             for metric in _MOST:

@@ -1,7 +1,7 @@
 """Statistics of a burst of readings at some 10 Hz of one GPU: pure functions from its readings to one frozen value.
 
-A second is too coarse for most training steps. A burst sees rhythms from 0.2 s up to half its own
-length. A rhythm faster than that is not seen, or seen as a slower one (aliasing): it cannot be distinguished.
+A second is too coarse for most training steps. A burst sees rhythms from 0.2 s up to half its own length; a faster one
+is not seen, or seen as a slower one (aliasing).
 """
 
 from __future__ import annotations
@@ -38,10 +38,8 @@ _LEAST_LAG = 2
 
 @dataclass(frozen=True, slots=True)
 class BurstReading:
-    """One GPU's means over the `seconds` before `end_seconds` (monotonic), in base units.
-
-    `fabric_bytes_per_second`: traffic of all the node's compute ports in about the same time; None: not known.
-    """
+    """One GPU's means over the `seconds` before `end_seconds` (monotonic), in base units. `fabric_bytes_per_second`:
+    traffic of all the node's compute ports in about the same time; None: not known."""
 
     end_seconds: float
     seconds: float
@@ -78,8 +76,8 @@ def burst_of(gpu_uuid: str, ts: float, readings: Sequence[BurstReading]) -> Burs
     if len(readings) < MIN_READINGS:
         return None
     ends = [reading.end_seconds for reading in readings]
-    seconds = [burst_reading.seconds for burst_reading in readings]
-    values = {name: [burst_reading.values.get(name) for burst_reading in readings] for name in BURST_METRICS}
+    seconds = [reading.seconds for reading in readings]
+    values = {name: [reading.values.get(name) for reading in readings] for name in BURST_METRICS}
     active, tensor = values["sm_active"], values["tensor_active"]
     inactive = below(active, ACTIVE_SM)
     idle = share_of_time(inactive, seconds)
@@ -103,20 +101,15 @@ def burst_of(gpu_uuid: str, ts: float, readings: Sequence[BurstReading]) -> Burs
         idle_run_seconds=longest_run_seconds(inactive, ends, seconds),
         sm_active_cv=coefficient_of_variation(active),
         tensor_nvlink_correlation=pearson(tensor, nvlink),
-        tensor_fabric_correlation=pearson(
-            tensor, [burst_reading.fabric_bytes_per_second for burst_reading in readings]
-        ),
+        tensor_fabric_correlation=pearson(tensor, [reading.fabric_bytes_per_second for reading in readings]),
     )
 
 
 def even_grid(
     values: Sequence[float | None], ends: Sequence[float], seconds: Sequence[float]
 ) -> tuple[list[float | None], float]:
-    """The values on an even grid, and its step: the median length of an interval.
-
-    Each slot takes the value of the interval that holds its middle, and None where none does, so that readings that
-    were late by some milliseconds do not shift those after them.
-    """
+    """The values on an even grid, and its step: the median length of an interval. Each slot takes the value of the
+    interval that holds its middle, and None where none does: late readings do not shift those after them."""
     step = median(seconds)
     start = ends[0] - seconds[0]
     grid: list[float | None] = []
@@ -129,11 +122,9 @@ def even_grid(
 
 
 def _fundamental(curve: Sequence[float], lag: float, height: float) -> float:
-    """`lag`, or the part of it that is the period in truth.
-
-    A period of a few samples and a fraction has its peak between two lags, and is lower at both than a multiple that
-    falls on one. The peak of a signal of sharp steps falls by 4 / period a lag; no peak is sharper.
-    """
+    """`lag`, or the part of it that is the period in truth. A period of a few samples and a fraction has its peak
+    between two lags, and is lower at both than a multiple that falls on one. The peak of a signal of sharp steps falls
+    by 4 / period a lag; no peak is sharper."""
     for parts in (4, 3, 2):
         part = lag / parts
         near = max((floor(part), ceil(part)), key=lambda place: curve[place] if place < len(curve) else -1.0)

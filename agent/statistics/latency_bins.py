@@ -1,8 +1,8 @@
 """How long requests waited, as counts in fixed bins: what a server's histogram counted, so that it can be added up.
 
-Percentiles do not add up; counts do. Each engine has its own buckets, so their counts are spread over ours in
-proportion within a bucket, which is what Prometheus's histogram_quantile takes for granted as well. Where engines have
-an edge that we have too (all limits of rules/latency_classes.yaml are such), nothing is lost.
+Each engine has its own buckets, so their counts are spread over ours in proportion within a bucket, as Prometheus's
+histogram_quantile does. Where engines have an edge that we have too (all limits of rules/latency_classes.yaml), nothing
+is lost.
 """
 
 from __future__ import annotations
@@ -32,11 +32,8 @@ Counts = tuple[float, ...]
 
 def step_counts(before: Mapping[float, float], now: Mapping[float, float]) -> Counts | None:
     """What was counted between two pages, by our bins. Each maps an upper edge in seconds (``inf`` is the whole) to the
-    count up to it.
-
-    None: nothing was counted, or it is unknown: no edges that reach far enough, a count that went back (a restart),
-    or counts that fall from one edge to the next.
-    """
+    count up to it. None: nothing was counted, or it is unknown: no edges that reach far enough, a count that went back
+    (a restart), or counts that fall from one edge to the next."""
     if inf not in before or inf not in now:
         return None
     # Counts up to an edge stay true where other edges are missing: those that both pages have are enough.
@@ -61,8 +58,7 @@ def spread(up_to: Mapping[float, float]) -> Counts | None:
 
 
 def can_tell(edges: Sequence[float]) -> bool:
-    """Whether a histogram of these edges (in order) is enough for percentiles: it has a whole (``inf``),
-    and finite edges that reach far enough."""
+    """Whether a histogram of these edges (in order) has a whole (``inf``), and finite edges that reach far enough."""
     return 2 <= len(edges) <= MAX_BUCKETS and edges[-1] == inf and edges[-2] >= REACH_SECONDS
 
 

@@ -1,10 +1,9 @@
 """One device's samples of a minute or an hour become one row: pure functions over columns in base units.
 
 `<metric>_n` counts the samples that have the value, `_mean` is weighted by the time they speak for, `_p95` is the
-nearest rank. A sample belongs to the period that holds its end. An unknown measure is absent from the row.
-
-A value speaks for its sample's interval; one that is on fewer than half the samples (dcgm-exporter's, one in thirty) is
-the mean since the one before it, so it speaks for that time, and does not describe single seconds.
+nearest rank. A sample belongs to the period that holds its end. An unknown measure is absent from the row. A value that
+is on fewer than half the samples (dcgm-exporter's, one in thirty) is the mean since the one before it, so it speaks for
+that time.
 """
 
 from __future__ import annotations
@@ -83,8 +82,8 @@ def paced(values: Values, samples: Samples) -> Paced:
 
 
 def measure_statistics(name: str, values: Values, seconds: Sequence[float], *, amount: bool = False) -> Row:
-    """mean, max, p95 and n of one measure. `amount`: a sum over the interval (joules), whose mean is plain, so that
-    mean x n is the period's total."""
+    """mean, max, p95 and n of one measure. `amount`: a sum over the interval (joules): mean x n is the period's
+    total."""
     points = [(value, weight) for value, weight in zip(values, seconds, strict=True) if value is not None]
     if not points:
         return {f"{name}_n": 0}
@@ -115,19 +114,14 @@ def below(values: Values, edge: float) -> list[bool | None]:
 
 
 def roll_gpu(samples: Samples, limits: GpuLimits, period: Period, fabric: Values | None = None) -> Row:
-    """One GPU's minute or hour. `fabric`: traffic of the node's compute ports at each sample (bytes per second).
-
-    Where sm_active is missing, duty, idle run and dispersion are too: gpu_util is not a proxy. The period is that of
-    tensor_active, or of power where tensor_active is missing or comes by the page; an hour's is found on the hour's own
-    samples, at lags up to 120 s (some 0.4 million products a GPU and hour).
-    """
+    """One GPU's minute or hour. `fabric`: traffic of the node's compute ports at each sample (bytes per second). Where
+    sm_active is missing, duty, idle run and dispersion are too: gpu_util is not a proxy. The period is that of
+    tensor_active, or of power where that is missing or comes by the page; an hour's is found on its samples."""
     row: Row = {"observed_seconds": sum(samples.seconds)}
     for metric in GPU_METRICS:
         if metric.rolled_up:
-            paced_values = paced(samples.of(metric.name), samples)
-            row |= measure_statistics(
-                metric.name, paced_values.values, paced_values.seconds, amount=metric.name == "energy_joules"
-            )
+            values, _, seconds, _ = paced(samples.of(metric.name), samples)
+            row |= measure_statistics(metric.name, values, seconds, amount=metric.name == "energy_joules")
 
     active = paced(samples.of("sm_active"), samples)
     inactive = below(active.values, ACTIVE_SM)
@@ -156,8 +150,8 @@ def roll_gpu(samples: Samples, limits: GpuLimits, period: Period, fabric: Values
         ratios["power"] = shares_of_whole(samples.of("power_watts"), limits.power_limit_watts)
         ratios["nvlink"] = shares_of_whole(nvlink, limits.nvlink_bytes_per_second)
         for name, values in ratios.items():
-            paced_values = paced(values, samples)
-            row[f"{name}_bins"] = bin_seconds(paced_values.values, paced_values.seconds)
+            spaced = paced(values, samples)
+            row[f"{name}_bins"] = bin_seconds(spaced.values, spaced.seconds)
     return row
 
 

@@ -31,8 +31,7 @@ FLAT = 1e-9
 
 
 def bin_seconds(ratios: Iterable[float | None], seconds: Iterable[float]) -> list[float] | None:
-    """Seconds spent in each bin of `BIN_EDGES` (above 1 in the last, below 0 in the first); None where no ratio is
-    known. Bins merge by addition."""
+    """Seconds in each bin of `BIN_EDGES` (above 1 in the last, below 0 in the first); None where no ratio is known."""
     bins = [0.0] * len(BIN_EDGES)
     points = [(ratio, weight) for ratio, weight in zip(ratios, seconds, strict=True) if ratio is not None]
     for ratio, weight in points:
@@ -63,11 +62,8 @@ def share_of_time(flags: Iterable[bool | None], seconds: Iterable[float]) -> flo
 
 
 def longest_run_seconds(flags: Iterable[bool | None], ends: Iterable[float], seconds: Iterable[float]) -> float | None:
-    """The longest unbroken time in which the flag holds; None where nothing is known.
-
-    `ends` are the intervals' ends. An unknown flag breaks a run, and so does a hole between two intervals of more than
-    half an interval: what was not seen is not counted.
-    """
+    """The longest unbroken time in which the flag holds; None where nothing is known. `ends` are the intervals' ends.
+    An unknown flag breaks a run, and so does a hole of more than half an interval: what was not seen is not counted."""
     longest = run = 0.0
     is_known = False
     previous_end: float | None = None
@@ -108,10 +104,8 @@ def coefficient_of_variation(values: Iterable[float | None]) -> float | None:
 
 
 def autocorrelation(values: Sequence[float | None], max_lag: int) -> list[float] | None:
-    """Autocorrelation at lags 0..max_lag, each normalised by its overlap; None for a constant series.
-
-    Missing values are filled with the mean: they say nothing, for or against a period.
-    """
+    """Autocorrelation at lags 0..max_lag, each normalised by its overlap; None for a constant series. Missing values
+    are filled with the mean: they say nothing, for or against a period."""
     present = [value for value in values if value is not None]
     if len(present) < 2 or max_lag >= len(values):
         return None
@@ -128,12 +122,9 @@ def autocorrelation(values: Sequence[float | None], max_lag: int) -> list[float]
 
 
 def autocorrelation_peak(values: Sequence[float | None], min_lag: int, max_lag: int) -> tuple[float, float] | None:
-    """The period of an evenly spaced series: (lag in samples, height 0..1), or None where it has none.
-
-    A period is a local maximum at a lag of min_lag..max_lag that stands above the noise and above a dip before it
-    (`PEAK_HEIGHT`, `PEAK_SIGMAS`, `PEAK_PROMINENCE`); of several the first that is nearly the highest
-    (`PEAK_SHARE`). Lag and height are refined by a parabola through the three points.
-    """
+    """The period of an evenly spaced series: (lag in samples, height 0..1), or None where it has none. It is a local
+    maximum at a lag of min_lag..max_lag above the noise and a dip before it (`PEAK_HEIGHT`, `PEAK_SIGMAS`,
+    `PEAK_PROMINENCE`); of several the first that is nearly the highest. Lag and height are refined by a parabola."""
     curve = autocorrelation(values, max_lag + 1)
     if curve is None:
         return None

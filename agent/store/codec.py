@@ -12,17 +12,7 @@ from functools import cache
 from math import floor, isfinite
 from typing import Literal, NamedTuple, cast
 
-from ..metrics import (
-    BIN_EDGES,
-    FABRIC_BINS,
-    FABRIC_METRICS,
-    GPU_BINS,
-    GPU_METRICS,
-    HOST_BINS,
-    HOST_METRICS,
-    SERVING_METRICS,
-    Metric,
-)
+from ..metrics import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS, SERVING_METRICS, Metric
 from ..model import PERIOD_SECONDS, Absence, AgentStats, Event, FabricPort, Gpu, Node, Period, Workload
 from ..statistics.latency_bins import MEASURES as LATENCY_MEASURES
 
@@ -53,7 +43,13 @@ _OTHERS: Mapping[str, Mapping[str, float]] = {
     "fabric": {"active_fraction": 1e4, "idle_run_seconds": _SECONDS},
     "host": {"mem_total_bytes": 1 / 1024},
 }
-_BINS: Mapping[str, Iterable[str]] = {"gpu": GPU_BINS, "fabric": FABRIC_BINS, "host": HOST_BINS}
+# The ratios of which the hours keep bins: mem_used is of the memory, power of its limit, nvlink the larger direction
+# over the bandwidth one way, util of a port the larger direction over its line rate.
+_BINS: Mapping[str, Iterable[str]] = {
+    "gpu": ("gpu_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active", "mem_used", "power", "nvlink"),
+    "fabric": ("util",),
+    "host": ("cpu_util",),
+}
 # In which steps the rollups keep a measure, by its unit: the mean's step in base units, and how many of those make a
 # step of p95 and max (docs/metrics.md). They are a few bits coarser than the samples' where none shows the
 # difference, so that 90 days of minutes find room (docs/operations.md).
@@ -84,8 +80,8 @@ HOST_STEPS = (*_steps(HOST_METRICS), ("mem_total_bytes", 1 / 1024))
 
 
 class RollupMeasure(NamedTuple):
-    """How the rollups keep one measure: stored steps per base unit, and how many steps of the mean make one of the
-    distances from mean to p95 and from p95 to max."""
+    """How the rollups keep a measure: steps per base unit, and steps of the mean in one of the distances to p95 and to
+    max."""
 
     name: str
     steps: float
@@ -165,23 +161,14 @@ def encode_bins(bins: object) -> str | None:
 
 def row_encoder(table: RollupTable) -> Callable[[Mapping[str, object]], list[Cell]]:
     """A function that turns values in base units, by the columns of the table's view, into a row in the order of
-    `stored_columns`. What is left out is missing.
-
-    p95 and max are kept as distances, so that they need their mean; where they are kept in coarser steps, they are
-    rounded towards it (a ratio stays within 0..1). Counts are kept where one is not the usual one: the most that any
-    measure has, or none without a mean.
-    """
+    `stored_columns`. What is left out is missing. p95 and max are kept as distances, so that they need their mean; in
+    coarser steps they are rounded towards it (a ratio stays within 0..1). Counts are kept where one is not the usual
+    one: the most that any measure has, or none without a mean."""
     kind, bins, most_samples = rollup_kind(table), _bins(table), 10**_COUNT_DIGITS - 1
     other_steps = tuple(_OTHERS[kind].items())
     whole = round(PERIOD_SECONDS[rollup_period(table)] * _SECONDS)
-    measures = [
-        (
-            *(f"{rollup_measure.name}_{what}" for what in ("mean", "max", "p95", "n")),
-            rollup_measure.steps,
-            rollup_measure.spread,
-        )
-        for rollup_measure in MEASURES[kind]
-    ]
+    names = ("mean", "max", "p95", "n")
+    measures = [(*(f"{m.name}_{name}" for name in names), m.steps, m.spread) for m in MEASURES[kind]]
 
     def encode(row: Mapping[str, object]) -> list[Cell]:
         get = row.get

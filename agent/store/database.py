@@ -1,10 +1,9 @@
 """The database's file: what it is, how it is born, which are set aside, and its write-ahead log.
 
-A newer minor version only adds, so its files are used as they are; those of the minor version before are read as they
-are, and the agent adds what they lack. Readers refuse any other version, and the agent sets it aside.
-
-Committed pages wait in the log until a checkpoint copies them home: a job's, for its fsync would cost a tick. A reader
-that stays in one transaction keeps the log from beginning again, so the writer stops at a limit.
+A newer minor version only adds, so its files are used as they are; to those of the one before the agent adds what they
+lack. Readers refuse any other version, and the agent sets it aside. Committed pages wait in the log until a checkpoint
+copies them home: a job's, for its fsync would cost a tick. A reader that stays in one transaction keeps the log from
+beginning again, so the writer stops at a limit.
 """
 
 from __future__ import annotations
@@ -61,11 +60,8 @@ def schema_sql() -> str:
 
 
 def kind_of(path: Path) -> Kind:
-    """What a file is, by its first 100 bytes; a pipe is not waited for. Raises OSError.
-
-    Without SQLite, which would create side files or wait for locks. Not for a process that has the database open
-    already: see `opened_beside`.
-    """
+    """What a file is, by its first 100 bytes, without SQLite, which would create side files or wait for locks; a pipe
+    is not waited for. Not for a process that has the database open already: see `opened_beside`. Raises OSError."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
         head = file.read(100) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b"no file"
     if len(head) < 100 or not head.startswith(b"SQLite format 3\x00"):
@@ -116,13 +112,10 @@ def set_database_aside(path: Path, why: str, label: str, now: float) -> SetAside
 
 
 def open_for_writing(path: Path, token: str, now: Callable[[], float]) -> tuple[sqlite3.Connection, SetAside | None]:
-    """Open or create a database, and note who holds the right to write it: `token`.
-
-    A missing or empty file becomes a new database. A foreign database or another kind of file is refused, untouched.
-    A database of a version that is not ours, or one that is damaged, is set aside and a new one begun; what an older
-    one lacks is added. Returns the connection (autocommit mode) and what was set aside. Raises StoreError, a
-    PassingError where that may pass.
-    """
+    """Open or create a database, and note who holds the right to write it: `token`. A foreign file is refused,
+    untouched. One of another version, or that is damaged, is set aside and a new one begun; what an older one lacks is
+    added. Returns the connection (autocommit mode) and what was set aside. Raises StoreError, a PassingError where that
+    may pass."""
     try:
         aside = _set_aside_unusable(path, now)
         if not path.exists() or path.stat().st_size == 0:
@@ -143,8 +136,7 @@ def open_for_writing(path: Path, token: str, now: Callable[[], float]) -> tuple[
 
 
 def _set_aside_unusable(path: Path, now: Callable[[], float]) -> SetAside | None:
-    """Look over what is there. A database of ours that cannot be written is set aside; None: it can, or is yet to be.
-    Raises StoreError for what is not ours."""
+    """A database of ours that cannot be written is set aside; None: it can. Raises StoreError for what is not ours."""
     if not path.exists() or (kind := kind_of(path)) == "empty":
         return None
     damage, version = marked(path), SCHEMA_VERSION
@@ -184,8 +176,7 @@ def _connect(path: Path, wait_seconds: float, checkpoint_pages: int) -> sqlite3.
 
 def _give_birth(path: Path) -> None:
     """Make a new database, whole or not at all: killed half-way, SQLite's own creation leaves a file without our id,
-    which the next start would take for a stranger's. Raises OSError.
-    """
+    which the next start would take for a stranger's. Raises OSError."""
     place = Path(os.path.realpath(path))
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         ids = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
@@ -213,11 +204,8 @@ def _give_birth(path: Path) -> None:
 @contextmanager
 def opened_beside(path: Path) -> Iterator[sqlite3.Connection]:
     """A second connection to a database of ours, for a job that writes beside its writer; closed at the end. Raises
-    StoreError, for what SQLite raises within too.
-
-    Whose it is, is asked of SQLite and not of the file: closing a descriptor of one's own drops every lock that this
-    process holds on the database (POSIX), the writer's among them, and the next to leave would delete the writer's log.
-    """
+    StoreError. SQLite is asked for its id, not the file: closing a descriptor of one's own drops every lock that this
+    process holds on the database (POSIX), and the next to leave would delete the writer's log."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise foreign_error(path)

@@ -1,10 +1,9 @@
 """What can be wrong with the disk under the database, and with the file itself.
 
-What may pass (a full or read-only disk, a disk that errs, a lock that another holds) is waited for with the samples in
-memory. The rest (no folder, no permission, a stranger's file) is said at once.
-
-A look at the whole file takes seconds, so an opening reads only the newest of it; damage that is met later leaves a
-mark beside the file. A marked or damaged file is set aside when it is opened for writing.
+What may pass (a full or read-only disk, a disk that errs, a lock) is waited for with the samples in memory; the rest
+(no folder, no permission, a stranger's file) is an error at once. An opening reads only the newest of a file, for the
+whole takes seconds; damage that is met later leaves a mark beside it. What is marked or damaged is set aside when it is
+opened for writing.
 """
 
 from __future__ import annotations
@@ -75,8 +74,7 @@ class PassingError(StoreError):
 
 
 def disk_error(path: Path, error: OSError | sqlite3.Error) -> StoreError:
-    """Why the database at `path`, or a file beside it, cannot be opened or written: a `PassingError` where waiting may
-    help."""
+    """Why the database, or a file beside it, cannot be opened or written: a `PassingError` where waiting may help."""
     why = said_by(error)
     if isinstance(error, OSError):
         cause = _ERRORS.get(error.errno or 0)
@@ -121,21 +119,17 @@ def is_damage(error: Exception) -> bool:
     return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
 
 
-def mark_of(path: Path) -> Path:
-    """The file that says of a database that it is damaged."""
-    return path.with_name(path.name + MARK_SUFFIX)
-
-
 def mark_damaged(path: Path, said: str) -> None:
     """Mark the database for the next opening, which may not find the damage itself."""
     with suppress(OSError):
-        mark_of(path).write_text(said, encoding="utf-8")
+        path.with_name(path.name + MARK_SUFFIX).write_text(said, encoding="utf-8")
 
 
 def marked(path: Path) -> str | None:
     """What was found wrong with a database; None where it is not marked."""
     with suppress(OSError):
-        return clean(mark_of(path).read_text(encoding="utf-8", errors="replace"))[:_MOST_SAID] or "damage was found"
+        said = path.with_name(path.name + MARK_SUFFIX).read_text(encoding="utf-8", errors="replace")
+        return clean(said)[:_MOST_SAID] or "damage was found"
     return None
 
 

@@ -40,8 +40,8 @@ _P = ParamSpec("_P")
 @dataclasses.dataclass(frozen=True, slots=True)
 class Told:
     """A statement about a node; `write` puts it into the file, within a transaction. `size`: how many things of
-    `MOST_OTHERS` it holds; `tick`: it is one; `state`: what it holds until it is said again, so that the last word of
-    each is never dropped."""
+    `MOST_OTHERS` it holds; `tick`: it is one; `state`: what it holds until it is said again: the last of each is
+    kept."""
 
     node: NodeWriter
     write: Callable[[], None]
@@ -54,12 +54,9 @@ class Waiting(Protocol):
     """What a node needs of the `Writer`."""
 
     connection: sqlite3.Connection
-
-    def tell(self, statement: Told) -> None: ...
-
-    def flush(self, tick: Tick) -> None: ...
-
-    def put_now(self, write: Callable[[], object] = ...) -> None: ...
+    tell: Callable[[Told], None]
+    flush: Callable[[Tick], None]
+    put_now: Callable[..., None]
 
 
 def _waits(write: Callable[Concatenate[NodeWriter, _P], None]) -> Callable[Concatenate[NodeWriter, _P], None]:
@@ -76,10 +73,8 @@ def _waits(write: Callable[Concatenate[NodeWriter, _P], None]) -> Callable[Conca
 
 
 class NodeWriter:
-    """One node's path into the database. `ts` is Unix seconds everywhere; values are in base units.
-
-    Values of GPUs and ports that `set_gpus` and `set_ports` never named are not kept: nothing says what they are.
-    """
+    """One node's path into the database. `ts` is Unix seconds everywhere; values are in base units. Values of GPUs and
+    ports that `set_gpus` and `set_ports` never named are not kept: nothing says what they are."""
 
     def __init__(self, writer: Waiting, node: Node, ts: float) -> None:
         self.writer = writer
@@ -130,21 +125,15 @@ class NodeWriter:
 
     @_waits
     def set_workloads(self, workloads: Iterable[Workload], uses: Iterable[WorkloadUse], ts: float) -> None:
-        """Who works on which GPU at `ts`. A use goes on where it was last seen less than two scans ago.
-
-        Where a scheduler reported them, a use begins at `since`, but not before an earlier one of the same ended, and
-        ends at `until`: what came and went between two calls has both. `mem_used_bytes` of a use is the most that was
-        seen. A use of an unnamed workload is not kept.
-        """
+        """Who works on which GPU at `ts`. A use goes on where it was last seen less than two scans ago. Where a
+        scheduler reported them, a use begins at `since`, but not before an earlier one of the same ended, and ends at
+        `until`. `mem_used_bytes` of a use is the most that was seen. A use of an unnamed workload is not kept."""
         timed = [(use, ts if use.until is None else min(use.until, ts)) for use in uses]
         spans: dict[str, tuple[float, float]] = {}
         for use, end in timed:
             first, last = spans.get(use.workload_id, (ts, 0.0))
             spans[use.workload_id] = (min(first, end, inf if use.since is None else use.since), max(last, end))
-        refs = {
-            workload.workload_id: self._put_workload(workload, *spans.get(workload.workload_id, (ts, ts)))
-            for workload in workloads
-        }
+        refs = {w.workload_id: self._put_workload(w, *spans.get(w.workload_id, (ts, ts))) for w in workloads}
         # A clock that was put back begins a new use, so that none ends before it began.
         sql = (
             "SELECT workload_ref, gpu_uuid, basis, shared, id, ts_start, mem_used_bytes FROM workload_use"
@@ -209,9 +198,9 @@ class NodeWriter:
         recent = [(number, Event(*about)) for number, _, *about in self._run(sql, self._number)]
         full = sum(event.ts // 3600 == hour for _, event in recent) >= MOST_ROWS_AN_HOUR
         counting = {  # the newest of each
-            recorded.key: (number, recorded)
-            for number, recorded in reversed(recent)
-            if 0 <= event.ts - recorded.last_ts < _AGAIN_SECONDS or (full and recorded.ts // 3600 == hour)
+            old.key: (number, old)
+            for number, old in reversed(recent)
+            if 0 <= event.ts - old.last_ts < _AGAIN_SECONDS or (full and old.ts // 3600 == hour)
         }
         if full and event.key not in counting:
             event = dataclasses.replace(_REST, ts=event.ts, last_ts=event.last_ts, count=event.count)
@@ -266,12 +255,10 @@ class NodeWriter:
             self.writer.put_now()
 
     def put_rollups(self, table: RollupTable, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Many rollup rows, as sequences in the order of `columns`: the view's column names, values in base units.
-
-        Two columns name the row: ``ts`` (the period's end) and ``device`` (a gpu_uuid, or ``device/port``; left out
-        for the host). None and NaN are missing; columns left out too. Bins are sequences of seconds per bin.
-        A row of the same period and device is replaced.
-        """
+        """Many rollup rows, in the order of `columns`: the view's column names, values in base units. Two columns name
+        the row: ``ts`` (the period's end) and ``device`` (a gpu_uuid, or ``device/port``; left out for the host). None,
+        NaN and columns left out are missing. Bins are sequences of seconds. A row of the same period and device is
+        replaced."""
         kind, encode_row = codec.rollup_kind(table), codec.row_encoder(table)
         self.writer.put_now()
         # Of each device ever named, from when which row held, in order.
@@ -287,9 +274,8 @@ class NodeWriter:
                 ts, device = round(float(row["ts"])), str(row.get("device", ""))
                 if device not in history:
                     raise ValueError(f"{table}: unknown device {device!r}; name it with set_gpus or set_ports first")
-                number = next(
-                    (candidate for since, candidate in reversed(history[device]) if since < ts), history[device][0][1]
-                )
+                begun = [number for since, number in history[device] if since < ts] or [history[device][0][1]]
+                number = begun[-1]
                 encoded.append((ts, number, encode_row(row)))
             self.writer.put_now(partial(codec.write_rollups, self.writer.connection, table, encoded))
             self.writer.put_now(partial(self._see, max(ts for ts, _, _ in encoded)))

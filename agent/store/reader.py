@@ -1,8 +1,7 @@
 """Reads any database of ours, live, stopped or copied, and never writes a byte.
 
-A file brings its own schema: its tables must be those that we ship, and where its views are not ours to the letter,
-ours are put over its tables as temporary ones. So nothing that its maker wrote in SQL runs. What one reading may cost
-is bounded for any file: rows, time, and the longest cell.
+A file's tables must be those that we ship, and where its views are not ours to the letter, ours are put over its
+tables, so that nothing runs that its maker wrote in SQL. Rows, time and the longest cell of a reading are bounded.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -40,20 +38,6 @@ Parameters = Sequence[object] | Mapping[str, object]
 Rows = list[tuple[object, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Of one reading: rows in all, seconds of wall clock while SQLite works, bytes of the longest text, blob or row."""
-
-    rows: int
-    seconds: float
-    cell_bytes: int = _CELL_BYTES
-
-
-def bounds_of(on_disk: int) -> Bounds:
-    """What reading a file with so many bytes on the disk (`disk_bytes`) may cost."""
-    return Bounds(_ROWS + on_disk // _BYTES_PER_ROW, min(_SECONDS + _SECONDS_PER_BYTE * on_disk, _MOST_SECONDS))
-
-
 def disk_bytes(path: Path) -> int:
     """Bytes that a database and its log take up on the disk; holes take none. What cannot be read counts as 0."""
     there = 0
@@ -62,49 +46,6 @@ def disk_bytes(path: Path) -> int:
             about = os.stat(f"{os.path.realpath(path)}{suffix}")  # noqa: PTH116 - realpath gives a text
             there += min(about.st_blocks * 512, about.st_size)
     return there
-
-
-def hold(connection: sqlite3.Connection, bounds: Bounds) -> None:
-    """Write nothing, map no page (a file that is cut short meanwhile would end the process), bound each cell."""
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, bounds.cell_bytes)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH, 1)
-    connection.executescript("PRAGMA query_only = 1; PRAGMA trusted_schema = 0; PRAGMA mmap_size = 0")
-
-
-class Meter:
-    """What is left of the bounds of one reading."""
-
-    def __init__(self, bounds: Bounds) -> None:
-        self._bounds, self._rows, self._seconds = bounds, bounds.rows, bounds.seconds
-
-    def fetch(self, connection: sqlite3.Connection, sql: str, parameters: Parameters = ()) -> Rows:
-        """All rows of one statement. Raises sqlite3.Error."""
-        return [row for part in self.parts(connection, sql, parameters) for row in part]
-
-    def parts(self, connection: sqlite3.Connection, sql: str, parameters: Parameters = ()) -> Iterator[Rows]:
-        """The same, some thousand rows at a time. Raises sqlite3.Error."""
-        cursor = connection.cursor()
-        with closing(cursor):
-            while True:
-                begin = time.monotonic()
-                connection.set_progress_handler(lambda b=begin: time.monotonic() - b > self._seconds, _STEPS_AT_ONCE)
-                try:
-                    if cursor.description is None:
-                        cursor.execute(sql, parameters)
-                    part = cursor.fetchmany(_ROWS_AT_ONCE)
-                except sqlite3.OperationalError as error:
-                    if getattr(error, "sqlite_errorname", "") != "SQLITE_INTERRUPT":
-                        raise
-                    raise sqlite3.DataError(f"reading it takes longer than {self._bounds.seconds:.0f} s") from error
-                finally:
-                    connection.set_progress_handler(None, _STEPS_AT_ONCE)
-                    self._seconds -= time.monotonic() - begin
-                if not part:
-                    return
-                self._rows -= len(part)
-                if self._rows < 0:
-                    raise sqlite3.DataError("it gives more rows than its size can hold")
-                yield part
 
 
 def _allow_reading(action: int, _: str | None, name: str | None, *__: str | None) -> int:
@@ -120,7 +61,9 @@ class Reader(sqlite3.Connection):
 
     path: Path
     version: int  # the schema's, major x 1000 + minor
-    meter: Meter
+    # What is left of the bounds of this reading: rows in all, and seconds of wall clock while SQLite works.
+    rows_left: int
+    seconds_left: float
 
     def __exit__(self, *_: object) -> Literal[False]:
         self.close()
@@ -134,12 +77,33 @@ class Reader(sqlite3.Connection):
         """The same, some thousand rows at a time. Raises StoreError."""
         self.set_authorizer(_allow_reading)
         try:
-            yield from self.meter.parts(self, sql, parameters)
+            yield from self._parts(sql, parameters)
         except (sqlite3.Error, MemoryError) as error:
             why = said_by(error) if isinstance(error, sqlite3.Error) else "reading it takes too much memory"
+            if getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT":
+                why = "reading it takes too long for its size"
             raise StoreError(f"{self.path} cannot be read: {why}.", _REMEDY) from error
         finally:
             self.set_authorizer(None)
+
+    def _parts(self, sql: str, parameters: Parameters) -> Iterator[Rows]:
+        with closing(self.cursor()) as cursor:
+            while True:
+                begin = time.monotonic()
+                self.set_progress_handler(lambda b=begin: time.monotonic() - b > self.seconds_left, _STEPS_AT_ONCE)
+                try:
+                    if cursor.description is None:
+                        cursor.execute(sql, parameters)
+                    part = cursor.fetchmany(_ROWS_AT_ONCE)
+                finally:
+                    self.set_progress_handler(None, _STEPS_AT_ONCE)
+                    self.seconds_left -= time.monotonic() - begin
+                self.rows_left -= len(part)
+                if self.rows_left < 0:
+                    raise sqlite3.DataError("it gives more rows than its size can hold")
+                if not part:
+                    return
+                yield part
 
 
 def decoded(raw: bytes) -> str:
@@ -168,7 +132,7 @@ def _put_views(reader: Reader) -> None:
     """Put our views over the file's tables where it has others. Raises StoreError for a table that is not as we ship
     it; a newer minor version may have added columns, and what an older one lacks is NULL."""
     sql = "SELECT name, sql FROM main.sqlite_master WHERE sql IS NOT NULL"
-    made = {str(name): str(sql) for name, sql in reader.meter.fetch(reader, sql)}
+    made = {str(name): str(sql) for part in reader._parts(sql, ()) for name, sql in part}
     tables, views, ours = _shipped()
     if made == ours:
         return
@@ -221,14 +185,16 @@ def _open(path: Path, address: str) -> Reader:
     """A reader with our views over the file's tables where they are not its own, that can write nothing."""
     reader = sqlite3.connect(address, uri=True, timeout=5.0, isolation_level=None, factory=Reader)
     try:
-        bounds = bounds_of(disk_bytes(path))
-        reader.path, reader.meter = path, Meter(bounds)
-        reader.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, bounds.cell_bytes)
+        on_disk = disk_bytes(path)
+        reader.path, reader.rows_left = path, _ROWS + on_disk // _BYTES_PER_ROW
+        reader.seconds_left = min(_SECONDS + _SECONDS_PER_BYTE * on_disk, _MOST_SECONDS)
+        reader.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _CELL_BYTES)
         reader.version = schema_version(reader)
         if (refused := version_error(path, reader.version)) is not None:
             raise refused
         _put_views(reader)
-        hold(reader, bounds)
+        # Write nothing, and map no page: a file that is cut short meanwhile would end the process.
+        reader.executescript("PRAGMA query_only = 1; PRAGMA trusted_schema = 0; PRAGMA mmap_size = 0")
         reader.text_factory = decoded
     except BaseException:
         reader.close()

@@ -1,10 +1,7 @@
-"""Deletes what is too old or too much: in steps that each hold the write lock for some milliseconds.
+"""Deletes what is too old or too much, in small transactions with a rest between them, so that it may be killed at any
+time and the writer beside it never waits long. Where the size counts, raw samples go first, then minutes, then hours.
 
-Everything is one small transaction after another with a rest between them, so that it may be killed at any time and the
-writer beside it never waits long. Where the size counts, raw samples go first, then minutes, then hours.
-
-``python -m skuwise.agent.store.retention DB RAW MINUTES HOURS MAX_BYTES`` is one run in its own process, at low
-priority.
+``python -m skuwise.agent.store.retention DB RAW MINUTES HOURS MAX_BYTES`` is one run in a process of low priority.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ..base.retention_limits import MIN_RAW_SECONDS, Limits
+from ..model import MIN_RAW_SECONDS, Limits
 from .codec import DEVICES, row_id
 from .database import checkpoint, log_bytes, opened_beside, transaction
 from .rollups import run_as_child
@@ -51,12 +48,10 @@ class RetentionJob:
     monotonic: Callable[[], float] = time.monotonic
 
     def run(self, now: float) -> Counter[str]:
-        """Delete what is due at `now` (Unix seconds). Raises StoreError.
-
-        Only the size limit takes raw samples whose hour is not rolled up yet before twice their age. Nothing is deleted
-        while a reader holds a log that is already large: deleting makes it larger. Returns how many rows of each table
-        went, and ``page``s and ``step``s; ``unfinished`` is 1 where its time ran out.
-        """
+        """Delete what is due at `now` (Unix seconds). Raises StoreError. Only the size limit takes raw samples whose
+        hour is not rolled up yet before twice their age. Nothing is deleted while a reader holds a large log, which
+        deleting enlarges. Returns how many rows of each table went, ``page``s and ``step``s; ``unfinished`` is 1 where
+        time ran out."""
         self._gone: Counter[str] = Counter()
         self._deadline = self.monotonic() + _BUDGET_SECONDS
         limits = self.limits
@@ -131,8 +126,7 @@ class RetentionJob:
             self._drop(table, "ts <= ?", now - min(_SERVING_SECONDS, limits.minutes_seconds))
 
     def _hold_size(self) -> None:
-        """Drop the oldest raw samples down to a quarter of their age, then minutes, then more raw, then hours, until
-        what is in use fits; and say so in the data."""
+        """Drop the oldest raw samples, minutes and hours until what is in use fits; and say so in the data."""
         page_bytes, size = self._one("PRAGMA page_size"), f"{self.limits.max_bytes / 1e6:.0f} MB"
         # One row a node and kind, widened each time. Its id is below zero: the writer counts upwards.
         sql = (

@@ -1,10 +1,8 @@
 """The job that turns samples into minutes and hours, some seconds after each is over.
 
-It has its own connection, reads first and writes short: all rows of a node's minute or hour and the mark of how
-far it came are one transaction, so that it may be killed and started again at any time.
-
-``python -m skuwise.agent.store.rollups DB [--and-open]`` is one run in its own process: an hour of eight GPUs
-takes most of a second and some megabytes, which would cost the agent's ticks their punctuality.
+All rows of a node's minute or hour and the mark of how far it came are one transaction, so that it may be killed at any
+time. ``python -m skuwise.agent.store.rollups DB`` is one run in its own process: an hour of eight GPUs takes most of a
+second and some megabytes, which would cost the agent's ticks their punctuality.
 """
 
 from __future__ import annotations
@@ -53,12 +51,9 @@ Rows = Mapping[RollupTable, Sequence[tuple[int, Row]]]
 
 @dataclass(frozen=True, slots=True)
 class RollupJob:
-    """Rolls up what is complete and not yet rolled up in one database. Runs beside the writer.
-
-    Ticks that come later than a period's rollup, with an older `ts` (a clock that was put back, a disk that was full),
-    have the period rolled up again with all its samples: after a clock was put back, `observed_seconds` may then exceed
-    the period's length, because that time was lived twice.
-    """
+    """Rolls up what is complete and not yet rolled up in one database. Runs beside the writer. Ticks that come later
+    than a period's rollup (a clock that was put back, a disk that was full) have the period rolled up again; after a
+    clock was put back `observed_seconds` may exceed the period's length, because that time was lived twice."""
 
     path: Path
 
@@ -66,10 +61,8 @@ class RollupJob:
         self, now: float, *, periods: Sequence[Period] = tuple(PERIOD_SECONDS), and_open: bool = False
     ) -> dict[Period, int]:
         """Do what is due at `now` (Unix seconds). Returns how many of each period were written. Raises StoreError.
-
         `and_open`: also write the periods that are not over yet, as they stand, so that a stopped agent leaves rollups
-        of all it saw. They are not marked as done: the next run that finds more of the same period writes it again.
-        """
+        of all it saw. They are not marked as done: the next run that finds more of the same period writes it again."""
         with opened_beside(self.path) as connection:
             nodes = [number for (number,) in connection.execute("SELECT id FROM node ORDER BY id").fetchall()]
             return {
@@ -123,9 +116,7 @@ class _NodeRollup:
                     first = row_id(self._period, end, 0)
                     sql = f"SELECT id - ?, unobserved_seconds FROM {table} WHERE id BETWEEN ? AND ?"  # noqa: S608
                     kept = dict(self._connection.execute(sql, (first, first, first + DEVICES - 1)).fetchall())
-                    encoded = [
-                        entry for entry in encoded if entry[1] not in kept or entry[2][_UNOBSERVED] <= kept[entry[1]]
-                    ]
+                    encoded = [e for e in encoded if e[1] not in kept or e[2][_UNOBSERVED] <= kept[e[1]]]
                 write_rollups(self._connection, table, encoded)
             if self._period == "hour":
                 self._roll_bursts(end, [device for device, _ in tables["gpu_hour"]])
@@ -234,5 +225,4 @@ def run_as_child(work: Callable[[], object]) -> int:
 
 
 if __name__ == "__main__":
-    job, is_last = RollupJob(Path(sys.argv[1])), "--and-open" in sys.argv[2:]
-    sys.exit(run_as_child(lambda: job.run(time.time(), and_open=is_last)))
+    sys.exit(run_as_child(lambda: RollupJob(Path(sys.argv[1])).run(time.time())))

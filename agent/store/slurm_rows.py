@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from ..base.slurm_job import SlurmJob
+from ..model import SlurmJob
 from .database import opened_beside, transaction
 
 _ROWS_AT_ONCE = 200
@@ -32,11 +32,9 @@ _UPSERT = (
 
 @dataclass(frozen=True, slots=True)
 class KnownJobs:
-    """A database's node and jobs, by which a table's jobs are taken or not.
-
-    `nodes`: its names, in lower case up to the first dot; `clusters`: their clusters, where reported; `runs`: job id ->
-    spans of time that workloads of this id were observed; `imported_at`: Unix seconds of the last change, None: never.
-    """
+    """A database's node and jobs, by which a table's jobs are taken or not. `nodes`: its names, in lower case up to the
+    first dot; `clusters`: their clusters, where reported; `runs`: job id -> spans of time in which workloads of this id
+    were observed; `imported_at`: Unix seconds of the last change, None: never."""
 
     nodes: frozenset[str]
     clusters: frozenset[str]

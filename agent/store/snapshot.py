@@ -1,7 +1,7 @@
 """A consistent copy of a database, live or stopped: whole, or without its samples.
 
-It is written beside its target under another name, without a log, and renamed when it is complete: readers see
-the old copy or the new one. The reader's transaction lasts as long as the copying (some seconds for 500 MB).
+It is written beside its target, without a log, and renamed when it is complete. The reader's transaction lasts as long
+as the copying (some seconds for 500 MB).
 """
 
 from __future__ import annotations
@@ -29,12 +29,9 @@ _STALE_SECONDS = 86400.0
 
 
 def take_snapshot(db: Path, target: Path, *, rollups_only: bool = False, now: float | None = None) -> Path:
-    """Copy `db` to `target` (a folder: to NODE.db in it) and return the file written, mode 0640.
-
-    `rollups_only` leaves the samples out, but rolls up as they stand the periods that are not over, so that the copy
-    shows all that was seen. Raises UsageError, NothingToDo (nothing in it yet) or StoreError; then `target` is as it
-    was.
-    """
+    """Copy `db` to `target` (a folder: to NODE.db in it) and return the file written, mode 0640. `rollups_only` leaves
+    the samples out, but rolls up the periods that are not over, so that the copy shows all that was seen. Raises
+    UsageError, NothingToDo (nothing in it yet) or StoreError; then `target` is as it was."""
     with open_reader(db) as reader:
         if target.is_dir():
             row = reader.execute("SELECT node FROM nodes ORDER BY last_seen DESC LIMIT 1").fetchone()

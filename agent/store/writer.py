@@ -1,7 +1,7 @@
 """Batches statements in memory and writes them once a second; keeps them where the disk fails.
 
-Statements wait (a tick, the GPUs that are here, ...): rows get their ids in the transaction that writes. So
-it makes no difference whether the file could be opened yet, and one that fails leaves nothing behind.
+Rows get their ids in the transaction that writes, so it makes no difference whether the file could be opened yet, and a
+transaction that fails leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...rules.base.errors import StoreError
-from ..base.retention_limits import Limits
-from ..model import Absence, Node, Tick
+from ..model import Absence, Limits, Node, Tick
 from .database import LOG_KEPT_BYTES, SetAside, checkpoint, log_bytes, open_for_writing, transaction
 from .disk_errors import PassingError, disk_error, is_damage, mark_damaged, store_absence
 from .node_writer import NodeWriter, Told
@@ -37,10 +36,9 @@ class Writer:
     """Writes one database file, for one node or many: `for_node` gives the writer of a node. Not for several threads.
 
     Where the disk takes nothing, at the start too, `fault` says why (``disk-full``, ``store-busy``, ...; None: all is
-    well), and statements wait: up to `hold_ticks` ticks, of which the oldest are then dropped (`lost_ticks`), and
-    an absence names the gap. A killed process loses the statements since the last write, a second at most.
-
-    The last to open writes: an earlier writer of the same file stops at its next commit.
+    well), and statements wait: up to `hold_ticks` ticks, of which the oldest are then dropped (`lost_ticks`), and an
+    absence names the gap. A killed process loses a second of statements at most. The last to open writes: an earlier
+    writer of the same file stops at its next commit.
     """
 
     connection: sqlite3.Connection  # once the file is open
@@ -55,10 +53,8 @@ class Writer:
         now: Callable[[], float] = time.time,
     ) -> None:
         """Open or create the database at `path`, now or, where its disk takes nothing, with a later tick.
-
         `before_opening` is called before each attempt. Raises StoreError for a file that is not ours or cannot be
-        written for a reason that does not pass. While a reader holds more than `max_log_bytes` of log, ticks wait too.
-        """
+        written for a reason that does not pass. While a reader holds more than `max_log_bytes` of log, ticks wait."""
         self.path = path
         self.fault: Absence | None = None
         self.set_aside: SetAside | None = None
@@ -118,10 +114,8 @@ class Writer:
             self.commit()
 
     def commit(self) -> bool:
-        """Write what waits. False: it could not be written now, still waits, and `fault` says why.
-
-        Raises StoreError where waiting does not help: the file is damaged, or another writer took it over.
-        """
+        """Write what waits. False: it could not be written now, still waits, and `fault` says why. Raises StoreError
+        where waiting does not help: the file is damaged, or another writer took it over."""
         while True:
             part = self._waiting[:_AT_ONCE]
             try:
@@ -140,8 +134,7 @@ class Writer:
                 return True
 
     def put_now(self, write: Callable[[], object] = lambda: None) -> None:
-        """Commit what waits, then run `write` in its own transaction: for bulk work that does not wait for the
-        disk to recover. Raises StoreError where it fails."""
+        """Commit what waits, then run `write` in its own transaction: bulk work. Raises StoreError where it fails."""
         if not self.commit() and self.fault is not None:
             raise StoreError(self.fault.detail, self.fault.remedy)
         self._transact(write)
@@ -228,8 +221,7 @@ class Writer:
         return None
 
     def _hold(self, error: PassingError) -> None:
-        """Say why nothing is written. Drop the oldest ticks, and of the rest the oldest that does not hold any more,
-        beyond what may wait."""
+        """Say why nothing is written. Drop the oldest ticks, and of the rest the oldest that does not hold any more."""
         if self.fault is None or self.fault.reason != error.reason:
             what = f"{error.path.name} cannot be written ({error.why})"
             detail = f"{what}; up to {self._hold_ticks} ticks are held in memory."

@@ -17,7 +17,7 @@ from skuwise.agent.base.clock import SystemClock
 from skuwise.agent.model import Instant, Reading
 from skuwise.agent.service.bursts import MAX_GAP_SECONDS, Bursts
 from skuwise.agent.service.driver_thread import DriverThread
-from skuwise.agent.sources.infiniband import InfinibandSource
+from skuwise.agent.sources.fabric import InfinibandSource
 from skuwise.agent.sources.nvidia_driver import NvidiaDriver
 
 PERIOD_SECONDS, BUSY_SECONDS = 0.8, 0.5

@@ -18,7 +18,7 @@ class Driver:
         self.answers.set()
         self.reads = 0
         self.sources = (self,)
-        self.beside = ()
+        self.beside, self.before_close = (), []
         self.name = "nvml"
 
     def open(self, instant: Instant) -> None:
@@ -36,9 +36,6 @@ class Driver:
     def close(self) -> None:
         self.answers.wait()
         self.fault = Fault("released", "It is closed.", "")
-
-    def burst_reader(self, max_gap_seconds: float, metrics: object) -> None:
-        return None
 
     def unread_gpus(self) -> list[UnreadGpu]:
         return []

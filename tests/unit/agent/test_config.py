@@ -7,8 +7,8 @@ import pytest
 from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.agent.base.address import Address
 from skuwise.agent.base.durations import parse_duration
-from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.config import load_config
+from skuwise.agent.model import Limits
 from skuwise.agent.slurm_jobs.settings import load_slurm_settings
 from skuwise.rules.base.errors import UsageError
 
@@ -68,7 +68,7 @@ PAGES = "http://127.0.0.1:8000/metrics", "http://[::1]:8002/metrics"
 
 
 @pytest.mark.parametrize(
-    ("system", "environ", "found"),
+    ("system", "environ", "taken"),
     [
         ("", {}, {"listen": None, "burst_every_seconds": 300.0, "burst_seconds": 10.0, "serving_discover": False}),
         ('listen = ""', {}, {"listen": None}),
@@ -88,18 +88,16 @@ PAGES = "http://127.0.0.1:8000/metrics", "http://[::1]:8002/metrics"
          {"snapshot_folder": Path("/srv/x"), "limits": Limits(86400, 30 * 86400, 365 * 86400, 200_000_000)}),
     ],
 )  # fmt: skip
-def test_what_is_set_is_taken(tmp_path: Path, system: str, environ: dict[str, str], found: dict[str, object]) -> None:
+def test_what_is_set_is_taken(tmp_path: Path, system: str, environ: dict[str, str], taken: dict[str, object]) -> None:
     config = load(tmp_path, system=system, environ=environ)
-    assert {name: getattr(config, name) for name in found} == found
+    assert {name: getattr(config, name) for name in taken} == taken
 
 
 def test_a_variable_of_the_agent_is_none_of_a_section_that_begins_alike(tmp_path: Path) -> None:
     environ = {"SKUWISE_SLURM_CONF": "/etc/slurm", "SKUWISE_SLURM_SACCT": "/opt/slurm/bin/sacct"}
-    assert load_config({}, environ, system_file=tmp_path / "none", config_home=tmp_path).slurm_conf == Path(
-        "/etc/slurm"
-    )
-    slurm_settings = load_slurm_settings(environ, system_file=tmp_path / "none", config_home=tmp_path)
-    assert slurm_settings.sacct == "/opt/slurm/bin/sacct"
+    files = {"system_file": tmp_path / "none", "config_home": tmp_path}
+    assert load_config({}, environ, **files).slurm_conf == Path("/etc/slurm")
+    assert load_slurm_settings(environ, **files).sacct == "/opt/slurm/bin/sacct"
 
 
 @pytest.mark.parametrize(

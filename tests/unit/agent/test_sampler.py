@@ -11,18 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.agent.base.clock import Signals, SystemClock
-from skuwise.agent.model import AgentStats, Instant, Probe, Reading
-from skuwise.agent.sampler import Sampled, Sampler, run_loop
+from skuwise.agent.model import AgentStats, Instant, Probe, Reading, Sampled
+from skuwise.agent.sampler import Sampler, run_loop
 from skuwise.agent.sources.base import NOTHING_READ
 from skuwise.agent.statistics.burst_stats import Burst, BurstReading, burst_of
-from skuwise.agent.statistics.latency_bins import (
-    LATENCY_EDGES,
-    added,
-    decode,
-    encode,
-    percentile,
-    spread,
-)
+from skuwise.agent.statistics.latency_bins import LATENCY_EDGES, added, decode, encode, percentile, spread
 from skuwise.tests.support.stepped_clock import SteppedClock
 
 
@@ -80,9 +73,8 @@ def loop(
 ) -> tuple[list[Sampled], list[AgentStats]]:
     """What a loop kept and reported; into `steps` goes what it heard of the wall clock."""
     kept, stats, heard = list[Sampled](), list[AgentStats](), [] if steps is None else steps
-    run_loop(
-        sampler, clock, kept.append, stats.append, duration_seconds=duration, stepped=lambda *step: heard.append(step)
-    )
+    options = {"stepped": lambda *step: heard.append(step), "duration_seconds": duration}
+    run_loop(sampler, clock, kept.append, stats.append, **options)
     return kept, stats
 
 
@@ -122,7 +114,7 @@ def test_a_wall_clock_that_is_set_is_told_and_the_intervals_stay_true() -> None:
     assert [(round(step, 6), round(ts - 1_790_000_000.0, 6)) for step, ts in steps] == [
         (-3600.0, -3597.0), (3600.0, 8.2),  # 0.2 s between two ticks is slewing
     ]  # fmt: skip
-    assert {round(one.tick.interval_seconds, 6) for one in kept} == {1.0}
+    assert {round(sampled.tick.interval_seconds, 6) for sampled in kept} == {1.0}
     assert round(stats[-1].clock_offset_seconds or 0.0, 6) == 0.2
 
 
@@ -198,8 +190,8 @@ def test_counts_at_an_edge_of_ours_are_kept_add_up_and_percentiles_lie_within_th
     counts, above = spread(VLLM) or (), spread({2.0: 1.0, inf: 10.0}) or (0.0,)
     assert sum(counts[: LATENCY_EDGES.index(0.1) + 1]) == pytest.approx(90.0)
     # Half of the bucket from 50 to 100 ms; what lies above every edge counts as the last of ours.
-    found = [percentile(counts, 0.9), percentile(counts, 0.5), percentile(counts, 0.99), percentile(above, 0.9)]
-    assert found == pytest.approx([0.1, 0.075, 0.235, LATENCY_EDGES[-1]])
+    percentiles = [percentile(counts, 0.9), percentile(counts, 0.5), percentile(counts, 0.99), percentile(above, 0.9)]
+    assert percentiles == pytest.approx([0.1, 0.075, 0.235, LATENCY_EDGES[-1]])
     assert above[-1] == 9.0
     assert sum(added([counts, counts]) or ()) == pytest.approx(200.0) and added([]) is None
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from .....agent.model import Role
-from .....agent.sources.pci_topology import configured_role
+from .....agent.sources.ports import configured_role
 from ..client.range_planner import Ask
 from ..client.response import Grid, Labels, SeriesAnswer
 from ..promql.promql import HOST_LABELS, PORT_LABELS, agent_node, row_range, selector

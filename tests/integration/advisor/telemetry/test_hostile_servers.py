@@ -22,7 +22,7 @@ from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.client.response import UnreachableError
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.agent.base.address import PageError
-from skuwise.agent.base.deadline import Deadline, resolve_host
+from skuwise.agent.base.deadline import Deadline
 from skuwise.agent.slurm_jobs.import_jobs import ask_slurmrestd
 from skuwise.agent.slurm_jobs.settings import SlurmImportSettings
 from skuwise.agent.sources.pages import fetch_page
@@ -192,7 +192,7 @@ def left(manner: Callable[[], Manner], ask: Ask) -> object:
 
 
 def nothing_left() -> bool:
-    return not [thread.name for thread in threading.enumerate() if thread.name.startswith("skuwise-deadline")]
+    return not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
 
 
 @pytest.mark.parametrize("ask", [ask_prometheus, ask_webhook, ask_slurm, ask_page])
@@ -247,9 +247,7 @@ def test_a_mail_server_that_never_comes_to_an_end_is_left(name: str) -> None:
     assert nothing_left()
 
 
-def test_a_name_that_nobody_resolves_is_not_waited_for() -> None:
-    with pytest.raises(OSError):
-        resolve_host("no-such-host.invalid", 80, 0.0)
+def test_a_closed_port_and_an_unknown_name_are_errors() -> None:
     with Deadline(30.0) as deadline, pytest.raises(OSError):
         deadline.connect("127.0.0.1", 1)
     with pytest.raises(PageError):

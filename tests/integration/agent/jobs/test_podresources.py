@@ -66,18 +66,18 @@ def node(tmp_path: Path, kubernetes: KubernetesFiles | None = None) -> Iterator[
     """A node with the kubelet's socket, a procfs and cgroups in the folder, and perhaps files of kubectl's."""
     agent = attribution(Procfs(tmp_path / "proc"), "c")
     agent.allocations.kubernetes = kubernetes
-    agent.set_gpus(GPUS)
+    agent.allocations.gpus = GPUS
     yield agent
-    agent.close()
+    agent.allocations.close()
 
 
 def until(read: Callable[[], Found], wanted: Callable[[Found], object]) -> Found:
     """Scan until the child has answered so; the agent itself never waits."""
     deadline = time.monotonic() + 60
-    while not wanted(found := read()):
+    while not wanted(result := read()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    return found
+    return result
 
 
 def test_pods_and_their_devices_come_through_the_child(kubelet: KubeletServer) -> None:
@@ -115,13 +115,13 @@ def test_a_pods_name_is_tied_to_its_uid_and_stays_so_while_it_idles(kubelet: Kub
     on = GpuProcess("GPU-0", 700, 5)
     with node(tmp_path) as agent:
         unnamed = agent.attribute([on])[0][0]
-        (running,), uses = until(lambda: agent.attribute([on]), lambda found: len(found[1]) > 1)
+        (running,), uses = until(lambda: agent.attribute([on]), lambda result: len(result[1]) > 1)
         assert "allocation-unresolved" not in {absence.reason for absence in agent.absences}
         (idle,), idle_uses = agent.attribute([])
         (tmp_path / "cgroup" / slice_).rmdir()
         (gone,), _ = agent.attribute([])
         kubelet.pods(("llama-7d4b9c6f5-x2x9q", ("GPU-0",)), ("other", ("GPU-0",)))
-        _, contested = until(lambda: agent.attribute([on]), lambda found: len(found[0]) == 3)
+        _, contested = until(lambda: agent.attribute([on]), lambda result: len(result[0]) == 3)
     assert (running.namespace, running.pod, running.name) == ("ml", "llama-7d4b9c6f5-x2x9q", "llama")
     assert running.workload_id == unnamed.workload_id == idle.workload_id != gone.workload_id
     assert idle == running
@@ -146,12 +146,8 @@ def test_a_pod_is_named_by_its_uid_as_kube_state_metrics_would_name_it(tmp_path:
         (workload,), _ = until(lambda: agent.attribute([GpuProcess("GPU-0", 700)]), lambda workload: workload[0][0].pod)
     assert workload.workload_id == workload_id("c", "kubernetes", UID)
     assert workload.series_id == series_id("c", "ml", None, "chat")
-    assert (workload.name, workload.controller_kind, workload.namespace, workload.pod) == (
-        "chat",
-        "Deployment",
-        "ml",
-        name,
-    )
+    about = workload.name, workload.controller_kind, workload.namespace, workload.pod
+    assert about == ("chat", "Deployment", "ml", name)
     assert (workload.image, workload.team) == (image, "search")
 
 

@@ -40,12 +40,12 @@ def run(
     before: Callable[[], None] | None = None,
     scripts: Path = SCRIPTS,
 ) -> int:
-    told = {"SKUWISE_ALLOCATIONS": str(folder), **environ}
+    variables = {"SKUWISE_ALLOCATIONS": str(folder), **environ}
     command = [shell, str(scripts / name)]
     for _ in range(100):
         # A machine that is short of processes may refuse to start the shell itself, which is not the script's fault.
         with contextlib.suppress(BlockingIOError):
-            return subprocess.run(command, env=told, check=False, timeout=60, preexec_fn=before).returncode
+            return subprocess.run(command, env=variables, check=False, timeout=60, preexec_fn=before).returncode
         time.sleep(0.1)
     raise BlockingIOError(f"{shell} could not be started")
 
@@ -65,7 +65,7 @@ def test_a_run_has_its_start_and_its_end(tmp_path: Path, shell: str) -> None:
     assert over.until is not None and job.since <= over.until <= time.time()
     assert run("epilog.sh", tmp_path, shell=shell) == 0
     again, other = read_job_files(tmp_path, TRUSTED).jobs
-    assert again == over and other.since is None  # it could be of a run without a prolog, and nobody saw it begin
+    assert again == over and other.since is None  # it could be of a run without a prolog, and its begin is unknown
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -101,7 +101,7 @@ def test_what_ended_is_tidied_away_and_what_runs_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shell", SHELLS)
 def test_where_no_fork_is_left_the_run_is_recorded_all_the_same(shell: str) -> None:
     uid = os.getuid() or 65534
-    # Neither pytest's folders nor the checkout need be open to every user.
+    # Pytest's folders and the checkout need not be open to every user.
     with tempfile.TemporaryDirectory(prefix="skuwise-scripts-") as place:
         folder, scripts = Path(place, "folder"), Path(place, "scripts")
         shutil.copytree(SCRIPTS, scripts)

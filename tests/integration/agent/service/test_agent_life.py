@@ -126,7 +126,7 @@ def test_sighup_takes_new_settings_and_keeps_the_old_ones_where_they_are_wrong(s
     agent.told("READY=1")
     agent.config.write_text('cluster = "train-7"\n')
     agent.process.send_signal(signal.SIGHUP)
-    assert any("MONOTONIC_USEC=" in one for one in agent.told("RELOADING=1"))
+    assert any("MONOTONIC_USEC=" in line for line in agent.told("RELOADING=1"))
     agent.told("READY=1")
     agent.config.write_text('clutser = "train-8"\n')
     agent.process.send_signal(signal.SIGHUP)
@@ -164,7 +164,7 @@ def test_a_pause_lets_go_of_the_driver_and_its_events_and_resume_takes_them_up(s
         (A, "xid", 79, 1, "GPU has fallen off the bus")
     ]
     assert "GPUs released" in agent.ask("pause", "--for", "30m").stdout
-    calls = read_calls(agent.folder)  # written when the driver was let go
+    calls = read_calls(agent.folder)  # written when the driver was released
     assert (calls["events.live_sets"], calls["nvmlEventSetFree"], calls["gpm.live_samples"]) == (0, 1, 0)
     status = agent.status()
     assert status["state"] == "paused" and 1700 < float(str(status["pause_left_seconds"])) <= 1800

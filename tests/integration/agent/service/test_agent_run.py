@@ -82,14 +82,14 @@ def test_no_pause_that_is_asked_for_ends_the_agent(tmp_path: Path, seconds: str)
     thread = opened(Driver())
     path = tmp_path / "agent.sock"
     with contextlib.closing(ControlServer(path)) as server:
-        told = Told(tmp_path, thread, server)
+        supervised = Told(tmp_path, thread, server)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(60)
             client.connect(str(path))
             client.sendall(f'{{"command": "pause", "seconds": {seconds}}}\n'.encode())
-            told.supervisor.attend()
+            supervised.supervisor.attend()
             assert b"A pause is" in client.recv(4096)
-    told.lock.close()
+    supervised.lock.close()
 
 
 def test_a_child_takes_no_code_from_the_folder_it_is_started_in(tmp_path: Path) -> None:
@@ -154,17 +154,17 @@ while True:
 
 
 def test_a_killed_writer_loses_nothing_that_was_written(tmp_path: Path) -> None:
-    path, told = tmp_path / "node.db", tmp_path / "told"
+    path, output = tmp_path / "node.db", tmp_path / "told"
     for number in range(6):
-        with told.open("w") as out:
+        with output.open("w") as out:
             process = subprocess.Popen([sys.executable, "-c", _WRITE, path], stdout=out)
         ends = time.monotonic() + 60
-        while not told.stat().st_size and time.monotonic() < ends:
+        while not output.stat().st_size and time.monotonic() < ends:
             time.sleep(0.02)
         time.sleep(0.3 * number)
         process.kill()
         process.wait()
-        written = [float(line) for line in told.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        written = [float(line) for line in output.read_text().splitlines(keepends=True) if line.endswith("\n")]
         with closing(sqlite3.connect(path)) as connection:
             kept = {ts for (ts,) in connection.execute("SELECT ts FROM tick")}
             assert written and kept >= set(written)

@@ -36,7 +36,7 @@ def page(ended: Mapping[str, int]) -> Page:
 def serving(
     address: Address = ANY, page: Callable[[Mapping[str, int]], Page] = page, *, healthy: bool = True
 ) -> Iterator[PageServer]:
-    """One that has something new to tell each time."""
+    """A server whose page is another each time."""
     server = PageServer(address, page, version=count().__next__, is_healthy=lambda: healthy)
     server.start()
     try:
@@ -92,11 +92,11 @@ def test_who_dawdles_makes_room_and_who_is_too_many_is_refused(monkeypatch: pyte
     with serving() as exporter, contextlib.ExitStack() as stack:
         where = exporter.address.host, exporter.address.port
         dawdling = [stack.enter_context(socket.create_connection(where, timeout=60)) for _ in range(MAX_CONNECTIONS)]
-        for one in dawdling:
-            one.sendall(b"GET /met")
+        for client in dawdling:
+            client.sendall(b"GET /met")
         wait_for(lambda: ask_or_nothing(exporter) == 200)
         wait_for(lambda: (exporter.ended["timed_out"], exporter.ended["scraped"]) == (MAX_CONNECTIONS, 1))
-        assert {one.recv(10) for one in dawdling} == {b""}
+        assert {client.recv(10) for client in dawdling} == {b""}
 
 
 def ask_or_nothing(exporter: PageServer) -> int:
@@ -184,7 +184,7 @@ def test_the_agent_serves_what_it_keeps_tick_for_tick_over_a_reload(tmp_path: Pa
 
 
 def page_of(page: str, beyond_ticks: int = 0) -> str:
-    """The page, once it tells of more than so many ticks."""
+    """The page, once it has more than so many ticks."""
     for _ in range(100):
         with urllib.request.urlopen(page, timeout=60) as answer:
             text = answer.read().decode()

@@ -40,7 +40,7 @@ def test_prometheus_takes_the_agents_page_and_the_advisor_finds_its_series(tmp_p
     agent += ["--socket", str(tmp_path / "s"), "--path.sysfs", str(tmp_path / "sys")]
     # As it is shipped, but for the addresses and how often.
     scrape = yaml.safe_load(SCRAPE.read_text())
-    (job,) = [one for one in scrape["scrape_configs"] if "skuwise" in one["job_name"]]
+    (job,) = [config for config in scrape["scrape_configs"] if "skuwise" in config["job_name"]]
     job |= {"static_configs": [{"targets": [f"127.0.0.1:{page}"]}], "scrape_interval": "1s", "scrape_timeout": "1s"}
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump({"scrape_configs": [job]}))
     engine = ["prometheus", f"--config.file={tmp_path / 'prometheus.yml'}", f"--storage.tsdb.path={tmp_path / 'data'}"]
@@ -50,7 +50,7 @@ def test_prometheus_takes_the_agents_page_and_the_advisor_finds_its_series(tmp_p
             with running(engine, f"http://{server}/-/ready", tmp_path):
                 client = Client(f"http://{server}", PrometheusSettings(), {})
                 with contextlib.closing(client):
-                    told = wait_for(client, f"{queries.AGENT_ANCHOR} > 5")
+                    ticks = wait_for(client, f"{queries.AGENT_ANCHOR} > 5")
                     means = wait_for(client, f"{TENSOR.format('')} / {TENSOR.format('observed_')} > 0")
                     names = set(client.names('{__name__=~"skuwise_.*"}', time.time() - 60, time.time() + 1))
                     up = client.scalar(f'up{{job="{job["job_name"]}"}}', time.time())
@@ -59,7 +59,7 @@ def test_prometheus_takes_the_agents_page_and_the_advisor_finds_its_series(tmp_p
                     kept = wait_for(client, f"last_over_time({queries.AGENT_ANCHOR}[1h])")
         finally:
             process.terminate()
-    assert up == 1 and len(told) == 2 and gone == [] and min(kept) >= min(told)
+    assert up == 1 and len(ticks) == 2 and gone == [] and min(kept) >= min(ticks)
     assert means == pytest.approx([0.4, 0.4], abs=0.05)
     asked = agent_queries.agent_gpu_asks(names, (), 3600.0) + agent_queries.agent_node_asks((), 3600.0)
     assert {name for ask in asked for name in names if name in ask.query} >= {

@@ -42,12 +42,12 @@ def test_systemd_understands_every_line_of_the_units() -> None:
 
 def directives(name: str) -> dict[str, list[str]]:
     """The lines of a unit by key, in their order."""
-    found: dict[str, list[str]] = {}
+    lines: dict[str, list[str]] = {}
     for line in (UNITS / name).read_text().splitlines():
         key, equals, value = line.partition("=")
         if equals and not line.startswith("#"):
-            found.setdefault(key, []).append(value)
-    return found
+            lines.setdefault(key, []).append(value)
+    return lines
 
 
 @pytest.mark.parametrize("unit", sorted(UNITS.glob("*.service")), ids=lambda path: path.stem)

@@ -35,7 +35,7 @@ print(json.dumps(answer))
 
 
 def told(folder, scenario, count=0, **options):
-    """What the source told of a scenario, once `count` events came."""
+    """What the source reported of a scenario, once `count` events came."""
     environment = stub_env(folder, scenario, **options)
     command = [sys.executable, "-c", SCRIPT, str(count)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
@@ -93,7 +93,7 @@ def test_without_events_the_reason_is_said_and_other_gpus_are_heard(tmp_path, sc
     answer = told(tmp_path, scenario, len(codes), missing=missing)
     assert answer["absences"] == absences
     assert [line[2] for line in answer["lines"] if line[2]] == [reason for *_, reason in absences]
-    assert [one["code"] for one in answer["events"]] == codes
+    assert [event["code"] for event in answer["events"]] == codes
 
 
 # A training step of 0.8 s: it computes for 0.5 s and sends over NVLink for 0.3 s. Means over a second hide it.

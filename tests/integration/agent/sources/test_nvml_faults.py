@@ -100,8 +100,8 @@ pcie_reset_at = 2.5
 def test_a_pcie_counter_tells_nothing_before_it_has_shown_more_than_32_bits(tmp_path):
     scenario = "[gpu 0]\ngpm = no\npcie_tx_bytes_per_second = 1e9\n"
     reads, metric = read_at(tmp_path, scenario, 1, 2, 3, 4)[1:], "pcie_tx_bytes_per_second"
-    told = [_absent(read["nvlink"], A).get(metric) for read in reads]
-    assert told == ["first-reading", "counter-wrap", "counter-wrap", None]
+    reasons = [_absent(read["nvlink"], A).get(metric) for read in reads]
+    assert reasons == ["first-reading", "counter-wrap", "counter-wrap", None]
     assert reads[3]["nvlink"]["gpus"][A][metric] == pytest.approx(1e9)
 
 
@@ -153,8 +153,8 @@ temperature_celsius = 50 2:82505 3:644245923 4:51
 power_watts = 300 2:4290000 3:300
 mem_used_bytes = 0 3:1e14 4:5
 """
-    _, one, _, three, four, five = read_at(tmp_path, scenario, 1, 2, 3, 4, 5)
-    assert _absent(one["nvml"], A) == {"energy_joules": "first-reading"}
+    _, first, _, three, four, five = read_at(tmp_path, scenario, 1, 2, 3, 4, 5)
+    assert _absent(first["nvml"], A) == {"energy_joules": "first-reading"}
     absent = dict.fromkeys(("gpu_util", "temperature_celsius", "mem_used_bytes", "energy_joules"), "out-of-range")
     assert _absent(three["nvml"], A) == absent
     assert three["nvml"]["gpus"][A]["power_watts"] == 300.0  # the driver's own reading

@@ -51,7 +51,7 @@ def _absent(reading, uuid):
 
 
 def read_at(folder, scenario, *times, **options):
-    """What probing tells, and each reading."""
+    """What probing reports, and each reading."""
     return drive(folder, scenario, [["open", 0], ["probe"], *(["read", t] for t in times)], **options)[1:]
 
 
@@ -142,14 +142,14 @@ sm_active = 0.1
 
 def test_instances_are_devices_with_units_and_memory_and_the_rest_is_their_parents(tmp_path):
     probe, _, last = read_at(tmp_path, SLICED, 1, 2)
-    parent, one, two = probe["nvml"]["gpus"]
+    parent, first, two = probe["nvml"]["gpus"]
     assert (parent["uuid"], parent["kind"]) == (PARENT, "gpu")
-    for instance, uuid in ((one, ONE), (two, TWO)):
-        told = [instance[name] for name in ("uuid", "kind", "parent_uuid", "index")]
-        assert told == [uuid, "mig", PARENT, 0]
-    assert (one["slices"], one["mig_profile"], one["mem_total_bytes"]) == (3, "3g.40gb", 42_000_000_000)
+    for instance, uuid in ((first, ONE), (two, TWO)):
+        about = [instance[name] for name in ("uuid", "kind", "parent_uuid", "index")]
+        assert about == [uuid, "mig", PARENT, 0]
+    assert (first["slices"], first["mig_profile"], first["mem_total_bytes"]) == (3, "3g.40gb", 42_000_000_000)
     assert (two["slices"], two["mig_profile"], two["gpu_instance"]) == (1, "1g.10gb", 2)
-    assert one["power_limit_watts"] is one["pci_bus_id"] is one["nvlink_links"] is None
+    assert first["power_limit_watts"] is first["pci_bus_id"] is first["nvlink_links"] is None
     assert last["gpm"]["gpus"][ONE] == pytest.approx(dict.fromkeys(UNITS, 0.0) | {"sm_active": 0.8, "dram_active": 0.4})
     assert [last["gpm"]["gpus"][uuid]["sm_active"] for uuid in (TWO, PARENT)] == pytest.approx([0.1, 0.5])
     assert last["nvml"]["gpus"][ONE] == {"mem_used_bytes": 20e9}

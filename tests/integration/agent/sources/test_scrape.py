@@ -85,13 +85,13 @@ def test_only_pages_of_loopback_are_read_unless_told_otherwise(url: str, reason:
 
 
 def test_the_reader_reads_in_its_own_thread_and_never_twice_within_ten_seconds() -> None:
-    with serving("up 1\n") as (one, asked), serving("up 2\n") as (two, _):
+    with serving("up 1\n") as (first, asked), serving("up 2\n") as (two, _):
         reader = PageReader()
-        reader.start((Target(one, {"up"}, 10.0, lambda port: frozenset({port})),), wait=True)
-        reader.start((Target(one, {"up"}, 0.001), Target(two, {"up"}, 10.0)), wait=True)
-        page, other = reader.latest(one), reader.latest(two)
+        reader.start((Target(first, {"up"}, 10.0, lambda port: frozenset({port})),), wait=True)
+        reader.start((Target(first, {"up"}, 0.001), Target(two, {"up"}, 10.0)), wait=True)
+        page, other = reader.latest(first), reader.latest(two)
         reader.close()
     assert page is not None and other is not None
     assert (page.series[0].value, other.series[0].value) == (1.0, 2.0)
-    assert page.pids == frozenset({split_url(one)[1]})
+    assert page.pids == frozenset({split_url(first)[1]})
     assert asked == ["/metrics"]

@@ -15,9 +15,9 @@ from skuwise.advisor.show.subjects import find, runs_of
 from skuwise.advisor.telemetry.job_table import with_jobs
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, Labels, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.owners.owners import SERIES, KubeOwners, owned, read_owners
-from skuwise.agent.base.slurm_job import SlurmJob
 from skuwise.agent.jobs.ids import gang_id, series_id, workload_id
 from skuwise.agent.jobs.pods import Pod, PodOwner
+from skuwise.agent.model import SlurmJob
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.frame_builder import HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.support.moves_builders import advice_of, verdicts, workload

@@ -19,8 +19,7 @@ from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.advisor.watch.reading import read_recent
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
-from skuwise.agent.model import FabricPort, Gpu, Node, Tick
-from skuwise.agent.sampler import Survey
+from skuwise.agent.model import FabricPort, Gpu, Node, Survey, Tick
 from skuwise.agent.service.metrics_page import make_page
 from skuwise.agent.service.totals import Totals
 from skuwise.rules.base.errors import NothingToDo, SourceError

@@ -173,8 +173,8 @@ def pod(name: str, *gpus: str, unresolved: tuple[str, ...] = ()) -> DeviceClaim:
 def test_a_pod_is_joined_to_the_only_uid_on_its_gpus(
     claims: list[DeviceClaim], seen: dict[Origin, set[str]], joined: list[Origin]
 ) -> None:
-    found = join_claims(claims, {origin: frozenset(gpus) for origin, gpus in seen.items()})
-    assert found == dict(zip(claims, joined, strict=False))
+    matches = join_claims(claims, {origin: frozenset(gpus) for origin, gpus in seen.items()})
+    assert matches == dict(zip(claims, joined, strict=False))
 
 
 def message(*fields: tuple[int, bytes | str]) -> bytes:

@@ -44,9 +44,9 @@ def attribution(
     return NodeAttribution(proc.root, boot, cluster, USERS.get, allocations=allocations, variables=variables)
 
 
-def reasons(found: NodeAttribution) -> set[str]:
+def reasons(agent: NodeAttribution) -> set[str]:
     """Of what is not known, but that no scheduler is here."""
-    return {absence.reason for absence in found.absences} - {"allocation-unknown"}
+    return {absence.reason for absence in agent.absences} - {"allocation-unknown"}
 
 
 def on(gpu: int, pid: int, mem: int | None = 1024) -> GpuProcess:
@@ -66,15 +66,10 @@ def test_eight_workers_of_one_launcher_are_one_workload(proc: Procfs) -> None:
     for rank in range(8):
         proc.process(701 + rank, ppid=700, argv=["/usr/bin/python3", "-u", "train.py"], start=1001)
     (workload,), uses = attribution(proc).attribute([on(rank, 701 + rank, rank * 1024) for rank in range(8)])
-    assert (workload.name, workload.framework, workload.user, workload.scheduler) == (
-        "train.py",
-        "torchrun",
-        "ada",
-        "process",
-    )
-    assert [(u.gpu_uuid, u.mem_used_bytes, u.shared, u.basis) for u in uses] == [
-        (f"GPU-{i}", i * 1024, False, "process") for i in range(8)
-    ]
+    about = workload.name, workload.framework, workload.user, workload.scheduler
+    assert about == ("train.py", "torchrun", "ada", "process")
+    expected = [(f"GPU-{i}", i * 1024, False, "process") for i in range(8)]
+    assert [(u.gpu_uuid, u.mem_used_bytes, u.shared, u.basis) for u in uses] == expected
 
 
 @pytest.mark.parametrize(
@@ -82,8 +77,8 @@ def test_eight_workers_of_one_launcher_are_one_workload(proc: Procfs) -> None:
     [
         ({"comm": "bash", "argv": ["bash", "run_all.sh"]}, 1),  # a script is part of the work
         ({"comm": "bash", "argv": ["-bash"]}, 2),  # a login shell is not
-        ({"argv": ["batchd"], "uid": 0}, 2),  # nor another user's process
-        ({"argv": ["younger"], "start": 9000}, 2),  # nor one that got the PID of the parent
+        ({"argv": ["batchd"], "uid": 0}, 2),  # neither is another user's process
+        ({"argv": ["younger"], "start": 9000}, 2),  # neither is one that got the PID of the parent
         *(({"comm": comm}, 2) for comm in ("jupyter-lab", "tmux: server", "containerd-shim", "slurmstepd")),
     ],
 )
@@ -91,9 +86,9 @@ def test_where_the_work_begins(proc: Procfs, parent: dict[str, Any], workloads: 
     proc.process(700, ppid=1, **parent)
     for i in range(2):
         proc.process(701 + i, ppid=700, argv=["python", f"job{i}.py"])
-    found, _ = attribution(proc).attribute([on(0, 701), on(1, 702)])
-    assert len(found) == workloads
-    assert workloads == 2 or found[0].name == "run_all.sh"
+    works, _ = attribution(proc).attribute([on(0, 701), on(1, 702)])
+    assert len(works) == workloads
+    assert workloads == 2 or works[0].name == "run_all.sh"
 
 
 def test_identity_differs_by_boot_cluster_and_start_and_outlives_the_launcher(proc: Procfs) -> None:
@@ -141,7 +136,7 @@ def test_identity_differs_by_boot_cluster_and_start_and_outlives_the_launcher(pr
         (f"0::/default/{CONTAINER}", "docker", CONTAINER),
         (f"0::/system.slice/cri-containerd-{CONTAINER}.scope", "docker", CONTAINER),
         (f"0::/system.slice/crio-{CONTAINER}.scope", "docker", CONTAINER),
-        # No user names himself into another's job: not below a task of his own, nor in his own slice.
+        # A user cannot name himself into another's job, below his task or in his slice.
         (f"{STEPD}/job_24/step_batch/user/task_0/slurmstepd.scope/job_99", "slurm", "24"),
         (f"{STEPD}/{SLUID}/step_0/user/task_0/slurmstepd.scope/job_99", "slurm", SLUID),
         ("0::/user.slice/user@1000.service/app.slice/slurmstepd.scope/job_99/step_0", "process", ""),
@@ -225,18 +220,16 @@ def test_the_drivers_own_helpers_are_no_tenants(
     proc.process(801, ppid=800, **helper)
     proc.process(700, ppid=600, argv=["python", "t.py"], cgroup=client)
     proc.process(701, ppid=700, argv=["python", "t.py"], cgroup=client)
-    found, uses = attribution(proc).attribute([on(0, 801, 1), on(0, 700, 10), on(0, 701, 10)])
-    assert len(found) == len(uses) == workloads
+    works, uses = attribution(proc).attribute([on(0, 801, 1), on(0, 700, 10), on(0, 701, 10)])
+    assert len(works) == len(uses) == workloads
     assert {use.shared for use in uses} == {workloads > 1}
     assert max(use.mem_used_bytes or 0 for use in uses) == bytes_of_client
 
 
 def test_the_drivers_own_helper_alone_is_nobody_and_a_users_is_his(proc: Procfs) -> None:
     proc.process(801, ppid=1, uid=0, **SERVER)
-    node_attribution = attribution(proc)
-    assert [node_attribution.attribute([on(0, 801)]) for _ in range(2)] == [((), ())] * 2 and reasons(
-        node_attribution
-    ) == set()
+    agent = attribution(proc)
+    assert [agent.attribute([on(0, 801)]) for _ in range(2)] == [((), ())] * 2 and reasons(agent) == set()
     proc.process(802, ppid=1, **SERVER)
     assert only(proc, on(0, 802)).user == "ada"
 
@@ -246,14 +239,14 @@ def test_the_drivers_own_helper_alone_is_nobody_and_a_users_is_his(proc: Procfs)
 
 def test_a_process_that_is_gone_and_one_that_is_hidden(proc: Procfs) -> None:
     proc.process(700, ppid=600, argv=["python", "a.py"])
-    node_attribution = attribution(proc)
-    workloads, (use,) = node_attribution.attribute([on(0, 700), on(0, 4242)])
+    agent = attribution(proc)
+    workloads, (use,) = agent.attribute([on(0, 700), on(0, 4242)])
     assert len(workloads) == 1
-    assert (use.shared, reasons(node_attribution)) == (False, set())
-    _, (use,) = node_attribution.attribute([on(0, 700), on(0, 4242)])
-    assert (use.shared, reasons(node_attribution)) == (True, {"process-not-visible"})
-    _, (use,) = node_attribution.attribute([on(0, 700)])
-    assert (use.shared, reasons(node_attribution)) == (False, set())
+    assert (use.shared, reasons(agent)) == (False, set())
+    _, (use,) = agent.attribute([on(0, 700), on(0, 4242)])
+    assert (use.shared, reasons(agent)) == (True, {"process-not-visible"})
+    _, (use,) = agent.attribute([on(0, 700)])
+    assert (use.shared, reasons(agent)) == (False, set())
 
 
 def test_hostile_names_and_a_stat_that_was_cut(proc: Procfs) -> None:
@@ -270,17 +263,12 @@ def test_a_servers_front_end_belongs_to_the_work_on_the_gpus(proc: Procfs) -> No
     proc.process(701, ppid=700, argv=["VLLM::EngineCore"], start=2900)
     proc.process(800, ppid=600, argv=["python", "other.py"], start=2901)
     proc.process(900, ppid=600, argv=["docker-proxy"], start=2902)
-    node_attribution = attribution(proc)
-    assert node_attribution.holder_of([700]) is None
-    workloads, _ = node_attribution.attribute([on(0, 701), on(1, 800)])
+    agent = attribution(proc)
+    assert agent.holder_of([700]) is None
+    workloads, _ = agent.attribute([on(0, 701), on(1, 800)])
     served = next(w.workload_id for w in workloads if "vllm" in (w.command or ""))
-    assert (
-        node_attribution.holder_of([700])
-        == node_attribution.holder_of([701])
-        == node_attribution.holder_of([700, 900, 12345])
-        == served
-    )
-    assert node_attribution.holder_of([900]) is None
-    assert node_attribution.holder_of([700, 800]) is None  # of two at one port the owner is unknown
+    assert [agent.holder_of(pids) for pids in ([700], [701], [700, 900, 12345])] == [served] * 3
+    # Of two at one port the owner is unknown.
+    assert agent.holder_of([900]) is agent.holder_of([700, 800]) is None
     proc.process(700, ppid=600, argv=["python", "-m", "http.server"], start=3000)  # its number was given again
-    assert node_attribution.holder_of([700]) is None
+    assert agent.holder_of([700]) is None

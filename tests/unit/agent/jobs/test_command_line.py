@@ -98,9 +98,9 @@ def test_no_secret_in_any_place_is_kept(tmp_path_factory: pytest.TempPathFactory
     proc = Procfs(tmp_path_factory.mktemp("proc"))
     proc.process(700, comm="worker", argv=argv)
     # Nothing else of a process reaches the database or the metrics page.
-    told = attribution(proc).attribute([GpuProcess("GPU-0", 700, 1)])
-    assert len(told[0]) == len(told[1]) == 1
-    assert secret not in repr(told)
+    result = attribution(proc).attribute([GpuProcess("GPU-0", 700, 1)])
+    assert len(result[0]) == len(result[1]) == 1
+    assert secret not in repr(result)
 
 
 @pytest.mark.parametrize(

@@ -43,17 +43,17 @@ def node(tmp_path: Path, **given: Any) -> Node:
 def test_name_machine_boot_and_labels(tmp_path: Path) -> None:
     assert node(tmp_path, environ={"NODE_NAME": "k8s-7"}, name="c").node == "k8s-7"
     put(tmp_path / "etc/machine-id", "uninitialized")
-    found = node(tmp_path, name="c")
-    assert (found.node, found.machine_id) == ("c", None)
+    identity = node(tmp_path, name="c")
+    assert (identity.node, identity.machine_id) == ("c", None)
     put(tmp_path / "etc/machine-id", "0123456789ABCDEF0123456789abcdef")
     put(tmp_path / "etc" / LABELS_FILE, 'topology.kubernetes.io/region="eu-north1"\nskuwise.io/node-sku="x/y"\nnoise')
-    found = node(tmp_path)
-    assert (found.node, found.boot_id) == ("gpu-node-17", BOOT_ID)
-    assert found.machine_id == "0123456789abcdef0123456789abcdef"
-    assert (found.node_sku, found.node_sku_source, found.region) == ("x/y", "label", "eu-north1")
+    identity = node(tmp_path)
+    assert (identity.node, identity.boot_id) == ("gpu-node-17", BOOT_ID)
+    assert identity.machine_id == "0123456789abcdef0123456789abcdef"
+    assert (identity.node_sku, identity.node_sku_source, identity.region) == ("x/y", "label", "eu-north1")
     put(tmp_path / "etc" / LABELS_FILE, 'node.kubernetes.io/instance-type="gd-8xh100ib"')
-    found = node(tmp_path)
-    assert (found.node_sku, found.provider) == ("coreweave/gd-8xh100ib", "coreweave")
+    identity = node(tmp_path)
+    assert (identity.node_sku, identity.provider) == ("coreweave/gd-8xh100ib", "coreweave")
 
 
 def ports(rate: float | None, role: Role = "compute") -> tuple[FabricPort, ...]:
@@ -90,10 +90,10 @@ def test_firmware_and_shape_name_a_sku_where_one_alone_fits(
     tmp_path: Path, dmi: tuple[str, str, str], given: dict[str, Any], provider: str, sku: str, source: str
 ) -> None:
     Sysfs(tmp_path / "sys").dmi(sys_vendor=dmi[0], product_name=dmi[1], chassis_asset_tag=dmi[2])
-    found = node(tmp_path, **given)
-    assert (found.provider, found.node_sku, found.node_sku_source) == (provider, sku, source)
-    assert sku is None or found.instance_type == sku.partition("/")[2]
-    assert found.gpu_count == len(given.get("gpus", GPUS)) + given.get("unread_gpus", 0)
+    identity = node(tmp_path, **given)
+    assert (identity.provider, identity.node_sku, identity.node_sku_source) == (provider, sku, source)
+    assert sku is None or identity.instance_type == sku.partition("/")[2]
+    assert identity.gpu_count == len(given.get("gpus", GPUS)) + given.get("unread_gpus", 0)
 
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
@@ -127,12 +127,8 @@ def test_the_holder_of_the_listening_socket_and_that_it_is_found_anew(tmp_path: 
     table(tmp_path, (8000, "0A", UID, 222))
     assert listeners.pids(8000, 59.0) == frozenset({10})
     assert listeners.pids(8000, 60.0) == frozenset({11})
-
-
-def test_where_sockets_are_hidden_the_arguments_tell(tmp_path: Path) -> None:
-    table(tmp_path, (8000, "0A", UID, 111))
-    process(tmp_path, 9, argv=("sglang", "--port=8000"))
-    process(tmp_path, 10, argv=("vllm", "serve", "m", "--port", "8000"))
-    process(tmp_path, 11, argv=("vllm", "serve", "m", "--port", "80001"))
-    process(tmp_path, 12, argv=("echo", "8000", "--port"))
-    assert Listeners(tmp_path).pids(8000, 0.0) == frozenset({9, 10})
+    # Where sockets are hidden the arguments count.
+    table(tmp_path, (9000, "0A", UID, 444))
+    for pid, words in enumerate(("sglang --port=9000", "vllm serve m --port 9000", "vllm m --port 90001", "echo 9000")):
+        process(tmp_path, 20 + pid, argv=tuple(words.split()))
+    assert Listeners(tmp_path).pids(9000, 0.0) == frozenset({20, 21})

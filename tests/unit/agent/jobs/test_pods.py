@@ -22,8 +22,8 @@ def pod(name: str, kind: str | None = None, owner: str = "", **about: object) ->
     return Pod("ml", name, owner=PodOwner(kind, owner) if kind else None, **made)  # type: ignore[arg-type]
 
 
-def work(own: Pod, *others: Pod, objects: Objects | None = None) -> PodWork:
-    return works_of("c", [own, *others], objects or Objects())[0]
+def work(first: Pod, *others: Pod, objects: Objects | None = None) -> PodWork:
+    return works_of("c", [first, *others], objects or Objects())[0]
 
 
 def owners(*links: tuple[str, str, str | None, str]) -> Objects:
@@ -33,7 +33,7 @@ def owners(*links: tuple[str, str, str | None, str]) -> Objects:
 
 
 @pytest.mark.parametrize(
-    ("own", "objects", "kind", "name", "gang"),
+    ("pod_", "objects", "kind", "name", "gang"),
     [
         (pod("a", "ReplicaSet", "web-1"), owners(("ReplicaSet", "web-1", "Deployment", "web")), "Deployment", "web", 0),
         (pod("a", "ReplicaSet", "web-1"), owners(("ReplicaSet", "web-1", None, "")), "ReplicaSet", "web-1", 0),
@@ -68,13 +68,13 @@ def owners(*links: tuple[str, str, str | None, str]) -> Objects:
     ],
 )  # fmt: skip
 def test_a_chain_is_followed_as_far_as_it_stands_for_one_piece_of_work(
-    own: Pod, objects: Objects, kind: str | None, name: str, gang: int
+    pod_: Pod, objects: Objects, kind: str | None, name: str, gang: int
 ) -> None:
-    pod_work = work(own, objects=objects)
+    pod_work = work(pod_, objects=objects)
     assert (pod_work.kind, pod_work.name, pod_work.gang) == (kind, name, bool(gang))
     assert pod_work.series_id == series_id("c", "ml", None, name)
     if not gang:
-        assert pod_work.workload_id == workload_id("c", "kubernetes", f"u-{own.name}")
+        assert pod_work.workload_id == workload_id("c", "kubernetes", f"u-{pod_.name}")
 
 
 def test_a_gangs_run_is_named_by_its_oldest_pod_that_asks_for_gpus() -> None:
@@ -103,18 +103,18 @@ def test_a_job_is_a_gang_where_its_pods_run_at_a_time() -> None:
     together = [pod(f"j-{n}", "Job", "j") for n in range(3)]
     begins = [CREATED + 3600 * n for n in range(3)]
     in_turn = [pod("j", "Job", "j", created_seconds=at, ended_seconds=at + 3500) for at in begins]
-    for pods, told, is_gang in (
+    for pods, number, is_gang in (
         (together, None, True),
         (together, 1, False),
         (in_turn, None, False),
         (in_turn, 2, True),
     ):
-        objects = Objects(parallelism={("ml", "j"): told} if told else {})
+        objects = Objects(parallelism={("ml", "j"): number} if number else {})
         assert {pod_work.gang for pod_work in works_of("c", pods, objects)} == {is_gang}
 
 
-@pytest.mark.parametrize("told", [False, True])
-def test_a_group_of_a_leader_worker_set_is_one_gang_with_and_without_its_owners(told: bool) -> None:
+@pytest.mark.parametrize("has_owners", [False, True])
+def test_a_group_of_a_leader_worker_set_is_one_gang_with_and_without_its_owners(has_owners: bool) -> None:
     pods = [pod(f"big-{group}", "StatefulSet", "big") for group in range(2)]
     pods += [
         pod(f"big-{group}-{n}", "StatefulSet", f"big-{group}", created_seconds=CREATED + n)
@@ -122,7 +122,7 @@ def test_a_group_of_a_leader_worker_set_is_one_gang_with_and_without_its_owners(
     ]  # fmt: skip
     links = [("StatefulSet", "big", "LeaderWorkerSet", "big")]
     links += [("StatefulSet", f"big-{group}", "Pod", f"big-{group}") for group in range(2)]
-    pod_works = works_of("c", pods, owners(*links) if told else Objects())
+    pod_works = works_of("c", pods, owners(*links) if has_owners else Objects())
     keys = [gang_id("c", "ml", "LeaderWorkerSet", f"big-{group}", f"u-big-{group}") for group in range(2)]
     assert [pod_work.workload_id for pod_work in pod_works] == [*keys, keys[0], keys[0], keys[1], keys[1]]
     assert {(pod_work.name, pod_work.kind) for pod_work in pod_works} == {("big", "LeaderWorkerSet")}
@@ -149,7 +149,7 @@ MIGS = [
 
 
 @pytest.mark.parametrize(
-    ("name", "told", "uuid"),
+    ("name", "device", "uuid"),
     [
         # Without a ResourceSlice a name counts where minor number and index agree.
         ("gpu-0", None, "GPU-0"), ("gpu-1", None, "GPU-1"), ("gpu-2", None, None), ("gpu-3", None, None),
@@ -165,8 +165,8 @@ MIGS = [
         ("gpu-0", SliceDevice(), None),
     ],
 )  # fmt: skip
-def test_devices_of_dra_claims(name: str, told: SliceDevice | None, uuid: str | None) -> None:
-    devices = Devices([*GPUS, *MIGS], {f"node/{name}": told} if told else {})
+def test_devices_of_dra_claims(name: str, device: SliceDevice | None, uuid: str | None) -> None:
+    devices = Devices([*GPUS, *MIGS], {f"node/{name}": device} if device else {})
     assert devices.resolve([f"dra:node/{name}"]) == (((uuid,), ()) if uuid else ((), (f"dra:node/{name}",)))
 
 
@@ -223,6 +223,6 @@ def test_files_of_another_shape_give_nothing_and_never_fail(tmp_path: Path, caps
     nic = {"name": "main", "resources": {"limits": {"nvidia.com/hostdev": 1}}}
     elsewhere = item("Pod", "nic", spec={"nodeName": "n2", "containers": [nic]})
     written(path, *odd, elsewhere, pod_files("well", ("Job", "\x1bj"), image="a\u202e:1"))
-    found = {one["pod"]: one for one in said("pods")["by_uid"].values()}
-    assert set(found) == {"odd0", "odd1", "odd2", "odd3", "well"}
-    assert (found["well"]["name"], found["well"]["image"]) == ("j", "a:1")
+    by_pod = {work["pod"]: work for work in said("pods")["by_uid"].values()}
+    assert set(by_pod) == {"odd0", "odd1", "odd2", "odd3", "well"}
+    assert (by_pod["well"]["name"], by_pod["well"]["image"]) == ("j", "a:1")

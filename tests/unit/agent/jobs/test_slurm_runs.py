@@ -34,7 +34,7 @@ class SlurmNode:
     def agent(self) -> NodeAttribution:
         about = {"settings": SlurmConfReader(self.root / "etc", host="n1"), "wall": lambda: T0 + 100}
         made = attribution(self.proc, folder=self.folder, **about)
-        made.set_gpus(self.gpus)
+        made.allocations.gpus = self.gpus
         return made
 
     def prolog(self, job_id: int, gpus: str, at: float = T0, *, restarts: int = 0, **more: str) -> None:
@@ -63,8 +63,8 @@ class SlurmNode:
         home.rename(self.root / f"gone_{job_id}")
 
     def stepd(self, pid: int, title: str, **more: object) -> None:
-        told = {"uid": 0, "start": 5} | more
-        self.proc.process(pid, comm="slurmstepd", argv=[f"slurmstepd: [{title}]"], cgroup=SLURMD, **told)  # type: ignore[arg-type]
+        process = {"uid": 0, "start": 5} | more
+        self.proc.process(pid, comm="slurmstepd", argv=[f"slurmstepd: [{title}]"], cgroup=SLURMD, **process)  # type: ignore[arg-type]
 
     def child(self, pid: int, parent: int) -> None:
         self.proc.process(pid, ppid=parent, argv=["python", "train.py"], cgroup=SLURMD)
@@ -90,7 +90,7 @@ def test_a_job_on_another_gpu_than_its_settings_say_is_a_contradiction(node: Slu
     (absence,) = node.attribution.absences
     assert absence.reason == "allocation-contradicted"
     assert "job 22 was given GPU 0 by Slurm's settings, but it works on GPU 4" in absence.detail
-    # What was wrong once does not become right because the process ended, nor when the job does.
+    # What was wrong once does not become right because the process or the job ended.
     assert node.see()[1] == ()
     node.epilog(22, T0 + 60)
     assert node.see()[1] == ()
@@ -120,8 +120,8 @@ def test_a_requeued_job_is_two_runs_of_one_series(node: SlurmNode) -> None:
     (second,) = (workload for workload in workloads if workload.workload_id != first.workload_id)
     assert (first.restarts, second.restarts) == (0, 1)
     assert first.series_id == second.series_id
-    found = {(use.workload_id, use.gpu_uuid) for use in uses}
-    assert found == {(first.workload_id, "GPU-3"), (second.workload_id, "GPU-5")}
+    held = {(use.workload_id, use.gpu_uuid) for use in uses}
+    assert held == {(first.workload_id, "GPU-3"), (second.workload_id, "GPU-5")}
     assert second.command is not None
 
 
@@ -174,9 +174,8 @@ def test_without_cgroups_a_job_is_one_workload_by_its_slurmstepd(node: SlurmNode
     node.child(601, 600)
     (workload,), uses = node.see((0, 502), (1, 601))
     assert (workload.scheduler, workload.job_id) == ("slurm", "22")
-    assert {(use.gpu_uuid, use.basis) for use in uses} == {
-        (f"GPU-{gpu}", basis) for gpu in (0, 1) for basis in ("allocation", "process")
-    }
+    expected = {(f"GPU-{gpu}", basis) for gpu in (0, 1) for basis in ("allocation", "process")}
+    assert {(use.gpu_uuid, use.basis) for use in uses} == expected
     assert not any(use.shared for use in uses)
     # A user cannot name himself into another job by sudo under slurmstepd's title, which waits for a password.
     node = SlurmNode(node.root / "other")
@@ -230,18 +229,15 @@ def test_what_a_job_was_given(given: Sequence[str], settings: Gres, gpus: Sequen
     if not uuids or uuids.isdecimal():
         assert resolution == Resolution(tuple(f"GPU-{index}" for index in uuids))
     else:
-        assert (
-            resolution.gpu_uuids == ()
-            and resolution.unknown
-            and any(part in resolution.why for part in uuids.split("|"))
-        )
+        assert resolution.gpu_uuids == () and resolution.unknown
+        assert any(part in resolution.why for part in uuids.split("|"))
 
 
 def test_instances_are_named_by_their_capabilities(tmp_path: Path) -> None:
     put(tmp_path / "driver/nvidia-caps/mig-minors", "config 1\ngpu0/gi1/access 12\ngpu0/gi1/ci0/access 13\n"
         "gpu0/gi2/access 21\ngpu0/gi2/ci0/access 22")  # fmt: skip
     caps = "/dev/nvidia-caps/nvidia-cap"
-    lines = [f"Name=gpu MultipleFiles=/dev/nvidia0,{caps}{one},{caps}{one + 1}" for one in (21, 12)]
+    lines = [f"Name=gpu MultipleFiles=/dev/nvidia0,{caps}{number},{caps}{number + 1}" for number in (21, 12)]
     gres = read_gres(settings(tmp_path, "\n".join([*lines, "Name=gpu File=/dev/nvidia1"])), "n1")
     given = [resolve((index,), gres, Devices(MIG), tmp_path).gpu_uuids for index in "012"]
     assert given == [("MIG-b",), ("MIG-a",), ("GPU-1",)]
@@ -290,12 +286,12 @@ def settings(root: Path, gres: str | None, slurm: str | None = "NodeName=n1 Gres
     ],
 )
 def test_the_order_is_slurmds(tmp_path: Path, gres: str | None, slurm: str | None, minors: str) -> None:
-    found = read_gres(settings(tmp_path, gres, slurm), "n1")
+    node_gres = read_gres(settings(tmp_path, gres, slurm), "n1")
     if minors.isdecimal():
-        assert (found.why, found.is_sorted) == ("", False)
-        assert found.units == tuple((f"/dev/nvidia{minor}",) for minor in minors)
+        assert (node_gres.why, node_gres.is_sorted) == ("", False)
+        assert node_gres.units == tuple((f"/dev/nvidia{minor}",) for minor in minors)
     else:
-        assert found.units is None and minors in found.why
+        assert node_gres.units is None and minors in node_gres.why
 
 
 def test_the_folder_is_the_one_that_slurmd_names_else_the_first_and_it_is_read_again(tmp_path: Path) -> None:
@@ -307,7 +303,7 @@ def test_the_folder_is_the_one_that_slurmd_names_else_the_first_and_it_is_read_a
     assert reader.gres().units is None and reader.is_present
     settings(path, "Name=gpu File=/dev/nvidia[0-1]")
     assert reader.gres().units == (("/dev/nvidia0",), ("/dev/nvidia1",))
-    # Several slurmd on a machine, each with a name and settings of its own.
+    # Several slurmd on a machine, each with a name and settings.
     assert reader.gres(f"{two}/slurm.conf", "n2").units == (("/dev/nvidia4",), ("/dev/nvidia5",))
     assert reader.gres(f"{two}/slurm.conf", "n3").units == (("/dev/nvidia6",),)
     assert SlurmConfReader(two / "slurm.conf", (path,), "n1").gres(f"{path}/slurm.conf").folder == two

@@ -125,13 +125,13 @@ def agent(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     proc.disks({"sda": (1, 2)})
     monkeypatch.setenv("SKUWISE_DB", str(tmp_path / "node.db"))
     monkeypatch.setenv("SKUWISE_DCGM_URL", "")
-    monkeypatch.setattr("skuwise.agent.service.slurm_checks.ask_scontrol", lambda: "")
+    monkeypatch.setattr("skuwise.agent.service.doctor.ask_scontrol", lambda: "")
 
     def run(command: str, *arguments: str, reads: bool = True) -> tuple[int, str, str]:
         paths = ("--path.sysfs", str(tmp_path / "sys"), "--path.procfs", str(tmp_path / "proc")) if reads else ()
         status = main(["agent", command, *arguments, *paths])
-        told = capsys.readouterr()
-        return status, told.out, told.err
+        output = capsys.readouterr()
+        return status, output.out, output.err
 
     return run
 

@@ -11,20 +11,26 @@ from pathlib import Path
 import pytest
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.jobs.slurm_conf import SlurmConfReader
-from skuwise.agent.model import Absence, Capability, Gpu, Tick
-from skuwise.agent.sampler import Sampled, Survey
-from skuwise.agent.service.doctor import not_configured, service_lines, source_lines
+from skuwise.agent.model import Absence, Capability, Gpu, Sampled, Survey, Tick
+from skuwise.agent.service.doctor import (
+    config_lines,
+    devices_lines,
+    folder_line,
+    look_at_slurm,
+    not_configured,
+    read_config,
+    service_lines,
+    source_lines,
+)
 from skuwise.agent.service.instance_lock import InstanceLock
-from skuwise.agent.service.slurm_checks import config_lines, devices_lines, folder_line, look_at_slurm, read_config
 from skuwise.agent.sources.nvml_errors import NO_GPM, NO_PERMISSION, explain, fault_of
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.sysfs_trees import put
 
 GPU = Gpu("GPU-a", 0, "NVIDIA H100")
-REFUSED = Capability(
-    "gpm", "gpu", GPU.uuid, "sm_active", "GPM", fault_of(NO_PERMISSION).of("gpu", GPU.uuid, "sm_active")
-)
+WHY = fault_of(NO_PERMISSION).of("gpu", GPU.uuid, "sm_active")
+REFUSED = Capability("gpm", "gpu", GPU.uuid, "sm_active", "GPM", WHY)
 SURVEY = Survey((GPU,), (), (REFUSED,))
 NOTHING_MORE = Sampled(Tick(1.0, 1.0), None, frozenset())
 
@@ -58,10 +64,8 @@ def test_why_profiling_is_refused_is_told_with_the_remedy_that_follows(
 def test_pages_that_would_tell_something_but_are_not_asked_for_are_named() -> None:
     blind = replace(SURVEY, capabilities=(replace(REFUSED, absence=NO_GPM.of("gpu", GPU.uuid, "sm_active")),))
     lines = not_configured(AgentConfig(dcgm_url=""), blind)
-    assert [(line.source, line.absence and line.absence.reason) for line in lines] == [
-        ("dcgm", "not-configured"),
-        ("serving", "not-configured"),
-    ]
+    assert [line.source for line in lines] == ["dcgm", "serving"]
+    assert {line.absence and line.absence.reason for line in lines} == {"not-configured"}
     assert [capability.source for capability in not_configured(AgentConfig(), blind)] == ["serving"]
     assert not_configured(AgentConfig(serving_endpoints=("http://127.0.0.1:8000/metrics",)), SURVEY) == ()
     capabilities = not_configured(AgentConfig(serving_discover=True), SURVEY)
@@ -81,9 +85,9 @@ def test_the_units_interpreter_user_and_devices_are_looked_at(tmp_path: Path) ->
         return [line.absence.reason for line in service_lines(tmp_path, user) if line.absence is not None]
 
     (tmp_path / "python").chmod(0o755)
-    for mode, found in ((0o606, []), (0o660, []), (0o600, ["device-closed"])):
+    for mode, expected in ((0o606, []), (0o660, []), (0o600, ["device-closed"])):
         (tmp_path / "dev/nvidia0").chmod(mode)
-        assert reasons() == found
+        assert reasons() == expected
     assert reasons("nobody-of-this-name") == ["no-user"]
     (tmp_path / "python").unlink()
     assert reasons() == ["no-interpreter", "device-closed"]
@@ -128,7 +132,6 @@ def site(tmp_path: Path) -> Path:
 def slurm_lines(site: Path, said: str = SCONTROL) -> dict[str, Capability]:
     """By their metric, and those that say what is absent by their reason."""
     settings = read_config(said.format(root=site), (site,))
-    assert settings is not None
     devices = devices_lines(SlurmConfReader(site, host="n1"), GPUS, site / "proc")
     lines = (*config_lines(*settings), folder_line(site / "allocations", ME), *devices)
     return {line.absence.reason if line.absence else line.metric: line for line in lines}
@@ -159,18 +162,18 @@ def test_a_site_that_is_as_it_should_be_misses_nothing_and_shows_its_order(site:
 )
 def test_each_cause_has_its_remedy(site: Path, before: str, after: str, reason: str, says: str) -> None:
     assert before in SCONTROL
-    found = absences(site, SCONTROL.replace(before, after))
-    assert set(found) == {reason}
-    assert says in found[reason].remedy
+    missing = absences(site, SCONTROL.replace(before, after))
+    assert set(missing) == {reason}
+    assert says in missing[reason].remedy
 
 
 def test_without_scontrol_the_files_are_read(site: Path) -> None:
     settings = "TaskPlugin=task/cgroup\nPrologFlags=contain\nProctrackType=proctrack/cgroup"
     put(site / "slurm.conf", f"NodeName=n1 Gres=gpu:4\n{settings}")
     put(site / "cgroup.conf", "ConstrainDevices=yes")
-    found = absences(site, "")
-    assert set(found) == {"prolog-not-configured", "epilog-not-configured"}
-    assert str(site / "slurm.conf") in found["prolog-not-configured"].detail
+    missing = absences(site, "")
+    assert set(missing) == {"prolog-not-configured", "epilog-not-configured"}
+    assert str(site / "slurm.conf") in missing["prolog-not-configured"].detail
 
 
 def test_the_folder_must_be_roots_and_there(site: Path) -> None:
@@ -184,14 +187,14 @@ def test_the_folder_must_be_roots_and_there(site: Path) -> None:
 
 
 def test_a_node_without_slurm_has_no_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skuwise.agent.service.slurm_checks.ask_scontrol", lambda: "")
+    monkeypatch.setattr("skuwise.agent.service.doctor.ask_scontrol", lambda: "")
     assert look_at_slurm(AgentConfig(slurm_conf=tmp_path / "slurm.conf"), GPUS) == []
 
 
 def proc_instance(root: Path, pid: int, *, state: str, pending: int = 0, threads: tuple[str, ...] = ()) -> None:
     """A process as /proc shows it; the main thread in `state`, the others in `threads`' states."""
-    for number, one in enumerate((state, *threads)):
-        text = f"Name:\tskuwise\nState:\t{one} (x)\nSigPnd:\t{pending:016x}\nShdPnd:\t{pending:016x}\n"
+    for number, thread in enumerate((state, *threads)):
+        text = f"Name:\tskuwise\nState:\t{thread} (x)\nSigPnd:\t{pending:016x}\nShdPnd:\t{pending:016x}\n"
         put(root / f"{pid}/task/{pid + number}/status", text)
 
 

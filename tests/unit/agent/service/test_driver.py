@@ -4,17 +4,17 @@ import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from skuwise.agent.base.clock import SystemClock
-from skuwise.agent.model import Absence, Reading
-from skuwise.agent.sampler import Sampled, Sampler, run_loop
+from skuwise.agent.model import Absence, Reading, Sampled
+from skuwise.agent.sampler import Sampler, run_loop
 from skuwise.agent.service.control import ControlServer
+from skuwise.agent.service.daemon import every, run_jobs
 from skuwise.agent.service.driver_thread import DriverThread
 from skuwise.agent.service.instance_lock import InstanceLock
 from skuwise.agent.service.supervisor import Notifier, Supervisor
-from skuwise.agent.service.timetable import every, run_jobs
 from skuwise.tests.support.hanging_driver import Driver, at, reasons
 from skuwise.tests.support.stepped_clock import SteppedClock
 from skuwise.tests.unit.agent.test_sampler import Steady
@@ -96,10 +96,8 @@ class Told:
         self.lock = InstanceLock(folder / "node.db")
         self.lock.take()
         notifier = Notifier({"NOTIFY_SOCKET": str(folder / "nobody")})
-        store: Any = Store()
-        self.supervisor = Supervisor(
-            SystemClock(), notifier, thread, self.lock, store, server, self.note, self.said.append
-        )
+        store, clock, say = cast("Any", Store()), SystemClock(), self.said.append
+        self.supervisor = Supervisor(clock, notifier, thread, self.lock, store, server, self.note, say)
 
     def note(self, absence: Absence, ts: float) -> None:
         self.noted.append(absence)
@@ -111,11 +109,11 @@ def test_a_driver_hung_for_a_minute_ends_the_agent_once_an_hour(tmp_path: Path, 
     read(thread, 1)
     assert thread._job is not None
     thread._job.started -= 60.0
-    told = Told(tmp_path, thread)
-    told.supervisor.attend()
-    assert told.supervisor.wants_restart
-    assert [absence.reason for absence in told.noted] == ["self-restart"]
-    told.lock.close()
+    first = Told(tmp_path, thread)
+    first.supervisor.attend()
+    assert first.supervisor.wants_restart
+    assert [absence.reason for absence in first.noted] == ["self-restart"]
+    first.lock.close()
     again = Told(tmp_path, thread)
     again.supervisor.attend()
     again.supervisor.attend()
@@ -154,9 +152,8 @@ def test_jobs_run_at_their_times_and_go_on_after_one_that_fails_and_a_clock_that
         raise ValueError("no")
 
     jobs = [(lambda: ran.append(("minute", wall.seconds)), every(60, 17)), (fail, every(3600))]
-    run_jobs(
-        [*jobs, (lambda: ran.append(("hour", wall.seconds)), every(3600, 47))], wall, said.append, lambda: wall.seconds
-    )
+    jobs.append((lambda: ran.append(("hour", wall.seconds)), every(3600, 47)))
+    run_jobs(jobs, wall, said.append, lambda: wall.seconds)
     minutes = [at for name, at in ran if name == "minute"]
     assert minutes[:3] == [77, 137, 197] and minutes[3] < -3300 and minutes[-1] == 3977
     assert {round(b - a) for a, b in pairwise(minutes[3:])} == {60}
@@ -179,8 +176,8 @@ def test_a_driver_that_hangs_costs_no_tick_of_the_others(driver: Driver, after: 
     sampler, clock = Sampler([thread, host], 1.0, 10.0), SteppedClock(1.8e9)
     run_loop(sampler, clock, keep, lambda _: None, duration_seconds=6.0)
     assert host.order == ["read host"] * 7  # each tick once, the first one to count from
-    assert {one.tick.interval_seconds for one in kept} == {1.0}
+    assert {sampled.tick.interval_seconds for sampled in kept} == {1.0}
     whole = 6 if after is None else after
-    assert [bool(one.tick.gpus) for one in kept] == [number < whole for number in range(6)]
-    for one in kept[whole:]:
-        assert {(a.subject, a.reason) for a in one.absences} == HUNG
+    assert [bool(sampled.tick.gpus) for sampled in kept] == [number < whole for number in range(6)]
+    for late in kept[whole:]:
+        assert {(a.subject, a.reason) for a in late.absences} == HUNG

@@ -10,11 +10,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.base.safe_text import NAME_LIMIT
-from skuwise.agent.base.slurm_job import SlurmJob
 from skuwise.agent.jobs.ids import workload_id
-from skuwise.agent.model import Gpu, Node, Tick, Workload
+from skuwise.agent.model import Gpu, Limits, Node, SlurmJob, Tick, Workload
 from skuwise.agent.slurm_jobs.import_jobs import ask_slurmrestd
 from skuwise.agent.slurm_jobs.read_jobs import (
     MAX_NODES,
@@ -148,18 +146,18 @@ def test_settings_are_checked(tmp_path: Path) -> None:
 
 
 def test_no_error_tells_a_secret_and_no_token_is_everybodys(tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as error:
         ask_slurmrestd(SlurmImportSettings(slurmrestd="https://ann:s3cret@slurm.example"), 0.0)
-    assert "s3cret" not in str(told.value)
+    assert "s3cret" not in str(error.value)
     for address in ("http://slurm.example:6820", "ftp://127.0.0.1", "https://u:p@h", "x", "http://[::1", "unix"):
         with pytest.raises(UsageError):  # a token crosses no network in the clear
             ask_slurmrestd(SlurmImportSettings(slurmrestd=address), 0.0)
     token = tmp_path / "token"
     token.write_text("s3cret")
     token.chmod(0o644)
-    with pytest.raises(UsageError, match="everybody") as told:
+    with pytest.raises(UsageError, match="everybody") as error:
         ask_slurmrestd(SlurmImportSettings(slurmrestd="http://127.0.0.1:1", slurmrestd_token_file=token), 0.0)
-    assert "s3cret" not in str(told.value)
+    assert "s3cret" not in str(error.value)
 
 
 HEAD = "JobID|JobIDRaw|JobName|User|State|Start|End"
@@ -171,7 +169,7 @@ def line(job: int, name: str = "train", user: str = "ann") -> str:
 
 
 def read(*lines: str, head: str = HEAD) -> ReadJobs:
-    return read_jobs(io.BytesIO("".join(f"{one}\n" for one in (head, *lines)).encode()), zone=UTC)
+    return read_jobs(io.BytesIO("".join(f"{row}\n" for row in (head, *lines)).encode()), zone=UTC)
 
 
 def by_id(reading: ReadJobs) -> dict[str, SlurmJob]:
@@ -194,10 +192,10 @@ def test_real_jobs_are_read_with_steps_arrays_and_both_runs_of_a_requeued_one(na
 
 
 def test_json_tells_the_same_as_text() -> None:
-    told, text = by_id(read_job_table(DATA / "jobs.json")), by_id(read_job_table(DATA / "requeued.txt", zone=UTC))
+    json, text = by_id(read_job_table(DATA / "jobs.json")), by_id(read_job_table(DATA / "requeued.txt", zone=UTC))
     delimited = by_id(read_job_table(DATA / "delimiter.txt", zone=UTC))  # by one that no name holds
-    assert told["6"].name == delimited["6"].name == "na|me with newline"
-    assert {job_id: replace(told[job_id], restarts=None) for job_id in text} == text
+    assert json["6"].name == delimited["6"].name == "na|me with newline"
+    assert {job_id: replace(json[job_id], restarts=None) for job_id in text} == text
 
 
 def test_json_of_later_versions_wraps_numbers_and_lists_states() -> None:
@@ -230,22 +228,17 @@ def test_what_has_not_begun_is_no_run_and_an_end_that_is_not_told_is_none() -> N
     assert (by_id(read_jobs), read_jobs.untimed) == ({"22": SlurmJob("22", float(T), name="x")}, 1)
     read_jobs = read("x22|1|x|a|FAILED|1|1", "22; DROP|1|x|a|FAILED|1|1", f"22|x|x|a|FAILED|{T}|{T}")
     assert read_jobs.jobs == {} and read_jobs.refused == 1
-    states = {
-        "CANCELLED by 1000": "CANCELLED",
-        "CANCELLED+": "CANCELLED",
-        "OUT_OF_MEMORY": "OUT_OF_MEMORY",
-        "done": None,
-    }
-    assert {state: parse_job_state(state) for state in states} == states
+    states = map(parse_job_state, ("CANCELLED by 1000", "CANCELLED+", "OUT_OF_MEMORY", "done"))
+    assert list(states) == ["CANCELLED", "CANCELLED", "OUT_OF_MEMORY", None]
 
 
 def test_a_cut_file_and_names_with_delimiters_or_line_breaks_lose_that_job_alone() -> None:
-    whole = "".join(f"{one}\n" for one in (HEAD, line(1), line(2), line(3))).encode()
+    whole = "".join(f"{row}\n" for row in (HEAD, line(1), line(2), line(3))).encode()
     for cut in range(len(whole) - len(line(3)), len(whole)):
         assert sorted(by_id(read_jobs(io.BytesIO(whole[:cut]), zone=UTC))) == ["1", "2"]
     for name in ("a|b", "a|b|c|d|e|f|g|h", "|", "a\n|b", "a|b\nc", "a|\n\n|"):
-        found = read(line(21), line(22, name), line(23), line(24))
-        assert set(by_id(found)) == {"21", "23", "24"} and found.refused >= 1 and found.warnings()
+        jobs = read(line(21), line(22, name), line(23), line(24))
+        assert set(by_id(jobs)) == {"21", "23", "24"} and jobs.refused >= 1 and jobs.warnings()
 
 
 def test_names_are_one_printable_line_and_bounded() -> None:
@@ -302,14 +295,11 @@ def test_resources(texts: Sequence[str], resources: tuple[object, ...]) -> None:
     assert parse_tres(*texts) == resources
 
 
-# As skypilot#10285 has it: 192 CPUs of a node with 8 GPUs, and AccountingStorageTRES without gres/gpu.
-UNTRACKED = (
-    f"501|train|COMPLETED|{T}|{T + 600}|gpu1|billing=192,cpu=192,mem=800G,node=1|billing=192,cpu=192,mem=800G,node=1"
-)
-
-
 def test_gpus_of_a_cluster_that_does_not_track_them_are_unknown(tmp_path: Path) -> None:
-    read_jobs = read(UNTRACKED, head="JobID|JobName|State|Start|End|NodeList|AllocTRES|ReqTRES")
+    # As skypilot#10285 has it: 192 CPUs of a node with 8 GPUs, and AccountingStorageTRES without gres/gpu.
+    tres = "billing=192,cpu=192,mem=800G,node=1"
+    untracked = f"501|train|COMPLETED|{T}|{T + 600}|gpu1|{tres}|{tres}"
+    read_jobs = read(untracked, head="JobID|JobName|State|Start|End|NodeList|AllocTRES|ReqTRES")
     job = by_id(read_jobs)["501"]
     assert (job.gpus, job.cpus, job.mem_bytes) == (None, 192, 800 * GIB)
     both = read_jobs.jobs | read_job_table(DATA / "jobs.json").jobs

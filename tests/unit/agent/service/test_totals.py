@@ -16,8 +16,7 @@ from skuwise.agent.metrics import (
     HOST_INTEGRALS,
     HOST_METRICS,
 )
-from skuwise.agent.model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
-from skuwise.agent.sampler import Survey
+from skuwise.agent.model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Survey, Tick, Workload, WorkloadUse
 from skuwise.agent.service.metrics_page import make_page
 from skuwise.agent.service.totals import MOMENTS, Totals
 from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_gpu
@@ -44,13 +43,13 @@ def page(totals: Totals) -> str:
 
 def value(text: str, name: str, **labels: str) -> float | None:
     """The one series of that name with those labels; None where there is none."""
-    found = []
+    matches = []
     for line in text.splitlines():
         match = re.fullmatch(rf"{name}(?:\{{(.*)\}})? (\S+)", line)
         if match and all(f'{k}="{v}"' in (match[1] or "") for k, v in labels.items()):
-            found.append(float(match[2]))
-    assert len(found) <= 1, found
-    return found[0] if found else None
+            matches.append(float(match[2]))
+    assert len(matches) <= 1, matches
+    return matches[0] if matches else None
 
 
 def values(text: str, *names: str) -> list[float | None]:
@@ -88,10 +87,10 @@ def test_a_mean_is_the_integral_over_its_own_observed_seconds() -> None:
 
 def test_every_metric_is_exported_with_the_time_behind_it() -> None:
     text = page(full())
-    for one in (*GPU_INTEGRALS, *FABRIC_INTEGRALS, *HOST_INTEGRALS):
-        total, observed = value(text, one.total), value(text, one.observed)
-        assert observed == 120 and total, one
-    left = {metric.name for metric in GPU_METRICS} - {one.metric for one in GPU_INTEGRALS}
+    for integral in (*GPU_INTEGRALS, *FABRIC_INTEGRALS, *HOST_INTEGRALS):
+        total, observed = value(text, integral.total), value(text, integral.observed)
+        assert observed == 120 and total, integral
+    left = {metric.name for metric in GPU_METRICS} - {integral.metric for integral in GPU_INTEGRALS}
     assert left == {"energy_joules", "throttle_reasons"}  # a counter and a bitmask
     assert value(text, "skuwise_gpu_mem_used_byte_seconds_total") == pytest.approx(0.6 * 120)
 
@@ -110,16 +109,16 @@ def test_dynamics_agree_with_the_rollup_of_the_same_ticks() -> None:
     columns = {name: [t.gpus[GPU.uuid][name] for t in ticks] for name in ticks[0].gpus[GPU.uuid]}
     row = roll_gpu(Samples([t.ts for t in ticks], [1.0] * 120, columns), GpuLimits(), "hour")
     names = "sm_active_observed_seconds", "sm_active_seconds", "sm_active_squared_seconds", "busy_seconds"
-    found = values(text, *(f"gpu_{name}_total" for name in (*names, "throttled_seconds")))
-    observed, total, squared, busy, throttled = (one or math.nan for one in found)
+    sums = values(text, *(f"gpu_{name}_total" for name in (*names, "throttled_seconds")))
+    observed, total, squared, busy, throttled = (value or math.nan for value in sums)
     assert busy / observed == pytest.approx(row["duty"])
     deviation = math.sqrt(squared / observed - (total / observed) ** 2)
     assert deviation / (total / observed) == pytest.approx(row["sm_active_cv"])
     assert throttled / observed == pytest.approx(row["throttled_fraction"])
     assert value(text, "skuwise_gpu_throttle_reason_seconds_total", reason="sw_power_cap") == throttled
     assert value(text, "skuwise_gpu_throttle_reason_seconds_total", reason="gpu_idle") == 120 - throttled
-    found = values(text, *(f"{name}_total" for name in MOMENTS["nvlink"]))
-    n, x, y, xx, yy, xy = (one or math.nan for one in found)
+    sums = values(text, *(f"{name}_total" for name in MOMENTS["nvlink"]))
+    n, x, y, xx, yy, xy = (value or math.nan for value in sums)
     correlation = (xy / n - x * y / n**2) / math.sqrt((xx / n - (x / n) ** 2) * (yy / n - (y / n) ** 2))
     assert correlation == pytest.approx(row["tensor_nvlink_correlation"])
     assert value(text, "skuwise_gpu_period_seconds") == pytest.approx(6.0, abs=0.1)
@@ -138,8 +137,8 @@ def test_ports_tell_silence_from_absence() -> None:
     )
     text = page(totals)
     names = "tx_bytes", "rx_observed_seconds", "active_seconds", "state_observed_seconds", "silent_seconds"
-    found = values(text, *(f"fabric_{name}_total" for name in (*names, "util_observed_seconds")))
-    assert found == [500.5, 1.0, 2.0, 3.0, 1.0, 1.0]
+    sums = values(text, *(f"fabric_{name}_total" for name in (*names, "util_observed_seconds")))
+    assert sums == [500.5, 1.0, 2.0, 3.0, 1.0, 1.0]
     assert value(text, "skuwise_fabric_port_info", role="compute", port="1", device="mlx5_0") == 1.0
 
 

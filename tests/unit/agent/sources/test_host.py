@@ -8,9 +8,9 @@ import pytest
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.metrics import GPU_METRICS
 from skuwise.agent.model import Reading
+from skuwise.agent.service.assembly import other_sources
 from skuwise.agent.sources import nvml_table as table
 from skuwise.agent.sources.host import HostSource
-from skuwise.agent.sources.registry import build_sources
 from skuwise.tests.support.hanging_driver import at
 from skuwise.tests.support.sysfs_trees import Procfs, Sysfs
 
@@ -67,7 +67,7 @@ def test_counters_that_go_back_and_long_gaps(trees: tuple[Procfs, Sysfs, HostSou
 
 def test_a_node_without_anything_is_all_absent_with_a_remedy(tmp_path: Path) -> None:
     config = AgentConfig(sysfs=tmp_path / "none", procfs=tmp_path / "none")
-    sources = {source.name: source for source in build_sources(config, list, list, lambda _: frozenset())}
+    sources = {source.name: source for source in other_sources(config, list, list, lambda _: frozenset())}
     assert list(sources) == ["infiniband", "ethernet", "host", "serving", "dcgm"]
     lines = {name: source.probe().capabilities for name, source in sources.items()}
     readings = {name: source.read(at(0)) for name, source in sources.items()}

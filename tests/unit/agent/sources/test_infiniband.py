@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.model import LinkLayer, Reading
-from skuwise.agent.sources.ethernet import EthernetSource
-from skuwise.agent.sources.infiniband import InfinibandSource
-from skuwise.agent.sources.pci_topology import Nic, place_nics
+from skuwise.agent.sources.fabric import EthernetSource, InfinibandSource, Nic, place_nics
 from skuwise.tests.support.hanging_driver import at
 from skuwise.tests.support.sysfs_trees import EFA_COUNTERS, Port, Sysfs, dgx_like, efa_like, gpus_on, put
 
@@ -169,7 +167,7 @@ def test_a_node_without_ports_is_one_absence_of_infiniband_and_no_fault_of_ether
 
 
 def netdev(root: Path, name: str, *, physical: bool = True, speed: int | str = 100_000, state: str = "up") -> Path:
-    """``/sys/class/net/<name>``, on a PCI device of its own where it is physical."""
+    """``/sys/class/net/<name>``, on a separate PCI device where it is physical."""
     home = root / "class/net" / name
     put(home / "type", 1)
     put(home / "operstate", state)
@@ -275,5 +273,5 @@ FLAT_NICS = [nic(f"n{i}", f"pci010{i}:00", f"n{i}") for i in range(2)]
     ],
 )  # fmt: skip
 def test_roles_by_the_places_of_nics_and_gpus(nics: list[Nic], gpus: list[tuple[str, ...]], roles: list[str]) -> None:
-    found = place_nics(nics, gpus, len(gpus))
-    assert [found[nic.device][0] for nic in nics] == roles
+    placed = place_nics(nics, gpus, len(gpus))
+    assert [placed[nic.device][0] for nic in nics] == roles

@@ -131,15 +131,15 @@ def triton(requests: int) -> str:
 
 def test_a_triton_without_llms_that_counts_requests_is_a_service_in_use(tmp_path: Path) -> None:
     hour, path = NOW.wall_seconds // 3600 * 3600, tmp_path / "node.db"
-    told = {"busy": samples(triton(1000), triton(1800)), "idle": samples(triton(1800), triton(1800))}
-    assert {name: serving_sample.values for name, (serving_sample,) in told.items()} == {
+    by_name = {"busy": samples(triton(1000), triton(1800)), "idle": samples(triton(1800), triton(1800))}
+    assert {name: serving_sample.values for name, (serving_sample,) in by_name.items()} == {
         "busy": {"requests_waiting": 0.0, "requests_per_second": 80.0},
         "idle": {"requests_waiting": 0.0, "requests_per_second": 0.0},
     }
     with Writer.open(path, now=lambda: hour + 7200) as writer:
         node = writer.for_node(Node("n1"), hour)
-        node.set_workloads([Workload(name, "s", name, "process") for name in told], (), hour)
-        for name, (serving_sample,) in told.items():
+        node.set_workloads([Workload(name, "s", name, "process") for name in by_name], (), hour)
+        for name, (serving_sample,) in by_name.items():
             node.add_serving(replace(serving_sample, workload_id=name))
     with open_reader(path) as reader:
         table = to_table(reader.fetch(queries.SERVING.sql, {"start": hour, "end": hour + 7200}), queries.SERVING)

@@ -54,8 +54,8 @@ def test_what_is_written_has_the_columns_of_the_tables(database: sqlite3.Connect
     for table in ROLLUPS:
         assert columns(database, table) == ["id", *stored_columns(table)]
     for table, written in TABLES.items():
-        found = columns(database, table)
-        assert found[0] == written[0] and sorted(found) == sorted(written)
+        names = columns(database, table)
+        assert names[0] == written[0] and sorted(names) == sorted(written)
 
 
 def through_the_view(database: sqlite3.Connection, table: RollupTable, row: dict[str, object]) -> dict[str, object]:
@@ -63,9 +63,9 @@ def through_the_view(database: sqlite3.Connection, table: RollupTable, row: dict
     end = PERIOD_SECONDS[rollup_period(table)]
     write_rollups(database, table, [(end, 1, values)])
     cursor = database.execute(f"SELECT * FROM {table}s")
-    (told,) = [dict(zip([name for name, *_ in cursor.description], values, strict=True)) for values in cursor]
-    assert told["ts"] == end
-    return told
+    (stored,) = [dict(zip([name for name, *_ in cursor.description], values, strict=True)) for values in cursor]
+    assert stored["ts"] == end
+    return stored
 
 
 @pytest.mark.parametrize("table", ROLLUPS)
@@ -83,32 +83,32 @@ def test_rollups_come_back_in_base_units(database: sqlite3.Connection, table: Ro
         }
     others = [name for name in stored_columns(table)[3:] if not name.endswith(("_mean", "_to_p95", "_to_max"))]
     row |= {name: bins if name.endswith("_bins") else 1024.0 if "mem" in name else 0.5 for name in others}
-    told = through_the_view(database, table, row)
+    stored = through_the_view(database, table, row)
     for measure in MEASURES[rollup_kind(table)]:
         step = measure.spread / measure.steps
         below, above = (3, 9) if measure.spread > 1 else (3, 10)
-        assert told[f"{measure.name}_mean"] == pytest.approx(700 / measure.steps)
-        assert told[f"{measure.name}_p95"] == pytest.approx(700 / measure.steps - below * step)
-        assert told[f"{measure.name}_max"] == pytest.approx(700 / measure.steps + above * step)
-        assert told[f"{measure.name}_n"] == 57
+        assert stored[f"{measure.name}_mean"] == pytest.approx(700 / measure.steps)
+        assert stored[f"{measure.name}_p95"] == pytest.approx(700 / measure.steps - below * step)
+        assert stored[f"{measure.name}_max"] == pytest.approx(700 / measure.steps + above * step)
+        assert stored[f"{measure.name}_n"] == 57
     for name in others:
-        found = json.loads(str(told[name])) if name.endswith("_bins") else told[name]
-        assert found == pytest.approx(row[name])
-    assert told["observed_seconds"] == pytest.approx(57.3)
+        value = json.loads(str(stored[name])) if name.endswith("_bins") else stored[name]
+        assert value == pytest.approx(row[name])
+    assert stored["observed_seconds"] == pytest.approx(57.3)
 
 
 def test_counts_that_differ_and_statistics_that_are_missing_come_back(database: sqlite3.Connection) -> None:
     row: dict[str, object] = {"observed_seconds": 60, "gpu_util_mean": 0.5, "gpu_util_max": 0.75, "gpu_util_n": 60}
     row |= {"sm_active_mean": 0.25, "sm_active_n": 6, "tensor_active_n": 0, "dram_active_n": 5}
-    told = through_the_view(database, "gpu_minute", row)
-    assert told["gpu_util_max"] == pytest.approx(0.75)
-    assert told["gpu_util_p95"] is None
-    found = {name: value for name, value in told.items() if name.endswith("_n") and value}
-    assert found == {"gpu_util_n": 60, "sm_active_n": 6, "dram_active_n": 5}
-    assert told["tensor_active_n"] == told["power_watts_n"] == 0
-    assert told["sm_active_max"] is told["tensor_active_mean"] is None
-    told = through_the_view(database, "gpu_minute", row | {"sm_active_n": 60, "dram_active_n": 0})
-    assert told["sm_active_n"] == 60
+    stored = through_the_view(database, "gpu_minute", row)
+    assert stored["gpu_util_max"] == pytest.approx(0.75)
+    assert stored["gpu_util_p95"] is None
+    counts = {name: value for name, value in stored.items() if name.endswith("_n") and value}
+    assert counts == {"gpu_util_n": 60, "sm_active_n": 6, "dram_active_n": 5}
+    assert stored["tensor_active_n"] == stored["power_watts_n"] == 0
+    assert stored["sm_active_max"] is stored["tensor_active_mean"] is None
+    stored = through_the_view(database, "gpu_minute", row | {"sm_active_n": 60, "dram_active_n": 0})
+    assert stored["sm_active_n"] == 60
     assert database.execute("SELECT sample_counts FROM gpu_minute").fetchall() == [(None,)]
 
 
@@ -155,10 +155,10 @@ def test_a_burst_stands_beside_the_minute_in_which_it_ended(database_bursts: Pat
 
 
 def test_an_hour_tells_of_its_bursts(database_bursts: Path) -> None:
-    (one, other) = rows(database_bursts, "gpu_hours", f"ts = {START + 3600}")
-    assert one[:3] == (3600.0, "GPU-1", 190)
+    (busy, other) = rows(database_bursts, "gpu_hours", f"ts = {START + 3600}")
+    assert busy[:3] == (3600.0, "GPU-1", 190)
     duty = (0.6235 * 96 + 0.7 * 94) / 190
-    assert one[3:] == pytest.approx((0.812, 0.9, duty, 1.25, 0.457, -0.87, 0.52), abs=0.006)
+    assert busy[3:] == pytest.approx((0.812, 0.9, duty, 1.25, 0.457, -0.87, 0.52), abs=0.006)
     assert other == (3600.0, "GPU-2", *[None] * 8)
 
 
@@ -196,8 +196,8 @@ FAST, SLOW = (0.0,) * 7 + (80.0, 20.0) + (0.0,) * 22, (0.0,) * 30 + (3.0,)
 def test_what_servers_counted_is_added_up_by_the_hour_and_the_work_that_held_them(tmp_path: Path) -> None:
     path = tmp_path / "node.db"
     hour = T0 // 3600 * 3600
-    told = [(10.0, "w-1", FAST), (20.0, "w-1", FAST), (30.0, None, SLOW), (3590.0, "w-1", SLOW), (3610.0, "w-1", FAST)]
-    for part in (told[:3], told[3:]):  # the agent is started again in between
+    first = [(10.0, "w-1", FAST), (20.0, "w-1", FAST), (30.0, None, SLOW)]
+    for part in (first, [(3590.0, "w-1", SLOW), (3610.0, "w-1", FAST)]):  # the agent is started again in between
         with Writer.open(path, now=lambda: hour + 7200) as writer:
             node = writer.for_node(Node("n1"), hour)
             node.set_workloads((WORK,), (), hour)

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from skuwise.agent.base.retention_limits import Limits
-from skuwise.agent.model import Absence, AgentStats, FabricPort, Gpu, Node, Tick, Workload
+from skuwise.agent.model import Absence, AgentStats, FabricPort, Gpu, Limits, Node, Tick, Workload
 from skuwise.agent.store.database import checkpoint, log_bytes
 from skuwise.agent.store.node_writer import NodeWriter
 from skuwise.agent.store.retention import RetentionJob, arguments_for
@@ -58,9 +57,8 @@ def test_ages_are_kept_and_nothing_else_is_touched(path: Path) -> None:
     for name, kept in before.items():
         assert rows(path, f"SELECT * FROM {name}s") == kept
     assert rows(path, "SELECT * FROM gpu_hours ORDER BY ts") == hours
-    assert rows(
-        path, "SELECT count(*) FROM gpu_sample s LEFT JOIN tick t ON t.id = s.id / 4096 WHERE t.id IS NULL"
-    ) == [(0,)]
+    orphans = "FROM gpu_sample s LEFT JOIN tick t ON t.id = s.id / 4096 WHERE t.id IS NULL"
+    assert rows(path, f"SELECT count(*) {orphans}") == [(0,)]
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
     pages, free = rows(path, "PRAGMA page_count")[0][0], rows(path, "PRAGMA freelist_count")[0][0]
     assert done["page"] > 10

@@ -15,11 +15,7 @@ from hypothesis import strategies as st
 from skuwise.agent.metrics import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS, THROTTLE_MASK, Metric
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick
 from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_gpu
-from skuwise.agent.statistics.signal_stats import (
-    autocorrelation_peak,
-    bin_seconds,
-    nearest_rank,
-)
+from skuwise.agent.statistics.signal_stats import autocorrelation_peak, bin_seconds
 from skuwise.agent.store.codec import MEASURES
 from skuwise.agent.store.node_writer import NodeWriter
 from skuwise.agent.store.rollups import RollupJob
@@ -79,13 +75,13 @@ def check(kind: str, row: sqlite3.Row, samples: Sequence[sqlite3.Row], metrics: 
     checked = 0
     measures = {measure.name: measure for measure in MEASURES[kind]}
     for name in (metric.name for metric in metrics if metric.rolled_up):
-        known = [(sample[name], sample["interval_seconds"]) for sample in samples if sample[name] is not None]
-        assert row[f"{name}_n"] == len(known)
-        if not known:
+        present = [(sample[name], sample["interval_seconds"]) for sample in samples if sample[name] is not None]
+        assert row[f"{name}_n"] == len(present)
+        if not present:
             assert row[f"{name}_mean"] is None
             continue
-        ordered = sorted(value for value, _ in known)
-        mean = sum(v * w for v, w in known) / sum(w for _, w in known)
+        ordered = sorted(value for value, _ in present)
+        mean = sum(v * w for v, w in present) / sum(w for _, w in present)
         step, spread = 1 / measures[name].steps, measures[name].spread
         near = (0.51 if spread == 1 else spread + 0.51) * step
         assert row[f"{name}_mean"] == pytest.approx(mean, rel=0, abs=0.51 * step), name
@@ -150,12 +146,8 @@ def test_a_minute_waits_for_its_end_and_for_a_later_tick(path: Path) -> None:
 
 def test_the_mean_is_weighted_by_time_but_energy_adds_up(path: Path) -> None:
     writer, node = begin(path)
-    node.put_ticks(
-        [
-            Tick(HOUR + 1.0, 1.0, {GPU.uuid: {"power_watts": 100.0, "energy_joules": 100.0}}),
-            Tick(HOUR + 4.0, 3.0, {GPU.uuid: {"power_watts": 500.0, "energy_joules": 1500.0}}),
-        ]
-    )
+    ticks = (1.0, 1.0, 100.0, 100.0), (4.0, 3.0, 500.0, 1500.0)
+    node.put_ticks(Tick(HOUR + end, s, {GPU.uuid: {"power_watts": w, "energy_joules": j}}) for end, s, w, j in ticks)
     RollupJob(path).run(HOUR + 5000)
     writer.close()
     row = table(path, "SELECT * FROM gpu_minutes")[0]
@@ -165,11 +157,8 @@ def test_the_mean_is_weighted_by_time_but_energy_adds_up(path: Path) -> None:
 
 def test_what_is_missing_stays_missing(path: Path) -> None:
     writer, node = begin(path)
-    ticks = [
-        Tick(T0 + s, 1.0, {GPU.uuid: {"gpu_util": 0.5, "power_watts": 300.0 + 200 * (s % 8 < 4)}}, {}, {}, {})
-        for s in range(3600)
-    ]
-    node.put_ticks(ticks)
+    watts = [300.0 + 200 * (second % 8 < 4) for second in range(3600)]
+    node.put_ticks(Tick(T0 + s, 1.0, {GPU.uuid: {"gpu_util": 0.5, "power_watts": w}}) for s, w in enumerate(watts))
     RollupJob(path).run(HOUR + 20_000)
     writer.close()
     row = table(path, "SELECT * FROM gpu_hours")[0]
@@ -254,19 +243,10 @@ def test_a_bin_holds_its_ratio_and_bins_merge_by_addition(first: list[float], se
     assert [x + y for x, y in zip(a, b, strict=True)] == bin_seconds(first + second, [1.0] * len(first + second))
 
 
-@given(RATIOS, st.sampled_from([0.5, 0.9, 0.95, 0.995, 1.0]))
-def test_percentile_is_the_nearest_rank(values: list[float], share: float) -> None:
-    found = nearest_rank(values, share)
-    assert found in values
-    assert found is not None
-    assert sum(value <= found for value in values) >= share * len(values) - 1e-9
-    assert sum(value < found for value in values) < share * len(values) + 1e-9
-
-
 def test_noise_and_trends_have_hardly_ever_a_period(seed_of: Callable[[int], int]) -> None:
     """Of a minute of noise 0.4 % have one by chance (4,000 drawn), nearly all at lags of which few pairs are left."""
     rng = random.Random(seed_of(0))
     noise = [autocorrelation_peak([rng.random() for _ in range(60)], 2, 30) for _ in range(400)]
     trends = [autocorrelation_peak([i / 60 + rng.gauss(0, 0.01) for i in range(60)], 2, 30) for _ in range(10)]
-    assert sum(one is not None for one in noise) <= 0.02 * len(noise)
+    assert sum(peak is not None for peak in noise) <= 0.02 * len(noise)
     assert trends == [None] * 10

@@ -63,8 +63,8 @@ def test_every_metric_comes_back_within_its_quantum(
         ("host_samples", HOST_METRICS, [tick.host for tick in ticks]),
     ):
         names = ", ".join(metric.name for metric in metrics)
-        found = rows(path, f"SELECT ts, interval_seconds, {names} FROM {view} ORDER BY ts")
-        for tick, values, (ts, seconds, *kept) in zip(ticks, sent, found, strict=True):
+        stored = rows(path, f"SELECT ts, interval_seconds, {names} FROM {view} ORDER BY ts")
+        for tick, values, (ts, seconds, *kept) in zip(ticks, sent, stored, strict=True):
             assert ts == tick.ts and seconds == pytest.approx(1.0003, abs=0.0005)
             for metric, value in zip(metrics, kept, strict=True):
                 assert value == pytest.approx(values[metric.name], rel=0, abs=0.501 * metric.quantum)
@@ -123,8 +123,8 @@ def test_a_changed_gpu_opens_a_new_row_and_a_tick_is_of_the_gpu_as_it_was(path: 
         ("GPU-1", 700.0, 100.0, 100.4), ("GPU-1", 300.0, 100.4, 100.6), ("GPU-1", 300.0, 100.8, None),
     ]  # fmt: skip
     limits = "SELECT g.power_limit_watts FROM gpu_sample r JOIN gpu g ON g.id = r.id % 4096"
-    found = rows(path, f"{limits} WHERE g.gpu_uuid = 'GPU-1' ORDER BY r.id")
-    assert [watts for (watts,) in found] == [700.0, 300.0, 300.0] * 2
+    stored = rows(path, f"{limits} WHERE g.gpu_uuid = 'GPU-1' ORDER BY r.id")
+    assert [watts for (watts,) in stored] == [700.0, 300.0, 300.0] * 2
     assert rows(path, "SELECT count(*) FROM port") == [(1,)]
     assert rows(path, f"SELECT first_seen - {T0}, round(last_seen - {T0}, 1) FROM nodes") == [(0.0, 100.8)]
 
