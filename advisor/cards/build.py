@@ -28,7 +28,7 @@ from ..recommend.pricing import PriceBook, with_costs
 from ..rulebook import Rulebook
 from ..state.cards import knows_less
 from ..telemetry.job_table import job_names
-from .runs import RUNNING_SECONDS, Run
+from .reading import RUNNING_SECONDS, Run
 
 Earlier = Sequence[tuple[float, float | None]]  # GPU-hours and SM activity of earlier runs of a series
 # Less than this much of a job's life, or of its data, is no evidence: for example one rollup of a minute.

@@ -17,8 +17,7 @@ from ...agent.model import Absence, Workload
 from ...rules.catalog.types import GpuSku, NodeSku
 from ...rules.policy.labels import BottleneckLabel, KindLabel
 from . import serving, training
-from .hardware import SimNode, sim_node
-from .load import Model
+from .hardware import Model, SimNode, sim_node
 from .seeded_rng import TABLES, stream
 
 _DAY = 86400.0

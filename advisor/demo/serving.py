@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .hardware import SimGpu
-from .load import Floats, Load, Model
+from .hardware import Floats, Load, Model, SimGpu
 from .seeded_rng import TABLES, day_level, drawn, salt, smooth, uniform_at
 
 _RANGES = TABLES["serving"]

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .hardware import SimGpu
-from .load import Floats, Load, Model
+from .hardware import Floats, Load, Model, SimGpu
 from .seeded_rng import TABLES, drawn, salt, smooth, uniform_at
 
 _RANGES = TABLES["training"]

@@ -20,8 +20,7 @@ from ...agent.store.codec import RollupTable
 from ...agent.store.node_writer import NodeWriter
 from . import rollup
 from .builder import Placed, PlannedNode
-from .hardware import SimNode
-from .load import Floats, Load
+from .hardware import Floats, Load, SimNode
 from .seeded_rng import TABLES, stream
 
 Array = npt.NDArray[np.float32]

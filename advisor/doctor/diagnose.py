@@ -11,9 +11,8 @@ from ..core.frame import Frame
 from ..core.scalars import records, text
 from ..core.verdict_types import INFERRED
 from ..pipeline import Reasoned
-from .coverage import metric_coverage, node_hours
+from .coverage import Diagnosis, NodeState, metric_coverage, node_hours
 from .gaps import CHECKS
-from .types import Diagnosis, NodeState
 
 _GAP_NOTE = "no-fabric-series"  # a note of the reader that a gap repeats
 

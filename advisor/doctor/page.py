@@ -11,7 +11,7 @@ from ..core.formatting import NONE, counted, listed
 from ..core.timestamps import minute, rfc3339, span
 from ..show import coverage
 from ..show.document import AsideBlock, Block, Bullets, Document, Section, Table, section
-from .types import Diagnosis, NodeState, TelemetryGap
+from .coverage import Diagnosis, NodeState, TelemetryGap
 
 SCHEMA = "skuwise.doctor/1"
 _NODES_MAX = 12

@@ -13,7 +13,7 @@ from ...agent.base.deadline import Deadline
 from ...agent.base.safe_text import clean_text
 from ...rules.base.errors import SkuwiseError, UsageError
 from ..state.deliveries import Message, Reply
-from .settings import ReportSettings
+from .routes import ReportSettings
 
 # RFC 5321, 4.5.3.2.6: so long a server may take to accept a content. Who does not wait for it sends it twice.
 _ACCEPT_SECONDS = 600.0

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from .problem import Counts, Layout, PlanNode, PlanOption, Problem
-from .state import UNLIMITED, Kind, Load, State, apart
-from .worth import SCALE, Worth
+from .state import SCALE, UNLIMITED, Kind, Load, State, Worth, apart
 
 SEED, WORKERS = 20, 2
 # CP-SAT counts its work in a unit that is the same on every machine: so much in a second of two quiet cores. Without a

@@ -10,8 +10,7 @@ from ..core.coded_text import CodedText, coded
 from ..core.formatting import counted
 from .problem import Layout, Problem
 from .result import Move, PlanStep
-from .state import State
-from .worth import Worth
+from .state import State, Worth
 
 
 def sequence(problem: Problem, layout: Layout) -> tuple[PlanStep, ...]:

@@ -18,8 +18,7 @@ from ..core.naming import Named
 from ..core.recent import Hold, Mask, Recent
 from ..core.timestamps import minute, span
 from ..core.verdict_types import Owner
-from .fleet import MINUTE, Criteria, WatchedFleet, named
-from .rests import given_time, rests
+from .fleet import MINUTE, Criteria, WatchedFleet, given_time, named, rests
 from .signs import last_true
 
 IdleState = Literal["idle", "busy", "unknown"]

@@ -13,8 +13,7 @@ from ..core.formatting import counted
 from ..core.incident_types import Sighting, Subject, WatchPass
 from ..core.recent import Mask, Recent
 from ..core.timestamps import minute, rfc3339, span
-from .fleet import HOUR, MINUTE, Criteria, WatchedFleet, who
-from .rests import rests
+from .fleet import HOUR, MINUTE, Criteria, WatchedFleet, rests, who
 from .signs import low_level
 
 

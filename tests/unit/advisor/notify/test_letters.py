@@ -20,8 +20,7 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.incident_types import Incident, IncidentKind
 from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.core.worth import marked
-from skuwise.advisor.notify.alertmanager import ANNOTATION_MAX, LABEL_MAX, alerts_of, check_alertmanager
-from skuwise.advisor.notify.by_team import split_by_team
+from skuwise.advisor.notify.incidents import ANNOTATION_MAX, LABEL_MAX, alerts_of, check_alertmanager
 from skuwise.advisor.notify.letters import (
     HTML_MAX,
     MAIL_MAX,
@@ -29,11 +28,13 @@ from skuwise.advisor.notify.letters import (
     WEBHOOK_MAX,
     Attachment,
     Letter,
+    compose,
+    file_names,
     incident_letter,
     report_letter,
     webhook_json,
 )
-from skuwise.advisor.notify.mime import compose, file_names
+from skuwise.advisor.notify.report import split_by_team
 from skuwise.advisor.notify.routes import Routes
 from skuwise.advisor.show.aggregates import DRAINED, NO_WORKLOAD, NOT_OBSERVED, holdings, hours_by_kind
 from skuwise.advisor.show.dashboard import Dashboard

@@ -5,8 +5,14 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.core.verdict_types import Owner
-from skuwise.advisor.notify.routes import Routes, load_routes, routes_of
-from skuwise.advisor.notify.settings import ReportSettings, check_webhook, load_mail_settings
+from skuwise.advisor.notify.routes import (
+    ReportSettings,
+    Routes,
+    check_webhook,
+    load_mail_settings,
+    load_routes,
+    routes_of,
+)
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.moves_builders import workload
 

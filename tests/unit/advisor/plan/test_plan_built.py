@@ -17,7 +17,7 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.plan.problem import FleetChange, PlanRequest
 from skuwise.advisor.plan.result import Plan
-from skuwise.advisor.plan.worth import MONTH_SECONDS
+from skuwise.advisor.plan.state import MONTH_SECONDS
 from skuwise.advisor.show.pages.plan import plan_document
 from skuwise.advisor.show.writers.text import document_text
 from skuwise.rules.base.errors import NothingToDo, UsageError

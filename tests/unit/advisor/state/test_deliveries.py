@@ -4,9 +4,8 @@ from email.headerregistry import Address
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.notify.routes import TeamRoute
+from skuwise.advisor.notify.routes import ReportSettings, TeamRoute
 from skuwise.advisor.notify.sending import carriers_of
-from skuwise.advisor.notify.settings import ReportSettings
 from skuwise.advisor.state import deliveries
 from skuwise.advisor.state.deliveries import Message, Reply, pause_seconds
 from skuwise.tests.support.delivery_builders import DAY, HOUR, NOW, WEEK, Post

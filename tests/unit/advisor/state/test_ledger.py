@@ -15,9 +15,8 @@ from skuwise.advisor.core.advice_types import Advice, Decision, Fleet, Interval,
 from skuwise.advisor.core.worth import counted_recommendations, selected
 from skuwise.advisor.pipeline import AdviseOptions, reason_on
 from skuwise.advisor.state import ledger
-from skuwise.advisor.state.beside import StateBeside
 from skuwise.advisor.state.file import State
-from skuwise.advisor.state.fleets import file_stem, fleets_in, is_same, note_fleet, state_of
+from skuwise.advisor.state.fleets import StateBeside, file_stem, fleets_in, is_same, note_fleet, state_of
 from skuwise.advisor.state.ledger import EXPIRES_AFTER_SECONDS, LedgerEvent, decision_from
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.ledger_builders import decide, entry_of, keep, kept, propose, recommendation

@@ -14,8 +14,8 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.recommend.predict.calibration import NO_SITE, Site, site_factor
 from skuwise.advisor.recommend.prediction import Prediction
 from skuwise.advisor.state import ledger
-from skuwise.advisor.state.beside import StateBeside
 from skuwise.advisor.state.file import State
+from skuwise.advisor.state.fleets import StateBeside
 from skuwise.advisor.state.ledger import LedgerEvent, Realised
 from skuwise.advisor.state.outcomes import move_outcomes, site_of
 from skuwise.tests.support.ledger_builders import (

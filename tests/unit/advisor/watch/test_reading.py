@@ -9,8 +9,7 @@ import pytest
 from skuwise.advisor.core.recent import Recent
 from skuwise.advisor.demo import simulate
 from skuwise.advisor.telemetry.source import Databases, PrometheusServer
-from skuwise.advisor.watch.holders import holder_of
-from skuwise.advisor.watch.reading import read_recent
+from skuwise.advisor.watch.reading import holder_of, read_recent
 from skuwise.rules.base.errors import NothingToDo
 from skuwise.tests.support.fake_prometheus import GPU, DcgmServer, FakePrometheus
 from skuwise.tests.support.rulebooks import rulebook
