@@ -93,11 +93,9 @@ class Export:
         names = [plain_name(cell) for cell in next(lines, [])]
         missing = {kind: [c for c in needed if plain_name(c) not in names] for kind, needed in _REQUIRED.items()}
         self.dialect = min(missing, key=lambda kind: len(missing[kind]) / len(_REQUIRED[kind]))
-        if missing[self.dialect]:
-            raise UsageError(
-                f"{self.path} is neither a FOCUS export nor an AWS cost and usage report.",
-                f"Columns missing for {self.dialect}: {', '.join(missing[self.dialect])}.",
-            )
+        if lacking := ", ".join(missing[self.dialect]):
+            what = f"{self.path} is neither a FOCUS export nor an AWS cost and usage report."
+            raise UsageError(what, f"Columns missing for {self.dialect}: {lacking}.")
         for number, cells in enumerate(lines, start=2):
             row = dict(zip(names, map(str.strip, cells), strict=False))
             currency = (row.get("billingcurrency") or row.get("lineitemcurrencycode") or "USD").upper()
@@ -113,11 +111,9 @@ class Export:
             if charge is not None:
                 yield charge
         if self.skipped > max(UNREADABLE_MAX * self.rows, 1):
-            raise UsageError(
-                f"{self.path}: {self.skipped} of {self.rows} rows cannot be read, starting with row "
-                f"{self.first_skipped}.",
-                "Use RFC 3339 times, and a point as decimal separator.",
-            )
+            what = f"{self.path}: {self.skipped} of {self.rows} rows cannot be read"
+            remedy = "Use RFC 3339 times, and a point as decimal separator."
+            raise UsageError(f"{what}, starting with row {self.first_skipped}.", remedy)
 
     def _lines(self) -> Iterator[list[str]]:
         csv.field_size_limit(_CELL_MAX)
@@ -154,10 +150,8 @@ def _charge(row: Mapping[str, str]) -> Charge:
         billed = _number(row["lineitemunblendedcost"])
         effective, status, ends = _aws_effective(row, kind, billed)
         usage = status == "used" or kind == "Usage"
-    region, listed = (
-        first("regionid", "productregioncode", "productregion"),
-        first("listcost", "pricingpublicondemandcost"),
-    )
+    region = first("regionid", "productregioncode", "productregion")
+    listed = first("listcost", "pricingpublicondemandcost")
     if not _REGION.fullmatch(region):
         raise ValueError(region)
     return Charge(
@@ -211,12 +205,8 @@ def _moment(text: str) -> float:
 
 def _hours(row: Mapping[str, str]) -> float | None:
     """Hours of use from the first quantity in a unit of time; None: the row is not counted in time."""
-    pairs = (
-        ("consumedquantity", "consumedunit"),
-        ("pricingquantity", "pricingunit"),
-        ("lineitemusageamount", "pricingunit"),
-    )
-    for quantity, unit in pairs:
+    units = {"consumedquantity": "consumedunit", "pricingquantity": "pricingunit", "lineitemusageamount": "pricingunit"}
+    for quantity, unit in units.items():
         match = _UNIT.fullmatch(row.get(unit, "").lower())
         if match and match[2] in _HOURS and row.get(quantity):
             return _number(row[quantity]) * float(match[1] or 1) * _HOURS[match[2]]

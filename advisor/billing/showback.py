@@ -197,10 +197,8 @@ def _rows(hours: pd.DataFrame, nodes: pd.DataFrame, made: pd.DataFrame) -> pd.Da
     rows["start"], rows["end"] = np.fmax(rows["day"], rows["start"]), np.fmin(rows["day"] + DAY, rows["end"])
     rows["workload"] = rows["workload"].where(rows["workload"] != "", None)
     held = rows[["gpu_hours", "node_hours", "usd"]].fillna(0.0).any(axis=1)
-    rows = rows[
-        ["start", "end", "node", "category", "workload", "gpu_hours", "node_hours", "usd", "tokens", "token_usd"]
-    ]
-    return rows[held].reset_index(drop=True)
+    sums = ["gpu_hours", "node_hours", "usd", "tokens", "token_usd"]
+    return rows.loc[held, ["start", "end", "node", "category", "workload", *sums]].reset_index(drop=True)
 
 
 def _notes(verdicts: Verdicts, book: PriceBook, nodes: pd.DataFrame, rows: pd.DataFrame) -> Iterable[CodedText]:

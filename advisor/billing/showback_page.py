@@ -231,9 +231,8 @@ def showback_document(showback: Showback, by: str) -> Document:
     for group in groups[:ROWS_MAX]:
         series = f" ({group['series_id'][:6]})" if group["series_id"] and same[group["name"]] > 1 else ""
         rows.append(cells("(none)" if group["name"] is None else f"{group['name']}{series}", group))
-    rows += [
-        cells(f"({_DESCRIPTIONS[category]})", sums, owned=False) for category, sums in unowned_of(showback).items()
-    ]
+    unowned = unowned_of(showback).items()
+    rows += [cells(f"({_DESCRIPTIONS[of]})", sums, owned=False) for of, sums in unowned]
     rows.append(cells("Total", whole))
     left = len(groups) - ROWS_MAX
     table = Table(

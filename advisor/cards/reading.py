@@ -18,18 +18,15 @@ from ..core.advice_types import Fleet
 from ..core.card_types import COURSE_SPANS, Card, Course
 from ..core.fleet_identity import fleet_of
 from ..core.frame import Frame, Window
-from ..core.naming import PREFIX_MIN, AmbiguousError, Named, matching, unknown
+from ..core.naming import PREFIX_MIN, AmbiguousError, matching, unknown
 from ..core.scalars import known, records, text
-from ..core.timestamps import minute
 from ..rulebook import Rulebook
 from ..telemetry.job_table import job_names
 from ..telemetry.source import Databases, PrometheusServer, Source
 from ..telemetry.sqlite.database import database_files, open_database
 from ..telemetry.sqlite.reader import file_spans
-from .build import Earlier, card_of, course_level, earlier_in, judge_window
+from .build import Earlier, Run, card_of, course_level, earlier_in, judge_window
 
-# A run that was seen within so long of its node's newest data is taken to run on: two minutes of rollups and a tick.
-RUNNING_SECONDS = 180.0
 _JOB = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?")
 _NOTHING = "Use a Slurm job ID, a workload ID (w-...), a pod name, NAMESPACE/POD or a workload name."
 _COLUMNS = (
@@ -37,42 +34,6 @@ _COLUMNS = (
     "first_seen", "last_seen",
 )  # fmt: skip
 _MATCHED, _NEAR = 5000, 500  # runs read of one file, and names compared with a name that matches nothing
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run of a job. Times are Unix seconds. `jobs`: what its scheduler calls it, the id that its user knows last;
-    `seen_until`: the newest data of its nodes; `places`: files that have rows of it (empty: the source is a server)."""
-
-    id: str
-    series_id: str
-    name: str
-    start: float
-    end: float
-    scheduler: str = "process"
-    jobs: tuple[str, ...] = ()
-    array_job_id: str | None = None
-    cluster: str | None = None
-    namespace: str | None = None
-    pod: str | None = None
-    nodes: tuple[str, ...] = ()
-    seen_until: float = 0.0
-    places: tuple[str, ...] = ()
-
-    @property
-    def shown_job(self) -> str | None:
-        """The id that its user knows: ``22_7`` of an array's task."""
-        return self.jobs[-1] if self.jobs else None
-
-    def named(self) -> Named:
-        """For the resolver: jobs with their cluster and pods with their namespace as well."""
-        job = f", job {self.shown_job}" if self.shown_job else ""
-        pod = f", pod {self.namespace}/{self.pod}" if self.pod else ""
-        aliases = [*self.jobs, *([self.pod, f"{self.namespace}/{self.pod}"] if self.pod else [])]
-        if self.cluster:
-            aliases += [alias for job in self.jobs for alias in (f"{self.cluster}/{job}", f"{job}@{self.cluster}")]
-        when = f"{minute(self.start)} to {minute(self.end)}"
-        return Named(self.id, f"{self.name or 'workload'}{job}{pod}", self.name, self.nodes, tuple(aliases), when)
 
 
 def find_runs(files: Sequence[Path], asked: str | None, say: Callable[[str], None]) -> list[Run]:

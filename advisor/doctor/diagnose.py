@@ -38,9 +38,7 @@ def diagnose(frame: Frame, reasoned: Reasoned, catalog: Catalog) -> Diagnosis:
     owned = pods[["controller_kind", "image"]].notna().any(axis=1)
     jobs = frame.workloads[(frame.workloads["scheduler"] == "slurm") & frame.workloads["job_id"].notna()]
     # Without a name a job is called after its number, or after Slurm's copy of its script.
-    unnamed = (
-        jobs["name"].isna() | (jobs["name"] == "slurm_script") | (jobs["name"] == "job " + jobs["job_id"].astype(str))
-    )
+    unnamed = jobs["name"].fillna("slurm_script").isin({"slurm_script", *("job " + jobs["job_id"].astype(str))})
     diagnosis = Diagnosis(
         frame=frame, verdicts=verdicts, catalog=catalog, advice=advice,
         begin=float((rows["ts"] - rows["interval_seconds"]).min()), nodes=nodes,

@@ -217,9 +217,7 @@ def _measure(d: Diagnosis, metric: MetricCoverage) -> Gaps:
     what = f"{metric.title[0].upper()}{metric.title[1:]}: measured on {metric.having} of {metric.of} GPUs."
     columns = _COLUMNS.get(metric.metric, (metric.metric,))
     # Of several doubts about a node the first counts.
-    doubts = {
-        doubt.node: doubt for doubt in reversed(d.verdicts.doubts) if set(columns) & set(doubt.metric.split(", "))
-    }
+    doubts = {of.node: of for of in reversed(d.verdicts.doubts) if set(columns) & set(of.metric.split(", "))}
     absent = {str(row["node"]): row for row in records(d.frame.absences[d.frame.absences["metric"].isin(columns)])}
     by_cause: dict[tuple[str, str, str], list[str]] = {}
     for node in metric.lacking:
@@ -246,9 +244,7 @@ def _measure(d: Diagnosis, metric: MetricCoverage) -> Gaps:
 def _networks(d: Diagnosis) -> Gaps:
     """Nodes without counters of the network that they have, or of any."""
     rows = d.frame.absences
-    unread = {
-        str(row["node"]): row for row in records(rows[(rows["scope"] == "fabric") | (rows["device"] == "infiniband")])
-    }
+    unread = {str(r["node"]): r for r in records(rows[(rows["scope"] == "fabric") | (rows["device"] == "infiniband")])}
     fabrics = observed_fabrics(d.advice)[0]
     unseen: dict[tuple[str, str], list[NodeState]] = {}
     silent: dict[str, list[NodeState]] = {}
@@ -297,10 +293,7 @@ def _workload_labels(d: Diagnosis) -> Gaps:
     missing = busy - d.labels["labeled_gpu_hours"]
     if missing <= _UNNAMED_SHARE * busy:
         return
-    slurm = (
-        "the flags of dcgm-exporter, with the directory to which Slurm's prolog writes job ids",
-        SLURM_FLAG,
-    )
+    slurm = ("the flags of dcgm-exporter, with the directory to which Slurm's prolog writes job ids", SLURM_FLAG)
     pods = ("the environment of the dcgm-exporter container", PODS_FLAG)
     inferred = [workload for workload in d.verdicts.workloads if workload.basis == INFERRED]
     yield TelemetryGap(

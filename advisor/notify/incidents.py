@@ -34,7 +34,7 @@ from ..show.pages.incident import details_command
 from ..show.reader_commands import NO_COMMANDS, ReaderCommands, ReaderLinks
 from ..state.deliveries import Message, Told, queue, told, waiting
 from ..state.file import State
-from ..state.incidents import current, mark_printed, settle, untold
+from ..state.incidents import current, mark, untold
 from ..watch.settings import WatchSettings
 from .letters import Letter, incident_letter, message_to
 from .routes import Recipient, ReportSettings, Routes
@@ -251,7 +251,7 @@ def _queue(run: NotifyRun) -> None:
         messages.append(message_to(to, letter, batch, run.routes, now, items=keys, in_reply_to=first))
     with run.state.writing() as db:
         queue(db, messages, now)
-        settle(db, [event for event, _ in events if key_of(event) not in held])
+        mark(db, "settled", [event for event, _ in events if key_of(event) not in held])
     unaddressed = {incident.id for _, incident in events if not run.recipients(incident)}
     if unaddressed:
         run.say(f"No recipient for {counted(len(unaddressed), 'incident')}: set administrators in [report].")
@@ -282,8 +282,8 @@ def _print_once(run: NotifyRun) -> None:
         run.say("Dry run, nothing was sent. To send: set send = true in section [watch] of skuwise.toml.")
     informed_ids = {key.rpartition("/")[0] for key in informed}
     with run.state.writing() as db:
-        mark_printed(db, [event for event, _ in fresh])
-        settle(db, [event for event, i in events if i.resolved_at is not None and i.id not in informed_ids])
+        mark(db, "printed", [event for event, _ in fresh])
+        mark(db, "settled", [event for event, i in events if i.resolved_at is not None and i.id not in informed_ids])
 
 
 def key_of(event: IncidentEvent) -> str:

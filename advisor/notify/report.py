@@ -223,13 +223,7 @@ class Week:
 class NotOverError(SkuwiseError):
     """A week is over by this machine's clock, and not by the telemetry. `newest`: its end (Unix seconds)."""
 
-    def __init__(self, week: Week, newest: float) -> None:
-        super().__init__(
-            f"The telemetry of the week of {week.name} is incomplete: the newest data is of {minute(newest)}.",
-            "Check the clock of this machine and the collection of data. "
-            f"--week {week.name} reports the data there is.",
-        )
-        self.newest = newest
+    newest: float = 0.0
 
 
 def reported_week(asked: float | None, now: float) -> Week:
@@ -245,7 +239,12 @@ def check_over(week: Week, newest: float | None) -> None:
     """Raises NotOverError where the newest telemetry (Unix seconds; None: unknown) is of before the end of a week: by a
     clock that runs ahead, half a week would be reported as a whole, and the rest of it never."""
     if newest is not None and week.end - _MOST_BEHIND * WEEK_SECONDS <= newest < week.end - _LATE_SECONDS:
-        raise NotOverError(week, newest)
+        error = NotOverError(
+            f"The telemetry of the week of {week.name} is incomplete: the newest data is of {minute(newest)}.",
+            f"Check this machine's clock and the collection of data. --week {week.name} reports the data there is.",
+        )
+        error.newest = newest
+        raise error
 
 
 @dataclass(frozen=True)

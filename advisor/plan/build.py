@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,8 +34,7 @@ RENTED_MAX = 64
 class Drafted:
     """`problem` with what it was made of, and `changes`: what `change` made of today's fleet, in sentences. `left_out`:
     recommendation -> why it is no choice; `grid`: begin of each hour (Unix seconds); `crowded`: pool -> GPUs that
-    its work of the window would lack today; `reserve_wanted`: pool -> GPUs that should be free for failures;
-    `reserve_lost`: pool -> GPUs of them that a changed fleet has no room for and that today's has."""
+    its work of the window would lack today; `reserve_wanted`: pool -> GPUs that should be free for failures."""
 
     request: PlanRequest
     problem: Problem
@@ -43,7 +42,6 @@ class Drafted:
     grid: Hours
     crowded: Mapping[str, int]
     reserve_wanted: Mapping[str, int]
-    reserve_lost: Mapping[str, int] = field(default_factory=dict)
     change: FleetChange = NO_CHANGE
     changes: tuple[CodedText, ...] = ()
 
@@ -83,11 +81,9 @@ def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
             left[r.id] = choice
     rented = _rented(fleet, options, series, groups) if request.goal == "cash" else []
     pools = {n.pool for n in (*nodes, *rented)}
-    why = (
-        coded("plan-target-without-price", "no price for the nodes that it moves to")
-        if request.goal == "cash"
-        else coded("plan-target-not-there", "the fleet has no such nodes, and only the goal cash rents any")
-    )
+    why = coded("plan-target-not-there", "the fleet has no such nodes, and only the goal cash rents any")
+    if request.goal == "cash":
+        why = coded("plan-target-without-price", "no price for the nodes that it moves to")
     left |= {o.id: why for o in options if o.pool is not None and o.pool not in pools}
     problem = Problem(
         nodes=(*nodes, *rented), series=tuple(series.values()),
@@ -252,10 +248,8 @@ def choice_of(
         shape = _shape(r, series, group, size)
     if isinstance(shape, CodedText):
         return shape
-    if excluded := sorted(running & request.exclude):
-        return coded(
-            "plan-node-excluded", "it would stop work on {nodes}, excluded from the plan", nodes=", ".join(excluded)
-        )
+    if excluded := ", ".join(sorted(running & request.exclude)):
+        return coded("plan-node-excluded", "it would stop work on {nodes}, excluded from the plan", nodes=excluded)
     units, each, keeps, node_gpus = shape
     pool = None if r.action == "release" else pool_of(group.nodes[0])
     if r.action == "move-sku" and r.target.node_sku is not None:

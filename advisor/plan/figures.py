@@ -233,11 +233,8 @@ class Planner:
             problem, changes = changed(drafted.problem, change)
             # For failures it keeps what is free without nodes that are not there.
             wanted, kept = reserve_of(problem, request)
-            lost = {pool: gpus - kept.get(pool, 0) for pool, gpus in drafted.problem.reserve.items()}
-            drafted = replace(
-                drafted, problem=replace(problem, reserve=kept), reserve_wanted=wanted,
-                reserve_lost={pool: gpus for pool, gpus in lost.items() if gpus > 0}, change=change, changes=changes,
-            )  # fmt: skip
+            problem = replace(problem, reserve=kept)
+            drafted = replace(drafted, problem=problem, reserve_wanted=wanted, change=change, changes=changes)
 
         def first(layout: Layout) -> None:
             if on_first is not None:
@@ -252,20 +249,18 @@ def plan_of(reasoned: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
     problem, advice, request, change = drafted.problem, reasoned.advice, drafted.request, drafted.change
     order = sequence(problem, layout)
     names = {w.id: w.name for w in advice.workloads}
-    absent = {n.name for n in problem.nodes if n.extra is not None}
-    steps = tuple(
-        replace(
-            step,
-            moves=tuple(
-                # A node that is not there is no place to come from.
-                replace(m, unit=_unit_name(m.unit, names, step.name), start=None if m.start in absent else m.start)
-                for m in step.moves
-            ),
-        )
-        for step in order
-    )
+    absent, steps = {n.name for n in problem.nodes if n.extra is not None}, []
+    for step in order:
+        # A node that is not there is no place to come from.
+        moves = [replace(m, unit=_unit_name(m.unit, names, step.name), start=None if m.start in absent else m.start)
+                 for m in step.moves]  # fmt: skip
+        steps.append(replace(step, moves=tuple(moves)))
     # What was added stays: it is no part of what can be given back.
     layout = replace(layout, kept=layout.kept | {n.name for n in problem.nodes if n.extra == "added"})
+    # Figures of the goal, where nodes that are not there cost what they would as part of the fleet.
+    extra = sum(node_worth(n, problem) for n in problem.nodes if n.extra is not None)
+    value, bound = layout.value - extra, layout.bound - extra if math.isfinite(layout.bound) else None
+    gap = 0.0 if layout.proven else None if not bound else max(bound - value, 0.0) / abs(bound)
     today = [n for n in problem.nodes if n.is_today]
     returned = _returned(problem, layout, steps)
     reserve, not_in_plan = left_out(reasoned, drafted, layout, order)
@@ -285,22 +280,14 @@ def plan_of(reasoned: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
         pools=pool_plans(problem, layout, drafted, change.growth_per_month), returned=returned,
         rented=tuple(RentedNode(*_told(n)) for n in problem.nodes if n.is_bought and n.name in layout.kept),
         missing=tuple(RentedNode(*_told(n)) for n in problem.nodes if n.extra == "missing" and n.name in layout.kept),
-        steps=steps,
+        steps=tuple(steps),
         advise_usd_per_month=advise, plan_usd_per_month=None if advise is None else now,
         combined_usd_per_month=None if advise is None else now + others - advise, reserve=reserve,
         not_in_plan=not_in_plan, beside=_beside(reasoned, drafted, layout),
-        kept_nodes={n.name: n.held for n in today if n.held is not None}, solver=_solver(problem, layout),
+        kept_nodes={n.name: n.held for n in today if n.held is not None},
+        solver=SolverFigures(UNITS[problem.goal], value, bound, gap, layout.seconds, layout.proven),
         notes=plan_notes(drafted), changes=drafted.changes,
     )  # fmt: skip
-
-
-def _solver(problem: Problem, layout: Layout) -> SolverFigures:
-    """Figures of the goal, where nodes that are not there cost what they would as part of the fleet."""
-    extra = sum(node_worth(n, problem) for n in problem.nodes if n.extra is not None)
-    value, bound = layout.value - extra, layout.bound - extra
-    finite = bound if np.isfinite(bound) else None
-    gap = 0.0 if layout.proven else None if not finite else max(finite - value, 0.0) / abs(finite)
-    return SolverFigures(UNITS[problem.goal], value, finite, gap, layout.seconds, layout.proven)
 
 
 def plan_notes(drafted: Drafted) -> tuple[CodedText, ...]:
@@ -320,12 +307,9 @@ def plan_notes(drafted: Drafted) -> tuple[CodedText, ...]:
     if not any(n.host_mem_bytes for n in today) or not any(u.host_mem_bytes for u in units):
         notes.append(coded("plan-host-memory-unknown", "host memory was not measured and limits nothing"))
     crowded = "{pool}: work of the window would not fit beside the services of today: {gpus} too few at the peak"
-    lost = "{pool}: {gpus} fewer than today can be kept in reserve for failures"
-    lacking = [("plan-crowded-today", crowded, *pool_gpus) for pool_gpus in sorted(drafted.crowded.items())]
-    lacking += [("plan-reserve-lost", lost, *pool_gpus) for pool_gpus in sorted(drafted.reserve_lost.items())]
-    for code, text, pool, gpus in lacking:
+    for pool, gpus in sorted(drafted.crowded.items()):
         name = pool_name(problem.pools[pool][0]) if pool in problem.pools else pool
-        notes.append(coded(code, text, pool=name, gpus=counted(gpus, "GPU")))
+        notes.append(coded("plan-crowded-today", crowded, pool=name, gpus=counted(gpus, "GPU")))
     if not has_solver():
         text = "OR-tools is not installed: the plan comes from a greedy search, and a better one may exist. Run pip "
         notes.append(coded("plan-greedy", f"{text}install 'skuwise[plan]'."))
@@ -361,7 +345,7 @@ def _unit_name(unit: str, names: Mapping[str, str], series: str) -> str:
     return f"{series} (more {unit.rpartition('+')[2]})" if "+" in unit else unit
 
 
-def _returned(problem: Problem, layout: Layout, steps: tuple[PlanStep, ...]) -> tuple[ReturnedNode, ...]:
+def _returned(problem: Problem, layout: Layout, steps: Sequence[PlanStep]) -> tuple[ReturnedNode, ...]:
     emptied = {name: step.number for step in steps for name in step.frees if step.series is not None or step.after}
     out = []
     for n in problem.nodes:

@@ -82,14 +82,8 @@ def queue(db: Database, messages: Iterable[Message], now: float) -> int:
     Returns how many were added."""
     added = 0
     for message in messages:
-        cells = (
-            message.batch,
-            message.team,
-            message.channel,
-            message.recipient,
-            message.message_id,
-            clean_text(message.subject),
-        )
+        whom = message.batch, message.team, message.channel, message.recipient
+        cells = *whom, message.message_id, clean_text(message.subject)
         cursor = db.execute(
             "INSERT INTO deliveries (batch, team, channel, recipient, message_id, subject, content, queued_at, state) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'due') ON CONFLICT DO NOTHING",
@@ -140,9 +134,8 @@ def next_attempt_seconds(db: Database, now: float, only_team: str | None = None,
 def recover(db: Database, now: float) -> tuple[Told, ...]:
     """Take up what a killed sender had in hand: a message whose end nobody knows is due once more, and fails the second
     time. Call it before `due`, as the only sender. Returns what failed."""
-    failed = rows(
-        db, "SELECT channel, team, recipient, message_id FROM deliveries WHERE state = 'sending' AND unsure > 0"
-    )
+    columns = "channel, team, recipient, message_id"
+    failed = rows(db, f"SELECT {columns} FROM deliveries WHERE state = 'sending' AND unsure > 0")  # noqa: S608 - ours
     db.execute(
         "UPDATE deliveries SET state = iif(unsure > 0, 'failed', 'due'), ended_at = iif(unsure > 0, ?, NULL), "
         "unsure = unsure + 1, attempts = attempts + 1, next_attempt_at = NULL, reply = ? WHERE state = 'sending'",

@@ -79,20 +79,13 @@ def fleets_in(db: Database) -> tuple[Fleet, ...]:
         members.setdefault(row["fleet"], {})[row["member"]] = row["node"]
     return tuple(
         Fleet(
-            name=row["name"],
-            simulated=bool(row["simulated"]),
-            match=from_json(tuple[str, ...], row["match"]),
-            clusters=from_json(frozenset[str], row["clusters"]),
-            members=members.get(row["id"], {}),
-            nodes=frozenset(members.get(row["id"], {}).values()),
-            sources=frozenset(),
-            server=row["server"],
-            labels=from_json(dict[str, str], row["labels"]),
-            start=row["first_seen"],
-            end=row["last_seen"],
+            row["name"], bool(row["simulated"]), from_json(tuple[str, ...], row["match"]),
+            from_json(frozenset[str], row["clusters"]), there := members.get(row["id"], {}),
+            nodes=frozenset(there.values()), sources=frozenset(), server=row["server"],
+            labels=from_json(dict[str, str], row["labels"]), start=row["first_seen"], end=row["last_seen"],
         )
         for row in rows(db, "SELECT * FROM fleets ORDER BY id")
-    )
+    )  # fmt: skip
 
 
 def note_fleet(db: Database, fleet: Fleet) -> None:
@@ -245,13 +238,13 @@ class StateBeside:
         """What the moves that were done here say of predictions; nothing where there is no ledger to read."""
         try:
             # What cannot be read was said when decisions were asked for.
-            return site_of(replace(self, say=_quiet).entries(), now)
+            return site_of(replace(self, say=lambda _: None).entries(), now)
         except StoreError:
             return NO_SITE
 
     def note(self, advice: Advice, now: float) -> None:
         """Note what the advice recommends and what became of what stands there, and say so."""
-        state = replace(self, say=_quiet).of(advice.fleet).state
+        state = replace(self, say=lambda _: None).of(advice.fleet).state
         if state is None:
             return
         try:
@@ -273,7 +266,3 @@ class StateBeside:
         count = len(advice.recommendations)
         noun = "recommendation" if count == 1 else "recommendations"
         self.say(f"{count} {noun} recorded in {state.path} ({new} new)")
-
-
-def _quiet(text: str) -> None:
-    pass

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import quoted
@@ -64,22 +64,17 @@ def untold(db: Database, unprinted: bool = False) -> tuple[tuple[IncidentEvent, 
     )
 
 
-def settle(db: Database, events: Iterable[IncidentEvent]) -> None:
-    """Note that nobody is to be told of these any more."""
-    _mark(db, "settled", events)
-
-
-def mark_printed(db: Database, events: Iterable[IncidentEvent]) -> None:
-    """Note that a dry run has printed these."""
-    _mark(db, "printed", events)
+def mark(db: Database, done: Literal["settled", "printed"], events: Iterable[IncidentEvent]) -> None:
+    """Note events of which nobody is to be told any more, or that a dry run has printed."""
+    sql = f"UPDATE incident_events SET {done} = 1 WHERE incident = ? AND number = ?"  # noqa: S608 - ours
+    db.conn.executemany(sql, [(event.incident_id, event.number) for event in events])
 
 
 def acknowledge(db: Database, incident_id: str, by: str, now: float) -> Incident:
     """Note that somebody takes care of an incident: no reminders, until it is resolved. Returns it as it is now. `now`:
     Unix seconds. Raises UsageError for one that is resolved or not there."""
-    return _decide(
-        db, incident_id, {"state": "acknowledged", "acknowledged_at": now, "acknowledged_by": sqlite_text(by)}
-    )
+    changes = {"state": "acknowledged", "acknowledged_at": now, "acknowledged_by": sqlite_text(by)}
+    return _decide(db, incident_id, changes)
 
 
 def snooze(db: Database, incident_id: str, until: float) -> Incident:
@@ -88,23 +83,14 @@ def snooze(db: Database, incident_id: str, until: float) -> Incident:
 
 
 def _decide(db: Database, incident_id: str, changes: dict[str, Any]) -> Incident:
-    found = _incidents(db, "id = ?", [incident_id])
-    if not found:
-        raise UsageError(f"No incident {quoted(incident_id)}.", "Run 'skuwise incidents list' for the open ones.")
-    if found[0].resolved_at is not None:
-        raise UsageError(
-            f"Incident {found[0].id} was resolved on {minute(found[0].resolved_at)}.",
-            "Run 'skuwise incidents list' for the open ones.",
-        )
-    db.table("incidents").update(incident_id, changes)
-    return _incidents(db, "id = ?", [incident_id])[0]
-
-
-def _mark(db: Database, column: str, events: Iterable[IncidentEvent]) -> None:
-    db.conn.executemany(
-        f"UPDATE incident_events SET {column} = 1 WHERE incident = ? AND number = ?",  # noqa: S608 - ours
-        [(event.incident_id, event.number) for event in events],
-    )
+    before = next(iter(_incidents(db, "id = ?", [incident_id])), None)
+    what = f"No incident {quoted(incident_id)}."
+    if before is not None and before.resolved_at is not None:
+        what = f"Incident {before.id} was resolved on {minute(before.resolved_at)}."
+    elif before is not None:
+        db.table("incidents").update(incident_id, changes)
+        return _incidents(db, "id = ?", [incident_id])[0]
+    raise UsageError(what, "Run 'skuwise incidents list' for the open ones.")
 
 
 def _incidents(db: Database, where: str, parameters: Sequence[object] = ()) -> tuple[Incident, ...]:

@@ -148,16 +148,12 @@ def entries(db: Database) -> tuple[LedgerEntry, ...]:
         histories.setdefault(row["recommendation"], []).append(event)
     return tuple(
         LedgerEntry(
-            recommendation=from_json(Recommendation, row["recommendation"]),
-            about=row["about"],
-            source=row["source"],
-            snapshot=from_json(PredictionSnapshot, row["snapshot"]) if row["snapshot"] is not None else None,
-            first_proposed=row["first_proposed"],
-            last_proposed=row["last_proposed"],
-            events=tuple(histories.get(row["id"], ())),
+            from_json(Recommendation, row["recommendation"]), row["about"], row["source"],
+            from_json(PredictionSnapshot, row["snapshot"]) if row["snapshot"] is not None else None,
+            row["first_proposed"], row["last_proposed"], tuple(histories.get(row["id"], ())),
         )
         for row in rows(db, "SELECT * FROM recommendations ORDER BY id")
-    )
+    )  # fmt: skip
 
 
 def add(db: Database, id_: str, event: LedgerEvent) -> None:
@@ -242,9 +238,8 @@ def mailed_since(db: Database, recipient: str, since: float, before: float = mat
 
 def configuration_words(c: Configuration) -> str:
     """``8 x H100-SXM5 on azure/nd96``; ``-``: no GPUs."""
-    return (
-        f"{c.gpu_count} x {c.gpu_sku or 'unknown GPU'} on {c.node_sku or 'unknown node type'}" if c.gpu_count else "-"
-    )
+    sku, node = c.gpu_sku or "unknown GPU", c.node_sku or "unknown node type"
+    return f"{c.gpu_count} x {sku} on {node}" if c.gpu_count else "-"
 
 
 def _is_expired(entry: LedgerEntry, now: float, seen_until: float) -> bool:
@@ -275,13 +270,12 @@ def _snapshot(
     advice: Advice, r: Recommendation, workload: WorkloadVerdict | None, seen: Observation
 ) -> PredictionSnapshot:
     """What its prediction rests on, for whoever measures it later. `workload`: the one it names, if it names one."""
-    runs = [
-        w for w in seen.series(workload.series_id if workload else None) if workload and w.node_sku == workload.node_sku
-    ]
-    current = [w for w in seen.now(workload.series_id if workload else None) if w in runs]
+    series = workload.series_id if workload else None
+    runs = [w for w in seen.series(series) if workload and w.node_sku == workload.node_sku]
+    current = [w for w in seen.now(series) if w in runs]
     prices = [p for p in advice.prices if p.id in r.prices]
     return PredictionSnapshot(
-        series_id=workload.series_id if workload else None,
+        series_id=series,
         serving=serves(runs),
         nodes=tuple(sorted({node for w in current for node in w.nodes})),
         source=r.source,

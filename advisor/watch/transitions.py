@@ -59,11 +59,9 @@ def advance(incidents: Sequence[Incident], look: WatchPass, settings: WatchSetti
             events.append(IncidentEvent(after.id, "reminded", after.reminders, look.now))
         elif after.resolution_told and not before.resolution_told:
             events.append(IncidentEvent(after.id, "resolved", -2 if after.reopenings else -1, look.now))
-    ids = {i.id for i in incidents}
     for s in sightings.values():
-        id_ = stable_id("i", s.id, s.since, look.now)
-        if id_ in ids:  # a clock that was set back to the same moment
-            id_ = stable_id("i", s.id, s.since, look.now, len(ids))
+        # With their number: a clock may be set back to the same moment.
+        id_ = stable_id("i", s.id, s.since, look.now, *([len(incidents)] if s.id in latest else []))
         changed.append(Incident(
             id_, s, "open", opened_at=look.now, since=s.since, updated_at=look.now, last_seen_at=look.now,
             gpu_hours=s.gpu_hours, cost_usd=s.cost_usd, told_at=look.now, data_until=look.data_end,
@@ -86,7 +84,6 @@ def _resolved(
 
 
 def _sighted(incident: Incident, sighting: Sighting, look: WatchPass, settings: WatchSettings) -> Incident:
-    """An incident that this pass sighted."""
     is_due = look.now - (incident.told_at or incident.opened_at) >= settings.remind_every_seconds
     is_quiet = incident.acknowledged_at is not None or (incident.snoozed_until or 0.0) > look.now
     is_told = (is_due or incident.resolution_told) and not is_quiet
@@ -138,7 +135,6 @@ def _clamped(incident: Incident, look: WatchPass) -> Incident:
 
 
 def _is_judged(incident: Incident, look: WatchPass) -> bool:
-    """Whether this pass could have sighted it: not where its subject is unknown, or one of its nodes is silent."""
     subject = incident.sighting.subject
     if subject.key in look.unknown:
         return False

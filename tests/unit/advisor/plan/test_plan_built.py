@@ -252,14 +252,12 @@ def test_nodes_that_are_added_are_neither_todays_nor_returned_nor_paid(goal):
 
 
 @pytest.mark.parametrize("buy", [False, True])
-def test_a_reserve_that_is_lost_is_a_note_and_no_missing_node(buy):
+def test_a_reserve_that_is_lost_is_no_missing_node(buy):
     plan = plan_of(full(), change=FleetChange(remove=frozenset({"n2"}), buy=buy), reserve_nodes=None)
     assert plan.missing == () and plan.rented == () and plan.steps == ()
-    assert "8 GPUs fewer than today" in next(n for n in plan.notes if n.code == "plan-reserve-lost").text
     assert (plan.pools[0].reserve_gpus, plan.pools[0].reserve_wanted_gpus) == (0, 8)
     kept = plan_of(full(3), change=FleetChange(remove=frozenset({"n2"})), reserve_nodes=None)
-    assert kept.missing == () and "plan-reserve-lost" not in {n.code for n in kept.notes}
-    assert kept.pools[0].reserve_gpus == 8
+    assert kept.missing == () and kept.pools[0].reserve_gpus == 8
 
 
 def test_when_the_fleet_runs_out():
