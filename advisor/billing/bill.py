@@ -135,8 +135,6 @@ def plain_name(name: str) -> str:
 
 
 def _charge(row: Mapping[str, str]) -> Charge:
-    """A row of either export: their columns have different names. Raises ValueError or KeyError for a bad cell."""
-
     def first(*names: str) -> str:
         return next((cell for name in names if (cell := row.get(name, ""))), "")
 
@@ -188,7 +186,6 @@ def _aws_effective(row: Mapping[str, str], kind: str, billed: float) -> tuple[fl
 
 
 def _number(text: str) -> float:
-    """A finite number. Raises ValueError, also for an empty cell."""
     value = float(text)
     if not math.isfinite(value) or abs(value) > 1e12:
         raise ValueError(text)
@@ -204,7 +201,6 @@ def _moment(text: str) -> float:
 
 
 def _hours(row: Mapping[str, str]) -> float | None:
-    """Hours of use from the first quantity in a unit of time; None: the row is not counted in time."""
     units = {"consumedquantity": "consumedunit", "pricingquantity": "pricingunit", "lineitemusageamount": "pricingunit"}
     for quantity, unit in units.items():
         match = _UNIT.fullmatch(row.get(unit, "").lower())

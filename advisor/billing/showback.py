@@ -159,7 +159,6 @@ def _daily_hours(
 
 
 def _without_missing(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with "" for a missing workload."""
     ids = table["workload_id"].astype(object)
     return table.assign(workload_id=ids.where(ids.notna(), ""))
 
@@ -202,7 +201,6 @@ def _rows(hours: pd.DataFrame, nodes: pd.DataFrame, made: pd.DataFrame) -> pd.Da
 
 
 def _notes(verdicts: Verdicts, book: PriceBook, nodes: pd.DataFrame, rows: pd.DataFrame) -> Iterable[CodedText]:
-    """The basis of the dollars, and nodes without a price."""
     left = [name for name, n in verdicts.inventory.nodes.items() if n.end is not None and n.moved_to is None]
     premium = bool((rows["category"] == "fabric-premium").any())
     cases = (

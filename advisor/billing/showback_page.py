@@ -126,7 +126,6 @@ def focus_rows(showback: Showback, billing_account: str | None) -> Iterator[dict
 
 
 def _values(table: pd.DataFrame) -> list[Record]:
-    """One mapping a row; missing values are None."""
     table = table.astype(object)
     return records(table.where(table.notna(), None))
 
@@ -261,7 +260,6 @@ def showback_document(showback: Showback, by: str) -> Document:
 
 
 def _check_words(showback: Showback) -> str:
-    """How the rows compare with the nodes' price x hours."""
     priced, checks = showback.nodes["usd"].notna(), node_checks(showback)
     if not priced.any():
         return "No node has a price, so there is no cost to reconcile."

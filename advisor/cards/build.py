@@ -282,7 +282,6 @@ def _numbers(w: WorkloadVerdict) -> list[str]:
 
 
 def _asked(frame: Frame, w: WorkloadVerdict, pod: str | None) -> Asked:
-    """What a job table, or the requests of its pods, say that it asked for."""
     if w.scheduled.name == "slurm":
         wanted = set(_numbers(w))
         jobs = [row for row in records(frame.jobs) if wanted & set(job_names(row))]
@@ -301,7 +300,6 @@ def _asked(frame: Frame, w: WorkloadVerdict, pod: str | None) -> Asked:
 
 
 def _missing(w: WorkloadVerdict, use: Use, nodes: Sequence[NodeFacts], *, has_price: bool) -> Mapping[str, str]:
-    """Name of each figure that is missing -> why."""
     reasons, shared = w.coverage.missing, "its GPUs are shared"
     fabric = next((n.fabric.reason for n in nodes if n.fabric and n.fabric.reason), "no counters of a compute fabric")
     if nodes and all(n.fabric is None for n in nodes):
@@ -330,8 +328,6 @@ def _missing(w: WorkloadVerdict, use: Use, nodes: Sequence[NodeFacts], *, has_pr
 
 
 def _use_of(frame: Frame, verdicts: Verdicts, w: WorkloadVerdict) -> Use:
-    """The figures of a workload. What is not measured is None."""
-
     def share(key: str) -> float | None:
         value = w.features.get(key)
         return None if value is None or not math.isfinite(value) else min(max(float(value), 0.0), 1.0)
@@ -376,7 +372,6 @@ def rests_of(verdicts: Verdicts, w: WorkloadVerdict) -> tuple[float | None, floa
 
 
 def _course_of(verdicts: Verdicts, w: WorkloadVerdict) -> Course:
-    """SM and tensor activity by equal spans of its life, each row spread over the time that it covers."""
     life = w.end - w.start
     rows = verdicts.usage_of([w.id], "ts", "seconds", "sm", "c")
     if life <= 0 or rows.empty:

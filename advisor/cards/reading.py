@@ -92,7 +92,6 @@ def newest_data(frame: Frame) -> dict[str, float]:
 
 
 def _runs_of(parts: Iterable[tuple[Any, ...]]) -> list[Run]:
-    """Whole runs of their parts on single nodes: `_COLUMNS`, node, its cluster, its newest data, the file."""
     runs: dict[str, Run] = {}
     for *cells, node, cluster, newest, place in parts:
         row: dict[str, Any] = dict(zip(_COLUMNS, cells, strict=True))
@@ -211,7 +210,6 @@ class CardReading:
         return CardsRead((card,), _whole_fleet(frame, files), others)
 
     def _from_server(self, source: PrometheusServer, asked: str) -> CardsRead:
-        """Found in the window that was asked for; judged by its own life, at the resolution that this has."""
         frame = self._frame(source, self.since, self.until)
         run, others = named_run(asked, runs_in(frame), self.command)
         span, earlier, life = life_window(run, self.now), None, frame

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-import pandas as pd
-
 from ...rules.catalog.hour_prices import SOURCE
 from ...rules.catalog.loader import Catalog
 from ...rules.catalog.types import Price
@@ -67,7 +65,10 @@ def metric_coverage(
     inventory, fabrics = reasoned.fleet.verdicts.inventory, observed_fabrics(reasoned.advice)[0]
     models = _Models(frame, catalog)
     gpus = [gpu for node in hours_of for gpu in inventory.nodes[node].observed]
-    resolution = _resolution(frame.gpu)
+    # Seconds between samples, by the measure that has the most.
+    samples = frame.gpu[max(_SAMPLES, key=lambda name: float(frame.gpu[name].sum()))]
+    observed = frame.gpu.loc[samples > 0, "observed_seconds"].sum()
+    resolution = float(observed / samples.sum()) if samples.sum() > 0 else None
     coverage = []
     for name, title in (GPU_MEASURES | NODE_MEASURES).items():
         if name in GPU_MEASURES:
@@ -114,8 +115,6 @@ def node_hours(frame: Frame, inventory: Inventory) -> dict[str, dict[str, float]
 
 
 class _Models:
-    """Models of GPUs, and the measures that they can have."""
-
     def __init__(self, frame: Frame, catalog: Catalog) -> None:
         self._catalog = catalog
         rows = zip(frame.gpus["node"], frame.gpus["gpu_uuid"], frame.gpus["sku"], frame.gpus["name"], strict=True)
@@ -138,13 +137,6 @@ class _Models:
             return False
         sku = self._catalog.gpu(self.of(gpu))
         return measure != "nvlink" or sku is None or sku.link_bytes_per_second is not None
-
-
-def _resolution(gpu: pd.DataFrame) -> float | None:
-    """Seconds between samples of GPUs, in the mean, by the measure that has the most."""
-    counts = {name: float(gpu[name].sum()) for name in _SAMPLES}
-    most = max(counts, key=lambda name: counts[name])
-    return float(gpu.loc[gpu[most] > 0, "observed_seconds"].sum() / counts[most]) if counts[most] > 0 else None
 
 
 # Measures of `coverage_line`, as it names them.

@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import replace
 
 from ...rules.catalog.loader import Catalog
-from ..classify.types import Verdicts
 from ..core.frame import Frame
 from ..core.scalars import records, text
 from ..core.verdict_types import INFERRED
@@ -39,26 +38,20 @@ def diagnose(frame: Frame, reasoned: Reasoned, catalog: Catalog) -> Diagnosis:
     jobs = frame.workloads[(frame.workloads["scheduler"] == "slurm") & frame.workloads["job_id"].notna()]
     # Without a name a job is called after its number, or after Slurm's copy of its script.
     unnamed = jobs["name"].fillna("slurm_script").isin({"slurm_script", *("job " + jobs["job_id"].astype(str))})
+    # GPU-hours of work by the accounting of the advice; inferred work has no label.
+    inferred = {workload.id for workload in verdicts.workloads if workload.basis == INFERRED}
+    busy = verdicts.occupancy[verdicts.occupancy["class"].isin(["workload", "shared"])]
+    busy, labels = busy[busy["gpu_hours"] > 0], {}
+    for name, part in (("busy", busy), ("labeled", busy[~busy["workload_id"].isin(inferred)])):
+        labels[f"{name}_gpus"] = len(part.drop_duplicates(["node", "gpu_uuid"]))
+        labels[f"{name}_gpu_hours"] = float(part["gpu_hours"].sum())
     diagnosis = Diagnosis(
         frame=frame, verdicts=verdicts, catalog=catalog, advice=advice,
         begin=float((rows["ts"] - rows["interval_seconds"]).min()), nodes=nodes,
         metrics=metric_coverage(frame, reasoned, hours, catalog),
         exporters=tuple(map(str, exporters)) if isinstance(exporters, list) else ("skuwise agent",),
-        labels=_labels(verdicts), kubernetes={"observed": len(pods), "named": int(owned.sum())},
+        labels=labels, kubernetes={"observed": len(pods), "named": int(owned.sum())},
         slurm={"observed": len(jobs), "named": int((~unnamed).sum())},
         notes=tuple(note for note in verdicts.notes if note.code != _GAP_NOTE),
     )  # fmt: skip
     return replace(diagnosis, gaps=tuple(gap for check in CHECKS for gap in check(diagnosis)))
-
-
-def _labels(verdicts: Verdicts) -> dict[str, float]:
-    """GPU-hours of work by the accounting of the advice; inferred work has no label."""
-    inferred = {workload.id for workload in verdicts.workloads if workload.basis == INFERRED}
-    rows = verdicts.occupancy
-    busy = rows[rows["class"].isin(["workload", "shared"]) & (rows["gpu_hours"] > 0)]
-    labeled = busy[~busy["workload_id"].isin(inferred)]
-    labels = {}
-    for name, part in (("busy", busy), ("labeled", labeled)):
-        labels[f"{name}_gpus"] = len(part.drop_duplicates(["node", "gpu_uuid"]))
-        labels[f"{name}_gpu_hours"] = float(part["gpu_hours"].sum())
-    return labels

@@ -198,7 +198,6 @@ def _gaps_in_time(d: Diagnosis) -> Gaps:
 
 
 def _measures(d: Diagnosis) -> Gaps:
-    """A check of each measure of GPUs, and of models that may have none."""
     for metric in d.metrics:
         if metric.scope == "gpu" and metric.lacking:
             yield from _measure(d, metric)
@@ -242,7 +241,6 @@ def _measure(d: Diagnosis, metric: MetricCoverage) -> Gaps:
 
 
 def _networks(d: Diagnosis) -> Gaps:
-    """Nodes without counters of the network that they have, or of any."""
     rows = d.frame.absences
     unread = {str(r["node"]): r for r in records(rows[(rows["scope"] == "fabric") | (rows["device"] == "infiniband")])}
     fabrics = observed_fabrics(d.advice)[0]

@@ -233,7 +233,6 @@ def notify(run: NotifyRun) -> Tally:
 
 
 def _queue(run: NotifyRun) -> None:
-    """Queue the messages of a pass and settle their events."""
     now = run.now
     with run.state.reading() as db:
         events, informed = _ready(db, run)

@@ -120,7 +120,6 @@ def _escaped(text: str) -> str:
 
 
 def _files(story: Story) -> tuple[Attachment, ...]:
-    """The whole page, the table of teams and the lists, what a reader misses most first."""
     if story.empty:
         return ()
     name, files = f"skuwise-{day(story.advice.start)}", []

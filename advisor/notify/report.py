@@ -40,7 +40,6 @@ Team = str | None  # None: no team's, which is the administrators' business
 
 
 def _grouped(values: Iterable[T], team_of: Callable[[T], Team]) -> dict[Team, tuple[T, ...]]:
-    """The values of each team, in their order."""
     groups: dict[Team, list[T]] = {}
     for value in values:
         groups.setdefault(team_of(value), []).append(value)
@@ -107,7 +106,6 @@ def outcomes_by_team(
 
 
 def _only(teams: Iterable[Team]) -> Team:
-    """The one team that all of them are; None: they are several."""
     different = set(teams)
     return different.pop() if len(different) == 1 else None
 
@@ -162,7 +160,6 @@ def _part(part: Advice, unobserved: tuple[Unobserved, ...]) -> Advice:
 def _not_judged(
     not_judged: Iterable[NotJudged], workloads: Sequence[WorkloadVerdict], nodes: Collection[str]
 ) -> Iterator[NotJudged]:
-    """What was not judged of a team's work and nodes; no price of what it shares."""
     by_id = {w.id: w for w in workloads}
     for case in not_judged:
         shown = [by_id[id_] for id_ in case.workloads if id_ in by_id]
@@ -177,7 +174,6 @@ def _not_judged(
 
 
 def _energy(fleet: FleetEnergy | None, workloads: Sequence[WorkloadVerdict]) -> FleetEnergy | None:
-    """What a team's workloads drew in the moments that were theirs alone; None: not known."""
     parts = [w.energy for w in workloads if w.energy is not None]
     if fleet is None or len(parts) < len(workloads):
         return None

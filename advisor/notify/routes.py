@@ -76,8 +76,6 @@ def _dashboard(value: object, what: str) -> str:
 
 
 def _text(pattern: str, fault: str, remedy: str) -> Callable[[object, str], str]:
-    """A reader of settings that are text of this form, or empty."""
-
     def read(value: object, what: str) -> str:
         if not isinstance(value, str) or not (value == "" or re.fullmatch(pattern, value, re.ASCII)):
             raise UsageError(f"{what} {fault}.", remedy)
@@ -272,8 +270,6 @@ def _matchers(value: object, what: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _TeamTable:
-    """A table ``[teams.NAME]``."""
-
     label: tuple[str, ...] = field(default=(), metadata={"parse": _matchers})
     namespace: tuple[str, ...] = field(default=(), metadata={"parse": _matchers})
     account: tuple[str, ...] = field(default=(), metadata={"parse": _matchers})
@@ -286,8 +282,6 @@ class _TeamTable:
 
 @dataclass(frozen=True, slots=True)
 class _RoutesTable:
-    """The whole file."""
-
     administrators: tuple[str, ...] = field(default=(), metadata={"parse": mail_addresses})
     teams: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 

@@ -166,7 +166,6 @@ class _Connection(smtplib.SMTP):
         return reply
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
-        """smtplib's own way to a connection."""
         self._host = host  # for which STARTTLS checks the certificate
         with Deadline(timeout) as deadline:
             connection = deadline.connect(host, port)

@@ -154,7 +154,6 @@ def change_of(entry: LedgerEntry, target: Target, catalog: Catalog, command: str
 
 
 def _labels(snapshot: PredictionSnapshot, catalog: Catalog, typed: tuple[str, ...]) -> tuple[dict[str, str], str]:
-    """Labels of the target's nodes and where they come from; where none is known, what it may be."""
     if typed:
         labels = dict(checked("node label", label).split("=", 1) for label in typed)
         return labels, "The node labels are those of --node-label."
@@ -172,7 +171,6 @@ def _labels(snapshot: PredictionSnapshot, catalog: Catalog, typed: tuple[str, ..
 
 
 def _needed(change: Change, target: Target, of_nodes: bool) -> list[tuple[object, str, str]]:
-    """What the patch cannot do without: the value, what it is, and the option for it."""
     action, replicas, kind = change.action, change.replicas or 0, change.kind
     placed = action in _PLACED
     resized = action in ("move-sku", "reduce-gpus") and change.gpus_before != change.gpus_after

@@ -83,7 +83,6 @@ def _cordon(change: Change) -> Patch:
 
 
 def _outline(change: Change) -> Document:
-    """The object as known from the ledger and the options."""
     replicas = change.replicas or (change.gpus_before if change.action == "mig-slice" else 1)
     each, rest = divmod(change.gpus_before, replicas)
     if rest or not each:
@@ -99,7 +98,6 @@ def _outline(change: Change) -> Document:
 
 
 def _workload_of(documents: list[Document], change: Change) -> Document:
-    """The object of a manifest that runs the workload: the only one with pods, or the one of its name."""
     pods = [document for document in documents if pod_groups(document)]
     matching = [pod for pod in pods if pod["metadata"].get("name") == change.name] or pods
     about = [(document["metadata"].get("namespace"), document["metadata"].get("name")) for document in matching]
@@ -118,7 +116,6 @@ def _workload_of(documents: list[Document], change: Change) -> Document:
 
 
 def _edit(document: Document, change: Change) -> list[str]:
-    """Make the object as the recommendation wants it. Returns what is to be known of that."""
     match change.action:
         case "move-sku":
             _resize(document, change)
@@ -227,7 +224,6 @@ def pod_groups(document: Document) -> list[PodGroup]:
 
 
 def _held(container: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
-    """Its limits and requests that name GPUs, each with the name."""
     resources = container.get("resources") or {}
     parts = [resources.get(part) or {} for part in ("limits", "requests")]
     return [(held, name) for held in parts for name in GPU_RESOURCES if name in held]
@@ -246,7 +242,6 @@ def _gpu_containers(document: Document) -> list[dict[str, Any]]:
 
 
 def _resize(document: Document, change: Change) -> None:
-    """The GPUs of the target, in whole replicas where there are several."""
     groups = [pod_group for pod_group in pod_groups(document) if pod_group.gpus > 0]
     label = quoted(f"{document['kind']} {document['metadata'].get('name')}")
     total = change.check_size(label, sum(group.pods * group.gpus for group in groups))
@@ -357,7 +352,6 @@ def kueue_patch(change: Change) -> Patch:
 
 
 def _flavor(queue: dict[str, Any], name: str | None, option: str) -> tuple[dict[str, Any], str]:
-    """The flavor of this name (None: the only one) that has a quota of GPUs, and what the GPUs are called there."""
     quotas = [
         (flavor, resource)
         for group in queue["spec"]["resourceGroups"]
@@ -390,7 +384,6 @@ def _add(flavor: dict[str, Any], resource: str, count: int) -> list[str]:
 
 
 def _whole(value: object) -> int:
-    """A quantity, which Kubernetes takes as a number or as text."""
     if isinstance(value, bool) or not str(value).isdecimal() or len(str(value)) > 9:
         raise UsageError(f"The quota {quoted(str(value))} is not a whole number.", BY_HAND)
     return int(str(value))

@@ -130,7 +130,6 @@ def slurm_patch(change: Change) -> Patch:
 
 
 def _unified(before: str, after: str, label: str) -> str:
-    """The difference as ``patch`` takes it. `label`: a plain word."""
     old, new = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (before, after))
     lines = difflib.unified_diff(old, new, f"a/{label}", f"b/{label}")
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
@@ -156,10 +155,6 @@ def _place(script: BatchScript, change: Change, name: str) -> list[str]:
 
 
 def _resize(script: BatchScript, change: Change, name: str) -> list[str]:
-    """As many GPUs as the target has: fewer nodes (tasks) where they are whole, else fewer of each.
-
-    Returns what of the old size is still asked for.
-    """
     option, kind, count, times = script.gpus()
     before, after = change.check_size("The script", count * times), change.gpus_after
     kind = None if change.changes_gpu else kind

@@ -62,7 +62,19 @@ def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
         held = inputs.why_held(verdicts, facts, fleet.floor_hours)
         held = inputs.EXCLUDED if held is None and facts.node in request.exclude else held
         nodes.append(replace(inputs.plan_node(fleet, verdicts, facts, held), drains=facts.node in with_jobs))
-    per_gpu = _per_gpu(frame, nodes, where, fleet.groups)
+    # Node -> cores (95th percentile of its hours) and bytes of memory (their maximum) in use for each GPU that is held
+    # there now; 0: not measured, which limits nothing.
+    taken = Counter[str]()
+    for w in (w for group in fleet.groups if group.current for w in group.now):
+        taken.update(where.by_workload.get(w.id, {}))
+    rows = frame.host.reindex(columns=["node", "cpu_util_mean", "mem_used_bytes_max"])
+    by_node = rows.set_index("node").astype(float).groupby(level=0)
+    cpu, memory = by_node["cpu_util_mean"].quantile(0.95).fillna(0.0), by_node["mem_used_bytes_max"].max().fillna(0.0)
+    per_gpu = {
+        n.name: (cpu.get(n.name, 0.0) * (n.cpu_cores or 0.0) / inputs.CPU_MAX / held, memory.get(n.name, 0.0) / held)
+        for n in nodes
+        if (held := taken[n.name])
+    }
     grid = inputs.grid_of(verdicts.window)
     services = [
         inputs.service_of(g, request, where, inputs.demand_of(g, grid, fleet.headroom(g)), per_gpu)
@@ -93,7 +105,13 @@ def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
         tenants_apart=request.tenants_apart,
     )  # fmt: skip
     if request.tenants_apart:
-        problem = _with_tenants(problem, with_jobs, where)
+        # Nodes that hold more than replicas: shared GPUs, GPUs of unknown holders, and jobs that run now.
+        for k, n in enumerate(nodes):
+            beside = where.holders.get(n.name, frozenset()) | with_jobs.get(n.name, set())
+            here = {s.tenant for s in problem.series for u in s.units if n.name in u.gpus}
+            teams = frozenset() if None in beside else frozenset({*here, *filter(None, beside)})
+            nodes[k] = replace(n, tenants=teams) if beside or len(teams) > 1 else n
+        problem = replace(problem, nodes=(*nodes, *rented))
     problem, crowded = as_today(problem)
     wanted, reserve = reserve_of(problem, request)
     return Drafted(request, replace(problem, reserve=reserve), left, grid, crowded, wanted)
@@ -128,39 +146,6 @@ def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:
             nodes_cut = np.where(whole_share < 1.0, np.floor(s.whole_nodes * whole_share), s.whole_nodes)
             series[s.id] = replace(s, demand=cut, whole_nodes=nodes_cut)
     return replace(problem, series=tuple(series.values())), crowded
-
-
-def _with_tenants(problem: Problem, jobs: Mapping[str, set[str | None]], where: inputs.Placed) -> Problem:
-    """The problem with the `tenants` of nodes that hold more than its replicas: shared GPUs, GPUs of unknown holders,
-    and jobs that run now (`jobs`: node -> teams)."""
-    teams_at: dict[str, set[str]] = defaultdict(set)
-    for s in problem.series:
-        for name in (name for u in s.units for name in u.gpus):
-            teams_at[name].add(s.tenant)
-    nodes = []
-    for n in problem.nodes:
-        beside = where.holders.get(n.name, frozenset()) | jobs.get(n.name, set())
-        teams = frozenset() if None in beside else frozenset({*teams_at[n.name], *filter(None, beside)})
-        nodes.append(replace(n, tenants=teams) if beside or len(teams) > 1 else n)
-    return replace(problem, nodes=tuple(nodes))
-
-
-def _per_gpu(
-    frame: Frame, nodes: Sequence[PlanNode], where: inputs.Placed, groups: Sequence[Group]
-) -> Mapping[str, tuple[float, float]]:
-    """Node -> cores (95th percentile of its hours) and bytes of memory (their maximum) in use for each GPU that is held
-    there now; 0: not measured, which limits nothing."""
-    taken = Counter[str]()
-    for w in (w for group in groups if group.current for w in group.now):
-        taken.update(where.by_workload.get(w.id, {}))
-    rows = frame.host.reindex(columns=["node", "cpu_util_mean", "mem_used_bytes_max"])
-    by_node = rows.set_index("node").astype(float).groupby(level=0)
-    cpu, memory = by_node["cpu_util_mean"].quantile(0.95).fillna(0.0), by_node["mem_used_bytes_max"].max().fillna(0.0)
-    return {
-        n.name: (cpu.get(n.name, 0.0) * (n.cpu_cores or 0.0) / inputs.CPU_MAX / held, memory.get(n.name, 0.0) / held)
-        for n in nodes
-        if (held := taken[n.name])
-    }
 
 
 def _rented(

@@ -196,7 +196,6 @@ def _why_kept(state: State, names: Sequence[str], reserved: Set[str]) -> CodedTe
 
 
 def _why(drafted: Drafted, layout: Layout, id_: str, touched: int) -> CodedText:
-    """Why an option was not taken."""
     problem, option = drafted.problem, drafted.problem.by_option[id_]
     taken = layout.chosen.get(option.series)
     rival = taken or next((c for c in layout.chosen.values() if c.id in option.excludes), None)
@@ -264,6 +263,10 @@ def plan_of(reasoned: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
     today = [n for n in problem.nodes if n.is_today]
     returned = _returned(problem, layout, steps)
     reserve, not_in_plan = left_out(reasoned, drafted, layout, order)
+    # Recommendations that move nothing, of work that stays where it is: they are predictions for it there.
+    gone = {s.workload for s in problem.series if (o := layout.chosen.get(s.id)) and not o.keeps_units}
+    in_place = [r for r in reasoned.options if (why := drafted.left_out.get(r.id)) and why.code == "plan-in-place"]
+    beside = tuple(r.id for r in in_place if r.workload not in gone and not r.blocked_by and r.shown is not False)
     cash = cash_of_plan(reasoned, problem, layout)
     watts = [watts for r in returned if (watts := problem.by_node[r.name].idle_watts) is not None]
     advise = advice.summary.recoverable_usd_per_month if change == NO_CHANGE else None
@@ -283,7 +286,7 @@ def plan_of(reasoned: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
         steps=tuple(steps),
         advise_usd_per_month=advise, plan_usd_per_month=None if advise is None else now,
         combined_usd_per_month=None if advise is None else now + others - advise, reserve=reserve,
-        not_in_plan=not_in_plan, beside=_beside(reasoned, drafted, layout),
+        not_in_plan=not_in_plan, beside=beside,
         kept_nodes={n.name: n.held for n in today if n.held is not None},
         solver=SolverFigures(UNITS[problem.goal], value, bound, gap, layout.seconds, layout.proven),
         notes=plan_notes(drafted), changes=drafted.changes,
@@ -337,7 +340,6 @@ def check_names(drafted: Drafted, reasoned: Reasoned, request: PlanRequest) -> N
 
 
 def _unit_name(unit: str, names: Mapping[str, str], series: str) -> str:
-    """A replica by its workload's name; a new one has a number behind the name of its series."""
     if unit in names:
         return names[unit]
     if "#" in unit:
@@ -363,14 +365,3 @@ def _returned(problem: Problem, layout: Layout, steps: Sequence[PlanStep]) -> tu
 def _told(n: PlanNode) -> tuple[str, str, str | None, str | None, int, float | None, str | None]:
     usd = month_usd(n) if n.usd_per_hour is not None else None
     return n.name, n.pool, n.node_sku, n.gpu_sku, n.gpus, usd, n.price
-
-
-def _beside(reasoned: Reasoned, drafted: Drafted, layout: Layout) -> tuple[str, ...]:
-    """Recommendations that move nothing, of work that stays where it is: they are predictions for it there."""
-    gone = {s.workload for s in drafted.problem.series if (o := layout.chosen.get(s.id)) and not o.keeps_units}
-    return tuple(
-        r.id
-        for r in reasoned.options
-        if r.id in drafted.left_out and drafted.left_out[r.id].code == "plan-in-place"
-        and r.workload not in gone and not r.blocked_by and r.shown is not False
-    )  # fmt: skip

@@ -213,7 +213,6 @@ def _untouchable(group: Group, request: PlanRequest) -> CodedText | None:
 
 
 def _fixed(w: WorkloadVerdict, group: Group, gpus: Mapping[str, int]) -> CodedText | None:
-    """Why a replica stays where it is; None: it may move to another node of its pool."""
     if len(gpus) > 1:
         return coded("plan-spans-nodes", "it spans {count} nodes", count=len(gpus))
     if group.kind not in ON_DEMAND_KINDS:
@@ -243,9 +242,13 @@ def jobs_of(groups: Sequence[Group], verdicts: Verdicts, request: PlanRequest, g
     moments = (grid[:, None] + STEP_SECONDS * (np.arange(steps) + 0.5)[None, :]).ravel()
     jobs: list[PlanSeries] = []
     for pool, members in pools.items():
-        fine = [_held_at(runs, size, moments) for _, runs, size in members]
-        total = np.sum([gpus for gpus, _ in fine], axis=0).reshape(len(grid), steps)
-        at = np.arange(len(grid)) * steps + total.argmax(axis=1)
+        fine = np.zeros((len(members), 2, len(moments)))  # GPUs that runs held at each moment, and whole nodes of them
+        for (_, runs_here, size), held in zip(members, fine, strict=True):
+            for w in runs_here:
+                during, each = slice(*np.searchsorted(moments, [w.start, w.end])), len(w.gpus) / max(len(w.nodes), 1)
+                held[0, during] += len(w.gpus)
+                held[1, during] += len(w.nodes) * min(each / size, 1.0) if size and each >= size / 2 else 0.0
+        at = np.arange(len(grid)) * steps + fine[:, 0].sum(axis=0).reshape(len(grid), steps).argmax(axis=1)
         for (group, _, _), (gpus, wholes) in zip(members, fine, strict=True):
             spread = counts[group.series_id] > 1
             id_ = f"{group.series_id} in {pool}" if spread and pool_of(group.nodes[0]) != pool else group.series_id
@@ -258,18 +261,6 @@ def jobs_of(groups: Sequence[Group], verdicts: Verdicts, request: PlanRequest, g
                 )
             )  # fmt: skip
     return jobs
-
-
-def _held_at(runs: Sequence[WorkloadVerdict], node_gpus: int, moments: Hours) -> tuple[Hours, Hours]:
-    """GPUs that runs held at each moment, and whole nodes of them."""
-    gpus, wholes = np.zeros(len(moments)), np.zeros(len(moments))
-    for w in runs:
-        first, last = np.searchsorted(moments, [w.start, w.end])
-        gpus[first:last] += len(w.gpus)
-        each = len(w.gpus) / max(len(w.nodes), 1)
-        if node_gpus and each >= node_gpus / 2:
-            wholes[first:last] += len(w.nodes) * min(each / node_gpus, 1.0)
-    return gpus, wholes
 
 
 def grid_of(window: Window) -> Hours:

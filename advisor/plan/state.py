@@ -248,15 +248,13 @@ class State:
         for room in self.rooms.values():
             room.crowd_today, room.full = dict(room.crowd), not room.within(problem.tenants_apart)
         # GPUs that one node keeps free for the largest replica, in a pool with a reserve.
-        self.spare = {pool: self._spare(pool) for pool in problem.pools}
-
-    def _spare(self, pool: str) -> int:
-        nodes = self.problem.pools[pool]
-        if any(n.extra in ("buy", "missing") for n in nodes):
-            return 0
-        names = {n.name for n in nodes}
-        largest = max((k.gpus for k in self.kinds if not names.isdisjoint(k.homes)), default=0)
-        return min(largest, max((r.free for r in self._kept(pool) if r.node.held is None), default=0))
+        self.spare = dict.fromkeys(problem.pools, 0)
+        for pool, nodes in problem.pools.items():
+            if not any(n.extra in ("buy", "missing") for n in nodes):
+                names = {n.name for n in nodes}
+                largest = max((k.gpus for k in self.kinds if not names.isdisjoint(k.homes)), default=0)
+                free = max((r.free for r in self._kept(pool) if r.node.held is None), default=0)
+                self.spare[pool] = min(largest, free)
 
     # Changes
 

@@ -110,8 +110,6 @@ def _done(state: State, task: PlanStep, layout: Layout, *, strict: bool) -> bool
 
 
 def _after(problem: Problem, task: PlanStep, layout: Layout, made: Sequence[PlanStep]) -> tuple[int, ...]:
-    """Earlier steps that make its room: what left its targets, what is rented where it goes, and for jobs that need
-    whole nodes what left any node there."""
     targets = set(task.targets)
     series, option = problem.by_series[task.series or ""], layout.chosen.get(task.series or "")
     if option is not None and option.pool not in (None, series.pool):

@@ -69,7 +69,6 @@ def changed(problem: Problem, change: FleetChange) -> tuple[Problem, tuple[Coded
 
 
 def _copies(nodes: Sequence[PlanNode], like: PlanNode, kind: Extra, count: int) -> list[PlanNode]:
-    """Nodes that are not there, like one of the fleet. No name is given twice."""
     taken = {n.name for n in nodes}
     start = f"{kind} {like.node_sku or like.gpu_sku or 'node'}"
     names = [name for k in range(count + len(taken)) if (name := f"{start} {k + 1}") not in taken][:count]
@@ -119,7 +118,6 @@ def _grown(problem: Problem, change: FleetChange, kind: Extra, changes: list[Cod
 
 
 def _scaled(problem: Problem, series: PlanSeries, factor: float, kind: Extra) -> Problem:
-    """A series at another demand: jobs hold more at a time, a service has more replicas, or fewer."""
     demand, count = series.demand * factor, len(series.units)
     nodes: list[PlanNode] = []
     if series.jobs:
@@ -140,7 +138,6 @@ def _scaled(problem: Problem, series: PlanSeries, factor: float, kind: Extra) ->
 
 
 def _with_room(problem: Problem, kind: Extra) -> Problem:
-    """The problem with as many extra nodes as its work lacks. For the reserve none is missing."""
     used = {name for s in problem.series for u in s.units for name in u.gpus}
     used |= {name for name, count in problem.fixed_gpus.items() if count}
     for pool, members in problem.pools.items():

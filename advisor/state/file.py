@@ -206,7 +206,6 @@ class State:
 
     @contextmanager
     def _told(self, done: str) -> Iterator[None]:
-        """What SQLite and the file system raise, as one sentence with its remedy."""
         sentence = f"The state file {clean(str(self.path))} cannot be {done}:"
         try:
             yield
@@ -228,7 +227,6 @@ def _database(connection: sqlite3.Connection) -> Database:
 
 
 def _begun(connection: sqlite3.Connection) -> Database:
-    """An empty file with its tables."""
     for statement in (files(__package__ or "") / "schema.sql").read_text("utf-8").split(";\n"):
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")

@@ -42,7 +42,8 @@ def listed(db: Database, resolved_since: float | None = None) -> tuple[Incident,
 
 def commit(db: Database, advance: Advance) -> None:
     """Write what a pass changed; forget what was resolved more than 90 days before the newest pass."""
-    db.table("incidents").upsert_all(map(_row, advance.incidents), pk="id")
+    cells = ({name: getattr(incident, name) for name in _COLUMNS} for incident in advance.incidents)
+    db.table("incidents").upsert_all(({**row, "sighting": to_json(row["sighting"])} for row in cells), pk="id")
     events = ({"incident": event.incident_id, "number": event.number, "kind": event.kind, "at": event.at}
               for event in advance.events)  # fmt: skip
     db.table("incident_events").insert_all(events, pk=("incident", "number"), ignore=True)
@@ -101,7 +102,3 @@ def _incidents(db: Database, where: str, parameters: Sequence[object] = ()) -> t
         })
         for row in found
     )  # fmt: skip
-
-
-def _row(one: Incident) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in _COLUMNS} | {"sighting": to_json(one.sighting)}

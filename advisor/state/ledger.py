@@ -253,7 +253,6 @@ def _is_expired(entry: LedgerEntry, now: float, seen_until: float) -> bool:
 
 
 def _kept(r: Recommendation) -> Recommendation:
-    """A recommendation without what belongs to one advice alone, and without intervals that JSON cannot hold."""
     return replace(
         r, decision=None, draws=None, claims=(), needs=None, time_ratio=_finite(r.time_ratio),
         saving_usd_per_month=_finite(r.saving_usd_per_month),
@@ -262,14 +261,12 @@ def _kept(r: Recommendation) -> Recommendation:
 
 
 def _finite(interval: Interval | None) -> Interval | None:
-    """An interval of which every end is a number; None otherwise."""
     return interval if interval and all(map(math.isfinite, (interval.p10, interval.p50, interval.p90))) else None
 
 
 def _snapshot(
     advice: Advice, r: Recommendation, workload: WorkloadVerdict | None, seen: Observation
 ) -> PredictionSnapshot:
-    """What its prediction rests on, for whoever measures it later. `workload`: the one it names, if it names one."""
     series = workload.series_id if workload else None
     runs = [w for w in seen.series(series) if workload and w.node_sku == workload.node_sku]
     current = [w for w in seen.now(series) if w in runs]

@@ -175,7 +175,6 @@ def _time(snapshot: PredictionSnapshot, after: Measure | None) -> tuple[float | 
 
 
 def _load(snapshot: PredictionSnapshot, after: Measure | None) -> float | None:
-    """Work asked of it over what was asked before; None: nothing tells it."""
     before = snapshot.before
     if after is None or before is None:
         return None
@@ -221,7 +220,6 @@ def _shows_fleet(source: str, snapshot: PredictionSnapshot, seen: Observation) -
 def _until_done(
     entry: LedgerEntry, snapshot: PredictionSnapshot, position: MoveState, seen: Observation, now: float
 ) -> LedgerEvent | None:
-    """Whether what is not done yet, or was undone, is done now."""
     action, is_accepted = entry.recommendation.action, entry.decision(now).state == "accepted"
     least_hours = BY_ACTION[action].done_hours if is_accepted else BY_ACTION[action].unasked_hours
     # A job holds nothing between two runs; a day must have passed all the same.
@@ -267,12 +265,10 @@ def _after_done(
 
 
 def _seen_until(event: LedgerEvent) -> float:
-    """The end of the telemetry that an event rests on (Unix seconds)."""
     return event.realised.until if event.realised is not None else event.at
 
 
 def _wrong(measured: Realised) -> str | None:
-    """Why a move that stands at its target has failed all the same; None: it has not, or not for long enough."""
     saving, predicted = measured.saving_usd_per_month, measured.predicted_saving_usd_per_month
     promised = predicted.p50 if predicted is not None else 0.0
     if saving is not None and promised > 0 and measured.hours >= GONE_HOURS and saving <= GONE_SHARE * promised:
@@ -285,7 +281,6 @@ def _wrong(measured: Realised) -> str | None:
 
 
 def _is_well(measured: Realised) -> bool:
-    """Whether what had regressed without being moved back has come right."""
     saving, predicted = measured.saving_usd_per_month, measured.predicted_saving_usd_per_month
     saves = saving is None or predicted is None or saving >= BACK_SHARE * predicted.p50
     ratio, interval = measured.time_ratio, measured.predicted_time_ratio

@@ -118,7 +118,6 @@ def idle_answer(recent: Recent, target: Target, longer_than_seconds: float, crit
 
 
 def _why_unknown(fleet: WatchedFleet, missing: Sequence[Hold], begin: float) -> tuple[str, str]:
-    """Why holds that showed no work since a moment are not called idle: a code and a sentence."""
     if not all(map(fleet.is_fresh, missing)):
         return "idle-node-silent", "No fresh data from one of its nodes."
     gpus, newest = sorted({gpu for hold in missing for gpu in hold.gpus}), fleet.spans.since(begin)

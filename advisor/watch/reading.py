@@ -66,7 +66,12 @@ def current_holds(
         key, has_engine = str(row["workload_id"]), row["workload_id"] in engines
         if key not in held:
             continue
-        bases, since = set[str]().union(*held[key].values()), _since(row, spans[key], start)
+        bases, since = set[str]().union(*held[key].values()), math.inf
+        for first, last in sorted(spans[key], key=lambda span: -span[1]):
+            if last < since - _APART_SECONDS < math.inf:
+                break  # a job that was requeued began again
+            since = min(since, first)
+        since = min(known(row["first_seen"]) or since, since) if since <= start + _APART_SECONDS else since
         team, user, account, namespace, job_id, pod, name, series, scheduler = (text(row.get(of)) for of in _TEXTS)
         holds.append(Hold(
             workload_id=key, series_id=series or key, name=name or key,
@@ -77,16 +82,6 @@ def current_holds(
             job_id=job_id, pod=pod,
         ))  # fmt: skip
     return tuple(holds)
-
-
-def _since(workload: Record, spans: Sequence[tuple[float, float]], start: float) -> float:
-    """Since when a workload holds what it holds now: a job that was requeued began again."""
-    begin = math.inf
-    for first, last in sorted(spans, key=lambda span: -span[1]):
-        if last < begin - _APART_SECONDS < math.inf:
-            break
-        begin = min(begin, first)
-    return min(known(workload["first_seen"]) or begin, begin) if begin <= start + _APART_SECONDS else begin
 
 
 def holder_of(workload: Record, priors: KindPriors, *, has_engine: bool) -> HolderKind:
@@ -196,7 +191,6 @@ def _quiet_gpus(frame: Frame) -> frozenset[str]:
 
 
 def _spans(*parts: tuple[float, float, float]) -> Spans:
-    """Spans from a moment to another, each of so many seconds."""
     ends = [np.arange(start + seconds, end + 1.0, seconds, dtype=np.float64) for start, end, seconds in parts]
     lengths = [np.full(len(part), seconds) for part, (_, _, seconds) in zip(ends, parts, strict=True)]
     return Spans(np.concatenate(ends), np.concatenate(lengths))
@@ -229,7 +223,6 @@ def _gpus(frames: Frames, catalog: Catalog) -> tuple[RecentGpu, ...]:
 
 
 def _nodes(frames: Frames, gpus: Sequence[RecentGpu], prices: PriceBook) -> tuple[RecentNode, ...]:
-    """The nodes of all frames by name, as the newest frame that has them says."""
     absences = next(iter(frames.values())).absences
     drained = set(absences.loc[(absences["reason"] == "drained") & absences["until"].isna(), "node"])
     table = pd.concat([frame.nodes for frame in frames.values()]).drop_duplicates("node").sort_values("node")
@@ -328,7 +321,6 @@ def _node_measures(frames: Frames, spans: Spans, nodes: Sequence[RecentNode]) ->
 
 
 def _service_measures(frames: Frames, spans: Spans, holds: Sequence[Hold]) -> Measures:
-    """What inference engines had to do: means of the span, which are zero where nothing came."""
     rates = {
         "requests_running": ("running_seconds", "queue_seconds"),
         "requests_waiting": ("waiting_seconds", "queue_seconds"),

@@ -98,7 +98,6 @@ def _sighted(incident: Incident, sighting: Sighting, look: WatchPass, settings: 
 
 
 def _unsighted(incident: Incident, look: WatchPass, settings: WatchSettings) -> Incident:
-    """An incident that is not resolved and that this pass did not sight."""
     after_seconds, resolution = settings.resolve_after_seconds, _resolution(incident, look)
     by_clock = look.now - incident.last_seen_at
     by_data = look.data_end - incident.data_until if incident.data_until is not None else by_clock
