@@ -228,10 +228,8 @@ class CardReading:
         window = judge_window(frame, self.book, self.now)
         w = window.workload(run)
         if w is None:
-            raise NothingToDo(
-                f"No GPU data of {run.name or run.id}: nothing was observed while it ran.",
-                "Check that the agent ran on its nodes.",
-            )
+            what = f"No GPU data of {run.name or run.id}: nothing was observed while it ran."
+            raise NothingToDo(what, "Check that the agent ran on its nodes.")
         seen = run.seen_until or None
         return card_of(window, w, seen_until=seen, begun=run.start, earlier=earlier, course=course)
 

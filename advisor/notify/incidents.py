@@ -1,11 +1,8 @@
 """One pass of notifying: each recipient's message is queued once, what is due is sent, Alertmanager is updated.
 
-The messages are queued and their events settled in one transaction, so a pass that is killed anywhere queues nothing
-twice and loses nothing.
-
-In quiet hours only high severity is sent. When they end, each recipient gets one digest; what began and ended within
-them is one line of it. Alertmanager receives the state at all times: it has mute times itself. A recipient that the
-routes name from today on is not sent what was opened before: it gets the next reminder, and an end only after that.
+Messages are queued and their events settled in one transaction. In quiet hours only high severity is sent; when they
+end, each recipient gets one digest. Alertmanager receives the state at all times: it has mute times itself. A recipient
+that the routes name from today on gets the next reminder of what was opened before, and an end only after that.
 """
 
 from __future__ import annotations
@@ -120,14 +117,11 @@ def check_alertmanager(url: str) -> str:
     """The address of an Alertmanager, https or loopback. Raises UsageError."""
     parts = urlsplit(url)
     if parts.query or parts.fragment:
-        raise UsageError(
-            "watch.alertmanager_url has a query or a fragment.", "Use its base address: https://alerts.example.org."
-        )
+        remedy = "Use its base address: https://alerts.example.org."
+        raise UsageError("watch.alertmanager_url has a query or a fragment.", remedy)
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-        raise UsageError(
-            f"watch.alertmanager_url is not encrypted, and {parts.hostname} is another machine.",
-            "Alerts name users and cost: use an https address, or a proxy on this machine.",
-        )
+        what = f"watch.alertmanager_url is not encrypted, and {parts.hostname} is another machine."
+        raise UsageError(what, "Alerts name users and cost: use an https address, or a proxy on this machine.")
     return url.rstrip("/")
 
 
@@ -156,9 +150,8 @@ def post_alerts(url: str, token_file: str, environ: Mapping[str, str], alerts: S
                 if 300 <= status < 400:
                     what = f"redirected the request ({status}); redirects are not followed"
         name = urlsplit(url).netloc.rpartition("@")[2]
-        raise SkuwiseError(
-            f"The Alertmanager {name} {what}.", "The next pass tries again. Check watch.alertmanager_url."
-        )
+        remedy = "The next pass tries again. Check watch.alertmanager_url."
+        raise SkuwiseError(f"The Alertmanager {name} {what}.", remedy)
 
 
 BATCH = "watch-"  # how the batches of the watch begin

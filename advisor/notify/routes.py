@@ -44,9 +44,8 @@ def bare_address(text: object, what: str) -> str:
     """``ann@example.org``. Raises UsageError for anything else, a name beside the address included."""
     if not isinstance(text, str) or not _BARE.fullmatch(text):
         shown = repr(text[:100]) if isinstance(text, str) else "a value that is no text"
-        raise UsageError(
-            f"{what} holds {shown}, which is no mail address.", "Write ann@example.org; a name in IDNA form (xn--...)."
-        )
+        remedy = "Write ann@example.org; a name in IDNA form (xn--...)."
+        raise UsageError(f"{what} holds {shown}, which is no mail address.", remedy)
     return text
 
 
@@ -147,10 +146,8 @@ def load_mail_settings(environ: Mapping[str, str], **files: Path) -> ReportSetti
     """Every layer over the one before; `files` as of `load_section`. Raises UsageError for what cannot be."""
     settings = load_section(ReportSettings, "report", environ, **files)
     if settings.smtp_host and settings.smtp_security == "none" and not is_loopback(settings.smtp_host):
-        raise UsageError(
-            f"report.smtp_security is none, and {settings.smtp_host} is another machine.",
-            "Mails name users and money: use starttls or tls, or a relay on this machine.",
-        )
+        what = f"report.smtp_security is none, and {settings.smtp_host} is another machine."
+        raise UsageError(what, "Mails name users and money: use starttls or tls, or a relay on this machine.")
     if settings.smtp_username and not settings.smtp_password_file:
         raise UsageError("report.smtp_username has no password.", "Set report.smtp_password_file.")
     return settings
@@ -261,10 +258,8 @@ def _matchers(value: object, what: str) -> tuple[str, ...]:
         raise UsageError(f"{what} is no list of names.", 'Write ["name", "beginning-*"], or leave the key out.')
     for matcher in value:
         if matcher == "*" or "*" in matcher[:-1]:
-            raise UsageError(
-                f"{what} holds {quoted(matcher)}: a star is allowed only at the end of a prefix.",
-                "Workloads without a team go to the administrators.",
-            )
+            what = f"{what} holds {quoted(matcher)}: a star is allowed only at the end of a prefix."
+            raise UsageError(what, "Workloads without a team go to the administrators.")
     return tuple(value)
 
 
@@ -311,9 +306,7 @@ def load_routes(file: Path) -> Routes:
         matchers += rows
     for (part, start, matcher, team), (next_part, next_start, other, owner) in pairwise(sorted(matchers)):
         if part == next_part and (start == next_start or (matcher.endswith("*") and next_start.startswith(start))):
-            what = f"teams.{owner}.{part} in {file}"
-            raise UsageError(
-                f"{what} holds {quoted(other)}, which overlaps {quoted(matcher)} of teams.{team}.",
-                "Let each name fit one matcher.",
-            )
+            what = f"teams.{owner}.{part} in {file} holds {quoted(other)}"
+            remedy = "Let each name fit one matcher."
+            raise UsageError(f"{what}, which overlaps {quoted(matcher)} of teams.{team}.", remedy)
     return Routes(TeamRoute("", administrators), tuple(teams), {(part, m): team for part, _, m, team in matchers})

@@ -55,10 +55,10 @@ def kubernetes_patch(change: Change) -> Patch:
     notes: list[str] = []
     if change.manifest is None:
         document = _outline(change)
-        notes.append(
-            "Made without the manifest: what else it asks of its nodes is not checked, and the undo removes what the "
-            "patch adds. With --manifest FILE both are exact."
+        unchecked = (
+            "Made without the manifest: what else it asks of its nodes is not checked, and the undo removes what"
         )
+        notes.append(f"{unchecked} the patch adds. With --manifest FILE both are exact.")
         if "replicas" not in change.typed and (change.action == "release" or change.gpus_before != change.gpus_after):
             notes.append(f"Replicas today: {change.replicas}, as last observed. Check with 'kubectl get'.")
     else:
@@ -108,10 +108,8 @@ def _workload_of(documents: list[Document], change: Change) -> Document:
     elsewhere = None not in (space, change.namespace) and space != change.namespace and "name" not in change.typed
     if change.name not in (None, name) or elsewhere:
         expected, its = quoted(f"{change.namespace}/{change.name}"), quoted(f"{space}/{name}")
-        raise UsageError(
-            f"The recommendation is for {expected}, the manifest for {its}.",
-            "Set --manifest to that of the workload, or --name if it is the same.",
-        )
+        remedy = "Set --manifest to that of the workload, or --name if it is the same."
+        raise UsageError(f"The recommendation is for {expected}, the manifest for {its}.", remedy)
     return matching[0]
 
 
@@ -371,10 +369,8 @@ def _add(flavor: dict[str, Any], resource: str, count: int) -> list[str]:
     (entry,) = [entry for entry in flavor["resources"] if entry["name"] == resource]
     quota, name = _whole(entry["nominalQuota"]), quoted(str(flavor["name"]))
     if quota + count < 0:
-        raise UsageError(
-            f"The {resource} quota of {name} is {quota}; the recommendation frees {-count}.",
-            "Name the ClusterQueue that the workload runs in.",
-        )
+        what = f"The {resource} quota of {name} is {quota}; the recommendation frees {-count}."
+        raise UsageError(what, "Name the ClusterQueue that the workload runs in.")
     entry["nominalQuota"] = quota + count
     notes = [f"The {resource} quota of {name} changes from {quota} to {quota + count}."]
     if entry.get("lendingLimit") is not None and (lent := _whole(entry["lendingLimit"])) > quota + count:

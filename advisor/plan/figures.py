@@ -118,7 +118,7 @@ def left_out(
     `advise` counts of it as recoverable."""
     problem = drafted.problem
     chosen, options = {o.id for o in layout.chosen.values()}, problem.by_option
-    counted = recoverable_of(reasoned)
+    recoverable = recoverable_of(reasoned)
     touched = len({step.series for step in steps if step.series is not None})
     state = State(problem).set(layout.chosen, layout.places, layout.kept)
     gone = {n.name for n in problem.nodes if n.is_today and n.name not in layout.kept}
@@ -132,7 +132,7 @@ def left_out(
         return r.action != "release", any(state.rooms[n].gpus for n in r.yardstick.nodes if n in state.rooms), r.rank
 
     for r in sorted(reasoned.options, key=rank):
-        usd = counted.get(r.id)
+        usd = recoverable.get(r.id)
         if r.id in chosen:
             continue
         why = _why(drafted, layout, r.id, touched) if r.id in options else drafted.left_out.get(r.id)
@@ -188,10 +188,8 @@ def _why_kept(state: State, names: Sequence[str], reserved: Set[str]) -> CodedTe
         if room < 0 or empty < int(state.whole[pool].max()):
             return coded("plan-peak", "the work of its node type needs it at its peak")
         if room < state.reserve(pool):
-            return coded(
-                "plan-reserve", "kept free for failures: {gpus} GPUs of {pool}",
-                gpus=state.reserve(pool), pool=pool_name(kept[0].node),
-            )  # fmt: skip
+            text, names = "kept free for failures: {gpus} GPUs of {pool}", pool_name(kept[0].node)
+            return coded("plan-reserve", text, gpus=state.reserve(pool), pool=names)
     return coded("plan-brings-nothing", _NOTHING[state.problem.goal])
 
 
@@ -204,10 +202,8 @@ def _why(drafted: Drafted, layout: Layout, id_: str, touched: int) -> CodedText:
     if problem.max_moves == 0:
         return coded("plan-nothing-touched", "no workload may be touched")
     if problem.max_moves is not None and touched >= problem.max_moves:
-        return coded(
-            "plan-not-worth-a-move", "at most {most} may be touched, and other changes gain more",
-            most=f"{problem.max_moves} workload{'s' * (problem.max_moves != 1)}",
-        )  # fmt: skip
+        text = "at most {most} may be touched, and other changes gain more"
+        return coded("plan-not-worth-a-move", text, most=counted(problem.max_moves, "workload"))
     return coded("plan-brings-nothing", _NOTHING[problem.goal])
 
 

@@ -90,15 +90,11 @@ def why_held(verdicts: Verdicts, node: NodeFacts, floor_hours: float) -> CodedTe
         return coded("plan-gpus-unobserved", "no data from {count} of its GPUs", count=sum(len(o.gpus) for o in dark))
     inventory = verdicts.inventory.nodes.get(node.node)
     if inventory is not None and inventory.unaccounted_pods:
-        return coded(
-            "plan-pods-not-named", "{count} pods requested its GPUs, and no metric names them",
-            count=len(inventory.unaccounted_pods),
-        )  # fmt: skip
+        text, count = "{count} pods requested its GPUs, and no metric names them", len(inventory.unaccounted_pods)
+        return coded("plan-pods-not-named", text, count=count)
     if node.hours_observed < floor_hours:
-        return coded(
-            "plan-too-little-data", "{hours:.0f} of the {floor:g} h of data that a verdict needs",
-            hours=node.hours_observed, floor=floor_hours,
-        )  # fmt: skip
+        text = "{hours:.0f} of the {floor:g} h of data that a verdict needs"
+        return coded("plan-too-little-data", text, hours=node.hours_observed, floor=floor_hours)
     if (inventory is not None and inventory.end is not None) or node.last_seen < verdicts.window.end - 86400.0:
         return coded("plan-node-silent", "it has stopped sending data")
     return None
@@ -254,12 +250,8 @@ def jobs_of(groups: Sequence[Group], verdicts: Verdicts, request: PlanRequest, g
             id_ = f"{group.series_id} in {pool}" if spread and pool_of(group.nodes[0]) != pool else group.series_id
             untouchable = _untouchable(group, request) or (SEVERAL_POOLS if spread else None)
             team = team_of(group)
-            jobs.append(
-                PlanSeries(
-                    id_, group.lead.name, team, pool, group.kind, True, (), gpus[at], wholes[at], tenant=team or "",
-                    untouchable=untouchable, workload=group.lead.id,
-                )
-            )  # fmt: skip
+            about = id_, group.lead.name, team, pool, group.kind, True, (), gpus[at], wholes[at]
+            jobs.append(PlanSeries(*about, team or "", untouchable=untouchable, workload=group.lead.id))
     return jobs
 
 

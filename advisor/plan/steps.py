@@ -43,12 +43,10 @@ def sequence(problem: Problem, layout: Layout) -> tuple[PlanStep, ...]:
             task = pending[0]
             _done(state, task, layout, strict=False)
             owing |= task.targets
-            staging = coded(
-                "plan-step-staged",
-                "No order of the steps has room for what {series} needs meanwhile: add temporary capacity, or let it "
-                "wait until the last step.",
-                series=problem.by_series[task.series or ""].name,
+            text = (
+                "No order of the steps has room for {series}: add temporary capacity, or let it wait until the end."
             )
+            staging = coded("plan-step-staged", text, series=problem.by_series[task.series or ""].name)
         pending.remove(task)
         after = _after(problem, task, layout, made)
         made.append(replace(task, number=len(made) + 1, after=after, staging=staging, frees=given_up()))

@@ -165,7 +165,5 @@ def parse_demand(text: str) -> tuple[tuple[str, str], float]:
     with suppress(ValueError):
         if match is not None and 0 < (factor := float(match[3])) <= FACTOR_MAX:
             return (match[1] or "all", match[2] or "all"), factor
-    raise UsageError(
-        f"Invalid demand {quoted(text)}: expected WHAT=NAME xFACTOR.",
-        "Write 'team=search x1.5'; WHAT is team, workload or kind, or write 'all x1.2'.",
-    )
+    remedy = "Write 'team=search x1.5'; WHAT is team, workload or kind, or write 'all x1.2'."
+    raise UsageError(f"Invalid demand {quoted(text)}: expected WHAT=NAME xFACTOR.", remedy)

@@ -60,11 +60,8 @@ def refuse_others(db: Database, fleet: Fleet, path: Path) -> None:
     if fleets:
         mixed = any(known.simulated != fleet.simulated for known in fleets)
         why = "simulated and real telemetry cannot share a file" if mixed else "the fleets have no GPU in common"
-        raise UsageError(
-            f"The state file {clean(str(path))} belongs to another fleet ({names_of(fleets)}), not to this source "
-            f"({clean(fleet.name)}): {why}.",
-            "Remove --state, or use another file.",
-        )
+        what = f"The state file {clean(str(path))} belongs to another fleet ({names_of(fleets)}), not to this source"
+        raise UsageError(f"{what} ({clean(fleet.name)}): {why}.", "Remove --state, or use another file.")
 
 
 def names_of(fleets: Iterable[Fleet]) -> str:

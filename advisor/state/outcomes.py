@@ -132,9 +132,8 @@ def realised(action: str, snapshot: PredictionSnapshot, position: MoveState, see
     ratio, time_missing = _time(snapshot, after)
     load, confounders = _load(snapshot, after), [*cost.said]
     if load is not None and abs(load - 1) > LOAD_CHANGED:
-        confounders.append(
-            f"Load is x{load:.2f} of the load before, so the change in time and cost is not due to this change alone."
-        )
+        before_after = f"Load is x{load:.2f} of the load before"
+        confounders.append(f"{before_after}, so the change in time and cost is not due to this change alone.")
     return Realised(
         since=position.since,
         until=seen.end,
@@ -197,7 +196,13 @@ def ledger_events(entries: Iterable[LedgerEntry], seen: Observation, now: float)
             continue
         if seen.end < snapshot.seen_until - _DAY:
             continue  # an older window than the recommendation rests on
-        if kind.by_absence and not _shows_fleet(entry.source, snapshot, seen):
+        # What another source, or a part of the fleet, does not show is not gone.
+        nodes = set(snapshot.yardstick.nodes)
+        least = SAME_FLEET_SHARE * (snapshot.fleet - len(snapshot.yardstick.nodes))
+        shows_fleet = (
+            seen.shows(entry.source, part=nodes <= seen.nodes.keys()) and len(seen.nodes.keys() - nodes) >= least
+        )
+        if kind.by_absence and not shows_fleet:
             continue
         position = kind.progress(snapshot, seen, r.id in seen.proposed)
         if position is None:
@@ -207,14 +212,6 @@ def ledger_events(entries: Iterable[LedgerEntry], seen: Observation, now: float)
         if event is not None:
             events.append((r.id, event))
     return events
-
-
-def _shows_fleet(source: str, snapshot: PredictionSnapshot, seen: Observation) -> bool:
-    """Whether a window shows the fleet of a proposal: what another source, or a part, does not show is not gone."""
-    nodes = set(snapshot.yardstick.nodes)
-    if not seen.shows(source, part=nodes <= seen.nodes.keys()):
-        return False
-    return len(seen.nodes.keys() - nodes) >= SAME_FLEET_SHARE * (snapshot.fleet - len(snapshot.yardstick.nodes))
 
 
 def _until_done(
