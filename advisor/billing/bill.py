@@ -309,10 +309,7 @@ def sum_up(charges: Iterable[Charge], catalog: Catalog) -> Bill:
 
 def node_finder(catalog: Catalog) -> Callable[[tuple[str, ...], str], NodeSku | None]:
     """A function from a row's cells and provider to the node that the first cell names, whole or as one of its words.
-
-    Where the provider is one of the catalog, only its nodes count. A name that several providers share finds no node
-    otherwise.
-    """
+    Where the provider is one of the catalog, only its nodes count; else a name that several share finds no node."""
     providers = {plain_name(node.provider): node.provider for node in catalog.nodes.values()}
     by_name: dict[str, list[NodeSku]] = {}
     for node in catalog.nodes.values():

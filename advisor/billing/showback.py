@@ -126,11 +126,8 @@ def _nodes(verdicts: Verdicts, book: PriceBook, idle_util: float) -> pd.DataFram
 def _daily_hours(
     frame: Frame, placed: Iterable[pd.DataFrame], occupancy: pd.DataFrame, nodes: pd.DataFrame
 ) -> pd.DataFrame:
-    """GPU-hours by node, class, workload ("": none) and day (its beginning, Unix seconds, UTC).
-
-    The totals are those of `occupancy`; observed rows give each day's part of them. A row that spans midnight counts in
-    the day of its middle. Unobserved hours are in the days in which observations are missing.
-    """
+    """GPU-hours by node, class, workload ("": none) and day (its beginning, Unix seconds, UTC). The totals are those of
+    `occupancy`; observed rows give each day's part of them, unobserved hours are in the days that lack observations."""
     middle = (frame.gpu["ts"] - frame.gpu["interval_seconds"] / 2).to_numpy(float)
     spans = nodes.set_index("node")[["start", "end"]].astype(float)
 

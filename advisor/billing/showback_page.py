@@ -1,10 +1,6 @@
-"""Showback as a page, as JSON (schema ``skuwise.showback/1``) and as CSV in the columns of FOCUS.
-
-FOCUS is the FinOps Open Cost and Usage Specification, version 1.3, data set Cost and Usage (focus.finops.org, read in
-November 2026). Rows are the split of a node's charge by the holders of its GPUs, in the columns for split cost
-allocation of 1.3 (``Allocated...``). `BilledCost` is 0, so data sets can be merged and invoices still add up; the cost
-is in `EffectiveCost`. `ProviderName` and `PublisherName` are for loaders of 1.2. Other columns begin with ``x_``.
-"""
+"""Showback as a page, as JSON (schema ``skuwise.showback/1``) and as CSV in the columns of FOCUS 1.3 (focus.finops.org,
+Cost and Usage, read in November 2026), split cost allocation. `BilledCost` is 0, so that invoices still add up; the
+cost is in `EffectiveCost`. `ProviderName` and `PublisherName` are for loaders of 1.2. Other columns: ``x_``."""
 
 from __future__ import annotations
 

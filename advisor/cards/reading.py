@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,11 +37,8 @@ _MATCHED, _NEAR = 5000, 500  # runs read of one file, and names compared with a 
 
 
 def find_runs(files: Sequence[Path], asked: str | None, say: Callable[[str], None]) -> list[Run]:
-    """The runs in node databases that `asked` may name in any of its ways; None: the newest ones.
-
-    Each file is asked by one SELECT, before any table is made: a card is wanted at once. A file that cannot be read is
-    said and left out; raises SkuwiseError where none can be.
-    """
+    """The runs in node databases that `asked` may name in any of its ways; None: the newest ones. A file that cannot be
+    read is reported and left out; raises SkuwiseError where none can be."""
     word = (asked or "").strip().encode("utf-8", "backslashreplace").decode()
     begin = word if word.startswith("w-") else f"w-{word}"
     parameters = {
@@ -115,11 +112,8 @@ def _runs_of(parts: Iterable[tuple[Any, ...]]) -> list[Run]:
 def named_run(
     asked: str, runs: Sequence[Run], command: Callable[[str], str], near: Callable[[], Sequence[Run]] = tuple
 ) -> tuple[Run, tuple[Run, ...]]:
-    """The run that `asked` names: an id, a job, a task, a name, a pod, NAMESPACE/POD, the beginning of an id.
-
-    Of a job that was requeued it is the newest run, and the others, newest first. `near`: more runs, for
-    suggestions. Raises AmbiguousError for several jobs, NothingToDo for none.
-    """
+    """The run that `asked` names (of a job that was requeued the newest), and others of the same job, newest first.
+    `near`: more runs, for suggestions. Raises AmbiguousError for several jobs, NothingToDo for none."""
     word = asked.strip()
     by_id = {run.id: run for run in runs}
     # A number is a job's, and the beginning of no id.
@@ -236,10 +230,7 @@ class CardReading:
 
 def life_window(run: Run, now: float, begin: float | None = None) -> Window:
     """The window of a run's life, in whole hours, as the past is kept; up to the newest data where it runs on, and from
-    where data `begin`: what lies before that is unknown, and not unobserved.
-
-    A clock that ran ahead moves no window: what is later than `now` by more than an hour is cut.
-    """
+    where data `begin`. What is later than `now` by more than an hour is cut: a clock ran ahead."""
     end = min(run.end, max(now + _HOUR, run.start + 60.0))
     newest = math.ceil(min(max(run.seen_until, end), max(now + _HOUR, end)) / 60.0) * 60.0
     whole = math.ceil(end / _HOUR) * _HOUR
@@ -262,10 +253,8 @@ def fine_course(run: Run) -> Course | None:
         " WHERE m.ts > :start AND m.ts <= :end + 59.0 AND m.ts > u.a AND m.ts <= u.b + 59.0 GROUP BY span"
     )
     parameters = {"start": run.start, "end": run.end, "life": life, "spans": COURSE_SPANS, "id": run.id}
-    for place in run.places:
-        with open_database(Path(place)) as reader:
-            for span, *values in cast("list[Any]", reader.fetch(sql, parameters)):
-                sums[span] += [value or 0.0 for value in values]
+    for span, *values in _fetched([Path(place) for place in run.places], sql, parameters):
+        sums[span] += [value or 0.0 for value in values]
     if not sums[:2, 1].any():  # minutes of its beginning are gone: hours are kept for longer
         return None
     sm, tensor = (tuple(map(course_level, sums[:, at], sums[:, at + 1])) for at in (0, 2))
@@ -290,27 +279,26 @@ def earlier_runs(run: Run, files: Sequence[Path]) -> Earlier:
         f" FROM workload_gpus u WHERE u.workload_id IN ({runs}) GROUP BY u.workload_id"
     )
     by_run: dict[str, np.ndarray] = {}
-    for path in files:
-        with suppress(SkuwiseError), open_database(path) as reader:
-            rows = reader.fetch(sql, {"series": run.series_id, "id": run.id, "start": run.start})
-            for workload, *values in cast("list[Any]", rows):
-                by_run[workload] = by_run.get(workload, 0.0) + np.array([value or 0.0 for value in values])
+    for workload, *values in _fetched(files, sql, {"series": run.series_id, "id": run.id, "start": run.start}):
+        by_run[workload] = by_run.get(workload, 0.0) + np.array([value or 0.0 for value in values])
     sums = [values.tolist() for values in by_run.values()]
     return [(hours, busy / seconds if seconds else None) for hours, busy, seconds in sums if hours > 0]
 
 
-def _whole_fleet(frame: Frame, files: Sequence[Path]) -> Fleet:
-    """The fleet of all databases: that of one job's nodes alone would begin another state file."""
-    nodes: list[tuple[object, ...]] = []
-    gpus: list[tuple[object, ...]] = []
+def _fetched(files: Sequence[Path], sql: str, parameters: Mapping[str, object] | None = None) -> list[Any]:
+    """The rows of all databases that can be read."""
+    fetched: list[Any] = []
     for path in files:
         with suppress(SkuwiseError), open_database(path) as reader:
-            nodes += reader.fetch("SELECT node, cluster, machine_id FROM nodes")
-            gpus += reader.fetch("SELECT gpu_uuid, parent_uuid, node, gpu_index FROM gpus")
-    whole = replace(
-        frame,
-        source={**frame.source, "databases": files},
-        nodes=pd.DataFrame(nodes, columns=["node", "cluster", "machine_id"]),
-        gpus=pd.DataFrame(gpus, columns=["gpu_uuid", "parent_uuid", "node", "gpu_index"]),
-    )
-    return fleet_of(whole)
+            fetched += reader.fetch(sql, parameters or {})
+    return fetched
+
+
+def _whole_fleet(frame: Frame, files: Sequence[Path]) -> Fleet:
+    """The fleet of all databases: that of one job's nodes alone would begin another state file."""
+    columns = {"nodes": ["node", "cluster", "machine_id"], "gpus": ["gpu_uuid", "parent_uuid", "node", "gpu_index"]}
+    tables = {
+        table: pd.DataFrame(_fetched(files, f"SELECT {', '.join(names)} FROM {table}"), columns=names)  # noqa: S608
+        for table, names in columns.items()
+    }
+    return fleet_of(replace(frame, source={**frame.source, "databases": files}, **tables))

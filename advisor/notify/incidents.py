@@ -127,10 +127,7 @@ def check_alertmanager(url: str) -> str:
 
 def post_alerts(url: str, token_file: str, environ: Mapping[str, str], alerts: Sequence[Mapping[str, object]]) -> None:
     """Hand over all alerts, in chunks. Raises SkuwiseError at the first chunk that fails: the next pass sends all of
-    them again. UsageError: an address or a token that cannot be used.
-
-    `url`: the base address; `token_file`: of a bearer token, empty: none.
-    """
+    them again. `url`: the base address; `token_file`: of a bearer token, empty: none."""
     target = f"{check_alertmanager(url)}/api/v2/alerts"
     headers = {"Authorization": f"Bearer {secret(token_file, environ, private=True)}"} if token_file else {}
     until = time.monotonic() + _ALL_SECONDS
@@ -290,11 +287,8 @@ def notices_of(
     busy: Set[tuple[str, str, str]],
 ) -> tuple[dict[Recipient, tuple[list[Item], list[str]]], set[str]]:
     """What each recipient is informed of: at most one item an incident, and the keys of its events; and the keys of
-    events that have to wait for a recipient.
-
-    `informed`: event -> who was informed of it. `busy`: (team, channel, address) of recipients of an earlier
-    message that is not sent yet: no other is queued meanwhile.
-    """
+    events that have to wait for a recipient. `informed`: event -> who was informed of it. `busy`: (team, channel,
+    address) of recipients of an earlier message that is not sent yet: no other is queued meanwhile."""
     had = {key: {Recipient(m.team, m.channel, m.recipient).key for m in sent} for key, sent in informed.items()}
     incidents: dict[str, tuple[Incident, list[IncidentEvent]]] = {}
     for event, incident in events:

@@ -54,14 +54,9 @@ def split_by_team(
     teams: Iterable[str] = (),
 ) -> Mapping[Team, Advice]:
     """The advice of every team that has something in it, of each of `teams` even where it has nothing, and of None:
-    what is no team's.
-
-    A finding and a recommendation go with their workload; those of no workload with their nodes, where all these
-    are one team's, and a fabric with the one team whose workloads ran on its node. A team's dollars are those of the
-    hours that its workloads held alone: shared GPUs, free nodes and unobserved hours are in the fleet's reconciliation
-    only. GPUs that were not observed go with every team whose workloads ran on their node or that owns it, and with
-    None where there is no such team.
-    """
+    what is no team's. Findings and recommendations go with their workload, else with their nodes, where all these are
+    one team's; a fabric with the one team whose workloads ran on its node. A team's dollars are those of the hours that
+    its workloads held alone. GPUs that were not observed go with every team that ran on their node or owns it."""
     team_by_workload = {w.id: team_of(w) for w in advice.workloads}
     on_node: dict[str, set[Team]] = {}
     for w in advice.workloads:

@@ -1,10 +1,6 @@
-"""Patches of Kubernetes objects: node selectors, GPUs, MIG resources, variables, replicas, and nodes cordoned.
-
-With the object's manifest the undo has every value of before. Without it, the same edits are made to an outline of the
-object. Built-in kinds take a strategic merge patch, which merges lists of containers and of variables by name
-(https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/); all others only a JSON
-merge patch (RFC 7396), which replaces every list.
-"""
+"""Patches of Kubernetes objects. Built-in kinds take a strategic merge patch, which merges lists of containers and of
+variables by name (https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/); all
+others only a JSON merge patch (RFC 7396), which replaces every list."""
 
 from __future__ import annotations
 

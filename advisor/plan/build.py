@@ -118,11 +118,8 @@ def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
 
 
 def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:
-    """The problem with demand cut down to what the fleet can carry today, and by how many GPUs, by pool.
-
-    Jobs of an earlier week may not fit beside services that began since. No plan has to make room for what has none
-    today, and no plan may take more away.
-    """
+    """The problem with demand cut down to what the fleet can carry today, and by how many GPUs, by pool: jobs of an
+    earlier week may not fit beside services that began since."""
     crowded: dict[str, int] = {}
     series = {s.id: s for s in problem.series}
     hours = max((len(s.demand) for s in problem.series), default=1)

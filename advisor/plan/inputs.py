@@ -219,12 +219,8 @@ def _fixed(w: WorkloadVerdict, group: Group, gpus: Mapping[str, int]) -> CodedTe
 
 
 def jobs_of(groups: Sequence[Group], verdicts: Verdicts, request: PlanRequest, grid: Hours) -> list[PlanSeries]:
-    """Jobs as one series in each pool that they run in.
-
-    Of each hour of a pool the moment counts in which all jobs together held most: jobs that follow one another within
-    an hour are not added up. Runs of half a node and more count as their part of whole nodes: half a node that is free
-    in parts on several nodes starts no such job.
-    """
+    """Jobs as one series in each pool that they run in. Of each hour of a pool the moment counts in which all jobs
+    together held most. Runs of half a node and more count as their part of whole nodes."""
     pools: dict[str, list[tuple[Group, list[WorkloadVerdict], int]]] = defaultdict(list)
     for group in groups:
         runs: dict[str, tuple[NodeFacts, list[WorkloadVerdict]]] = {}
@@ -262,12 +258,9 @@ def grid_of(window: Window) -> Hours:
 
 
 def demand_of(group: Group, grid: Hours, headroom: float) -> Hours:
-    """GPUs that a service's load needs in each hour at its headroom: never more than it held then (of runs that
-    outlasted the hour, so that a replica that was restarted within it counts once).
-
-    Where its load was not measured in an hour, all that it held. Where the count it holds changes by itself, something
-    scales it, and what it held is what it takes.
-    """
+    """GPUs that a service's load needs in each hour at its headroom: at most what it held then (of runs that outlasted
+    the hour: a restarted replica counts once). All that it held where its load was not measured, and where its count
+    changes by itself: something scales it."""
     had = np.zeros(len(grid))
     for w in group.workloads:
         had += ((w.start < grid + 3600.0) & (w.end >= grid + 3600.0)) * float(len(w.gpus))

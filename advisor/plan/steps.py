@@ -43,9 +43,7 @@ def sequence(problem: Problem, layout: Layout) -> tuple[PlanStep, ...]:
             task = pending[0]
             _done(state, task, layout, strict=False)
             owing |= task.targets
-            text = (
-                "No order of the steps has room for {series}: add temporary capacity, or let it wait until the end."
-            )
+            text = "No order of the steps has room for {series}: add temporary capacity, or let it wait until the end."
             staging = coded("plan-step-staged", text, series=problem.by_series[task.series or ""].name)
         pending.remove(task)
         after = _after(problem, task, layout, made)

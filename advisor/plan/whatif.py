@@ -1,8 +1,5 @@
-"""A fleet or a demand that is not today's: nodes more or fewer, demand that grows, commitments that end earlier.
-
-What has no place yet (work of nodes that go, replicas that a higher demand asks for) stands on extra nodes, which are
-to buy or missing. Emptying them brings most of all, so that the plan finds their work another place where there is one.
-"""
+"""A fleet or a demand that is not today's. What has no place yet stands on extra nodes, which are to buy or missing;
+emptying them brings most of all, so that the plan finds their work another place where there is one."""
 
 from __future__ import annotations
 

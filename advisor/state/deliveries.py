@@ -1,10 +1,8 @@
 """Messages that are to be sent, and what became of each: one row for one message to one recipient.
 
-A message is in the file before anything is sent, and each answer of a server as soon as it is there: a sender that is
-killed loses nothing. One moment cannot be covered: the server has accepted a message and the sender is killed before
-that is written. Such a message is sent once more, under the same Message-ID, and never a third time.
-
-All functions expect one sender at a time (`State.alone`). Times are Unix seconds of a clock that may be wrong by days.
+A message is written before it is sent, and each answer as soon as it is there. A message whose sender was killed while
+it handed it over is sent once more, under the same Message-ID. One sender at a time (`State.alone`). Times are Unix
+seconds of a clock that may be wrong by days.
 """
 
 from __future__ import annotations

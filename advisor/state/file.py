@@ -50,11 +50,8 @@ class InUseError(SkuwiseError):
 
 
 def state_folder(environ: Mapping[str, str]) -> Path | None:
-    """The folder of the fleets' state files, ``$XDG_STATE_HOME/skuwise``, by default ``~/.local/state/skuwise``; None:
-    there is no home.
-
-    XDG: a relative path in the variable is to be ignored (https://specifications.freedesktop.org/basedir-spec/).
-    """
+    """The folder of the fleets' state files, ``$XDG_STATE_HOME/skuwise`` (a relative path is ignored:
+    https://specifications.freedesktop.org/basedir-spec/), by default ``~/.local/state/skuwise``; None: no home."""
     state, home = environ.get("XDG_STATE_HOME", ""), environ.get("HOME", "")
     if state and Path(state).is_absolute():
         return Path(state) / "skuwise"

@@ -118,11 +118,8 @@ def state_files(folder: Path) -> list[Path]:
 
 
 def state_of(folder: Path, fleet: Fleet) -> tuple[State, tuple[str, ...]]:
-    """The fleet's state file, or where it is to be begun; and what to say of files that are left out as damaged.
-
-    Of several that share GPUs with it, the one that shares most, then the one used last. Raises StoreError where none
-    fits and one cannot be read for now: it may be this fleet's.
-    """
+    """The fleet's state file (of several the one that shares most GPUs, then the one used last), or where it is to be
+    begun; and warnings about damaged files. Raises StoreError where none fits and one cannot be read for now."""
     warnings: list[str] = []
     candidates: list[tuple[int, float, Path]] = []
     taken: set[Path] = set()

@@ -1,8 +1,5 @@
-"""Incidents in the state file: how each stands, and the events of which people are to be told.
-
-A pass of the watch reads `current` and commits what it made of it in one transaction: no decision of a person comes in
-between, and a watch that is killed at any moment loses no incident and tells of none twice.
-"""
+"""Incidents in the state file, and the events of which people are to be told. A pass of the watch reads `current` and
+commits what it made of it in one transaction: no decision of a person comes in between."""
 
 from __future__ import annotations
 

@@ -120,10 +120,7 @@ class LedgerEntry:
 
 def decision_from(events: Sequence[LedgerEvent], last_proposed: float, now: float) -> Decision:
     """The state that events leave: the last decision holds, a snooze until its end; what telemetry shows counts as one.
-
-    What nobody decided on is proposed, and so is what was reopened, whose snooze is over, or that is proposed anew
-    after it was done. What is proposed or regressed is expired from 30 days after it was last proposed.
-    """
+    All else is proposed. What is proposed or regressed is expired from 30 days after it was last proposed."""
     over = last_proposed + EXPIRES_AFTER_SECONDS <= now
     for event in reversed(events):
         state = event.act

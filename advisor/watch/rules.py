@@ -298,7 +298,7 @@ def find_silent(fleet: WatchedFleet) -> Iterator[Sighting]:
         severity = "medium" if holds else "low"
         yield silent("node-silent", subject, node.last_seen, severity, *gpus, count=counted(count, "GPU"), held=held)
     newest, contradicted = spans.since(end - fresh_seconds), fleet.gpus.contradicted
-    is_stuck = contradicted[:, newest].mean(axis=1) >= _STUCK_SHARE
+    is_stuck = contradicted[:, newest].mean(axis=1) >= _STUCK_SHARE  # since its newest span without contradiction
     for n, gpu in enumerate(recent.gpus):
         if gpu.node not in fleet.fresh:
             continue

@@ -141,12 +141,8 @@ def _resolution(incident: Incident, look: WatchPass) -> Resolution:
 
 
 def _grown(incident: Incident, sighting: Sighting, data_end: float) -> tuple[float, float | None]:
-    """GPU-hours and dollars so far. They never shrink; unobserved hours are not among them.
-
-    The hours of a sighting may begin with its view, and no more with the incident. What left the view at its beginning
-    is added again, as if all of it was observed; so what is added is limited to the time since the last data, and to
-    the hours of the sighting.
-    """
+    """GPU-hours and dollars so far. They never shrink; unobserved hours are not among them. What left the view at its
+    beginning is added again, limited to the time since the last data and to the hours of the sighting."""
     last, count = incident.sighting, sighting.subject.gpu_count
     if sighting.since <= incident.since:
         hours = max(incident.gpu_hours, sighting.gpu_hours)
