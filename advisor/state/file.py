@@ -171,7 +171,7 @@ class State:
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         uri = f"{self.path.absolute().as_uri()}?mode={mode}"
-        # Where nobody may write the folder a log cannot be made to read with (https://sqlite.org/wal.html#readonly);
+        # Where the folder is read-only a log cannot be made to read with (https://sqlite.org/wal.html#readonly);
         # without a log the file is whole.
         if mode == "ro" and not os.access(self.path.parent, os.W_OK) and not Path(f"{self.path}-wal").exists():
             uri += "&immutable=1"

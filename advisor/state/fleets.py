@@ -31,34 +31,34 @@ _RENAMED_SHARE = 0.5
 _LABEL = re.compile(r"\s*([a-zA-Z_][a-zA-Z0-9_]*)")
 
 
-def is_same(fleet: Fleet, known: Fleet) -> bool:
+def is_same(fleet: Fleet, recorded: Fleet) -> bool:
     """Whether a source shows the fleet that is recorded, whatever part of it was asked for."""
-    common = len(fleet.members.keys() & known.members.keys())
-    if fleet.simulated != known.simulated:
+    common = len(fleet.members.keys() & recorded.members.keys())
+    if fleet.simulated != recorded.simulated:
         return False
     if fleet.simulated:
         return common > 0  # simulated clusters are called after their provider, all alike
-    if fleet.clusters & known.clusters:
+    if fleet.clusters & recorded.clusters:
         return True
-    if fleet.clusters and known.clusters:
-        return common >= _RENAMED_SHARE * min(len(fleet.members), len(known.members))
+    if fleet.clusters and recorded.clusters:
+        return common >= _RENAMED_SHARE * min(len(fleet.members), len(recorded.members))
     if common:
         return True
     # A server that names itself keeps its name when all nodes are replaced. Within one window both would be seen.
-    return bool(fleet.labels) and fleet.labels == known.labels and known.end < fleet.start
+    return bool(fleet.labels) and fleet.labels == recorded.labels and recorded.end < fleet.start
 
 
 def refuse_others(db: Database, fleet: Fleet, path: Path) -> None:
     """Raises UsageError where the file at `path` was written for other fleets. Parts that label matchers cut out of one
     server may share one."""
     fleets = fleets_in(db)
-    for known in fleets:
-        is_part = bool(fleet.match and known.match) and _label_names(fleet.match) == _label_names(known.match)
-        same_server = (fleet.server, dict(fleet.labels)) == (known.server, dict(known.labels))
-        if is_same(fleet, known) or (fleet.simulated == known.simulated and is_part and same_server):
+    for recorded in fleets:
+        is_part = bool(fleet.match and recorded.match) and _label_names(fleet.match) == _label_names(recorded.match)
+        same_server = (fleet.server, dict(fleet.labels)) == (recorded.server, dict(recorded.labels))
+        if is_same(fleet, recorded) or (fleet.simulated == recorded.simulated and is_part and same_server):
             return
     if fleets:
-        mixed = any(known.simulated != fleet.simulated for known in fleets)
+        mixed = any(recorded.simulated != fleet.simulated for recorded in fleets)
         why = "simulated and real telemetry cannot share a file" if mixed else "the fleets have no GPU in common"
         what = f"The state file {clean(str(path))} belongs to another fleet ({names_of(fleets)}), not to this source"
         raise UsageError(f"{what} ({clean(fleet.name)}): {why}.", "Remove --state, or use another file.")
@@ -86,7 +86,7 @@ def fleets_in(db: Database) -> tuple[Fleet, ...]:
 
 
 def note_fleet(db: Database, fleet: Fleet) -> None:
-    """Record that the file is this fleet's: what was known of it stays, what is new is added."""
+    """Record that the file is this fleet's: what was recorded of it stays, what is new is added."""
     id_ = _digest([fleet.simulated, fleet.match], 12)  # apart from other parts of a server that share the file
     clusters = set(fleet.clusters)
     for row in rows(db, "SELECT clusters FROM fleets WHERE id = ?", [id_]):
@@ -97,7 +97,7 @@ def note_fleet(db: Database, fleet: Fleet) -> None:
         "clusters = excluded.clusters, server = excluded.server, labels = excluded.labels, "
         "last_seen = max(last_seen, excluded.last_seen)",
         [
-            id_, sqlite_text(fleet.name), fleet.simulated, json.dumps([sqlite_text(one) for one in fleet.match]),
+            id_, sqlite_text(fleet.name), fleet.simulated, json.dumps([sqlite_text(text) for text in fleet.match]),
             json.dumps(sorted(clusters)), sqlite_text(fleet.server), json.dumps(dict(sorted(fleet.labels.items()))),
             fleet.end, fleet.end,
         ],
@@ -137,9 +137,9 @@ def state_of(folder: Path, fleet: Fleet) -> tuple[State, tuple[str, ...]]:
             continue
         if not fleets:
             taken.remove(path)  # another process is beginning it, or was killed when it did
-        for known in fleets:
-            if known.match == fleet.match and is_same(fleet, known):
-                candidates.append((len(fleet.members.keys() & known.members.keys()), known.end, path))
+        for recorded in fleets:
+            if recorded.match == fleet.match and is_same(fleet, recorded):
+                candidates.append((len(fleet.members.keys() & recorded.members.keys()), recorded.end, path))
     if candidates:
         return State(max(candidates)[2]), tuple(warnings)
     if unreadable is not None:
@@ -165,7 +165,7 @@ def _digest(value: object, length: int) -> str:
 
 
 def _label_names(match: Iterable[str]) -> frozenset[str]:
-    return frozenset(found.group(1) for one in match if (found := _LABEL.match(one)))
+    return frozenset(label[1] for text in match if (label := _LABEL.match(text)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class StateBeside:
         return replace(self, state=state, fleet=fleet)
 
     def entries(self) -> tuple[ledger.LedgerEntry, ...]:
-        """What stands in the ledger. Raises StoreError if it was named."""
+        """The entries of the ledger. Raises StoreError if it was named."""
         if self.state is None:
             return ()
         try:
@@ -237,7 +237,7 @@ class StateBeside:
             return NO_SITE
 
     def note(self, advice: Advice, now: float) -> None:
-        """Note what the advice recommends and what became of what stands there, and say so."""
+        """Record what the advice recommends and what became of earlier recommendations, and report it."""
         state = replace(self, say=lambda _: None).of(advice.fleet).state
         if state is None:
             return

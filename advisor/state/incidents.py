@@ -1,4 +1,4 @@
-"""Incidents in the state file, and the events of which people are to be told. A pass of the watch reads `current` and
+"""Incidents in the state file, and their events to notify people of. A pass of the watch reads `current` and
 commits what it made of it in one transaction: no decision of a person comes in between."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sqlite_utils import Database
 
 _DAY = 86400.0
-# What ended within a day may go on. The newest pass is dated a day ahead where the clock was; hence a day more.
+# What ended within a day may go on. The newest pass is dated a day ahead where the clock was, so that it is a day more.
 _CURRENT_SECONDS = 2 * _DAY
 KEPT_SECONDS = 90 * _DAY
 _COLUMNS = tuple(field.name for field in fields(Incident))
@@ -25,8 +25,8 @@ _NEWEST = "(SELECT max(updated_at) FROM incidents)"
 
 
 def current(db: Database) -> tuple[Incident, ...]:
-    """What the next pass starts from: incidents that are not resolved, those of which nobody was told yet that they
-    are, and those resolved within the last day (within two, as clocks may be set)."""
+    """What the next pass starts from: incidents that are not resolved, those whose end was not reported
+    yet, and those resolved within the last day (within two, as clocks may be set)."""
     where = f"resolved_at IS NULL OR resolution_told = 0 OR resolved_at >= {_NEWEST} - ?"
     return _incidents(db, where, [_CURRENT_SECONDS])
 
@@ -54,8 +54,8 @@ def untold(db: Database, unprinted: bool = False) -> tuple[tuple[IncidentEvent, 
     those that a dry run has printed."""
     where = "settled = 0 AND printed = 0" if unprinted else "settled = 0"
     events = rows(db, f"SELECT * FROM incident_events WHERE {where} ORDER BY rowid")  # noqa: S608 - ours
-    found = _incidents(db, f"id IN (SELECT incident FROM incident_events WHERE {where})")  # noqa: S608 - ours
-    incidents = {one.id: one for one in found}
+    selected = _incidents(db, f"id IN (SELECT incident FROM incident_events WHERE {where})")  # noqa: S608 - ours
+    incidents = {incident.id: incident for incident in selected}
     return tuple(
         (IncidentEvent(row["incident"], row["kind"], row["number"], row["at"]), incidents[row["incident"]])
         for row in events
@@ -63,7 +63,7 @@ def untold(db: Database, unprinted: bool = False) -> tuple[tuple[IncidentEvent, 
 
 
 def mark(db: Database, done: Literal["settled", "printed"], events: Iterable[IncidentEvent]) -> None:
-    """Note events of which nobody is to be told any more, or that a dry run has printed."""
+    """Note events that need no message any more, or that a dry run has printed."""
     sql = f"UPDATE incident_events SET {done} = 1 WHERE incident = ? AND number = ?"  # noqa: S608 - ours
     db.conn.executemany(sql, [(event.incident_id, event.number) for event in events])
 
@@ -76,7 +76,7 @@ def acknowledge(db: Database, incident_id: str, by: str, now: float) -> Incident
 
 
 def snooze(db: Database, incident_id: str, until: float) -> Incident:
-    """Note that nobody is reminded of an incident before `until` (Unix seconds). Otherwise as `acknowledge`."""
+    """Send no reminder of an incident before `until` (Unix seconds). Otherwise as `acknowledge`."""
     return _decide(db, incident_id, {"snoozed_until": until})
 
 
@@ -92,10 +92,10 @@ def _decide(db: Database, incident_id: str, changes: dict[str, Any]) -> Incident
 
 
 def _incidents(db: Database, where: str, parameters: Sequence[object] = ()) -> tuple[Incident, ...]:
-    found = rows(db, f"SELECT * FROM incidents WHERE {where} ORDER BY opened_at, id", parameters)  # noqa: S608 - ours
+    selected = rows(db, f"SELECT * FROM incidents WHERE {where} ORDER BY opened_at, id", parameters)  # noqa: S608 - ours
     return tuple(
         Incident(**{
             **row, "sighting": from_json(Sighting, row["sighting"]), "resolution_told": bool(row["resolution_told"])
         })
-        for row in found
+        for row in selected
     )  # fmt: skip

@@ -16,11 +16,11 @@ from .ledger import BY_ITSELF, LedgerEntry, LedgerEvent, Realised, configuration
 # A change of load beyond this is said; assumed: less is what one week differs from the next without any cause.
 LOAD_CHANGED = 0.25
 # A saving is gone where less than a tenth of it is left after a week (fleets are resized by the week), and back from
-# half of it on, so that one number in between does not tell both by turns.
+# half of it on, so that one number in between does not alternate between them.
 GONE_SHARE, BACK_SHARE = 0.1, 0.5
 GONE_HOURS = 7 * 24.0
 # Too slow: past the 90th percentile by more than a tenth, over three days. A tenth is what a team notices (risk is
-# reckoned against the same, recommend/prediction.py).
+# computed against the same, recommend/prediction.py).
 SLOW_MARGIN = 0.10
 SLOW_HOURS = 72.0
 # One measurement a week is kept, and a mail each Monday finds a new one whatever the hour.
@@ -33,9 +33,9 @@ _NOT_PREDICTED = MoveCost(None, "no dollars were predicted: nodes are rented who
 
 @dataclass(frozen=True, slots=True)
 class MoveOutcome:
-    """One recommendation that somebody accepted, or that telemetry saw done, and what it brought.
+    """One recommendation that was accepted, or that telemetry saw done, and what it brought.
 
-    `accepted_at`, `done_at`: Unix seconds; None: nobody accepted it, or it was not seen done. `from_config` and
+    `accepted_at`, `done_at`: Unix seconds; None: it was not accepted, or it was not seen done. `from_config` and
     `to_config` are words, as the ledger shows them. Savings are US dollars a month, in the prices of the proposal;
     time ratios are time after over time before. Where a realised figure is None, `reason_missing` says why. `why` is
     the evidence of the last event (detection, measurement or decision), a sentence.
@@ -72,7 +72,7 @@ def move_outcomes(entries: Iterable[LedgerEntry], now: float) -> tuple[MoveOutco
         else:
             missing = "not done yet" if snapshot is not None else "no baseline stored: it was always blocked"
         freed, kind = None, BY_ACTION.get(r.action)
-        # A move that frees none by itself is told by its time.
+        # A move that frees none by itself is measured by its time.
         if measured is not None and kind is not None and kind.frees:
             before, after = measured.gpu_hours_per_month_before, measured.gpu_hours_per_month_after
             freed = before - after if before is not None and after is not None else None
@@ -236,7 +236,7 @@ def _until_done(
 def _after_done(
     entry: LedgerEntry, snapshot: PredictionSnapshot, position: MoveState, seen: Observation, now: float
 ) -> LedgerEvent | None:
-    """Of what is done: undone, gone wrong, proposed anew, or measured once more."""
+    """Of what is done: undone, gone wrong, proposed again, or measured once more."""
     r, last, noted = entry.recommendation, entry.realised, entry.last("done", "measured")
     if last is None or noted is None:
         return None
@@ -255,7 +255,7 @@ def _after_done(
     if r.id in seen.open and seen.start >= last.since:
         return LedgerEvent("proposed", now, BY_ITSELF, None, "New telemetry supports the same recommendation again.")
     is_first = last.saving_usd_per_month is None and measured.saving_usd_per_month is not None
-    # By what telemetry tells of the time: a clock that once ran ahead would put the next one off.
+    # By the time of telemetry: a clock that once ran ahead would put the next one off.
     if is_first or seen.end - _seen_until(noted) >= MEASURE_SECONDS:
         return LedgerEvent("measured", now, BY_ITSELF, None, measured_words(measured), measured)
     return None

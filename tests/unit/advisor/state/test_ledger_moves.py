@@ -84,7 +84,7 @@ def test_a_move_is_followed_from_proposed_to_done_and_its_saving_measured(path, 
     assert any(line.startswith(f"{move.id} is done: It has run only on {PLAIN}") for line in said)
 
     advice = fleet(7, beside=beside)
-    assert not advice.recommendations  # neither the old nodes nor the move itself
+    assert not advice.recommendations  # not the old nodes and not the move itself
     beside.note(advice, END + 7 * DAY)
     (outcome,) = move_outcomes(beside.entries(), END + 7 * DAY)
     assert (outcome.state, outcome.accepted_at, outcome.done_at) == ("done", END + 10, MOVED)
@@ -136,7 +136,7 @@ def test_a_move_that_is_undone_regresses_is_open_again_and_is_told_again(path, b
 
 def test_a_saving_that_never_came_regresses_after_a_week_and_tells_why(path, beside, first) -> None:
     id_ = the_move(first).id
-    # A second look tells it once; at last the nodes were given back after all.
+    # A second pass reports it once; at last the nodes were given back after all.
     looks = (
         (4.5, True, "done"), (9, True, "done"), (10.5, True, "regressed"), (11, True, "regressed"), (14, False, "done"),
     )  # fmt: skip
@@ -167,11 +167,11 @@ def test_what_is_blocked_keeps_nothing_and_takes_nothing(path, beside, first) ->
 def test_few_moves_change_predictions_little_and_many_more() -> None:
     predicted = Interval(1 / 1.2276, 1.0, 1.2276)  # sigma 0.16
     case = (predicted, 1.2, 1.0)
-    one, many = site_factor([case])[0], site_factor([case] * 10)[0]
-    assert math.log(one) / math.log(1.2) == pytest.approx(0.26, abs=0.01)
+    single, many = site_factor([case])[0], site_factor([case] * 10)[0]
+    assert math.log(single) / math.log(1.2) == pytest.approx(0.26, abs=0.01)
     assert math.log(many) / math.log(1.2) == pytest.approx(0.78, abs=0.01) and site_factor([]) == (1.0, 0)
     # What the factor in the prediction took up already is not taken for the model's.
-    assert site_factor([(predicted, 1.0, 1.2)])[0] == pytest.approx(one)
+    assert site_factor([(predicted, 1.0, 1.2)])[0] == pytest.approx(single)
 
 
 def test_a_site_is_applied_to_predictions_told_and_off_without_moves() -> None:
@@ -190,22 +190,22 @@ def test_measured_moves_of_the_ledger_become_the_site_unless_the_load_changed() 
     realised = Realised(
         START, END, 300.0, Interval(80.0, 100.0, 120.0), RATIO, 500.0, 410.0, 90.0, None, 1.0, 1.0, 1.2, None, 1.1
     )
-    own = ground(target=L40S, time_ratio=RATIO)
+    usual = ground(target=L40S, time_ratio=RATIO)
 
-    def site(measured: Realised, ground=own) -> Site:
+    def site(measured: Realised, ground=usual) -> Site:
         done = LedgerEvent("done", END, "skuwise", realised=measured)
         return site_of([entry_of(recommendation(), done, snapshot=ground)], END)
 
     assert (site(realised).cases, site(realised).saved) == (1, (100.0, 90.0)) and site(realised).factor > 1.03
     assert site(replace(realised, load_ratio=1.5)).cases == 0
-    assert site(realised, replace(own, target=replace(own.source, node_sku=PLAIN))).cases == 0  # the same GPU
+    assert site(realised, replace(usual, target=replace(usual.source, node_sku=PLAIN))).cases == 0  # the same GPU
 
 
 MONTH = 98.32 * 730
 
 
-def state_of(action: str, own: PredictionSnapshot, now: Observation, proposed: bool = False) -> MoveState | None:
-    return BY_ACTION[action].progress(own, now, proposed)
+def state_of(action: str, usual: PredictionSnapshot, now: Observation, proposed: bool = False) -> MoveState | None:
+    return BY_ACTION[action].progress(usual, now, proposed)
 
 
 FELL = START + 4 * DAY
@@ -222,13 +222,16 @@ BACK = workload("chat", ("n3",), id="w-3", start=END - 2 * DAY)
     ],
 )
 def test_fewer_gpus_are_seen_by_their_count_and_measured_by_the_nodes_that_are_gone(runs, place, since) -> None:
-    own, now = ground(), seen(runs, (("n1", END), ("n2", FELL)))
-    stand = state_of("reduce-gpus", own, now)
+    usual, now = ground(), seen(runs, (("n1", END), ("n2", FELL)))
+    stand = state_of("reduce-gpus", usual, now)
     assert (stand and stand.place, stand and stand.since) == (place, since)
     if place == "target":
         assert stand.hours == pytest.approx((END - FELL) / 3600)
-        told = realised("reduce-gpus", own, stand, now)
-        assert (told.saving_usd_per_month, told.usd_per_month_after) == (pytest.approx(MONTH), pytest.approx(MONTH))
+        reported = realised("reduce-gpus", usual, stand, now)
+        assert (reported.saving_usd_per_month, reported.usd_per_month_after) == (
+            pytest.approx(MONTH),
+            pytest.approx(MONTH),
+        )
 
 
 def test_a_job_is_measured_over_a_week_by_the_time_it_held_its_nodes() -> None:
@@ -237,14 +240,14 @@ def test_a_job_is_measured_over_a_week_by_the_time_it_held_its_nodes() -> None:
                  start=START + n * DAY, end=START + n * DAY + 6 * 3600)
         for n in range(4, 15)
     ]  # fmt: skip
-    own = ground(serving=False, target=Configuration("H100-SXM5", PLAIN, 8), yardstick=SavingsBaseline(MONTH / 4))
-    own = replace(own, usd_per_hour={IB: 90.0})  # the price of the proposal, not today's
+    usual = ground(serving=False, target=Configuration("H100-SXM5", PLAIN, 8), yardstick=SavingsBaseline(MONTH / 4))
+    usual = replace(usual, usd_per_hour={IB: 90.0})  # the price of the proposal, not today's
 
-    def told(since: float):
-        return realised("move-sku", own, MoveState("target", since, 60.0, ""), seen(nights, (("n1", END),)))
+    def reported(since: float):
+        return realised("move-sku", usual, MoveState("target", since, 60.0, ""), seen(nights, (("n1", END),)))
 
-    assert told(FELL).usd_per_month_after == pytest.approx(90.0 * 730 / 4, rel=0.02)
-    assert told(END - 5 * DAY).saving_missing == "a job needs at least a week of data"
+    assert reported(FELL).usd_per_month_after == pytest.approx(90.0 * 730 / 4, rel=0.02)
+    assert reported(END - 5 * DAY).saving_missing == "a job needs at least a week of data"
 
 
 FREED = {
@@ -263,11 +266,11 @@ FREED = {
     ],
 )
 def test_a_node_is_given_back_when_it_is_gone_or_put_to_use(last_seen, runs, place, left) -> None:
-    own, now = ground(**FREED), seen([workload(n, ("n1",), start=END - 5 * DAY) for n in runs], (("n1", last_seen),))
-    stand = state_of("release", own, now)
-    told = realised("release", own, stand, now)
-    assert (stand.place, told.usd_per_month_after) == (place, None if left is None else pytest.approx(left))
-    assert left is not None or "stopped reporting recently" in told.saving_missing
+    usual, now = ground(**FREED), seen([workload(n, ("n1",), start=END - 5 * DAY) for n in runs], (("n1", last_seen),))
+    stand = state_of("release", usual, now)
+    reported = realised("release", usual, stand, now)
+    assert (stand.place, reported.usd_per_month_after) == (place, None if left is None else pytest.approx(left))
+    assert left is not None or "stopped reporting recently" in reported.saving_missing
 
 
 @pytest.mark.parametrize(
@@ -275,7 +278,7 @@ def test_a_node_is_given_back_when_it_is_gone_or_put_to_use(last_seen, runs, pla
     [
         ("fleet.db", 0, 0, "fleet.db", True), ("fleet.db", 0, 0, "other.db", False),
         ("fleet.db, n1.db", 0, 0, "fleet.db", False), ("fleet.db, n1.db", 0, 0, "n1.db, fleet.db", True),
-        # Nor is what a part of the same fleet does not show.
+        # What a part of the same fleet does not show is not gone either.
         ("fleet.db", 10, 3, "fleet.db, more.db", False), ("fleet.db", 10, 9, "fleet.db, more.db", True),
     ],
 )  # fmt: skip
@@ -298,9 +301,9 @@ def test_a_pool_is_packed_when_as_many_nodes_are_empty_as_were_to_be() -> None:
     runs = [workload(f"app{n}", (f"n{n}",), end=END if n < 3 else END - 2 * DAY) for n in (1, 2, 3)]
     stand = state_of("consolidate", pool, seen(runs, nodes))
     assert (stand.place, stand.since) == ("target", END - 2 * DAY)
-    told = realised("consolidate", pool, stand, seen(runs, nodes))
-    assert told.saving_usd_per_month == pytest.approx(0.0)
-    assert told.confounders == ("1 of n1, n2 and n3 is still present.",)
+    reported = realised("consolidate", pool, stand, seen(runs, nodes))
+    assert reported.saving_usd_per_month == pytest.approx(0.0)
+    assert reported.confounders == ("1 of n1, n2 and n3 is still present.",)
     gone = (*nodes[:2], ("n3", END - 4 * DAY))
     assert realised("consolidate", pool, stand, seen(runs[:2], gone)).saving_usd_per_month == pytest.approx(MONTH)
     busy = [replace(run, end=END) for run in runs]
@@ -324,15 +327,15 @@ RESTED = SavingsBaseline(500.0, usd_per_kwh=0.1, rest_watts=72.0)
 def test_changed_clocks_are_seen_and_measured_by_the_power(
     action, other, yardstick, before, after, saves, undone
 ) -> None:
-    own = ground(yardstick=yardstick, before=Measure(16.0, 16 * 730.0, **before))
+    usual = ground(yardstick=yardstick, before=Measure(16.0, 16 * 730.0, **before))
     run = workload("chat", ("n1", "n2"), features=after)
-    stand = state_of(action, own, seen([run]))
+    stand = state_of(action, usual, seen([run]))
     assert stand.place == "target"
-    told = realised(action, own, replace(stand, since=START), seen([run]))
-    assert told.saving_usd_per_month == pytest.approx(saves)
-    assert state_of(other, own, seen([replace(run, features=undone)])).place == "source"
-    assert state_of(action, own, seen([replace(run, features={})])) is None
-    assert state_of(action, replace(own, before=None), seen([run])) is None
+    reported = realised(action, usual, replace(stand, since=START), seen([run]))
+    assert reported.saving_usd_per_month == pytest.approx(saves)
+    assert state_of(other, usual, seen([replace(run, features=undone)])).place == "source"
+    assert state_of(action, usual, seen([replace(run, features={})])) is None
+    assert state_of(action, replace(usual, before=None), seen([run])) is None
 
 
 def test_time_is_measured_by_the_tokens_of_a_service_and_the_steps_of_a_job() -> None:
@@ -340,8 +343,12 @@ def test_time_is_measured_by_the_tokens_of_a_service_and_the_steps_of_a_job() ->
     service = ground(target=L40S, time_ratio=RATIO, before=before, yardstick=SavingsBaseline())
     run = moved_run(engine_active=0.6, generated_tokens=2000.0 * 4 * DAY)
     stand = MoveState("target", END - 4 * DAY, 96.0, "")
-    told = realised("move-sku", service, stand, seen([run]))
-    assert (told.time_ratio, told.load_ratio, told.confounders) == (pytest.approx(1.2), pytest.approx(1.0), ())
+    reported = realised("move-sku", service, stand, seen([run]))
+    assert (reported.time_ratio, reported.load_ratio, reported.confounders) == (
+        pytest.approx(1.2),
+        pytest.approx(1.0),
+        (),
+    )
     busier = moved_run(engine_active=0.6, generated_tokens=3000.0 * 4 * DAY)
     (mixed,) = realised("move-sku", service, stand, seen([busier])).confounders
     assert "Load is x1.50 of the load before" in mixed
@@ -354,8 +361,8 @@ def test_time_is_measured_by_the_tokens_of_a_service_and_the_steps_of_a_job() ->
 
 def test_a_move_that_is_far_slower_than_predicted_regresses() -> None:
     before = Measure(8.0, 5840.0, busy=0.5, busy_seconds_per_token=0.002, tokens_per_second=2000.0)
-    own = ground(target=L40S, time_ratio=RATIO, before=before, yardstick=SavingsBaseline(), saving_usd_per_month=None)
-    entry = entry_of(recommendation(), LedgerEvent("accepted", START, "ann"), snapshot=own)
+    usual = ground(target=L40S, time_ratio=RATIO, before=before, yardstick=SavingsBaseline(), saving_usd_per_month=None)
+    entry = entry_of(recommendation(), LedgerEvent("accepted", START, "ann"), snapshot=usual)
 
     def after(g: float, entry: LedgerEntry) -> list[LedgerEvent]:
         run = moved_run(engine_active=g, generated_tokens=2000.0 * 4 * DAY)
