@@ -87,9 +87,9 @@ def test_what_was_resolved_90_days_ago_is_forgotten_with_its_events(state: State
 
 @pytest.mark.parametrize("jump", [DAY, -DAY])
 def test_a_clock_that_steps_by_a_day_and_back_loses_nothing_and_tells_nothing_twice(state: State, jump: float) -> None:
-    def look(now: float, *rows_found: Sighting) -> None:
+    def look(now: float, *selected: Sighting) -> None:
         with state.writing() as db:
-            looked = WatchPass(now, min(now, NOW + 2 * HOUR), rows_found, live_nodes=frozenset({"n1"}))
+            looked = WatchPass(now, min(now, NOW + 2 * HOUR), selected, live_nodes=frozenset({"n1"}))
             store.commit(db, advance(store.current(db), looked, WatchSettings()))
 
     look(NOW, sighting("goes on"), sighting("back soon"))
@@ -381,11 +381,11 @@ def test_who_is_informed_of_an_item_is_known_for_good(post: Post) -> None:
     post.queue("search", "a@x", batch="watch-1", items=("i-1/0", "i-2/0"))
     post.queue("ads", "webhook", batch="watch-1", channel="webhook", items=("i-2/0",))
     with post.state.reading() as db:
-        rows_found = deliveries.told(db, ["i-1/0", "i-2/0", "i-3/0", *(f"i-{n}/1" for n in range(40_000))])
-        assert {item: [case.team for case in each] for item, each in rows_found.items()} == {
+        selected = deliveries.told(db, ["i-1/0", "i-2/0", "i-3/0", *(f"i-{n}/1" for n in range(40_000))])
+        assert {item: [case.team for case in each] for item, each in selected.items()} == {
             "i-1/0": ["search"], "i-2/0": ["search", "ads"],
         }  # fmt: skip
-        assert rows_found["i-1/0"][0].message_id == "<search.a@x>"
+        assert selected["i-1/0"][0].message_id == "<search.a@x>"
         assert deliveries.waiting(db, "watch-") == {("search", "mail", "a@x"), ("ads", "webhook", "webhook")}
         assert deliveries.waiting(db, "2026") == frozenset()
         assert deliveries.due(db, THEN, only_team="ads") == [2] and deliveries.due(db, THEN, batch_prefix="2026") == []
