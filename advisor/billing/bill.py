@@ -254,8 +254,7 @@ class BillLine:
     def rates(self) -> list[float | None]:
         """List, effective and committed price of a node-hour; None: too few hours, or a cost of zero."""
         sums = ((self.listed, self.listed_hours), (self.effective, self.hours), (self.committed, self.committed_hours))
-        rates = [cost / hours if hours >= HOURS_MIN else 0.0 for cost, hours in sums]
-        return [rate if rate > 0 else None for rate in rates]
+        return [cost / hours if hours >= HOURS_MIN and cost > 0 else None for cost, hours in sums]
 
     @property
     def basis(self) -> str:

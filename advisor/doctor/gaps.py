@@ -63,12 +63,6 @@ KUBE_SERIES = (
 NODE_LABELS = 'topology.kubernetes.io/region="REGION"\nnode.kubernetes.io/instance-type="INSTANCE-TYPE"'
 INFINIBAND_FLAG = "--collector.infiniband"
 ETHERNET_FLAG = "--collector.netdev --collector.netclass"
-ALL_NETWORKS = f"{INFINIBAND_FLAG} {ETHERNET_FLAG}"
-HOST_FLAG = "--collector.cpu --collector.uname --collector.dmi"
-PODS_FLAG = "DCGM_EXPORTER_KUBERNETES=true"
-SLURM_FLAG = "--hpc-job-mapping-dir=/run/dcgm-job-mapping"
-HOSTNAME_ENV = "NODE_NAME: {valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}"
-SCRAPE_LINE = "scrape_interval: 30s"
 NODE_EXPORTER = "the flags of node_exporter (in a container also --path.sysfs=/host/sys)"
 
 
@@ -129,9 +123,9 @@ def _named_after_pods(d: Diagnosis) -> Gaps:
         yield TelemetryGap(
             "hostname-is-a-pod",
             f"dcgm-exporter reports {counted(len(renamed), 'node')} under the name of its pod.",
-            "Each new pod looks like a new node, and the node does not match time series of node_exporter or "
-            "Kubernetes.",
-            "the env of the dcgm-exporter container", HOSTNAME_ENV, _names(renamed),
+            "Each new pod looks like a new node, which matches no time series of node_exporter or Kubernetes.",
+            "the env of the dcgm-exporter container",
+            "NODE_NAME: {valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}", _names(renamed),
         )  # fmt: skip
 
 
@@ -187,9 +181,9 @@ def _too_little_data(d: Diagnosis) -> Gaps:
 def _gaps_in_time(d: Diagnosis) -> Gaps:
     observed, hours = d.verdicts.inventory.observed_hours, d.verdicts.inventory.hours
     if 0 < observed < WINDOW_SHARE * hours:
-        remedy = ("alerts of the monitoring server", "alert on up == 0 for the jobs of the exporters")
-        if not d.on_server:
-            remedy = ("", "on these nodes, see 'journalctl -u skuwise-agent' for the times without data")
+        remedy = ("", "on these nodes, see 'journalctl -u skuwise-agent' for the times without data")
+        if d.on_server:
+            remedy = ("alerts of the monitoring server", "alert on up == 0 for the jobs of the exporters")
         yield TelemetryGap(
             "window-has-holes",
             f"Gaps in the data: {span(observed * HOUR)} observed of {span(hours * HOUR)} since telemetry began.",
@@ -259,7 +253,9 @@ def _networks(d: Diagnosis) -> Gaps:
             unseen.setdefault(cause, []).append(node)
         elif not node.network_observed:
             # A node on which InfiniBand was looked for has its flag already.
-            silent.setdefault(ETHERNET_FLAG if why is not None else ALL_NETWORKS, []).append(node)
+            silent.setdefault(ETHERNET_FLAG if why is not None else f"{INFINIBAND_FLAG} {ETHERNET_FLAG}", []).append(
+                node
+            )
     for (detail, remedy), nodes in unseen.items():
         what = f"No usable InfiniBand metrics on {counted(len(nodes), 'node')} of a type with InfiniBand. {detail}"
         add = _agent_or(d, NODE_EXPORTER, INFINIBAND_FLAG)
@@ -282,7 +278,8 @@ def _hosts(d: Diagnosis) -> Gaps:
         yield TelemetryGap(
             "no-host", f"No CPU counters on {counted(len(without), 'node')}.",
             "Work that waits for CPU or disk is not detected, and the provider is not detected from firmware.",
-            *_agent_or(d, "the flags of node_exporter on these nodes", HOST_FLAG), _names(without),
+            *_agent_or(d, "the flags of node_exporter", "--collector.cpu --collector.uname --collector.dmi"),
+            _names(without),
         )  # fmt: skip
 
 
@@ -291,8 +288,11 @@ def _workload_labels(d: Diagnosis) -> Gaps:
     missing = busy - d.labels["labeled_gpu_hours"]
     if missing <= _UNNAMED_SHARE * busy:
         return
-    slurm = ("the flags of dcgm-exporter, with the directory to which Slurm's prolog writes job ids", SLURM_FLAG)
-    pods = ("the environment of the dcgm-exporter container", PODS_FLAG)
+    slurm = (
+        "the flags of dcgm-exporter, with the directory to which Slurm's prolog writes job ids",
+        "--hpc-job-mapping-dir=/run/dcgm-job-mapping",
+    )
+    pods = ("the environment of the dcgm-exporter container", "DCGM_EXPORTER_KUBERNETES=true")
     inferred = [workload for workload in d.verdicts.workloads if workload.basis == INFERRED]
     yield TelemetryGap(
         "no-workload-labels", f"{percent(missing / busy)} of the busy GPU-hours have no pod or job label.",
@@ -391,7 +391,7 @@ def _sampling(d: Diagnosis) -> Gaps:
         yield TelemetryGap(
             "coarse-samples", f"GPUs are sampled every {span(float(seconds))}.",
             "Changes between work and waiting that are shorter are not visible.",
-            "scrape_configs of the Prometheus server, for the jobs of the exporters", SCRAPE_LINE,
+            "scrape_configs of the Prometheus server, for the jobs of the exporters", "scrape_interval: 30s",
         )  # fmt: skip
 
 

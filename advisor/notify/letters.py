@@ -142,17 +142,12 @@ def _files(story: Story) -> tuple[Attachment, ...]:
 
 
 def _team_values(row: TeamRow) -> dict[str, object]:
-    s, was = row.part.summary, row.before.summary if row.before is not None else None
-    return {
-        "team": clean(row.team) if row.team is not None else None,
-        "workloads": len(row.part.workloads),
-        "moves": len(selected(row.part).shown),
-        "gpu_hours": s.gpu_hours,
-        "gpu_hours_before": was.gpu_hours if was else None,
-        "cost_usd": s.cost_usd,
-        "cost_usd_before": was.cost_usd if was else None,
-        **{name: getattr(s, name) for name in ("wasted_usd", "slowed_usd", "recoverable_usd_per_month")},
-    }
+    now, was = row.part.summary, row.before.summary if row.before is not None else None
+    values: dict[str, object] = {"team": clean(row.team) if row.team is not None else None}
+    values |= {"workloads": len(row.part.workloads), "moves": len(selected(row.part).shown)}
+    for name in ("gpu_hours", "cost_usd"):
+        values |= {name: getattr(now, name), f"{name}_before": getattr(was, name, None)}
+    return values | {name: getattr(now, name) for name in ("wasted_usd", "slowed_usd", "recoverable_usd_per_month")}
 
 
 # The sender where the settings name none: in previews, and where there are only webhooks.
