@@ -257,7 +257,15 @@ def plan_of(reasoned: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
     value, bound = layout.value - extra, layout.bound - extra if math.isfinite(layout.bound) else None
     gap = 0.0 if layout.proven else None if not bound else max(bound - value, 0.0) / abs(bound)
     today = [n for n in problem.nodes if n.is_today]
-    returned = _returned(problem, layout, steps)
+    emptied = {name: step.number for step in steps for name in step.frees if step.series is not None or step.after}
+    returned: list[ReturnedNode] = []
+    for n in today:
+        if n.name not in layout.kept:
+            how: Realisation = "cash-now" if n.bound_until is None or n.bound_until <= problem.now else "cash-at"
+            how = "capacity-freed" if n.bound_until == FOREVER or not n.usd_per_hour else how
+            date = day_of(n.bound_until) if how == "cash-at" else None
+            returned.append(ReturnedNode(*_about(n), how, date, emptied.get(n.name), n.drains))
+    returned.sort(key=lambda node: (node.available_from or "", node.step or 0, node.name))
     reserve, not_in_plan = left_out(reasoned, drafted, layout, order)
     # Recommendations that move nothing, of work that stays where it is: they are predictions for it there.
     gone = {s.workload for s in problem.series if (o := layout.chosen.get(s.id)) and not o.keeps_units}
@@ -276,9 +284,9 @@ def plan_of(reasoned: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
         touched=len({s.series for s in steps if s.series is not None}),
         gpus_freed=released(problem, layout), cash=cash,
         energy_kwh_per_month=sum(watts) * HOURS_PER_MONTH / 1000 if watts else None,
-        pools=pool_plans(problem, layout, drafted, change.growth_per_month), returned=returned,
-        rented=tuple(RentedNode(*_told(n)) for n in problem.nodes if n.is_bought and n.name in layout.kept),
-        missing=tuple(RentedNode(*_told(n)) for n in problem.nodes if n.extra == "missing" and n.name in layout.kept),
+        pools=pool_plans(problem, layout, drafted, change.growth_per_month), returned=tuple(returned),
+        rented=tuple(RentedNode(*_about(n)) for n in problem.nodes if n.is_bought and n.name in layout.kept),
+        missing=tuple(RentedNode(*_about(n)) for n in problem.nodes if n.extra == "missing" and n.name in layout.kept),
         steps=tuple(steps),
         advise_usd_per_month=advise, plan_usd_per_month=None if advise is None else now,
         combined_usd_per_month=None if advise is None else now + others - advise, reserve=reserve,
@@ -343,21 +351,6 @@ def _unit_name(unit: str, names: Mapping[str, str], series: str) -> str:
     return f"{series} (more {unit.rpartition('+')[2]})" if "+" in unit else unit
 
 
-def _returned(problem: Problem, layout: Layout, steps: Sequence[PlanStep]) -> tuple[ReturnedNode, ...]:
-    emptied = {name: step.number for step in steps for name in step.frees if step.series is not None or step.after}
-    out = []
-    for n in problem.nodes:
-        if not n.is_today or n.name in layout.kept:
-            continue
-        how: Realisation = (
-            "capacity-freed" if n.bound_until == FOREVER or not n.usd_per_hour
-            else "cash-now" if n.bound_until is None or n.bound_until <= problem.now else "cash-at"
-        )  # fmt: skip
-        day = day_of(n.bound_until) if how == "cash-at" else None
-        out.append(ReturnedNode(*_told(n), how, day, emptied.get(n.name), n.drains))
-    return tuple(sorted(out, key=lambda r: (r.available_from or "", r.step or 0, r.name)))
-
-
-def _told(n: PlanNode) -> tuple[str, str, str | None, str | None, int, float | None, str | None]:
+def _about(n: PlanNode) -> tuple[str, str, str | None, str | None, int, float | None, str | None]:
     usd = month_usd(n) if n.usd_per_hour is not None else None
     return n.name, n.pool, n.node_sku, n.gpu_sku, n.gpus, usd, n.price

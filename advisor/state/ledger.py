@@ -267,7 +267,16 @@ def _snapshot(
     series = workload.series_id if workload else None
     runs = [w for w in seen.series(series) if workload and w.node_sku == workload.node_sku]
     current = [w for w in seen.now(series) if w in runs]
-    prices = [p for p in advice.prices if p.id in r.prices]
+    prices, address = [p for p in advice.prices if p.id in r.prices], None
+    if workload is not None:
+        at, owner = workload.scheduled, workload.owner
+        # On Kubernetes each run is a pod, or a gang of them on several nodes, whose replicas are unknown.
+        are_pods = at.name == "kubernetes" and all(len(run.nodes) == 1 for run in current)
+        address = WorkloadAddress(
+            scheduler=at.name, name=workload.name, namespace=owner.namespace, controller_kind=at.controller_kind,
+            user=owner.user, account=owner.account, partition=at.partition, container=at.container,
+            replicas=len(current) or None if are_pods else None,
+        )  # fmt: skip
     return PredictionSnapshot(
         series_id=series,
         serving=serves(runs),
@@ -282,17 +291,5 @@ def _snapshot(
         prices=price_note(prices),
         seen_until=seen.end,
         fleet=len(seen.nodes),
-        address=_address(workload, current) if workload else None,
+        address=address,
     )
-
-
-def _address(workload: WorkloadVerdict, current: Sequence[WorkloadVerdict]) -> WorkloadAddress:
-    """How its scheduler knows a workload. `current`: its runs that hold GPUs: on Kubernetes each a pod, or a gang of
-    them on several nodes, whose replicas are unknown."""
-    at = workload.scheduled
-    are_pods = at.name == "kubernetes" and all(len(run.nodes) == 1 for run in current)
-    return WorkloadAddress(
-        scheduler=at.name, name=workload.name, namespace=workload.owner.namespace,
-        controller_kind=at.controller_kind, user=workload.owner.user, account=workload.owner.account,
-        partition=at.partition, container=at.container, replicas=len(current) or None if are_pods else None,
-    )  # fmt: skip
