@@ -22,7 +22,7 @@ SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d " "))
 PARALLEL := -n 2 --dist worksteal
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 .DEFAULT_GOAL := help
-.PHONY: help setup runtime sbom-tool install demo test integration properties words lint types contracts check bench evaluate model move-model power-model golden picture mails screens build lock format clean standalone image image-archive standalone-in-container sbom release
+.PHONY: help setup runtime sbom-tool install demo test integration properties words lint types contracts check bench evaluate model move-model power-model golden picture mails build lock format clean standalone image image-archive standalone-in-container sbom release
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -88,15 +88,13 @@ golden: setup ## write the golden files of the tests anew: look at the differenc
 	RENEW_GOLDEN=1 $(BIN)/python -m pytest -k "as_it_did or as_it_was or of_the_code" tests/unit/advisor \
 		tests/integration/project/test_docs.py::test_the_page_is_that_of_the_code tests/integration/tui/test_tui_screens.py
 
-picture: setup ## draw the pictures of the documentation anew
+picture: setup ## draw the pictures of the docs again: rooms, README, screens
 	$(BIN)/python docs/tools/rooms.py
 	$(BIN)/python docs/tools/picture.py
-
-mails: setup ## draw the pictures of docs/report.md anew (needs chromium)
-	$(BIN)/python docs/tools/mails.py
-
-screens: setup ## draw the screens of docs/tui.md anew
 	$(BIN)/python docs/tools/screens.py
+
+mails: setup ## draw the pictures of docs/report.md again (needs chromium)
+	$(BIN)/python docs/tools/mails.py
 
 build: setup ## sdist, and the wheel from it
 	$(BIN)/python -m build --no-isolation

@@ -71,20 +71,20 @@ def from_environment(python: Path) -> dict[str, Json]:
     """What cyclonedx-py finds installed for this interpreter, by normalized name."""
     command = [sys.executable, "-m", "cyclonedx_py", "environment", "--no-validate"]
     command += ["--output-reproducible", "--sv", SPEC, str(python)]
-    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    by_name = {normalized(one["name"]): one for one in found["components"]}
-    silent = [name for name, one in by_name.items() if not one.get("licenses")]
+    document = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    by_name = {normalized(component["name"]): component for component in document["components"]}
+    silent = [name for name, component in by_name.items() if not component.get("licenses")]
     for name, text in license_fields(python, silent).items():  # words of old metadata, which it leaves out
         by_name[name]["licenses"] = [{"license": {"name": text, "acknowledgement": "declared"}}]
-    return {"": {"tools": found["metadata"]["tools"]}} | by_name
+    return {"": {"tools": document["metadata"]["tools"]}} | by_name
 
 
 def license_fields(python: Path, names: list[str]) -> dict[str, str]:
     """The first line of what these packages call their license, where they do."""
     code = "import importlib.metadata as m, json, sys;"
     code += "print(json.dumps({n: m.metadata(n)['License'] for n in sys.argv[1:]}))"
-    told = json.loads(subprocess.run([python, "-c", code, *names], capture_output=True, check=True).stdout)
-    return {name: text.strip().splitlines()[0] for name, text in told.items() if text and text.strip()}
+    licenses = json.loads(subprocess.run([python, "-c", code, *names], capture_output=True, check=True).stdout)
+    return {name: text.strip().splitlines()[0] for name, text in licenses.items() if text and text.strip()}
 
 
 def component(package: Locked, installed: Json) -> Json:
@@ -93,7 +93,7 @@ def component(package: Locked, installed: Json) -> Json:
     files = {
         "type": "distribution", "url": package.ref,
         "comment": "the files of this version that the lock accepts, one for each platform and Python, and the source",
-        "hashes": [{"alg": "SHA-256", "content": one} for one in package.sha256],
+        "hashes": [{"alg": "SHA-256", "content": digest} for digest in package.sha256],
     }  # fmt: skip
     kept = {name: installed[name] for name in ("description", "licenses") if name in installed}
     return kept | {
@@ -104,14 +104,14 @@ def component(package: Locked, installed: Json) -> Json:
 
 def base_image(reference: str) -> Json:
     """An image that another is built on, which must be named by its digest."""
-    told = _IMAGE.fullmatch(reference)
-    if told is None:
+    match = _IMAGE.fullmatch(reference)
+    if match is None:
         raise ValueError(f"{reference!r} has no digest: IMAGE:TAG@sha256:...")
-    ref = f"pkg:oci/{told['name'].rpartition('/')[2]}@sha256%3A{told['digest']}"
+    ref = f"pkg:oci/{match['name'].rpartition('/')[2]}@sha256%3A{match['digest']}"
     return {
-        "type": "container", "name": told["name"], "version": told["tag"] or told["digest"], "bom-ref": ref,
-        "purl": f"{ref}?tag={told['tag']}" if told["tag"] else ref,
-        "hashes": [{"alg": "SHA-256", "content": told["digest"]}],
+        "type": "container", "name": match["name"], "version": match["tag"] or match["digest"], "bom-ref": ref,
+        "purl": f"{ref}?tag={match['tag']}" if match["tag"] else ref,
+        "hashes": [{"alg": "SHA-256", "content": match["digest"]}],
     }  # fmt: skip
 
 
@@ -133,28 +133,28 @@ def bill(
     lock: str, installed: dict[str, Json], *, name: str, version: str, more: list[Json], archive: Path | None = None
 ) -> Json:
     """The bill of what `lock` installs beside `more`. Raises ValueError where a package is missing or another one."""
-    packages = [one for one in locked(lock) if one.marker is None or Marker(one.marker).evaluate()]
-    wrong = [one.ref for one in packages if installed.get(one.name, {}).get("version") != one.version]
+    packages = [package for package in locked(lock) if package.marker is None or Marker(package.marker).evaluate()]
+    wrong = [package.ref for package in packages if installed.get(package.name, {}).get("version") != package.version]
     if wrong:
         raise ValueError(f"not installed as locked: {', '.join(wrong)}")
     root = f"pkg:pypi/skuwise@{version}"
-    own = installed.get("skuwise", {})
-    component_of = {key: own[key] for key in ("description", "licenses") if key in own}
+    own_package = installed.get("skuwise", {})
+    component_of = {key: own_package[key] for key in ("description", "licenses") if key in own_package}
     component_of |= {"type": "application", "name": name, "version": version, "bom-ref": root, "purl": root}
     if archive is not None:
         component_of["hashes"] = [{"alg": "SHA-256", "content": sha256(archive)}]
-    asks = {root: "skuwise"} | {one.ref: one.name for one in packages}
+    asks = {root: "skuwise"} | {package.ref: package.name for package in packages}
     metadata: Json = {"component": component_of, "tools": installed[""]["tools"]}
     if (moment := os.environ.get("SOURCE_DATE_EPOCH")) is not None:
         metadata["timestamp"] = datetime.fromtimestamp(int(moment), UTC).isoformat()
     return {
         "$schema": f"http://cyclonedx.org/schema/bom-{SPEC}.schema.json", "bomFormat": "CycloneDX", "specVersion": SPEC,
         "version": 1, "metadata": metadata,
-        "components": [*(component(one, installed[one.name]) for one in packages), *more],
+        "components": [*(component(package, installed[package.name]) for package in packages), *more],
         "dependencies": [
-            {"ref": ref, "dependsOn": sorted(one.ref for one in packages if name in one.wanted_by)}
+            {"ref": ref, "dependsOn": sorted(package.ref for package in packages if name in package.wanted_by)}
             for ref, name in asks.items()
-        ] + [{"ref": one["bom-ref"]} for one in more],
+        ] + [{"ref": part["bom-ref"]} for part in more],
     }  # fmt: skip
 
 
@@ -182,8 +182,10 @@ def main() -> int:
     (version,) = re.findall(r'^__version__ = "(.+)"', (ROOT / "__init__.py").read_text(), re.MULTILINE)
     more = [base_image(options.base)] if options.base else []
     more += list(files_of(options.folder)) if options.folder else []
-    found = from_environment(options.python)
-    made = bill(options.lock.read_text(), found, name=options.name, version=version, more=more, archive=options.archive)
+    packages = from_environment(options.python)
+    made = bill(
+        options.lock.read_text(), packages, name=options.name, version=version, more=more, archive=options.archive
+    )
     text = json.dumps(made, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     check(text)
     options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -68,7 +68,7 @@ def check_shared_python() -> None:
 
 
 def freeze(scratch: Path) -> Path:
-    """The folder with the program, made in an environment of its own from the wheel of this tree."""
+    """The folder with the program, made in an environment from the wheel of this tree."""
     environment = scratch / "venv"
     venv.create(environment, with_pip=True)
     python = environment / "bin/python"
@@ -130,7 +130,7 @@ def glibc_minor(folder: Path) -> int:
 def _asked_of(path: Path) -> Iterator[int]:
     data = path.read_bytes()
     if data.startswith(b"\x7fELF"):
-        yield from (int(found) for found in _GLIBC.findall(data))
+        yield from (int(version) for version in _GLIBC.findall(data))
 
 
 def pack(folder: Path, name: str, archive: Path) -> None:

@@ -2,7 +2,7 @@
 
     python docs/tools/rooms.py [ROOT [FILE]]
 
-A floor's rooms stand in rows: each room above those that it imports. An arrow that a longer way round already says is
+A floor's rooms form rows: each room above those that it imports. An arrow that a longer way round already says is
 left out; all arrows point down, or the picture fails. Run by `make picture`; a test draws it again.
 """
 
@@ -37,13 +37,13 @@ class Room:
 
 
 def rooms_of(root: Path, floor: str) -> list[Room]:
-    found = []
+    rooms = []
     for place in sorted((root / floor).iterdir()):
         files = sorted(place.rglob("*.py")) if place.is_dir() else [place] if place.suffix == ".py" else []
         lines = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
         if files and place.name != "__init__.py":
-            found.append(Room(place.stem if place.is_file() else place.name, lines, len(files)))
-    return found
+            rooms.append(Room(place.stem if place.is_file() else place.name, lines, len(files)))
+    return rooms
 
 
 def arrows_of(graph: grimp.ImportGraph, floor: str, rooms: list[Room]) -> dict[str, frozenset[str]]:
@@ -61,26 +61,26 @@ def arrows_of(graph: grimp.ImportGraph, floor: str, rooms: list[Room]) -> dict[s
 
 
 def heights(arrows: Arrows) -> dict[str, int]:
-    """How many rooms stand below each, one below the other: the row that it stands in. Raises CircleError."""
-    found: dict[str, int] = {}
+    """How many rooms are below each, one under the other: its row. Raises CircleError."""
+    heights: dict[str, int] = {}
 
     def height(name: str, above: tuple[str, ...]) -> int:
         if name in above:
             raise CircleError(" > ".join((*above[above.index(name) :], name)))
-        if name not in found:
-            found[name] = 1 + max((height(one, (*above, name)) for one in sorted(arrows[name])), default=-1)
-        return found[name]
+        if name not in heights:
+            heights[name] = 1 + max((height(target, (*above, name)) for target in sorted(arrows[name])), default=-1)
+        return heights[name]
 
     for name in sorted(arrows):
         height(name, ())
-    return found
+    return heights
 
 
 def shown(arrows: Arrows) -> dict[str, frozenset[str]]:
     """The arrows without those that a longer way round already says."""
 
     def below(name: str) -> set[str]:
-        return set(arrows[name]).union(*(below(one) for one in arrows[name]))
+        return set(arrows[name]).union(*(below(target) for target in arrows[name]))
 
     return {name: frozenset(t for t in to if not any(t in below(o) for o in to - {t})) for name, to in arrows.items()}
 
@@ -106,14 +106,14 @@ def draw(root: Path) -> str:
         for name, targets in sorted(shown(arrows).items()):
             x, y = places[name]
             for target in sorted(targets):
-                way = _way((x, y + ROOM_HEIGHT), (places[target][0], places[target][1] - 3), list(places.values()))
-                parts.append(f'<path class="a" data-from="{floor}.{name}" data-to="{floor}.{target}" d="{way}"/>')
+                path = _way((x, y + ROOM_HEIGHT), (places[target][0], places[target][1] - 3), list(places.values()))
+                parts.append(f'<path class="a" data-from="{floor}.{name}" data-to="{floor}.{target}" d="{path}"/>')
         for name, (x, y) in places.items():
             room = rooms[name]
-            told = f"{room.lines:,} lines" + (f", {room.modules} files" if room.modules > 1 else "")
+            size = f"{room.lines:,} lines" + (f", {room.modules} files" if room.modules > 1 else "")
             parts.append(f'<rect class="room" x="{x - ROOM_WIDTH / 2:.0f}" y="{y}" width="{ROOM_WIDTH}" height="40"/>')
             parts.append(f'<text class="t" x="{x:.0f}" y="{y + 17}">{escape(name)}</text>')
-            parts.append(f'<text class="s" x="{x:.0f}" y="{y + 32}">{told}</text>')
+            parts.append(f'<text class="s" x="{x:.0f}" y="{y + 32}">{size}</text>')
         top += height + 16
     return _sheet(parts, top)
 
@@ -132,16 +132,16 @@ def _way(begin: Point, end: Point, boxes: list[Point]) -> str:
         return sum(abs(px - x) < ROOM_WIDTH / 2 and y < py < y + ROOM_HEIGHT for px, py in points for x, y in boxes)
 
     bends = [sign * aside for aside in range(0, 500, 20) for sign in (1, -1)]
-    bend = min(bends, key=lambda one: (hidden(one), abs(one)))
+    bend = min(bends, key=lambda candidate: (hidden(candidate), abs(candidate)))
     middle_x, middle_y = (begin[0] + end[0]) / 2 + bend, (begin[1] + end[1]) / 2
     return f"M{begin[0]:.0f} {begin[1]:.0f} Q{middle_x:.0f} {middle_y:.0f} {end[0]:.0f} {end[1]:.0f}"
 
 
-def _rows(found: Mapping[str, int]) -> list[list[str]]:
+def _rows(heights: Mapping[str, int]) -> list[list[str]]:
     """Rooms from the top row down, at most PER_ROW of them in a row of the picture."""
     rows: list[list[str]] = []
-    for height in sorted(set(found.values()), reverse=True):
-        names = sorted(name for name in found if found[name] == height)
+    for height in sorted(set(heights.values()), reverse=True):
+        names = sorted(name for name in heights if heights[name] == height)
         count = -(-len(names) // PER_ROW)
         rows += [names[n::count] for n in range(count)]
     return rows

@@ -1,4 +1,4 @@
-"""Draws the screens of docs/tui.md: what `skuwise tui --demo` shows, by keys. Run by `make screens`."""
+"""Draws the screens of docs/tui.md: what `skuwise tui --demo` shows, by keys. Run by `make picture`."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ SCREENS: dict[str, tuple[tuple[int, int], tuple[str, ...]]] = {
     "skus": ((120, 24), (KEY["skus"],)),
     "compare": ((120, 36), (KEY["skus"], "slash", *"h100", "enter", "down", "space", "up", "v")),
     "doctor": ((120, 24), (KEY["doctor"],)),
+    "incidents": ((120, 24), (KEY["incidents"],)),
     "plan": ((120, 36), (KEY["plan"], "tab", "tab")),
 }
 _PATIENCE_STEPS = 3000

@@ -47,10 +47,10 @@ def watch(no_gpu: str | None, python_with_torch: str, tmp_path_factory: pytest.T
                 kept[key] = watch_work(name, interval_seconds, seconds, python_with_torch, folder)
             except NothingToDo as reason:
                 kept[key] = str(reason)
-        found = kept[key]
-        if isinstance(found, str):
-            pytest.skip(found)
-        return found
+        result = kept[key]
+        if isinstance(result, str):
+            pytest.skip(result)
+        return result
 
     if no_gpu:
         pytest.skip(f"needs a real GPU: {no_gpu}")

@@ -87,8 +87,8 @@ def power_log(every_seconds: float = 0.1) -> Iterator[PowerLog]:
 
     pynvml.nvmlInit()
     try:
-        found = [pynvml.nvmlDeviceGetHandleByIndex(n) for n in range(pynvml.nvmlDeviceGetCount())]
-        handles = {str(pynvml.nvmlDeviceGetUUID(handle)): handle for handle in found}
+        result = [pynvml.nvmlDeviceGetHandleByIndex(n) for n in range(pynvml.nvmlDeviceGetCount())]
+        handles = {str(pynvml.nvmlDeviceGetUUID(handle)): handle for handle in result}
         readings.update({uuid: [] for uuid in handles})
         thread = threading.Thread(target=poll, args=(handles,), daemon=True)
         thread.start()

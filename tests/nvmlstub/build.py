@@ -33,8 +33,10 @@ def build(missing: Sequence[str] = (), into: Path | None = None) -> Path:
     """
     sources = sorted(_HERE.glob("*.c"))
     exported = [name for source in sources for name in re.findall(r"\b(nvml[A-Z]\w+)\(", source.read_text())]
-    kept = sorted({name for name in exported if not any(fnmatch.fnmatchcase(name, one) for one in missing)})
-    kept += [name for name in _made_by_macro(sources) if not any(fnmatch.fnmatchcase(name, one) for one in missing)]
+    kept = sorted({name for name in exported if not any(fnmatch.fnmatchcase(name, entry) for entry in missing)})
+    kept += [
+        name for name in _made_by_macro(sources) if not any(fnmatch.fnmatchcase(name, element) for element in missing)
+    ]
     digest = hashlib.sha256("\0".join([*_FLAGS, *sorted(kept)]).encode())
     for path in [*sources, *sorted(_HERE.glob("*.h"))]:
         digest.update(path.read_bytes())

@@ -26,8 +26,8 @@ def _instant(seconds: float) -> Instant:
     return Instant(1_800_000_000.0 + seconds, 1000.0 + seconds)
 
 
-def _absence(one: Absence) -> list[str]:
-    return [one.scope, one.subject, one.metric, one.reason]
+def _absence(entry: Absence) -> list[str]:
+    return [entry.scope, entry.subject, entry.metric, entry.reason]
 
 
 def _reading(reading: Reading) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What the agent's page would have told of a simulated fleet.
+"""What the agent's page would have reported of a simulated fleet.
 
 It holds integrals: each row's total is spread evenly over it, so that any server gives the row's own figures back.
 """
@@ -27,26 +27,26 @@ def agent_series(frame: Frame) -> Iterator[Series]:
     ticks = np.arange(frame.window.start, frame.window.end + 150.0, 300.0)
 
     def gpu_labels(key: tuple[str, str]) -> dict[str, object]:
-        one = about[key]
-        return {"node": key[0], "gpu_uuid": key[1], "gpu_index": int(one["gpu_index"]), "sku": one["sku"],
-                "kind": one["kind"]}  # fmt: skip
+        entry = about[key]
+        return {"node": key[0], "gpu_uuid": key[1], "gpu_index": int(entry["gpu_index"]), "sku": entry["sku"],
+                "kind": entry["kind"]}  # fmt: skip
 
-    devices = [(gpu_labels(key), own) for key, own in gpu.groupby(["node", "gpu_uuid"])]  # type: ignore[arg-type]
+    devices = [(gpu_labels(key), portion) for key, portion in gpu.groupby(["node", "gpu_uuid"])]  # type: ignore[arg-type]
     yield from _integrals(GPU_INTEGRALS, devices, ticks)
     yield from _gpu_counters(devices, ticks)
     for name, value in _GPU_GAUGES.items():
-        for labels, own in devices:
-            yield _gauge(name, labels, own, value, ticks)
+        for labels, part in devices:
+            yield _gauge(name, labels, part, value, ticks)
     for name in _GPU_BINS:
         yield from _histogram(f"skuwise_gpu_{name}_distribution_ratio", name, devices, ticks)
-    for labels, own in devices:
-        yield _counter("skuwise_gpu_gpu_util_distribution_ratio_count", labels, own, own["gpu_util_n"], ticks)
+    for labels, part in devices:
+        yield _counter("skuwise_gpu_gpu_util_distribution_ratio_count", labels, part, part["gpu_util_n"], ticks)
     yield from _infos(frame, devices, ticks)
     yield from _fabric(frame, ticks)
-    hosts = [({"node": node}, own) for node, own in frame.host.groupby("node")]
+    hosts = [({"node": node}, share) for node, share in frame.host.groupby("node")]
     yield from _integrals(HOST_INTEGRALS, hosts, ticks)
-    for labels, own in hosts:
-        yield _counter("skuwise_host_observed_seconds_total", labels, own, own["observed_seconds"], ticks)
+    for labels, part in hosts:
+        yield _counter("skuwise_host_observed_seconds_total", labels, part, part["observed_seconds"], ticks)
     yield from _work(frame, ticks)
 
 
@@ -90,35 +90,35 @@ Devices = Sequence[tuple[Mapping[str, object], pd.DataFrame]]
 def _integrals(integrals: Iterable[Integral], devices: Devices, ticks: Floats) -> Iterator[Series]:
     for integral in integrals:
         for name, of in ((integral.total, True), (integral.observed, False)):
-            for labels, own in devices:
+            for labels, part in devices:
                 column = f"{integral.metric}_mean"
-                if column in own and own[column].notna().any():
-                    seconds = own["observed_seconds"].where(own[column].notna(), 0.0)
-                    yield _counter(name, labels, own, seconds * own[column] if of else seconds, ticks)
+                if column in part and part[column].notna().any():
+                    seconds = part["observed_seconds"].where(part[column].notna(), 0.0)
+                    yield _counter(name, labels, part, seconds * part[column] if of else seconds, ticks)
 
 
 def _gpu_counters(devices: Devices, ticks: Floats) -> Iterator[Series]:
-    def amounts(own: pd.DataFrame) -> dict[str, pd.Series]:
-        seconds, varies = own["observed_seconds"], 1 + own["sm_active_cv"].fillna(0.0) ** 2
-        told = {
+    def amounts(share: pd.DataFrame) -> dict[str, pd.Series]:
+        seconds, varies = share["observed_seconds"], 1 + share["sm_active_cv"].fillna(0.0) ** 2
+        output = {
             "observed_seconds": seconds,
-            "busy_seconds": own["duty"] * seconds,
-            "energy_joules": own["energy_joules_mean"] * own["energy_joules_n"],
-            "energy_observed_seconds": seconds.where(own["energy_joules_n"] > 0, 0.0),
-            "sm_active_squared_seconds": own["sm_active_mean"] ** 2 * varies * seconds,
-            "throttled_seconds": own["throttled_fraction"] * seconds,
-            "throttle_reasons_observed_seconds": seconds.where(own["throttled_fraction"].notna(), 0.0),
+            "busy_seconds": share["duty"] * seconds,
+            "energy_joules": share["energy_joules_mean"] * share["energy_joules_n"],
+            "energy_observed_seconds": seconds.where(share["energy_joules_n"] > 0, 0.0),
+            "sm_active_squared_seconds": share["sm_active_mean"] ** 2 * varies * seconds,
+            "throttled_seconds": share["throttled_fraction"] * seconds,
+            "throttle_reasons_observed_seconds": seconds.where(share["throttled_fraction"].notna(), 0.0),
         }
         for pair in ("nvlink", "fabric"):
-            known = seconds.where(own[f"tensor_{pair}_correlation"].notna(), 0.0)
-            moments = _moments(own["tensor_active_mean"], own[f"tensor_{pair}_correlation"])
-            told |= {f"tensor_{pair}_{part}": known * value for part, value in moments.items()}
-        return told
+            values = seconds.where(share[f"tensor_{pair}_correlation"].notna(), 0.0)
+            moments = _moments(share["tensor_active_mean"], share[f"tensor_{pair}_correlation"])
+            output |= {f"tensor_{pair}_{part}": values * value for part, value in moments.items()}
+        return output
 
-    told = [(labels, own, amounts(own)) for labels, own in devices]
-    for name in told[0][2]:
-        for labels, own, counted in told:
-            yield _counter(f"skuwise_gpu_{name}_total", labels, own, counted[name], ticks)
+    answer = [(labels, subset, amounts(subset)) for labels, subset in devices]
+    for name in answer[0][2]:
+        for labels, portion, counted in answer:
+            yield _counter(f"skuwise_gpu_{name}_total", labels, portion, counted[name], ticks)
 
 
 def _moments(tensor: pd.Series, correlation: pd.Series) -> dict[str, pd.Series]:
@@ -136,14 +136,14 @@ def _moments(tensor: pd.Series, correlation: pd.Series) -> dict[str, pd.Series]:
 
 def _histogram(name: str, measure: str, devices: Devices, ticks: Floats) -> Iterator[Series]:
     bounds = [*(repr(edge) for edge in BIN_EDGES[1:]), "+Inf"]
-    for labels, own in devices:
-        matrix = _seconds_in_bins(own, measure)
+    for labels, part in devices:
+        matrix = _seconds_in_bins(part, measure)
         if not matrix.any():
             continue
         counts = np.cumsum(matrix, axis=1)
         # Buckets below the smallest value would stay 0 all along: for an engine's sake they are left out.
         for place, bound in [*enumerate(bounds)][int(counts.any(axis=0).argmax()) :]:
-            yield _counter(f"{name}_bucket", {**labels, "le": bound}, own, counts[:, place], ticks)
+            yield _counter(f"{name}_bucket", {**labels, "le": bound}, part, counts[:, place], ticks)
 
 
 def _seconds_in_bins(rows: pd.DataFrame, measure: str) -> Floats:
@@ -162,60 +162,60 @@ def _seconds_in_bins(rows: pd.DataFrame, measure: str) -> Floats:
 
 def _infos(frame: Frame, devices: Devices, ticks: Floats) -> Iterator[Series]:
     about = {(g["node"], g["gpu_uuid"]): g for _, g in frame.gpus.iterrows()}
-    for labels, own in devices:
-        one = about[str(labels["node"]), str(labels["gpu_uuid"])]
-        full = {**labels, **{name: one[name] for name in ("name", "parent_uuid", "mig_profile")}}
-        yield _gauge("skuwise_gpu_info", full, own, 1.0, ticks)
+    for labels, part in devices:
+        entry = about[str(labels["node"]), str(labels["gpu_uuid"])]
+        full = {**labels, **{name: entry[name] for name in ("name", "parent_uuid", "mig_profile")}}
+        yield _gauge("skuwise_gpu_info", full, part, 1.0, ticks)
     for column in ("mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second"):
-        for labels, own in devices:
+        for labels, part in devices:
             value = about[str(labels["node"]), str(labels["gpu_uuid"])][column]
             if value is not None and not np.isnan(value):
-                yield _gauge(f"skuwise_gpu_{column}", labels, own, float(value), ticks)
+                yield _gauge(f"skuwise_gpu_{column}", labels, part, float(value), ticks)
     names = ("node", "cluster", "node_sku", "node_sku_source", "provider", "region", "instance_type")
     hosts = [(node, frame.host[frame.host["node"] == node["node"]]) for _, node in frame.nodes.iterrows()]
-    for node, own in hosts:
-        yield _gauge("skuwise_node_info", {name: node[name] for name in names}, own, 1.0, ticks)
-    for node, own in hosts:
-        yield _gauge("skuwise_node_gpus", {"node": node["node"]}, own, float(node["gpu_count"]), ticks)
+    for node, part in hosts:
+        yield _gauge("skuwise_node_info", {name: node[name] for name in names}, part, 1.0, ticks)
+    for node, part in hosts:
+        yield _gauge("skuwise_node_gpus", {"node": node["node"]}, part, float(node["gpu_count"]), ticks)
 
 
 def _fabric(frame: Frame, ticks: Floats) -> Iterator[Series]:
     rows = frame.fabric
     ports = []
-    for key, own in rows.groupby(["node", "device", "port"]):
+    for key, part in rows.groupby(["node", "device", "port"]):
         node, device, port = cast("tuple[str, str, float]", key)
-        ports.append(({"node": node, "device": device, "port": int(port)}, own))
+        ports.append(({"node": node, "device": device, "port": int(port)}, part))
     yield from _integrals(FABRIC_INTEGRALS, ports, ticks)
     for name in ("skuwise_fabric_state_observed_seconds_total", "skuwise_fabric_active_seconds_total"):
-        for labels, own in ports:
-            share = own["active_fraction"] if "active" in name else 1.0
-            yield _counter(name, labels, own, own["observed_seconds"] * share, ticks)
+        for labels, part in ports:
+            share = part["active_fraction"] if "active" in name else 1.0
+            yield _counter(name, labels, part, part["observed_seconds"] * share, ticks)
     family = "skuwise_fabric_util_distribution_ratio"
     yield from _histogram(family, "util", ports, ticks)
-    for labels, own in ports:
-        yield _counter(f"{family}_count", labels, own, own["util_n"], ticks)
-    for labels, own in ports:
-        yield _counter(f"{family}_sum", labels, own, own["util_n"] * own["util_mean"], ticks)
-    for labels, own in ports:
-        full = {**labels, "role": own["role"].iloc[0], "link_layer": own["link_layer"].iloc[0]}
-        yield _gauge("skuwise_fabric_port_info", full, own, 1.0, ticks)
-    for labels, own in ports:
-        rate = float(own["line_rate_bytes_per_second"].iloc[0])
+    for labels, part in ports:
+        yield _counter(f"{family}_count", labels, part, part["util_n"], ticks)
+    for labels, part in ports:
+        yield _counter(f"{family}_sum", labels, part, part["util_n"] * part["util_mean"], ticks)
+    for labels, part in ports:
+        full = {**labels, "role": part["role"].iloc[0], "link_layer": part["link_layer"].iloc[0]}
+        yield _gauge("skuwise_fabric_port_info", full, part, 1.0, ticks)
+    for labels, part in ports:
+        rate = float(part["line_rate_bytes_per_second"].iloc[0])
         if not np.isnan(rate):
-            yield _gauge("skuwise_fabric_line_rate_bytes_per_second", labels, own, rate, ticks)
+            yield _gauge("skuwise_fabric_line_rate_bytes_per_second", labels, part, rate, ticks)
 
 
 def _work(frame: Frame, ticks: Floats) -> Iterator[Series]:
     table = frame.uses.merge(frame.workloads, on="workload_id")
     names = ("node", "gpu_uuid", "workload_id", "series_id", "scheduler", "job_id", "namespace", "pod", "framework",
              "basis")  # fmt: skip
-    for _, own in table.groupby(["node", "gpu_uuid", "workload_id"]):
+    for _, part in table.groupby(["node", "gpu_uuid", "workload_id"]):
         held = np.zeros(len(ticks))
         seen = np.zeros(len(ticks), dtype=bool)
-        for start, end in zip(own["ts_start"], own["ts_end"], strict=True):
+        for start, end in zip(part["ts_start"], part["ts_end"], strict=True):
             held += np.clip(np.minimum(ticks, end) - start, 0.0, None)
             # The page forgets what ended an hour ago.
             seen |= (ticks > start) & (ticks < end + HOUR)
-        first = own.iloc[0]
-        labels = {name: first[name] for name in names} | {"shared": int(own["shared"].max())}
+        first = part.iloc[0]
+        labels = {name: first[name] for name in names} | {"shared": int(part["shared"].max())}
         yield Series("skuwise_workload_gpu_seconds_total", labels, ticks[seen], held[seen])

@@ -1,4 +1,4 @@
-"""What dcgm-exporter and node_exporter would have told of a simulated fleet.
+"""What dcgm-exporter and node_exporter would have reported of a simulated fleet.
 
 They are sampled once a minute: their gauges are the minute's mean.
 """
@@ -27,24 +27,24 @@ def exporter_series(paths: Sequence[Path], window: Window) -> Iterator[Series]:
     By name, so that a text format may hold them.
     """
     parts = [_Node(path, window) for path in paths]
-    for name, told in _DCGM.items():
+    for name, answer in _DCGM.items():
         for part in parts:
-            yield from part.gpu(name, told)
+            yield from part.gpu(name, answer)
     for name in _NODE_NAMES:
         for part in parts:
             yield from part.host(name)
 
 
 def _scaled(column: str, scale: float = 1.0) -> Callable[[pd.DataFrame], pd.Series]:
-    return lambda own: own[column] * scale
+    return lambda part: part[column] * scale
 
 
-def _counted(own: pd.DataFrame) -> pd.Series:
+def _counted(part: pd.DataFrame) -> pd.Series:
     """Millijoules since the driver was loaded, which was an hour before the window."""
-    return 2.5e8 + np.floor(1000 * (own["energy_joules_mean"] * own["energy_joules_n"]).fillna(0.0).cumsum())
+    return 2.5e8 + np.floor(1000 * (part["energy_joules_mean"] * part["energy_joules_n"]).fillna(0.0).cumsum())
 
 
-# By memory that is free an exporter tells how much there is.
+# Free memory of an exporter shows the size.
 _DCGM = {
     "DCGM_FI_DEV_GPU_UTIL": _scaled("gpu_util_mean", 100.0),
     "DCGM_FI_DEV_FB_USED": _scaled("mem_used_bytes_mean", 1 / MIB),
@@ -56,7 +56,7 @@ _DCGM = {
     "DCGM_FI_PROF_DRAM_ACTIVE": _scaled("dram_active_mean"),
     "DCGM_FI_PROF_PCIE_TX_BYTES": _scaled("pcie_tx_bytes_per_second_mean"),
     "DCGM_FI_PROF_PCIE_RX_BYTES": _scaled("pcie_rx_bytes_per_second_mean"),
-    "DCGM_FI_DEV_FB_FREE": lambda own: (own["mem_total_bytes"] - own["mem_used_bytes_mean"]) / MIB,
+    "DCGM_FI_DEV_FB_FREE": lambda part: (part["mem_total_bytes"] - part["mem_used_bytes_mean"]) / MIB,
     "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": _counted,
 }
 
@@ -81,7 +81,7 @@ class _Node:
                 return to_table(reader.fetch(query.sql, {"start": window.start, "end": window.end}), query)
 
             minutes = rows(queries.GPU_MINUTES)
-            self._minutes = {str(uuid): own for uuid, own in minutes.groupby("gpu_uuid")}
+            self._minutes = {str(uuid): part for uuid, part in minutes.groupby("gpu_uuid")}
             self._nodes = rows(queries.NODES)
             self._fabric = rows(queries.FABRIC_MINUTES)
             self._host = rows(queries.HOST_MINUTES)
@@ -89,18 +89,18 @@ class _Node:
             uses = rows(queries.USES)
             self._uses = uses.merge(rows(queries.WORKLOADS), on="workload_id")
 
-    def gpu(self, name: str, told: Callable[[pd.DataFrame], pd.Series]) -> Iterator[Series]:
+    def gpu(self, name: str, answer: Callable[[pd.DataFrame], pd.Series]) -> Iterator[Series]:
         for _, gpu in self._gpus.iterrows():
             minute = self._minutes.get(str(gpu["gpu_uuid"]))
             if minute is not None:
-                yield from self._by_pod(name, gpu, minute["ts"].to_numpy(float), told(minute).to_numpy(float))
+                yield from self._by_pod(name, gpu, minute["ts"].to_numpy(float), answer(minute).to_numpy(float))
 
     def host(self, name: str) -> Iterator[Series]:
         if name in ("node_uname_info", "node_dmi_info"):
-            for _, one in self._nodes.iterrows():
-                node = one["node"]
+            for _, entry in self._nodes.iterrows():
+                node = entry["node"]
                 ts = self._host.loc[self._host["node"] == node, "ts"].to_numpy(float)
-                about = {"nodename": node} if name == "node_uname_info" else _firmware(one)
+                about = {"nodename": node} if name == "node_uname_info" else _firmware(entry)
                 if about and len(ts):
                     yield Series(name, {"instance": f"{node}:9100", **about}, ts, np.ones(len(ts)))
         elif name.startswith("node_infiniband"):
@@ -109,15 +109,15 @@ class _Node:
             yield from self._processors(name)
         else:
             column = "disk_read_bytes_per_second_mean" if "read" in name else "disk_write_bytes_per_second_mean"
-            for node, own in self._host.groupby("node"):
+            for node, part in self._host.groupby("node"):
                 labels = {"instance": f"{node}:9100", "device": "nvme0n1"}
-                yield known_only(Series(name, labels, own["ts"].to_numpy(float), _summed(own, column)))
+                yield known_only(Series(name, labels, part["ts"].to_numpy(float), _summed(part, column)))
 
     def _processors(self, name: str) -> Iterator[Series]:
         """One core that is as busy as all of them are."""
-        for node, own in self._host.groupby("node"):
-            ts = own["ts"].to_numpy(float)
-            waiting, busy = _summed(own, "io_wait_mean"), _summed(own, "cpu_util_mean")
+        for node, part in self._host.groupby("node"):
+            ts = part["ts"].to_numpy(float)
+            waiting, busy = _summed(part, "io_wait_mean"), _summed(part, "cpu_util_mean")
             for mode, values in (("idle", (ts - ts[0]) - waiting - busy), ("iowait", waiting)):
                 yield known_only(Series(name, {"instance": f"{node}:9100", "cpu": "0", "mode": mode}, ts, values))
 
@@ -126,18 +126,18 @@ class _Node:
             "node_infiniband_port_data_transmitted_bytes_total": "tx_bytes_per_second_mean",
             "node_infiniband_port_data_received_bytes_total": "rx_bytes_per_second_mean",
         }
-        for key, own in self._fabric.groupby(["node", "device", "port"]):
-            if str(own["link_layer"].iloc[0]) != "InfiniBand":
+        for key, part in self._fabric.groupby(["node", "device", "port"]):
+            if str(part["link_layer"].iloc[0]) != "InfiniBand":
                 continue
             node, device, port = cast("tuple[str, str, float]", key)
             labels = {"instance": f"{node}:9100", "device": device, "port": int(port)}
-            ts = own["ts"].to_numpy(float)
+            ts = part["ts"].to_numpy(float)
             if name in columns:
-                values = _summed(own, columns[name]) + _MANAGEMENT_BYTES_PER_SECOND * (ts - ts[0])
+                values = _summed(part, columns[name]) + _MANAGEMENT_BYTES_PER_SECOND * (ts - ts[0])
             elif name == "node_infiniband_state_id":
-                values = np.where(own["active_fraction"].to_numpy(float) > 0.5, 4.0, 1.0)
+                values = np.where(part["active_fraction"].to_numpy(float) > 0.5, 4.0, 1.0)
             else:
-                values = own["line_rate_bytes_per_second"].to_numpy(float)
+                values = part["line_rate_bytes_per_second"].to_numpy(float)
             yield known_only(Series(name, labels, ts, values))
 
     def _by_pod(self, name: str, gpu: pd.Series, ts: Floats, values: Floats) -> Iterator[Series]:
@@ -147,12 +147,12 @@ class _Node:
         }  # fmt: skip
         free = np.ones(len(ts), dtype=bool)
         uses = self._uses[self._uses["gpu_uuid"] == gpu["gpu_uuid"]]
-        for key, own in uses.groupby("workload_id"):
+        for key, part in uses.groupby("workload_id"):
             held = np.zeros(len(ts), dtype=bool)
-            for start, end in zip(own["ts_start"], own["ts_end"], strict=True):
+            for start, end in zip(part["ts_start"], part["ts_end"], strict=True):
                 held |= (ts > start) & (ts <= end)
             free &= ~held
-            first = own.iloc[0]
+            first = part.iloc[0]
             about = (
                 {"hpc_job": first["job_id"]}
                 if first["scheduler"] == "slurm"
@@ -176,7 +176,7 @@ def _pod_name(name: str, series_id: str, workload_id: str) -> str:
 
 
 def _firmware(node: pd.Series) -> dict[str, str]:
-    """What the dmi collector tells of a machine of this provider; empty where nothing marks it."""
+    """The dmi collector's labels of a machine of this provider; empty where nothing marks it."""
     marks = {
         "azure": {"system_vendor": "Microsoft Corporation", "chassis_asset_tag": "7783-7084-3265-9085-8269-3286-77"},
         "aws": {"system_vendor": "Amazon EC2", "product_name": str(node["instance_type"])},

@@ -21,12 +21,12 @@ def moments(start: float, end: float, every: float = 60.0) -> Floats:
 
 def gpu(node: str, uuid: str, ts: Floats, values: Mapping[str, float] = BUSY, **labels: str) -> Iterator[Series]:
     """dcgm-exporter's series of one GPU. `labels`: beside or in place of the usual ones."""
-    own = {
+    part = {
         "UUID": uuid, "gpu": "0", "modelName": "NVIDIA H100 80GB HBM3", "Hostname": node, "job": "dcgm",
         "instance": f"{node}:9400", **labels,
     }  # fmt: skip
     for name, value in values.items():
-        yield Series(name, own, ts, np.full(len(ts), float(value)))
+        yield Series(name, part, ts, np.full(len(ts), float(value)))
 
 
 def host(node: str, ts: Floats, ports: int = 0) -> Iterator[Series]:

@@ -26,7 +26,7 @@ DATABASE = f"{STATE}/skuwise.db"
 
 def must(*command: str | Path, skip: str = "") -> str:
     """What the command printed. Where it fails the test does too, or is skipped with `skip` as the reason."""
-    done = subprocess.run([str(one) for one in command], capture_output=True, text=True, check=False)
+    done = subprocess.run([str(entry) for entry in command], capture_output=True, text=True, check=False)
     if done.returncode != 0 and skip:
         pytest.skip(f"{skip}: {done.stderr.strip()[-300:]}")
     assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
@@ -160,8 +160,8 @@ class Machine:
 
 def minimal_debian(factory: pytest.TempPathFactory) -> Path:
     """A tree that boots, made once a run. Do not change it: copy it."""
-    known = os.environ.get("DEBIAN_ROOT")
-    return Path(known) if known else once(factory, "debian", _debootstrap) / "root"
+    values = os.environ.get("DEBIAN_ROOT")
+    return Path(values) if values else once(factory, "debian", _debootstrap) / "root"
 
 
 def _debootstrap(folder: Path) -> None:

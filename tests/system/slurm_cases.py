@@ -103,7 +103,7 @@ class Runner:
         self.seen.node_states.append(self.machine.node_state())
 
 
-def collect(machine: SlurmMachine, found: Sequence[Seen], copy: Path) -> None:
+def collect(machine: SlurmMachine, result: Sequence[Seen], copy: Path) -> None:
     """Once the agent has written what ended, what each side says."""
     time.sleep(SETTLED_SECONDS)
     accounted, truth = machine.accounting(), machine.truth()
@@ -115,7 +115,7 @@ def collect(machine: SlurmMachine, found: Sequence[Seen], copy: Path) -> None:
     frame = with_jobs(read_frame([copy]))
     imported = frame.uses.merge(frame.workloads, on="workload_id")
     imported = imported.astype(object).where(imported.notna(), None).to_dict("records")
-    for seen in found:
+    for seen in result:
         seen.accounted = [accounted_job for accounted_job in accounted if accounted_job.name in seen.cases]
         job_ids = {accounted_job.job_id for accounted_job in seen.accounted}
         seen.truth = {job: records for job, records in truth.items() if job in job_ids}
@@ -205,7 +205,9 @@ def _line(seen: Seen, case: str, run: AccountedJob | None, rows: Sequence[Row], 
         return Line(where, case, rows[0]["job_id"], {}, {"run": "Slurm knows no such run"})
     if not rows or run.end is None:
         return Line(where, case, run.job, {}, {"run": f"{run.state}, and skuwise has {len(rows)} rows"})
-    held = [one["gpus"] for one in seen.truth.get(run.job_id, ()) if run.start - 1 <= one["started"] <= run.end + 1]
+    held = [
+        entry["gpus"] for entry in seen.truth.get(run.job_id, ()) if run.start - 1 <= entry["started"] <= run.end + 1
+    ]
     first, array = rows[0], run.job if "_" in run.job else "-"
     starts, ends = [row["ts_start"] for row in rows], [row["ts_end"] for row in rows]
     start, end = min(starts) - run.start, None if None in ends else max(ends) - run.end
@@ -236,5 +238,5 @@ def _some(minors: set[int]) -> str:
 
 def table(lines: Sequence[Line]) -> str:
     """What is wrong, as people read it: behind what skuwise says what Slurm says."""
-    told = [(line, column, right) for line in lines for column, right in line.wrong.items()]
-    return "\n".join(f"{x.layout}, {x.case}, job {x.job}: {c} {x.cells.get(c, '')} [{right}]" for x, c, right in told)
+    answer = [(line, column, right) for line in lines for column, right in line.wrong.items()]
+    return "\n".join(f"{x.layout}, {x.case}, job {x.job}: {c} {x.cells.get(c, '')} [{right}]" for x, c, right in answer)

@@ -203,7 +203,7 @@ class SlurmMachine(Machine):
         options = ["--private-network"]
         environment: dict[str, str] = {}
         v1 = [name for name in ("freezer", "devices", "pids") if Cgroups.has(name)]
-        own = [name for name in ("systemd", "unified") if Cgroups.has(name)]
+        part = [name for name in ("systemd", "unified") if Cgroups.has(name)]
         rules = None
         if layout.cgroup == "v2" or not v1:
             # Slurm loads a BPF program for each job.
@@ -217,7 +217,7 @@ class SlurmMachine(Machine):
             if layout.cgroup != "v1":
                 rules = [*_ALLOWED, *(f"c 195:{minor} rwm" for minor in range(GPUS))]
         self.version = "v1" if self.remounted else "v2"
-        groups = Cgroups(f"{CGROUP}-{folder.name}", [*self.remounted, *own], rules)
+        groups = Cgroups(f"{CGROUP}-{folder.name}", [*self.remounted, *part], rules)
         super().__init__(root, folder.with_name(f"{folder.name}.log"), options, environment=environment, cgroups=groups)
 
     def start_slurm(self) -> None:
@@ -308,14 +308,14 @@ class SlurmMachine(Machine):
         fields = "JobIDRaw,User,Account,Partition,QOS,State,Start,End,JobID,JobName"
         command = ("env", "SLURM_TIME_FORMAT=%s", "sacct", "-a", "-D", "-X", "-n", "-S", "2000-01-01", "--parsable2")
         lines = self.run(*command, f"--format={fields}").splitlines()
-        found = []
+        result = []
         for line in lines:
             parts = line.split("|", 9)
             if len(parts) == 10 and parts[6].isdigit():
                 raw, user, account, partition, qos, state, start, end, job, name = parts
                 ended = float(end) if end.isdigit() else None
-                found.append(AccountedJob(raw, job, name, user, account, partition, qos, state, float(start), ended))
-        return found
+                result.append(AccountedJob(raw, job, name, user, account, partition, qos, state, float(start), ended))
+        return result
 
     def import_jobs(self, copy: Path) -> None:
         """Slurm's job table into the agent's database, as its timer does it; and a copy of that."""
@@ -335,11 +335,11 @@ class SlurmMachine(Machine):
 
     def truth(self) -> dict[str, list[Mapping[str, object]]]:
         """What the jobs' processes wrote down, by raw job id, in the order they started."""
-        found: dict[str, list[Mapping[str, object]]] = {}
+        result: dict[str, list[Mapping[str, object]]] = {}
         for path in self.inside(TRUTH).glob("*.*.json"):
             record = json.loads(path.read_text())
-            found.setdefault(str(record["JOB_ID"]), []).append(record)
-        return {job: sorted(records, key=lambda one: str(one["started"])) for job, records in found.items()}
+            result.setdefault(str(record["JOB_ID"]), []).append(record)
+        return {job: sorted(records, key=lambda entry: str(entry["started"])) for job, records in result.items()}
 
     def logs(self) -> str:
         """The ends of Slurm's logs, for a failure's message."""

@@ -33,8 +33,8 @@ def main() -> int:
     if node["constrained"]:
         gpus = [minor for minor in sorted(node["order"]) if may_open(f"/dev/nvidia{minor}")]
     else:
-        told = os.environ.get("SLURM_STEP_GPUS") or os.environ.get("SLURM_JOB_GPUS", "")
-        gpus = sorted(node["order"][int(index)] for index in told.split(",") if index)
+        answer = os.environ.get("SLURM_STEP_GPUS") or os.environ.get("SLURM_JOB_GPUS", "")
+        gpus = sorted(node["order"][int(index)] for index in answer.split(",") if index)
     pid = os.getpid()
     held = PROCESSES / str(pid)
     held.write_text("".join(f"{minor} {BYTES}\n" for minor in gpus))

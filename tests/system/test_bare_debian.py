@@ -57,14 +57,14 @@ class Debian:
         self, command: str, user: str = "root", *, before: tuple[str, ...] = ()
     ) -> subprocess.CompletedProcess[str]:
         home = "/root" if user == "root" else f"/home/{user}"
-        known = [f"{name}={os.environ[name]}" for name in INDEX if name in os.environ]
+        values = [f"{name}={os.environ[name]}" for name in INDEX if name in os.environ]
         certificates = [f"PIP_CERT={CERTIFICATES}"] if (self.root / CERTIFICATES.lstrip("/")).exists() else []
         inside = ["chroot", f"--userspec={user}", self.root, "/usr/bin/env", "-i", f"HOME={home}", f"PATH={PATH}"]
         words = [
             *before,
             *map(str, inside),
             "LC_ALL=C",
-            *known,
+            *values,
             *certificates,
             "sh",
             "-c",
@@ -95,16 +95,16 @@ def debian(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def sentence(done: subprocess.CompletedProcess[str]) -> str:
     assert done.returncode != 0, done.stdout
-    told = [line for line in done.stderr.splitlines() if line.startswith("skuwise: ")]
-    assert len(told) == 1 and "Traceback" not in done.stderr, done.stderr
-    return told[0]
+    answer = [line for line in done.stderr.splitlines() if line.startswith("skuwise: ")]
+    assert len(answer) == 1 and "Traceback" not in done.stderr, done.stderr
+    return answer[0]
 
 
 def test_the_demo_runs_and_so_does_what_it_prints(debian: Debian) -> None:
     debian.run(f"chown -R {USER} /src")
     began = time.monotonic()
     done = debian.run("make demo", USER)
-    print(f"make demo as {USER}: {time.monotonic() - began:.0f} s")  # noqa: T201 - what a person wants to know of it
+    print(f"make demo as {USER}: {time.monotonic() - began:.0f} s")  # noqa: T201 - what a person wants to have it
     assert done.returncode == 0, done.stderr
     assert "fetched 50 of" in done.stderr and "installing" in done.stderr
     assert debian.left() == [".venv-run"]
@@ -126,8 +126,8 @@ def test_the_demo_runs_and_so_does_what_it_prints(debian: Debian) -> None:
 
 def test_without_the_venv_module(debian: Debian) -> None:
     debian.run("apt-get -qq remove -y python3-venv python3.11-venv")
-    told = sentence(debian.run("make demo"))
-    assert told.endswith("Install: apt-get install python3-venv")
+    answer = sentence(debian.run("make demo"))
+    assert answer.endswith("Install: apt-get install python3-venv")
     assert debian.left() == []
 
 
@@ -135,8 +135,8 @@ def test_on_a_read_only_checkout(debian: Debian) -> None:
     checkout = debian.root / "src/skuwise"
     must("mount", "--bind", checkout, checkout)
     must("mount", "-o", "remount,bind,ro", checkout)
-    told = sentence(debian.run("make demo"))
-    (remedy,) = re.findall(r"elsewhere: (make demo .*)$", told)
+    answer = sentence(debian.run("make demo"))
+    (remedy,) = re.findall(r"elsewhere: (make demo .*)$", answer)
     done = debian.run(remedy)
     assert done.returncode == 0, done.stderr
     assert "/root/.cache/skuwise/run/bin/skuwise advise" in done.stdout

@@ -45,13 +45,13 @@ class Node(Machine):
 
     def __init__(self, root: Path, log: Path) -> None:
         # Which devices a unit may open is enforced in cgroups of version 2, by BPF programs.
-        own = [name for name in ("systemd", "unified") if Cgroups.has(name)]
+        part = [name for name in ("systemd", "unified") if Cgroups.has(name)]
         super().__init__(
             root,
             log,
             ["--capability=all", "--system-call-filter=bpf"],
             environment={"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"},
-            cgroups=Cgroups(f"skuwise-booted-{os.getpid()}", own),
+            cgroups=Cgroups(f"skuwise-booted-{os.getpid()}", part),
         )
 
 

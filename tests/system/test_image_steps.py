@@ -144,11 +144,11 @@ def test_the_steps_of_the_image_and_the_pod_make_an_agent_that_reads_and_may_do_
     container.shell(f"test -e {BASE}/python || ln -s python3 {BASE}/python")
     perform(container, building)
     container.shell("rm -r /opt/build")  # the final stage has /opt/skuwise alone
-    assert [one.words[1:] for one in every(final, "COPY")] == [["/opt/skuwise"] * 2]
+    assert [entry.words[1:] for entry in every(final, "COPY")] == [["/opt/skuwise"] * 2]
     perform(container, final)
 
     # The pod: its folders, mounts, variables, user and capabilities.
-    pod = next(one for one in yaml.safe_load_all(DAEMONSET.read_text()) if one["kind"] == "DaemonSet")
+    pod = next(element for element in yaml.safe_load_all(DAEMONSET.read_text()) if element["kind"] == "DaemonSet")
     pod = pod["spec"]["template"]["spec"]
     (agent,) = pod["containers"]
     driver = bring_the_driver(container)
@@ -157,7 +157,7 @@ def test_the_steps_of_the_image_and_the_pod_make_an_agent_that_reads_and_may_do_
     shutil.copy(DAEMONSET.with_name("skuwise.toml"), container.node / "settings")
     (container.node / "etc/machine-id").write_text("0123456789abcdef0123456789abcdef\n")
     database = container.node / "var/lib/skuwise/skuwise.db"
-    volumes = {one["name"]: one for one in pod["volumes"]}
+    volumes = {candidate["name"]: candidate for candidate in pod["volumes"]}
     for mount in agent["volumeMounts"]:
         path = mount["mountPath"]
         container.shell(f"touch {path}" if path == "/etc/machine-id" else f"mkdir -p {path}")
@@ -169,7 +169,9 @@ def test_the_steps_of_the_image_and_the_pod_make_an_agent_that_reads_and_may_do_
         port = free.getsockname()[1]
     fields = {"spec.nodeName": NODE, "status.podIP": "127.0.0.1"}
     given = {
-        one["name"]: fields[one["valueFrom"]["fieldRef"]["fieldPath"]] for one in agent["env"] if "valueFrom" in one
+        record["name"]: fields[record["valueFrom"]["fieldRef"]["fieldPath"]]
+        for record in agent["env"]
+        if "valueFrom" in record
     }
     given["SKUWISE_LISTEN"] = f"127.0.0.1:{port}"  # the port's own number may be taken here
     environment = {"PATH": PATH, "KUBERNETES_SERVICE_HOST": "10.96.0.1"} | variables(final) | given | driver

@@ -1,9 +1,8 @@
 """The tables of measured pairs, the calibration made from them, and errors of what was left out."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from skuwise.benchmarks.evaluation.moves import shipped_left_out
 from skuwise.benchmarks.fit.move_model import calibrate, read_lines
 from skuwise.rules.models.weights import load_move_model
