@@ -25,7 +25,7 @@ from .telemetry.source import Databases, Source
 if TYPE_CHECKING:
     from .core.frame import Frame
     from .pipeline import Reasoned
-    from .state.beside import StateBeside
+    from .state.fleets import StateBeside
 
 SEED = 20  # of all runs: the same data give the same intervals
 

@@ -126,11 +126,8 @@ def _nodes(verdicts: Verdicts, book: PriceBook, idle_util: float) -> pd.DataFram
 def _daily_hours(
     frame: Frame, placed: Iterable[pd.DataFrame], occupancy: pd.DataFrame, nodes: pd.DataFrame
 ) -> pd.DataFrame:
-    """GPU-hours by node, class, workload ("": none) and day (its beginning, Unix seconds, UTC).
-
-    The totals are those of `occupancy`; observed rows give each day's part of them. A row that spans midnight counts in
-    the day of its middle. Unobserved hours are in the days in which observations are missing.
-    """
+    """GPU-hours by node, class, workload ("": none) and day (its beginning, Unix seconds, UTC). The totals are those of
+    `occupancy`; observed rows give each day's part of them, unobserved hours are in the days that lack observations."""
     middle = (frame.gpu["ts"] - frame.gpu["interval_seconds"] / 2).to_numpy(float)
     spans = nodes.set_index("node")[["start", "end"]].astype(float)
 
@@ -159,7 +156,6 @@ def _daily_hours(
 
 
 def _without_missing(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with "" for a missing workload."""
     ids = table["workload_id"].astype(object)
     return table.assign(workload_id=ids.where(ids.notna(), ""))
 
@@ -197,14 +193,11 @@ def _rows(hours: pd.DataFrame, nodes: pd.DataFrame, made: pd.DataFrame) -> pd.Da
     rows["start"], rows["end"] = np.fmax(rows["day"], rows["start"]), np.fmin(rows["day"] + DAY, rows["end"])
     rows["workload"] = rows["workload"].where(rows["workload"] != "", None)
     held = rows[["gpu_hours", "node_hours", "usd"]].fillna(0.0).any(axis=1)
-    rows = rows[
-        ["start", "end", "node", "category", "workload", "gpu_hours", "node_hours", "usd", "tokens", "token_usd"]
-    ]
-    return rows[held].reset_index(drop=True)
+    sums = ["gpu_hours", "node_hours", "usd", "tokens", "token_usd"]
+    return rows.loc[held, ["start", "end", "node", "category", "workload", *sums]].reset_index(drop=True)
 
 
 def _notes(verdicts: Verdicts, book: PriceBook, nodes: pd.DataFrame, rows: pd.DataFrame) -> Iterable[CodedText]:
-    """The basis of the dollars, and nodes without a price."""
     left = [name for name, n in verdicts.inventory.nodes.items() if n.end is not None and n.moved_to is None]
     premium = bool((rows["category"] == "fabric-premium").any())
     cases = (

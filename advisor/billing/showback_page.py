@@ -1,10 +1,6 @@
-"""Showback as a page, as JSON (schema ``skuwise.showback/1``) and as CSV in the columns of FOCUS.
-
-FOCUS is the FinOps Open Cost and Usage Specification, version 1.3, data set Cost and Usage (focus.finops.org, read in
-November 2026). Rows are the split of a node's charge by the holders of its GPUs, in the columns for split cost
-allocation of 1.3 (``Allocated...``). `BilledCost` is 0, so data sets can be merged and invoices still add up; the cost
-is in `EffectiveCost`. `ProviderName` and `PublisherName` are for loaders of 1.2. Other columns begin with ``x_``.
-"""
+"""Showback as a page, as JSON (schema ``skuwise.showback/1``) and as CSV in the columns of FOCUS 1.3 (focus.finops.org,
+Cost and Usage, read in November 2026), split cost allocation. `BilledCost` is 0, so that invoices still add up; the
+cost is in `EffectiveCost`. `ProviderName` and `PublisherName` are for loaders of 1.2. Other columns: ``x_``."""
 
 from __future__ import annotations
 
@@ -126,7 +122,6 @@ def focus_rows(showback: Showback, billing_account: str | None) -> Iterator[dict
 
 
 def _values(table: pd.DataFrame) -> list[Record]:
-    """One mapping a row; missing values are None."""
     table = table.astype(object)
     return records(table.where(table.notna(), None))
 
@@ -231,9 +226,8 @@ def showback_document(showback: Showback, by: str) -> Document:
     for group in groups[:ROWS_MAX]:
         series = f" ({group['series_id'][:6]})" if group["series_id"] and same[group["name"]] > 1 else ""
         rows.append(cells("(none)" if group["name"] is None else f"{group['name']}{series}", group))
-    rows += [
-        cells(f"({_DESCRIPTIONS[category]})", sums, owned=False) for category, sums in unowned_of(showback).items()
-    ]
+    unowned = unowned_of(showback).items()
+    rows += [cells(f"({_DESCRIPTIONS[of]})", sums, owned=False) for of, sums in unowned]
     rows.append(cells("Total", whole))
     left = len(groups) - ROWS_MAX
     table = Table(
@@ -262,7 +256,6 @@ def showback_document(showback: Showback, by: str) -> Document:
 
 
 def _check_words(showback: Showback) -> str:
-    """How the rows compare with the nodes' price x hours."""
     priced, checks = showback.nodes["usd"].notna(), node_checks(showback)
     if not priced.any():
         return "No node has a price, so there is no cost to reconcile."

@@ -20,15 +20,15 @@ from ..core.card_types import COURSE_SPANS, Asked, Card, CardPrice, CardState, C
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import price_words
 from ..core.frame import Frame
+from ..core.naming import Named
 from ..core.scalars import known, records, text
-from ..core.timestamps import span
+from ..core.timestamps import minute, span
 from ..core.verdict_types import WorkloadVerdict
 from ..recommend.energy_accounts import energy_accounts
 from ..recommend.pricing import PriceBook, with_costs
 from ..rulebook import Rulebook
 from ..state.cards import knows_less
 from ..telemetry.job_table import job_names
-from .runs import RUNNING_SECONDS, Run
 
 Earlier = Sequence[tuple[float, float | None]]  # GPU-hours and SM activity of earlier runs of a series
 # Less than this much of a job's life, or of its data, is no evidence: for example one rollup of a minute.
@@ -45,6 +45,8 @@ _HOUR = 3600.0
 _FRESH_SECONDS = _HOUR
 # One seed for all runs: the same data give the same intervals.
 _SEED = 20
+# A run that was seen within so long of its node's newest data is taken to run on: two minutes of rollups and a tick.
+RUNNING_SECONDS = 180.0
 _NOT_REPORTED = "not reported by this source"
 # Data that begin later than the job by more than a rollup were lost.
 _CUT_SECONDS = 300.0
@@ -118,6 +120,42 @@ def next_step(w: WorkloadVerdict, judged: Judged, use: Use, state: CardState, ad
         text = "Try a smaller GPU or a MIG instance: memory peak {share:.0%}, SM activity {sm:.0%}."
         return coded("card-small", text, share=peak, sm=sm)
     return coded("card-nothing", "Nothing to change.")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a job. Times are Unix seconds. `jobs`: what its scheduler calls it, the id that its user knows last;
+    `seen_until`: the newest data of its nodes; `places`: files that have rows of it (empty: the source is a server)."""
+
+    id: str
+    series_id: str
+    name: str
+    start: float
+    end: float
+    scheduler: str = "process"
+    jobs: tuple[str, ...] = ()
+    array_job_id: str | None = None
+    cluster: str | None = None
+    namespace: str | None = None
+    pod: str | None = None
+    nodes: tuple[str, ...] = ()
+    seen_until: float = 0.0
+    places: tuple[str, ...] = ()
+
+    @property
+    def shown_job(self) -> str | None:
+        """The id that its user knows: ``22_7`` of an array's task."""
+        return self.jobs[-1] if self.jobs else None
+
+    def named(self) -> Named:
+        """For the resolver: jobs with their cluster and pods with their namespace as well."""
+        job = f", job {self.shown_job}" if self.shown_job else ""
+        pod = f", pod {self.namespace}/{self.pod}" if self.pod else ""
+        aliases = [*self.jobs, *([self.pod, f"{self.namespace}/{self.pod}"] if self.pod else [])]
+        if self.cluster:
+            aliases += [alias for job in self.jobs for alias in (f"{self.cluster}/{job}", f"{job}@{self.cluster}")]
+        when = f"{minute(self.start)} to {minute(self.end)}"
+        return Named(self.id, f"{self.name or 'workload'}{job}{pod}", self.name, self.nodes, tuple(aliases), when)
 
 
 @dataclass(frozen=True)
@@ -244,7 +282,6 @@ def _numbers(w: WorkloadVerdict) -> list[str]:
 
 
 def _asked(frame: Frame, w: WorkloadVerdict, pod: str | None) -> Asked:
-    """What a job table, or the requests of its pods, say that it asked for."""
     if w.scheduled.name == "slurm":
         wanted = set(_numbers(w))
         jobs = [row for row in records(frame.jobs) if wanted & set(job_names(row))]
@@ -263,7 +300,6 @@ def _asked(frame: Frame, w: WorkloadVerdict, pod: str | None) -> Asked:
 
 
 def _missing(w: WorkloadVerdict, use: Use, nodes: Sequence[NodeFacts], *, has_price: bool) -> Mapping[str, str]:
-    """Name of each figure that is missing -> why."""
     reasons, shared = w.coverage.missing, "its GPUs are shared"
     fabric = next((n.fabric.reason for n in nodes if n.fabric and n.fabric.reason), "no counters of a compute fabric")
     if nodes and all(n.fabric is None for n in nodes):
@@ -292,8 +328,6 @@ def _missing(w: WorkloadVerdict, use: Use, nodes: Sequence[NodeFacts], *, has_pr
 
 
 def _use_of(frame: Frame, verdicts: Verdicts, w: WorkloadVerdict) -> Use:
-    """The figures of a workload. What is not measured is None."""
-
     def share(key: str) -> float | None:
         value = w.features.get(key)
         return None if value is None or not math.isfinite(value) else min(max(float(value), 0.0), 1.0)
@@ -338,7 +372,6 @@ def rests_of(verdicts: Verdicts, w: WorkloadVerdict) -> tuple[float | None, floa
 
 
 def _course_of(verdicts: Verdicts, w: WorkloadVerdict) -> Course:
-    """SM and tensor activity by equal spans of its life, each row spread over the time that it covers."""
     life = w.end - w.start
     rows = verdicts.usage_of([w.id], "ts", "seconds", "sm", "c")
     if life <= 0 or rows.empty:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,12 +18,130 @@ from ..core.advice_types import Fleet
 from ..core.card_types import COURSE_SPANS, Card, Course
 from ..core.fleet_identity import fleet_of
 from ..core.frame import Frame, Window
+from ..core.naming import PREFIX_MIN, AmbiguousError, matching, unknown
+from ..core.scalars import known, records, text
 from ..rulebook import Rulebook
+from ..telemetry.job_table import job_names
 from ..telemetry.source import Databases, PrometheusServer, Source
 from ..telemetry.sqlite.database import database_files, open_database
 from ..telemetry.sqlite.reader import file_spans
-from .build import Earlier, card_of, course_level, earlier_in, judge_window
-from .runs import Run, find_runs, named_run, newest_data, runs_in
+from .build import Earlier, Run, card_of, course_level, earlier_in, judge_window
+
+_JOB = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?")
+_NOTHING = "Use a Slurm job ID, a workload ID (w-...), a pod name, NAMESPACE/POD or a workload name."
+_COLUMNS = (
+    "workload_id", "series_id", "name", "scheduler", "job_id", "array_job_id", "array_task_id", "namespace", "pod",
+    "first_seen", "last_seen",
+)  # fmt: skip
+_MATCHED, _NEAR = 5000, 500  # runs read of one file, and names compared with a name that matches nothing
+
+
+def find_runs(files: Sequence[Path], asked: str | None, say: Callable[[str], None]) -> list[Run]:
+    """The runs in node databases that `asked` may name in any of its ways; None: the newest ones. A file that cannot be
+    read is reported and left out; raises SkuwiseError where none can be."""
+    word = (asked or "").strip().encode("utf-8", "backslashreplace").decode()
+    begin = word if word.startswith("w-") else f"w-{word}"
+    parameters = {
+        "word": word, "job": word.rpartition("/")[2].partition("@")[0] or word,
+        "name": word.rpartition("@")[0] or word, "begin": begin,
+        "after": f"{begin}\uffff" if len(word) >= PREFIX_MIN else begin, "most": _NEAR if asked is None else _MATCHED,
+    }  # fmt: skip
+    where = "" if asked is None else (
+        "WHERE :word IN (workload_id, job_id, name, pod, namespace || '/' || pod) OR name = :name"
+        " OR :job IN (job_id, array_job_id, array_job_id || '_' || array_task_id)"
+        " OR workload_id BETWEEN :begin AND :after"
+    )  # fmt: skip
+    columns = ", ".join(_COLUMNS)
+    sql = (
+        f"SELECT DISTINCT w.*, u.node, n.cluster, n.last_seen FROM (SELECT {columns} FROM workloads {where}"  # noqa: S608
+        " ORDER BY last_seen DESC LIMIT :most) w LEFT JOIN workload_gpus u ON u.workload_id = w.workload_id"
+        " LEFT JOIN nodes n ON n.node = u.node"
+    )
+    parts: list[tuple[Any, ...]] = []
+    problems: list[SkuwiseError] = []
+    for path in files:
+        try:
+            with open_database(path) as reader:
+                parts += [(*row, str(path)) for row in reader.fetch(sql, parameters)]
+        except SkuwiseError as error:
+            problems.append(error)
+            say(f"Ignored: {error}")
+    if problems and len(problems) == len(files):
+        raise problems[0]
+    return _runs_of(parts)
+
+
+def runs_in(frame: Frame) -> list[Run]:
+    """The runs of a frame, as they are listed before one is chosen."""
+    newest, held = newest_data(frame), frame.uses.groupby("workload_id", sort=False)["node"].unique()
+    clusters = {row["node"]: row["cluster"] for row in records(frame.nodes)}
+    return _runs_of(
+        (*(row[name] for name in _COLUMNS), node, clusters.get(node), newest.get(node, frame.window.end), None)
+        for row in records(frame.workloads)
+        for node in (*held.get(row["workload_id"], ()),) or ("",)
+    )
+
+
+def newest_data(frame: Frame) -> dict[str, float]:
+    """The end of the newest data of each node of a frame."""
+    ends = {row["node"]: known(row["last_seen"]) for row in records(frame.nodes)}
+    return {node: min(end, frame.window.end) for node, end in ends.items() if end is not None}
+
+
+def _runs_of(parts: Iterable[tuple[Any, ...]]) -> list[Run]:
+    runs: dict[str, Run] = {}
+    for *cells, node, cluster, newest, place in parts:
+        row: dict[str, Any] = dict(zip(_COLUMNS, cells, strict=True))
+        start, end = row["first_seen"], row["last_seen"]
+        if not all(isinstance(ts, int | float) and math.isfinite(ts) for ts in (start, end)):
+            continue
+        part = Run(
+            row["workload_id"], row["series_id"], text(row["name"]) or "", start, end, text(row["scheduler"]) or "",
+            tuple(job_names(row)), text(row["array_job_id"]), text(cluster), text(row["namespace"]), text(row["pod"]),
+        )  # fmt: skip
+        run = runs.get(part.id, part)
+        runs[part.id] = replace(
+            run,
+            start=min(run.start, start), end=max(run.end, start, end), cluster=run.cluster or part.cluster,
+            seen_until=max(run.seen_until, newest or 0.0), nodes=tuple(sorted({*run.nodes, *filter(None, [node])})),
+            places=tuple(dict.fromkeys((*run.places, *filter(None, [place])))),
+        )  # fmt: skip
+    return list(runs.values())
+
+
+def named_run(
+    asked: str, runs: Sequence[Run], command: Callable[[str], str], near: Callable[[], Sequence[Run]] = tuple
+) -> tuple[Run, tuple[Run, ...]]:
+    """The run that `asked` names (of a job that was requeued the newest), and others of the same job, newest first.
+    `near`: more runs, for suggestions. Raises AmbiguousError for several jobs, NothingToDo for none."""
+    word = asked.strip()
+    by_id = {run.id: run for run in runs}
+    # A number is a job's, and the beginning of no id.
+    every = [run.named() for run in runs if _JOB.fullmatch(word) is None or word in run.jobs]
+    matches = [name for name in matching(word, every) if word not in name.nodes]
+    matches = matches or [run.named() for run in runs if run.array_job_id == word]
+    if not matches:
+        error = unknown(word, [run.named() for run in (*runs, *near())], "among the jobs of this source", _NOTHING)
+        raise NothingToDo(error.message, error.remedy)
+    chosen = sorted((by_id[name.id] for name in matches), key=lambda run: run.start, reverse=True)
+    if len({(run.cluster, run.scheduler, run.shown_job or run.id) for run in chosen}) > 1:
+        raise AmbiguousError(asked, sorted(matches, key=lambda name: name.when, reverse=True), command)
+    return chosen[0], tuple(chosen[1:])
+
+
+def named_card(asked: str, cards: Iterable[Card], command: Callable[[str], str]) -> Card:
+    """The kept card that `asked` names. Raises as `named_run`."""
+    by_id = {card.id: card for card in cards}
+    runs = [
+        Run(
+            card.id, card.series_id, card.name, card.start, card.end, card.scheduler,
+            (card.job_id,) if card.job_id else (), (card.job_id or "").partition("_")[0] or None, card.cluster,
+            card.namespace, card.pod, card.nodes,
+        )
+        for card in by_id.values()
+    ]  # fmt: skip
+    return by_id[named_run(asked, runs, command)[0].id]
+
 
 _EARLIER = 20  # runs of a series that a card is compared with
 # Minutes are kept for some days; a longer life is shown by its hours.
@@ -85,7 +204,6 @@ class CardReading:
         return CardsRead((card,), _whole_fleet(frame, files), others)
 
     def _from_server(self, source: PrometheusServer, asked: str) -> CardsRead:
-        """Found in the window that was asked for; judged by its own life, at the resolution that this has."""
         frame = self._frame(source, self.since, self.until)
         run, others = named_run(asked, runs_in(frame), self.command)
         span, earlier, life = life_window(run, self.now), None, frame
@@ -104,20 +222,15 @@ class CardReading:
         window = judge_window(frame, self.book, self.now)
         w = window.workload(run)
         if w is None:
-            raise NothingToDo(
-                f"No GPU data of {run.name or run.id}: nothing was observed while it ran.",
-                "Check that the agent ran on its nodes.",
-            )
+            what = f"No GPU data of {run.name or run.id}: nothing was observed while it ran."
+            raise NothingToDo(what, "Check that the agent ran on its nodes.")
         seen = run.seen_until or None
         return card_of(window, w, seen_until=seen, begun=run.start, earlier=earlier, course=course)
 
 
 def life_window(run: Run, now: float, begin: float | None = None) -> Window:
     """The window of a run's life, in whole hours, as the past is kept; up to the newest data where it runs on, and from
-    where data `begin`: what lies before that is unknown, and not unobserved.
-
-    A clock that ran ahead moves no window: what is later than `now` by more than an hour is cut.
-    """
+    where data `begin`. What is later than `now` by more than an hour is cut: a clock ran ahead."""
     end = min(run.end, max(now + _HOUR, run.start + 60.0))
     newest = math.ceil(min(max(run.seen_until, end), max(now + _HOUR, end)) / 60.0) * 60.0
     whole = math.ceil(end / _HOUR) * _HOUR
@@ -140,10 +253,8 @@ def fine_course(run: Run) -> Course | None:
         " WHERE m.ts > :start AND m.ts <= :end + 59.0 AND m.ts > u.a AND m.ts <= u.b + 59.0 GROUP BY span"
     )
     parameters = {"start": run.start, "end": run.end, "life": life, "spans": COURSE_SPANS, "id": run.id}
-    for place in run.places:
-        with open_database(Path(place)) as reader:
-            for span, *values in cast("list[Any]", reader.fetch(sql, parameters)):
-                sums[span] += [value or 0.0 for value in values]
+    for span, *values in _fetched([Path(place) for place in run.places], sql, parameters):
+        sums[span] += [value or 0.0 for value in values]
     if not sums[:2, 1].any():  # minutes of its beginning are gone: hours are kept for longer
         return None
     sm, tensor = (tuple(map(course_level, sums[:, at], sums[:, at + 1])) for at in (0, 2))
@@ -168,27 +279,26 @@ def earlier_runs(run: Run, files: Sequence[Path]) -> Earlier:
         f" FROM workload_gpus u WHERE u.workload_id IN ({runs}) GROUP BY u.workload_id"
     )
     by_run: dict[str, np.ndarray] = {}
-    for path in files:
-        with suppress(SkuwiseError), open_database(path) as reader:
-            rows = reader.fetch(sql, {"series": run.series_id, "id": run.id, "start": run.start})
-            for workload, *values in cast("list[Any]", rows):
-                by_run[workload] = by_run.get(workload, 0.0) + np.array([value or 0.0 for value in values])
+    for workload, *values in _fetched(files, sql, {"series": run.series_id, "id": run.id, "start": run.start}):
+        by_run[workload] = by_run.get(workload, 0.0) + np.array([value or 0.0 for value in values])
     sums = [values.tolist() for values in by_run.values()]
     return [(hours, busy / seconds if seconds else None) for hours, busy, seconds in sums if hours > 0]
 
 
-def _whole_fleet(frame: Frame, files: Sequence[Path]) -> Fleet:
-    """The fleet of all databases: that of one job's nodes alone would begin another state file."""
-    nodes: list[tuple[object, ...]] = []
-    gpus: list[tuple[object, ...]] = []
+def _fetched(files: Sequence[Path], sql: str, parameters: Mapping[str, object] | None = None) -> list[Any]:
+    """The rows of all databases that can be read."""
+    fetched: list[Any] = []
     for path in files:
         with suppress(SkuwiseError), open_database(path) as reader:
-            nodes += reader.fetch("SELECT node, cluster, machine_id FROM nodes")
-            gpus += reader.fetch("SELECT gpu_uuid, parent_uuid, node, gpu_index FROM gpus")
-    whole = replace(
-        frame,
-        source={**frame.source, "databases": files},
-        nodes=pd.DataFrame(nodes, columns=["node", "cluster", "machine_id"]),
-        gpus=pd.DataFrame(gpus, columns=["gpu_uuid", "parent_uuid", "node", "gpu_index"]),
-    )
-    return fleet_of(whole)
+            fetched += reader.fetch(sql, parameters or {})
+    return fetched
+
+
+def _whole_fleet(frame: Frame, files: Sequence[Path]) -> Fleet:
+    """The fleet of all databases: that of one job's nodes alone would begin another state file."""
+    columns = {"nodes": ["node", "cluster", "machine_id"], "gpus": ["gpu_uuid", "parent_uuid", "node", "gpu_index"]}
+    tables = {
+        table: pd.DataFrame(_fetched(files, f"SELECT {', '.join(names)} FROM {table}"), columns=names)  # noqa: S608
+        for table, names in columns.items()
+    }
+    return fleet_of(replace(frame, source={**frame.source, "databases": files}, **tables))

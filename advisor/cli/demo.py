@@ -139,10 +139,9 @@ def _sample_own_gpus(db: Path) -> Path | None:
 def _write_mails(fleet: Path, folder: Path, book: Rulebook, now: float) -> None:
     """The mail of the last week, as its administrators would receive it, without this user's settings."""
     from ..notify.report import ReportJob, reported_week, write_previews
-    from ..notify.routes import Routes
-    from ..notify.settings import ReportSettings
+    from ..notify.routes import ReportSettings, Routes
     from ..show.reader_commands import ReaderCommands
-    from ..state.beside import StateBeside
+    from ..state.fleets import StateBeside
     from ..telemetry.source import Databases
 
     def quiet(text: str) -> None:

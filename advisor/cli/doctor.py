@@ -16,8 +16,7 @@ from .output import terminal_width, wants_color
 @format_option("table", "json")
 def doctor(telemetry: Telemetry, form: str) -> int:
     """Report what telemetry a source has, and how to add what is missing."""
-    from ..doctor.diagnose import diagnose
-    from ..doctor.page import diagnosis_document, diagnosis_json
+    from ..doctor.diagnose import diagnose, diagnosis_document, diagnosis_json
     from ..show.writers.text import document_text
 
     now = time.time()

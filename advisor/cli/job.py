@@ -111,7 +111,7 @@ def job(
 def _named(job_id: str, state: StateOptions, reading: CardReading | None) -> tuple[list[Card], Fleet | None]:
     """The card of one job, and the fleet of its telemetry; None: it is a kept one."""
     from ..cards.build import with_kept
-    from ..cards.runs import named_card
+    from ..cards.reading import named_card
     from ..state.cards import named, of_series
 
     try:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..core.frame import Frame
     from ..pipeline import Reasoned
     from ..rulebook import Rulebook
-    from ..state.beside import StateBeside
+    from ..state.fleets import StateBeside
     from ..telemetry.source import Source
 
 SINCE = "14d"
@@ -69,7 +69,7 @@ class SourceOptions:
 
     def or_settings(self) -> SourceOptions:
         """This source, else that of the weekly report. Raises UsageError where neither is named."""
-        from ..notify.settings import load_mail_settings
+        from ..notify.routes import load_mail_settings
 
         if self.is_named:
             return self

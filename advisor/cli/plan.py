@@ -77,7 +77,7 @@ def plan(
     state: StateOptions,
 ) -> int:
     """Plan which nodes to return, when and in which order."""
-    from ..plan.planner import Planner
+    from ..plan.figures import Planner
     from ..plan.problem import FleetChange, PlanRequest
     from ..plan.whatif import parse_add, parse_demand
 

@@ -31,8 +31,7 @@ def import_(export: Path, output: Path | None, rules: Path | None, form: str) ->
     import yaml
 
     from ...rules.catalog.loader import load_catalog
-    from ..billing.bill import bill_document, bill_json, price_entries, sum_up
-    from ..billing.exports import Export
+    from ..billing.bill import Export, bill_document, bill_json, price_entries, sum_up
     from ..core.advice_json import plain
     from ..show.writers.text import document_text
 

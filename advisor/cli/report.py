@@ -48,8 +48,7 @@ def report(
 ) -> int:
     """Preview or send the weekly report, one mail per team."""
     from ..notify.report import ReportJob, reported_week, team_letters, write_previews
-    from ..notify.routes import routes_of
-    from ..notify.settings import load_mail_settings
+    from ..notify.routes import load_mail_settings, routes_of
 
     exclusive(True, preview=preview, send=send)
     now, settings = time.time(), load_mail_settings(os.environ)

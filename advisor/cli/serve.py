@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ...agent.service.page_server import PageServer
     from ...agent.slurm_jobs.settings import SlurmImportSettings
     from ..metrics_page import SitePage, WatchPasses
-    from ..notify.settings import ReportSettings
+    from ..notify.routes import ReportSettings
     from ..state.file import State
     from ..watch.settings import WatchSettings
 
@@ -228,7 +228,7 @@ def serve() -> int:
     from ...agent.base.self_command import child_command
     from ...agent.slurm_jobs.settings import load_slurm_settings
     from ..metrics_page import SitePage
-    from ..notify.settings import load_mail_settings
+    from ..notify.routes import load_mail_settings
     from ..state.file import State, load_state_settings, state_folder
     from ..state.fleets import state_files
     from ..watch.settings import load_watch_settings

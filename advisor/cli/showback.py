@@ -42,8 +42,7 @@ def showback(
     """Split the cost of nodes by team, in FOCUS columns."""
     from ..billing import showback_page as page
     from ..billing.showback import showback_of
-    from ..notify.routes import load_routes
-    from ..notify.settings import load_mail_settings
+    from ..notify.routes import load_mail_settings, load_routes
     from ..show.writers.text import document_text
 
     now = time.time()

@@ -20,9 +20,9 @@ from .options import RulebookOptions, SourceOptions, Telemetry, flags
 
 if TYPE_CHECKING:
     from ..core.advice_types import Fleet
-    from ..notify.settings import ReportSettings
-    from ..state.beside import StateBeside
+    from ..notify.routes import ReportSettings
     from ..state.file import State
+    from ..state.fleets import StateBeside
 
 Options = TypeVar("Options", SourceOptions, RulebookOptions, "StateOptions")
 
@@ -62,8 +62,8 @@ class StateOptions:
     def beside(self) -> StateBeside:
         """The recommendations and decisions beside an advice; none with --no-ledger. Raises StoreError where they
         cannot be read."""
-        from ..state.beside import StateBeside
         from ..state.file import State, state_folder
+        from ..state.fleets import StateBeside
 
         if self.no_ledger:
             return StateBeside(say)

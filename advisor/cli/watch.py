@@ -113,9 +113,8 @@ class _Watcher:
         """Notify people of what is new. Returns whether something failed; the failures are printed."""
         from ...agent.base.clock import SystemClock
         from ..notify.incidents import NotifyRun, notify
-        from ..notify.routes import routes_of
+        from ..notify.routes import load_mail_settings, routes_of
         from ..notify.sending import Clocks
-        from ..notify.settings import load_mail_settings
 
         report = load_mail_settings(os.environ)
         routes, clocks = routes_of(report, self.teams), Clocks(SystemClock().now, time.sleep)

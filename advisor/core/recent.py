@@ -53,6 +53,10 @@ class Spans:
         """The spans that end after a moment."""
         return self.ends > ts + 1e-6
 
+    def last_end(self, mask: Mask) -> float:
+        """The end of the last span that is in a mask; the begin of the first where none is."""
+        return float(self.ends[mask][-1]) if mask.any() else self.start
+
 
 @dataclass(frozen=True, slots=True)
 class RecentGpu:

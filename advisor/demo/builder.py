@@ -17,8 +17,7 @@ from ...agent.model import Absence, Workload
 from ...rules.catalog.types import GpuSku, NodeSku
 from ...rules.policy.labels import BottleneckLabel, KindLabel
 from . import serving, training
-from .hardware import SimNode, sim_node
-from .load import Model
+from .hardware import Model, SimNode, sim_node
 from .seeded_rng import TABLES, stream
 
 _DAY = 86400.0
@@ -201,7 +200,6 @@ class Builder:
         return tuple(run for run in runs if run[1] > self.start)
 
     def _flawed(self, sim: SimNode, unread: list[Absence]) -> PlannedNode:
-        """Telemetry as it is: an agent that was away for minutes, a counter that could not be read for a while."""
         rng = stream(self.seed, sim.node.node, "telemetry")
         gaps: list[tuple[float, float]] = []
         for _ in range(int(rng.poisson(0.12 * (self.end - self.start) / _DAY))):

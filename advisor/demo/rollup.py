@@ -1,9 +1,6 @@
-"""The store's rollup statistics over many minutes or hours at once: numpy twins of `agent/statistics`.
-
-Functions take rows of samples, (r, s): r periods of s contiguous seconds, and give one value a row. NaN is a value that
-is missing, None in the store's functions. `observed` is the time a row stands for: all of the hour, where it was made
-from a window of it. Counts and bins are scaled to that; all else is the window's; a run that fills it fills the hour.
-"""
+"""The store's rollup statistics over many minutes or hours at once: numpy twins of `agent/statistics`. Functions take
+rows of samples, (r, s): r periods of s contiguous seconds; NaN is missing. `observed` is the time a row stands for, to
+which counts and bins are scaled; a run that fills the row lasts it."""
 
 from __future__ import annotations
 

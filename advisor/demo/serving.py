@@ -1,9 +1,5 @@
-"""Online serving by an engine that preallocates its memory, and processes that hold memory and do nothing.
-
-A decode step reads the weights and the requests' KV cache once and computes one token for each request in flight; what
-does not scale with bandwidth (launches, small all-reduces, sampling) is the step's residual. Utilisation of memory,
-tensor cores and NVLink follow from those times, so they keep the ratios that the SKU forces on them.
-"""
+"""Online serving by an engine that preallocates its memory, and processes that hold memory and do nothing. A decode
+step reads the weights and the requests' KV cache once and computes one token for each request in flight."""
 
 from __future__ import annotations
 
@@ -11,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .hardware import SimGpu
-from .load import Floats, Load, Model
+from .hardware import Floats, Load, Model, SimGpu
 from .seeded_rng import TABLES, day_level, drawn, salt, smooth, uniform_at
 
 _RANGES = TABLES["serving"]

@@ -86,11 +86,10 @@ def simulate(
 ) -> SimulationReport:
     """Write a labelled fleet to `path`: one file where it ends in ``.db``, else a folder with a file for each node.
 
-    The window is `days` long and ends at the last full hour of `until` (Unix seconds). Hours cover all of it, minutes
-    its last `minutes_seconds`. The same scenario, seed, days and until give the same fleet; of it only `nodes` are
-    written (empty: all). The table ``truth`` of every file that holds a workload has the truth about it. `planner` and
-    `write`: other fleets than `plan_fleet`'s, other tables than `write_node`'s.
-    Raises UsageError where the scenario is unknown, the length makes no sense, or a file is already there.
+    The window is `days` long and ends at the last full hour of `until` (Unix seconds); minutes cover its last
+    `minutes_seconds`. The same scenario, seed, days and until give the same fleet; of it only `nodes` are written
+    (empty: all). `planner`, `write`: other fleets than `plan_fleet`'s, other tables than `write_node`'s. Raises
+    UsageError where the scenario is unknown, the length makes no sense, or a file is already there.
     """
     if not 1 / 24 <= days <= 400:
         raise UsageError(f"Invalid window of {days:g} days.", "Use 0.05 to 400 days.")

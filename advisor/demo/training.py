@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .hardware import SimGpu
-from .load import Floats, Load, Model
+from .hardware import Floats, Load, Model, SimGpu
 from .seeded_rng import TABLES, drawn, salt, smooth, uniform_at
 
 _RANGES = TABLES["training"]
@@ -65,11 +64,9 @@ class Training(Model):
         return load
 
     def _steps(self, t: Floats) -> Floats:
-        """Steps done by `t`, with a slow wander of the step time of some per cent."""
         return (t - self.start) / self.step_seconds + 0.4 * smooth(self.seed + 10, t, 30 * self.step_seconds)
 
     def _interruptions(self, t: Floats, age: Floats) -> tuple[Floats, Floats, Floats]:
-        """Shares of each second at work, in a checkpoint, and in a data stall."""
         since = (t - self.start) % self.checkpoint_interval_seconds
         saving = since >= self.checkpoint_interval_seconds - self.checkpoint_seconds
         slot = np.floor(t / 600).astype(np.int64)

@@ -1,9 +1,8 @@
 """One node's seconds on their way into the store: made stretch by stretch, rolled up, written in columns.
 
-Fourteen days of seconds are too many to make for every GPU. An hour that only survives as a rollup is made from one
-contiguous window of four minutes at a random minute of it (contiguous, because a period or a run cannot be seen in
-scattered seconds) and scaled to the hour. Hours are made whole where minutes are kept, where a workload starts or ends
-in them, and where the agent was away for a part of them.
+An hour that only survives as a rollup is made from one contiguous window of four minutes at a random minute of it.
+Hours are made whole where minutes are kept, where a workload starts or ends in them, and where the agent was away for a
+part of them.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from ...agent.store.codec import RollupTable
 from ...agent.store.node_writer import NodeWriter
 from . import rollup
 from .builder import Placed, PlannedNode
-from .hardware import SimNode
-from .load import Floats, Load
+from .hardware import Floats, Load, SimNode
 from .seeded_rng import TABLES, stream
 
 Array = npt.NDArray[np.float32]

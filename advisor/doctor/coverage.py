@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-import pandas as pd
-
+from ...rules.catalog.hour_prices import SOURCE
 from ...rules.catalog.loader import Catalog
-from ..classify.workloads.inventory import GpuCoverage, Inventory
+from ...rules.catalog.types import Price
+from ..classify.types import NodeFacts, Verdicts
+from ..classify.workloads.inventory import GpuCoverage, Inventory, NodeInventory
+from ..core.advice_types import Advice
+from ..core.coded_text import CodedText
 from ..core.frame import Frame
 from ..core.scalars import text
 from ..core.timestamps import span
@@ -62,7 +65,10 @@ def metric_coverage(
     inventory, fabrics = reasoned.fleet.verdicts.inventory, observed_fabrics(reasoned.advice)[0]
     models = _Models(frame, catalog)
     gpus = [gpu for node in hours_of for gpu in inventory.nodes[node].observed]
-    resolution = _resolution(frame.gpu)
+    # Seconds between samples, by the measure that has the most.
+    samples = frame.gpu[max(_SAMPLES, key=lambda name: float(frame.gpu[name].sum()))]
+    observed = frame.gpu.loc[samples > 0, "observed_seconds"].sum()
+    resolution = float(observed / samples.sum()) if samples.sum() > 0 else None
     coverage = []
     for name, title in (GPU_MEASURES | NODE_MEASURES).items():
         if name in GPU_MEASURES:
@@ -109,8 +115,6 @@ def node_hours(frame: Frame, inventory: Inventory) -> dict[str, dict[str, float]
 
 
 class _Models:
-    """Models of GPUs, and the measures that they can have."""
-
     def __init__(self, frame: Frame, catalog: Catalog) -> None:
         self._catalog = catalog
         rows = zip(frame.gpus["node"], frame.gpus["gpu_uuid"], frame.gpus["sku"], frame.gpus["name"], strict=True)
@@ -133,13 +137,6 @@ class _Models:
             return False
         sku = self._catalog.gpu(self.of(gpu))
         return measure != "nvlink" or sku is None or sku.link_bytes_per_second is not None
-
-
-def _resolution(gpu: pd.DataFrame) -> float | None:
-    """Seconds between samples of GPUs, in the mean, by the measure that has the most."""
-    counts = {name: float(gpu[name].sum()) for name in _SAMPLES}
-    most = max(counts, key=lambda name: counts[name])
-    return float(gpu.loc[gpu[most] > 0, "observed_seconds"].sum() / counts[most]) if counts[most] > 0 else None
 
 
 # Measures of `coverage_line`, as it names them.
@@ -174,3 +171,91 @@ def coverage_line(frame: Frame, reasoned: Reasoned, catalog: Catalog, command: s
     if parts and len(frame.nodes) and frame.nodes["region"].isna().all():
         parts.append("region unknown")
     return f"Coverage: {'; '.join(parts)}. For remedies run '{command}'." if parts else None
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryGap:
+    """Something that the source lacks. `loses`: its effect on the advice; `where`: the file or program that `add`
+    belongs into; `add`: lines to copy, or what to do; empty: no remedy. `nodes`: empty: the whole source."""
+
+    code: str
+    what: str
+    loses: str
+    where: str
+    add: str
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """One node as in the advice. `price`: of the whole node, None: unknown. `instance_type`: as its provider calls it.
+    `hours`: measure of the node -> hours; `fabric_ports`: of any kind; `judged`: GPUs and MIG instances that were
+    observed long enough to judge waste."""
+
+    facts: NodeFacts
+    inventory: NodeInventory
+    price: Price | None
+    instance_type: str | None
+    hours: Mapping[str, float]
+    fabric_ports: int
+    mig_instances: int
+    judged: int
+
+    @property
+    def node(self) -> str:
+        return self.facts.node
+
+    @property
+    def observed(self) -> int:
+        """GPUs that are observed."""
+        return max(self.inventory.gpu_count - self.inventory.unobserved_count, 0)
+
+    @property
+    def network_observed(self) -> bool:
+        return any(self.hours.get(name, 0.0) > 0 for name in ("infiniband", "ethernet"))
+
+    @property
+    def price_words(self) -> str | None:
+        """The basis of the price and its date: ``list, 2026-07-20``."""
+        if self.price is None:
+            return None
+        basis = self.price.source if self.price.source.startswith(SOURCE) else self.price.basis
+        return f"{basis}, {self.price.as_of}"
+
+    @property
+    def assumed_region(self) -> str | None:
+        """The region of the price, where the node's region is unknown or has none."""
+        return self.price.region if self.price is not None and self.price.region_assumed else None
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The content of ``skuwise doctor``. `advice`, `verdicts`: of the same `frame`. `begin`: of the telemetry of GPUs,
+    Unix seconds.
+
+    `labels`: GPUs at work and their GPU-hours, all and those with a workload's name. `kubernetes`, `slurm`: workloads,
+    and those with a pod's owner or image, or with a job's name (`observed`, `named`).
+    """
+
+    frame: Frame = field(repr=False)
+    verdicts: Verdicts = field(repr=False)
+    catalog: Catalog = field(repr=False)
+    advice: Advice
+    begin: float
+    nodes: tuple[NodeState, ...]
+    metrics: tuple[MetricCoverage, ...]
+    exporters: tuple[str, ...]
+    labels: Mapping[str, float]
+    kubernetes: Mapping[str, int]
+    slurm: Mapping[str, int]
+    notes: tuple[CodedText, ...]
+    gaps: tuple[TelemetryGap, ...] = ()
+
+    @property
+    def on_server(self) -> bool:
+        return self.advice.source.get("kind") == "prometheus"
+
+    @property
+    def observed(self) -> int:
+        """GPUs that are observed."""
+        return max(self.advice.summary.gpu_count - self.advice.summary.unobserved_gpu_count, 0)

@@ -1,19 +1,24 @@
-"""From a frame and the advice on it to the diagnosis."""
+"""From a frame and the advice on it to the diagnosis, its page and its JSON (schema ``skuwise.doctor/1``)."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from typing import Any
 
 from ...rules.catalog.loader import Catalog
-from ..classify.types import Verdicts
+from ..core import formatting as words
+from ..core.formatting import NONE, counted, listed
 from ..core.frame import Frame
 from ..core.scalars import records, text
+from ..core.timestamps import minute, rfc3339, span
 from ..core.verdict_types import INFERRED
 from ..pipeline import Reasoned
-from .coverage import metric_coverage, node_hours
+from ..show import coverage
+from ..show.document import AsideBlock, Block, Bullets, Document, Section, Table, section
+from .coverage import Diagnosis, NodeState, TelemetryGap, metric_coverage, node_hours
 from .gaps import CHECKS
-from .types import Diagnosis, NodeState
 
 _GAP_NOTE = "no-fabric-series"  # a note of the reader that a gap repeats
 
@@ -39,29 +44,176 @@ def diagnose(frame: Frame, reasoned: Reasoned, catalog: Catalog) -> Diagnosis:
     owned = pods[["controller_kind", "image"]].notna().any(axis=1)
     jobs = frame.workloads[(frame.workloads["scheduler"] == "slurm") & frame.workloads["job_id"].notna()]
     # Without a name a job is called after its number, or after Slurm's copy of its script.
-    unnamed = (
-        jobs["name"].isna() | (jobs["name"] == "slurm_script") | (jobs["name"] == "job " + jobs["job_id"].astype(str))
-    )
+    unnamed = jobs["name"].fillna("slurm_script").isin({"slurm_script", *("job " + jobs["job_id"].astype(str))})
+    # GPU-hours of work by the accounting of the advice; inferred work has no label.
+    inferred = {workload.id for workload in verdicts.workloads if workload.basis == INFERRED}
+    busy = verdicts.occupancy[verdicts.occupancy["class"].isin(["workload", "shared"])]
+    busy, labels = busy[busy["gpu_hours"] > 0], {}
+    for name, part in (("busy", busy), ("labeled", busy[~busy["workload_id"].isin(inferred)])):
+        labels[f"{name}_gpus"] = len(part.drop_duplicates(["node", "gpu_uuid"]))
+        labels[f"{name}_gpu_hours"] = float(part["gpu_hours"].sum())
     diagnosis = Diagnosis(
         frame=frame, verdicts=verdicts, catalog=catalog, advice=advice,
         begin=float((rows["ts"] - rows["interval_seconds"]).min()), nodes=nodes,
         metrics=metric_coverage(frame, reasoned, hours, catalog),
         exporters=tuple(map(str, exporters)) if isinstance(exporters, list) else ("skuwise agent",),
-        labels=_labels(verdicts), kubernetes={"observed": len(pods), "named": int(owned.sum())},
+        labels=labels, kubernetes={"observed": len(pods), "named": int(owned.sum())},
         slurm={"observed": len(jobs), "named": int((~unnamed).sum())},
         notes=tuple(note for note in verdicts.notes if note.code != _GAP_NOTE),
     )  # fmt: skip
     return replace(diagnosis, gaps=tuple(gap for check in CHECKS for gap in check(diagnosis)))
 
 
-def _labels(verdicts: Verdicts) -> dict[str, float]:
-    """GPU-hours of work by the accounting of the advice; inferred work has no label."""
-    inferred = {workload.id for workload in verdicts.workloads if workload.basis == INFERRED}
-    rows = verdicts.occupancy
-    busy = rows[rows["class"].isin(["workload", "shared"]) & (rows["gpu_hours"] > 0)]
-    labeled = busy[~busy["workload_id"].isin(inferred)]
-    labels = {}
-    for name, part in (("busy", busy), ("labeled", labeled)):
-        labels[f"{name}_gpus"] = len(part.drop_duplicates(["node", "gpu_uuid"]))
-        labels[f"{name}_gpu_hours"] = float(part["gpu_hours"].sum())
-    return labels
+SCHEMA = "skuwise.doctor/1"
+_NODES_MAX = 12
+
+
+def diagnosis_json(diagnosis: Diagnosis) -> dict[str, Any]:
+    """The diagnosis as plain values."""
+    advice, summary = diagnosis.advice, diagnosis.advice.summary
+    observed_hours, floor = summary.observed_hours or 0.0, summary.floor_hours or 0.0
+    best_hours = max((node.facts.hours_observed for node in diagnosis.nodes), default=0.0)
+    return {
+        "schema": SCHEMA, "generated_at": rfc3339(advice.generated_at),
+        "window": {"start": rfc3339(advice.start), "end": rfc3339(advice.end)},
+        "source": {name: value for name, value in advice.source.items() if name != "asked"},
+        "telemetry": {
+            "begin": rfc3339(diagnosis.begin) if observed_hours else None, "observed_hours": _rounded(observed_hours),
+            "window_hours": _rounded(summary.window_hours),
+        },
+        "summary": {
+            "node_count": len(diagnosis.nodes), "gpu_count": summary.gpu_count,
+            "observed_gpu_count": diagnosis.observed,
+            "mig_instances": sum(node.mig_instances for node in diagnosis.nodes),
+            "unobserved": [
+                {"node": part.node, "gpus": list(part.gpus), "reason": part.reason, "code": part.code}
+                for part in summary.unobserved
+            ],
+        },
+        "verdicts": {
+            "possible": diagnosis.observed > 0, "waste_floor_hours": floor,
+            "waste_ready_gpus": summary.judged_gpu_count,
+            "waste_ready_nodes": len(coverage.judged_nodes(advice)[0]), "most_hours_of_a_node": _rounded(best_hours),
+            "hours_until_waste": _rounded(max(floor - best_hours, 0.0) if summary.nothing_judged else 0.0),
+        },
+        "nodes": [_node(node) for node in diagnosis.nodes],
+        "metrics": [
+            {
+                "metric": metric.metric, "scope": metric.scope, "having": metric.having, "of": metric.of,
+                "window_share": _rounded(metric.window_share),
+                "resolution_seconds": _rounded(metric.resolution_seconds),
+            }
+            for metric in diagnosis.metrics
+        ],
+        "exporters": [{"name": name} for name in diagnosis.exporters],
+        "workload_labels": {name: _rounded(value) for name, value in diagnosis.labels.items()},
+        "kubernetes_workloads": dict(diagnosis.kubernetes), "slurm_jobs": dict(diagnosis.slurm),
+        "gaps": [asdict(gap) for gap in diagnosis.gaps], "notes": [asdict(note) for note in diagnosis.notes],
+    }  # fmt: skip
+
+
+def _node(node: NodeState) -> dict[str, Any]:
+    facts, inventory = node.facts, node.inventory
+    return {
+        "node": node.node, "gpus_expected": inventory.gpu_count, "expected_from": inventory.source,
+        "gpus_named": len(inventory.gpus), "gpus_observed": node.observed, "hours": _rounded(facts.hours_observed),
+        "node_sku": facts.node_sku, "node_sku_source": facts.node_sku_source, "provider": facts.provider,
+        "region": facts.region, "usd_per_hour": node.price.usd_per_hour if node.price else None,
+        "price": node.price_words, "price_region_assumed": node.assumed_region, "fabric_ports": node.fabric_ports,
+        "network_observed": node.network_observed, "mig_instances": node.mig_instances,
+    }  # fmt: skip
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def diagnosis_document(diagnosis: Diagnosis) -> Document:
+    """The page: nodes with unobserved GPUs, metrics, sources, prices, and each gap with effect and remedy."""
+    advice, source, nodes = diagnosis.advice, diagnosis.advice.source, counted(len(diagnosis.nodes), "node")
+    paths = source.get("databases")
+    paths = paths if isinstance(paths, list) else []
+    where = str(paths[0]) if len(paths) == 1 else f"{len(paths)} databases"
+    if diagnosis.on_server:
+        where = f"{source.get('url')} ({source.get('server')})"
+    heading = f"{where}: {nodes}, {coverage.gpus_words(advice.summary)}"
+    since = f"; telemetry since {minute(diagnosis.begin)}" if diagnosis.begin > advice.start + 3600 else ""
+    notes = Bullets(tuple(note.text for note in diagnosis.notes))
+    mig = [node.mig_instances for node in diagnosis.nodes if node.mig_instances]
+    gaps = [_gap(number, gap) for number, gap in enumerate(diagnosis.gaps, 1)]
+    heads, rows = ("Metric", "Available on", "Of the window", "Resolution"), list[tuple[str, ...]]()
+    for metric in diagnosis.metrics:
+        devices, share = "GPUs" if metric.scope == "gpu" else "nodes", NONE
+        if metric.window_share is not None:
+            share = words.percent(metric.window_share) if metric.window_share >= 0.01 else "< 1 %"
+        resolution = span(metric.resolution_seconds) if metric.resolution_seconds else NONE
+        rows.append(
+            (metric.title, f"{metric.having} of {metric.of} {devices}" if metric.of else NONE, share, resolution)
+        )
+    return Document(
+        title=heading, heading=heading, window=f"Window {coverage.window_words(advice)}{since}.",
+        summary=coverage.extent_words(advice), tiles=(), sections=(
+            section("GPUs", f"MIG: {sum(mig)} instances on {len(mig)} of {nodes}." if mig else "", *_gpus(diagnosis)),
+            section("Metrics", Table(heads, tuple(rows))),
+            section("Sources", *_sources(diagnosis), notes),
+            section("Prices", Table(("Node type", "Region", "Node price", "Nodes", "Which"), _price_rows(diagnosis))),
+            section(f"Gaps ({len(gaps)})" if gaps else "Gaps", *(gaps or ["No gaps found."])),
+        ),
+    )  # fmt: skip
+
+
+def _gap(number: int, gap: TelemetryGap) -> Section:
+    remedy = f"To do: {gap.add.rstrip('.')}." if gap.add else ""
+    nodes = f"Nodes: {listed(gap.nodes)}" if gap.nodes else ""
+    return section(
+        f"{number}. {gap.what} ({gap.code})", f"Effect: {gap.loses}", nodes,
+        AsideBlock(f"Add to {gap.where}:", gap.add) if gap.add and gap.where else remedy,
+    )  # fmt: skip
+
+
+def _gpus(diagnosis: Diagnosis) -> Iterator[Block]:
+    rows = []
+    for node in diagnosis.nodes:
+        inventory = node.inventory
+        if inventory.unobserved or inventory.gpu_count == 0:
+            why = "; ".join(f"{len(part.gpus)}: {part.reason}" for part in inventory.unobserved)
+            expected = (str(inventory.gpu_count), inventory.source) if inventory.gpu_count else ("unknown", NONE)
+            named = (str(len(inventory.gpus)), str(node.observed))
+            rows.append((node.node, *expected, *named, why or "GPUs cannot be read, see below."))
+    if not rows:
+        yield "All known GPUs are observed."
+        return
+    left = len(rows) - _NODES_MAX
+    yield Table(
+        ("Node", "Expected", "By", "Named", "Observed", "Why"), tuple(rows[:_NODES_MAX]), right=(1, 3, 4),
+        more=f"{left} more with --format json." if left > 0 else "",
+    )  # fmt: skip
+
+
+def _sources(diagnosis: Diagnosis) -> Iterator[str]:
+    """Exporters, names of workloads, and the fabric of each node that has one, as in the advice."""
+    labels, pods, jobs = diagnosis.labels, diagnosis.kubernetes, diagnosis.slurm
+    yield f"Sources: {', '.join(diagnosis.exporters)}"
+    share = words.percent(labels["labeled_gpu_hours"] / labels["busy_gpu_hours"]) if labels["busy_gpus"] else ""
+    named = f"{labels['labeled_gpus']} of {labels['busy_gpus']} active GPUs have a pod or job name"
+    yield f"Workload labels: {f'{named} ({share} of the busy GPU-hours)' if share else 'no GPU was active'}"
+    if diagnosis.on_server and pods["observed"]:
+        yield f"Kubernetes: {pods['named']} of {counted(pods['observed'], 'workload')} with an owner or an image"
+    if jobs["observed"]:
+        yield f"Slurm: {jobs['named']} of {counted(jobs['observed'], 'job')} with a name"
+    fabrics: dict[str, list[str]] = {}
+    for use in diagnosis.advice.fabrics:
+        fabrics.setdefault(use.unseen or f"{use.kind or 'ports'} observed", []).append(use.node)
+    yield from (f"Fabric of {listed(nodes)}: {state}" for state, nodes in fabrics.items())
+
+
+def _price_rows(diagnosis: Diagnosis) -> tuple[tuple[str, ...], ...]:
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for node in diagnosis.nodes:
+        facts, price = node.facts, node.price
+        cost = f"{words.usd(price.usd_per_hour)}/h ({node.price_words})" if price is not None else "no price"
+        unknown = f"unknown ({facts.node_sku_source})" if facts.node_sku_source else "unknown"
+        sku = facts.node_sku or (price.sku if price is not None else unknown)
+        region = f"{facts.region or 'unknown'}{f', {node.assumed_region} assumed' if node.assumed_region else ''}"
+        groups.setdefault((sku, region, cost), []).append(node.node)
+    return tuple((*key, str(len(nodes)), listed(nodes)) for key, nodes in sorted(groups.items()))

@@ -9,6 +9,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from ...agent.sources.dcgm import FIELDS
 from ...rules.catalog.hour_prices import GPU_FLAG
 from ..classify.features.soundness import NO_PIPE
 from ..core.formatting import counted, percent
@@ -18,9 +19,52 @@ from ..core.unobservable import blind_nodes
 from ..core.verdict_types import INFERRED
 from ..recommend.finding import ready_at, when_possible
 from ..show.coverage import observed_fabrics
-from . import remedies
-from .coverage import HOUR, WINDOW_SHARE, MetricCoverage, unprofiled
-from .types import Diagnosis, NodeState, TelemetryGap
+from .coverage import HOUR, WINDOW_SHARE, Diagnosis, MetricCoverage, NodeState, TelemetryGap, unprofiled
+
+_OF_FIELD = {field.metric: field.csv for field in FIELDS}
+DCGM_FILE = "dcgm-exporter's counters CSV (-f, or the Helm value customMetrics)"
+# Measure -> lines of dcgm-exporter's CSV of counters.
+CSV: Mapping[str, tuple[str, ...]] = {
+    "engine_active": ("DCGM_FI_PROF_GR_ENGINE_ACTIVE, gauge, Ratio of time the graphics engine is active.",),
+    "sm_active": (_OF_FIELD["sm_active"],),
+    "tensor_active": (_OF_FIELD["tensor_active"],),
+    "dram_active": (_OF_FIELD["dram_active"],),
+    "mem_used": (
+        "DCGM_FI_DEV_FB_USED, gauge, Framebuffer memory used (in MiB).",
+        "DCGM_FI_DEV_FB_FREE, gauge, Framebuffer memory free (in MiB).",
+    ),
+    "power": ("DCGM_FI_DEV_POWER_USAGE, gauge, Power draw (in W).",),
+    "clocks": ("DCGM_FI_DEV_SM_CLOCK, gauge, SM clock frequency (in MHz).",),
+    "nvlink": (_OF_FIELD["nvlink_tx_bytes_per_second"], _OF_FIELD["nvlink_rx_bytes_per_second"]),
+    "pcie": (_OF_FIELD["pcie_tx_bytes_per_second"], _OF_FIELD["pcie_rx_bytes_per_second"]),
+}
+# Beside one of which a tensor pipe at zero is believed.
+OTHER_PIPES = (_OF_FIELD["fp32_active"], _OF_FIELD["fp64_active"])
+LOSES: Mapping[str, str] = {
+    "engine_active": "GPU activity is unknown: idle GPUs are not detected, and workloads get no kind.",
+    "sm_active": (
+        "Busy GPUs that use few SMs are not detected. Launch-bound work is hard to distinguish from communication."
+    ),
+    "tensor_active": "Compute-bound work is not detected: no bottleneck verdicts, no recommendation of another GPU.",
+    "dram_active": "Memory bandwidth is unknown: recommendations that need it (fewer GPUs, another GPU) are blocked.",
+    "mem_used": "Memory use is unknown: no held-idle finding, no recommendation of a smaller GPU or MIG slice.",
+    "power": "Faulty telemetry, throttling and energy are not evaluated.",
+    "clocks": "Throttled GPUs are not detected, and no lower clock is recommended.",
+    "nvlink": "NVLink use is unknown: idle NVLink is not detected, and no node without NVLink is recommended.",
+    "pcie": "Work that waits for PCIe is not detected.",
+}
+ALLOW_LIST = "--metric-labels-allowlist=nodes=[topology.kubernetes.io/region,node.kubernetes.io/instance-type]"
+KUBE_FILE = "the scrape configuration of kube-state-metrics (and its --metric-allowlist if set)"
+KUBE_SERIES = (
+    "metric_relabel_configs: [{source_labels: [__name__], action: keep, regex: "
+    "kube_pod_(owner|info|created|start_time|labels|container_info|container_resource_requests|status_phase)"
+    "|kube_(replicaset|job|deployment)_owner|kube_job_spec_parallelism|kube_namespace_labels|kube_node_.+}]"
+)
+NODE_LABELS = 'topology.kubernetes.io/region="REGION"\nnode.kubernetes.io/instance-type="INSTANCE-TYPE"'
+INFINIBAND_FLAG = "--collector.infiniband"
+ETHERNET_FLAG = "--collector.netdev --collector.netclass"
+NODE_EXPORTER = "the flags of node_exporter (in a container also --path.sysfs=/host/sys)"
+
 
 # Samples that lie farther apart than this hide the changes between work and waiting.
 _COARSE_SECONDS = 90.0
@@ -79,9 +123,9 @@ def _named_after_pods(d: Diagnosis) -> Gaps:
         yield TelemetryGap(
             "hostname-is-a-pod",
             f"dcgm-exporter reports {counted(len(renamed), 'node')} under the name of its pod.",
-            "Each new pod looks like a new node, and the node does not match time series of node_exporter or "
-            "Kubernetes.",
-            "the env of the dcgm-exporter container", remedies.HOSTNAME_ENV, _names(renamed),
+            "Each new pod looks like a new node, which matches no time series of node_exporter or Kubernetes.",
+            "the env of the dcgm-exporter container",
+            "NODE_NAME: {valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}", _names(renamed),
         )  # fmt: skip
 
 
@@ -137,9 +181,9 @@ def _too_little_data(d: Diagnosis) -> Gaps:
 def _gaps_in_time(d: Diagnosis) -> Gaps:
     observed, hours = d.verdicts.inventory.observed_hours, d.verdicts.inventory.hours
     if 0 < observed < WINDOW_SHARE * hours:
-        remedy = ("alerts of the monitoring server", "alert on up == 0 for the jobs of the exporters")
-        if not d.on_server:
-            remedy = ("", "on these nodes, see 'journalctl -u skuwise-agent' for the times without data")
+        remedy = ("", "on these nodes, see 'journalctl -u skuwise-agent' for the times without data")
+        if d.on_server:
+            remedy = ("alerts of the monitoring server", "alert on up == 0 for the jobs of the exporters")
         yield TelemetryGap(
             "window-has-holes",
             f"Gaps in the data: {span(observed * HOUR)} observed of {span(hours * HOUR)} since telemetry began.",
@@ -148,18 +192,17 @@ def _gaps_in_time(d: Diagnosis) -> Gaps:
 
 
 def _measures(d: Diagnosis) -> Gaps:
-    """A check of each measure of GPUs, and of models that may have none."""
     for metric in d.metrics:
         if metric.scope == "gpu" and metric.lacking:
             yield from _measure(d, metric)
     for model, nodes in unprofiled(d.frame, d.verdicts.inventory, d.catalog).items():
         add = (
             "DCGM profiles data-center GPUs only: if 'dcgmi profile --list' on these nodes lists metrics, add them to "
-            f"{remedies.DCGM_FILE}"
+            f"{DCGM_FILE}"
         )
         yield TelemetryGap(
             "not-profiled", f"No profiling metrics of {model or 'GPUs of an unknown model'}.",
-            remedies.LOSES["tensor_active"], "", add if _with_dcgm(d) else "", nodes,
+            LOSES["tensor_active"], "", add if _with_dcgm(d) else "", nodes,
         )  # fmt: skip
 
 
@@ -167,9 +210,7 @@ def _measure(d: Diagnosis, metric: MetricCoverage) -> Gaps:
     what = f"{metric.title[0].upper()}{metric.title[1:]}: measured on {metric.having} of {metric.of} GPUs."
     columns = _COLUMNS.get(metric.metric, (metric.metric,))
     # Of several doubts about a node the first counts.
-    doubts = {
-        doubt.node: doubt for doubt in reversed(d.verdicts.doubts) if set(columns) & set(doubt.metric.split(", "))
-    }
+    doubts = {of.node: of for of in reversed(d.verdicts.doubts) if set(columns) & set(of.metric.split(", "))}
     absent = {str(row["node"]): row for row in records(d.frame.absences[d.frame.absences["metric"].isin(columns)])}
     by_cause: dict[tuple[str, str, str], list[str]] = {}
     for node in metric.lacking:
@@ -177,28 +218,25 @@ def _measure(d: Diagnosis, metric: MetricCoverage) -> Gaps:
         if doubt is not None and _with_dcgm(d):
             where, add = "", f"{_RESTART}; look for an XID before that time"
             if doubt.code == NO_PIPE:
-                where, add = remedies.DCGM_FILE, "\n".join(remedies.OTHER_PIPES)
+                where, add = DCGM_FILE, "\n".join(OTHER_PIPES)
             cause = (f"Readings not believed: {doubt.text}", where, add)
         elif doubt is not None:
             cause = (f"Readings not believed: {doubt.text}", "", _AGENT_DOCTOR)
         elif row.get("reason") == "counter-never-moved":
             cause = ("Its counters read 0 on every GPU while they worked, which counts as missing.", "", _RESTART)
         elif _with_dcgm(d):
-            cause = ("", remedies.DCGM_FILE, "\n".join(remedies.CSV[metric.metric]))
+            cause = ("", DCGM_FILE, "\n".join(CSV[metric.metric]))
         else:
             cause = (text(row.get("detail")) or "", "", text(row.get("remedy")) or _AGENT_DOCTOR)
         by_cause.setdefault(cause, []).append(node)
     for (detail, where, add), nodes in by_cause.items():
         code = f"no-{metric.metric.replace('_', '-')}"
-        yield TelemetryGap(code, f"{what} {detail}".strip(), remedies.LOSES[metric.metric], where, add, tuple(nodes))
+        yield TelemetryGap(code, f"{what} {detail}".strip(), LOSES[metric.metric], where, add, tuple(nodes))
 
 
 def _networks(d: Diagnosis) -> Gaps:
-    """Nodes without counters of the network that they have, or of any."""
     rows = d.frame.absences
-    unread = {
-        str(row["node"]): row for row in records(rows[(rows["scope"] == "fabric") | (rows["device"] == "infiniband")])
-    }
+    unread = {str(r["node"]): r for r in records(rows[(rows["scope"] == "fabric") | (rows["device"] == "infiniband")])}
     fabrics = observed_fabrics(d.advice)[0]
     unseen: dict[tuple[str, str], list[NodeState]] = {}
     silent: dict[str, list[NodeState]] = {}
@@ -215,10 +253,12 @@ def _networks(d: Diagnosis) -> Gaps:
             unseen.setdefault(cause, []).append(node)
         elif not node.network_observed:
             # A node on which InfiniBand was looked for has its flag already.
-            silent.setdefault(remedies.ETHERNET_FLAG if why is not None else remedies.ALL_NETWORKS, []).append(node)
+            silent.setdefault(ETHERNET_FLAG if why is not None else f"{INFINIBAND_FLAG} {ETHERNET_FLAG}", []).append(
+                node
+            )
     for (detail, remedy), nodes in unseen.items():
         what = f"No usable InfiniBand metrics on {counted(len(nodes), 'node')} of a type with InfiniBand. {detail}"
-        add = _agent_or(d, remedies.NODE_EXPORTER, remedies.INFINIBAND_FLAG)
+        add = _agent_or(d, NODE_EXPORTER, INFINIBAND_FLAG)
         yield TelemetryGap(
             "no-infiniband", what.strip(),
             "Idle fabrics are not detected. Network-bound and launch-bound work cannot be distinguished.",
@@ -228,7 +268,7 @@ def _networks(d: Diagnosis) -> Gaps:
         yield TelemetryGap(
             "no-network", f"No network counters on {counted(len(nodes), 'node')}.",
             "Fabric presence and use are unknown. Multi-GPU jobs that wait get no bottleneck verdict.",
-            *_agent_or(d, remedies.NODE_EXPORTER, flags), _names(nodes),
+            *_agent_or(d, NODE_EXPORTER, flags), _names(nodes),
         )  # fmt: skip
 
 
@@ -238,7 +278,8 @@ def _hosts(d: Diagnosis) -> Gaps:
         yield TelemetryGap(
             "no-host", f"No CPU counters on {counted(len(without), 'node')}.",
             "Work that waits for CPU or disk is not detected, and the provider is not detected from firmware.",
-            *_agent_or(d, "the flags of node_exporter on these nodes", remedies.HOST_FLAG), _names(without),
+            *_agent_or(d, "the flags of node_exporter", "--collector.cpu --collector.uname --collector.dmi"),
+            _names(without),
         )  # fmt: skip
 
 
@@ -249,9 +290,9 @@ def _workload_labels(d: Diagnosis) -> Gaps:
         return
     slurm = (
         "the flags of dcgm-exporter, with the directory to which Slurm's prolog writes job ids",
-        remedies.SLURM_FLAG,
+        "--hpc-job-mapping-dir=/run/dcgm-job-mapping",
     )
-    pods = ("the environment of the dcgm-exporter container", remedies.PODS_FLAG)
+    pods = ("the environment of the dcgm-exporter container", "DCGM_EXPORTER_KUBERNETES=true")
     inferred = [workload for workload in d.verdicts.workloads if workload.basis == INFERRED]
     yield TelemetryGap(
         "no-workload-labels", f"{percent(missing / busy)} of the busy GPU-hours have no pod or job label.",
@@ -275,7 +316,7 @@ def _pod_owners(d: Diagnosis) -> Gaps:
             "pod-owners-unknown", f"No owner from kube-state-metrics for {observed - named} of {observed} workloads.",
             "Their work is named after its pods. Pods that train together count as several workloads; owner, image "
             "and start are unknown.",
-            remedies.KUBE_FILE, remedies.KUBE_SERIES,
+            KUBE_FILE, KUBE_SERIES,
         )  # fmt: skip
 
 
@@ -296,11 +337,11 @@ def _types_and_regions(d: Diagnosis) -> Gaps:
     """Nodes without a price, or with that of an assumed region, because their type or region is unknown."""
     unpriced, models = _unpriced(d), {sku.gpu for sku in d.catalog.nodes.values()}
     if d.on_server and _in_kubernetes(d):
-        labels = ("the flags of kube-state-metrics, if the nodes have these labels", remedies.ALLOW_LIST)
+        labels = ("the flags of kube-state-metrics, if the nodes have these labels", ALLOW_LIST)
     elif d.on_server:
         labels = ("", "set the price of a GPU-hour, or run the skuwise agent there, which reads type and region")
     else:
-        labels = ("/etc/skuwise/node-labels on the nodes", remedies.NODE_LABELS)
+        labels = ("/etc/skuwise/node-labels on the nodes", NODE_LABELS)
     untyped, unplaced = [], []
     for node in unpriced:
         facts = node.facts
@@ -350,7 +391,7 @@ def _sampling(d: Diagnosis) -> Gaps:
         yield TelemetryGap(
             "coarse-samples", f"GPUs are sampled every {span(float(seconds))}.",
             "Changes between work and waiting that are shorter are not visible.",
-            "scrape_configs of the Prometheus server, for the jobs of the exporters", remedies.SCRAPE_LINE,
+            "scrape_configs of the Prometheus server, for the jobs of the exporters", "scrape_interval: 30s",
         )  # fmt: skip
 
 

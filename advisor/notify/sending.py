@@ -12,13 +12,46 @@ from ...agent.model import Instant
 from ...rules.base.errors import SkuwiseError, StoreError, UsageError
 from ...rules.base.sanitize import clean
 from ..core.credentials import secret
+from ..core.http_session import UnansweredError, post
 from ..state import deliveries
 from ..state.deliveries import Channel, Message, Reply
 from ..state.file import State
-from .routes import TeamRoute
-from .settings import ReportSettings, check_webhook
+from .routes import ReportSettings, TeamRoute, check_webhook
 from .smtp import CarrierDownError, SmtpCarrier
-from .webhook import WebhookCarrier
+
+_BUSY = (408, 425, 429)
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookCarrier:
+    """Posts to the webhook of each team. `urls`: by team, "" being the fleet; None: it cannot be read now.
+    `timeout_seconds`: from connecting to the end of the answer; `proxy` empty: none is used."""
+
+    urls: Mapping[str, str | None]
+    timeout_seconds: float
+    proxy: str = ""
+
+    def ready(self) -> None:
+        """Nothing is kept open."""
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def carry(self, message: Message, begin: Callable[[], None]) -> Reply:
+        """Post it once. Redirects are not followed: they would carry the message elsewhere."""
+        if message.team not in self.urls:
+            return Reply("refused", "no webhook is set any more")
+        url = self.urls[message.team]
+        if url is None:
+            return Reply("later", "the file with its webhook cannot be read")
+        begin()
+        try:
+            status, words = post(url, message.content, {}, self.timeout_seconds, proxy=self.proxy)
+        except UnansweredError as error:
+            return Reply("unsure", str(error)) if error.sent else Reply("later", f"not reached: {error}")
+        if 200 <= status < 300:
+            return Reply("accepted", str(status))
+        return Reply("later" if status >= 500 or status in _BUSY else "refused", f"{status} {words}".strip())
 
 
 @dataclass(frozen=True)
@@ -102,7 +135,12 @@ def send_due(
                 down[message.channel] = error
                 continue
             recent.append(clocks.now().monotonic_seconds)
-            said = carrier.carry(message, lambda id_=id_: _begin(state, id_))
+
+            def begin(id_: int = id_) -> None:
+                with state.writing() as db:
+                    deliveries.begin(db, id_)
+
+            said = carrier.carry(message, begin)
             with state.writing() as db:
                 reply = deliveries.end(db, id_, said, clocks.now().wall_seconds)
             if reply.result == "accepted":
@@ -133,24 +171,16 @@ def carriers_of(
             carriers["mail"] = SmtpCarrier(settings, secret(file, environ, private=True) if file else "")
         except UsageError as error:
             faults.append(error)
-    urls: dict[str, str | None] = {}
-    for team in teams:
-        if file := team.webhook_url_file:
-            try:
-                urls[team.name] = check_webhook(secret(file, environ, private=True), file)
-            except UsageError as error:
-                urls[team.name] = None
-                faults.append(error)
+    files = {team.name: team.webhook_url_file for team in teams if team.webhook_url_file}
+    urls: dict[str, str | None] = dict.fromkeys(files)
+    for team, file in files.items():
+        try:
+            urls[team] = check_webhook(secret(file, environ, private=True), file)
+        except UsageError as error:
+            faults.append(error)
     # Also where there is none any more: it gives up what still waits for one.
-    carriers["webhook"] = WebhookCarrier(
-        urls, timeout_seconds=settings.smtp_timeout_seconds, proxy=settings.webhook_proxy
-    )
+    carriers["webhook"] = WebhookCarrier(urls, settings.smtp_timeout_seconds, settings.webhook_proxy)
     return carriers, tuple(faults)
-
-
-def _begin(state: State, id_: int) -> None:
-    with state.writing() as db:
-        deliveries.begin(db, id_)
 
 
 def _recipient(message: Message | deliveries.Told) -> str:

@@ -13,7 +13,7 @@ from ...agent.base.deadline import Deadline
 from ...agent.base.safe_text import clean_text
 from ...rules.base.errors import SkuwiseError, UsageError
 from ..state.deliveries import Message, Reply
-from .settings import ReportSettings
+from .routes import ReportSettings
 
 # RFC 5321, 4.5.3.2.6: so long a server may take to accept a content. Who does not wait for it sends it twice.
 _ACCEPT_SECONDS = 600.0
@@ -42,10 +42,8 @@ class SmtpCarrier:
         try:
             self._context = ssl.create_default_context(cafile=settings.smtp_ca_file or None)
         except OSError as error:
-            raise UsageError(
-                f"The certificates in {settings.smtp_ca_file} cannot be read: {_kind(error)}.",
-                "Fix report.smtp_ca_file.",
-            ) from error
+            what = f"The certificates in {settings.smtp_ca_file} cannot be read: {_kind(error)}."
+            raise UsageError(what, "Fix report.smtp_ca_file.") from error
         self._smtp: _Connection | None = None
         self._carried = 0
         self._broken = 0
@@ -124,10 +122,8 @@ class SmtpCarrier:
 
     def _why(self, error: Exception) -> CarrierDownError:
         if isinstance(error, smtplib.SMTPAuthenticationError):
-            return self._fault(
-                f"does not accept our password ({error.smtp_code})",
-                "Set report.smtp_username and report.smtp_password_file.",
-            )
+            remedy = "Set report.smtp_username and report.smtp_password_file."
+            return self._fault(f"does not accept our password ({error.smtp_code})", remedy)
         if isinstance(error, smtplib.SMTPNotSupportedError):
             missing = "STARTTLS" if "STARTTLS" in str(error) else "authentication"
             return self._fault(f"offers no {missing}", "Set report.smtp_security, smtp_port and smtp_username.")
@@ -166,7 +162,6 @@ class _Connection(smtplib.SMTP):
         return reply
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
-        """smtplib's own way to a connection."""
         self._host = host  # for which STARTTLS checks the certificate
         with Deadline(timeout) as deadline:
             connection = deadline.connect(host, port)

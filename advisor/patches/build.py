@@ -94,6 +94,5 @@ def with_head(entry: LedgerEntry, made: Patch, check: str, *, undo: bool) -> Pat
 
 
 def _folded(label: str, text: str) -> Iterator[str]:
-    """A text under a label. Blanks in it are one; a long word is broken."""
     for n, line in enumerate(textwrap.wrap(clean(" ".join(text.split())), 89) or [""]):
         yield f"{'' if n else label:<11}{line}"

@@ -24,6 +24,7 @@ _CLOUDS = frozenset({"aws", "azure", "gcp", "oci", "digitalocean", "scaleway"})
 # Kinds that are patched without their manifest: those of services. `spec.replicas` counts their pods.
 _WITHOUT_MANIFEST = ("Deployment", "StatefulSet")
 _PLACED = ("move-sku", "swap-placement")
+BY_HAND = "Change it by hand."
 # The supported SM clocks of NVIDIA's data center GPUs are 15 MHz apart (nvidia-smi -q -d SUPPORTED_CLOCKS).
 _CLOCK_STEP = 15  # MHz
 
@@ -101,6 +102,13 @@ class Change:
     target_flavor: str | None = None
     mhz: int | None = None
 
+    def check_size(self, label: str, gpus: int) -> int:
+        """The GPUs that a manifest asks for. Raises UsageError where the recommendation starts from others."""
+        if gpus == self.gpus_before:
+            return gpus
+        what = f"{label} asks for {gpus} GPUs; the recommendation starts from {self.gpus_before}."
+        raise UsageError(what, "Name the manifest of the whole workload as it runs today, or change each by hand.")
+
 
 def change_of(entry: LedgerEntry, target: Target, catalog: Catalog, command: str, typed: Mapping[str, Any]) -> Change:
     """The change that a patch for `target` makes. `command`: the command line so far; `typed`: option -> value, of
@@ -109,9 +117,8 @@ def change_of(entry: LedgerEntry, target: Target, catalog: Catalog, command: str
     r, snapshot = entry.recommendation, entry.snapshot
     assert snapshot is not None
     given, baseline = {name: value for name, value in typed.items() if value}, snapshot.yardstick
-    at = (
-        snapshot.address if snapshot.address and snapshot.address.scheduler == "kubernetes" else WorkloadAddress("", "")
-    )
+    at = snapshot.address
+    at = at if at is not None and at.scheduler == "kubernetes" else WorkloadAddress("", "")
     gpu = catalog.gpu(snapshot.source.gpu_sku) if snapshot.source.gpu_sku else None
     of_nodes = r.action == "consolidate" or snapshot.series_id is None
     freed = baseline.freed if r.action == "consolidate" else baseline.nodes or snapshot.nodes
@@ -147,11 +154,9 @@ def change_of(entry: LedgerEntry, target: Target, catalog: Catalog, command: str
 
 
 def _labels(snapshot: PredictionSnapshot, catalog: Catalog, typed: tuple[str, ...]) -> tuple[dict[str, str], str]:
-    """Labels of the target's nodes and where they come from; where none is known, what it may be."""
     if typed:
-        return dict(
-            checked("node label", label).split("=", 1) for label in typed
-        ), "The node labels are those of --node-label."
+        labels = dict(checked("node label", label).split("=", 1) for label in typed)
+        return labels, "The node labels are those of --node-label."
     source, target = snapshot.source, snapshot.target
     node = catalog.node(target.node_sku) if target.node_sku else None
     gpu = catalog.gpu(target.gpu_sku) if target.gpu_sku and target.gpu_sku != source.gpu_sku else None
@@ -166,7 +171,6 @@ def _labels(snapshot: PredictionSnapshot, catalog: Catalog, typed: tuple[str, ..
 
 
 def _needed(change: Change, target: Target, of_nodes: bool) -> list[tuple[object, str, str]]:
-    """What the patch cannot do without: the value, what it is, and the option for it."""
     action, replicas, kind = change.action, change.replicas or 0, change.kind
     placed = action in _PLACED
     resized = action in ("move-sku", "reduce-gpus") and change.gpus_before != change.gpus_after

@@ -1,10 +1,6 @@
-"""Patches of Kubernetes objects: node selectors, GPUs, MIG resources, variables, replicas, and nodes cordoned.
-
-With the object's manifest the undo has every value of before. Without it, the same edits are made to an outline of the
-object. Built-in kinds take a strategic merge patch, which merges lists of containers and of variables by name
-(https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/); all others only a JSON
-merge patch (RFC 7396), which replaces every list.
-"""
+"""Patches of Kubernetes objects. Built-in kinds take a strategic merge patch, which merges lists of containers and of
+variables by name (https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/); all
+others only a JSON merge patch (RFC 7396), which replaces every list."""
 
 from __future__ import annotations
 
@@ -17,6 +13,7 @@ from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean, quoted
 from ..recommend.moves.rest_clocks import VARIABLE
 from .change import (
+    BY_HAND,
     GPU_PRODUCT,
     INSTANCE_TYPE,
     Change,
@@ -29,7 +26,7 @@ from .change import (
 )
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
-_BY_HAND, _EXPORT = "Change its size by hand.", "Export the workload with 'kubectl get KIND NAME -n NAMESPACE -o yaml'."
+_EXPORT = "Export the workload with 'kubectl get KIND NAME -n NAMESPACE -o yaml'."
 # Kinds that a strategic merge patch works for: those that are part of Kubernetes.
 _BUILT_IN = frozenset({
     *(("apps/v1", kind) for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")),
@@ -54,10 +51,10 @@ def kubernetes_patch(change: Change) -> Patch:
     notes: list[str] = []
     if change.manifest is None:
         document = _outline(change)
-        notes.append(
-            "Made without the manifest: what else it asks of its nodes is not checked, and the undo removes what the "
-            "patch adds. With --manifest FILE both are exact."
+        unchecked = (
+            "Made without the manifest: what else it asks of its nodes is not checked, and the undo removes what"
         )
+        notes.append(f"{unchecked} the patch adds. With --manifest FILE both are exact.")
         if "replicas" not in change.typed and (change.action == "release" or change.gpus_before != change.gpus_after):
             notes.append(f"Replicas today: {change.replicas}, as last observed. Check with 'kubectl get'.")
     else:
@@ -82,7 +79,6 @@ def _cordon(change: Change) -> Patch:
 
 
 def _outline(change: Change) -> Document:
-    """The object as known from the ledger and the options."""
     replicas = change.replicas or (change.gpus_before if change.action == "mig-slice" else 1)
     each, rest = divmod(change.gpus_before, replicas)
     if rest or not each:
@@ -98,7 +94,6 @@ def _outline(change: Change) -> Document:
 
 
 def _workload_of(documents: list[Document], change: Change) -> Document:
-    """The object of a manifest that runs the workload: the only one with pods, or the one of its name."""
     pods = [document for document in documents if pod_groups(document)]
     matching = [pod for pod in pods if pod["metadata"].get("name") == change.name] or pods
     about = [(document["metadata"].get("namespace"), document["metadata"].get("name")) for document in matching]
@@ -109,15 +104,12 @@ def _workload_of(documents: list[Document], change: Change) -> Document:
     elsewhere = None not in (space, change.namespace) and space != change.namespace and "name" not in change.typed
     if change.name not in (None, name) or elsewhere:
         expected, its = quoted(f"{change.namespace}/{change.name}"), quoted(f"{space}/{name}")
-        raise UsageError(
-            f"The recommendation is for {expected}, the manifest for {its}.",
-            "Set --manifest to that of the workload, or --name if it is the same.",
-        )
+        remedy = "Set --manifest to that of the workload, or --name if it is the same."
+        raise UsageError(f"The recommendation is for {expected}, the manifest for {its}.", remedy)
     return matching[0]
 
 
 def _edit(document: Document, change: Change) -> list[str]:
-    """Make the object as the recommendation wants it. Returns what is to be known of that."""
     match change.action:
         case "move-sku":
             _resize(document, change)
@@ -135,7 +127,7 @@ def _edit(document: Document, change: Change) -> list[str]:
             resource = f"nvidia.com/mig-{change.mig_profile}".replace("+", ".")
             for container in _gpu_containers(document):
                 if gpus_of(container) != 1:
-                    raise UsageError("A MIG instance takes the place of one GPU; a container asks for more.", _BY_HAND)
+                    raise UsageError("A MIG instance takes the place of one GPU; a container asks for more.", BY_HAND)
                 for held, name in _held(container):
                     held[resource] = held.pop(name)
             return [f"Nodes offer {resource} with the MIG strategy 'mixed'."]
@@ -188,41 +180,44 @@ def _stop(document: Document) -> None:
 
 
 class PodGroup(NamedTuple):
-    """Pods alike of one object, and the GPUs of each. `spec`, `holder` (of `count_key`; None: nothing says how many
-    there are, as of a bare pod) are parts of the document: what is changed there is changed."""
+    """Pods alike of one object. `spec`, `holder` (of how many there are; None: nothing says it, as of a bare pod) are
+    parts of the document: what is changed there is changed."""
 
     spec: dict[str, Any]
-    holder: dict[str, Any] | None
-    count_key: str
-    pods: int
-    gpus: int
+    holder: dict[str, Any] | None = None
+
+    @property
+    def count_key(self) -> str:
+        return "parallelism" if self.holder is not None and "parallelism" in self.holder else "replicas"
+
+    @property
+    def pods(self) -> int:
+        count = self.holder.get(self.count_key) if self.holder is not None else None
+        return count if type(count) is int else 1
+
+    @property
+    def gpus(self) -> int:
+        """Of each pod."""
+        return sum(map(gpus_of, self.spec["containers"]))
 
 
 def pod_groups(document: Document) -> list[PodGroup]:
     """All descriptions of pods in an object, of whatever kind: mappings with containers under a ``template``, or the
     specification of a bare pod."""
+
+    def find(value: Any) -> Iterator[PodGroup]:  # noqa: ANN401
+        for key, child in value.items() if isinstance(value, dict) else [("", item) for item in value]:
+            spec = child.get("spec") if isinstance(child, dict) and key.lower().endswith("template") else None
+            if isinstance(spec, dict) and spec.get("containers"):
+                yield PodGroup(spec, value if key == "template" else None)
+            elif isinstance(child, dict | list):
+                yield from find(child)
+
     spec = document.get("spec") or {}
-    return [_pods(spec, None)] if document["kind"] == "Pod" else list(_found(spec))
-
-
-def _found(value: Any) -> Iterator[PodGroup]:  # noqa: ANN401
-    for key, child in value.items() if isinstance(value, dict) else [("", item) for item in value]:
-        spec = child.get("spec") if isinstance(child, dict) and key.lower().endswith("template") else None
-        if isinstance(spec, dict) and spec.get("containers"):
-            yield _pods(spec, value if key == "template" else None)
-        elif isinstance(child, dict | list):
-            yield from _found(child)
-
-
-def _pods(spec: dict[str, Any], holder: dict[str, Any] | None) -> PodGroup:
-    key = "parallelism" if holder is not None and "parallelism" in holder else "replicas"
-    count = holder.get(key) if holder is not None else None
-    gpus = sum(map(gpus_of, spec["containers"]))
-    return PodGroup(spec, holder, key, count if type(count) is int else 1, gpus)
+    return [PodGroup(spec)] if document["kind"] == "Pod" else list(find(spec))
 
 
 def _held(container: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
-    """Its limits and requests that name GPUs, each with the name."""
     resources = container.get("resources") or {}
     parts = [resources.get(part) or {} for part in ("limits", "requests")]
     return [(held, name) for held in parts for name in GPU_RESOURCES if name in held]
@@ -234,26 +229,16 @@ def gpus_of(container: dict[str, Any]) -> int:
 
 
 def _gpu_containers(document: Document) -> list[dict[str, Any]]:
-    containers = [
-        container for group in pod_groups(document) for container in group.spec["containers"] if gpus_of(container)
-    ]
+    containers = [c for group in pod_groups(document) for c in group.spec["containers"] if gpus_of(c)]
     if not containers:
         raise UsageError("No container in the manifest asks for a GPU.", _EXPORT)
     return containers
 
 
 def _resize(document: Document, change: Change) -> None:
-    """The GPUs of the target, in whole replicas where there are several."""
     groups = [pod_group for pod_group in pod_groups(document) if pod_group.gpus > 0]
-    total, label = (
-        sum(group.pods * group.gpus for group in groups),
-        f"{document['kind']} {document['metadata'].get('name')}",
-    )
-    if total != change.gpus_before:
-        raise UsageError(
-            f"{quoted(label)} asks for {total} GPUs; the recommendation starts from {change.gpus_before}.",
-            "Name the manifest of the whole workload, as it runs today.",
-        )
+    label = quoted(f"{document['kind']} {document['metadata'].get('name')}")
+    total = change.check_size(label, sum(group.pods * group.gpus for group in groups))
     if total == change.gpus_after:
         return
     group, *more = [group for group in groups if group.pods > 1] or groups
@@ -270,7 +255,7 @@ def _resize(document: Document, change: Change) -> None:
             held[name] = left
     else:
         shape = " + ".join(f"{group.pods} x {group.gpus}" for group in groups)
-        raise UsageError(f"{quoted(label)} has {shape} GPUs, which cannot become {change.gpus_after}.", _BY_HAND)
+        raise UsageError(f"{label} has {shape} GPUs, which cannot become {change.gpus_after}.", BY_HAND)
 
 
 # Lists of the pod specification that a strategic merge patch merges, all by name (patchMergeKey in the OpenAPI).
@@ -335,14 +320,12 @@ def kueue_patch(change: Change) -> Patch:
     """GPU quotas of the flavors of a ClusterQueue, as in Kueue's API types (clusterqueue_types.go of v1beta1, commit
     00b014c). Raises UsageError where the manifest is not the ClusterQueue of the workload, or a flavor is not clear."""
     assert change.manifest is not None
-    documents = read_documents(change.manifest)
     queues = [
         document
-        for document in documents
+        for document in read_documents(change.manifest)
         if document["kind"] == "ClusterQueue" and document["apiVersion"].startswith("kueue.")
-    ]
-    if "name" in change.typed:
-        queues = [queue for queue in queues if queue["metadata"].get("name") == change.name]
+        and ("name" not in change.typed or document["metadata"].get("name") == change.name)
+    ]  # fmt: skip
     if len(queues) != 1:
         what = f"{len(queues)} ClusterQueues" if queues else "no such ClusterQueue"
         export = "Set --manifest to the output of 'kubectl get clusterqueue NAME -o yaml'."
@@ -353,9 +336,8 @@ def kueue_patch(change: Change) -> Patch:
     if change.action == "move-sku":
         other, its = _flavor(wanted, change.target_flavor, "--target-flavor")
         if other is flavor:
-            raise UsageError(
-                f"{quoted(flavor['name'])} is the flavor of today and of the target.", "Set --target-flavor."
-            )
+            what = f"{quoted(flavor['name'])} is the flavor of today and of the target."
+            raise UsageError(what, "Set --target-flavor.")
         notes = [*_add(flavor, resource, -before), *_add(other, its, after)]
     else:
         notes = _add(flavor, resource, after - before)
@@ -364,7 +346,6 @@ def kueue_patch(change: Change) -> Patch:
 
 
 def _flavor(queue: dict[str, Any], name: str | None, option: str) -> tuple[dict[str, Any], str]:
-    """The flavor of this name (None: the only one) that has a quota of GPUs, and what the GPUs are called there."""
     quotas = [
         (flavor, resource)
         for group in queue["spec"]["resourceGroups"]
@@ -374,10 +355,8 @@ def _flavor(queue: dict[str, Any], name: str | None, option: str) -> tuple[dict[
     ]
     chosen = [pair for pair in quotas if name in (None, pair[0]["name"])]
     if len(chosen) != 1:
-        names = ", ".join(quoted(str(pair["name"])) for pair, _ in quotas[:5])
-        raise UsageError(
-            f"The ClusterQueue has GPU quotas for: {names or 'no flavor'}.", f"Set {option} to one of them."
-        )
+        names = ", ".join(quoted(str(pair["name"])) for pair, _ in quotas[:5]) or "no flavor"
+        raise UsageError(f"The ClusterQueue has GPU quotas for: {names}.", f"Set {option} to one of them.")
     return chosen[0]
 
 
@@ -386,10 +365,8 @@ def _add(flavor: dict[str, Any], resource: str, count: int) -> list[str]:
     (entry,) = [entry for entry in flavor["resources"] if entry["name"] == resource]
     quota, name = _whole(entry["nominalQuota"]), quoted(str(flavor["name"]))
     if quota + count < 0:
-        raise UsageError(
-            f"The {resource} quota of {name} is {quota}; the recommendation frees {-count}.",
-            "Name the ClusterQueue that the workload runs in.",
-        )
+        what = f"The {resource} quota of {name} is {quota}; the recommendation frees {-count}."
+        raise UsageError(what, "Name the ClusterQueue that the workload runs in.")
     entry["nominalQuota"] = quota + count
     notes = [f"The {resource} quota of {name} changes from {quota} to {quota + count}."]
     if entry.get("lendingLimit") is not None and (lent := _whole(entry["lendingLimit"])) > quota + count:
@@ -399,7 +376,6 @@ def _add(flavor: dict[str, Any], resource: str, count: int) -> list[str]:
 
 
 def _whole(value: object) -> int:
-    """A quantity, which Kubernetes takes as a number or as text."""
     if isinstance(value, bool) or not str(value).isdecimal() or len(str(value)) > 9:
-        raise UsageError(f"The quota {quoted(str(value))} is not a whole number.", "Change it by hand.")
+        raise UsageError(f"The quota {quoted(str(value))} is not a whole number.", BY_HAND)
     return int(str(value))

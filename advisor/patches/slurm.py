@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean, quoted
 from ..recommend.moves.rest_clocks import VARIABLE
-from .change import Change, Patch, PatchFile
+from .change import BY_HAND, Change, Patch, PatchFile
 
 _SHORT = {"p": "partition", "C": "constraint", "G": "gpus", "N": "nodes", "n": "ntasks", "w": "nodelist"}
 # Of those that can request other resources too, the value decides.
@@ -26,7 +26,6 @@ _HEAD = re.compile(r"(?:[^\S\n]*(?:#[^\n]*)?\n)*(?:#[^\n]*)?")
 _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""")
 _OPTION = re.compile(r"--([^=]+)(=?)|-([pCGNnw])")
 _COUNTED = re.compile(r"(?:(?P<kind>[A-Za-z][\w.+-]*|[1-7]g\.[0-9]+gb[\w.+]*):)?(?P<count>[0-9]{1,5})")
-_BY_HAND = "Change it by hand."
 
 
 class BatchScript:
@@ -36,7 +35,7 @@ class BatchScript:
         if not text.startswith("#!"):
             raise UsageError("The manifest is not a batch script: it has no '#!'.", "Name a script for sbatch.")
         if re.search(r"^#SBATCH[ \t]+(?:hetjob|packjob)\b", text, re.MULTILINE):
-            raise UsageError("The script is a heterogeneous job, which has several parts.", _BY_HAND)
+            raise UsageError("The script is a heterogeneous job, which has several parts.", BY_HAND)
         self.text = text
 
     def _options(self) -> Iterator[tuple[str, int, int]]:
@@ -87,7 +86,7 @@ class BatchScript:
             if match is not None and times.isdecimal():
                 return name, match["kind"], int(match["count"]), int(times)
         what = "--gres=gpu:N, --gpus, --gpus-per-node or --gpus-per-task alone"
-        raise UsageError(f"The script does not ask for GPUs with {what}.", _BY_HAND)
+        raise UsageError(f"The script does not ask for GPUs with {what}.", BY_HAND)
 
     def set_gpus(self, option: str, kind: str | None, count: int) -> None:
         self.set(option, f"{'gpu:' if option == 'gres' else ''}{f'{kind}:' if kind else ''}{count}")
@@ -109,7 +108,7 @@ def slurm_patch(change: Change) -> Patch:
         case "mig-slice":
             option, _, count, _ = script.gpus()
             if count != 1:
-                raise UsageError(f"The script asks for {count} GPUs; a MIG instance takes the place of one.", _BY_HAND)
+                raise UsageError(f"The script asks for {count} GPUs; a MIG instance takes the place of one.", BY_HAND)
             script.set_gpus(option, change.mig_profile, 1)
         case "lower-clock":
             asked = (script.value("gpu-freq") or "").split(",")
@@ -131,19 +130,15 @@ def slurm_patch(change: Change) -> Patch:
 
 
 def _unified(before: str, after: str, label: str) -> str:
-    """The difference as ``patch`` takes it. `label`: a plain word."""
     old, new = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (before, after))
     lines = difflib.unified_diff(old, new, f"a/{label}", f"b/{label}")
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
 def _kept(script: BatchScript, name: str, *options: str) -> list[str]:
-    values = [(option, script.value(option)) for option in options]
-    return [
-        f"{name} still asks for --{option}={clean(v)}: check that it fits."
-        for option, v in values
-        if v not in (None, "1")
-    ]
+    values = {option: script.value(option) for option in options}
+    left = {option: value for option, value in values.items() if value not in (None, "1")}
+    return [f"{name} still asks for --{option}={clean(value)}: check that it fits." for option, value in left.items()]
 
 
 def _place(script: BatchScript, change: Change, name: str) -> list[str]:
@@ -154,23 +149,14 @@ def _place(script: BatchScript, change: Change, name: str) -> list[str]:
         return _kept(script, name, "constraint", "nodelist")
     old = script.value("constraint")
     if old is not None and not re.fullmatch(r"[\w.-]+", old):  # which of them the target has is unknown
-        raise UsageError(f"{name} has the constraint {quoted(old)} of several features.", _BY_HAND)
+        raise UsageError(f"{name} has the constraint {quoted(old)} of several features.", BY_HAND)
     script.set("constraint", change.feature)
     return _kept(script, name, "nodelist")
 
 
 def _resize(script: BatchScript, change: Change, name: str) -> list[str]:
-    """As many GPUs as the target has: fewer nodes (tasks) where they are whole, else fewer of each.
-
-    Returns what of the old size is still asked for.
-    """
     option, kind, count, times = script.gpus()
-    before, after = change.gpus_before, change.gpus_after
-    if count * times != before:
-        raise UsageError(
-            f"The script asks for {count * times} GPUs; the recommendation starts from {before}.",
-            "Name the script of the whole workload; of several jobs, change each by hand.",
-        )
+    before, after = change.check_size("The script", count * times), change.gpus_after
     kind = None if change.changes_gpu else kind
     # What the count of GPUs is of, and what follows it.
     settled = {"gpus": (), "gpus-per-task": ("ntasks",)}.get(option, ("nodes",))
@@ -181,6 +167,6 @@ def _resize(script: BatchScript, change: Change, name: str) -> list[str]:
     elif after % times == 0 and after:
         script.set_gpus(option, kind, after // times)
     else:
-        raise UsageError(f"{times} x {count} GPUs cannot become {after} by fewer nodes or GPUs.", _BY_HAND)
+        raise UsageError(f"{times} x {count} GPUs cannot become {after} by fewer nodes or GPUs.", BY_HAND)
     kept = [option for option in ("nodes", "ntasks", "ntasks-per-node") if option not in settled and after != before]
     return _kept(script, name, *kept)

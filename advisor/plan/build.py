@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,8 +34,7 @@ RENTED_MAX = 64
 class Drafted:
     """`problem` with what it was made of, and `changes`: what `change` made of today's fleet, in sentences. `left_out`:
     recommendation -> why it is no choice; `grid`: begin of each hour (Unix seconds); `crowded`: pool -> GPUs that
-    its work of the window would lack today; `reserve_wanted`: pool -> GPUs that should be free for failures;
-    `reserve_lost`: pool -> GPUs of them that a changed fleet has no room for and that today's has."""
+    its work of the window would lack today; `reserve_wanted`: pool -> GPUs that should be free for failures."""
 
     request: PlanRequest
     problem: Problem
@@ -43,7 +42,6 @@ class Drafted:
     grid: Hours
     crowded: Mapping[str, int]
     reserve_wanted: Mapping[str, int]
-    reserve_lost: Mapping[str, int] = field(default_factory=dict)
     change: FleetChange = NO_CHANGE
     changes: tuple[CodedText, ...] = ()
 
@@ -64,7 +62,19 @@ def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
         held = inputs.why_held(verdicts, facts, fleet.floor_hours)
         held = inputs.EXCLUDED if held is None and facts.node in request.exclude else held
         nodes.append(replace(inputs.plan_node(fleet, verdicts, facts, held), drains=facts.node in with_jobs))
-    per_gpu = _per_gpu(frame, nodes, where, fleet.groups)
+    # Node -> cores (95th percentile of its hours) and bytes of memory (their maximum) in use for each GPU that is held
+    # there now; 0: not measured, which limits nothing.
+    taken = Counter[str]()
+    for w in (w for group in fleet.groups if group.current for w in group.now):
+        taken.update(where.by_workload.get(w.id, {}))
+    rows = frame.host.reindex(columns=["node", "cpu_util_mean", "mem_used_bytes_max"])
+    by_node = rows.set_index("node").astype(float).groupby(level=0)
+    cpu, memory = by_node["cpu_util_mean"].quantile(0.95).fillna(0.0), by_node["mem_used_bytes_max"].max().fillna(0.0)
+    per_gpu = {
+        n.name: (cpu.get(n.name, 0.0) * (n.cpu_cores or 0.0) / inputs.CPU_MAX / held, memory.get(n.name, 0.0) / held)
+        for n in nodes
+        if (held := taken[n.name])
+    }
     grid = inputs.grid_of(verdicts.window)
     services = [
         inputs.service_of(g, request, where, inputs.demand_of(g, grid, fleet.headroom(g)), per_gpu)
@@ -83,11 +93,9 @@ def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
             left[r.id] = choice
     rented = _rented(fleet, options, series, groups) if request.goal == "cash" else []
     pools = {n.pool for n in (*nodes, *rented)}
-    why = (
-        coded("plan-target-without-price", "no price for the nodes that it moves to")
-        if request.goal == "cash"
-        else coded("plan-target-not-there", "the fleet has no such nodes, and only the goal cash rents any")
-    )
+    why = coded("plan-target-not-there", "the fleet has no such nodes, and only the goal cash rents any")
+    if request.goal == "cash":
+        why = coded("plan-target-without-price", "no price for the nodes that it moves to")
     left |= {o.id: why for o in options if o.pool is not None and o.pool not in pools}
     problem = Problem(
         nodes=(*nodes, *rented), series=tuple(series.values()),
@@ -97,18 +105,21 @@ def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
         tenants_apart=request.tenants_apart,
     )  # fmt: skip
     if request.tenants_apart:
-        problem = _with_tenants(problem, with_jobs, where)
+        # Nodes that hold more than replicas: shared GPUs, GPUs of unknown holders, and jobs that run now.
+        for k, n in enumerate(nodes):
+            beside = where.holders.get(n.name, frozenset()) | with_jobs.get(n.name, set())
+            here = {s.tenant for s in problem.series for u in s.units if n.name in u.gpus}
+            teams = frozenset() if None in beside else frozenset({*here, *filter(None, beside)})
+            nodes[k] = replace(n, tenants=teams) if beside or len(teams) > 1 else n
+        problem = replace(problem, nodes=(*nodes, *rented))
     problem, crowded = as_today(problem)
     wanted, reserve = reserve_of(problem, request)
     return Drafted(request, replace(problem, reserve=reserve), left, grid, crowded, wanted)
 
 
 def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:
-    """The problem with demand cut down to what the fleet can carry today, and by how many GPUs, by pool.
-
-    Jobs of an earlier week may not fit beside services that began since. No plan has to make room for what has none
-    today, and no plan may take more away.
-    """
+    """The problem with demand cut down to what the fleet can carry today, and by how many GPUs, by pool: jobs of an
+    earlier week may not fit beside services that began since."""
     crowded: dict[str, int] = {}
     series = {s.id: s for s in problem.series}
     hours = max((len(s.demand) for s in problem.series), default=1)
@@ -132,39 +143,6 @@ def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:
             nodes_cut = np.where(whole_share < 1.0, np.floor(s.whole_nodes * whole_share), s.whole_nodes)
             series[s.id] = replace(s, demand=cut, whole_nodes=nodes_cut)
     return replace(problem, series=tuple(series.values())), crowded
-
-
-def _with_tenants(problem: Problem, jobs: Mapping[str, set[str | None]], where: inputs.Placed) -> Problem:
-    """The problem with the `tenants` of nodes that hold more than its replicas: shared GPUs, GPUs of unknown holders,
-    and jobs that run now (`jobs`: node -> teams)."""
-    teams_at: dict[str, set[str]] = defaultdict(set)
-    for s in problem.series:
-        for name in (name for u in s.units for name in u.gpus):
-            teams_at[name].add(s.tenant)
-    nodes = []
-    for n in problem.nodes:
-        beside = where.holders.get(n.name, frozenset()) | jobs.get(n.name, set())
-        teams = frozenset() if None in beside else frozenset({*teams_at[n.name], *filter(None, beside)})
-        nodes.append(replace(n, tenants=teams) if beside or len(teams) > 1 else n)
-    return replace(problem, nodes=tuple(nodes))
-
-
-def _per_gpu(
-    frame: Frame, nodes: Sequence[PlanNode], where: inputs.Placed, groups: Sequence[Group]
-) -> Mapping[str, tuple[float, float]]:
-    """Node -> cores (95th percentile of its hours) and bytes of memory (their maximum) in use for each GPU that is held
-    there now; 0: not measured, which limits nothing."""
-    taken = Counter[str]()
-    for w in (w for group in groups if group.current for w in group.now):
-        taken.update(where.by_workload.get(w.id, {}))
-    rows = frame.host.reindex(columns=["node", "cpu_util_mean", "mem_used_bytes_max"])
-    by_node = rows.set_index("node").astype(float).groupby(level=0)
-    cpu, memory = by_node["cpu_util_mean"].quantile(0.95).fillna(0.0), by_node["mem_used_bytes_max"].max().fillna(0.0)
-    return {
-        n.name: (cpu.get(n.name, 0.0) * (n.cpu_cores or 0.0) / inputs.CPU_MAX / held, memory.get(n.name, 0.0) / held)
-        for n in nodes
-        if (held := taken[n.name])
-    }
 
 
 def _rented(
@@ -252,10 +230,8 @@ def choice_of(
         shape = _shape(r, series, group, size)
     if isinstance(shape, CodedText):
         return shape
-    if excluded := sorted(running & request.exclude):
-        return coded(
-            "plan-node-excluded", "it would stop work on {nodes}, excluded from the plan", nodes=", ".join(excluded)
-        )
+    if excluded := ", ".join(sorted(running & request.exclude)):
+        return coded("plan-node-excluded", "it would stop work on {nodes}, excluded from the plan", nodes=excluded)
     units, each, keeps, node_gpus = shape
     pool = None if r.action == "release" else pool_of(group.nodes[0])
     if r.action == "move-sku" and r.target.node_sku is not None:

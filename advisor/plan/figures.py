@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
 
-from ..core.advice_types import Recommendation
+from ...rules.base.errors import UsageError
+from ...rules.base.sanitize import quoted, suggest
+from ..core.advice_types import Realisation, Recommendation
 from ..core.coded_text import CodedText, coded
+from ..core.formatting import counted
+from ..core.frame import Frame
 from ..pipeline import Reasoned
 from ..recommend.prediction import percentiles
 from ..recommend.recommender import best_together, without_losers
-from .build import Drafted
-from .problem import FOREVER, Goal, Layout, PlanNode, Problem
-from .result import CashDate, NotInPlan, PlanStep, PoolPlan, ReservedNode
-from .state import State
-from .worth import MONTH_SECONDS, month_usd
+from .build import Drafted, draft, reserve_of
+from .problem import FOREVER, NO_CHANGE, FleetChange, Goal, Layout, PlanNode, PlanRequest, Problem
+from .result import CashDate, NotInPlan, Plan, PlanStep, PoolPlan, RentedNode, ReservedNode, ReturnedNode, SolverFigures
+from .solve import has_solver, solve
+from .state import HOURS_PER_MONTH, MONTH_SECONDS, UNITS, State, month_usd, node_worth
+from .steps import sequence
+from .whatif import changed
 
 # Beyond it no growth rate holds.
 YEARS_MAX = 10.0
@@ -111,7 +118,7 @@ def left_out(
     `advise` counts of it as recoverable."""
     problem = drafted.problem
     chosen, options = {o.id for o in layout.chosen.values()}, problem.by_option
-    counted = recoverable_of(reasoned)
+    recoverable = recoverable_of(reasoned)
     touched = len({step.series for step in steps if step.series is not None})
     state = State(problem).set(layout.chosen, layout.places, layout.kept)
     gone = {n.name for n in problem.nodes if n.is_today and n.name not in layout.kept}
@@ -125,7 +132,7 @@ def left_out(
         return r.action != "release", any(state.rooms[n].gpus for n in r.yardstick.nodes if n in state.rooms), r.rank
 
     for r in sorted(reasoned.options, key=rank):
-        usd = counted.get(r.id)
+        usd = recoverable.get(r.id)
         if r.id in chosen:
             continue
         why = _why(drafted, layout, r.id, touched) if r.id in options else drafted.left_out.get(r.id)
@@ -181,15 +188,12 @@ def _why_kept(state: State, names: Sequence[str], reserved: Set[str]) -> CodedTe
         if room < 0 or empty < int(state.whole[pool].max()):
             return coded("plan-peak", "the work of its node type needs it at its peak")
         if room < state.reserve(pool):
-            return coded(
-                "plan-reserve", "kept free for failures: {gpus} GPUs of {pool}",
-                gpus=state.reserve(pool), pool=pool_name(kept[0].node),
-            )  # fmt: skip
+            text, names = "kept free for failures: {gpus} GPUs of {pool}", pool_name(kept[0].node)
+            return coded("plan-reserve", text, gpus=state.reserve(pool), pool=names)
     return coded("plan-brings-nothing", _NOTHING[state.problem.goal])
 
 
 def _why(drafted: Drafted, layout: Layout, id_: str, touched: int) -> CodedText:
-    """Why an option was not taken."""
     problem, option = drafted.problem, drafted.problem.by_option[id_]
     taken = layout.chosen.get(option.series)
     rival = taken or next((c for c in layout.chosen.values() if c.id in option.excludes), None)
@@ -198,8 +202,155 @@ def _why(drafted: Drafted, layout: Layout, id_: str, touched: int) -> CodedText:
     if problem.max_moves == 0:
         return coded("plan-nothing-touched", "no workload may be touched")
     if problem.max_moves is not None and touched >= problem.max_moves:
-        return coded(
-            "plan-not-worth-a-move", "at most {most} may be touched, and other changes gain more",
-            most=f"{problem.max_moves} workload{'s' * (problem.max_moves != 1)}",
-        )  # fmt: skip
+        text = "at most {most} may be touched, and other changes gain more"
+        return coded("plan-not-worth-a-move", text, most=counted(problem.max_moves, "workload"))
     return coded("plan-brings-nothing", _NOTHING[problem.goal])
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Makes plans of one fleet. `seconds`: of the longest search; None: by the size of the fleet. `clock`: seconds, for
+    the time that solving takes."""
+
+    reasoned: Reasoned
+    frame: Frame
+    seconds: float | None
+    clock: Callable[[], float]
+
+    def plan(
+        self, request: PlanRequest, change: FleetChange = NO_CHANGE, on_first: Callable[[Plan], None] | None = None
+    ) -> Plan:
+        """The plan of a request; `change`: of a fleet or a demand that is not today's. `on_first`: is given a first
+        plan within seconds; what it raises ends the search. Raises SkuwiseError."""
+        drafted = draft(self.reasoned, self.frame, request)
+        check_names(drafted, self.reasoned, request)
+        if change != NO_CHANGE:
+            problem, changes = changed(drafted.problem, change)
+            # For failures it keeps what is free without nodes that are not there.
+            wanted, kept = reserve_of(problem, request)
+            problem = replace(problem, reserve=kept)
+            drafted = replace(drafted, problem=problem, reserve_wanted=wanted, change=change, changes=changes)
+
+        def first(layout: Layout) -> None:
+            if on_first is not None:
+                on_first(plan_of(self.reasoned, drafted, layout))
+
+        layout = solve(drafted.problem, self.seconds, self.clock, first)
+        return plan_of(self.reasoned, drafted, layout)
+
+
+def plan_of(reasoned: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
+    """What a layout means for people."""
+    problem, advice, request, change = drafted.problem, reasoned.advice, drafted.request, drafted.change
+    order = sequence(problem, layout)
+    names = {w.id: w.name for w in advice.workloads}
+    absent, steps = {n.name for n in problem.nodes if n.extra is not None}, []
+    for step in order:
+        # A node that is not there is no place to come from.
+        moves = [replace(m, unit=_unit_name(m.unit, names, step.name), start=None if m.start in absent else m.start)
+                 for m in step.moves]  # fmt: skip
+        steps.append(replace(step, moves=tuple(moves)))
+    # What was added stays: it is no part of what can be given back.
+    layout = replace(layout, kept=layout.kept | {n.name for n in problem.nodes if n.extra == "added"})
+    # Figures of the goal, where nodes that are not there cost what they would as part of the fleet.
+    extra = sum(node_worth(n, problem) for n in problem.nodes if n.extra is not None)
+    value, bound = layout.value - extra, layout.bound - extra if math.isfinite(layout.bound) else None
+    gap = 0.0 if layout.proven else None if not bound else max(bound - value, 0.0) / abs(bound)
+    today = [n for n in problem.nodes if n.is_today]
+    emptied = {name: step.number for step in steps for name in step.frees if step.series is not None or step.after}
+    returned: list[ReturnedNode] = []
+    for n in today:
+        if n.name not in layout.kept:
+            how: Realisation = "cash-now" if n.bound_until is None or n.bound_until <= problem.now else "cash-at"
+            how = "capacity-freed" if n.bound_until == FOREVER or not n.usd_per_hour else how
+            date = day_of(n.bound_until) if how == "cash-at" else None
+            returned.append(ReturnedNode(*_about(n), how, date, emptied.get(n.name), n.drains))
+    returned.sort(key=lambda node: (node.available_from or "", node.step or 0, node.name))
+    reserve, not_in_plan = left_out(reasoned, drafted, layout, order)
+    # Recommendations that move nothing, of work that stays where it is: they are predictions for it there.
+    gone = {s.workload for s in problem.series if (o := layout.chosen.get(s.id)) and not o.keeps_units}
+    in_place = [r for r in reasoned.options if (why := drafted.left_out.get(r.id)) and why.code == "plan-in-place"]
+    beside = tuple(r.id for r in in_place if r.workload not in gone and not r.blocked_by and r.shown is not False)
+    cash = cash_of_plan(reasoned, problem, layout)
+    watts = [watts for r in returned if (watts := problem.by_node[r.name].idle_watts) is not None]
+    advise = advice.summary.recoverable_usd_per_month if change == NO_CHANGE else None
+    now = cash[0].saving_usd_per_month.p50 if cash else 0.0
+    others = sum(r.usd_per_month for r in reserve) + sum(n.advise_usd_per_month or 0.0 for n in not_in_plan)
+    return Plan(
+        goal=problem.goal, risk=request.risk, max_moves=request.max_moves, generated_at=advice.generated_at,
+        start=advice.start, end=advice.end,
+        source=dict(advice.source), nodes_today=len(today), gpus_today=sum(n.gpus for n in today),
+        workloads=len({s.workload or s.id for s in problem.series}),
+        touched=len({s.series for s in steps if s.series is not None}),
+        gpus_freed=released(problem, layout), cash=cash,
+        energy_kwh_per_month=sum(watts) * HOURS_PER_MONTH / 1000 if watts else None,
+        pools=pool_plans(problem, layout, drafted, change.growth_per_month), returned=tuple(returned),
+        rented=tuple(RentedNode(*_about(n)) for n in problem.nodes if n.is_bought and n.name in layout.kept),
+        missing=tuple(RentedNode(*_about(n)) for n in problem.nodes if n.extra == "missing" and n.name in layout.kept),
+        steps=tuple(steps),
+        advise_usd_per_month=advise, plan_usd_per_month=None if advise is None else now,
+        combined_usd_per_month=None if advise is None else now + others - advise, reserve=reserve,
+        not_in_plan=not_in_plan, beside=beside,
+        kept_nodes={n.name: n.held for n in today if n.held is not None},
+        solver=SolverFigures(UNITS[problem.goal], value, bound, gap, layout.seconds, layout.proven),
+        notes=plan_notes(drafted), changes=drafted.changes,
+    )  # fmt: skip
+
+
+def plan_notes(drafted: Drafted) -> tuple[CodedText, ...]:
+    problem = drafted.problem
+    today = [n for n in problem.nodes if n.is_today]
+    units = [u for s in problem.series for u in s.units]
+    held = sum(n.held is not None and n.held.code != "plan-excluded" for n in today)
+    unpriced = sum(n.usd_per_hour is None for n in today)
+    forever = sum(n.bound_until == FOREVER and n.usd_per_hour is not None for n in today)
+    bound = "{count} owned, or committed without a known end: capacity when emptied, not cash"
+    counts = [
+        ("plan-nodes-held", "too little is known to empty or fill {count}", held),
+        ("plan-unpriced", "no price for {count}: no cash is counted", unpriced),
+        ("plan-bound", bound, forever),
+    ]
+    notes = [coded(code, text, count=counted(number, "node")) for code, text, number in counts if number]
+    if not any(n.host_mem_bytes for n in today) or not any(u.host_mem_bytes for u in units):
+        notes.append(coded("plan-host-memory-unknown", "host memory was not measured and limits nothing"))
+    crowded = "{pool}: work of the window would not fit beside the services of today: {gpus} too few at the peak"
+    for pool, gpus in sorted(drafted.crowded.items()):
+        name = pool_name(problem.pools[pool][0]) if pool in problem.pools else pool
+        notes.append(coded("plan-crowded-today", crowded, pool=name, gpus=counted(gpus, "GPU")))
+    if not has_solver():
+        text = "OR-tools is not installed: the plan comes from a greedy search, and a better one may exist. Run pip "
+        notes.append(coded("plan-greedy", f"{text}install 'skuwise[plan]'."))
+    unclear = sum(u.fixed is not None and u.fixed.code == "plan-kind-unclear" for u in units)
+    if unclear:
+        text = "the plan moves no work of unclear kind: {count}"
+        notes.append(coded("plan-kinds-unclear", text, count=counted(unclear, "replica")))
+    return tuple(notes)
+
+
+def check_names(drafted: Drafted, reasoned: Reasoned, request: PlanRequest) -> None:
+    """Raises UsageError for a team or name that nothing has."""
+    series = drafted.problem.series
+    teams = {s.team for s in series if s.team}
+    every = {
+        *teams, *(s.id for s in series), *(s.name for s in series), *(n.name for n in drafted.problem.nodes),
+        *(o.id for o in reasoned.options), *(u.id for s in series for u in s.units),
+        *(w.id for w in reasoned.advice.workloads), *(w.name for w in reasoned.advice.workloads),
+    }  # fmt: skip
+    for what, asked, names in (("team", request.only, teams), ("name", request.exclude, every)):
+        for name in sorted(asked - names):
+            some = ", ".join(map(quoted, sorted(names)[:5])) or "none"
+            hint = suggest(name, sorted(names)) or f"Known {what}s: {some}."
+            raise UsageError(f"Unknown {what} {quoted(name)} in this window.", hint)
+
+
+def _unit_name(unit: str, names: Mapping[str, str], series: str) -> str:
+    if unit in names:
+        return names[unit]
+    if "#" in unit:
+        return f"{series} (new {int(unit.rpartition('#')[2]) + 1})"
+    return f"{series} (more {unit.rpartition('+')[2]})" if "+" in unit else unit
+
+
+def _about(n: PlanNode) -> tuple[str, str, str | None, str | None, int, float | None, str | None]:
+    usd = month_usd(n) if n.usd_per_hour is not None else None
+    return n.name, n.pool, n.node_sku, n.gpu_sku, n.gpus, usd, n.price

@@ -90,15 +90,11 @@ def why_held(verdicts: Verdicts, node: NodeFacts, floor_hours: float) -> CodedTe
         return coded("plan-gpus-unobserved", "no data from {count} of its GPUs", count=sum(len(o.gpus) for o in dark))
     inventory = verdicts.inventory.nodes.get(node.node)
     if inventory is not None and inventory.unaccounted_pods:
-        return coded(
-            "plan-pods-not-named", "{count} pods requested its GPUs, and no metric names them",
-            count=len(inventory.unaccounted_pods),
-        )  # fmt: skip
+        text, count = "{count} pods requested its GPUs, and no metric names them", len(inventory.unaccounted_pods)
+        return coded("plan-pods-not-named", text, count=count)
     if node.hours_observed < floor_hours:
-        return coded(
-            "plan-too-little-data", "{hours:.0f} of the {floor:g} h of data that a verdict needs",
-            hours=node.hours_observed, floor=floor_hours,
-        )  # fmt: skip
+        text = "{hours:.0f} of the {floor:g} h of data that a verdict needs"
+        return coded("plan-too-little-data", text, hours=node.hours_observed, floor=floor_hours)
     if (inventory is not None and inventory.end is not None) or node.last_seen < verdicts.window.end - 86400.0:
         return coded("plan-node-silent", "it has stopped sending data")
     return None
@@ -213,7 +209,6 @@ def _untouchable(group: Group, request: PlanRequest) -> CodedText | None:
 
 
 def _fixed(w: WorkloadVerdict, group: Group, gpus: Mapping[str, int]) -> CodedText | None:
-    """Why a replica stays where it is; None: it may move to another node of its pool."""
     if len(gpus) > 1:
         return coded("plan-spans-nodes", "it spans {count} nodes", count=len(gpus))
     if group.kind not in ON_DEMAND_KINDS:
@@ -224,12 +219,8 @@ def _fixed(w: WorkloadVerdict, group: Group, gpus: Mapping[str, int]) -> CodedTe
 
 
 def jobs_of(groups: Sequence[Group], verdicts: Verdicts, request: PlanRequest, grid: Hours) -> list[PlanSeries]:
-    """Jobs as one series in each pool that they run in.
-
-    Of each hour of a pool the moment counts in which all jobs together held most: jobs that follow one another within
-    an hour are not added up. Runs of half a node and more count as their part of whole nodes: half a node that is free
-    in parts on several nodes starts no such job.
-    """
+    """Jobs as one series in each pool that they run in. Of each hour of a pool the moment counts in which all jobs
+    together held most. Runs of half a node and more count as their part of whole nodes."""
     pools: dict[str, list[tuple[Group, list[WorkloadVerdict], int]]] = defaultdict(list)
     for group in groups:
         runs: dict[str, tuple[NodeFacts, list[WorkloadVerdict]]] = {}
@@ -243,33 +234,21 @@ def jobs_of(groups: Sequence[Group], verdicts: Verdicts, request: PlanRequest, g
     moments = (grid[:, None] + STEP_SECONDS * (np.arange(steps) + 0.5)[None, :]).ravel()
     jobs: list[PlanSeries] = []
     for pool, members in pools.items():
-        fine = [_held_at(runs, size, moments) for _, runs, size in members]
-        total = np.sum([gpus for gpus, _ in fine], axis=0).reshape(len(grid), steps)
-        at = np.arange(len(grid)) * steps + total.argmax(axis=1)
+        fine = np.zeros((len(members), 2, len(moments)))  # GPUs that runs held at each moment, and whole nodes of them
+        for (_, runs_here, size), held in zip(members, fine, strict=True):
+            for w in runs_here:
+                during, each = slice(*np.searchsorted(moments, [w.start, w.end])), len(w.gpus) / max(len(w.nodes), 1)
+                held[0, during] += len(w.gpus)
+                held[1, during] += len(w.nodes) * min(each / size, 1.0) if size and each >= size / 2 else 0.0
+        at = np.arange(len(grid)) * steps + fine[:, 0].sum(axis=0).reshape(len(grid), steps).argmax(axis=1)
         for (group, _, _), (gpus, wholes) in zip(members, fine, strict=True):
             spread = counts[group.series_id] > 1
             id_ = f"{group.series_id} in {pool}" if spread and pool_of(group.nodes[0]) != pool else group.series_id
             untouchable = _untouchable(group, request) or (SEVERAL_POOLS if spread else None)
             team = team_of(group)
-            jobs.append(
-                PlanSeries(
-                    id_, group.lead.name, team, pool, group.kind, True, (), gpus[at], wholes[at], tenant=team or "",
-                    untouchable=untouchable, workload=group.lead.id,
-                )
-            )  # fmt: skip
+            about = id_, group.lead.name, team, pool, group.kind, True, (), gpus[at], wholes[at]
+            jobs.append(PlanSeries(*about, team or "", untouchable=untouchable, workload=group.lead.id))
     return jobs
-
-
-def _held_at(runs: Sequence[WorkloadVerdict], node_gpus: int, moments: Hours) -> tuple[Hours, Hours]:
-    """GPUs that runs held at each moment, and whole nodes of them."""
-    gpus, wholes = np.zeros(len(moments)), np.zeros(len(moments))
-    for w in runs:
-        first, last = np.searchsorted(moments, [w.start, w.end])
-        gpus[first:last] += len(w.gpus)
-        each = len(w.gpus) / max(len(w.nodes), 1)
-        if node_gpus and each >= node_gpus / 2:
-            wholes[first:last] += len(w.nodes) * min(each / node_gpus, 1.0)
-    return gpus, wholes
 
 
 def grid_of(window: Window) -> Hours:
@@ -279,12 +258,9 @@ def grid_of(window: Window) -> Hours:
 
 
 def demand_of(group: Group, grid: Hours, headroom: float) -> Hours:
-    """GPUs that a service's load needs in each hour at its headroom: never more than it held then (of runs that
-    outlasted the hour, so that a replica that was restarted within it counts once).
-
-    Where its load was not measured in an hour, all that it held. Where the count it holds changes by itself, something
-    scales it, and what it held is what it takes.
-    """
+    """GPUs that a service's load needs in each hour at its headroom: at most what it held then (of runs that outlasted
+    the hour: a restarted replica counts once). All that it held where its load was not measured, and where its count
+    changes by itself: something scales it."""
     had = np.zeros(len(grid))
     for w in group.workloads:
         had += ((w.start < grid + 3600.0) & (w.end >= grid + 3600.0)) * float(len(w.gpus))

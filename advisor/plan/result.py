@@ -1,8 +1,5 @@
-"""A plan as frozen values: what comes back, in which steps, what it brings and what it leaves alone.
-
-Names are those of the JSON, schema ``skuwise.fleet-plan/1`` (docs/plan.md). None is JSON's null: not known, or does not
-apply.
-"""
+"""A plan as frozen values. Names are those of the JSON, schema ``skuwise.fleet-plan/1`` (docs/plan.md). None is JSON's
+null: not known, or does not apply."""
 
 from __future__ import annotations
 

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from .problem import Counts, Layout, PlanNode, PlanOption, Problem
-from .state import UNLIMITED, Kind, Load, State, apart
-from .worth import SCALE, Worth
+from .state import SCALE, UNLIMITED, Kind, Load, State, Worth, apart
 
 SEED, WORKERS = 20, 2
 # CP-SAT counts its work in a unit that is the same on every machine: so much in a second of two quiet cores. Without a
@@ -105,7 +104,6 @@ def _give_up_empty(state: State, worth: Worth, pool: str) -> None:
 
 
 def _empty(state: State, worth: Worth, name: str) -> None:
-    """Move everything off a node and give it up, where that brings more than it costs."""
     room, mark, before = state.rooms[name], state.mark, worth.of(state)
     kinds = [state.kind[unit] for unit in room.units]
     if not room.units or not all(kind.movable for kind in kinds) or not state.may_touch({k.series.id for k in kinds}):
@@ -146,7 +144,6 @@ class PlanModel:
         self._limit_and_aim()
 
     def _unchanged(self, series: str) -> Expr:
-        """1 where no option of the series is taken."""
         return 1 - sum(self.take[o.id] for o in self.problem.options_of[series])
 
     def _choices(self) -> None:
@@ -221,7 +218,6 @@ class PlanModel:
             self._apart(n, [(var, most, kind) for var, most, kind, _ in here])
 
     def _apart(self, n: PlanNode, here: list[tuple[Var, int, Kind]]) -> None:
-        """Replicas of one series on one node."""
         crowd: dict[str, list[tuple[Var, int, Kind]]] = defaultdict(list)
         for entry in here:
             crowd[entry[2].series.id].append(entry)

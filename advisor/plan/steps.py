@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..core.coded_text import CodedText, coded
-from ..core.formatting import counted
+from ..core.coded_text import coded
 from .problem import Layout, Problem
 from .result import Move, PlanStep
-from .state import State
-from .worth import Worth
+from .state import State, Worth
 
 
 def sequence(problem: Problem, layout: Layout) -> tuple[PlanStep, ...]:
@@ -45,7 +43,8 @@ def sequence(problem: Problem, layout: Layout) -> tuple[PlanStep, ...]:
             task = pending[0]
             _done(state, task, layout, strict=False)
             owing |= task.targets
-            staging = _staging(problem, task)
+            text = "No order of the steps has room for {series}: add temporary capacity, or let it wait until the end."
+            staging = coded("plan-step-staged", text, series=problem.by_series[task.series or ""].name)
         pending.remove(task)
         after = _after(problem, task, layout, made)
         made.append(replace(task, number=len(made) + 1, after=after, staging=staging, frees=given_up()))
@@ -78,8 +77,7 @@ def _tasks(problem: Problem, state: State, layout: Layout) -> list[PlanStep]:
 
 
 def _rank(task: PlanStep, worth: Worth, waiting: Mapping[str | None, int], owing: set[str]) -> tuple[object, ...]:
-    """What gives room back comes first, then what frees most for each replica that is touched."""
-    starts = [move.start for move in task.moves]
+    starts = [move.start for move in task.moves]  # what gives room back is first, then what frees most for each move
     gain = sum(max(worth.node[at], 1) / waiting[at] ** 2 for at in starts if at is not None and waiting[at])
     moves = str([(move.unit, move.start, move.end) for move in task.moves])
     return -len(task.sources & owing), -gain / max(len(starts), 1), len(starts), task.series or "", moves
@@ -108,28 +106,9 @@ def _done(state: State, task: PlanStep, layout: Layout, *, strict: bool) -> bool
 
 
 def _after(problem: Problem, task: PlanStep, layout: Layout, made: Sequence[PlanStep]) -> tuple[int, ...]:
-    """Earlier steps that make its room: what left its targets, what is rented where it goes, and for jobs that need
-    whole nodes what left any node there."""
     targets = set(task.targets)
     series, option = problem.by_series[task.series or ""], layout.chosen.get(task.series or "")
     if option is not None and option.pool not in (None, series.pool):
         # What is rented there may be for its demand, wherever it starts.
         targets |= {n.name for n in problem.pools[option.pool] if series.jobs or n.rented}
     return tuple(step.number for step in made if targets & {*step.sources, *step.rents})
-
-
-def _staging(problem: Problem, task: PlanStep) -> CodedText:
-    series = problem.by_series[task.series or ""]
-    if series.jobs:
-        return coded(
-            "plan-step-jobs-wait",
-            "No order of the steps has room for the jobs of {series} at their peak: some wait until the last step.",
-            series=series.name,
-        )
-    starting = sum(move.end is not None for move in task.moves)
-    return coded(
-        "plan-step-staged",
-        "No order of the steps has room for what moves of {series} while it still runs elsewhere: add temporary "
-        "capacity for {replicas}, or stop before starting.",
-        series=series.name, replicas=counted(starting or len(task.moves), "replica"),
-    )  # fmt: skip

@@ -1,14 +1,13 @@
-"""A fleet or a demand that is not today's: nodes more or fewer, demand that grows, commitments that end earlier.
-
-What has no place yet (work of nodes that go, replicas that a higher demand asks for) stands on extra nodes, which are
-to buy or missing. Emptying them brings most of all, so that the plan finds their work another place where there is one.
-"""
+"""A fleet or a demand that is not today's. What has no place yet stands on extra nodes, which are to buy or missing;
+emptying them brings most of all, so that the plan finds their work another place where there is one."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -53,7 +52,7 @@ def changed(problem: Problem, change: FleetChange) -> tuple[Problem, tuple[Coded
         changes.append(coded("whatif-added", "{nodes} of {sku} more (cost not counted)", nodes=nodes_more, sku=asked))
     today = {n.name for n in problem.nodes if n.is_today}
     for name in sorted(change.remove - today):
-        raise UsageError(f"Unknown node {quoted(name)}.", suggest(name, sorted(today)) or "Use a node of the fleet.")
+        raise UsageError(f"Unknown node {quoted(name)}.", _hint(name, sorted(today)))
     if change.remove:
         if {n.name for n in problem.nodes if n.is_today or n.extra == "added"} <= change.remove:
             raise NothingToDo("All nodes would be removed.", "Keep one.")
@@ -61,15 +60,12 @@ def changed(problem: Problem, change: FleetChange) -> tuple[Problem, tuple[Coded
         gone = {name: replace(problem.by_node[name], extra=kind, held=None, bound_until=None) for name in change.remove}
         problem = replace(problem, nodes=tuple(gone.get(n.name, n) for n in problem.nodes))
     problem = _grown(problem, change, kind, changes)
-    if change.growth_per_month is not None:
-        changes.append(
-            coded("whatif-growth", "all demand grows by {growth:.1%} a month", growth=change.growth_per_month)
-        )
+    if (growth := change.growth_per_month) is not None:
+        changes.append(coded("whatif-growth", "all demand grows by {growth:.1%} a month", growth=growth))
     return _with_room(problem, kind), tuple(changes)
 
 
 def _copies(nodes: Sequence[PlanNode], like: PlanNode, kind: Extra, count: int) -> list[PlanNode]:
-    """Nodes that are not there, like one of the fleet. No name is given twice."""
     taken = {n.name for n in nodes}
     start = f"{kind} {like.node_sku or like.gpu_sku or 'node'}"
     names = [name for k in range(count + len(taken)) if (name := f"{start} {k + 1}") not in taken][:count]
@@ -82,23 +78,19 @@ def _like(problem: Problem, asked: str) -> PlanNode:
     """A node of the fleet of this SKU: by its pool or the end of that (the place, then the node SKU), or by its GPU.
     Raises UsageError."""
     members = [n for n in problem.nodes if not n.rented]
-    for is_it in (
-        lambda n: f"/{n.pool}".endswith(f"/{asked}"),
-        lambda n: n.gpu_sku is not None and asked in (n.gpu_sku, n.gpu_sku.split("-")[0]),
-    ):
-        matching = [n for n in members if is_it(n)]
-        pools = sorted({n.pool for n in matching})
-        if len(pools) > 1 and asked not in pools:
-            raise UsageError(
-                f"{quoted(asked)} is ambiguous: {', '.join(map(quoted, pools[:5]))}.", "Use one of these names."
-            )
-        if matching:
-            return next((n for n in matching if n.pool == asked), matching[0])
-    skus = sorted({n.node_sku or n.gpu_sku or "" for n in members} - {""})
-    raise UsageError(
-        f"No node of the fleet is {quoted(asked)}.",
-        suggest(asked, skus) or f"Use one of {', '.join(map(quoted, skus[:5]))}.",
-    )
+    by_pool = [n for n in members if f"/{n.pool}".endswith(f"/{asked}")]
+    matching = by_pool or [n for n in members if n.gpu_sku and asked in (n.gpu_sku, n.gpu_sku.split("-")[0])]
+    pools, skus = sorted({n.pool for n in matching}), sorted({n.node_sku or n.gpu_sku or "" for n in members} - {""})
+    if not matching:
+        raise UsageError(f"No node of the fleet is {quoted(asked)}.", _hint(asked, skus))
+    if len(pools) > 1 and asked not in pools:
+        names = ", ".join(map(quoted, pools[:5]))
+        raise UsageError(f"{quoted(asked)} is ambiguous: {names}.", "Use one of these names.")
+    return next((n for n in matching if n.pool == asked), matching[0])
+
+
+def _hint(asked: str, names: list[str]) -> str:
+    return suggest(asked, names) or f"Use one of {', '.join(map(quoted, names[:5]))}."
 
 
 def _grown(problem: Problem, change: FleetChange, kind: Extra, changes: list[CodedText]) -> Problem:
@@ -111,10 +103,7 @@ def _grown(problem: Problem, change: FleetChange, kind: Extra, changes: list[Cod
         names = sorted({str(value) for value in values.values() if value})
         ids = [id_ for id_, value in values.items() if value == name]
         if not ids:
-            raise UsageError(
-                f"No work in the plan has {what} {quoted(name)}.",
-                suggest(name, names) or f"Use one of {', '.join(map(quoted, names[:5]))}.",
-            )
+            raise UsageError(f"No work in the plan has {what} {quoted(name)}.", _hint(name, names))
         for id_ in ids:
             factors[id_] *= factor
         whose = "all work" if what == "all" else f"{what} {name}"
@@ -126,7 +115,6 @@ def _grown(problem: Problem, change: FleetChange, kind: Extra, changes: list[Cod
 
 
 def _scaled(problem: Problem, series: PlanSeries, factor: float, kind: Extra) -> Problem:
-    """A series at another demand: jobs hold more at a time, a service has more replicas, or fewer."""
     demand, count = series.demand * factor, len(series.units)
     nodes: list[PlanNode] = []
     if series.jobs:
@@ -147,7 +135,6 @@ def _scaled(problem: Problem, series: PlanSeries, factor: float, kind: Extra) ->
 
 
 def _with_room(problem: Problem, kind: Extra) -> Problem:
-    """The problem with as many extra nodes as its work lacks. For the reserve none is missing."""
     used = {name for s in problem.series for u in s.units for name in u.gpus}
     used |= {name for name, count in problem.fixed_gpus.items() if count}
     for pool, members in problem.pools.items():
@@ -163,26 +150,17 @@ def _with_room(problem: Problem, kind: Extra) -> Problem:
 
 def parse_add(text: str) -> tuple[str, int]:
     """``4xSKU`` as SKU and count. Raises UsageError."""
-    count, x, sku = text.partition("x")
-    if not x or not count.isascii() or not count.isdigit() or not sku.strip() or not 0 < int(count) <= NODES_MAX:
+    match = re.fullmatch(r"([0-9]{1,5})x\s*(\S.*?)\s*", text)
+    if match is None or not 0 < int(match[1]) <= NODES_MAX:
         raise UsageError(f"Invalid nodes to add {quoted(text)}: expected COUNTxSKU.", "Write 4xH100-SXM5.")
-    return sku.strip(), int(count)
+    return match[2], int(match[1])
 
 
 def parse_demand(text: str) -> tuple[tuple[str, str], float]:
     """``team=search x1.5`` as what, name and factor. Raises UsageError."""
-    whose, x, factor_text = text.rpartition("x")
-    what, equals, name = whose.strip().partition("=")
-    try:
-        factor = float(factor_text)
-    except ValueError:
-        factor = math.nan
-    if whose.strip() == "all":
-        what, equals, name = "all", "=", "all"
-    valid = x and equals and name and what in ("team", "workload", "kind", "all")
-    if not valid or not 0 < factor <= FACTOR_MAX:
-        raise UsageError(
-            f"Invalid demand {quoted(text)}: expected WHAT=NAME xFACTOR.",
-            "Write 'team=search x1.5'; WHAT is team, workload or kind, or write 'all x1.2'.",
-        )
-    return (what, name.strip()), factor
+    match = re.fullmatch(r"\s*(?:(team|workload|kind|all)\s*=\s*(\S.*?)|all)\s*x\s*([0-9.e+-]+)\s*", text)
+    with suppress(ValueError):
+        if match is not None and 0 < (factor := float(match[3])) <= FACTOR_MAX:
+            return (match[1] or "all", match[2] or "all"), factor
+    remedy = "Write 'team=search x1.5'; WHAT is team, workload or kind, or write 'all x1.2'."
+    raise UsageError(f"Invalid demand {quoted(text)}: expected WHAT=NAME xFACTOR.", remedy)

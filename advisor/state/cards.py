@@ -81,5 +81,5 @@ def of_series(db: Database, series_id: str) -> tuple[Card, ...]:
 
 
 def _cards(db: Database, where: str, values: Sequence[object]) -> tuple[Card, ...]:
-    found = rows(db, f"SELECT card FROM cards {where}", values)  # noqa: S608 - constants of this file
-    return tuple(from_json(Card, row["card"]) for row in found)
+    selected = rows(db, f"SELECT card FROM cards {where}", values)  # noqa: S608 - constants of this file
+    return tuple(from_json(Card, row["card"]) for row in selected)

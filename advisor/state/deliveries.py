@@ -1,10 +1,8 @@
 """Messages that are to be sent, and what became of each: one row for one message to one recipient.
 
-A message is in the file before anything is sent, and each answer of a server as soon as it is there: a sender that is
-killed loses nothing. One moment cannot be covered: the server has accepted a message and the sender is killed before
-that is written. Such a message is sent once more, under the same Message-ID, and never a third time.
-
-All functions expect one sender at a time (`State.alone`). Times are Unix seconds of a clock that may be wrong by days.
+A message is written before it is sent, and each answer as soon as it is there. A message whose sender was killed while
+it handed it over is sent once more, under the same Message-ID. One sender at a time (`State.alone`). Times are Unix
+seconds of a clock that may be wrong by days.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ FIRST_PAUSE_SECONDS = 300.0
 MAX_PAUSE_SECONDS = 4 * 3600.0
 # RFC 5321, 4.5.4.1: a sender tries for at least four to five days.
 GIVE_UP_SECONDS = 7 * 86400.0
-# A clock that jumps, or a weekly schedule without retries, gives nobody up after a try or two.
+# A clock that jumps, or a weekly schedule without retries, does not fail a message after a try or two.
 GIVE_UP_ATTEMPTS = 8
 KILLED = "the sender was killed while it was handed over: it may have arrived"
 _MAX_REPLY = 300
@@ -82,14 +80,8 @@ def queue(db: Database, messages: Iterable[Message], now: float) -> int:
     Returns how many were added."""
     added = 0
     for message in messages:
-        cells = (
-            message.batch,
-            message.team,
-            message.channel,
-            message.recipient,
-            message.message_id,
-            clean_text(message.subject),
-        )
+        whom = message.batch, message.team, message.channel, message.recipient
+        cells = *whom, message.message_id, clean_text(message.subject)
         cursor = db.execute(
             "INSERT INTO deliveries (batch, team, channel, recipient, message_id, subject, content, queued_at, state) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'due') ON CONFLICT DO NOTHING",
@@ -104,27 +96,27 @@ def queue(db: Database, messages: Iterable[Message], now: float) -> int:
 
 def known(db: Database, batch: str) -> frozenset[tuple[str, str, str]]:
     """(team, channel, recipient) of all messages that a batch ever had."""
-    found = rows(db, "SELECT team, channel, recipient FROM deliveries WHERE batch = ?", [sqlite_text(batch)])
-    return frozenset((row["team"], row["channel"], row["recipient"]) for row in found)
+    selected = rows(db, "SELECT team, channel, recipient FROM deliveries WHERE batch = ?", [sqlite_text(batch)])
+    return frozenset((row["team"], row["channel"], row["recipient"]) for row in selected)
 
 
 def told(db: Database, items: Sequence[str]) -> Mapping[str, tuple[Told, ...]]:
-    """The messages about each of `items`, the oldest first; an item of which nobody is informed is left out."""
+    """The messages about each of `items`, the oldest first; an item without a message is left out."""
     query = """
         SELECT item, channel, team, recipient, message_id FROM delivery_items JOIN deliveries ON id = delivery
         WHERE item IN (SELECT value FROM json_each(?)) ORDER BY id
     """
-    found: dict[str, tuple[Told, ...]] = {}
+    selected: dict[str, tuple[Told, ...]] = {}
     for row in rows(db, query, [msgspec.json.encode([*map(sqlite_text, items)]).decode()]):
         item = row.pop("item")
-        found[item] = (*found.get(item, ()), Told(**row))
-    return found
+        selected[item] = (*selected.get(item, ()), Told(**row))
+    return selected
 
 
 def waiting(db: Database, batch_prefix: str = "", only_team: str | None = None) -> frozenset[tuple[str, str, str]]:
     """(team, channel, recipient) of whom a message has yet to reach, of batches whose names begin so."""
-    found = _waiting(db, only_team, batch_prefix)
-    return frozenset((row["team"], row["channel"], row["recipient"]) for row in found)
+    selected = _waiting(db, only_team, batch_prefix)
+    return frozenset((row["team"], row["channel"], row["recipient"]) for row in selected)
 
 
 def due(db: Database, now: float, only_team: str | None = None, batch_prefix: str = "") -> list[int]:
@@ -138,11 +130,10 @@ def next_attempt_seconds(db: Database, now: float, only_team: str | None = None,
 
 
 def recover(db: Database, now: float) -> tuple[Told, ...]:
-    """Take up what a killed sender had in hand: a message whose end nobody knows is due once more, and fails the second
+    """Take up what a killed sender had in hand: a message without a known end is due once more, and fails the second
     time. Call it before `due`, as the only sender. Returns what failed."""
-    failed = rows(
-        db, "SELECT channel, team, recipient, message_id FROM deliveries WHERE state = 'sending' AND unsure > 0"
-    )
+    columns = "channel, team, recipient, message_id"
+    failed = rows(db, f"SELECT {columns} FROM deliveries WHERE state = 'sending' AND unsure > 0")  # noqa: S608 - ours
     db.execute(
         "UPDATE deliveries SET state = iif(unsure > 0, 'failed', 'due'), ended_at = iif(unsure > 0, ?, NULL), "
         "unsure = unsure + 1, attempts = attempts + 1, next_attempt_at = NULL, reply = ? WHERE state = 'sending'",
@@ -185,7 +176,7 @@ def end(db: Database, id_: int, reply: Reply, now: float) -> Reply:
 
 
 def let_go(db: Database) -> None:
-    """Overwrite the contents of messages that nobody waits for any more; they name users and money."""
+    """Overwrite the contents of messages that are settled; they name users and money."""
     db.execute("PRAGMA secure_delete = ON").fetchall()
     db.execute("UPDATE deliveries SET content = NULL WHERE content IS NOT NULL AND state IN ('sent', 'failed')")
 
@@ -200,7 +191,7 @@ def _waiting(db: Database, only_team: str | None = None, batch_prefix: str = "")
 
 
 def _left_seconds(row: Mapping[str, Any], now: float) -> float:
-    """How long to wait yet. Nothing is put off for longer than its pause: a moment further away was told by a clock
+    """How long to wait yet. Nothing is put off for longer than its pause: a moment further away was dated by a clock
     that ran ahead."""
     left = (row["next_attempt_at"] or 0.0) - now
     return left if 0 < left <= pause_seconds(row["attempts"]) else 0.0

@@ -32,6 +32,13 @@ APPLICATION_ID = 0x736B7573  # "skus"
 VERSION = 1000  # PRAGMA user_version: major x 1000 + minor; a minor step only adds
 _BUSY_SECONDS = 10.0
 _OTHER_FILE = "Use another file with --state."
+_LOCKED, _ROOM = "Try again after the other process ends.", "Nothing is lost: make room on the disk, then try again."
+_RIGHTS = "Check its permissions and those of its folder, or use --state."
+# What SQLite's errors begin with -> what to do; any other is damage.
+_REMEDIES = {
+    "BUSY": _LOCKED, "LOCKED": _LOCKED, "FULL": _ROOM, "IOERR": _ROOM, "READONLY": _RIGHTS, "CANTOPEN": _RIGHTS,
+    "PERM": _RIGHTS,
+}  # fmt: skip
 
 
 class DamagedStateError(StoreError):
@@ -43,11 +50,8 @@ class InUseError(SkuwiseError):
 
 
 def state_folder(environ: Mapping[str, str]) -> Path | None:
-    """The folder of the fleets' state files, ``$XDG_STATE_HOME/skuwise``, by default ``~/.local/state/skuwise``; None:
-    there is no home.
-
-    XDG: a relative path in the variable is to be ignored (https://specifications.freedesktop.org/basedir-spec/).
-    """
+    """The folder of the fleets' state files, ``$XDG_STATE_HOME/skuwise`` (a relative path is ignored:
+    https://specifications.freedesktop.org/basedir-spec/), by default ``~/.local/state/skuwise``; None: no home."""
     state, home = environ.get("XDG_STATE_HOME", ""), environ.get("HOME", "")
     if state and Path(state).is_absolute():
         return Path(state) / "skuwise"
@@ -148,9 +152,8 @@ class State:
                     break
                 except BlockingIOError as error:
                     if time.monotonic() >= last_try:
-                        raise InUseError(
-                            f"{who} already uses {clean(str(self.path))}.", "Wait until it ends, or stop it."
-                        ) from error
+                        what = f"{who} already uses {clean(str(self.path))}."
+                        raise InUseError(what, "Wait until it ends, or stop it.") from error
                     time.sleep(0.2)
             yield
         finally:
@@ -168,7 +171,7 @@ class State:
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         uri = f"{self.path.absolute().as_uri()}?mode={mode}"
-        # Where nobody may write the folder a log cannot be made to read with (https://sqlite.org/wal.html#readonly);
+        # Where the folder is read-only a log cannot be made to read with (https://sqlite.org/wal.html#readonly);
         # without a log the file is whole.
         if mode == "ro" and not os.access(self.path.parent, os.W_OK) and not Path(f"{self.path}-wal").exists():
             uri += "&immutable=1"
@@ -191,37 +194,27 @@ class State:
             return True
         name = clean(str(self.path))
         if number == APPLICATION_ID:
-            raise StoreError(
-                f"The state file {name} has version {version // 1000}.{version % 1000}; this skuwise reads "
-                f"{VERSION // 1000}.x.",
-                f"Use the skuwise that wrote it. {_OTHER_FILE}",
-            )
+            what = f"The state file {name} has version {version // 1000}.{version % 1000}"
+            remedy = f"Use the skuwise that wrote it. {_OTHER_FILE}"
+            raise StoreError(f"{what}; this skuwise reads {VERSION // 1000}.x.", remedy)
         if number or version or objects:
             raise DamagedStateError(f"{name} is a database, but no state file; it was not changed.", _OTHER_FILE)
         return False
 
     @contextmanager
     def _told(self, done: str) -> Iterator[None]:
-        """What SQLite and the file system raise, as one sentence with its remedy."""
+        sentence = f"The state file {clean(str(self.path))} cannot be {done}:"
         try:
             yield
         except OSError as error:
-            raise StoreError(
-                f"The state file {clean(str(self.path))} cannot be {done}: {error.strerror}.", _OTHER_FILE
-            ) from error
+            raise StoreError(f"{sentence} {error.strerror}.", _OTHER_FILE) from error
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise self._fault(done, error) from error
-
-    def _fault(self, done: str, error: Exception) -> StoreError:
-        code, name = getattr(error, "sqlite_errorname", "") or "", clean(str(self.path))
-        sentence = f"The state file {name} cannot be {done}: {clean(str(error)[:200])}."
-        if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            return StoreError(f"The state file {name} is locked by another process.", "Try again after it ends.")
-        if code.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
-            return StoreError(sentence, "Nothing is lost: make room on the disk, then try again.")
-        if code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-            return StoreError(sentence, "Check its permissions and those of its folder, or use --state.")
-        return DamagedStateError(sentence, f"Recover it (sqlite3 FILE .recover), or move it away. {_OTHER_FILE}")
+            sentence = f"{sentence} {clean(str(error)[:200])}."
+            kind = (getattr(error, "sqlite_errorname", None) or "").split("_")[1:2]
+            if kind and kind[0] in _REMEDIES:
+                raise StoreError(sentence, _REMEDIES[kind[0]]) from error
+            remedy = f"Recover it (sqlite3 FILE .recover), or move it away. {_OTHER_FILE}"
+            raise DamagedStateError(sentence, remedy) from error
 
 
 def _database(connection: sqlite3.Connection) -> Database:
@@ -231,7 +224,6 @@ def _database(connection: sqlite3.Connection) -> Database:
 
 
 def _begun(connection: sqlite3.Connection) -> Database:
-    """An empty file with its tables."""
     for statement in (files(__package__ or "") / "schema.sql").read_text("utf-8").split(";\n"):
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")

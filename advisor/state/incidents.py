@@ -1,14 +1,11 @@
-"""Incidents in the state file: how each stands, and the events of which people are to be told.
-
-A pass of the watch reads `current` and commits what it made of it in one transaction: no decision of a person comes in
-between, and a watch that is killed at any moment loses no incident and tells of none twice.
-"""
+"""Incidents in the state file, and their events to notify people of. A pass of the watch reads `current` and
+commits what it made of it in one transaction: no decision of a person comes in between."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import quoted
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
     from sqlite_utils import Database
 
 _DAY = 86400.0
-# What ended within a day may go on. The newest pass is dated a day ahead where the clock was; hence a day more.
+# What ended within a day may go on. The newest pass is dated a day ahead where the clock was, so that it is a day more.
 _CURRENT_SECONDS = 2 * _DAY
 KEPT_SECONDS = 90 * _DAY
 _COLUMNS = tuple(field.name for field in fields(Incident))
@@ -28,8 +25,8 @@ _NEWEST = "(SELECT max(updated_at) FROM incidents)"
 
 
 def current(db: Database) -> tuple[Incident, ...]:
-    """What the next pass starts from: incidents that are not resolved, those of which nobody was told yet that they
-    are, and those resolved within the last day (within two, as clocks may be set)."""
+    """What the next pass starts from: incidents that are not resolved, those whose end was not reported
+    yet, and those resolved within the last day (within two, as clocks may be set)."""
     where = f"resolved_at IS NULL OR resolution_told = 0 OR resolved_at >= {_NEWEST} - ?"
     return _incidents(db, where, [_CURRENT_SECONDS])
 
@@ -42,7 +39,8 @@ def listed(db: Database, resolved_since: float | None = None) -> tuple[Incident,
 
 def commit(db: Database, advance: Advance) -> None:
     """Write what a pass changed; forget what was resolved more than 90 days before the newest pass."""
-    db.table("incidents").upsert_all(map(_row, advance.incidents), pk="id")
+    cells = ({name: getattr(incident, name) for name in _COLUMNS} for incident in advance.incidents)
+    db.table("incidents").upsert_all(({**row, "sighting": to_json(row["sighting"])} for row in cells), pk="id")
     events = ({"incident": event.incident_id, "number": event.number, "kind": event.kind, "at": event.at}
               for event in advance.events)  # fmt: skip
     db.table("incident_events").insert_all(events, pk=("incident", "number"), ignore=True)
@@ -56,66 +54,48 @@ def untold(db: Database, unprinted: bool = False) -> tuple[tuple[IncidentEvent, 
     those that a dry run has printed."""
     where = "settled = 0 AND printed = 0" if unprinted else "settled = 0"
     events = rows(db, f"SELECT * FROM incident_events WHERE {where} ORDER BY rowid")  # noqa: S608 - ours
-    found = _incidents(db, f"id IN (SELECT incident FROM incident_events WHERE {where})")  # noqa: S608 - ours
-    incidents = {one.id: one for one in found}
+    selected = _incidents(db, f"id IN (SELECT incident FROM incident_events WHERE {where})")  # noqa: S608 - ours
+    incidents = {incident.id: incident for incident in selected}
     return tuple(
         (IncidentEvent(row["incident"], row["kind"], row["number"], row["at"]), incidents[row["incident"]])
         for row in events
     )
 
 
-def settle(db: Database, events: Iterable[IncidentEvent]) -> None:
-    """Note that nobody is to be told of these any more."""
-    _mark(db, "settled", events)
-
-
-def mark_printed(db: Database, events: Iterable[IncidentEvent]) -> None:
-    """Note that a dry run has printed these."""
-    _mark(db, "printed", events)
+def mark(db: Database, done: Literal["settled", "printed"], events: Iterable[IncidentEvent]) -> None:
+    """Note events that need no message any more, or that a dry run has printed."""
+    sql = f"UPDATE incident_events SET {done} = 1 WHERE incident = ? AND number = ?"  # noqa: S608 - ours
+    db.conn.executemany(sql, [(event.incident_id, event.number) for event in events])
 
 
 def acknowledge(db: Database, incident_id: str, by: str, now: float) -> Incident:
     """Note that somebody takes care of an incident: no reminders, until it is resolved. Returns it as it is now. `now`:
     Unix seconds. Raises UsageError for one that is resolved or not there."""
-    return _decide(
-        db, incident_id, {"state": "acknowledged", "acknowledged_at": now, "acknowledged_by": sqlite_text(by)}
-    )
+    changes = {"state": "acknowledged", "acknowledged_at": now, "acknowledged_by": sqlite_text(by)}
+    return _decide(db, incident_id, changes)
 
 
 def snooze(db: Database, incident_id: str, until: float) -> Incident:
-    """Note that nobody is reminded of an incident before `until` (Unix seconds). Otherwise as `acknowledge`."""
+    """Send no reminder of an incident before `until` (Unix seconds). Otherwise as `acknowledge`."""
     return _decide(db, incident_id, {"snoozed_until": until})
 
 
 def _decide(db: Database, incident_id: str, changes: dict[str, Any]) -> Incident:
-    found = _incidents(db, "id = ?", [incident_id])
-    if not found:
-        raise UsageError(f"No incident {quoted(incident_id)}.", "Run 'skuwise incidents list' for the open ones.")
-    if found[0].resolved_at is not None:
-        raise UsageError(
-            f"Incident {found[0].id} was resolved on {minute(found[0].resolved_at)}.",
-            "Run 'skuwise incidents list' for the open ones.",
-        )
-    db.table("incidents").update(incident_id, changes)
-    return _incidents(db, "id = ?", [incident_id])[0]
-
-
-def _mark(db: Database, column: str, events: Iterable[IncidentEvent]) -> None:
-    db.conn.executemany(
-        f"UPDATE incident_events SET {column} = 1 WHERE incident = ? AND number = ?",  # noqa: S608 - ours
-        [(event.incident_id, event.number) for event in events],
-    )
+    before = next(iter(_incidents(db, "id = ?", [incident_id])), None)
+    what = f"No incident {quoted(incident_id)}."
+    if before is not None and before.resolved_at is not None:
+        what = f"Incident {before.id} was resolved on {minute(before.resolved_at)}."
+    elif before is not None:
+        db.table("incidents").update(incident_id, changes)
+        return _incidents(db, "id = ?", [incident_id])[0]
+    raise UsageError(what, "Run 'skuwise incidents list' for the open ones.")
 
 
 def _incidents(db: Database, where: str, parameters: Sequence[object] = ()) -> tuple[Incident, ...]:
-    found = rows(db, f"SELECT * FROM incidents WHERE {where} ORDER BY opened_at, id", parameters)  # noqa: S608 - ours
+    selected = rows(db, f"SELECT * FROM incidents WHERE {where} ORDER BY opened_at, id", parameters)  # noqa: S608 - ours
     return tuple(
         Incident(**{
             **row, "sighting": from_json(Sighting, row["sighting"]), "resolution_told": bool(row["resolution_told"])
         })
-        for row in found
+        for row in selected
     )  # fmt: skip
-
-
-def _row(one: Incident) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in _COLUMNS} | {"sighting": to_json(one.sighting)}

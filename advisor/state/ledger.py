@@ -36,7 +36,7 @@ class Realised:
     measured up to `until` (Unix seconds), over `hours`.
 
     Costs are US dollars a month in the prices of the proposal, on its basis: whole nodes. What is None has its reason
-    in `saving_missing` or `time_missing`. `load_ratio`: work asked of it over what was asked before; None: not told.
+    in `saving_missing` or `time_missing`. `load_ratio`: work asked of it over what was asked before; None: unknown.
     `confounders` are sentences.
     """
 
@@ -67,13 +67,13 @@ BY_ITSELF = "skuwise"
 # A recommendation that nothing proposed for so long is no longer open. Advice looks back 14 days by default: after 30
 # what it rested on has left that window twice over.
 EXPIRES_AFTER_SECONDS = 30 * 86400.0
-# What is dated so much later than now was dated by a clock that ran ahead, or now is told by one that is behind.
+# What is dated so much later than now was dated by a clock that ran ahead, or now is of one that is behind.
 _CLOCK_DOUBT_SECONDS = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerEvent:
-    """One thing that happened to a recommendation. `at`, `until`: Unix seconds; `by`: whoever did it.
+    """One thing that happened to a recommendation. `at`, `until`: Unix seconds; `by`: the user.
 
     Events are only ever added. `until` is the end of a snooze, None otherwise; `why` the reason that was given, or the
     evidence in the telemetry; `realised`: what was measured.
@@ -113,17 +113,14 @@ class LedgerEntry:
 
     @property
     def realised(self) -> Realised | None:
-        """The newest measurement; None: it was never done, or not since it regressed and was decided on anew."""
+        """The newest measurement; None: it was never done, or not since it regressed and was decided on again."""
         event = self.last("done", "measured", "regressed")
         return event.realised if event is not None else None
 
 
 def decision_from(events: Sequence[LedgerEvent], last_proposed: float, now: float) -> Decision:
     """The state that events leave: the last decision holds, a snooze until its end; what telemetry shows counts as one.
-
-    What nobody decided on is proposed, and so is what was reopened, whose snooze is over, or that is proposed anew
-    after it was done. What is proposed or regressed is expired from 30 days after it was last proposed.
-    """
+    All else is proposed. What is proposed or regressed is expired from 30 days after it was last proposed."""
     over = last_proposed + EXPIRES_AFTER_SECONDS <= now
     for event in reversed(events):
         state = event.act
@@ -148,16 +145,12 @@ def entries(db: Database) -> tuple[LedgerEntry, ...]:
         histories.setdefault(row["recommendation"], []).append(event)
     return tuple(
         LedgerEntry(
-            recommendation=from_json(Recommendation, row["recommendation"]),
-            about=row["about"],
-            source=row["source"],
-            snapshot=from_json(PredictionSnapshot, row["snapshot"]) if row["snapshot"] is not None else None,
-            first_proposed=row["first_proposed"],
-            last_proposed=row["last_proposed"],
-            events=tuple(histories.get(row["id"], ())),
+            from_json(Recommendation, row["recommendation"]), row["about"], row["source"],
+            from_json(PredictionSnapshot, row["snapshot"]) if row["snapshot"] is not None else None,
+            row["first_proposed"], row["last_proposed"], tuple(histories.get(row["id"], ())),
         )
         for row in rows(db, "SELECT * FROM recommendations ORDER BY id")
-    )
+    )  # fmt: skip
 
 
 def add(db: Database, id_: str, event: LedgerEvent) -> None:
@@ -181,15 +174,15 @@ def note(db: Database, advice: Advice, now: float, observed: Sequence[tuple[str,
             "WHERE last_proposed > ?",
             [now, now, now + _CLOCK_DOUBT_SECONDS],
         )
-    known = {entry.recommendation.id: entry for entry in entries(db)}
+    earlier = {entry.recommendation.id: entry for entry in entries(db)}
     for id_, event in observed:
-        known[id_] = replace(known[id_], events=(*known[id_].events, event))
+        earlier[id_] = replace(earlier[id_], events=(*earlier[id_].events, event))
     events = list(observed)
     proposed = {r.id: r for r in advice.recommendations}
     seen, workloads = observation_of(advice), {w.id: w for w in advice.workloads}
     nodes = {f.id: ", ".join(f.nodes) for f in advice.findings}
     for r in proposed.values():
-        old, workload = known.get(r.id), workloads.get(r.workload or "")
+        old, workload = earlier.get(r.id), workloads.get(r.workload or "")
         about = workload.name if workload else next((nodes[f] for f in r.findings if nodes.get(f)), "")
         snapshot = None if r.blocked_by else _snapshot(advice, r, workload, seen)
         # What was accepted is measured against what was predicted then; what is blocked by now rests on nothing new.
@@ -207,17 +200,17 @@ def note(db: Database, advice: Advice, now: float, observed: Sequence[tuple[str,
         )  # fmt: skip
         if old is None or _is_expired(old, now, advice.end):
             events.append((r.id, LedgerEvent("proposed", now, BY_ITSELF)))
-    for id_, entry in known.items():
-        is_told = bool(entry.events) and entry.events[-1].act == "expired"
-        if id_ not in proposed and not is_told and _is_expired(entry, now, advice.end):
+    for id_, entry in earlier.items():
+        is_noted = bool(entry.events) and entry.events[-1].act == "expired"
+        if id_ not in proposed and not is_noted and _is_expired(entry, now, advice.end):
             events.append((id_, LedgerEvent("expired", now, BY_ITSELF)))
     for id_, event in events:
         add(db, id_, event)
-    return len(proposed.keys() - known.keys())
+    return len(proposed.keys() - earlier.keys())
 
 
 def note_mailed(db: Database, recipient: str, ids: Collection[str], now: float, week_end: float | None = None) -> None:
-    """Note that these recommendations were told to a recipient at `now`, of the week up to `week_end` (both Unix
+    """Note that a recipient was sent these recommendations at `now`, of the week up to `week_end` (both Unix
     seconds; None: of no week)."""
     db.conn.executemany(
         "INSERT INTO told (recipient, recommendation, at, week, decision) "
@@ -227,28 +220,27 @@ def note_mailed(db: Database, recipient: str, ids: Collection[str], now: float, 
 
 
 def mailed_since(db: Database, recipient: str, since: float, before: float = math.inf) -> frozenset[str]:
-    """What a recipient was told of weeks that ended from `since` until `before` (Unix seconds), and need not be told
-    again. What was told of no week counts by when it was told. What regressed after it was told is not among them."""
+    """What a recipient was sent of weeks that ended from `since` until `before` (Unix seconds); of no week: by when it
+    was sent. What regressed after that is not among them: it is due again."""
     # By the order in which they were written, which no clock can move.
-    found = rows(
+    selected = rows(
         db,
         "SELECT recommendation FROM told WHERE recipient = ? AND coalesce(week, at) >= ? AND coalesce(week, at) < ? "
         "GROUP BY recommendation HAVING max(decision) >= coalesce((SELECT max(seq) FROM decisions WHERE "
         "decisions.recommendation = told.recommendation AND act = 'regressed'), 0)",
         [recipient, since, before],
     )
-    return frozenset(row["recommendation"] for row in found)
+    return frozenset(row["recommendation"] for row in selected)
 
 
 def configuration_words(c: Configuration) -> str:
     """``8 x H100-SXM5 on azure/nd96``; ``-``: no GPUs."""
-    return (
-        f"{c.gpu_count} x {c.gpu_sku or 'unknown GPU'} on {c.node_sku or 'unknown node type'}" if c.gpu_count else "-"
-    )
+    sku, node = c.gpu_sku or "unknown GPU", c.node_sku or "unknown node type"
+    return f"{c.gpu_count} x {sku} on {node}" if c.gpu_count else "-"
 
 
 def _is_expired(entry: LedgerEntry, now: float, seen_until: float) -> bool:
-    """Whether it is expired by the clock, and by what telemetry tells of the time since, as far as it does."""
+    """Whether it is expired by the clock, and by the time that telemetry covers since."""
     if entry.decision(now).state != "expired":
         return False
     snapshot = entry.snapshot
@@ -258,7 +250,6 @@ def _is_expired(entry: LedgerEntry, now: float, seen_until: float) -> bool:
 
 
 def _kept(r: Recommendation) -> Recommendation:
-    """A recommendation without what belongs to one advice alone, and without intervals that JSON cannot hold."""
     return replace(
         r, decision=None, draws=None, claims=(), needs=None, time_ratio=_finite(r.time_ratio),
         saving_usd_per_month=_finite(r.saving_usd_per_month),
@@ -267,21 +258,27 @@ def _kept(r: Recommendation) -> Recommendation:
 
 
 def _finite(interval: Interval | None) -> Interval | None:
-    """An interval of which every end is a number; None otherwise."""
     return interval if interval and all(map(math.isfinite, (interval.p10, interval.p50, interval.p90))) else None
 
 
 def _snapshot(
     advice: Advice, r: Recommendation, workload: WorkloadVerdict | None, seen: Observation
 ) -> PredictionSnapshot:
-    """What its prediction rests on, for whoever measures it later. `workload`: the one it names, if it names one."""
-    runs = [
-        w for w in seen.series(workload.series_id if workload else None) if workload and w.node_sku == workload.node_sku
-    ]
-    current = [w for w in seen.now(workload.series_id if workload else None) if w in runs]
-    prices = [p for p in advice.prices if p.id in r.prices]
+    series = workload.series_id if workload else None
+    runs = [w for w in seen.series(series) if workload and w.node_sku == workload.node_sku]
+    current = [w for w in seen.now(series) if w in runs]
+    prices, address = [p for p in advice.prices if p.id in r.prices], None
+    if workload is not None:
+        at, owner = workload.scheduled, workload.owner
+        # On Kubernetes each run is a pod, or a gang of them on several nodes, whose replicas are unknown.
+        are_pods = at.name == "kubernetes" and all(len(run.nodes) == 1 for run in current)
+        address = WorkloadAddress(
+            scheduler=at.name, name=workload.name, namespace=owner.namespace, controller_kind=at.controller_kind,
+            user=owner.user, account=owner.account, partition=at.partition, container=at.container,
+            replicas=len(current) or None if are_pods else None,
+        )  # fmt: skip
     return PredictionSnapshot(
-        series_id=workload.series_id if workload else None,
+        series_id=series,
         serving=serves(runs),
         nodes=tuple(sorted({node for w in current for node in w.nodes})),
         source=r.source,
@@ -294,17 +291,5 @@ def _snapshot(
         prices=price_note(prices),
         seen_until=seen.end,
         fleet=len(seen.nodes),
-        address=_address(workload, current) if workload else None,
+        address=address,
     )
-
-
-def _address(workload: WorkloadVerdict, current: Sequence[WorkloadVerdict]) -> WorkloadAddress:
-    """How its scheduler knows a workload. `current`: its runs that hold GPUs: on Kubernetes each a pod, or a gang of
-    them on several nodes, whose replicas are not told."""
-    at = workload.scheduled
-    are_pods = at.name == "kubernetes" and all(len(run.nodes) == 1 for run in current)
-    return WorkloadAddress(
-        scheduler=at.name, name=workload.name, namespace=workload.owner.namespace,
-        controller_kind=at.controller_kind, user=workload.owner.user, account=workload.owner.account,
-        partition=at.partition, container=at.container, replicas=len(current) or None if are_pods else None,
-    )  # fmt: skip

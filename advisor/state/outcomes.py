@@ -16,11 +16,11 @@ from .ledger import BY_ITSELF, LedgerEntry, LedgerEvent, Realised, configuration
 # A change of load beyond this is said; assumed: less is what one week differs from the next without any cause.
 LOAD_CHANGED = 0.25
 # A saving is gone where less than a tenth of it is left after a week (fleets are resized by the week), and back from
-# half of it on, so that one number in between does not tell both by turns.
+# half of it on, so that one number in between does not alternate between them.
 GONE_SHARE, BACK_SHARE = 0.1, 0.5
 GONE_HOURS = 7 * 24.0
 # Too slow: past the 90th percentile by more than a tenth, over three days. A tenth is what a team notices (risk is
-# reckoned against the same, recommend/prediction.py).
+# computed against the same, recommend/prediction.py).
 SLOW_MARGIN = 0.10
 SLOW_HOURS = 72.0
 # One measurement a week is kept, and a mail each Monday finds a new one whatever the hour.
@@ -33,9 +33,9 @@ _NOT_PREDICTED = MoveCost(None, "no dollars were predicted: nodes are rented who
 
 @dataclass(frozen=True, slots=True)
 class MoveOutcome:
-    """One recommendation that somebody accepted, or that telemetry saw done, and what it brought.
+    """One recommendation that was accepted, or that telemetry saw done, and what it brought.
 
-    `accepted_at`, `done_at`: Unix seconds; None: nobody accepted it, or it was not seen done. `from_config` and
+    `accepted_at`, `done_at`: Unix seconds; None: it was not accepted, or it was not seen done. `from_config` and
     `to_config` are words, as the ledger shows them. Savings are US dollars a month, in the prices of the proposal;
     time ratios are time after over time before. Where a realised figure is None, `reason_missing` says why. `why` is
     the evidence of the last event (detection, measurement or decision), a sentence.
@@ -72,7 +72,7 @@ def move_outcomes(entries: Iterable[LedgerEntry], now: float) -> tuple[MoveOutco
         else:
             missing = "not done yet" if snapshot is not None else "no baseline stored: it was always blocked"
         freed, kind = None, BY_ACTION.get(r.action)
-        # A move that frees none by itself is told by its time.
+        # A move that frees none by itself is measured by its time.
         if measured is not None and kind is not None and kind.frees:
             before, after = measured.gpu_hours_per_month_before, measured.gpu_hours_per_month_after
             freed = before - after if before is not None and after is not None else None
@@ -132,9 +132,8 @@ def realised(action: str, snapshot: PredictionSnapshot, position: MoveState, see
     ratio, time_missing = _time(snapshot, after)
     load, confounders = _load(snapshot, after), [*cost.said]
     if load is not None and abs(load - 1) > LOAD_CHANGED:
-        confounders.append(
-            f"Load is x{load:.2f} of the load before, so the change in time and cost is not due to this change alone."
-        )
+        before_after = f"Load is x{load:.2f} of the load before"
+        confounders.append(f"{before_after}, so the change in time and cost is not due to this change alone.")
     return Realised(
         since=position.since,
         until=seen.end,
@@ -175,7 +174,6 @@ def _time(snapshot: PredictionSnapshot, after: Measure | None) -> tuple[float | 
 
 
 def _load(snapshot: PredictionSnapshot, after: Measure | None) -> float | None:
-    """Work asked of it over what was asked before; None: nothing tells it."""
     before = snapshot.before
     if after is None or before is None:
         return None
@@ -198,7 +196,13 @@ def ledger_events(entries: Iterable[LedgerEntry], seen: Observation, now: float)
             continue
         if seen.end < snapshot.seen_until - _DAY:
             continue  # an older window than the recommendation rests on
-        if kind.by_absence and not _shows_fleet(entry.source, snapshot, seen):
+        # What another source, or a part of the fleet, does not show is not gone.
+        nodes = set(snapshot.yardstick.nodes)
+        least = SAME_FLEET_SHARE * (snapshot.fleet - len(snapshot.yardstick.nodes))
+        shows_fleet = (
+            seen.shows(entry.source, part=nodes <= seen.nodes.keys()) and len(seen.nodes.keys() - nodes) >= least
+        )
+        if kind.by_absence and not shows_fleet:
             continue
         position = kind.progress(snapshot, seen, r.id in seen.proposed)
         if position is None:
@@ -210,18 +214,9 @@ def ledger_events(entries: Iterable[LedgerEntry], seen: Observation, now: float)
     return events
 
 
-def _shows_fleet(source: str, snapshot: PredictionSnapshot, seen: Observation) -> bool:
-    """Whether a window shows the fleet of a proposal: what another source, or a part, does not show is not gone."""
-    nodes = set(snapshot.yardstick.nodes)
-    if not seen.shows(source, part=nodes <= seen.nodes.keys()):
-        return False
-    return len(seen.nodes.keys() - nodes) >= SAME_FLEET_SHARE * (snapshot.fleet - len(snapshot.yardstick.nodes))
-
-
 def _until_done(
     entry: LedgerEntry, snapshot: PredictionSnapshot, position: MoveState, seen: Observation, now: float
 ) -> LedgerEvent | None:
-    """Whether what is not done yet, or was undone, is done now."""
     action, is_accepted = entry.recommendation.action, entry.decision(now).state == "accepted"
     least_hours = BY_ACTION[action].done_hours if is_accepted else BY_ACTION[action].unasked_hours
     # A job holds nothing between two runs; a day must have passed all the same.
@@ -241,7 +236,7 @@ def _until_done(
 def _after_done(
     entry: LedgerEntry, snapshot: PredictionSnapshot, position: MoveState, seen: Observation, now: float
 ) -> LedgerEvent | None:
-    """Of what is done: undone, gone wrong, proposed anew, or measured once more."""
+    """Of what is done: undone, gone wrong, proposed again, or measured once more."""
     r, last, noted = entry.recommendation, entry.realised, entry.last("done", "measured")
     if last is None or noted is None:
         return None
@@ -260,19 +255,17 @@ def _after_done(
     if r.id in seen.open and seen.start >= last.since:
         return LedgerEvent("proposed", now, BY_ITSELF, None, "New telemetry supports the same recommendation again.")
     is_first = last.saving_usd_per_month is None and measured.saving_usd_per_month is not None
-    # By what telemetry tells of the time: a clock that once ran ahead would put the next one off.
+    # By the time of telemetry: a clock that once ran ahead would put the next one off.
     if is_first or seen.end - _seen_until(noted) >= MEASURE_SECONDS:
         return LedgerEvent("measured", now, BY_ITSELF, None, measured_words(measured), measured)
     return None
 
 
 def _seen_until(event: LedgerEvent) -> float:
-    """The end of the telemetry that an event rests on (Unix seconds)."""
     return event.realised.until if event.realised is not None else event.at
 
 
 def _wrong(measured: Realised) -> str | None:
-    """Why a move that stands at its target has failed all the same; None: it has not, or not for long enough."""
     saving, predicted = measured.saving_usd_per_month, measured.predicted_saving_usd_per_month
     promised = predicted.p50 if predicted is not None else 0.0
     if saving is not None and promised > 0 and measured.hours >= GONE_HOURS and saving <= GONE_SHARE * promised:
@@ -285,7 +278,6 @@ def _wrong(measured: Realised) -> str | None:
 
 
 def _is_well(measured: Realised) -> bool:
-    """Whether what had regressed without being moved back has come right."""
     saving, predicted = measured.saving_usd_per_month, measured.predicted_saving_usd_per_month
     saves = saving is None or predicted is None or saving >= BACK_SHARE * predicted.p50
     ratio, interval = measured.time_ratio, measured.predicted_time_ratio

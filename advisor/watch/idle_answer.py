@@ -18,8 +18,7 @@ from ..core.naming import Named
 from ..core.recent import Hold, Mask, Recent
 from ..core.timestamps import minute, span
 from ..core.verdict_types import Owner
-from .fleet import MINUTE, Criteria, WatchedFleet, named
-from .rests import given_time, rests
+from .fleet import MINUTE, Criteria, WatchedFleet, given_time, named, rests
 from .signs import last_true
 
 IdleState = Literal["idle", "busy", "unknown"]
@@ -119,7 +118,6 @@ def idle_answer(recent: Recent, target: Target, longer_than_seconds: float, crit
 
 
 def _why_unknown(fleet: WatchedFleet, missing: Sequence[Hold], begin: float) -> tuple[str, str]:
-    """Why holds that showed no work since a moment are not called idle: a code and a sentence."""
     if not all(map(fleet.is_fresh, missing)):
         return "idle-node-silent", "No fresh data from one of its nodes."
     gpus, newest = sorted({gpu for hold in missing for gpu in hold.gpus}), fleet.spans.since(begin)

@@ -13,8 +13,7 @@ from ..core.formatting import counted
 from ..core.incident_types import Sighting, Subject, WatchPass
 from ..core.recent import Mask, Recent
 from ..core.timestamps import minute, rfc3339, span
-from .fleet import HOUR, MINUTE, Criteria, WatchedFleet, who
-from .rests import rests
+from .fleet import HOUR, MINUTE, Criteria, WatchedFleet, rests, who
 from .signs import low_level
 
 
@@ -111,11 +110,7 @@ _STOPPED_TEXTS = {
     "collectives-spin": f"{_STOPPED} run a kernel that neither computes nor moves data, as ranks do that wait in a "
     "collective. Last progress: {since}.",
 }
-_CHECK_STOP = (
-    "stop-check",
-    "Check the newest lines of its log and its stacks (py-spy dump) on {node}. "
-    "Restart it from the last checkpoint if it hangs.",
-)
+_CHECK_STOP = "Check the newest lines of its log and its stacks (py-spy dump) on {node}. Restart it if it hangs."
 
 
 def find_stopped(fleet: WatchedFleet) -> Iterator[Sighting]:
@@ -149,7 +144,7 @@ def find_stopped(fleet: WatchedFleet) -> Iterator[Sighting]:
             continue
         subject, code = fleet.subject_of(hold), "collectives-spin" if spins else "pattern-ended"
         yield fleet.sighting(
-            "stopped", code, subject, _STOPPED_TEXTS[code], _CHECK_STOP, since=since, last_work=since,
+            "stopped", code, subject, _STOPPED_TEXTS[code], ("stop-check", _CHECK_STOP), since=since, last_work=since,
             severity="high" if len(hold.gpus) > 1 else "medium", wasted_seconds=lost, gpus=hold.gpus, evidence=(
                 Evidence("no_progress", lost / MINUTE, needed / MINUTE, "minutes"),
                 Evidence("last_work", rfc3339(since), None, "time (UTC)"),
@@ -164,10 +159,7 @@ _SILENT_FABRIC = (
     "The fabric under {who} on {gpus} has carried nothing for {lasted}, since {since}; it usually carries {usual:.0%} "
     "of line rate. The GPUs still work."
 )
-_CHECK_FABRIC = (
-    "fabric-check",
-    "Check the ports (ibstat) and NCCL's log: it may have fallen back to TCP, or the ranks work apart.",
-)
+_CHECK_FABRIC = "Check the ports (ibstat) and NCCL's log: it may have fallen back to TCP, or the ranks work apart."
 
 
 def find_silent_fabric(fleet: WatchedFleet) -> Iterator[Sighting]:
@@ -188,8 +180,9 @@ def find_silent_fabric(fleet: WatchedFleet) -> Iterator[Sighting]:
         active = float(np.nanmin(fleet.recent.node["fabric_up"][rows][:, newest], initial=1.0))
         code, more = ("port-down", " A port of its nodes is not active.") if active < 1.0 else ("fabric-silent", "")
         yield fleet.sighting(
-            "fabric-silent", code, fleet.subject_of(hold), _SILENT_FABRIC + more, _CHECK_FABRIC, severity="high",
-            since=float(spans.ends[at[-1]]), last_work=fleet.end, gpus=hold.gpus, usual=usual, evidence=(
+            "fabric-silent", code, fleet.subject_of(hold), _SILENT_FABRIC + more, ("fabric-check", _CHECK_FABRIC),
+            severity="high", since=float(spans.ends[at[-1]]), last_work=fleet.end, gpus=hold.gpus, usual=usual,
+            evidence=(
                 Evidence("fabric", float(np.mean(share[newest])), rules.fabric_silent_max, "ratio of line rate"),
                 Evidence("fabric_usual", usual, None, "ratio of line rate"),
                 Evidence("ports_active", active, 1.0, "ratio"),
@@ -208,11 +201,7 @@ _SLOW_TEXTS = {
     "slowdown-throttle": f"{_SLOW}with a hardware slowdown reported.{_THAN}",
     "clock-stuck-low": f"{_SLOW}without a throttle reason that explains it.{_THAN}",
 }
-_CHECK_CLOCK = (
-    "clock-check",
-    "Check power supply, cooling and 'nvidia-smi -q -d PERFORMANCE' on {node}. Drain the node if a reset does not "
-    "help.",
-)
+_CHECK_CLOCK = "Check power, cooling and 'nvidia-smi -q -d PERFORMANCE' on {node}. Drain it if a reset does not help."
 
 
 def find_fault_clock(fleet: WatchedFleet) -> Iterator[Sighting]:
@@ -237,15 +226,15 @@ def find_fault_clock(fleet: WatchedFleet) -> Iterator[Sighting]:
     for n in map(int, np.flatnonzero(slow)):
         if recent.gpus[n].node not in fleet.fresh or recent.gpus[n].part < 1:
             continue
-        most, code = (
-            rules.fault_clock_share_max * usual[n],
+        code, most = (
             "slowdown-throttle" if is_throttled[n] else "clock-stuck-low",
+            rules.fault_clock_share_max * usual[n],
         )
-        sound = spans.ends[busy[n] & (clock[n] > most)]
-        since = float(sound[-1]) if len(sound) else spans.start
+        since = spans.last_end(busy[n] & (clock[n] > most))
         yield fleet.sighting(
-            "fault-clock", code, fleet.gpu_subject(n), _SLOW_TEXTS[code], _CHECK_CLOCK, severity="high", since=since,
-            gpus=(n,), wasted_seconds=float(1 - now[n] / usual[n]) * (fleet.end - since), evidence=(
+            "fault-clock", code, fleet.gpu_subject(n), _SLOW_TEXTS[code], ("clock-check", _CHECK_CLOCK),
+            severity="high", since=since, gpus=(n,), wasted_seconds=float(1 - now[n] / usual[n]) * (fleet.end - since),
+            evidence=(
                 Evidence("sm_clock", float(now[n]) / _HERTZ, float(most) / _HERTZ, "MHz"),
                 Evidence("usual_clock", float(usual[n]) / _HERTZ, None, "MHz"),
             ), clock=float(now[n]) / _HERTZ, usual=float(usual[n]) / _HERTZ,
@@ -273,10 +262,7 @@ _STUCK = (
     "{name} draws {power:.0f} W, but its activity counters have shown no work since {since}. "
     "This is a telemetry fault, and its activity is unknown."
 )
-_RESTART = (
-    "counters-stuck-restart",
-    "Restart the DCGM host engine or the exporter on {node}; counters stop after some XID errors.",
-)
+_RESTART = "Restart the DCGM host engine or the exporter on {node}; counters stop after some XID errors."
 
 
 def find_silent(fleet: WatchedFleet) -> Iterator[Sighting]:
@@ -312,18 +298,17 @@ def find_silent(fleet: WatchedFleet) -> Iterator[Sighting]:
         severity = "medium" if holds else "low"
         yield silent("node-silent", subject, node.last_seen, severity, *gpus, count=counted(count, "GPU"), held=held)
     newest, contradicted = spans.since(end - fresh_seconds), fleet.gpus.contradicted
-    is_stuck = contradicted[:, newest].mean(axis=1) >= _STUCK_SHARE
+    is_stuck = contradicted[:, newest].mean(axis=1) >= _STUCK_SHARE  # since its newest span without contradiction
     for n, gpu in enumerate(recent.gpus):
         if gpu.node not in fleet.fresh:
             continue
         if gpu.last_seen is not None and end - gpu.last_seen > fresh_seconds and not fleet.nodes[gpu.node].drained:
             yield silent("gpu-missing", fleet.gpu_subject(n), gpu.last_seen, "high", n)
         if is_stuck[n]:
-            # Since the end of the newest span that was not contradicted.
-            sound = spans.ends[~contradicted[n]]
             power = float(np.nanmean(recent.gpu["power_watts"][n, newest]))
             yield fleet.sighting(
-                "telemetry-dead", "counters-stuck", fleet.gpu_subject(n), _STUCK, _RESTART, severity="medium",
-                since=float(sound[-1]) if len(sound) else spans.start, gpus=(n,), power=power,
+                "telemetry-dead", "counters-stuck", fleet.gpu_subject(n), _STUCK, ("counters-stuck-restart", _RESTART),
+                severity="medium",
+                since=spans.last_end(~contradicted[n]), gpus=(n,), power=power,
                 evidence=(Evidence("power", power, None, "watts"), Evidence("engine_active", 0.0, None, "ratio")),
             )  # fmt: skip

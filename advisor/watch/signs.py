@@ -69,11 +69,8 @@ def gpu_signs(recent: Recent, book: Rulebook, rules: WatchRules) -> GpuSigns:
 
 
 def _spins(active: Mask, recent: Recent, rules: WatchRules, trace_tensor: float) -> Mask:
-    """Spans in which a kernel runs all the time and nothing comes of it: ranks that wait in a collective.
-
-    Only of GPUs whose usual work shows on the tensor cores or in memory, and whose links are silent; where the
-    links are not measured, whose power has fallen far below its usual level.
-    """
+    """Spans in which ranks wait in a collective: a kernel runs all the time, the usual work on tensor cores or memory
+    is gone, and links are silent (where these are not measured: power is far below its usual level)."""
     tensor, dram, power = recent.gpu["tensor"], recent.gpu["dram"], recent.gpu["power_watts"]
     links, engine = recent.gpu["links_bytes_per_second"], np.fmax(recent.gpu["util"], recent.gpu["sm"])
     busy = active & (engine >= _USUAL_WORK)

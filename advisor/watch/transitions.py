@@ -1,13 +1,9 @@
 """What one pass of the watch makes of the incidents: opened, reminded, resolved. Pure.
 
-An incident is resolved when no pass sighted it for `resolve_after_seconds`, by the watcher's clock and by the data's: a
-clock that jumps alone resolves nothing. What comes back within an hour continues as the same incident. Recipients of
-its end get one reminder that it came back; after that its end is only reported once it lasted. That hour doubles with
-each incident that the same subject had within a day. So a subject that flaps for a day makes a handful of
-notifications.
-
-GPUs that a workload holds and does not use are one incident in either kind: a job that stopped is sighted as held but
-idle once its last work has left the view, and its incident continues as that.
+An incident is resolved when no pass sighted it for `resolve_after_seconds`, by the watcher's clock and by the data's.
+What comes back within an hour (doubled by each incident of the subject within a day) continues as the same incident,
+with one reminder; its next end is only reported once it lasted. A job that stopped is sighted as held idle once its
+last work has left the view, and its incident continues as that.
 """
 
 from __future__ import annotations
@@ -33,7 +29,13 @@ _UNUSED = {"stopped": "held-idle", "held-idle": "stopped"}
 def advance(incidents: Sequence[Incident], look: WatchPass, settings: WatchSettings) -> Advance:
     """The incidents after a pass. `incidents`: those that are not resolved, those whose end is not reported yet, and
     those resolved within the last day at least."""
-    clamped = [_clamped(i, look) for i in incidents]
+    # No moment is ahead of the clock by which it is measured: after a clock went back, time counts from there on.
+    names = ("last_seen_at", "told_at", "silent_since", "resolved_at")
+    ends = {**dict.fromkeys(names, look.now), "data_until": look.data_end}
+    clamped = [
+        replace(i, **{name: end for name, end in ends.items() if (getattr(i, name) or -math.inf) > end})
+        for i in incidents
+    ]
     # Of several with one subject, the one that continues: not resolved, else the one resolved last.
     latest = {i.sighting.id: i for i in sorted(clamped, key=_end)}
     ended = Counter(i.sighting.id for i in clamped if 0 <= look.now - _end(i)[0] <= _DAY)
@@ -59,11 +61,9 @@ def advance(incidents: Sequence[Incident], look: WatchPass, settings: WatchSetti
             events.append(IncidentEvent(after.id, "reminded", after.reminders, look.now))
         elif after.resolution_told and not before.resolution_told:
             events.append(IncidentEvent(after.id, "resolved", -2 if after.reopenings else -1, look.now))
-    ids = {i.id for i in incidents}
     for s in sightings.values():
-        id_ = stable_id("i", s.id, s.since, look.now)
-        if id_ in ids:  # a clock that was set back to the same moment
-            id_ = stable_id("i", s.id, s.since, look.now, len(ids))
+        # With their number: a clock may be set back to the same moment.
+        id_ = stable_id("i", s.id, s.since, look.now, *([len(incidents)] if s.id in latest else []))
         changed.append(Incident(
             id_, s, "open", opened_at=look.now, since=s.since, updated_at=look.now, last_seen_at=look.now,
             gpu_hours=s.gpu_hours, cost_usd=s.cost_usd, told_at=look.now, data_until=look.data_end,
@@ -86,7 +86,6 @@ def _resolved(
 
 
 def _sighted(incident: Incident, sighting: Sighting, look: WatchPass, settings: WatchSettings) -> Incident:
-    """An incident that this pass sighted."""
     is_due = look.now - (incident.told_at or incident.opened_at) >= settings.remind_every_seconds
     is_quiet = incident.acknowledged_at is not None or (incident.snoozed_until or 0.0) > look.now
     is_told = (is_due or incident.resolution_told) and not is_quiet
@@ -101,11 +100,13 @@ def _sighted(incident: Incident, sighting: Sighting, look: WatchPass, settings: 
 
 
 def _unsighted(incident: Incident, look: WatchPass, settings: WatchSettings) -> Incident:
-    """An incident that is not resolved and that this pass did not sight."""
     after_seconds, resolution = settings.resolve_after_seconds, _resolution(incident, look)
     by_clock = look.now - incident.last_seen_at
     by_data = look.data_end - incident.data_until if incident.data_until is not None else by_clock
-    if not _is_judged(incident, look):
+    subject = incident.sighting.subject
+    # A silent node or source is the incident itself.
+    of_silence = incident.sighting.kind == "telemetry-dead" and not subject.key.startswith("gpu:")
+    if subject.key in look.unknown or not (of_silence or look.live_nodes.issuperset(subject.nodes)):
         after_seconds, resolution = _GONE_SECONDS, "cleared"
         if incident.silent_since is None:
             incident = replace(incident, silent_since=look.now, updated_at=look.now)
@@ -128,25 +129,6 @@ def _end(incident: Incident) -> tuple[float, float]:
     return math.inf if incident.resolved_at is None else incident.resolved_at, incident.opened_at
 
 
-def _clamped(incident: Incident, look: WatchPass) -> Incident:
-    """The same with no moment ahead of the clocks by which it is measured: after a clock went back, time counts from
-    there on."""
-    names = ("last_seen_at", "told_at", "silent_since", "resolved_at")
-    ends = {**dict.fromkeys(names, look.now), "data_until": look.data_end}
-    moments = {name: (getattr(incident, name), end) for name, end in ends.items()}
-    return replace(incident, **{name: end for name, (ts, end) in moments.items() if ts is not None and ts > end})
-
-
-def _is_judged(incident: Incident, look: WatchPass) -> bool:
-    """Whether this pass could have sighted it: not where its subject is unknown, or one of its nodes is silent."""
-    subject = incident.sighting.subject
-    if subject.key in look.unknown:
-        return False
-    if incident.sighting.kind == "telemetry-dead" and not subject.key.startswith("gpu:"):
-        return True  # a silent node or source is the incident itself
-    return look.live_nodes.issuperset(subject.nodes)
-
-
 def _resolution(incident: Incident, look: WatchPass) -> Resolution:
     subject, kind = incident.sighting.subject, incident.sighting.kind
     if kind == "telemetry-dead":
@@ -159,12 +141,8 @@ def _resolution(incident: Incident, look: WatchPass) -> Resolution:
 
 
 def _grown(incident: Incident, sighting: Sighting, data_end: float) -> tuple[float, float | None]:
-    """GPU-hours and dollars so far. They never shrink; unobserved hours are not among them.
-
-    The hours of a sighting may begin with its view, and no more with the incident. What left the view at its beginning
-    is added again, as if all of it was observed; so what is added is limited to the time since the last data, and to
-    the hours of the sighting.
-    """
+    """GPU-hours and dollars so far. They never shrink; unobserved hours are not among them. What left the view at its
+    beginning is added again, limited to the time since the last data and to the hours of the sighting."""
     last, count = incident.sighting, sighting.subject.gpu_count
     if sighting.since <= incident.since:
         hours = max(incident.gpu_hours, sighting.gpu_hours)

@@ -10,8 +10,8 @@ from PIL import Image
 from skuwise.advisor.advise import load_rulebook, read_and_reason
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.demo import simulate
-from skuwise.advisor.notify.by_team import split_by_team
 from skuwise.advisor.notify.letters import Letter, report_letter
+from skuwise.advisor.notify.report import split_by_team
 from skuwise.advisor.show.pages.story import story_of
 from skuwise.advisor.show.reader_commands import ReaderCommands, ReaderLinks
 

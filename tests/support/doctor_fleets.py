@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.frame import Frame, Window
+from skuwise.advisor.doctor.coverage import Diagnosis
 from skuwise.advisor.doctor.diagnose import diagnose
-from skuwise.advisor.doctor.types import Diagnosis
 from skuwise.advisor.pipeline import AdviseOptions, reason_on
 from skuwise.advisor.rulebook import Rulebook
 from skuwise.tests.support.frame_builder import HOUR, START, TRAINING, FrameBuilder

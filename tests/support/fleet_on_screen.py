@@ -10,7 +10,7 @@ from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.cli.explain import queries_of
 from skuwise.advisor.core.advice_types import Advice, Decision
 from skuwise.advisor.pipeline import AdviseOptions, reason_on
-from skuwise.advisor.plan.planner import Planner
+from skuwise.advisor.plan.figures import Planner
 from skuwise.advisor.rulebook import Rulebook
 from skuwise.advisor.show.series.health import health_of
 from skuwise.advisor.show.series.whatif_session import Workbench, workbench

@@ -23,8 +23,8 @@ from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.pipeline import AdviseOptions, reason_on
 from skuwise.advisor.recommend.progress import Measure, Observation, PredictionSnapshot
 from skuwise.advisor.state import ledger
-from skuwise.advisor.state.beside import StateBeside
 from skuwise.advisor.state.file import State, to_json
+from skuwise.advisor.state.fleets import StateBeside
 from skuwise.advisor.state.ledger import LedgerEntry, LedgerEvent
 from skuwise.tests.support.moves_builders import END, IB, PLAIN, START, catalog, node, usage, verdicts, workload
 from skuwise.tests.support.rulebooks import rulebook

@@ -6,7 +6,7 @@ from skuwise.advisor.classify.types import Verdicts
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.pipeline import AdviseOptions, reason_on
-from skuwise.advisor.plan.planner import Planner
+from skuwise.advisor.plan.figures import Planner
 from skuwise.advisor.plan.problem import NO_CHANGE, FleetChange, PlanRequest
 from skuwise.advisor.plan.result import Plan
 from skuwise.tests.support.moves_builders import (

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from skuwise.advisor.plan.problem import Layout, PlanNode, PlanOption, PlanSeries, Problem
 from skuwise.advisor.plan.result import PlanStep
-from skuwise.advisor.plan.worth import move_cost, node_worth, option_worth
+from skuwise.advisor.plan.state import move_cost, node_worth, option_worth
 
 
 @dataclass

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from ...advisor.core.advice_types import Fleet
     from ...advisor.core.frame import Frame
     from ...advisor.pipeline import Reasoned
-    from ...advisor.plan.planner import Planner
+    from ...advisor.plan.figures import Planner
     from ...advisor.rulebook import Rulebook
     from ...advisor.show.series.whatif_session import Workbench
-    from ...advisor.state.beside import StateBeside
     from ...advisor.state.file import State
+    from ...advisor.state.fleets import StateBeside
     from ...advisor.state.ledger import Act
     from ...advisor.telemetry.source import Source
     from ...rules.catalog.hour_prices import StatedPrices
@@ -169,7 +169,7 @@ class Loader:
     def planner(self, loaded: Loaded, tell: Tell) -> Planner:
         """Return the planner of what was judged; telemetry is read and judged again where another window is shown.
         Raises SkuwiseError."""
-        from ...advisor.plan.planner import Planner  # noqa: PLC0415 - it needs the solver
+        from ...advisor.plan.figures import Planner  # noqa: PLC0415 - it needs the solver
 
         frame, reasoned = loaded.frame, loaded.reasoned
         if reasoned is None:
@@ -179,8 +179,8 @@ class Loader:
         return Planner(reasoned, frame, None, time.monotonic)
 
     def _beside(self) -> StateBeside:
-        from ...advisor.state.beside import StateBeside  # noqa: PLC0415
         from ...advisor.state.file import State  # noqa: PLC0415
+        from ...advisor.state.fleets import StateBeside  # noqa: PLC0415
 
         return StateBeside(lambda _: None, State(self._state) if self._state else None, self._states)
 

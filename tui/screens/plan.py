@@ -33,7 +33,7 @@ from .plan_question import GOALS, HINT, PlanQuestion, parse_change, parse_moves
 from .recommendations import DecisionWanted
 
 if TYPE_CHECKING:
-    from ...advisor.plan.planner import Planner
+    from ...advisor.plan.figures import Planner
     from ...advisor.plan.result import Move, Plan, PlanStep, RentedNode, ReturnedNode
 
 _SLOT = "plan"

@@ -8,8 +8,7 @@ from dataclasses import astuple, dataclass, replace
 import numpy as np
 from skuwise.advisor.demo import builder
 from skuwise.advisor.demo.builder import NAMES, Placed, pick
-from skuwise.advisor.demo.hardware import SimNode, sim_node
-from skuwise.advisor.demo.load import Model
+from skuwise.advisor.demo.hardware import Model, SimNode, sim_node
 from skuwise.advisor.demo.seeded_rng import stream
 from skuwise.agent.jobs.ids import series_id, workload_id
 from skuwise.agent.model import Absence, Workload

@@ -14,8 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 from skuwise.advisor.core.fleet_identity import simulated_hex
-from skuwise.advisor.demo.hardware import SimGpu, SimNode
-from skuwise.advisor.demo.load import PER_GPU, Floats, Load, Model
+from skuwise.advisor.demo.hardware import PER_GPU, Floats, Load, Model, SimGpu, SimNode
 from skuwise.advisor.demo.writer import Array, Counters
 from skuwise.advisor.demo.writer import observe as observe_whole
 from skuwise.agent.model import Absence, Gpu

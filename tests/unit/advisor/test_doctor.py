@@ -19,9 +19,8 @@ from skuwise.__main__ import main
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.demo import simulate
-from skuwise.advisor.doctor.coverage import GPU_MEASURES, MetricCoverage
-from skuwise.advisor.doctor.page import diagnosis_document, diagnosis_json
-from skuwise.advisor.doctor.types import Diagnosis, TelemetryGap
+from skuwise.advisor.doctor.coverage import GPU_MEASURES, Diagnosis, MetricCoverage, TelemetryGap
+from skuwise.advisor.doctor.diagnose import diagnosis_document, diagnosis_json
 from skuwise.advisor.rulebook import Rulebook
 from skuwise.advisor.show.page_options import PageOptions
 from skuwise.advisor.show.writers.formats import render

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from skuwise.advisor.notify.settings import load_mail_settings
+from skuwise.advisor.notify.routes import load_mail_settings
 from skuwise.advisor.watch.settings import load_watch_settings
 from skuwise.agent.cli import agent as agent_group
 from skuwise.agent.config import SYSTEM_FILE, AgentConfig, load_config

@@ -9,8 +9,7 @@ from skuwise.__main__ import main
 from skuwise.advisor.billing.bill import BillLine
 from skuwise.advisor.cli.price_settings import parse_prices
 from skuwise.advisor.cli.serve import load_serve_settings
-from skuwise.advisor.notify.routes import load_routes
-from skuwise.advisor.notify.settings import load_mail_settings
+from skuwise.advisor.notify.routes import load_mail_settings, load_routes
 from skuwise.agent.base.address import parse_listen
 from skuwise.agent.config import load_config
 from skuwise.agent.jobs.kubernetes_files import slice_devices

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.advisor.billing.bill import bill_document, sum_up
-from skuwise.advisor.billing.exports import Export
+from skuwise.advisor.billing.bill import Export, bill_document, sum_up
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.notify.routes import load_routes
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, LabelSets, read_matrix, read_vector

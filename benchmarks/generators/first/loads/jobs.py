@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from skuwise.advisor.demo.hardware import SimGpu
-from skuwise.advisor.demo.load import PER_GPU, Floats, Load, Model
+from skuwise.advisor.demo.hardware import PER_GPU, Floats, Load, Model, SimGpu
 from skuwise.advisor.demo.seeded_rng import drawn, salt, smooth, uniform_at
 from skuwise.advisor.demo.training import Training, draw
 from skuwise.rules.policy.labels import BottleneckLabel, KindLabel

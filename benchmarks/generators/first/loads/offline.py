@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 from skuwise.advisor.demo import serving
-from skuwise.advisor.demo.hardware import SimGpu
-from skuwise.advisor.demo.load import Floats, Load, Model
+from skuwise.advisor.demo.hardware import Floats, Load, Model, SimGpu
 from skuwise.advisor.demo.seeded_rng import drawn, salt, smooth, uniform_at
 
 from ..nodes import scale

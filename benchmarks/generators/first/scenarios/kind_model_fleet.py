@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from skuwise.advisor.demo import builder, serving, training
 from skuwise.advisor.demo.builder import Placed
-from skuwise.advisor.demo.hardware import SimGpu, SimNode
-from skuwise.advisor.demo.load import Load, Model
+from skuwise.advisor.demo.hardware import Load, Model, SimGpu, SimNode
 from skuwise.advisor.demo.seeded_rng import log_uniform, stream
 
 from .. import skus

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from skuwise.advisor.demo import builder, serving, training
 from skuwise.advisor.demo.builder import Placed
-from skuwise.advisor.demo.hardware import SimNode
-from skuwise.advisor.demo.load import Model
+from skuwise.advisor.demo.hardware import Model, SimNode
 from skuwise.advisor.demo.seeded_rng import salt, stream
 
 from .. import skus

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from skuwise.advisor.demo import training
 from skuwise.advisor.demo.builder import Placed
-from skuwise.advisor.demo.hardware import SimNode
-from skuwise.advisor.demo.load import Model
+from skuwise.advisor.demo.hardware import Model, SimNode
 from skuwise.advisor.demo.seeded_rng import stream
 from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
 

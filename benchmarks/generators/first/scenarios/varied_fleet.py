@@ -14,8 +14,7 @@ from typing import TypeVar
 import numpy as np
 from skuwise.advisor.demo import builder
 from skuwise.advisor.demo.builder import Placed
-from skuwise.advisor.demo.hardware import SimGpu, SimNode
-from skuwise.advisor.demo.load import Model
+from skuwise.advisor.demo.hardware import Model, SimGpu, SimNode
 from skuwise.advisor.demo.seeded_rng import log_uniform, stream
 from skuwise.agent.model import Workload
 from skuwise.rules.policy.labels import KindLabel

@@ -8,8 +8,7 @@ from functools import partial
 
 import numpy as np
 from skuwise.advisor.demo import serving, training
-from skuwise.advisor.demo.hardware import SimGpu
-from skuwise.advisor.demo.load import Model
+from skuwise.advisor.demo.hardware import Model, SimGpu
 from skuwise.advisor.demo.seeded_rng import drawn, log_uniform, salt
 from skuwise.advisor.demo.serving import Holding
 from skuwise.rules.policy.labels import BottleneckLabel

@@ -14,8 +14,7 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from skuwise.advisor.demo.hardware import SimGpu
-from skuwise.advisor.demo.load import Floats, Load, Model
+from skuwise.advisor.demo.hardware import Floats, Load, Model, SimGpu
 from skuwise.advisor.demo.seeded_rng import day_level, drawn, log_uniform, salt, smooth, uniform_at
 from skuwise.rules.policy.labels import BottleneckLabel
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from skuwise.advisor.state import ledger
-from skuwise.advisor.state.beside import StateBeside
 from skuwise.advisor.state.file import State
+from skuwise.advisor.state.fleets import StateBeside
 from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.support.ledger_builders import (
     advice_with,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from skuwise.advisor.notify.alertmanager import CHUNK, post_alerts
+from skuwise.advisor.notify.incidents import CHUNK, post_alerts
 from skuwise.advisor.notify.routes import Routes
 from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.support.delivery_builders import Bench

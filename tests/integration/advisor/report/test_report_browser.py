@@ -6,8 +6,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from skuwise.advisor.notify.by_team import split_by_team
 from skuwise.advisor.notify.letters import incident_letter, report_letter
+from skuwise.advisor.notify.report import split_by_team
 from skuwise.advisor.show.incident_words import Item
 from skuwise.advisor.show.pages.story import story_of
 from skuwise.advisor.watch.settings import WatchSettings

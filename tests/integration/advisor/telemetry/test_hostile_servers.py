@@ -14,9 +14,9 @@ from email.headerregistry import Address
 from typing import Any, Self
 
 import pytest
-from skuwise.advisor.notify.settings import ReportSettings, Security
+from skuwise.advisor.notify.routes import ReportSettings, Security
+from skuwise.advisor.notify.sending import WebhookCarrier
 from skuwise.advisor.notify.smtp import CarrierDownError, SmtpCarrier
-from skuwise.advisor.notify.webhook import WebhookCarrier
 from skuwise.advisor.state.deliveries import Message
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.client.response import UnreachableError

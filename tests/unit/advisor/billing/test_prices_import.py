@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.__main__ import main
-from skuwise.advisor.billing.bill import Bill, BillLine, node_finder, price_entries, remainder, sum_up
-from skuwise.advisor.billing.exports import Charge, Export
+from skuwise.advisor.billing.bill import Bill, BillLine, Charge, Export, node_finder, price_entries, remainder, sum_up
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.price_files import load_prices
 from skuwise.tests.support.moves_builders import IB, catalog

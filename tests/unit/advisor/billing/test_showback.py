@@ -12,8 +12,7 @@ import pandas as pd
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.billing import showback_page
-from skuwise.advisor.billing.bill import sum_up
-from skuwise.advisor.billing.exports import Export
+from skuwise.advisor.billing.bill import Export, sum_up
 from skuwise.advisor.billing.showback import Showback
 from skuwise.advisor.billing.showback_page import (
     BY,

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.cards.build import with_kept
-from skuwise.advisor.cards.reading import CardReading
-from skuwise.advisor.cards.runs import Run, named_card, named_run
+from skuwise.advisor.cards.reading import CardReading, Run, named_card, named_run
 from skuwise.advisor.core.card_types import Asked, Card, Use
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.naming import AmbiguousError

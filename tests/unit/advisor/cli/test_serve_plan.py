@@ -12,7 +12,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from skuwise.__main__ import main
 from skuwise.advisor.cli import serve
 from skuwise.advisor.cli.serve import Job, Schedule, ServeSettings, scheduled_jobs
-from skuwise.advisor.notify.settings import ReportSettings
+from skuwise.advisor.notify.routes import ReportSettings
 from skuwise.advisor.watch.settings import WatchSettings
 from skuwise.agent.base.address import Address
 from skuwise.agent.model import Instant

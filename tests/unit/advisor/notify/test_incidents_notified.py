@@ -103,7 +103,7 @@ def test_a_pass_that_is_killed_before_its_commit_has_queued_nothing(
     bench = begin()
     bench.add(incident(1), "opened")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(notifying, "settle", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(notifying, "mark", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         bench.notify()
     assert len(bench.untold()) == 1 and rows(bench.state.path, "SELECT id FROM deliveries") == []
     assert bench.notify().sent == 2 and bench.untold() == []

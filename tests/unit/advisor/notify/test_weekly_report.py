@@ -16,8 +16,14 @@ from skuwise.advisor.cli.options import SourceOptions
 from skuwise.advisor.core import fleet_identity
 from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.notify import report as run
-from skuwise.advisor.notify.by_team import outcomes_by_team, split_by_team
-from skuwise.advisor.notify.report import WEEK_SECONDS, NotOverError, check_over, reported_week
+from skuwise.advisor.notify.report import (
+    WEEK_SECONDS,
+    NotOverError,
+    check_over,
+    outcomes_by_team,
+    reported_week,
+    split_by_team,
+)
 from skuwise.advisor.state.deliveries import Reply
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.delivery_builders import FakeCarrier

@@ -13,8 +13,8 @@ from skuwise.advisor.core.advice_types import Advice, Reconciliation, Summary
 from skuwise.advisor.core.energy_types import Energy, NodeEnergy, StatedFigure
 from skuwise.advisor.core.timestamps import minute
 from skuwise.advisor.core.verdict_types import Owner
-from skuwise.advisor.notify.by_team import split_by_team
 from skuwise.advisor.notify.letters import report_letter
+from skuwise.advisor.notify.report import split_by_team
 from skuwise.advisor.show import coverage
 from skuwise.advisor.show import energy_shares as words
 from skuwise.advisor.show.page_options import PageOptions

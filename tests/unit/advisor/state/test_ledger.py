@@ -15,9 +15,8 @@ from skuwise.advisor.core.advice_types import Advice, Decision, Fleet, Interval,
 from skuwise.advisor.core.worth import counted_recommendations, selected
 from skuwise.advisor.pipeline import AdviseOptions, reason_on
 from skuwise.advisor.state import ledger
-from skuwise.advisor.state.beside import StateBeside
 from skuwise.advisor.state.file import State
-from skuwise.advisor.state.fleets import file_stem, fleets_in, is_same, note_fleet, state_of
+from skuwise.advisor.state.fleets import StateBeside, file_stem, fleets_in, is_same, note_fleet, state_of
 from skuwise.advisor.state.ledger import EXPIRES_AFTER_SECONDS, LedgerEvent, decision_from
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.ledger_builders import decide, entry_of, keep, kept, propose, recommendation
@@ -69,9 +68,9 @@ def test_a_recommendation_is_kept_without_what_belongs_to_one_advice(path: Path)
         yardstick=replace(MOVE.yardstick, usd_per_month=np.float64(5.0), off_hours=(1, 6)), text="n\u00e4me \udcff",
     )  # fmt: skip
     assert propose(path, given, OTHER, now=NOW + 1) == 1
-    found = kept(path)[MOVE.id].recommendation
-    assert found == replace(given, decision=None, time_ratio=None)
-    assert (found.draws, found.claims, found.needs) == (None, (), None)
+    reported = kept(path)[MOVE.id].recommendation
+    assert reported == replace(given, decision=None, time_ratio=None)
+    assert (reported.draws, reported.claims, reported.needs) == (None, (), None)
 
 
 jumps = pytest.mark.parametrize("jump", [DAY, -DAY, 3 * DAY, -30 * DAY])
@@ -114,7 +113,7 @@ def test_what_was_mailed_is_told_again_after_the_cooldown_whatever_the_clock(pat
         end = week + weeks * 7 * DAY
         assert mailed("a", end - 28 * DAY, end) == is_known
     assert mailed("b", NOW) and mailed("b", NOW, NOW + 1) and not mailed("b", NOW + 1) and not mailed("c", 0.0)
-    # What regressed since is told again, in whatever order the clock puts the two.
+    # What regressed since is sent again, in whatever order the clock puts the two.
     decide(path, MOVE.id, "regressed", NOW - 60 * DAY)
     assert not mailed("a", 0.0)
 
@@ -270,7 +269,7 @@ US = replace(EU, clusters=frozenset({"us"}), members={f"GPU-us-{n}": "n0" for n 
         (replace(EU, clusters=frozenset({"eu-1"})), EU, True),  # renamed
         (replace(NAMELESS, members={"GPU-3": "n0", "GPU-new": "n9"}), NAMELESS, True),
         (replace(NAMELESS, members={"GPU-new": "n0"}), NAMELESS, False),  # nodes of the same name
-        (NAMELESS, EU, True),  # the same GPUs, through exporters that tell no cluster
+        (NAMELESS, EU, True),  # the same GPUs, through exporters without a cluster
         (replace(EU, simulated=True), EU, False),
         (replace(EU, simulated=True, members={"GPU-new": "n0"}), replace(EU, simulated=True), False),
         (replace(NAMELESS, members={"GPU-new": "n0"}, labels={"cluster": "x"}), NAMELESS, False),
@@ -283,16 +282,16 @@ def test_a_fleet_is_recognized_by_its_cluster_or_its_gpus(fleet: Fleet, recorded
 def note(path: Path, fleet: Fleet) -> Fleet:
     with State(path).writing() as db:
         note_fleet(db, fleet)
-        (known,) = fleets_in(db)
-    return known
+        (recorded,) = fleets_in(db)
+    return recorded
 
 
 def test_what_is_known_of_a_fleet_only_grows(tmp_path: Path) -> None:
     hostile = replace(EU, name="\x1b[31m'; DROP TABLE fleets; --", match=('a="\x1b"',))
-    known = note(tmp_path / "state.db", hostile)
-    assert known.members == EU.members and known.match == hostile.match and known.clusters == {"eu"}
-    known = note(tmp_path / "state.db", replace(hostile, members={"GPU-new": "n9"}, end=NOW - DAY))
-    assert known.members == {**EU.members, "GPU-new": "n9"} and (known.start, known.end) == (NOW, NOW)
+    recorded = note(tmp_path / "state.db", hostile)
+    assert recorded.members == EU.members and recorded.match == hostile.match and recorded.clusters == {"eu"}
+    recorded = note(tmp_path / "state.db", replace(hostile, members={"GPU-new": "n9"}, end=NOW - DAY))
+    assert recorded.members == {**EU.members, "GPU-new": "n9"} and (recorded.start, recorded.end) == (NOW, NOW)
 
 
 def test_of_several_that_share_gpus_the_one_with_most_is_taken(tmp_path: Path) -> None:

@@ -49,12 +49,12 @@ def state(tmp_path: Path) -> State:
 def test_a_file_is_begun_by_the_first_write_for_its_owner_alone(tmp_path: Path) -> None:
     state, empty = State(tmp_path / "new" / "fleet.db"), State(tmp_path / "empty.db")
     empty.path.touch()
-    for one in (state, empty):
-        assert recipients(one) == [] and not state.path.exists()
-    for one in (empty, state):
-        put(one, "ann")
-        of_version(1007)(one.path)  # a minor version only adds
-        assert recipients(one) == ["ann"]
+    for first in (state, empty):
+        assert recipients(first) == [] and not state.path.exists()
+    for first in (empty, state):
+        put(first, "ann")
+        of_version(1007)(first.path)  # a minor version only adds
+        assert recipients(first) == ["ann"]
     assert [path.stat().st_mode & 0o777 for path in (state.path, state.path.parent)] == [0o600, 0o700]
 
 
@@ -73,7 +73,7 @@ def test_a_reader_goes_on_while_another_process_writes(state: State) -> None:
         other.execute("BEGIN IMMEDIATE")
         other.execute("DELETE FROM told")
         assert recipients(state) == ["ann"]
-        with pytest.raises(StoreError, match="locked by another process") as refused:
+        with pytest.raises(StoreError, match="locked") as refused:
             put(state, "bob")
         assert refused.value.remedy.startswith("Try again")
     put(state, "bob")
@@ -110,7 +110,7 @@ def test_a_file_that_cannot_be_used_is_refused_untouched(state: State, spoil, ki
 
 
 class ReadOnly(State):
-    """A file that may not be written, whoever runs the test."""
+    """A file that may not be written, also by root."""
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         return super()._connect("ro")
@@ -120,7 +120,7 @@ def test_a_read_only_file_is_read_and_its_write_refused(state: State, monkeypatc
     with pytest.raises(StoreError, match="cannot be written") as refused:
         put(ReadOnly(state.path), "bob")
     assert "permissions" in refused.value.remedy and "--state" in refused.value.remedy
-    monkeypatch.setattr(os, "access", lambda *_: False)  # nor can a log be made in its folder
+    monkeypatch.setattr(os, "access", lambda *_: False)  # and no log can be made in its folder
     beside = {path.name for path in state.path.parent.iterdir()}
     assert recipients(state) == ["ann"] and {path.name for path in state.path.parent.iterdir()} == beside
 
