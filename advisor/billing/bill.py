@@ -10,8 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from ...rules.base.sanitize import clean
-from ...rules.catalog.loader import Catalog
-from ...rules.catalog.node_files import ANY_REGION
+from ...rules.catalog.loader import ANY_REGION, Catalog
 from ...rules.catalog.types import NodeSku
 from ..core.formatting import NONE, usd
 from ..core.timestamps import day, rfc3339

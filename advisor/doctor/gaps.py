@@ -9,7 +9,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from ...rules.catalog.hour_prices import GPU_FLAG
+from ...rules.catalog.price_files import GPU_FLAG
 from ..classify.features.soundness import NO_PIPE
 from ..core.formatting import counted, percent
 from ..core.scalars import records, text

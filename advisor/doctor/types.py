@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ...rules.catalog.hour_prices import SOURCE
 from ...rules.catalog.loader import Catalog
+from ...rules.catalog.price_files import SOURCE
 from ...rules.catalog.types import Price
 from ..classify.types import NodeFacts, Verdicts
 from ..classify.workloads.inventory import NodeInventory

@@ -47,9 +47,10 @@ def place(*keys: str) -> str:
     return ".".join(key if re.fullmatch(r"[\w-]{1,80}", key) else quoted(key) for key in keys)
 
 
-def wrong(file: object, at: str, sentence: str, remedy: str = "Correct it.") -> RulesError:
-    """The error for an invalid value: ``FILE: KEY: SENTENCE. REMEDY``."""
-    return RulesError(f"{file}: {at}: {sentence.rstrip('.')}." if at else f"{file}: {sentence.rstrip('.')}.", remedy)
+def wrong(file: object, at: str | int | None, sentence: str, remedy: str = "Correct it.") -> RulesError:
+    """The error for an invalid value: ``FILE: KEY: SENTENCE. REMEDY``. `at`: its keys, or the line; None: the file."""
+    where = f"{file}:{at}" if isinstance(at, int) else f"{file}: {at}" if at else f"{file}"
+    return RulesError(f"{where}: {sentence.rstrip('.')}.", remedy)
 
 
 def convert(file: object, value: object, kind: type[T], *at: str, **given: object) -> T:

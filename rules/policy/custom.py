@@ -7,7 +7,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -16,9 +16,9 @@ from msgspec import Meta
 
 from ..base.sanitize import quoted, suggest
 from ..base.typed import Number, Slug, Strict, Text, place, wrong
-from ..base.yaml_loader import SITE, Faults, packaged_rules, read, read_folder, rules_root
+from ..base.yaml_loader import Faults, packaged_rules, read, read_folders
 from .labels import KindLabel
-from .teams import OwnerLike, Team, load_teams, team_of
+from .teams import Layer, OwnerLike, Team, every_layer, team_of
 from .thresholds import BOUNDS, Severity, Threshold, WasteRule, check_gaps
 
 PREFIX = "custom/"
@@ -110,40 +110,32 @@ def load_features() -> Mapping[str, Feature]:
 
 def load_custom_rules(rules_dir: Path | None = None) -> CustomRules:
     """The custom rules of a site's folder and of its teams; none ship. Raises RulesError with file and key."""
-    root = rules_root(rules_dir)
-    if root is None:
-        return CustomRules({})
-    site: Mapping[str, CustomRule] = {}
+    site: dict[str, CustomRule] = {}
     teams: list[tuple[Team, Mapping[str, CustomRule]]] = []
     faults = Faults()
-    with faults:
-        site = _folder(root, SITE)
-    for team in load_teams(root, faults):
+    for layer in every_layer(rules_dir, faults):
         with faults:
-            teams.append((team, _folder(team.folder, team.origin)))
+            rules = read_folders([layer.folder.joinpath("custom")], _Rule, partial(_custom_rule, layer))
+            if layer.team is None:
+                site |= rules
+            elif rules:
+                teams.append((layer.team, rules))
     faults.raise_all()
-    return CustomRules(site, tuple((team, rules) for team, rules in teams if rules))
+    return CustomRules(site, tuple(teams))
 
 
-def _folder(root: Path, origin: str) -> Mapping[str, CustomRule]:
-    def use(file: object, entry: _Rule) -> Mapping[str, CustomRule]:
-        return {f"{PREFIX}{entry.id}": _custom_rule(file, entry, origin)}
-
-    return read_folder(root / "custom", _Rule, use)
-
-
-def _custom_rule(file: object, entry: _Rule, origin: str) -> CustomRule:
+def _custom_rule(layer: Layer, file: object, entry: _Rule) -> Mapping[str, CustomRule]:
     conditions = tuple(_condition(file, place("when", str(n)), given) for n, given in enumerate(entry.when, 1))
     check_gaps(file, entry.text, entry.would_change_if, {c.feature for c in conditions} | FILLED)
     thresholds = {
-        f"{c.feature} {c.operator}": Threshold(c.value, c.unit, "window", entry.reason, str(file), origin)  # type: ignore[arg-type]
+        f"{c.feature} {c.operator}": Threshold(c.value, c.unit, "window", entry.reason, str(file), layer.origin)  # type: ignore[arg-type]
         for c in conditions
     }
     if len(thresholds) < len(conditions):
         raise wrong(file, "when", "a feature has the same operator twice", "Keep one of them.")
     id_ = f"{PREFIX}{entry.id}"
     rule = WasteRule(id_, entry.severity, "window", thresholds, entry.text, entry.would_change_if)
-    return CustomRule(rule, entry.kinds or KINDS_UNLESS_NAMED, conditions, entry.coverage_hours)
+    return {id_: CustomRule(rule, entry.kinds or KINDS_UNLESS_NAMED, conditions, entry.coverage_hours)}
 
 
 def _condition(file: object, at: str, given: Condition) -> Condition:

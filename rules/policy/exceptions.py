@@ -6,17 +6,16 @@ of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
 from ..base.sanitize import quoted, suggest
 from ..base.typed import Name, Strict, Text, convert, place, wrong
-from ..base.yaml_loader import SITE, Faults, layers, read
-from .teams import OwnerLike, Owners, Team, load_teams, team_of
+from ..base.yaml_loader import SITE, Faults, read
+from .teams import Layer, OwnerLike, Owners, Team, every_layer, team_of
 
 FILE = "exceptions.yaml"
 
@@ -30,11 +29,7 @@ class Match(Owners, frozen=True):
 
     def fits_workload(self, owner: OwnerLike, name: str, command: str | None) -> bool:
         words = {word.partition("=")[0] for word in (command or "").split()}
-        return self.fits(owner) or name in self.name or bool(self.command & words)
-
-    def fits_nodes(self, nodes: Collection[str]) -> bool:
-        """Whether it names all of these nodes (and there are any)."""
-        return bool(nodes) and self.node.issuperset(nodes)
+        return self.rank(owner) is not None or name in self.name or bool(self.command & words)
 
 
 class RuleException(Strict, frozen=True):
@@ -75,8 +70,10 @@ class Exceptions:
         return None
 
     def of_nodes(self, rule: str, nodes: Collection[str], today: str) -> RuleException | None:
-        """The exception of nodes from a rule; None: there is none. Only a site names nodes: teams may share them."""
-        return next((e for e in self.every if e.holds(rule, today) and e.match.fits_nodes(nodes)), None)
+        """The exception that names all of these nodes; None: there is none. Only a site names nodes: teams may share
+        them."""
+        every = (e for e in self.every if nodes and e.match.node.issuperset(nodes))
+        return next((exception for exception in every if exception.holds(rule, today)), None)
 
 
 class _File(Strict, frozen=True):
@@ -86,40 +83,31 @@ class _File(Strict, frozen=True):
 def load_exceptions(rules_dir: Path | None = None, *, known_rules: Collection[str]) -> Exceptions:
     """The exceptions that ship, a site's and its teams'. `known_rules`: ids that an exception may name."""
     every: list[RuleException] = []
+    teams: list[Team] = []
     faults = Faults()
-    for origin, layer in layers(rules_dir):
+    for layer in every_layer(rules_dir, faults):
+        teams += [layer.team] if layer.team is not None else []
         with faults:
             # A site's entry adds owners: the command lines of the entry that ships still match.
-            every = [*_read(layer.joinpath(FILE), origin, None, every, known_rules), *every]
-    teams = load_teams(rules_dir, faults)
-    of_teams: list[RuleException] = []
-    for team in teams:
-        with faults:
-            of_teams += _read(team.folder / FILE, team.origin, team, every, known_rules)
+            every = [*_read(layer, every, known_rules), *every]
     faults.raise_all()
-    return Exceptions((*of_teams, *every), teams)
+    return Exceptions(tuple(every), tuple(teams))
 
 
-def _read(
-    file: Traversable | Path,
-    origin: str,
-    team: Team | None,
-    base: Collection[RuleException],
-    known_rules: Collection[str],
-) -> list[RuleException]:
-    exceptions: list[RuleException] = []
+def _read(layer: Layer, below: Collection[RuleException], known_rules: Collection[str]) -> Iterator[RuleException]:
+    file, origin, team = layer.folder.joinpath(FILE), layer.origin, layer.team
+    # Of the entries below, the latest of a site: another team's are not its own.
+    base = {exception.id: exception for exception in reversed(list(below)) if exception.team is None}
     for id_, entry in read(file, _File).exceptions.items() if file.is_file() else ():
-        at, old = place("exceptions", id_), next((exception for exception in base if exception.id == id_), None)
-        defaults = {"rules": old.rules, "reason": old.reason} if old is not None else {}
+        at = place("exceptions", id_)
+        defaults = {"rules": base[id_].rules, "reason": base[id_].reason} if id_ in base else {}
         entry = {"source": f"{origin} rules ({file})", **defaults, **entry}  # noqa: PLW2901 - with its defaults
         exception = convert(file, entry, RuleException, "exceptions", id_, id=id_, origin=origin, team=team)
-        for rule in exception.rules:
-            if rule not in known_rules:
-                near = suggest(rule, known_rules) or "'skuwise rules list' names them all."
-                raise wrong(file, at, f"unknown rule {quoted(rule)}", near)
+        if (rule := next((rule for rule in exception.rules if rule not in known_rules), None)) is not None:
+            near = suggest(rule, known_rules) or "'skuwise rules list' names them all."
+            raise wrong(file, at, f"unknown rule {quoted(rule)}", near)
         if not exception.match and origin == SITE:
             raise wrong(file, at, "'match' is missing", "Name the work: an owner, a name, a node or a command.")
         if team is not None and exception.match.node:
             raise wrong(file, at, "a team cannot except nodes, which others may share", "Let the site's file do it.")
-        exceptions.append(exception)
-    return exceptions
+        yield exception

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
-from importlib.resources.abc import Traversable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..base.sanitize import quoted, suggest
 from ..base.typed import Name, Number, Strict, Text, convert, place, wrong
-from ..base.yaml_loader import SHIPPED, SITE, Faults, layers, read_folder, read_layers
-from .teams import OwnerLike, Team, load_teams, team_of
+from ..base.yaml_loader import SHIPPED, Faults, read_folders, read_layers
+from .teams import Layer, OwnerLike, Team, every_layer, team_of
 
-T = TypeVar("T")
 Severity = Literal["low", "medium", "high"]
 Resolution = Literal["sample", "second", "minute", "hour", "window"]
 Unit = Literal[
@@ -85,55 +85,12 @@ class WasteRule:
         return next((rule for other, rule in self.teams if other is team), self)
 
 
-@dataclass(frozen=True, slots=True)
-class RestRules:
-    """Levels of work, traces and rest, each in the unit of its name, ratios 0..1; rules/rest.yaml has the reasons."""
+class Levels(SimpleNamespace):
+    """The numbers of a file of thresholds by name, each in the unit of its name, shares 0 to 1."""
 
-    work_engine_min: float
-    work_dram_min: float
-    trace_engine_min: float
-    trace_engine_max: float
-    trace_dram_min: float
-    trace_dram_max: float
-    trace_tensor_min: float
-    noise_times: float
-    kernel_min: float
-    power_margin: float
-    fault_power_share_min: float
-    fault_minutes: float
-    steady_power_ratio: float
-    steady_power_watts: float
-    rest_of_work_held: float
-    rest_of_work: float
-    unknown_rest_watts_max: float
-    memory_held_min: float
+    if TYPE_CHECKING:
 
-
-@dataclass(frozen=True, slots=True)
-class WatchRules:
-    """Conditions of incidents, each in the unit of its name; rules/watch.yaml has the reasons and the sources."""
-
-    observed_min: float
-    gap_minutes: float
-    fresh_minutes: float
-    host_bytes_per_second_min: float
-    host_times: float
-    host_cpu_rise_min: float
-    host_time_hours: float
-    worked_minutes: float
-    stall_minutes: float
-    stall_times: float
-    blind_stall_minutes: float
-    spin_engine_min: float
-    spin_tensor_share_max: float
-    spin_dram_max: float
-    spin_links_share_max: float
-    fault_clock_share_max: float
-    fault_throttled_min: float
-    fault_minutes: float
-    fabric_used_min: float
-    fabric_silent_max: float
-    fabric_minutes: float
+        def __getattr__(self, name: str) -> float: ...
 
 
 class _Rule(Strict, frozen=True):
@@ -183,14 +140,15 @@ def load_waste_rules(rules_dir: Path | None = None) -> Mapping[str, WasteRule]:
     """Every waste rule by its id, with those of a site and its teams. Raises RulesError."""
     rules: dict[str, WasteRule] = {}
     faults = Faults()
-    for origin, layer in layers(rules_dir):
+    for layer in every_layer(rules_dir, faults):
         with faults:
-            rules |= _waste_layer(layer, rules, origin)
-    for team in load_teams(rules_dir, faults):
-        with faults:
-            for id_, rule in _waste_layer(team.folder, rules, team.origin).items():
-                of_team = (team, replace(rule, teams=()))
-                rules[id_] = replace(rules[id_], teams=(*rules[id_].teams, of_team))
+            changed = read_folders([layer.folder.joinpath("waste")], _Rule, partial(_waste_rule, layer, dict(rules)))
+            for id_, rule in changed.items():
+                if layer.team is not None:
+                    of_teams = (*rules[id_].teams, (layer.team, replace(rule, teams=())))
+                    rules[id_] = replace(rules[id_], teams=of_teams)
+                else:
+                    rules[id_] = rule
     faults.raise_all()
     return rules
 
@@ -203,41 +161,26 @@ def load_thresholds(name: str, rules_dir: Path | None = None) -> Mapping[str, Th
     return thresholds
 
 
-def load_rest_rules(rules_dir: Path | None = None) -> RestRules:
-    """The thresholds of ``rest.yaml``. Raises RulesError."""
-    return _values(RestRules, "rest.yaml", rules_dir)
+def load_levels(name: str, rules_dir: Path | None = None) -> Levels:
+    """The numbers of such a file: ``rest.yaml`` (what rest is) or ``watch.yaml`` (the conditions of incidents)."""
+    return Levels(**{key: threshold.value for key, threshold in load_thresholds(name, rules_dir).items()})
 
 
-def load_watch_rules(rules_dir: Path | None = None) -> WatchRules:
-    """The thresholds of ``watch.yaml``. Raises RulesError."""
-    return _values(WatchRules, "watch.yaml", rules_dir)
-
-
-def _values(kind: type[T], name: str, rules_dir: Path | None) -> T:
-    thresholds = load_thresholds(name, rules_dir)
-    return kind(**{field.name: thresholds[field.name].value for field in fields(kind)})  # type: ignore[arg-type]
-
-
-def _waste_layer(layer: Traversable | Path, base: Mapping[str, WasteRule], origin: str) -> dict[str, WasteRule]:
-    """The rules that one folder defines (`base` empty) or changes."""
-
-    def use(file: object, entry: _Rule) -> Mapping[str, WasteRule]:
-        old = base.get(entry.id)
-        if base and old is None:
-            near = suggest(entry.id, base) or "It cannot be new."
-            raise wrong(file, "id", f"unknown rule {quoted(entry.id)}", near)
-        if old is not None and old.about == "nodes" and origin != SITE:
-            sentence = "findings are about nodes, which teams share"
-            raise wrong(file, "id", sentence, "Set it in the site's own waste/.")
-        if old is not None and entry.about not in (None, old.about):
-            raise wrong(file, "about", f"it is about {old.about} and cannot change", "Remove the key.")
-        thresholds = _thresholds(file, entry.thresholds, old.thresholds if old else {}, origin)
-        check_gaps(file, entry.text or "", entry.would_change_if, PLACEHOLDERS | thresholds.keys())
-        given: dict[str, Any] = {key: value for key in _Rule.__struct_fields__ if (value := getattr(entry, key))}
-        given["thresholds"] = thresholds
-        return {entry.id: replace(old, **given) if old is not None else WasteRule(**given)}
-
-    return read_folder(layer.joinpath("waste"), _Rule, use)
+def _waste_rule(layer: Layer, base: Mapping[str, WasteRule], file: object, entry: _Rule) -> Mapping[str, WasteRule]:
+    """A rule as a file defines it (`base` empty) or changes it."""
+    old = base.get(entry.id)
+    if base and old is None:
+        near = suggest(entry.id, base) or "It cannot be new."
+        raise wrong(file, "id", f"unknown rule {quoted(entry.id)}", near)
+    if old is not None and old.about == "nodes" and layer.team is not None:
+        raise wrong(file, "id", "findings are about nodes, which teams share", "Set it in the site's own waste/.")
+    if old is not None and entry.about not in (None, old.about):
+        raise wrong(file, "about", f"it is about {old.about} and cannot change", "Remove the key.")
+    thresholds = _thresholds(file, entry.thresholds, old.thresholds if old else {}, layer.origin)
+    check_gaps(file, entry.text or "", entry.would_change_if, PLACEHOLDERS | thresholds.keys())
+    given: dict[str, Any] = {key: value for key in _Rule.__struct_fields__ if (value := getattr(entry, key))}
+    given["thresholds"] = thresholds
+    return {entry.id: replace(old, **given) if old is not None else WasteRule(**given)}
 
 
 def _thresholds(

@@ -21,8 +21,8 @@ from skuwise.agent.slurm_jobs.read_jobs import expand_node_list
 from skuwise.agent.sources.host import HostSource
 from skuwise.rules.base.errors import UsageError, explained
 from skuwise.rules.base.yaml_loader import parse_table
-from skuwise.rules.catalog.hour_prices import StatedPrices, resolve_prices
 from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.catalog.price_files import StatedPrices, resolve_prices
 from skuwise.rules.policy.thresholds import load_thresholds, load_waste_rules
 from skuwise.tests.support.command_parsers import every_parser
 

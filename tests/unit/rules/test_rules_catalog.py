@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 from skuwise.rules.base.errors import RulesError
-from skuwise.rules.catalog.fabric_premium import twins_without_fabric
 from skuwise.rules.catalog.gpu_files import load_gpus, normalise
-from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.catalog.node_files import load_premiums, load_providers
+from skuwise.rules.catalog.loader import load_catalog, load_premiums, load_providers, twins_without_fabric
 from skuwise.rules.catalog.price_files import load_prices
 from skuwise.tests.support.rulebooks import rules_folder
 from skuwise.tests.support.rules_files import GPU, NODES, PRICES, PROVIDER

@@ -8,10 +8,9 @@ import pytest
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.agent.statistics.latency_bins import LATENCY_EDGES, REACH_SECONDS
 from skuwise.rules.base.errors import RulesError
-from skuwise.rules.base.yaml_loader import MAX_BYTES, parse_table
+from skuwise.rules.base.yaml_loader import parse_table
 from skuwise.rules.catalog.gpu_files import load_gpus
-from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.catalog.node_files import load_providers
+from skuwise.rules.catalog.loader import load_catalog, load_providers
 from skuwise.rules.policy.custom import load_custom_rules
 from skuwise.rules.policy.exceptions import load_exceptions
 from skuwise.rules.policy.kind_priors import KindPriors, Subject, load_kind_priors
@@ -41,8 +40,6 @@ def test_values_are_read_as_yaml_1_2_and_text_is_folded():
         (b"a: 1\nb: \xff\xfe\n", "file.yaml:2: this is not UTF-8"),
         ("a: !!python/object/apply:os.system ['true']", "file.yaml:1: anchors (&name) and tags"),
         ("a: &a [x, x]\nb: &b [*a, *a, *a]\nc: [*b, *b, *b]\n", "file.yaml:1: anchors"),
-        pytest.param(b"a: " + b"x" * 10 * MAX_BYTES, "is larger than 1 MiB", id="large"),
-        pytest.param("a: [" + "1," * 60_000 + "]", "values", id="many"),
         pytest.param("[" * 100_000, "file.yaml", id="deep"),
         pytest.param("a: " + "{a: " * 50_000, "file.yaml", id="deep mappings"),
         ("a: " + "[" * 13 + "]" * 13, "file.yaml"),

@@ -14,11 +14,18 @@ from skuwise.advisor.core import formatting as words
 from skuwise.advisor.recommend.pricing import PriceBook, fabric_premium
 from skuwise.advisor.show.writers.formats import FORMATS, render
 from skuwise.rules.base.errors import RulesError, UsageError
-from skuwise.rules.catalog.hour_prices import HourPrices, StatedPrice, StatedPrices, resolve_prices
-from skuwise.rules.catalog.node_files import ANY_REGION
-from skuwise.rules.catalog.price_files import SiteEnergy, SiteFigure, load_prices
+from skuwise.rules.catalog.loader import ANY_REGION
+from skuwise.rules.catalog.price_files import (
+    HourPrices,
+    SiteEnergy,
+    SiteFigure,
+    StatedPrice,
+    StatedPrices,
+    load_prices,
+    resolve_prices,
+)
 from skuwise.rules.catalog.types import PowerPrice, Price
-from skuwise.rules.models.weights import load_power_model
+from skuwise.rules.models import load_power_model
 from skuwise.tests.support.moves_builders import IB, PLAIN, advice_of, bare, catalog, founding, node, verdicts, workload
 
 CATALOG = catalog()

@@ -1,6 +1,7 @@
 """The fitted models: of kinds (``kind_model.yaml``), moves (``move_profiles.yaml``, ``move_model.yaml``) and power
-(``power_model.yaml``). Made by ``make model``, ``make move-model`` and ``make power-model``, and reviewed as text. A
-site cannot replace them."""
+(``power_model.yaml``). Made by ``make model``, ``make move-model`` and ``make power-model``, and reviewed as text.
+Published figures: power of idle GPUs (``resting_power.yaml``), and size and precision of language models
+(``served_models.yaml``). A site cannot replace any of them."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ..base.typed import Count, Day, Positive, Share, Strict, Text, wrong
-from ..base.yaml_loader import packaged_rules, read
+from .base.typed import Count, Day, Positive, Share, Strict, Text, wrong
+from .base.yaml_loader import packaged_rules, read
 
 KIND_FILE = "kind_model.yaml"
 PROFILES_FILE = "move_profiles.yaml"
@@ -25,6 +26,9 @@ Z90 = 1.2815515655446004  # standard normal quantile of 0.9: half an 80 % interv
 LogOdds = Annotated[float, Meta(ge=-20, le=20)]  # penalized fits are far below
 Part = Annotated[float, Meta(gt=0, le=1)]
 Sigma = Annotated[float, Meta(gt=0, le=2)]
+Precision = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
+Watts = Annotated[float, Meta(ge=0, le=2000)]
+Parameters = Annotated[float, Meta(gt=0, le=1e13)]
 ClassName = Literal["without effect", "light", "heavy", "deep"]
 
 
@@ -71,10 +75,6 @@ class Profile(Strict, frozen=True):
     latency: Share
     reason: Text
 
-    def __post_init__(self) -> None:
-        if abs(self.matrix + self.memory + self.vector + self.latency - 1) > 1e-6:
-            raise ValueError("the shares do not sum to 1", "Correct them.")
-
 
 class PrefillLatency(Strict, frozen=True):
     """Up to so many tokens in flight, the share of the time to read them that no faster GPU shortens."""
@@ -95,11 +95,6 @@ class Profiles(Strict, frozen=True):
     sequences_max: Count
     sequences_max_reason: Text
     as_of: Day
-
-    def __post_init__(self) -> None:
-        steps = [(step.tokens_up_to, step.share) for step in self.prefill_latency]
-        if steps != sorted(steps):
-            raise ValueError("'prefill_latency' must rise", "Order the entries.")
 
     @property
     def shares(self) -> Mapping[str, Mapping[str, float]]:
@@ -224,11 +219,6 @@ class PowerModel(Strict, frozen=True):
     typical_sigma_reason: Text
     made: Made
 
-    def __post_init__(self) -> None:
-        bounds = [spread.up_to for spread in self.classes]
-        if bounds != sorted(set(bounds)) or bounds[-1] != math.inf:
-            raise ValueError("'classes' must rise, the last without 'up_to'", "Make it again with `make power-model`.")
-
     def spread(self, slowdown: float, architecture: str) -> tuple[float, float]:
         """Sigmas of the log of time and of energy where `slowdown` (a time ratio) is predicted."""
         spread = next(spread for spread in self.classes if slowdown <= spread.up_to)
@@ -239,6 +229,60 @@ class PowerModel(Strict, frozen=True):
     def measured(self, architecture: str) -> bool:
         """Whether any run under a cap was measured on a GPU of this architecture."""
         return architecture.casefold() in self.architectures
+
+
+class WattsSpan(Strict, frozen=True):
+    """The least and the most."""
+
+    low: Watts
+    high: Watts
+
+
+class ShareSpan(Strict, frozen=True):
+    """The least and the most share of the power limit, and its source."""
+
+    low: Share
+    high: Share
+    source: Text
+    as_of: Day
+
+
+class RestingPower(Strict, frozen=True):
+    """Lowest and highest power of one idle GPU with a CUDA context, in watts.
+
+    `basis`: published (a measurement) or assumed (from comparable parts).
+    """
+
+    watts: WattsSpan
+    basis: Literal["published", "assumed"]
+    source: Text
+    as_of: Day
+
+
+class RestingPowers(Strict, frozen=True):
+    """`gpus`: by SKU. `shares`: of the power limit, for a GPU that has no entry."""
+
+    gpus: Mapping[str, RestingPower]
+    shares: ShareSpan
+
+
+class PublishedModel(Strict, frozen=True):
+    """A family of models. `params`, `active_params`: parameters; None: its names have them, or it is dense."""
+
+    precision: Precision
+    params: Parameters | None = None
+    active_params: Parameters | None = None
+
+
+class ServedModels(Strict, frozen=True):
+    """`models`: beginning of a model's name -> its family."""
+
+    models: Mapping[str, PublishedModel] = {}
+
+    def of(self, name: str) -> PublishedModel | None:
+        """The family of a name in lower case, words separated by one dash: that of the longest matching beginning."""
+        matching = [begin for begin in self.models if name == begin or name.startswith(f"{begin}-")]
+        return self.models[max(matching, key=len)] if matching else None
 
 
 def load_kind_model(labels: Sequence[str], shapes: Collection[str], fingerprint: str) -> KindModel:
@@ -268,3 +312,13 @@ def load_move_model() -> MoveModel:
 def load_power_model() -> PowerModel:
     """The model of power that ships, read once."""
     return read(packaged_rules().joinpath(POWER_FILE), PowerModel)
+
+
+def load_resting_power() -> RestingPowers:
+    """The power of idle GPUs that ships."""
+    return read(packaged_rules().joinpath("resting_power.yaml"), RestingPowers)
+
+
+def load_served_models() -> ServedModels:
+    """The families of language models that ship."""
+    return read(packaged_rules().joinpath("served_models.yaml"), ServedModels)
