@@ -13,11 +13,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from .base.typed import Count, Day, Positive, Share, Strict, Text, wrong
+from .base.typed import Amount, Count, Day, Positive, Share, Strict, Text, wrong
 from .base.yaml_loader import packaged_rules, read
 
 KIND_FILE = "kind_model.yaml"
-PROFILES_FILE = "move_profiles.yaml"
 MOVE_FILE = "move_model.yaml"
 POWER_FILE = "power_model.yaml"
 PARTS = ("matrix", "memory", "vector", "latency")
@@ -26,9 +25,6 @@ Z90 = 1.2815515655446004  # standard normal quantile of 0.9: half an 80 % interv
 LogOdds = Annotated[float, Meta(ge=-20, le=20)]  # penalized fits are far below
 Part = Annotated[float, Meta(gt=0, le=1)]
 Sigma = Annotated[float, Meta(gt=0, le=2)]
-Precision = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
-Watts = Annotated[float, Meta(ge=0, le=2000)]
-Parameters = Annotated[float, Meta(gt=0, le=1e13)]
 ClassName = Literal["without effect", "light", "heavy", "deep"]
 
 
@@ -54,11 +50,6 @@ class KindModel(Strict, frozen=True):
     trained: Mapping[str, Text]
     schema: Literal["skuwise.kind-model/2"] = "skuwise.kind-model/2"
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The kinds that it distinguishes."""
-        return tuple(self.intercepts)
-
     def calibrated(self, likelihood: float) -> float:
         """The frequency of being right of a verdict with this likelihood (0..1)."""
         bounded = min(max(likelihood, 1e-6), 1 - 1e-6)
@@ -67,7 +58,7 @@ class KindModel(Strict, frozen=True):
 
 
 class Profile(Strict, frozen=True):
-    """Shares of the time of one kind of work, and the reason."""
+    """Shares of the time of one kind of work, which sum to 1, and the reason."""
 
     matrix: Share
     memory: Share
@@ -80,7 +71,7 @@ class PrefillLatency(Strict, frozen=True):
     """Up to so many tokens in flight, the share of the time to read them that no faster GPU shortens."""
 
     tokens_up_to: int
-    share: Annotated[float, Meta(ge=0, le=0.9)]
+    share: Share
 
 
 class Profiles(Strict, frozen=True):
@@ -166,7 +157,7 @@ class PowerCurve(Strict, frozen=True):
     follows: Annotated[float, Meta(gt=0, le=2)]
     clock_exponent: Annotated[float, Meta(gt=0, le=6)]
     clocked: Part
-    bursts: Annotated[float, Meta(ge=0, le=1)]
+    bursts: Share
     overlap: Annotated[float, Meta(ge=1, le=50)]
     drawn_of_cap: Annotated[float, Meta(gt=0, le=1.2)]
 
@@ -183,7 +174,7 @@ class Spread(Strict, frozen=True):
     time_elsewhere: Sigma
     energy_elsewhere: Sigma
     lines: int
-    up_to: Annotated[float, Meta(ge=1)] = math.inf
+    up_to: float = math.inf
 
 
 class TypicalShare(Strict, frozen=True):
@@ -231,29 +222,24 @@ class PowerModel(Strict, frozen=True):
         return architecture.casefold() in self.architectures
 
 
-class WattsSpan(Strict, frozen=True):
-    """The least and the most."""
+class Range(Strict, frozen=True):
+    """The least and the most power, in watts or as shares of the power limit."""
 
-    low: Watts
-    high: Watts
+    low: Amount
+    high: Amount
 
 
-class ShareSpan(Strict, frozen=True):
-    """The least and the most share of the power limit, and its source."""
+class SourcedRange(Range, frozen=True):
+    """With its source."""
 
-    low: Share
-    high: Share
     source: Text
     as_of: Day
 
 
 class RestingPower(Strict, frozen=True):
-    """Lowest and highest power of one idle GPU with a CUDA context, in watts.
+    """Power of one idle GPU with a CUDA context, watts. `basis`: published (measured) or assumed (from like parts)."""
 
-    `basis`: published (a measurement) or assumed (from comparable parts).
-    """
-
-    watts: WattsSpan
+    watts: Range
     basis: Literal["published", "assumed"]
     source: Text
     as_of: Day
@@ -263,15 +249,15 @@ class RestingPowers(Strict, frozen=True):
     """`gpus`: by SKU. `shares`: of the power limit, for a GPU that has no entry."""
 
     gpus: Mapping[str, RestingPower]
-    shares: ShareSpan
+    shares: SourcedRange
 
 
 class PublishedModel(Strict, frozen=True):
     """A family of models. `params`, `active_params`: parameters; None: its names have them, or it is dense."""
 
-    precision: Precision
-    params: Parameters | None = None
-    active_params: Parameters | None = None
+    precision: Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
+    params: Positive | None = None
+    active_params: Positive | None = None
 
 
 class ServedModels(Strict, frozen=True):
@@ -298,7 +284,7 @@ def load_kind_model(labels: Sequence[str], shapes: Collection[str], fingerprint:
 
 def load_profiles() -> Profiles:
     """The stated constants of moves."""
-    return read(packaged_rules().joinpath(PROFILES_FILE), Profiles)
+    return read(packaged_rules().joinpath("move_profiles.yaml"), Profiles)
 
 
 @cache

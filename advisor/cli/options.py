@@ -16,8 +16,8 @@ import click
 from ...agent.base.durations import parse_duration
 from ...rules.base.click_commands import FILE, FOLDER, PATH, Decorator, Parsed, exclusive, format_option, into
 from ...rules.base.errors import UsageError
-from ...rules.base.output import Progress, Steps, say, write_output
-from ...rules.base.sanitize import quoted
+from ...rules.base.output import Progress, Steps, say, write_stdout, write_whole
+from ...rules.base.sanitize import clean, quoted
 from ..core.timestamps import parse_moment, rfc3339
 from .output import cores, wants_color
 
@@ -183,7 +183,11 @@ class OutputOptions:
 
     def write(self, text: str, done: str = "written to {output}") -> None:
         """Write the result. `done`: the note on stderr where it went to a file."""
-        write_output(text, self.output, done)
+        if self.output is None:
+            write_stdout(text)
+        else:
+            write_whole(self.output, text)
+            say(done.format(output=clean(str(self.output))))
 
 
 def duration(text: str) -> float:

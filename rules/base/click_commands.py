@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import augment_usage_errors
 
 from .errors import EXIT_USAGE, UsageError
 from .output import program
@@ -22,19 +23,12 @@ Decorator = Callable[[Any], Any]
 
 
 class Command(click.Command):
-    """A command that names the option or argument that it does not take."""
+    """A command whose every error of usage has its context."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does. Raises click.UsageError for an argument too many."""
-        ctx.allow_extra_args = True
-        try:
-            rest = super().parse_args(ctx, args)
-        except click.UsageError as error:
-            error.ctx = error.ctx or ctx
-            raise
-        if rest and not ctx.resilient_parsing:
-            raise click.UsageError(f"Unexpected argument {quoted(rest[0])}.", ctx)
-        return rest
+        """Parse as click does. Raises click.UsageError."""
+        with augment_usage_errors(ctx):
+            return super().parse_args(ctx, args)
 
 
 class Group(click.Group):
@@ -96,7 +90,7 @@ PATH, FILE, FOLDER = (click.Path(path_type=Path) for _ in range(3))  # of paths 
 PATH.name, FILE.name, FOLDER.name = "PATH", "FILE", "DIR"
 
 
-def command(*example_lines: str) -> Callable[[Callable[..., int]], Command]:
+def command(*example_lines: str) -> Callable[[Callable[..., int]], click.Command]:
     """Make a command of a function that returns the exit status. Its docstring is the help, which ends with
     `example_lines`."""
     return click.command(cls=Command, epilog=examples(*example_lines))

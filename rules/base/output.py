@@ -1,12 +1,11 @@
 """Where a command's data and narration go: stdout, stderr, and files that are there whole or not at all.
 
-A closed standard stream stays closed, and no database or socket gets its number. A failed write to stdout is an
-`OutputError`; failed narration is dropped: an agent whose log lies on a full disk goes on.
+A closed standard stream stays closed, and no database or socket gets its number. Failed narration is dropped: an agent
+whose log lies on a full disk goes on.
 """
 
 from __future__ import annotations
 
-import errno
 import io
 import json
 import os
@@ -32,22 +31,20 @@ Steps = Callable[[int, int | None], None]
 _EVERY_SECONDS = 0.2
 
 
-class OutputError(SkuwiseError):
-    """Standard output cannot be written."""
-
-    def __init__(self, error: OSError) -> None:
-        remedy = "Free some space there." if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Redirect it elsewhere."
-        super().__init__(f"Standard output cannot be written: {error.strerror}.", remedy)
-
-
 class _Stream(io.FileIO):
+    """Standard output or error. Raises SkuwiseError where output cannot be written; nothing is written after that."""
+
     def write(self, data: Any, /) -> int | None:  # noqa: ANN401 - as io's
         try:
             return super().write(data)
         except OSError as error:
             if self.fileno() == 2:
                 return len(data)
-            raise error if isinstance(error, BrokenPipeError) else OutputError(error) from error
+            discard(1)  # or the interpreter tries once more
+            if isinstance(error, BrokenPipeError):
+                raise
+            remedy = "Free some space there, or redirect it elsewhere."
+            raise SkuwiseError(f"Standard output cannot be written: {error.strerror}.", remedy) from error
 
 
 class Progress:
@@ -133,15 +130,6 @@ def write_lines(text: str) -> None:
 def write_json(document: object) -> None:
     """Print a document for programs. Raises ValueError for a number that JSON has none for."""
     write_stdout(json.dumps(document, indent=2, allow_nan=False) + "\n")
-
-
-def write_output(content: str, output: Path | None, note: str = "written to {output}") -> None:
-    """Write a command's result to a file, with a `note` on stderr, or to stdout."""
-    if output is None:
-        write_stdout(content)
-    else:
-        write_whole(output, content)
-        say(note.format(output=clean(str(output))))
 
 
 def write_whole(

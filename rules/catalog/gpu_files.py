@@ -124,11 +124,6 @@ class GpuLibrary:
     index: Mapping[str, str]
     asked: Mapping[str, str]
 
-    def find(self, name: str) -> GpuSku | None:
-        """The GPU of exactly this name or alias; None where the catalog has none."""
-        key = self.index.get(normalise(name))
-        return self.gpus[key] if key is not None else None
-
 
 def normalise(name: str) -> str:
     """A GPU's name for comparison: lower case, one dash between words, without a leading NVIDIA."""

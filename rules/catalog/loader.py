@@ -120,10 +120,6 @@ class _Providers(Strict, frozen=True):
     providers: Mapping[Name, Provider]
 
 
-class _Accelerators(Strict, frozen=True):
-    accelerators: tuple[Accelerator, ...]
-
-
 class _BoardPower(Strict, frozen=True):
     source: Text
     as_of: Day
@@ -148,7 +144,7 @@ class Catalog:
 
     def gpu(self, name: str) -> GpuSku | None:
         """The GPU of exactly this name or alias (as drivers have it); None where there is none: never the nearest."""
-        return self.gpu_library.find(name)
+        return self.gpus.get(self.gpu_library.index.get(normalise(name), ""))
 
     def gpu_asked(self, name: str) -> GpuSku | None:
         """As `gpu`, and also what a person means by a bare ``H100``. Not for telemetry."""
@@ -215,6 +211,7 @@ class Premium:
 def load_catalog(rules_dir: Path | None = None) -> Catalog:
     """The catalog that ships, with a site's own files over it. Raises RulesError with file, key and remedy."""
     library = load_gpus(rules_dir)
+    accelerators = read(packaged_rules().joinpath("accelerators.yaml"), dict[Text, list[Accelerator]])
     boards = read(packaged_rules().joinpath("board_power.yaml"), _BoardPower)
     return Catalog(
         library,
@@ -222,7 +219,7 @@ def load_catalog(rules_dir: Path | None = None) -> Catalog:
         load_premiums(rules_dir),
         load_providers(rules_dir),
         {normalise(name): watts for name, watts in boards.watts.items()},
-        read(packaged_rules().joinpath("accelerators.yaml"), _Accelerators).accelerators,
+        tuple(accelerators["accelerators"]),
     )
 
 

@@ -211,7 +211,7 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ("man", "Unknown command 'man'. Did you mean plan?", None),
         ("skus", "Missing command.", "skus"),
         ("advise --db x --prometheus http://h", "--db and --prometheus exclude each other.", "advise"),
-        ("skus list extra", "Unexpected argument 'extra'.", "skus list"),
+        ("skus list extra", "Got unexpected extra argument (extra).", "skus list"),
     ],
 )
 def test_what_is_mistyped_is_one_sentence_and_a_remedy(

@@ -31,7 +31,7 @@ NAMES = [shape.name for shape in SHAPES]
 
 def test_the_model_that_ships_is_for_these_shapes_and_comes_of_what_is_declared() -> None:
     model = rulebook().kind_model
-    assert model.labels == WORKING_KINDS and set(model.weights) == set(NAMES)
+    assert tuple(model.intercepts) == WORKING_KINDS and set(model.weights) == set(NAMES)
     assert model.inputs == trainer.inputs(read_rows()) and "scikit-learn" in model.trained["libraries"]
 
 
