@@ -11,12 +11,11 @@ from ..rules.base.heap import give_back, no_garbage_collection
 from ..rules.catalog.loader import load_catalog
 from ..rules.catalog.price_files import StatedPrices, TeamPrices, load_prices, resolve_prices
 from ..rules.models import load_kind_model, load_move_model, load_resting_power, load_served_models
-from ..rules.policy.custom import load_custom_rules
-from ..rules.policy.exceptions import load_exceptions
 from ..rules.policy.kind_priors import load_kind_priors
 from ..rules.policy.labels import WORKING_KINDS
 from ..rules.policy.latency_classes import load_latency_classes
-from ..rules.policy.thresholds import load_levels, load_thresholds, load_waste_rules
+from ..rules.policy.teams import load_exceptions
+from ..rules.policy.thresholds import load_custom_rules, load_levels, load_thresholds, load_waste_rules
 from .rulebook import Rulebook
 from .telemetry.source import Databases, Source
 

@@ -11,11 +11,10 @@ from ..rules.catalog.loader import ANY_REGION, Catalog
 from ..rules.catalog.price_files import HourPrices, SiteEnergy, TeamPrices
 from ..rules.catalog.types import PowerPrice
 from ..rules.models import KindModel, MoveModel, RestingPowers, ServedModels
-from ..rules.policy.custom import CustomRules
-from ..rules.policy.exceptions import Exceptions
 from ..rules.policy.kind_priors import KindPriors
 from ..rules.policy.latency_classes import LatencyClasses
-from ..rules.policy.thresholds import Levels, Threshold, WasteRule
+from ..rules.policy.teams import Exceptions
+from ..rules.policy.thresholds import CustomRules, Levels, Threshold, WasteRule
 
 MIN_SAVING, MIN_SAVING_SHARE = "min_saving_usd_per_month", "min_saving_share_of_spend"
 

@@ -16,9 +16,8 @@ from .base.errors import RulesError, UsageError
 from .base.output import columns, write_json, write_lines
 
 if TYPE_CHECKING:
-    from .policy.custom import CustomRule
-    from .policy.exceptions import Exceptions
-    from .policy.thresholds import Threshold, WasteRule
+    from .policy.teams import Exceptions
+    from .policy.thresholds import CustomRule, Threshold, WasteRule
 
 SCHEMA = "skuwise.rules/1"
 THRESHOLDS = {
@@ -41,11 +40,10 @@ def list_rules(form: str, folder: Path | None) -> None:
     import msgspec
     import yaml
 
-    from .policy.custom import load_custom_rules
-    from .policy.exceptions import load_exceptions
     from .policy.kind_priors import load_kind_priors
     from .policy.latency_classes import load_latency_classes
-    from .policy.thresholds import load_thresholds, load_waste_rules
+    from .policy.teams import load_exceptions
+    from .policy.thresholds import load_custom_rules, load_thresholds, load_waste_rules
 
     waste, custom = load_waste_rules(folder), load_custom_rules(folder)
     latency = load_latency_classes(folder)
@@ -99,12 +97,10 @@ def check(folder: Path | None, prices: Path | None, gpu_prices: tuple[str, ...])
     from .catalog.loader import load_catalog, load_nodes, load_premiums, load_providers
     from .catalog.price_files import StatedPrices, load_prices, parse_flags, resolve_prices
     from .models import load_resting_power, load_served_models
-    from .policy.custom import CustomRules, load_custom_rules
-    from .policy.exceptions import load_exceptions
     from .policy.kind_priors import load_kind_priors
     from .policy.latency_classes import load_latency_classes
-    from .policy.teams import load_teams
-    from .policy.thresholds import load_thresholds, load_waste_rules
+    from .policy.teams import load_exceptions, load_teams
+    from .policy.thresholds import CustomRules, load_custom_rules, load_thresholds, load_waste_rules
 
     root, today = rules_root(folder), datetime.now(UTC).date()
 
@@ -159,7 +155,7 @@ def check(folder: Path | None, prices: Path | None, gpu_prices: tuple[str, ...])
 @rules.command("features", epilog=examples("skuwise rules features"))
 def features() -> None:
     """List the features for custom rules, with their units."""
-    from .policy.custom import load_features
+    from .policy.thresholds import load_features
 
     rows = [(name, feature.unit, feature.meaning) for name, feature in load_features().items()]
     write_lines(columns(("feature", "unit", "meaning"), rows))

@@ -22,12 +22,6 @@ from .errors import UsageError
 PATIENCE_SECONDS = 10.0
 TOML_MAX_BYTES = 1 << 20
 _NULL = os.makedev(1, 3)  # Linux: /dev/null, the usual name for "no file"
-_KINDS = {
-    stat.S_IFDIR: "it is a folder",
-    stat.S_IFCHR: "it is a device or a terminal, not a file",
-    stat.S_IFBLK: "it is a disk, not a file",
-    stat.S_IFSOCK: "it is a socket, not a file",
-}
 # Each part of a dotted key costs the parser as much as all before it: a key of 30,000 takes it minutes.
 _MANY_DOTS = re.compile(r"^(?:[^.\n\"'=#]*\.){65}", re.MULTILINE)
 
@@ -104,7 +98,6 @@ def _open(path: Path) -> int:
         raise FileNotFoundError(errno.ENOENT, "its name holds a NUL")
     # Checked before it is opened: opening a device may have an effect (a tape winds, a line hangs up).
     status = path.stat()
-    kind = stat.S_IFMT(status.st_mode)
-    if kind in _KINDS and not (kind == stat.S_IFCHR and status.st_rdev == _NULL):
-        raise OSError(errno.EISDIR if kind == stat.S_IFDIR else errno.EINVAL, _KINDS[kind])
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISFIFO(status.st_mode) or status.st_rdev == _NULL):
+        raise OSError(errno.EINVAL, "it is a folder, a device or a socket, not a file")
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)

@@ -17,8 +17,8 @@ from msgspec import Meta
 from ..base.sanitize import quoted, suggest
 from ..base.typed import Name, Slug, Strict, Text, convert, place, wrong
 from ..base.yaml_loader import read_layers
-from .labels import WorkingKind
-from .teams import OwnerLike, Owners
+from .labels import Owner, WorkingKind
+from .teams import Owners
 
 FILE = "latency_classes.yaml"
 # The keys of a class's limits: what is limited, at which percentile of it, in seconds.
@@ -77,7 +77,7 @@ class LatencyClasses:
     services: tuple[ServiceClass, ...] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
 
-    def set_for(self, owner: OwnerLike, name: str, series_id: str) -> ServiceClass | None:
+    def set_for(self, owner: Owner, name: str, series_id: str) -> ServiceClass | None:
         """The class that a site assigns to a workload; None: none."""
         for service in self.services:
             match = service.match

@@ -2,9 +2,8 @@
 
 import pytest
 from skuwise.advisor.core.verdict_types import Owner
-from skuwise.rules.policy.custom import load_custom_rules
-from skuwise.rules.policy.exceptions import load_exceptions
-from skuwise.rules.policy.thresholds import load_waste_rules
+from skuwise.rules.policy.teams import load_exceptions
+from skuwise.rules.policy.thresholds import load_custom_rules, load_waste_rules
 from skuwise.tests.support.rulebooks import rules_folder
 from skuwise.tests.support.rules_files import CUSTOM
 

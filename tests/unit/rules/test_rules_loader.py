@@ -11,11 +11,10 @@ from skuwise.rules.base.errors import RulesError
 from skuwise.rules.base.yaml_loader import parse_table
 from skuwise.rules.catalog.gpu_files import load_gpus
 from skuwise.rules.catalog.loader import load_catalog, load_providers
-from skuwise.rules.policy.custom import load_custom_rules
-from skuwise.rules.policy.exceptions import load_exceptions
 from skuwise.rules.policy.kind_priors import KindPriors, Subject, load_kind_priors
 from skuwise.rules.policy.latency_classes import load_latency_classes
-from skuwise.rules.policy.thresholds import fill, load_thresholds, load_waste_rules
+from skuwise.rules.policy.teams import load_exceptions
+from skuwise.rules.policy.thresholds import fill, load_custom_rules, load_thresholds, load_waste_rules
 from skuwise.tests.support.rulebooks import rules_folder
 from skuwise.tests.support.rules_files import CUSTOM, GPU, NODES, PRIOR, PROVIDER
 
