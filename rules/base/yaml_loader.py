@@ -169,21 +169,21 @@ def _build(text: str, name: str) -> object:
                 del stack[-1], keys[-1]
             if not isinstance(event, yaml.NodeEvent):
                 continue
-            is_scalar = isinstance(event, yaml.ScalarEvent)
-            value: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
-            if is_scalar:
-                value = " ".join(event.value.split()) if event.style else _plain(event.value)
+            word, value = None, {} if isinstance(event, yaml.MappingStartEvent) else []
+            if isinstance(event, yaml.ScalarEvent):
+                word = event.value
+                value = " ".join(word.split()) if event.style else _plain(word)
             is_key = isinstance(top, dict) and keys[-1] is None
-            if is_key and (not is_scalar or event.value in top):
-                sentence = f"key {quoted(event.value)} is given twice" if is_scalar else "a key must be plain text"
+            if is_key and (word is None or word in top):
+                sentence = "a key must be plain text" if word is None else f"key {quoted(word)} is given twice"
                 raise wrong(name, line, sentence)
             if is_key:
-                keys[-1] = event.value
+                keys[-1] = word
             elif isinstance(top, dict):
                 top[keys[-1]], keys[-1] = value, None
             else:
                 top.append(value)
-            if not is_scalar:
+            if word is None:
                 stack.append(value)
                 keys.append(None)
             if len(stack) > MAX_DEPTH + 1:

@@ -1,4 +1,4 @@
-"""What work can be, what can hold it back and whose it is: the labels of verdicts and of simulated truth."""
+"""What work can be, what can hold it back and who owns it: labels of verdicts and of simulated truth."""
 
 from __future__ import annotations
 
