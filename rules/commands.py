@@ -52,9 +52,8 @@ def list_rules(form: str, folder: Path | None) -> None:
         "waste": [_waste_rule(rule) for rule in waste.values()],
         "custom": [_custom_rule(rule, team) for rule, team in (*((r, None) for r in custom.site.values()), *of_teams)],
         "exceptions": [
-            {"id": e.id, "rules": e.rules, "origin": e.origin, "team": e.team.name if e.team else None,
-             "match": msgspec.to_builtins(e.match, order="deterministic"), "until": e.until, "reason": e.reason,
-             "source": e.source}
+            msgspec.structs.asdict(e)
+            | {"team": e.team and e.team.name, "match": msgspec.to_builtins(e.match, order="deterministic")}
             for e in load_exceptions(folder, known_rules=(*waste, *custom.ids)).every
         ],
         **{name: load_thresholds(f"{name}.yaml", folder) for name in THRESHOLDS},
@@ -99,7 +98,7 @@ def check(folder: Path | None, prices: Path | None, gpu_prices: tuple[str, ...])
     from .models import load_resting_power, load_served_models
     from .policy.kind_priors import load_kind_priors
     from .policy.latency_classes import load_latency_classes
-    from .policy.teams import load_exceptions, load_teams
+    from .policy.teams import load_exceptions
     from .policy.thresholds import CustomRules, load_custom_rules, load_thresholds, load_waste_rules
 
     root, today = rules_root(folder), datetime.now(UTC).date()
@@ -119,9 +118,8 @@ def check(folder: Path | None, prices: Path | None, gpu_prices: tuple[str, ...])
         "providers": lambda: load_providers(root),
         "idle power": lambda: load_resting_power().gpus,
         "served models": lambda: load_served_models().models,
-        "teams": lambda: load_teams(root),
         "waste rules": lambda: load_waste_rules(root),
-        "custom rules": lambda: load_custom_rules(root),
+        "custom rules": lambda: load_custom_rules(root).ids,
         "exceptions": lambda: exceptions().every,
         "kind priors": lambda: load_kind_priors(root).every,
         "latency classes": lambda: load_latency_classes(root).classes,

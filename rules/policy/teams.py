@@ -45,10 +45,9 @@ class Owners(Strict, frozen=True):
 
 
 class Team(NamedTuple):
-    """A team: its name, its folder of rules, and the owners of its workloads."""
+    """A team of a site, and the owners of its workloads."""
 
     name: str
-    folder: Path
     owners: Owners
 
 
@@ -61,23 +60,15 @@ class Layer(NamedTuple):
 
 
 def every_layer(rules_dir: Path | None, faults: Faults) -> Iterator[Layer]:
-    """The folders of rules: those that ship, a site's, and its teams'. `faults` collects errors of team files."""
+    """The folders of rules: those that ship, a site's, its teams' by name. Raises as `rules_root`. `faults` collects the
+    errors of team files, also of an owner that two teams claim, so that the other files of a team are read."""
     for origin, folder in layers(rules_dir):
         yield Layer(origin, folder)
-    for team in load_teams(rules_dir, faults):
-        yield Layer(f"team {team.name}", team.folder, team)
-
-
-def load_teams(rules_dir: Path | None, faults: Faults | None = None) -> tuple[Team, ...]:
-    """The teams of a site's rules folder, by name. Raises RulesError, also for an owner that two teams claim; `faults`
-    collects these errors instead, so that the other files of a team are read."""
-    folder = rules_dir / TEAMS_FOLDER if rules_dir is not None else None
-    teams: list[Team] = []
+    teams = rules_dir / TEAMS_FOLDER if rules_dir is not None else Path()
     claimed: dict[tuple[str, str], str] = {}
-    collected = Faults() if faults is None else faults
-    for root in sorted(path for path in folder.iterdir() if path.is_dir()) if folder and folder.is_dir() else ():
+    for root in sorted(path for path in teams.iterdir() if path.is_dir()) if rules_dir and teams.is_dir() else ():
         file, owners = root / TEAM_FILE, Owners()
-        with collected:
+        with faults:
             owners = read(file, Owners) if file.is_file() else owners
             owners = msgspec.structs.replace(owners, team=owners.team | {root.name})
             for part, name in ((key, value) for key in PARTS for value in sorted(getattr(owners, key))):
@@ -86,10 +77,7 @@ def load_teams(rules_dir: Path | None, faults: Faults | None = None) -> tuple[Te
                     raise wrong(
                         file, part, f"{quoted(name)} is already of team {quoted(other)}", "Name it in one team."
                     )
-        teams.append(Team(root.name, root, owners))
-    if faults is None:
-        collected.raise_all()
-    return tuple(teams)
+        yield Layer(f"team {root.name}", root, Team(root.name, owners))
 
 
 def team_of(teams: Sequence[Team], owner: Owner) -> Team | None:
@@ -159,15 +147,14 @@ class _Exceptions(Strict, frozen=True):
 def load_exceptions(rules_dir: Path | None = None, *, known_rules: Collection[str]) -> Exceptions:
     """The exceptions that ship, a site's and its teams'. `known_rules`: ids that an exception may name."""
     every: list[RuleException] = []
-    teams: list[Team] = []
     faults = Faults()
-    for layer in every_layer(rules_dir, faults):
-        teams += [layer.team] if layer.team is not None else []
+    folders = list(every_layer(rules_dir, faults))
+    for layer in folders:
         with faults:
             # A site's entry adds owners: the command lines of the entry that ships still match.
             every = [*_read(layer, every, known_rules), *every]
     faults.raise_all()
-    return Exceptions(tuple(every), tuple(teams))
+    return Exceptions(tuple(every), tuple(layer.team for layer in folders if layer.team is not None))
 
 
 def _read(layer: Layer, below: Collection[RuleException], known_rules: Collection[str]) -> Iterator[RuleException]:

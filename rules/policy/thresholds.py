@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -108,10 +108,6 @@ class WasteRule:
 class Levels(SimpleNamespace):
     """The numbers of a file of thresholds by name, each in the unit of its name, shares 0 to 1."""
 
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> float: ...
-
 
 class _Rule(Strict, frozen=True):
     id: Text
@@ -131,14 +127,8 @@ class _File(Strict, frozen=True):
 class Feature(Strict, frozen=True):
     """A figure of one workload over the whole window."""
 
-    unit: Literal[
-        "ratio", "hours", "seconds", "count", "correlation", "watts", "0 or 1", "count per day", "ticks per second"
-    ]  # fmt: skip
+    unit: Text
     meaning: Text
-
-
-class _Features(Strict, frozen=True):
-    features: Mapping[str, Feature]
 
 
 class Condition(Strict, frozen=True):
@@ -190,9 +180,6 @@ class CustomRules:
     @property
     def ids(self) -> frozenset[str]:
         return frozenset(self.site).union(*(rules for _, rules in self.teams))
-
-    def __len__(self) -> int:
-        return len(self.site) + sum(len(rules) for _, rules in self.teams)
 
 
 def gaps(template: str) -> list[str]:
@@ -306,7 +293,7 @@ def _thresholds(
 @cache
 def load_features() -> Mapping[str, Feature]:
     """The features by name, read once: files of the package do not change while a program runs."""
-    return read(packaged_rules().joinpath("features.yaml"), _Features).features
+    return read(packaged_rules().joinpath("features.yaml"), dict[Name, dict[Name, Feature]])["features"]
 
 
 def load_custom_rules(rules_dir: Path | None = None) -> CustomRules:
