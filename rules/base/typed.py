@@ -93,13 +93,11 @@ def _located(
         hint = next(arg for arg in get_args(hint) if arg is not NoneType)
     arguments, kind = get_args(hint), get_origin(hint) or hint
     parts: list[tuple[str, object, Any]] = []
-    names: list[str] = []
     if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         types = {field.encode_name: field.type for field in msgspec.structs.fields(hint)}
-        names = list(types)
         unknown = next((key for key in value if key not in types), None)
         if unknown is not None:
-            return at, f"unknown key {quoted(unknown)}", suggest(unknown, names) or f"Known are {', '.join(names)}."
+            return at, f"unknown key {quoted(unknown)}", suggest(unknown, types) or f"Known are {', '.join(types)}."
         parts = [(key, part, types[key]) for key, part in value.items()]
     elif isinstance(value, dict) and len(arguments) == 2:
         parts = [(key, key, arguments[0]) for key in value]

@@ -180,7 +180,6 @@ def _gpu(name: str, vendor: str, entry: _Gpu) -> GpuSku:
         pcie_bytes_per_second=_PCIE_GT[entry.pcie.generation] * entry.pcie.lanes * 1e9 / 8,
         source=FigureSource(with_note(entry.source, entry.note), entry.as_of, entry.grade),
         xgmi_bytes_per_second=xgmi and xgmi.gb_per_second_one_way * 1e9,
-        xgmi_links=xgmi and xgmi.links,
         tensor_active_at_peak=entry.tensor.active_at_peak,
     )
 

@@ -87,7 +87,6 @@ class GpuSku:
     mig_profiles: tuple[MigProfile, ...] = ()
     min_limit_watts: float | None = None
     xgmi_bytes_per_second: float | None = None
-    xgmi_links: int | None = None
     tensor_active_at_peak: float = 1.0
 
     @property

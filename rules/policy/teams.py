@@ -60,8 +60,8 @@ class Layer(NamedTuple):
 
 
 def every_layer(rules_dir: Path | None, faults: Faults) -> Iterator[Layer]:
-    """The folders of rules: those that ship, a site's, its teams' by name. Raises as `rules_root`. `faults` collects the
-    errors of team files, also of an owner that two teams claim, so that the other files of a team are read."""
+    """The folders of rules: those that ship, a site's, its teams'. Raises as `rules_root`. `faults` collects the errors
+    of team files, also of an owner that two teams claim, so that the other files of a team are read."""
     for origin, folder in layers(rules_dir):
         yield Layer(origin, folder)
     teams = rules_dir / TEAMS_FOLDER if rules_dir is not None else Path()
