@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import date
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -24,6 +24,7 @@ from ..base.typed import Name, Strict, Text, convert, place, wrong
 from ..base.yaml_loader import SITE, TEAM_FILE, TEAMS_FOLDER, Faults, layers, read
 from .labels import Owner
 
+T = TypeVar("T")
 # In order of precedence where an owner matches several teams.
 PARTS = ("team", "namespace", "account", "user")
 
@@ -80,10 +81,10 @@ def every_layer(rules_dir: Path | None, faults: Faults) -> Iterator[Layer]:
         yield Layer(f"team {root.name}", root, Team(root.name, owners))
 
 
-def team_of(teams: Sequence[Team], owner: Owner) -> Team | None:
-    """The owner's team; None: no team's. Two teams never claim the same name, so the best rank is unique."""
-    ranked = [(rank, team) for team in teams if (rank := team.owners.rank(owner)) is not None]
-    return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
+def of_team(of_teams: Sequence[tuple[Team, T]], owner: Owner, otherwise: T) -> T:
+    """What the owner's team has, else `otherwise`. Two teams never claim the same name, so the best rank is unique."""
+    ranked = [(rank, n) for n, (team, _) in enumerate(of_teams) if (rank := team.owners.rank(owner)) is not None]
+    return of_teams[min(ranked)[1]][1] if ranked else otherwise
 
 
 class Match(Owners, frozen=True):
@@ -125,7 +126,7 @@ class Exceptions:
 
     def of_workload(self, rule: str, owner: Owner, name: str, command: str | None, today: str) -> RuleException | None:
         """The exception of a workload from a rule; None: there is none."""
-        team = team_of(self.teams, owner)
+        team = of_team([(team, team) for team in self.teams], owner, None)
         for exception in self.every:
             if exception.holds(rule, today) and exception.team in (None, team):
                 whole_team = exception.team is not None and not exception.match

@@ -26,7 +26,7 @@ from ..base.sanitize import quoted, suggest
 from ..base.typed import Name, Number, Slug, Strict, Text, convert, place, wrong
 from ..base.yaml_loader import SHIPPED, Faults, packaged_rules, read, read_folders, read_layers
 from .labels import KindLabel, Owner
-from .teams import Layer, Team, every_layer, team_of
+from .teams import Layer, Team, every_layer, of_team
 
 Severity = Literal["low", "medium", "high"]
 Resolution = Literal["sample", "second", "minute", "hour", "window"]
@@ -34,8 +34,6 @@ Unit = Literal[
     "ratio", "hours", "minutes", "seconds", "count", "correlation", "bytes", "watts", "usd-per-month",
     "bytes-per-second",
 ]  # fmt: skip
-# What a finding is about. No team can set a rule about nodes, which teams share.
-About = Literal["workloads", "nodes"]
 BOUNDS = {"ratio": (0.0, 100.0), "correlation": (-1.0, 1.0), "0 or 1": (0.0, 1.0)}  # by unit; else from 0
 _GAP = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 # What findings fill into a waste rule's sentences, beside its thresholds. A missing value reads "unknown".
@@ -101,8 +99,7 @@ class WasteRule:
 
     def of(self, owner: Owner) -> WasteRule:
         """The rule for workloads of this owner: their team's, else this one."""
-        team = team_of([team for team, _ in self.teams], owner) if self.teams else None
-        return next((rule for other, rule in self.teams if other is team), self)
+        return of_team(self.teams, owner, self)
 
 
 class Levels(SimpleNamespace):
@@ -113,7 +110,7 @@ class _Rule(Strict, frozen=True):
     id: Text
     severity: Severity | None = None
     resolution: Resolution | None = None
-    about: About | None = None
+    about: Literal["workloads", "nodes"] | None = None  # no team can set a rule about nodes, which teams share
     thresholds: Mapping[Name, dict[str, Any]] = {}
     text: Text | None = None
     would_change_if: tuple[Text, ...] = ()
@@ -173,9 +170,7 @@ class CustomRules:
 
     def of(self, owner: Owner) -> tuple[CustomRule, ...]:
         """The rules for workloads of this owner."""
-        team = team_of([team for team, _ in self.teams], owner)
-        of_team = next((rules for other, rules in self.teams if other is team), {})
-        return tuple({**self.site, **of_team}.values())
+        return tuple({**self.site, **of_team(self.teams, owner, {})}.values())
 
     @property
     def ids(self) -> frozenset[str]:
@@ -219,10 +214,8 @@ def load_waste_rules(rules_dir: Path | None = None) -> Mapping[str, WasteRule]:
             changed = read_folders([layer.folder.joinpath("waste")], _Rule, partial(_waste_rule, layer, dict(rules)))
             for id_, rule in changed.items():
                 if layer.team is not None:
-                    of_teams = (*rules[id_].teams, (layer.team, replace(rule, teams=())))
-                    rules[id_] = replace(rules[id_], teams=of_teams)
-                else:
-                    rules[id_] = rule
+                    rule = replace(rules[id_], teams=(*rules[id_].teams, (layer.team, replace(rule, teams=()))))  # noqa: PLW2901
+                rules[id_] = rule
     faults.raise_all()
     return rules
 
