@@ -1,6 +1,7 @@
 """The strict reader: the values of valid files, and a refusal with file and key (or line) for all others."""
 
 import re
+from datetime import date
 from pathlib import Path
 from typing import get_args
 
@@ -11,12 +12,13 @@ from skuwise.rules.base.errors import RulesError
 from skuwise.rules.base.yaml_loader import parse_table
 from skuwise.rules.catalog.gpu_files import load_gpus
 from skuwise.rules.catalog.loader import load_catalog, load_providers
+from skuwise.rules.catalog.price_files import load_prices
 from skuwise.rules.policy.kind_priors import KindPriors, Subject, load_kind_priors
 from skuwise.rules.policy.latency_classes import load_latency_classes
 from skuwise.rules.policy.teams import load_exceptions
 from skuwise.rules.policy.thresholds import fill, load_custom_rules, load_thresholds, load_waste_rules
 from skuwise.tests.support.rulebooks import rules_folder
-from skuwise.tests.support.rules_files import CUSTOM, GPU, NODES, PRIOR, PROVIDER
+from skuwise.tests.support.rules_files import CUSTOM, GPU, NODES, PRICES, PRIOR, PROVIDER
 
 WASTE = load_waste_rules()
 
@@ -150,7 +152,12 @@ def kinds(folder: Path) -> object:
     return load_thresholds("kinds.yaml", folder)
 
 
+def prices(folder: Path) -> object:
+    return load_prices(folder / "prices.yaml", load_catalog().nodes, today=date(2026, 11, 21))
+
+
 # The loader, the file, what of the template is replaced by what, and the refusal.
+RATES = "fp16: 989.4, bf16: 989.4, fp8: 1978.9, int8: 1978.9"
 WASTE_FILE, BOUNDS = "id: idle\nthresholds: {engine_max: {value: 1}}\n", "thresholds: {mem_flat_level_%s: {value: %s}}"
 WRONG = [
     (load_waste_rules, "waste/x.yaml", WASTE_FILE, [
@@ -205,6 +212,26 @@ WRONG = [
         ('["NVIDIA X100"]', '["NVIDIA L4"]', "already names gpu 'L4'"),
         ("fp32: 66.9", "fp33: 66.9", "unknown value 'fp33'"),
         ("vendor: NVIDIA\n", "", "'vendor' is missing"),
+        (RATES, "fp16: 1979", "is it the rate with sparsity?"), (RATES, "fp16: 494.7", "is it one die of two?"),
+        ("fp16: 989.4, bf16: 989.4", "fp16: 940, bf16: 940", "the fp16 rate over SMs x FLOP x clock is 0.95"),
+        ("sm: 4096", "sm: 8192", "flop_per_clock_per_sm is 8192 and must be from 0 to 4096"),
+        # solving the clock from a sparse rate passes the formula and needs an impossible clock
+        (f"1830, flop_per_clock_per_sm: 4096, basis: published}}\n    dense_tflops: {{fp32: 66.9, {RATES}",
+         "3660, flop_per_clock_per_sm: 4096, basis: back-solved}\n    dense_tflops: {fp16: 1978.9",
+         "the clock that the fp16 rate asks for is 3660"),
+        ("fp32: 66.9", "fp32: 33.5", "fp32 rate is 33.5"), ("bf16: 989.4", "bf16: 494", "bf16 rate is 494"),
+        ("fp8: 1978.9", "fp8: 3958", "fp8 rate is 3958"), ("int8: 1978.9", "int8: 3958", "int8 rate is 3958"),
+        ("int8: 1978.9", "int8: 1978.9, fp4: 9000", "fp4 rate is 9000"),
+        ("gb_per_second: 3350", "gb_per_second: 1675", "gb_per_second of HBM3 is 1675"),
+        ("gb: 80,", "gb: 80, mib: 40960,", "mib of memory beside its gb is 40"),
+    ]),
+    (prices, "prices.yaml", PRICES, [
+        ("61.2", "0", "prices.yaml: prices.1.usd_per_hour: expected a number > 0"),
+        ("    usd_per_hour: 61.2\n", "", "prices.yaml: prices.1: 'usd_per_hour' is missing"),
+        ("ND96isr_H100_v5", "ND96ist_H100_v5", " or azure/Standard_ND96isr_H100_v5"),
+        ("basis: committed", "basis: gift", "prices.1.basis: unknown value 'gift'"),
+        ("2027-06-30", "30.6.2027", "prices.1.committed_until: "), ("2027", "2025", "ended on 2025-06-30, before"),
+        ("    committed_until: 2027-06-30\n", "", "'committed_until' is missing"),
     ]),
     (load_providers, "providers.yaml", PROVIDER, [
         ("region: here", "region: global", "providers.mine: 'reference_region' is global"),
