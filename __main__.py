@@ -16,7 +16,7 @@ from . import __version__
 from .rules.base.click_commands import Group, run_click
 from .rules.base.errors import EXIT_FAILED, EXIT_USAGE, SkuwiseError, UsageError, explained
 from .rules.base.heap import no_garbage_collection
-from .rules.base.output import OutputError, discard, install_command, own_streams
+from .rules.base.output import install_command, own_streams
 from .rules.base.sanitize import quoted, suggest
 
 _CLI = "skuwise.advisor.cli"
@@ -115,13 +115,10 @@ def main(argv: Sequence[str] | None = None, commands: Mapping[str, Entry] = COMM
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        discard(sys.stdout.fileno())
         return EXIT_FAILED
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        if isinstance(error, OutputError):
-            discard(sys.stdout.fileno())  # or the interpreter tries once more
         if debug:
             raise
         sentence = explained(error)

@@ -8,17 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..rules.base.heap import give_back, no_garbage_collection
-from ..rules.catalog.hour_prices import StatedPrices, resolve_prices
 from ..rules.catalog.loader import load_catalog
-from ..rules.catalog.price_files import TeamPrices, load_prices
-from ..rules.models.published import load_resting_power, load_served_models
-from ..rules.models.weights import load_kind_model, load_move_model
-from ..rules.policy.custom import load_custom_rules
-from ..rules.policy.exceptions import load_exceptions
+from ..rules.catalog.price_files import StatedPrices, TeamPrices, load_prices, resolve_prices
+from ..rules.models import load_kind_model, load_move_model, load_resting_power, load_served_models
 from ..rules.policy.kind_priors import load_kind_priors
 from ..rules.policy.labels import WORKING_KINDS
 from ..rules.policy.latency_classes import load_latency_classes
-from ..rules.policy.thresholds import load_rest_rules, load_thresholds, load_waste_rules
+from ..rules.policy.teams import load_exceptions
+from ..rules.policy.thresholds import load_custom_rules, load_levels, load_thresholds, load_waste_rules
 from .rulebook import Rulebook
 from .telemetry.source import Databases, Source
 
@@ -57,7 +54,7 @@ def load_rulebook(
         latency_classes=load_latency_classes(rules_dir),
         kind_model=load_kind_model(WORKING_KINDS, [shape.name for shape in SHAPES], fingerprint(SHAPES)),
         resting_power=load_resting_power(),
-        rest=load_rest_rules(rules_dir),
+        rest=load_levels("rest.yaml", rules_dir),
         move_model=load_move_model(),
         served_models=load_served_models(),
         team=team,

@@ -6,18 +6,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ..rules.catalog.hour_prices import HourPrices
-from ..rules.catalog.loader import Catalog
-from ..rules.catalog.node_files import ANY_REGION
-from ..rules.catalog.price_files import SiteEnergy, TeamPrices
+from ..rules.base.yaml_loader import SITE
+from ..rules.catalog.loader import ANY_REGION, Catalog
+from ..rules.catalog.price_files import HourPrices, SiteEnergy, TeamPrices
 from ..rules.catalog.types import PowerPrice
-from ..rules.models.published import RestingPowers, ServedModels
-from ..rules.models.weights import KindModel, MoveModel
-from ..rules.policy.custom import CustomRules
-from ..rules.policy.exceptions import Exceptions
+from ..rules.models import KindModel, MoveModel, RestingPowers, ServedModels
 from ..rules.policy.kind_priors import KindPriors
 from ..rules.policy.latency_classes import LatencyClasses
-from ..rules.policy.thresholds import SITE, RestRules, Threshold, WasteRule
+from ..rules.policy.teams import Exceptions
+from ..rules.policy.thresholds import CustomRules, Levels, Threshold, WasteRule
 
 MIN_SAVING, MIN_SAVING_SHARE = "min_saving_usd_per_month", "min_saving_share_of_spend"
 
@@ -36,7 +33,7 @@ class Rulebook:
     latency_classes: LatencyClasses
     kind_model: KindModel
     resting_power: RestingPowers
-    rest: RestRules
+    rest: Levels
     move_model: MoveModel
     served_models: ServedModels = field(default_factory=ServedModels)
     reporting: Mapping[str, Threshold] = field(default_factory=dict)  # of lists and mails

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from contextlib import suppress
-from dataclasses import fields
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -17,12 +16,15 @@ from .base.errors import RulesError, UsageError
 from .base.output import columns, write_json, write_lines
 
 if TYPE_CHECKING:
-    from .catalog.gpu_files import GpuLibrary
-    from .policy.custom import CustomRule
-    from .policy.exceptions import Exceptions
-    from .policy.thresholds import Threshold, WasteRule
+    from .policy.teams import Exceptions
+    from .policy.thresholds import CustomRule, Threshold, WasteRule
 
 SCHEMA = "skuwise.rules/1"
+THRESHOLDS = {
+    "kinds": "kind thresholds", "bottlenecks": "bottleneck thresholds", "rest": "thresholds of rest",
+    "reporting": "thresholds of reporting", "watch": "thresholds of the watch",
+}  # fmt: skip
+T = TypeVar("T")
 
 
 @click.group("rules", cls=Group)
@@ -38,11 +40,10 @@ def list_rules(form: str, folder: Path | None) -> None:
     import msgspec
     import yaml
 
-    from .policy.custom import load_custom_rules
-    from .policy.exceptions import load_exceptions
     from .policy.kind_priors import load_kind_priors
     from .policy.latency_classes import load_latency_classes
-    from .policy.thresholds import load_thresholds, load_waste_rules
+    from .policy.teams import load_exceptions
+    from .policy.thresholds import load_custom_rules, load_thresholds, load_waste_rules
 
     waste, custom = load_waste_rules(folder), load_custom_rules(folder)
     latency = load_latency_classes(folder)
@@ -51,15 +52,11 @@ def list_rules(form: str, folder: Path | None) -> None:
         "waste": [_waste_rule(rule) for rule in waste.values()],
         "custom": [_custom_rule(rule, team) for rule, team in (*((r, None) for r in custom.site.values()), *of_teams)],
         "exceptions": [
-            {"id": e.id, "rules": e.rules, "origin": e.origin, "team": e.team.name if e.team else None,
-             "match": msgspec.to_builtins(e.match, order="deterministic"), "until": e.until, "reason": e.reason,
-             "source": e.source}
+            msgspec.structs.asdict(e)
+            | {"team": e.team and e.team.name, "match": msgspec.to_builtins(e.match, order="deterministic")}
             for e in load_exceptions(folder, known_rules=(*waste, *custom.ids)).every
         ],
-        **{
-            name: load_thresholds(f"{name}.yaml", folder)
-            for name in ("kinds", "bottlenecks", "rest", "reporting", "watch")
-        },
+        **{name: load_thresholds(f"{name}.yaml", folder) for name in THRESHOLDS},
         "kind_priors": [
             {"id": p.name, "of": p.of, "names": sorted(name.lower() for name in p.names), "words": p.words,
              "hours_min": p.hours_min, "log_odds": p.log_odds, "says": p.says, "reason": p.reason, "origin": p.origin}
@@ -96,44 +93,40 @@ def check(folder: Path | None, prices: Path | None, gpu_prices: tuple[str, ...])
     """
     from .base.yaml_loader import rules_root
     from .catalog.gpu_files import load_gpus
-    from .catalog.hour_prices import StatedPrices, parse_flags, resolve_prices
-    from .catalog.loader import load_catalog
-    from .catalog.node_files import load_nodes, load_premiums, load_providers
-    from .catalog.price_files import load_prices
-    from .models.published import load_resting_power, load_served_models
-    from .policy.custom import load_custom_rules
+    from .catalog.loader import load_catalog, load_nodes, load_premiums, load_providers
+    from .catalog.price_files import StatedPrices, load_prices, parse_flags, resolve_prices
+    from .models import load_resting_power, load_served_models
     from .policy.kind_priors import load_kind_priors
     from .policy.latency_classes import load_latency_classes
-    from .policy.teams import load_teams
-    from .policy.thresholds import load_rest_rules, load_thresholds, load_waste_rules, load_watch_rules
+    from .policy.teams import load_exceptions
+    from .policy.thresholds import CustomRules, load_custom_rules, load_thresholds, load_waste_rules
 
     root, today = rules_root(folder), datetime.now(UTC).date()
 
-    def price_file() -> Sized:
-        priced = load_prices(prices or Path(), load_catalog(root).nodes, today=today)
+    def exceptions() -> Exceptions:
+        custom = _valid(lambda: load_custom_rules(root), CustomRules({}))
+        return load_exceptions(root, known_rules=(*load_waste_rules(), *custom.ids))
+
+    def price_file(file: Path) -> Sized:
+        priced = load_prices(file, load_catalog(root).nodes, today=today)
         return (*priced.prices, *priced.power)
 
     parts: dict[str, Callable[[], Sized]] = {
         "gpus": lambda: load_gpus(root).gpus,
-        "nodes": lambda: load_nodes(root, _gpu_names(root)),
+        "nodes": lambda: load_nodes(root, _valid(lambda: load_gpus(root).gpus, None)),
         "premiums": lambda: load_premiums(root),
         "providers": lambda: load_providers(root),
         "idle power": lambda: load_resting_power().gpus,
         "served models": lambda: load_served_models().models,
-        "teams": lambda: load_teams(root),
         "waste rules": lambda: load_waste_rules(root),
-        "custom rules": lambda: load_custom_rules(root),
-        "exceptions": lambda: _exceptions(root).every,
+        "custom rules": lambda: load_custom_rules(root).ids,
+        "exceptions": lambda: exceptions().every,
         "kind priors": lambda: load_kind_priors(root).every,
         "latency classes": lambda: load_latency_classes(root).classes,
-        "kind thresholds": partial(load_thresholds, "kinds.yaml", root),
-        "thresholds of rest": lambda: fields(load_rest_rules(root)),
-        "thresholds of the watch": lambda: fields(load_watch_rules(root)),
-        "bottleneck thresholds": partial(load_thresholds, "bottlenecks.yaml", root),
-        "thresholds of reporting": partial(load_thresholds, "reporting.yaml", root),
+        **{what: partial(load_thresholds, f"{name}.yaml", root) for name, what in THRESHOLDS.items()},
     }
     if prices is not None:
-        parts["prices"] = price_file
+        parts["prices"] = partial(price_file, prices)
     if gpu_prices:
         stated = StatedPrices(gpu_flags=parse_flags(gpu_prices))
         parts["prices per GPU-hour"] = lambda: resolve_prices(stated, load_catalog(root), today).gpu
@@ -152,13 +145,15 @@ def check(folder: Path | None, prices: Path | None, gpu_prices: tuple[str, ...])
     if wrong:
         parts_wrong = "1 part" if wrong == 1 else f"{wrong} parts"
         raise RulesError(f"{parts_wrong} of the rules cannot be used.", "Fix the lines above.")
-    _write_notes(load_gpus(root))
+    unsure = [name for name, gpu in load_gpus(root).gpus.items() if gpu.source.grade == "C"]
+    if unsure:
+        write_lines(f"  note: grade C, figures from memory or by formula: {', '.join(unsure)}")
 
 
 @rules.command("features", epilog=examples("skuwise rules features"))
 def features() -> None:
     """List the features for custom rules, with their units."""
-    from .policy.custom import load_features
+    from .policy.thresholds import load_features
 
     rows = [(name, feature.unit, feature.meaning) for name, feature in load_features().items()]
     write_lines(columns(("feature", "unit", "meaning"), rows))
@@ -195,34 +190,8 @@ def _custom_rule(custom: CustomRule, team: str | None) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _gpu_names(root: Path | None) -> Collection[str] | None:
-    """The GPUs that nodes may have; None where the GPU files are invalid, which their own part reports."""
-    from .catalog.gpu_files import load_gpus
-
+def _valid(load: Callable[[], T], otherwise: T) -> T:
+    """What a loader gives, or `otherwise` where its files are invalid, which another part reports."""
     with suppress(RulesError):
-        return load_gpus(root).gpus
-    return None
-
-
-def _exceptions(root: Path | None) -> Exceptions:
-    """The exceptions; custom rules that are invalid are reported by their own part."""
-    from .policy.custom import CustomRules, load_custom_rules
-    from .policy.exceptions import load_exceptions
-    from .policy.thresholds import load_waste_rules
-
-    custom = CustomRules({})
-    with suppress(RulesError):
-        custom = load_custom_rules(root)
-    return load_exceptions(root, known_rules=(*load_waste_rules(), *custom.ids))
-
-
-def _write_notes(library: GpuLibrary) -> None:
-    for name, entry in library.entries.items():
-        if entry.tensor.basis == "back-solved":
-            why = "clock and rate were computed from one another, so they do not check one another"
-            write_lines(f"  note: {name}: {why}")
-        for figure, reason in entry.unchecked.items():
-            write_lines(f"  note: {name}: {figure} is not checked: {reason}")
-    unsure = [name for name, gpu in library.gpus.items() if gpu.source.grade == "C"]
-    if unsure:
-        write_lines(f"  note: grade C, figures from memory or by formula: {', '.join(unsure)}")
+        return load()
+    return otherwise

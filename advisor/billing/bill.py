@@ -20,8 +20,7 @@ from ...agent.base.safe_text import clean_text
 from ...rules.base.errors import UsageError
 from ...rules.base.files import open_stream
 from ...rules.base.sanitize import clean
-from ...rules.catalog.loader import Catalog
-from ...rules.catalog.node_files import ANY_REGION
+from ...rules.catalog.loader import ANY_REGION, Catalog
 from ...rules.catalog.types import NodeSku
 from ..core.formatting import NONE, usd
 from ..core.timestamps import day, rfc3339

@@ -13,8 +13,7 @@ from click import option
 
 from ...rules.base.click_commands import FOLDER, command
 from ...rules.base.errors import EXIT_DONE, UsageError
-from ...rules.base.output import program, say, write_stdout, write_whole
-from ...rules.base.progress import progress
+from ...rules.base.output import Progress, program, say, write_stdout, write_whole
 from ..show.page_options import Again, PageOptions, Rows
 from .options import SEED
 from .output import terminal_width, wants_color
@@ -104,7 +103,7 @@ def _simulate(fleet: Path, seed: int, until: float) -> None:
     from ..demo import simulate
 
     try:
-        with progress(f"1/4  Simulating {DAYS} days of a fleet of 13 nodes", "nodes") as simulating:
+        with Progress(f"1/4  Simulating {DAYS} days of a fleet of 13 nodes", "nodes") as simulating:
             minutes, steps = _MINUTES_SECONDS, simulating.step
             simulate("small", fleet, days=DAYS, seed=seed, until=until, minutes_seconds=minutes, steps=steps)
     except BaseException:

@@ -40,7 +40,7 @@ def idle(target: str | None, telemetry: Telemetry, longer_than: float, form: str
 
     Exit status: 0 idle, 4 busy, 5 not known; 1, 2 and 3 are errors. It cancels nothing.
     """
-    from ...rules.policy.thresholds import load_watch_rules
+    from ...rules.policy.thresholds import load_levels
     from ..watch.fleet import Criteria
     from ..watch.idle_answer import idle_answer, targets
     from ..watch.reading import read_recent
@@ -61,7 +61,7 @@ def idle(target: str | None, telemetry: Telemetry, longer_than: float, form: str
     )
     subjects = targets(recent)
     named = _named(target, [name for name in subjects if name is not None]) if target is not None else None
-    criteria = Criteria(WatchSettings().limit_seconds, load_watch_rules(telemetry.rulebook.rules), book)
+    criteria = Criteria(WatchSettings().limit_seconds, load_levels("watch.yaml", telemetry.rulebook.rules), book)
     answer = idle_answer(recent, subjects[named], longer_than, criteria)
     if form == "json":
         document = {

@@ -14,8 +14,7 @@ from click import argument, option
 
 from ...rules.base.click_commands import command, typed_with
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageError
-from ...rules.base.output import say
-from ...rules.base.progress import plain
+from ...rules.base.output import plain, say
 from ...rules.base.sanitize import clean, quoted
 from .options import OutputOptions, SourceOptions, Telemetry, output_options, telemetry_options
 from .output import terminal_width
@@ -204,7 +203,7 @@ def _content(cards: Sequence[Card], is_one: bool, output: OutputOptions, existin
 
             encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
             no_blocks = not encoding.startswith("utf") or os.environ.get("TERM") in ("dumb", "linux")
-            ascii_only = output.output is None and (no_blocks or plain(os.environ))
+            ascii_only = output.output is None and (no_blocks or plain())
             if not is_one:
                 return document_text(page.cards_document(cards), width=terminal_width())
             return document_text(page.card_document(cards[0], ascii_only=ascii_only), width=terminal_width(100))

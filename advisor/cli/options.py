@@ -16,15 +16,13 @@ import click
 from ...agent.base.durations import parse_duration
 from ...rules.base.click_commands import FILE, FOLDER, PATH, Decorator, Parsed, exclusive, format_option, into
 from ...rules.base.errors import UsageError
-from ...rules.base.output import say, write_output
-from ...rules.base.progress import Progress, progress
-from ...rules.base.sanitize import quoted
+from ...rules.base.output import Progress, Steps, say, write_stdout, write_whole
+from ...rules.base.sanitize import clean, quoted
 from ..core.timestamps import parse_moment, rfc3339
 from .output import cores, wants_color
 
 if TYPE_CHECKING:
-    from ...rules.base.progress import Steps
-    from ...rules.catalog.hour_prices import StatedPrices
+    from ...rules.catalog.price_files import StatedPrices
     from ..core.frame import Frame
     from ..pipeline import Reasoned
     from ..rulebook import Rulebook
@@ -85,7 +83,7 @@ class SourceOptions:
 
     def reading(self) -> Progress:
         """Progress of reading it, on stderr."""
-        return progress("reading telemetry", "databases" if self.prometheus is None else "measures")
+        return Progress("reading telemetry", "databases" if self.prometheus is None else "measures")
 
     def open(self, steps: Steps | None = None, *, quiet: bool = False) -> Source:
         """The source itself. `quiet`: its notes are not printed. Raises UsageError for an invalid matcher, and for
@@ -185,7 +183,11 @@ class OutputOptions:
 
     def write(self, text: str, done: str = "written to {output}") -> None:
         """Write the result. `done`: the note on stderr where it went to a file."""
-        write_output(text, self.output, done)
+        if self.output is None:
+            write_stdout(text)
+        else:
+            write_whole(self.output, text)
+            say(done.format(output=clean(str(self.output))))
 
 
 def duration(text: str) -> float:

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 
-from ...rules.base.progress import plain
+from ...rules.base.output import plain
 
 _WIDTH_OF_A_PIPE = 120
 
@@ -25,4 +25,4 @@ def terminal_width(most: int | None = None) -> int:
 def wants_color() -> bool:
     """Whether stdout is a terminal that takes colors, without NO_COLOR and SKUWISE_PLAIN."""
     dumb = os.environ.get("TERM") == "dumb"
-    return sys.stdout.isatty() and not (dumb or os.environ.get("NO_COLOR") or plain(os.environ))
+    return sys.stdout.isatty() and not (dumb or os.environ.get("NO_COLOR") or plain())

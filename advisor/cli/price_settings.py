@@ -6,7 +6,7 @@ gpu_hour_usd = { "H100-SXM5" = 2.10 }
 node_hour_usd = { "aws/p5.48xlarge" = 55.0 }
 ```
 In the environment: ``SKUWISE_PRICES_GPU_HOUR_USD="H100-SXM5=2.10, A100-SXM4-80GB=1.30"``. The site's energy is the
-section ``[energy]`` (`rules/catalog/site_energy.py`).
+section ``[energy]``.
 """
 
 from __future__ import annotations
@@ -18,9 +18,17 @@ from pathlib import Path
 
 from ...agent.config import SYSTEM_FILE, load_section
 from ...rules.base.errors import UsageError
-from ...rules.catalog.hour_prices import GPU_HOUR, NODE_HOUR, StatedPrice, StatedPrices, parse_flags
 from ...rules.catalog.price_files import ENERGY_SECTION as ENERGY
-from ...rules.catalog.price_files import SiteEnergy, SiteFigure, stated_energy
+from ...rules.catalog.price_files import (
+    GPU_HOUR,
+    NODE_HOUR,
+    SiteEnergy,
+    SiteFigure,
+    StatedPrice,
+    StatedPrices,
+    parse_flags,
+    stated_energy,
+)
 
 
 def parse_prices(value: object, what: str) -> tuple[StatedPrice, ...]:

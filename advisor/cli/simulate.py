@@ -11,8 +11,7 @@ from click import argument, option
 
 from ...rules.base.click_commands import PATH, Choice, command
 from ...rules.base.errors import EXIT_DONE
-from ...rules.base.output import program, write_stdout
-from ...rules.base.progress import progress
+from ...rules.base.output import Progress, program, write_stdout
 from ..core.timestamps import rfc3339
 from .options import DURATION, MOMENT, SEED, number
 
@@ -36,7 +35,7 @@ def simulate(scenario: str, db: Path, days: float, seed: int, until: float | Non
     """
     from ..demo import simulate as simulate_fleet
 
-    with progress(f"simulating {scenario}", "nodes") as simulating:
+    with Progress(f"simulating {scenario}", "nodes") as simulating:
         report = simulate_fleet(
             scenario,
             db,

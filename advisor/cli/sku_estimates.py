@@ -15,7 +15,7 @@ from ...rules.base.errors import NothingToDo, UsageError
 from ...rules.base.output import columns
 from ...rules.catalog.loader import Catalog
 from ...rules.catalog.types import GpuSku, NodeSku
-from ...rules.models.weights import load_move_model, load_power_model
+from ...rules.models import load_move_model, load_power_model
 from ..core.advice_types import Interval
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import counted, figure, time_words, usd

@@ -17,8 +17,7 @@ from ...rules.base.sanitize import quoted, suggest
 from .options import DURATION, number, rules_option
 
 if TYPE_CHECKING:
-    from ...rules.catalog.fabric_premium import Premium
-    from ...rules.catalog.loader import Accelerator, Catalog
+    from ...rules.catalog.loader import Accelerator, Catalog, Premium
     from ...rules.catalog.types import FigureSource, GpuSku, NodeSku, Price
 
     Sku = GpuSku | NodeSku | Accelerator
@@ -300,7 +299,7 @@ def sku_text(sku: Sku, catalog: Catalog) -> str:
 
 def _premiums(node: NodeSku, catalog: Catalog) -> list[tuple[str, Premium]]:
     """The cost of each interconnect of a node alone, by region; its part is ``fabric`` or ``NVLink``."""
-    from ...rules.catalog.fabric_premium import fabric_premium, nvlink_premium
+    from ...rules.catalog.loader import fabric_premium, nvlink_premium
 
     parts = (("fabric", fabric_premium), ("NVLink", nvlink_premium))
     premiums = [(part, of(catalog, catalog.price, node, price.region)) for price in node.prices for part, of in parts]

@@ -76,7 +76,7 @@ class _Watcher:
         """One pass, whose incidents are kept. Raises SkuwiseError where the source or the state file cannot be read,
         InUseError where another watch holds the fleet's file."""
         from ...rules.base.heap import give_back
-        from ...rules.policy.thresholds import load_watch_rules
+        from ...rules.policy.thresholds import load_levels
         from ..state.incidents import commit, current
         from ..watch.fleet import Criteria
         from ..watch.reading import read_recent
@@ -97,7 +97,8 @@ class _Watcher:
         )
         give_back()
         watched = evaluate(
-            recent, Criteria(self.settings.limit_seconds, load_watch_rules(self.telemetry.rulebook.rules), book)
+            recent,
+            Criteria(self.settings.limit_seconds, load_levels("watch.yaml", self.telemetry.rulebook.rules), book),
         )
         file = self.state.to_write(recent.fleet)
         if file != self.file:

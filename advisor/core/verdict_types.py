@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ...rules.base.typed import Amount, Moment, Share
-from ...rules.policy.labels import BottleneckLabel, KindLabel
+from ...rules.policy.labels import BottleneckLabel, KindLabel, Owner
 from .coded_text import CodedText
 from .energy_types import WorkloadEnergy
 
@@ -60,19 +60,6 @@ class Coverage:
     resolution_seconds: float
     missing: Mapping[str, str] = field(default_factory=dict)
     missing_codes: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    team: str | None = None
-    user: str | None = None
-    account: str | None = None
-    namespace: str | None = None
-
-    @property
-    def name(self) -> str | None:
-        """The team, else the namespace, account or user; None: unknown."""
-        return self.team or self.namespace or self.account or self.user
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...agent.store.writer import Writer
 from ...rules.base.errors import UsageError
-from ...rules.base.progress import Steps, no_steps
+from ...rules.base.output import Steps, no_steps
 from ...rules.catalog.loader import load_catalog
 from ...rules.catalog.types import GpuSku, NodeSku
 from ..core.fleet_identity import fleet_mark

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ...agent.sources.dcgm import FIELDS
-from ...rules.catalog.hour_prices import GPU_FLAG
+from ...rules.catalog.price_files import GPU_FLAG
 from ..classify.features.soundness import NO_PIPE
 from ..core.formatting import counted, percent
 from ..core.scalars import records, text

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...rules.catalog.node_files import ANY_REGION
+from ...rules.catalog.loader import ANY_REGION
 from ...rules.catalog.price_files import SiteEnergy, SiteFigure
 from ...rules.catalog.types import PowerPrice
 from ..classify.types import NodeFacts, TokenEnergy, Verdicts

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...rules.catalog.fabric_premium import Premium
+from ...rules.catalog.loader import Premium
 from ...rules.policy.thresholds import WasteRule
 from ..classify.types import BareGpu, NodeFacts
 from ..core.advice_types import Action, Finding, Severity

@@ -11,10 +11,9 @@ from functools import cached_property
 
 import numpy as np
 
-from ...rules.catalog.fabric_premium import NVLINK_PRIORS
-from ...rules.catalog.loader import Catalog
+from ...rules.catalog.loader import NVLINK_PRIORS, Catalog
 from ...rules.catalog.types import GpuSku, NodeSku, Price
-from ...rules.models.weights import MoveModel
+from ...rules.models import MoveModel
 from ...rules.policy.labels import ON_DEMAND_KINDS, TRAINING_KINDS
 from ...rules.policy.thresholds import WasteRule
 from ..classify.types import BareGpu, NodeFacts, Verdicts

@@ -11,8 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-from ...rules.policy.exceptions import RuleException
 from ...rules.policy.labels import JOB_KINDS, TRAINING_KINDS
+from ...rules.policy.teams import RuleException
 from ..classify.types import NodeFacts, Verdicts
 from ..core.verdict_types import INFERRED, WorkloadVerdict
 from .prediction import EXPOSED, USE_NAMES, Array, Phase, Use, demand

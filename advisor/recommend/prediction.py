@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...rules.catalog.types import GpuSku
-from ...rules.models.weights import EXPERTS, TRAINING, Z90, MoveModel
+from ...rules.models import EXPERTS, TRAINING, Z90, MoveModel
 from ..core.advice_types import Interval, Risk
 from ..core.coded_text import CodedText, coded
 from .sustained_rates import clock_ratio, family, rates_of

@@ -16,12 +16,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 
 from ...agent.jobs.identity import MARKED
-from ...rules.catalog import fabric_premium as interconnect
-from ...rules.catalog.fabric_premium import Premium, PriceOf
+from ...rules.catalog import loader as interconnect
 from ...rules.catalog.gpu_files import normalise
-from ...rules.catalog.hour_prices import GPU_HOUR, NODE_HOUR, SOURCE, HourPrices, flag_line
-from ...rules.catalog.loader import Catalog
-from ...rules.catalog.node_files import ANY_REGION
+from ...rules.catalog.loader import ANY_REGION, Catalog, Premium, PriceOf
+from ...rules.catalog.price_files import GPU_HOUR, NODE_HOUR, SOURCE, HourPrices, flag_line
 from ...rules.catalog.types import NodeSku, PowerPrice, Price
 from ..classify.types import NodeFacts, Verdicts
 from ..core.advice_types import FabricUse, NodeStanding, Realisation, Reconciliation

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from ...rules.catalog.types import GpuSku
-from ...rules.models.published import ServedModels
+from ...rules.models import ServedModels
 from ...rules.policy.labels import ON_DEMAND_KINDS
 from ..core.advice_types import Action, Recommendation
 from ..core.coded_text import CodedText, coded

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ...rules.policy.custom import RISING, Condition, CustomRule, CustomRules
-from ...rules.policy.exceptions import Exceptions, RuleException
-from ...rules.policy.thresholds import WasteRule
+from ...rules.policy.teams import Exceptions, RuleException
+from ...rules.policy.thresholds import RISING, Condition, CustomRule, CustomRules, WasteRule
 from ..core.advice_types import Action, Finding, NotJudged, RuleVerdicts
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import figure, listed

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...rules.catalog.types import GpuSku, NodeSku, Price
-from ...rules.models.weights import load_power_model
+from ...rules.models import load_power_model
 from ..core.advice_types import Configuration, Interval, Realisation, Recommendation, Risk
 from ..core.coded_text import CodedText, Scalar, coded
 from ..core.energy_types import JOULES_PER_KWH

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...rules.base.errors import SkuwiseError, SourceError
-from ...rules.base.progress import Steps, no_steps
+from ...rules.base.output import Steps, no_steps
 from ..core.cache_folder import cache_folder
 
 if TYPE_CHECKING:

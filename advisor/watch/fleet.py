@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...rules.base.sanitize import clean
-from ...rules.policy.thresholds import WatchRules
+from ...rules.policy.thresholds import Levels
 from ..classify.features.rest import rested_since
 from ..core.advice_types import Evidence, Severity
 from ..core.coded_text import coded
@@ -31,7 +31,7 @@ class Criteria:
     `rules`: thresholds (rules/watch.yaml); `book`: what rest is."""
 
     limits: Callable[[HolderKind], float]
-    rules: WatchRules
+    rules: Levels
     book: Rulebook
 
 

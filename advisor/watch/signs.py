@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ...rules.policy.thresholds import WatchRules
+from ...rules.policy.thresholds import Levels
 from ..classify.features.rest import CONTRADICTED, HELD, TRACED, WORKED, Activity, judge_rest
 from ..core.recent import Floats, Mask, Recent, Spans, Values
 from ..rulebook import Rulebook
@@ -41,7 +41,7 @@ class GpuSigns:
     rest_watts: Floats
 
 
-def gpu_signs(recent: Recent, book: Rulebook, rules: WatchRules) -> GpuSigns:
+def gpu_signs(recent: Recent, book: Rulebook, rules: Levels) -> GpuSigns:
     """The signs of all GPUs of a reading."""
     count, spans = len(recent.gpus), len(recent.spans.ends)
     limit, sku = [gpu.power_limit_watts or np.nan for gpu in recent.gpus], [gpu.sku or "" for gpu in recent.gpus]
@@ -68,7 +68,7 @@ def gpu_signs(recent: Recent, book: Rulebook, rules: WatchRules) -> GpuSigns:
     )  # fmt: skip
 
 
-def _spins(active: Mask, recent: Recent, rules: WatchRules, trace_tensor: float) -> Mask:
+def _spins(active: Mask, recent: Recent, rules: Levels, trace_tensor: float) -> Mask:
     """Spans in which ranks wait in a collective: a kernel runs all the time, the usual work on tensor cores or memory
     is gone, and links are silent (where these are not measured: power is far below its usual level)."""
     tensor, dram, power = recent.gpu["tensor"], recent.gpu["dram"], recent.gpu["power_watts"]
@@ -109,7 +109,7 @@ class HoldSigns:
     free: Mask
 
 
-def hold_signs(recent: Recent, gpus: GpuSigns, rules: WatchRules) -> HoldSigns:
+def hold_signs(recent: Recent, gpus: GpuSigns, rules: Levels) -> HoldSigns:
     """The signs of all holds of a reading."""
     working, spin, held = (of_holds(recent, mask, np.any) for mask in (gpus.work, gpus.spin, gpus.held))
     # By the engine's own metrics; NaN, where it has none, is no request.
@@ -132,7 +132,7 @@ def of_holds(recent: Recent, mask: Mask, judge: Callable[..., Mask]) -> Mask:
     return out
 
 
-def _hosts(recent: Recent, working: Mask, rules: WatchRules) -> tuple[Mask, Mask, Values]:
+def _hosts(recent: Recent, working: Mask, rules: Levels) -> tuple[Mask, Mask, Values]:
     """Of each hold: spans in which a host of it was busy and no other workload there worked; whether its hosts are
     measured; what its fabric carried, as a share of line rate."""
     cpu, disk, network = (recent.node[n] for n in ("cpu_util", "disk_bytes_per_second", "network_bytes_per_second"))

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from skuwise.advisor.classify.kinds.kinds import judge_kind
 from skuwise.advisor.core.verdict_types import KindVerdict
-from skuwise.rules.models.weights import KindModel
+from skuwise.rules.models import KindModel
 from skuwise.rules.policy.thresholds import load_thresholds
 
 from ..fit.real_series import TABLE, Row, read_rows

@@ -18,7 +18,7 @@ from skuwise.advisor.recommend.predict.sku_comparison import compare, work_class
 from skuwise.rules.base.output import columns
 from skuwise.rules.base.sanitize import clean
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.models.weights import load_move_model
+from skuwise.rules.models import load_move_model
 
 from ..fit.decode_pairs import REPOSITORY, read_runs
 from ..fit.move_model import left_out, read_lines

@@ -16,8 +16,7 @@ from skuwise.advisor.recommend.predict.clock_model import ClockMove, Draw, weigh
 from skuwise.rules.base.output import columns
 from skuwise.rules.base.sanitize import clean
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.models.published import load_resting_power
-from skuwise.rules.models.weights import PowerModel, load_power_model
+from skuwise.rules.models import PowerModel, load_power_model, load_resting_power
 
 from ..fit.power_caps import TABLE, Capped, read_caps
 from ..fit.power_model import calibrate

@@ -18,7 +18,7 @@ from pathlib import Path
 from skuwise.advisor.recommend.predict.typical_work import Question, sequences_held
 from skuwise.advisor.recommend.sustained_rates import PRECISIONS
 from skuwise.rules.catalog.loader import Catalog
-from skuwise.rules.models.published import load_served_models
+from skuwise.rules.models import load_served_models
 
 from .sku_pairs import Pair, number_of, size_of
 from .tables import read_table

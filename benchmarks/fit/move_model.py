@@ -26,7 +26,7 @@ from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
 from skuwise.rules.base.yaml_loader import packaged_rules
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.catalog.types import GpuSku
-from skuwise.rules.models.weights import (
+from skuwise.rules.models import (
     MOVE_FILE,
     MoveModel,
     Profiles,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from skuwise.rules.base.sanitize import clean
 from skuwise.rules.catalog.loader import Catalog
 from skuwise.rules.catalog.types import GpuSku
-from skuwise.rules.models.published import RestingPowers
+from skuwise.rules.models import RestingPowers
 
 from .tables import read_table
 

@@ -26,8 +26,7 @@ from skuwise.advisor.recommend.prediction import Z90
 from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
 from skuwise.rules.base.yaml_loader import packaged_rules
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.models.published import load_resting_power
-from skuwise.rules.models.weights import (
+from skuwise.rules.models import (
     POWER_FILE,
     ClassName,
     Made,
@@ -35,6 +34,7 @@ from skuwise.rules.models.weights import (
     PowerModel,
     Spread,
     TypicalShare,
+    load_resting_power,
 )
 
 from .power_caps import SOURCE, TABLE, Capped, Table, read_caps

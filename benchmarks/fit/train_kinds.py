@@ -27,7 +27,7 @@ import sklearn
 from sklearn.linear_model import LogisticRegression
 from skuwise.advisor.classify.kinds.kinds import likeliest
 from skuwise.advisor.classify.kinds.shapes import SHAPES, fingerprint, levels
-from skuwise.rules.models.weights import KIND_FILE, Calibration, KindModel
+from skuwise.rules.models import KIND_FILE, Calibration, KindModel
 from skuwise.rules.policy.labels import WORKING_KINDS
 from skuwise.rules.policy.thresholds import load_thresholds
 from threadpoolctl import threadpool_limits

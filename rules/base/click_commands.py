@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import update_wrapper
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
+from click.core import augment_usage_errors
 
 from .errors import EXIT_USAGE, UsageError
 from .output import program
@@ -18,34 +19,26 @@ from .sanitize import clean, quoted, suggest
 
 _LISTED_CHOICES = 12
 
-Run = TypeVar("Run", bound=Callable[..., Any])
 Decorator = Callable[[Any], Any]
 
 
 class Command(click.Command):
-    """A command that names the option or argument that it does not take."""
+    """A command whose every error of usage has its context."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does. Raises click.UsageError for an argument too many."""
-        ctx.allow_extra_args = True
-        try:
-            rest = super().parse_args(ctx, args)
-        except click.UsageError as error:
-            error.ctx = error.ctx or ctx
-            raise
-        if rest and not ctx.resilient_parsing:
-            raise click.UsageError(f"Unexpected argument {quoted(rest[0])}.", ctx)
-        return rest
+        """Parse as click does. Raises click.UsageError."""
+        with augment_usage_errors(ctx):
+            return super().parse_args(ctx, args)
 
 
 class Group(click.Group):
-    """A group that suggests the nearest command for one that it does not have."""
+    """A group that suggests the nearest command for one that it does not have, and lists them as they are written."""
 
     command_class = Command
 
     def __init__(self, name: str | None = None, **about: Any) -> None:  # noqa: ANN401 - as click's
-        about = {"subcommand_metavar": "COMMAND ...", "epilog": "Run 'skuwise {} COMMAND --help' for details."} | about
-        super().__init__(name, no_args_is_help=False, **(about | {"epilog": about["epilog"].format(name)}))
+        about = {"epilog": f"Run 'skuwise {name} COMMAND --help' for details."} | about
+        super().__init__(name, no_args_is_help=False, subcommand_metavar="COMMAND ...", **about)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -86,26 +79,18 @@ class Parsed(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
         """The value. Raises click.UsageError."""
-        if not isinstance(value, str):
-            return value
         try:
-            return self._parse(value)
+            return self._parse(value) if isinstance(value, str) else value
         except UsageError as error:
             what = f"Invalid {_label(param)}: " if param is not None else ""
             raise click.UsageError(f"{what}{error}", ctx) from error
 
 
-def _path(metavar: str) -> click.Path:
-    """The type of a path that need not exist."""
-    path = click.Path(path_type=Path)
-    path.name = metavar
-    return path
+PATH, FILE, FOLDER = (click.Path(path_type=Path) for _ in range(3))  # of paths that need not exist
+PATH.name, FILE.name, FOLDER.name = "PATH", "FILE", "DIR"
 
 
-PATH, FILE, FOLDER = _path("PATH"), _path("FILE"), _path("DIR")
-
-
-def command(*example_lines: str) -> Callable[[Callable[..., int]], Command]:
+def command(*example_lines: str) -> Callable[[Callable[..., int]], click.Command]:
     """Make a command of a function that returns the exit status. Its docstring is the help, which ends with
     `example_lines`."""
     return click.command(cls=Command, epilog=examples(*example_lines))
@@ -157,12 +142,13 @@ def joined(*options: Decorator) -> Decorator:
 def exclusive(required: bool = False, **flags: object) -> None:
     """Refuse two options that exclude each other. `flags`: values by parameter names; None, False and () are not set.
     Raises click.UsageError; where one is `required`, for none too."""
-    names = [f"--{name.replace('_', '-')}" for name in flags]
-    used = [name for name, value in zip(names, flags.values(), strict=True) if value not in (None, False, ())]
+    context = click.get_current_context(silent=True)
+    options = {f"--{name.replace('_', '-')}": value for name, value in flags.items()}
+    used = [name for name, value in options.items() if value not in (None, False, ())]
     if len(used) > 1:
-        raise click.UsageError(f"{used[0]} and {used[1]} exclude each other.", click.get_current_context(silent=True))
+        raise click.UsageError(f"{used[0]} and {used[1]} exclude each other.", context)
     if required and not used:
-        raise click.UsageError(f"One of {', '.join(names)} is required.", click.get_current_context(silent=True))
+        raise click.UsageError(f"One of {', '.join(options)} is required.", context)
 
 
 def typed_with(old: str = "", new: str = "") -> str:
@@ -182,18 +168,17 @@ def run_click(root: click.Command, prog: str, arguments: Sequence[str], typed: S
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
         path = prog if context is None else context.command_path
-        print(f"skuwise: {clean(_sentence(error))} Run '{path} --help' for usage.", file=sys.stderr)  # noqa: T201
+        print(f"skuwise: {clean(_sentence(error, context))} Run '{path} --help' for usage.", file=sys.stderr)  # noqa: T201
         return EXIT_USAGE
 
 
-def _sentence(error: click.ClickException) -> str:
-    context = error.ctx if isinstance(error, click.UsageError) else None
+def _sentence(error: click.ClickException, context: click.Context | None) -> str:
     params = context.command.params if context is not None else []
+    text = error.format_message()
     if isinstance(error, click.NoSuchOption):
         names = [name for param in params for name in param.opts]
         near = suggest(error.option_name, [*names, "--help"], loosely=True)
         return f"Unknown option {quoted(error.option_name)}. {near}".strip()
-    text = error.format_message()
     if context is not None and isinstance(error, click.BadOptionUsage) and "requires an argument" in text:
         value = next((param.make_metavar(context) for param in params if error.option_name in param.opts), "VALUE")
         return f"{error.option_name} needs a value: {value}."

@@ -22,12 +22,6 @@ from .errors import UsageError
 PATIENCE_SECONDS = 10.0
 TOML_MAX_BYTES = 1 << 20
 _NULL = os.makedev(1, 3)  # Linux: /dev/null, the usual name for "no file"
-_KINDS = {
-    stat.S_IFDIR: "it is a folder",
-    stat.S_IFCHR: "it is a device or a terminal, not a file",
-    stat.S_IFBLK: "it is a disk, not a file",
-    stat.S_IFSOCK: "it is a socket, not a file",
-}
 # Each part of a dotted key costs the parser as much as all before it: a key of 30,000 takes it minutes.
 _MANY_DOTS = re.compile(r"^(?:[^.\n\"'=#]*\.){65}", re.MULTILINE)
 
@@ -37,29 +31,21 @@ def read_bounded(path: Path, limit_bytes: int, patience_seconds: float = PATIENC
 
     Raises OSError, also for more than `limit_bytes` and for a pipe that is not written to its end in time.
     """
-    descriptor, status = _open(path)
-    try:
-        deadline = time.monotonic() + patience_seconds
+    content = bytearray()
+    deadline = time.monotonic() + patience_seconds
+    with os.fdopen(_open(path), "rb", buffering=0) as file:
         poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        parts: list[bytes] = []
-        left = limit_bytes + 1 if not stat.S_ISREG(status.st_mode) or status.st_size <= limit_bytes else 0
-        while left > 0:
+        poll.register(file, select.POLLIN)
+        while len(content) <= limit_bytes:
             # A regular file is always ready.
             if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
                 raise TimeoutError(errno.ETIMEDOUT, f"its end was not written within {patience_seconds:g} s")
-            try:
-                part = os.read(descriptor, min(left, 1 << 16))
-            except BlockingIOError:
-                continue
-            if not part:
-                return b"".join(parts)
-            parts.append(part)
-            left -= len(part)
-        size = f"{limit_bytes >> 20} MiB" if limit_bytes >= 1 << 20 else f"{limit_bytes:,} bytes"
-        raise OSError(errno.EFBIG, f"it is larger than {size}")
-    finally:
-        os.close(descriptor)
+            part = file.read(1 << 16)
+            if part == b"":
+                return bytes(content)
+            content += part or b""  # None: another reader of the pipe was faster
+    size = f"{limit_bytes >> 20} MiB" if limit_bytes >= 1 << 20 else f"{limit_bytes:,} bytes"
+    raise OSError(errno.EFBIG, f"it is larger than {size}")
 
 
 def read_text(path: Path, limit_bytes: int) -> str:
@@ -68,15 +54,15 @@ def read_text(path: Path, limit_bytes: int) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-            raise OSError(errno.EILSEQ, "it is UTF-16, not UTF-8 text") from None
         line = raw[: error.start].count(b"\n") + 1
-        raise OSError(errno.EILSEQ, f"line {line} is not UTF-8 text") from None
+        utf16 = raw.startswith((b"\xff\xfe", b"\xfe\xff"))
+        what = "it is UTF-16, not UTF-8 text" if utf16 else f"line {line} is not UTF-8 text"
+        raise OSError(errno.EILSEQ, what) from None
 
 
 def open_stream(path: Path) -> io.BufferedReader:
     """A file or a pipe to be read piece by piece, by a reader with its own bounds. Raises OSError."""
-    descriptor, _ = _open(path)
+    descriptor = _open(path)
     os.set_blocking(descriptor, True)
     return os.fdopen(descriptor, "rb")
 
@@ -107,22 +93,11 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         raise UsageError(f"{what} is not valid TOML: {error}.", "Fix the file or remove it.") from None
 
 
-def _open(path: Path) -> tuple[int, os.stat_result]:
+def _open(path: Path) -> int:
     if "\0" in str(path):
         raise FileNotFoundError(errno.ENOENT, "its name holds a NUL")
-    # Opening a device may have an effect (a tape winds, a line hangs up), so its kind is checked before and after.
-    _check_kind(path.stat())
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-    try:
-        status = os.fstat(descriptor)
-        _check_kind(status)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor, status
-
-
-def _check_kind(status: os.stat_result) -> None:
-    kind = stat.S_IFMT(status.st_mode)
-    if kind in _KINDS and not (kind == stat.S_IFCHR and status.st_rdev == _NULL):
-        raise OSError(errno.EISDIR if kind == stat.S_IFDIR else errno.EINVAL, _KINDS[kind])
+    # Checked before it is opened: opening a device may have an effect (a tape winds, a line hangs up).
+    status = path.stat()
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISFIFO(status.st_mode) or status.st_rdev == _NULL):
+        raise OSError(errno.EINVAL, "it is a folder, a device or a socket, not a file")
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)

@@ -1,12 +1,11 @@
 """Where a command's data and narration go: stdout, stderr, and files that are there whole or not at all.
 
-A closed standard stream stays closed, and no database or socket gets its number. A failed write to stdout is an
-`OutputError`; failed narration is dropped: an agent whose log lies on a full disk goes on.
+A closed standard stream stays closed, and no database or socket gets its number. Failed narration is dropped: an agent
+whose log lies on a full disk goes on.
 """
 
 from __future__ import annotations
 
-import errno
 import io
 import json
 import os
@@ -14,8 +13,11 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from .errors import SkuwiseError
@@ -24,39 +26,68 @@ from .sanitize import ESCAPED, clean
 _NAME = "skuwise"
 
 
-class OutputError(SkuwiseError):
-    """Standard output cannot be written."""
-
-    def __init__(self, error: OSError) -> None:
-        remedy = "Free some space there." if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Redirect it elsewhere."
-        super().__init__(f"Standard output cannot be written: {error.strerror}.", remedy)
+# Reports what is done, and of how many (None: unknown).
+Steps = Callable[[int, int | None], None]
+_EVERY_SECONDS = 0.2
 
 
-class _Output(io.TextIOWrapper):
-    """Stdout of a command."""
+class _Stream(io.FileIO):
+    """Standard output or error. Raises SkuwiseError where output cannot be written; nothing is written after that."""
 
-    def fail(self, error: OSError) -> None:
-        if isinstance(error, BrokenPipeError):
-            raise error
-        raise OutputError(error) from error
-
-    def write(self, text: str, /) -> int:
+    def write(self, data: Any, /) -> int | None:  # noqa: ANN401 - as io's
         try:
-            return super().write(text)
+            return super().write(data)
         except OSError as error:
-            self.fail(error)
-            return len(text)
+            if self.fileno() == 2:
+                return len(data)
+            discard(1)  # or the interpreter tries once more
+            if isinstance(error, BrokenPipeError):
+                raise
+            remedy = "Free some space there, or redirect it elsewhere."
+            raise SkuwiseError(f"Standard output cannot be written: {error.strerror}.", remedy) from error
 
-    def flush(self) -> None:
-        try:
-            super().flush()
-        except OSError as error:
-            self.fail(error)
+
+class Progress:
+    """Progress of one task on stderr: ``reading telemetry: 31 of 62 databases``. On a terminal the line is updated in
+    place and removed at the end; elsewhere, with TERM=dumb or SKUWISE_PLAIN, ``reading telemetry ...`` is printed."""
+
+    def __init__(self, what: str, unit: str) -> None:
+        self._what, self._unit, self._shown = what, unit, 0.0
+        self._live = sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb") and not plain()
+
+    def __enter__(self) -> Progress:
+        if not self._live:
+            say(f"{self._what} ...")
+        self.stage(self._what)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._show("")
+
+    def step(self, done: int, total: int | None) -> None:
+        """Report progress: at most five times a second, and the last step."""
+        if done == total or time.monotonic() - self._shown >= _EVERY_SECONDS:
+            self._shown = time.monotonic()
+            self._show(f"{self._what}: {done}{f' of {total}' if total else ''} {self._unit}")
+
+    def stage(self, what: str) -> None:
+        """Begin another part of the work, without counted steps; shown on a terminal only."""
+        self._what = what
+        self._show(f"{what} ...")
+
+    def _show(self, text: str) -> None:
+        if self._live:
+            sys.stderr.write(f"\r\x1b[K{clean(text)}")
+            sys.stderr.flush()
 
 
-class _Narration(_Output):
-    def fail(self, error: OSError) -> None:  # noqa: ARG002 - it is dropped
-        discard(2)
+def no_steps(done: int, total: int | None) -> None:
+    """Ignore progress."""
+
+
+def plain() -> bool:
+    """Whether SKUWISE_PLAIN asks for output without colors, boxes and lines that change in place (screen readers)."""
+    return os.environ.get("SKUWISE_PLAIN", "") not in ("", "0")
 
 
 def own_streams() -> None:
@@ -67,9 +98,9 @@ def own_streams() -> None:
         except OSError:  # closed: what is opened next would get the number. Writing to 1 fails, as it would have.
             os.open(os.devnull, flags)
     encodings = [getattr(stream, "encoding", None) or "utf-8" for stream in (sys.stdout, sys.stderr)]
-    raw = [io.BufferedWriter(io.FileIO(number, "w", closefd=False)) for number in (1, 2)]
-    sys.stdout = _Output(raw[0], encoding=encodings[0], errors=ESCAPED, line_buffering=os.isatty(1))
-    sys.stderr = _Narration(raw[1], encoding=encodings[1], errors=ESCAPED, line_buffering=True)
+    out, err = (io.BufferedWriter(_Stream(number, "w", closefd=False)) for number in (1, 2))
+    sys.stdout = io.TextIOWrapper(out, encoding=encodings[0], errors=ESCAPED, line_buffering=os.isatty(1))
+    sys.stderr = io.TextIOWrapper(err, encoding=encodings[1], errors=ESCAPED, line_buffering=True)
 
 
 def discard(number: int) -> None:
@@ -101,15 +132,6 @@ def write_json(document: object) -> None:
     write_stdout(json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
-def write_output(content: str, output: Path | None, note: str = "written to {output}") -> None:
-    """Write a command's result to a file, with a `note` on stderr, or to stdout."""
-    if output is None:
-        write_stdout(content)
-    else:
-        write_whole(output, content)
-        say(note.format(output=clean(str(output))))
-
-
 def write_whole(
     path: Path, content: str | bytes | Iterable[str], *, into_devices: bool = True, mode: int | None = None
 ) -> None:
@@ -120,15 +142,14 @@ def write_whole(
     """
     parts = (content,) if isinstance(content, (str, bytes)) else content
     raw = (part if isinstance(part, bytes) else part.encode("utf-8", "backslashreplace") for part in parts)
-    is_device = str(path).startswith(("/dev/", "/proc/")) or path.is_char_device() or path.is_fifo()
-    remedy = "Name an ordinary file." if into_devices and is_device else "Name a folder you can write to."
     temporary: Path | None = None
     try:
+        is_device = str(path).startswith(("/dev/", "/proc/")) or path.is_char_device() or path.is_fifo()
         if into_devices and is_device:
             path.write_bytes(b"".join(raw))
             return
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        temporary, remedy = Path(name), "Free some space, or name another file."
+        temporary = Path(name)
         with os.fdopen(handle, "wb") as file:
             file.writelines(raw)
         if mode is None:
@@ -137,12 +158,11 @@ def write_whole(
             mode = 0o666 & ~umask
         temporary.chmod(mode)
         temporary.replace(path)
-        temporary = None
     except OSError as error:
-        raise SkuwiseError(f"Cannot write {path}: {error.strerror}.", remedy) from error
-    finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+        remedy = "Name an ordinary file in a folder with free space that you can write to."
+        raise SkuwiseError(f"Cannot write {path}: {error.strerror}.", remedy) from error
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
@@ -179,14 +199,11 @@ def install_command(extra: str) -> str:
     """The command that adds `extra` to this installation: from its checkout if that exists, else from an index."""
     from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 - for an error alone
 
-    checkout, is_editable = Path(__file__).resolve().parents[2], True  # run from a checkout by PYTHONPATH
-    try:
+    checkout, flag = Path(__file__).resolve().parents[2], "-e "  # run from a checkout by PYTHONPATH
+    with suppress(PackageNotFoundError, ValueError, LookupError, TypeError, OSError):  # no record, or a damaged one
         record = json.loads(distribution("skuwise").read_text("direct_url.json") or "{}")  # as PEP 610 has it
-        if (Path(unquote(urlsplit(record["url"]).path)) / "pyproject.toml").is_file():
-            checkout = Path(unquote(urlsplit(record["url"]).path))
-            is_editable = record.get("dir_info", {}).get("editable", False)
-    except (PackageNotFoundError, ValueError, LookupError, TypeError, OSError):
-        pass  # no record, or one that is damaged
-    is_here = (checkout / "pyproject.toml").is_file()
-    what = shlex.quote(f"{checkout}[{extra}]" if is_here else f"skuwise[{extra}]")
-    return f"{shlex.quote(sys.executable)} -m pip install {'-e ' if is_here and is_editable else ''}{what}"
+        installed = Path(unquote(urlsplit(record["url"]).path))
+        if (installed / "pyproject.toml").is_file():
+            checkout, flag = installed, "-e " if record.get("dir_info", {}).get("editable") else ""
+    here, flag = (f"{checkout}", flag) if (checkout / "pyproject.toml").is_file() else ("skuwise", "")
+    return f"{shlex.quote(sys.executable)} -m pip install {flag}{shlex.quote(f'{here}[{extra}]')}"

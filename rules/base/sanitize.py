@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import json
 import unicodedata
 from collections.abc import Iterable
 
@@ -55,8 +56,7 @@ def _visible(character: str) -> str:
 def _escape(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)), error.end
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 # For `errors=` of an encoding: missing characters become \\uNNNN, as in JSON, so that JSON stays JSON.

@@ -47,9 +47,10 @@ def place(*keys: str) -> str:
     return ".".join(key if re.fullmatch(r"[\w-]{1,80}", key) else quoted(key) for key in keys)
 
 
-def wrong(file: object, at: str, sentence: str, remedy: str = "Correct it.") -> RulesError:
-    """The error for an invalid value: ``FILE: KEY: SENTENCE. REMEDY``."""
-    return RulesError(f"{file}: {at}: {sentence.rstrip('.')}." if at else f"{file}: {sentence.rstrip('.')}.", remedy)
+def wrong(file: object, at: str | int | None, sentence: str, remedy: str = "Correct it.") -> RulesError:
+    """The error for an invalid value: ``FILE: KEY: SENTENCE. REMEDY``. `at`: its keys, or the line; None: the file."""
+    where = f"{file}:{at}" if isinstance(at, int) else f"{file}: {at}" if at else f"{file}"
+    return RulesError(f"{where}: {sentence.rstrip('.')}.", remedy)
 
 
 def convert(file: object, value: object, kind: type[T], *at: str, **given: object) -> T:
@@ -92,13 +93,11 @@ def _located(
         hint = next(arg for arg in get_args(hint) if arg is not NoneType)
     arguments, kind = get_args(hint), get_origin(hint) or hint
     parts: list[tuple[str, object, Any]] = []
-    names: list[str] = []
     if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         types = {field.encode_name: field.type for field in msgspec.structs.fields(hint)}
-        names = list(types)
         unknown = next((key for key in value if key not in types), None)
         if unknown is not None:
-            return at, f"unknown key {quoted(unknown)}", suggest(unknown, names) or f"Known are {', '.join(names)}."
+            return at, f"unknown key {quoted(unknown)}", suggest(unknown, types) or f"Known are {', '.join(types)}."
         parts = [(key, part, types[key]) for key, part in value.items()]
     elif isinstance(value, dict) and len(arguments) == 2:
         parts = [(key, key, arguments[0]) for key in value]

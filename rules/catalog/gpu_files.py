@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,8 +17,8 @@ from msgspec import Meta
 
 from ..base.sanitize import quoted
 from ..base.typed import Day, Name, Positive, Strict, Text, place, wrong
-from ..base.yaml_loader import read_folders
-from .types import Achieved, FigureSource, GpuSku, MigProfile, Sms
+from ..base.yaml_loader import layers, read_folders
+from .types import GIB, Achieved, FigureSource, GpuSku, MigProfile, Sms
 
 Precision = Literal["fp64", "fp32", "fp16", "bf16", "fp8", "int8", "fp4"]
 MemoryType = Literal["HBM2", "HBM2e", "HBM3", "HBM3e", "GDDR6", "GDDR7"]
@@ -26,7 +26,6 @@ Check = Literal["tensor", "clock", "fp32", "precisions", "int8", "fp4", "memory"
 Megahertz = Annotated[float, Meta(gt=100, le=5000)]
 Watts = Annotated[float, Meta(gt=0, le=3000)]
 _NOT_WORD = re.compile(r"[^a-z0-9]+")
-_GIB = 1024**3
 # GT/s per lane by PCIe generation: 128b/130b up to 5, FLIT mode with 242 of 256 bytes from 6 (PCI-SIG).
 _PCIE_GT = {3: 8.0 * 128 / 130, 4: 16.0 * 128 / 130, 5: 32.0 * 128 / 130, 6: 64.0 * 242 / 256}
 
@@ -48,9 +47,15 @@ _BANDWIDTH_GB_PER_SECOND = {
     "GDDR7": (1000, 1850),
 }  # fmt: skip
 # One link, one way, GB/s, by NVLink generation. AMD's datasheet of MI300X has 128 GB/s a link for both directions.
-_NVLINK_GB_PER_SECOND_PER_LINK = {2: 25.0, 3: 25.0, 4: 25.0, 5: 50.0}
-_XGMI_GB_PER_SECOND_PER_LINK = 64.0
-_TOLERANCE, _WIDE_TOLERANCE = 0.02, 0.03  # rates are printed with three digits
+_LINK_GB_PER_SECOND: Mapping[str, Mapping[int | None, float]] = {
+    "nvlink": {2: 25.0, 3: 25.0, 4: 25.0, 5: 50.0},
+    "xgmi": {None: 64.0},
+}
+# A rate by another, which has half of it or the same. Rates are printed with three digits: 3 % off are accepted.
+_PAIRS: tuple[tuple[Check, Precision, Precision, int], ...] = (
+    ("precisions", "bf16", "fp16", 1), ("precisions", "fp8", "fp16", 2), ("int8", "int8", "fp16", 2),
+    ("fp4", "fp4", "fp8", 2),
+)  # fmt: skip
 
 
 class _Tensor(Strict, frozen=True):
@@ -78,7 +83,7 @@ class _Pcie(Strict, frozen=True):
     lanes: Annotated[int, Meta(ge=1, le=16)]
 
 
-class GpuEntry(Strict, frozen=True, kw_only=True):
+class _Gpu(Strict, frozen=True, kw_only=True):
     """An entry of a file; rules/gpus/nvidia.yaml explains the keys."""
 
     aliases: tuple[Text, ...] = ()
@@ -108,22 +113,16 @@ class GpuEntry(Strict, frozen=True, kw_only=True):
 
 class _File(Strict, frozen=True):
     vendor: Text
-    gpus: Mapping[Name, GpuEntry]
+    gpus: Mapping[Name, _Gpu]
 
 
 @dataclass(frozen=True)
 class GpuLibrary:
-    """Every GPU by name; `index` maps normalized names and aliases to names, `asked` what only people type."""
+    """Every GPU by name; `index` maps normalized names and aliases to names, `asked` also what only people type."""
 
     gpus: Mapping[str, GpuSku]
     index: Mapping[str, str]
     asked: Mapping[str, str]
-    entries: Mapping[str, GpuEntry] = field(default_factory=dict)
-
-    def find(self, name: str) -> GpuSku | None:
-        """The GPU of exactly this name or alias; None where the catalog has none."""
-        key = self.index.get(normalise(name))
-        return self.gpus[key] if key is not None else None
 
 
 def normalise(name: str) -> str:
@@ -134,19 +133,17 @@ def normalise(name: str) -> str:
 def load_gpus(rules_dir: Path | None = None) -> GpuLibrary:
     """The GPUs that ship, with a site's. Raises RulesError, also for figures that contradict one another."""
 
-    def use(file: object, top: _File) -> Mapping[str, tuple[GpuSku, GpuEntry, object]]:
+    def use(file: object, top: _File) -> Mapping[str, tuple[GpuSku, tuple[str, ...], object]]:
         for name, entry in top.gpus.items():
             for sentence in _contradictions(name, entry):
                 remedy = "Correct the figure, or give the reason under 'unchecked'."
                 raise wrong(file, place("gpus", name), sentence, remedy)
-        return {name: (_gpu(name, top.vendor, entry), entry, file) for name, entry in top.gpus.items()}
+        return {name: (_gpu(name, top.vendor, entry), entry.asked_as, file) for name, entry in top.gpus.items()}
 
-    gpus = read_folders(rules_dir, "gpus", _File, use)
-    index = _index((name, (name, *entry.aliases), file) for name, (_, entry, file) in gpus.items())
-    asked = _index((name, entry.asked_as, file) for name, (_, entry, file) in gpus.items())
-    asked = {key: name for key, name in asked.items() if key not in index}
-    entries = {name: entry for name, (_, entry, _) in gpus.items()}
-    return GpuLibrary({name: gpu for name, (gpu, _, _) in gpus.items()}, index, asked, entries)
+    gpus = read_folders([layer.joinpath("gpus") for _, layer in layers(rules_dir)], _File, use)
+    index = _index((name, (name, *gpu.aliases), file) for name, (gpu, _, file) in gpus.items())
+    asked = _index((name, asked_as, file) for name, (_, asked_as, file) in gpus.items())
+    return GpuLibrary({name: gpu for name, (gpu, _, _) in gpus.items()}, index, asked | index)
 
 
 def with_note(source: str, note: str | None) -> str:
@@ -165,7 +162,7 @@ def _index(names: Iterable[tuple[str, tuple[str, ...], object]]) -> dict[str, st
     return index
 
 
-def _gpu(name: str, vendor: str, entry: GpuEntry) -> GpuSku:
+def _gpu(name: str, vendor: str, entry: _Gpu) -> GpuSku:
     same = {field.name for field in fields(GpuSku)} & {*entry.__struct_fields__} - {"source"}
     unchanged: dict[str, Any] = {key: getattr(entry, key) for key in same}
     memory, nvlink, xgmi = entry.memory, entry.nvlink, entry.xgmi
@@ -176,65 +173,46 @@ def _gpu(name: str, vendor: str, entry: GpuEntry) -> GpuSku:
         boost_hertz=entry.boost_mhz * 1e6,
         tensor_reference_hertz=entry.tensor.reference_mhz * 1e6,
         dense_flops={precision: tflops * 1e12 for precision, tflops in entry.dense_tflops.items()},
-        mem_bytes=int(memory.gb * _GIB if memory.mib is None else memory.mib * 1024**2),
+        mem_bytes=int(memory.gb * GIB if memory.mib is None else memory.mib * 1024**2),
         mem_bandwidth_bytes_per_second=memory.gb_per_second * 1e9,
         nvlink_bytes_per_second=nvlink and nvlink.gb_per_second_one_way * 1e9,
         nvlink_links=nvlink and nvlink.links,
         pcie_bytes_per_second=_PCIE_GT[entry.pcie.generation] * entry.pcie.lanes * 1e9 / 8,
         source=FigureSource(with_note(entry.source, entry.note), entry.as_of, entry.grade),
         xgmi_bytes_per_second=xgmi and xgmi.gb_per_second_one_way * 1e9,
-        xgmi_links=xgmi and xgmi.links,
         tensor_active_at_peak=entry.tensor.active_at_peak,
     )
 
 
-def _contradictions(name: str, entry: GpuEntry) -> Iterator[str]:
+def _contradictions(name: str, entry: _Gpu) -> Iterator[str]:
     """One sentence for each impossible figure."""
-    for check, what, figure, low, high in _checks(name, entry):
-        if check not in entry.unchecked and not low <= figure <= high:
+    rates, memory, tensor, capability = entry.dense_tflops, entry.memory, entry.tensor, entry.compute_capability
+    fp32 = entry.sm_count * _FP32_PER_CLOCK_PER_SM.get(capability, _FP32_ELSE) * entry.boost_mhz / 1e6
+    most = _SOLD_WITH.get(name, FLOP_PER_CLOCK_PER_SM.get(capability, math.inf))
+    # Also where the reference clock was solved from the rate: a rate off by two needs an impossible clock. The lowest
+    # of the parts sold is H100 NVL with .87, the highest GB200 with .97 of their highest clock.
+    clock = rates.get("fp16", math.nan) * 1e6 / (entry.sm_count * tensor.flop_per_clock_per_sm)
+    # The check, the figure's name, its value (NaN: not stated), and the least and most that it can be.
+    checks = [
+        ("tensor", "flop_per_clock_per_sm", tensor.flop_per_clock_per_sm, 0, most),
+        ("tensor", "the fp16 rate over SMs x FLOP x clock", clock / tensor.reference_mhz, 0.98, 1.02),
+        ("clock", "the clock that the fp16 rate asks for", clock, 0.75 * entry.boost_mhz, 1.02 * entry.boost_mhz),
+        ("fp32", "the fp32 rate", rates.get("fp32", math.nan), 0.97 * fp32, 1.03 * fp32),
+        ("memory", f"gb_per_second of {memory.type}", memory.gb_per_second, *_BANDWIDTH_GB_PER_SECOND[memory.type]),
+        ("memory", "mib of memory beside its gb", (memory.mib or math.nan) / 1024, 0.8 * memory.gb, 1.05 * memory.gb),
+        ("xgmi", "the number of links, NVLink and Infinity Fabric,", bool(entry.nvlink) + bool(entry.xgmi), 0, 1),
+        ("power", "the power limit of one GPU", entry.tdp_watts, 30, 1500),
+        ("power", "the lowest power limit", entry.min_limit_watts or math.nan, 0.1 * entry.tdp_watts, entry.tdp_watts),
+    ]
+    for check, precision, base, factor in _PAIRS:
+        figure, expected = rates.get(precision, math.nan), factor * rates.get(base, math.nan)
+        checks.append((check, f"the {precision} rate", figure, 0.97 * expected, 1.03 * expected))
+    for check, by_generation in _LINK_GB_PER_SECOND.items():
+        if (link := getattr(entry, check)) is not None:
+            rate, of_link = by_generation.get(link.generation, math.nan), link.gb_per_second_one_way / link.links
+            checks.append((check, f"{check} of one link, one way,", of_link, 0.98 * rate, 1.02 * rate))
+    for check, what, figure, low, high in checks:
+        if check not in entry.unchecked and (figure < low or figure > high):
             twice = " (twice: is it the rate with sparsity?)" if 1.9 * high <= figure <= 2.1 * high else ""
             half = " (half: is it one die of two?)" if 0.45 * low <= figure <= 0.55 * low else ""
             yield f"{what} is {figure:.4g} and must be from {low:.4g} to {high:.4g}{twice}{half}"
-
-
-def _checks(name: str, entry: GpuEntry) -> Iterator[tuple[Check, str, float, float, float]]:
-    """The check, the figure's name, its value, and the least and most that it can be."""
-
-    def around(expected: float, tolerance: float = _WIDE_TOLERANCE) -> tuple[float, float]:
-        return expected * (1 - tolerance), expected * (1 + tolerance)
-
-    rates, memory, tensor, capability = entry.dense_tflops, entry.memory, entry.tensor, entry.compute_capability
-    most = _SOLD_WITH.get(name, FLOP_PER_CLOCK_PER_SM.get(capability, math.inf))
-    yield "tensor", "flop_per_clock_per_sm", tensor.flop_per_clock_per_sm, 0, most
-    if "fp16" in rates:
-        clock = rates["fp16"] * 1e6 / (entry.sm_count * tensor.flop_per_clock_per_sm)
-        of_formula = clock / tensor.reference_mhz
-        yield "tensor", "the fp16 rate over SMs x FLOP x clock", of_formula, *around(1, _TOLERANCE)
-        # Also where the reference clock was solved from the rate: a rate off by two needs an impossible clock. The
-        # lowest of the parts sold is H100 NVL with .87, the highest GB200 with .97 of their highest clock.
-        yield "clock", "the clock that the fp16 rate asks for", clock, 0.75 * entry.boost_mhz, 1.02 * entry.boost_mhz
-    if "fp32" in rates:
-        per_clock = _FP32_PER_CLOCK_PER_SM.get(capability, _FP32_ELSE)
-        yield "fp32", "the fp32 rate", rates["fp32"], *around(entry.sm_count * per_clock * entry.boost_mhz / 1e6)
-    pairs: tuple[tuple[Check, Precision, Precision, int], ...] = (
-        ("precisions", "bf16", "fp16", 1), ("precisions", "fp8", "fp16", 2), ("int8", "int8", "fp16", 2),
-        ("fp4", "fp4", "fp8", 2),
-    )  # fmt: skip
-    for check, precision, base, factor in pairs:
-        if precision in rates and base in rates:
-            yield check, f"the {precision} rate", rates[precision], *around(factor * rates[base])
-    yield "memory", f"gb_per_second of {memory.type}", memory.gb_per_second, *_BANDWIDTH_GB_PER_SECOND[memory.type]
-    if memory.mib is not None:
-        yield "memory", "mib of memory beside its gb", memory.mib / 1024, 0.8 * memory.gb, 1.05 * memory.gb
-    nvlink_rate = entry.nvlink and _NVLINK_GB_PER_SECOND_PER_LINK.get(entry.nvlink.generation or 0)
-    links: tuple[tuple[Check, _Link | None, float | None], ...] = (
-        ("nvlink", entry.nvlink, nvlink_rate), ("xgmi", entry.xgmi, _XGMI_GB_PER_SECOND_PER_LINK)
-    )  # fmt: skip
-    for check, link, rate in links:
-        if link is not None and rate is not None:
-            of_link = link.gb_per_second_one_way / link.links
-            yield check, f"{check} of one link, one way,", of_link, *around(rate, _TOLERANCE)
-    yield "xgmi", "the number of links, NVLink and Infinity Fabric,", bool(entry.nvlink) + bool(entry.xgmi), 0, 1
-    yield "power", "the power limit of one GPU", entry.tdp_watts, 30, 1500
-    if entry.min_limit_watts is not None:
-        yield "power", "the lowest power limit", entry.min_limit_watts, 0.1 * entry.tdp_watts, entry.tdp_watts

@@ -1,16 +1,65 @@
-"""The catalog: GPUs, nodes, list prices, and nodes that differ in fabric only."""
+"""The catalog: GPUs, nodes and their list prices by region (``nodes/<provider>.yaml``), nodes that differ in fabric
+only, and the price of an interconnect. Where a region or a pair of prices is missing, ``providers.yaml`` and
+``premiums.yaml`` have the assumptions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Literal
 
-from ..base.typed import Day, Strict, Text
-from ..base.yaml_loader import packaged_rules, read
-from .gpu_files import GpuLibrary, Watts, load_gpus, normalise
-from .node_files import ANY_REGION, Prior, Provider, load_nodes, load_premiums, load_providers
-from .types import FigureSource, GpuSku, NodeSku, Price
+from msgspec import Meta
+
+from ..base.sanitize import quoted, suggest
+from ..base.typed import AsOf, Count, Day, Name, Positive, Strict, Text, place, wrong
+from ..base.yaml_loader import layers, packaged_rules, read, read_folders, read_layers
+from .gpu_files import GpuLibrary, Watts, load_gpus, normalise, with_note
+from .types import GIB, Fabric, FigureSource, GpuSku, NodeSku, Price
+
+ANY_REGION = "global"  # a price of this region holds in every region of its provider
+# The priors where there is no pair (rules/premiums.yaml).
+FABRIC_PRIOR = "fabric-added"
+NVLINK_PRIORS = {"nvswitch": "nvswitch", "nvlink-bridge": "nvlink-bridge"}
+_BYTES_PER_GBIT = 1e9 / 8
+Ratio = Annotated[float, Meta(ge=0, le=5)]
+
+# The price of a node (by its name) in a region; None: unknown.
+PriceOf = Callable[[str, str | None], Price | None]
+
+
+class Prior(Strict, frozen=True):
+    """An assumed price: the node with the better interconnect costs `low` to `high` more (ratio of the node's price).
+
+    `pairs`: the observed prices behind it, with sources. Every text that uses a prior says that it is assumed.
+    """
+
+    low: Ratio
+    likely: Ratio
+    high: Ratio
+    basis: Literal["assumed"]
+    text: Text
+    as_of: Day
+    pairs: tuple[Text, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.likely <= self.high:
+            raise ValueError("'low', 'likely' and 'high' are out of order", "Sort them.")
+
+
+class Provider(Strict, frozen=True):
+    """`rented`: False where the nodes are owned. `reference_region`: whose list price is assumed; None: none."""
+
+    rented: bool
+    source: Text
+    as_of: AsOf
+    reference_region: Text | None = None
+
+    def __post_init__(self) -> None:
+        if self.reference_region == ANY_REGION:
+            raise ValueError(f"'reference_region' is {ANY_REGION}, which is no region", "Remove it.")
+        if self.reference_region is not None and not self.rented:
+            raise ValueError("owned nodes have no list price to assume", "Remove 'reference_region'.")
 
 
 class Accelerator(Strict, frozen=True):
@@ -25,8 +74,50 @@ class Accelerator(Strict, frozen=True):
     note: Text | None = None
 
 
-class _Accelerators(Strict, frozen=True):
-    accelerators: tuple[Accelerator, ...]
+class _Price(Strict, frozen=True):
+    region: Text
+    usd_per_hour: Positive
+    source: Text
+    as_of: AsOf
+
+
+class _Fabric(Strict, frozen=True):
+    kind: Literal["infiniband", "roce", "efa", "tcpx", "ethernet", "none", "unknown"]
+    gbit_per_second: Positive | None = None
+    nics: Annotated[int, Meta(ge=1, le=256)] | None = None
+    rdma: bool | None = None
+
+
+class _Node(Strict, frozen=True):
+    gpu: Text
+    gpu_count: Annotated[int, Meta(ge=1, le=1024)]
+    link: Literal["nvswitch", "nvlink-bridge", "pcie", "none", "xgmi", "unknown"]
+    fabric: _Fabric
+    source: Text
+    as_of: AsOf
+    family: Text | None = None
+    vcpus: Count | None = None
+    host_mem_gib: Positive | None = None
+    prices: tuple[_Price, ...] = ()
+    note: Text | None = None
+
+    def __post_init__(self) -> None:
+        if len({price.region for price in self.prices}) < len(self.prices):
+            raise ValueError("a region has two prices", "Keep one.")
+
+
+class _Nodes(Strict, frozen=True):
+    provider: Annotated[str, Meta(pattern=r"\A(?#a name without / and @)[^/@\x00-\x1f]+\Z")]
+    sources: Mapping[Name, Text]
+    nodes: Mapping[Name, _Node]
+
+
+class _Premiums(Strict, frozen=True):
+    premiums: Mapping[Name, Prior]
+
+
+class _Providers(Strict, frozen=True):
+    providers: Mapping[Name, Provider]
 
 
 class _BoardPower(Strict, frozen=True):
@@ -53,12 +144,11 @@ class Catalog:
 
     def gpu(self, name: str) -> GpuSku | None:
         """The GPU of exactly this name or alias (as drivers have it); None where there is none: never the nearest."""
-        return self.gpu_library.find(name)
+        return self.gpus.get(self.gpu_library.index.get(normalise(name), ""))
 
     def gpu_asked(self, name: str) -> GpuSku | None:
         """As `gpu`, and also what a person means by a bare ``H100``. Not for telemetry."""
-        key = self.gpu_library.asked.get(normalise(name))
-        return self.gpu_library.find(name) or (None if key is None else self.gpus[key])
+        return self.gpus.get(self.gpu_library.asked.get(normalise(name), ""))
 
     def board_watts(self, name: str) -> float | None:
         """Board power of a GPU outside the catalog by the driver's name; None: unknown."""
@@ -70,8 +160,7 @@ class Catalog:
 
     def node_gpu_count(self, name: str) -> int | None:
         """GPUs of the node of exactly this name; None where there is none."""
-        node = self.nodes.get(name)
-        return node.gpu_count if node is not None else None
+        return node.gpu_count if (node := self.nodes.get(name)) is not None else None
 
     def nodes_of(self, gpu: str) -> tuple[NodeSku, ...]:
         """Every node with this GPU (a catalog name)."""
@@ -85,8 +174,7 @@ class Catalog:
 
     def rented(self, provider: str | None) -> bool:
         """Whether a provider rents its nodes out. An unlisted one does if it has list prices."""
-        listed = self.providers.get(provider or "")
-        if listed is not None:
+        if (listed := self.providers.get(provider or "")) is not None:
             return listed.rented
         return any(node.provider == provider and node.prices for node in self.nodes.values())
 
@@ -94,8 +182,7 @@ class Catalog:
         """The list price where the region is unknown: the one that holds in all, else that of the provider's reference
         region, else the lowest. None: the catalog lists none."""
         provider = self.providers.get(sku.provider)
-        by_region = {price.region: price for price in sku.prices}
-        listed = by_region.get(ANY_REGION) or by_region.get((provider.reference_region if provider else None) or "")
+        listed = self.price(sku, None) or self.price(sku, provider.reference_region if provider else None)
         return listed or min(sku.prices, key=lambda price: (price.usd_per_hour, price.region), default=None)
 
     def fabric_twins(self, node: NodeSku) -> tuple[NodeSku, ...]:
@@ -106,9 +193,25 @@ class Catalog:
         return tuple(twin for twin in self.nodes.values() if _is_twin(node, twin))
 
 
+@dataclass(frozen=True, slots=True)
+class Premium:
+    """The part of a node's price for its fabric (or NVLink), US dollars per node-hour, and as a share of the price.
+
+    `twin`: price of the node without it; None: `assumed` by the catalog's prior named `prior`.
+    """
+
+    usd_per_hour: float
+    share: float
+    assumed: bool
+    twin: Price | None
+    price: Price
+    prior: str | None = None
+
+
 def load_catalog(rules_dir: Path | None = None) -> Catalog:
     """The catalog that ships, with a site's own files over it. Raises RulesError with file, key and remedy."""
     library = load_gpus(rules_dir)
+    accelerators = read(packaged_rules().joinpath("accelerators.yaml"), dict[Text, list[Accelerator]])
     boards = read(packaged_rules().joinpath("board_power.yaml"), _BoardPower)
     return Catalog(
         library,
@@ -116,8 +219,62 @@ def load_catalog(rules_dir: Path | None = None) -> Catalog:
         load_premiums(rules_dir),
         load_providers(rules_dir),
         {normalise(name): watts for name, watts in boards.watts.items()},
-        read(packaged_rules().joinpath("accelerators.yaml"), _Accelerators).accelerators,
+        tuple(accelerators["accelerators"]),
     )
+
+
+def load_premiums(rules_dir: Path | None = None) -> Mapping[str, Prior]:
+    """Every prior by its id; a site's file replaces those it names. Raises RulesError."""
+    of_layers = read_layers(rules_dir, "premiums.yaml", _Premiums)
+    return {name: prior for _, _, file in of_layers for name, prior in file.premiums.items()}
+
+
+def load_providers(rules_dir: Path | None = None) -> Mapping[str, Provider]:
+    """Every provider by its name; a site's file replaces those it names. Raises RulesError."""
+    of_layers = read_layers(rules_dir, "providers.yaml", _Providers)
+    return {name: provider for _, _, file in of_layers for name, provider in file.providers.items()}
+
+
+def load_nodes(rules_dir: Path | None = None, gpus: Collection[str] | None = None) -> Mapping[str, NodeSku]:
+    """Nodes by name (``provider/instance_type``). `gpus`: names of the GPU catalog; a node with another GPU is refused
+    (None: not checked). Raises RulesError."""
+
+    def use(file: object, top: _Nodes) -> Mapping[str, NodeSku]:
+        for instance, entry in top.nodes.items():
+            at = place("nodes", instance)
+            for source in (entry.source, *(price.source for price in entry.prices)):
+                if source not in top.sources:
+                    near = suggest(source, top.sources) or f"Known are {', '.join(top.sources)}."
+                    raise wrong(file, at, f"unknown source {quoted(source)}", near)
+            if gpus is not None and entry.gpu not in gpus:
+                raise wrong(file, at, f"gpu {quoted(entry.gpu)} is not in the catalog", "Add it under gpus/ first.")
+        return {f"{top.provider}/{instance}": _node(top, instance, entry) for instance, entry in top.nodes.items()}
+
+    return read_folders([layer.joinpath("nodes") for _, layer in layers(rules_dir)], _Nodes, use)
+
+
+def _node(file: _Nodes, instance: str, entry: _Node) -> NodeSku:
+    name, fabric, rate = f"{file.provider}/{instance}", entry.fabric, entry.fabric.gbit_per_second
+    return NodeSku(
+        name=name,
+        provider=file.provider,
+        instance_type=instance,
+        gpu=entry.gpu,
+        gpu_count=entry.gpu_count,
+        intra_node_link=entry.link,
+        fabric=Fabric(fabric.kind, None if rate is None else rate * _BYTES_PER_GBIT, fabric.nics, fabric.rdma),
+        vcpus=entry.vcpus,
+        host_mem_bytes=None if entry.host_mem_gib is None else int(entry.host_mem_gib * GIB),
+        prices=tuple(
+            Price(
+                f"{name}@{price.region}:list", name, price.region, price.usd_per_hour, "list",
+                file.sources[price.source], price.as_of,
+            )
+            for price in entry.prices
+        ),
+        source=FigureSource(with_note(file.sources[entry.source], entry.note), entry.as_of),
+        family=entry.family,
+    )  # fmt: skip
 
 
 def _is_twin(a: NodeSku, b: NodeSku) -> bool:
@@ -131,3 +288,50 @@ def _is_twin(a: NodeSku, b: NodeSku) -> bool:
     is_host = same(a.vcpus, b.vcpus) and same(a.host_mem_bytes, b.host_mem_bytes)
     same_rate = same(a.fabric.bytes_per_second, b.fabric.bytes_per_second)
     return is_series and is_host and (a.fabric.kind != b.fabric.kind or not same_rate)
+
+
+def fabric_premium(catalog: Catalog, price_of: PriceOf, sku: NodeSku, region: str | None) -> Premium | None:
+    """From the pair with and without the fabric at the same provider and region, else the prior.
+
+    None: the price is unknown, or the node has no RDMA fabric.
+    """
+    without = [price_of(twin.name, region) for twin in twins_without_fabric(catalog, sku)]
+    return _premium(price_of(sku.name, region), without, catalog, FABRIC_PRIOR if sku.fabric.rdma else None)
+
+
+def nvlink_premium(catalog: Catalog, price_of: PriceOf, sku: NodeSku, region: str | None) -> Premium | None:
+    """From PCIe cards of the same GPU name at the same provider and region (a slower part where the form differs), else
+    the prior. None: no price, or the catalog has no NVLink there."""
+
+    def key(node: NodeSku) -> tuple[object, ...]:
+        return node.provider, node.gpu.partition("-")[0], node.gpu_count, node.fabric.rdma
+
+    if sku.intra_node_link not in NVLINK_PRIORS:
+        return None
+    cards = (node for node in catalog.nodes.values() if node.intra_node_link == "pcie" and key(node) == key(sku))
+    without = [price_of(card.name, region) for card in cards]
+    return _premium(price_of(sku.name, region), without, catalog, NVLINK_PRIORS[sku.intra_node_link])
+
+
+def twins_without_fabric(catalog: Catalog, sku: NodeSku) -> tuple[NodeSku, ...]:
+    """The same node without an RDMA fabric; where it has none itself, the same node with a slower network."""
+    here = sku.fabric.bytes_per_second or 0.0
+    twins = (twin for twin in catalog.fabric_twins(sku) if twin.fabric.rdma is False)
+    return tuple(twin for twin in twins if sku.fabric.rdma or (twin.fabric.bytes_per_second or 0.0) < here)
+
+
+def _premium(
+    price: Price | None, without: Iterable[Price | None], catalog: Catalog, prior: str | None
+) -> Premium | None:
+    if price is None:
+        return None
+    comparable = [twin for twin in without if twin is not None and twin.basis == price.basis]
+    if comparable:
+        cheapest = min(comparable, key=lambda twin: (twin.usd_per_hour, twin.id))
+        usd = max(price.usd_per_hour - cheapest.usd_per_hour, 0.0)
+        return Premium(usd, usd / price.usd_per_hour, False, cheapest, price)
+    if prior is None:
+        return None
+    likely = catalog.premiums[prior].likely
+    share = likely / (1 + likely)
+    return Premium(price.usd_per_hour * share, share, True, None, price, prior)

@@ -1,9 +1,15 @@
-"""A site's own prices (``--prices FILE``) and figures of its energy (there under ``energy:``, and ``[energy]`` in
-skuwise.toml). Nothing is assumed for them. docs/prices.md has examples."""
+"""A site's own prices and energy: dollars per hour in one line (``gpu_hour_usd`` and ``node_hour_usd`` of the settings,
+the flag ``--gpu-hour-usd SKU=PRICE``), the section ``[energy]`` of the settings, and ``--prices FILE`` with more of
+both. Nothing is assumed for them. docs/prices.md has examples.
+
+Node names are checked against the catalog. GPUs may have any name, also such as the catalog lacks: their price is for
+the GPUs with that name in telemetry.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -12,15 +18,25 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from ..base.sanitize import quoted, suggest
+from ..base.errors import UsageError
+from ..base.sanitize import clean, quoted, suggest
 from ..base.typed import Day, Positive, Strict, Text, convert, place, wrong
 from ..base.yaml_loader import read
+from .gpu_files import normalise
+from .loader import Catalog
 from .types import USD_PER_KWH_MAX, PowerPrice, Price
 
+GPU_HOUR = "gpu_hour_usd"
+NODE_HOUR = "node_hour_usd"
+GPU_FLAG = "--gpu-hour-usd"
+USD_PER_GPU_HOUR_MAX = 1000.0  # ten times any GPU-hour sold: above it the price is per month, or in another currency
+SOURCE = "your setting"
 ENERGY_SECTION = "energy"
 ENERGY_FIGURES = ("usd_per_kwh", "pue", "co2_grams_per_kwh")
 BINDING = ("reserved", "owned", "committed")  # the money is spent in any case, up to a day
 HOURS = 24
+_NAME_SHOWN = 60
+_NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?|\.[0-9]{1,12}")
 F = TypeVar("F", bound=float)
 _Usd = Annotated[float, Meta(gt=0, le=USD_PER_KWH_MAX)]
 # The site's energy over its machines': 1 without cooling, 3 the worst published halls (Uptime Institute's surveys of
@@ -63,6 +79,40 @@ class TeamPrices:
     prices: tuple[Price, ...] = ()
     power: tuple[PowerPrice, ...] = ()
     energy: SiteEnergy = field(default_factory=SiteEnergy)
+
+
+@dataclass(frozen=True, slots=True)
+class StatedPrice:
+    """One unchecked price as written. `where`: the setting or flag, for errors."""
+
+    name: str
+    usd: object
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatedPrices:
+    """Prices of settings and flags, which override settings SKU by SKU. `energy`: the section ``[energy]``, checked."""
+
+    gpu: Sequence[StatedPrice] = ()
+    node: Sequence[StatedPrice] = ()
+    gpu_flags: Sequence[StatedPrice] = ()
+    energy: SiteEnergy = field(default_factory=SiteEnergy)
+
+
+@dataclass(frozen=True)
+class HourPrices:
+    """US dollars per GPU-hour by the catalog's name of the GPU, else the name as written; per node-hour by node SKU.
+    `as_of`: the day they were read (ISO)."""
+
+    gpu: Mapping[str, float] = field(default_factory=dict)
+    node: Mapping[str, float] = field(default_factory=dict)
+    as_of: str = ""
+
+    def of_gpu(self, *names: str | None) -> float | None:
+        """US dollars per hour of a GPU by the first of its names that has a price, in any case and spacing."""
+        by_name = {normalise(name): usd for name, usd in self.gpu.items()}
+        return next((by_name[key] for name in names if (key := normalise(name or "")) in by_name), None)
 
 
 class _Figure(Strict, Generic[F], frozen=True):
@@ -147,3 +197,58 @@ def _site_figure(figure: _Figure[Any] | None) -> SiteFigure | None:
     if figure is None:
         return None
     return SiteFigure(figure.by_hour_utc or (figure.value or 0.0,), figure.source, figure.as_of)
+
+
+def flag_line(gpus: Iterable[str], usd: str) -> str:
+    """The flags that set the prices of these GPUs, for a shell."""
+    return " ".join(f"{GPU_FLAG} " + (f'"{gpu}={usd}"' if " " in gpu else f"{gpu}={usd}") for gpu in gpus)
+
+
+def parse_flags(texts: Iterable[str]) -> tuple[StatedPrice, ...]:
+    """``SKU=PRICE`` as given to the flag. Raises UsageError."""
+    parts = [(text, *text.rpartition("=")[::2]) for text in texts]
+    for text, name, _ in parts:
+        if not name.strip():
+            message = f"Invalid {GPU_FLAG} {clean(text)[:_NAME_SHOWN]!r}: expected SKU=PRICE."
+            raise UsageError(message, f"Write {GPU_FLAG} H100-SXM5=2.10, in US dollars per GPU-hour.")
+    return tuple(StatedPrice(name.strip(), usd, GPU_FLAG) for _, name, usd in parts)
+
+
+def resolve_prices(stated: StatedPrices, catalog: Catalog, today: date) -> HourPrices:
+    """The prices by the catalog's names. Raises UsageError for an unknown node, a repeated SKU and an invalid price."""
+    nodes: dict[str, float] = {}
+    for price in stated.node:
+        sku = catalog.node(price.name)
+        if sku is None:
+            near = suggest(price.name, catalog.nodes) or "Run 'skuwise skus list' for the names."
+            raise UsageError(f"Unknown node SKU {clean(price.name)[:_NAME_SHOWN]!r} in {price.where}.", near)
+        nodes[sku.name] = _usd(price, sku.gpu_count)
+    return HourPrices(_by_gpu(stated.gpu, catalog) | _by_gpu(stated.gpu_flags, catalog), nodes, today.isoformat())
+
+
+def _by_gpu(stated: Sequence[StatedPrice], catalog: Catalog) -> dict[str, float]:
+    prices: dict[str, float] = {}
+    keys: set[str] = set()
+    for price in stated:
+        sku = catalog.gpu_asked(price.name)
+        name = sku.name if sku is not None else " ".join(clean(price.name).split())
+        key = normalise(name)
+        if not key:
+            raise UsageError(f"Invalid GPU name {name[:_NAME_SHOWN]!r} in {price.where}.", "Write a GPU's name.")
+        if key in keys:
+            raise UsageError(f"{price.where} has two prices of {name[:_NAME_SHOWN]}.", "Keep one.")
+        keys.add(key)
+        prices[name] = _usd(price)
+    return prices
+
+
+def _usd(price: StatedPrice, gpus: int = 1) -> float:
+    """The price as a number: above 0, and at most what `gpus` GPUs may cost per hour."""
+    most = USD_PER_GPU_HOUR_MAX * gpus
+    text = "" if isinstance(price.usd, bool) else clean(price.usd).strip()
+    usd = float(text) if _NUMBER.fullmatch(text) else 0.0
+    if not 0 < usd <= most:
+        name, usd_text = (clean(part)[:_NAME_SHOWN] for part in (price.name, price.usd))
+        remedy = f"Write US dollars per hour as a number, for example 2.10, and at most {most:,.0f}."
+        raise UsageError(f"Invalid price of {name} in {price.where}: {usd_text!r}.", remedy)
+    return usd

@@ -15,6 +15,7 @@ from msgspec import Meta
 from ..base.typed import Amount, Day, Strict, Text
 
 USD_PER_KWH_MAX = 5.0  # above any grid's price: then it is per MWh, or in another currency
+GIB = 1024**3
 MEMORY_SLICES, COMPUTE_SLICES = 8, 7  # of a GPU with MIG (NVIDIA MIG user guide)
 _PROFILE = re.compile(r"(?:[1-7]c\.)?([1-7])g\.([0-9]{1,4})gb(?:\+.*)?")
 # Memory slices by compute slices where the memory of the GPU is unknown; 1g exists with one and with two.
@@ -51,7 +52,7 @@ class MigProfile(Strict, frozen=True):
 
     def name(self, mem_bytes: float) -> str:
         """The driver's name on a GPU with this memory: ``3g.40gb``."""
-        return f"{self.compute_slices}g.{int(self.memory_slices * mem_bytes / MEMORY_SLICES / 1024**3 + 0.5)}gb"
+        return f"{self.compute_slices}g.{int(self.memory_slices * mem_bytes / MEMORY_SLICES / GIB + 0.5)}gb"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,6 @@ class GpuSku:
     mig_profiles: tuple[MigProfile, ...] = ()
     min_limit_watts: float | None = None
     xgmi_bytes_per_second: float | None = None
-    xgmi_links: int | None = None
     tensor_active_at_peak: float = 1.0
 
     @property
@@ -197,6 +197,6 @@ def slices_of(profile: str | None, sku: GpuSku | None) -> Slices | None:
     memory = _MEMORY[int(match[1])]
     if sku is not None and sku.mem_bytes > 0:
         # Names round the memory of an instance up or down by one.
-        slices = round(float(match[2]) * 1024**3 / (sku.mem_bytes / MEMORY_SLICES))
+        slices = round(float(match[2]) * GIB / (sku.mem_bytes / MEMORY_SLICES))
         memory = min(max(slices, 1), MEMORY_SLICES)
     return Slices(int(match[1]), memory)

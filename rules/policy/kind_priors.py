@@ -59,28 +59,15 @@ class KindPrior(Strict, frozen=True, kw_only=True, dict=True):
                 raise ValueError(f"{quoted(word)} is no word", remedy)
 
     @cached_property
-    def _lower_names(self) -> frozenset[str]:
-        return frozenset(name.lower() for name in self.names)
-
-    @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        """The words as one expression; a search takes time in proportion to the text."""
-        parts = ["(?!)"]  # without words, it matches nothing
+    def pattern(self) -> re.Pattern[str]:
+        """Names and words as one expression; a search takes time in proportion to the text."""
+        parts = [rf"\A{re.escape(name.lower())}\Z" for name in self.names]
         for word in self.words:
             body = "[^a-z0-9]{1,3}".join(word.lower().strip("*").split("-"))
             before = "" if word.startswith("*") else "(?<![a-z0-9])"
             after = "[a-z0-9]*" if word.endswith("*") else "(?![a-z0-9])"
             parts.append(f"{before}{body}{after}")
         return re.compile("|".join(parts), re.ASCII)
-
-    def found(self, text: str, hours: float) -> str | None:
-        """The part of a text in small letters that the entry matches; None: nothing."""
-        if hours < self.hours_min:
-            return None
-        if text in self._lower_names:
-            return text
-        match = self._pattern.search(text)
-        return match[0] if match is not None else None
 
 
 @dataclass(frozen=True)
@@ -93,9 +80,9 @@ class KindPriors:
         """The first entry that matches a text, and the matching part; None: none does."""
         beginning = (text or "")[:TEXT_CHARACTERS].lower()
         for prior in self.lines.get(of, ()) if beginning else ():
-            part = prior.found(beginning, hours)
-            if part is not None:
-                return prior, part
+            match = prior.pattern.search(beginning) if hours >= prior.hours_min else None
+            if match is not None:
+                return prior, match[0]
         return None
 
     @property
@@ -115,7 +102,7 @@ def load_kind_priors(rules_dir: Path | None = None) -> KindPriors:
             name: convert(file, entry, KindPrior, "priors", name, name=name, origin=origin)
             for name, entry in table.priors.items()
         }
-        priors = {**of_layer, **{name: prior for name, prior in priors.items() if name not in of_layer}}
+        priors = of_layer | {name: prior for name, prior in priors.items() if name not in of_layer}
     by_subject: dict[str, tuple[KindPrior, ...]] = {}
     for prior in priors.values():
         by_subject[prior.of] = (*by_subject.get(prior.of, ()), prior)

@@ -1,7 +1,8 @@
-"""What work can be and what can hold it back: the labels of verdicts and of simulated truth."""
+"""What work can be, what can hold it back and who owns it: labels of verdicts and of simulated truth."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 KindLabel = Literal["training", "fine-tuning", "online-inference", "batch-inference", "interactive", "idle", "unknown"]
@@ -26,3 +27,18 @@ BottleneckLabel = Literal[
     "mixed",
     "unknown",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Owner of a workload, as far as telemetry has it; None: unknown."""
+
+    team: str | None = None
+    user: str | None = None
+    account: str | None = None
+    namespace: str | None = None
+
+    @property
+    def name(self) -> str | None:
+        """The team, else the namespace, account or user; None: unknown."""
+        return self.team or self.namespace or self.account or self.user

@@ -17,8 +17,8 @@ from msgspec import Meta
 from ..base.sanitize import quoted, suggest
 from ..base.typed import Name, Slug, Strict, Text, convert, place, wrong
 from ..base.yaml_loader import read_layers
-from .labels import WorkingKind
-from .teams import OwnerLike, Owners
+from .labels import Owner, WorkingKind
+from .teams import Owners
 
 FILE = "latency_classes.yaml"
 # The keys of a class's limits: what is limited, at which percentile of it, in seconds.
@@ -68,9 +68,6 @@ class ServiceClass(Strict, frozen=True, kw_only=True):
     match: Services
     reason: Text
 
-    def fits(self, owner: OwnerLike, name: str, series_id: str) -> bool:
-        return self.match.fits(owner) or name in self.match.name or series_id in self.match.series
-
 
 @dataclass(frozen=True, slots=True)
 class LatencyClasses:
@@ -80,9 +77,13 @@ class LatencyClasses:
     services: tuple[ServiceClass, ...] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
 
-    def set_for(self, owner: OwnerLike, name: str, series_id: str) -> ServiceClass | None:
+    def set_for(self, owner: Owner, name: str, series_id: str) -> ServiceClass | None:
         """The class that a site assigns to a workload; None: none."""
-        return next((service for service in self.services if service.fits(owner, name, series_id)), None)
+        for service in self.services:
+            match = service.match
+            if match.rank(owner) is not None or name in match.name or series_id in match.series:
+                return service
+        return None
 
 
 class _File(Strict, frozen=True):
@@ -104,10 +105,9 @@ def load_latency_classes(rules_dir: Path | None = None) -> LatencyClasses:
             new[name] = convert(file, entry, LatencyClass, "classes", name, name=name, origin=origin)
         # A changed class keeps its position, which is its strictness.
         classes = {**{name: new[name] for name in new if name not in classes}, **classes, **new}
-        services = [
-            *(convert(file, entry, ServiceClass, "services", id_, id=id_) for id_, entry in table.services.items()),
-            *services,
-        ]
+        services += (
+            convert(file, entry, ServiceClass, "services", id_, id=id_) for id_, entry in table.services.items()
+        )
         kinds.update(table.kinds.items())
         assigned = {place("kinds", kind): name for kind, name in table.kinds.items()}
         assigned |= {place("services", service.id): service.label for service in services}

@@ -1,37 +1,32 @@
-"""Owners of workloads, and the teams of a site's rules folder (``teams/NAME/``).
+"""Owners of workloads, the teams of a site's rules folder (``teams/NAME/``), the layers of rules, and exceptions.
 
 A team's folder holds ``waste/``, ``custom/`` and ``exceptions.yaml``, shaped as a site's, for the team's own workloads.
 ``team.yaml`` defines these; an owner with the team's name needs no entry.
+
+Exceptions (``exceptions.yaml``) name workloads and nodes that a waste rule skips, and why. Names match exactly; one
+match is enough. A team's file applies to the team's own workloads, without a ``match`` to all of them. docs/rules.md
+has examples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from ..base.sanitize import quoted
-from ..base.typed import Strict, Text, wrong
-from ..base.yaml_loader import TEAM_FILE, TEAMS_FOLDER, Faults, read
+from ..base.sanitize import quoted, suggest
+from ..base.typed import Name, Strict, Text, convert, place, wrong
+from ..base.yaml_loader import SITE, TEAM_FILE, TEAMS_FOLDER, Faults, layers, read
+from .labels import Owner
 
+T = TypeVar("T")
 # In order of precedence where an owner matches several teams.
 PARTS = ("team", "namespace", "account", "user")
-
-
-class OwnerLike(Protocol):
-    """Owner of a workload, as far as telemetry has it; None: unknown."""
-
-    @property
-    def team(self) -> str | None: ...
-    @property
-    def namespace(self) -> str | None: ...
-    @property
-    def account(self) -> str | None: ...
-    @property
-    def user(self) -> str | None: ...
 
 
 class Owners(Strict, frozen=True):
@@ -45,56 +40,138 @@ class Owners(Strict, frozen=True):
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__struct_fields__)
 
-    def rank(self, owner: OwnerLike) -> int | None:
+    def rank(self, owner: Owner) -> int | None:
         """Position in `PARTS` of the first part that matches; None: the owner is none of these."""
-        matching = (n for n, part in enumerate(PARTS) if getattr(owner, part) in getattr(self, part))
-        return next(matching, None)
+        return next((n for n, part in enumerate(PARTS) if getattr(owner, part) in getattr(self, part)), None)
 
-    def fits(self, owner: OwnerLike) -> bool:
-        return self.rank(owner) is not None
+
+class Team(NamedTuple):
+    """A team of a site, and the owners of its workloads."""
+
+    name: str
+    owners: Owners
+
+
+class Layer(NamedTuple):
+    """A folder of rules. `origin`: ``shipped``, ``site`` or ``team NAME``."""
+
+    origin: str
+    folder: Traversable | Path
+    team: Team | None = None
+
+
+def every_layer(rules_dir: Path | None, faults: Faults) -> Iterator[Layer]:
+    """The folders of rules: those that ship, a site's, its teams'. Raises as `rules_root`. `faults` collects the errors
+    of team files, also of an owner that two teams claim, so that the other files of a team are read."""
+    for origin, folder in layers(rules_dir):
+        yield Layer(origin, folder)
+    teams = rules_dir / TEAMS_FOLDER if rules_dir is not None else Path()
+    claimed: dict[tuple[str, str], str] = {}
+    for root in sorted(path for path in teams.iterdir() if path.is_dir()) if rules_dir and teams.is_dir() else ():
+        file, owners = root / TEAM_FILE, Owners()
+        with faults:
+            owners = read(file, Owners) if file.is_file() else owners
+            owners = msgspec.structs.replace(owners, team=owners.team | {root.name})
+            for part, name in ((key, value) for key in PARTS for value in sorted(getattr(owners, key))):
+                other = claimed.setdefault((part, name), root.name)
+                if other != root.name:
+                    raise wrong(
+                        file, part, f"{quoted(name)} is already of team {quoted(other)}", "Name it in one team."
+                    )
+        yield Layer(f"team {root.name}", root, Team(root.name, owners))
+
+
+def of_team(of_teams: Sequence[tuple[Team, T]], owner: Owner, otherwise: T) -> T:
+    """What the owner's team has, else `otherwise`. Two teams never claim the same name, so the best rank is unique."""
+    ranked = [(rank, n) for n, (team, _) in enumerate(of_teams) if (rank := team.owners.rank(owner)) is not None]
+    return of_teams[min(ranked)[1]][1] if ranked else otherwise
+
+
+class Match(Owners, frozen=True):
+    """Owners, names of workloads, nodes, or words of a command line. Empty: nothing."""
+
+    name: frozenset[Text] = frozenset()
+    node: frozenset[Text] = frozenset()
+    command: frozenset[Text] = frozenset()
+
+    def fits_workload(self, owner: Owner, name: str, command: str | None) -> bool:
+        words = {word.partition("=")[0] for word in (command or "").split()}
+        return self.rank(owner) is not None or name in self.name or bool(self.command & words)
+
+
+class RuleException(Strict, frozen=True):
+    """`rules`: ids of the rules that it disables. `team`: only for this team's workloads. `until`: the last day on
+    which it applies (None: no end)."""
+
+    id: str
+    rules: tuple[Text, ...]
+    reason: Text
+    source: Text
+    origin: str
+    team: Team | None
+    match: Match = Match()
+    until: date | None = None
+
+    def holds(self, rule: str, today: str) -> bool:
+        """Whether it disables this rule on this day (ISO)."""
+        return rule in self.rules and (self.until is None or today <= self.until.isoformat())
 
 
 @dataclass(frozen=True, slots=True)
-class Team:
-    """A team: its name, its folder of rules, and the owners of its workloads."""
+class Exceptions:
+    """All exceptions: a team's before its site's, that before those that ship. `teams`: all of the site."""
 
-    name: str
-    folder: Path
-    owners: Owners
+    every: tuple[RuleException, ...] = ()
+    teams: tuple[Team, ...] = ()
 
-    @property
-    def origin(self) -> str:
-        """Origin of the values in its folder."""
-        return f"team {self.name}"
+    def of_workload(self, rule: str, owner: Owner, name: str, command: str | None, today: str) -> RuleException | None:
+        """The exception of a workload from a rule; None: there is none."""
+        team = of_team([(team, team) for team in self.teams], owner, None)
+        for exception in self.every:
+            if exception.holds(rule, today) and exception.team in (None, team):
+                whole_team = exception.team is not None and not exception.match
+                if whole_team or exception.match.fits_workload(owner, name, command):
+                    return exception
+        return None
 
-
-def load_teams(rules_dir: Path | None, faults: Faults | None = None) -> tuple[Team, ...]:
-    """The teams of a site's rules folder, by name. Raises RulesError, also for an owner that two teams claim; `faults`
-    collects these errors instead, so that the other files of a team are read."""
-    folder = rules_dir / TEAMS_FOLDER if rules_dir is not None else None
-    if folder is None or not folder.is_dir():
-        return ()
-    teams: list[Team] = []
-    claimed: dict[tuple[str, str], str] = {}
-    collected = Faults() if faults is None else faults
-    for root in sorted(path for path in folder.iterdir() if path.is_dir()):
-        file, owners = root / TEAM_FILE, Owners()
-        with collected:
-            owners = read(file, Owners) if file.is_file() else owners
-            owners = msgspec.structs.replace(owners, team=owners.team | {root.name})
-            for part in PARTS:
-                for name in sorted(getattr(owners, part)):
-                    other = claimed.setdefault((part, name), root.name)
-                    if other != root.name:
-                        sentence = f"{quoted(name)} is already of team {quoted(other)}"
-                        raise wrong(file, part, sentence, "Name it in one team.")
-        teams.append(Team(root.name, root, owners))
-    if faults is None:
-        collected.raise_all()
-    return tuple(teams)
+    def of_nodes(self, rule: str, nodes: Collection[str], today: str) -> RuleException | None:
+        """The exception that names all of these nodes; None: there is none. Only a site names nodes: teams may share
+        them."""
+        every = (e for e in self.every if nodes and e.match.node.issuperset(nodes))
+        return next((exception for exception in every if exception.holds(rule, today)), None)
 
 
-def team_of(teams: Sequence[Team], owner: OwnerLike) -> Team | None:
-    """The owner's team; None: no team's. Two teams never claim the same name, so the best rank is unique."""
-    ranked = [(rank, team) for team in teams if (rank := team.owners.rank(owner)) is not None]
-    return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
+class _Exceptions(Strict, frozen=True):
+    exceptions: Mapping[Name, dict[str, Any]]
+
+
+def load_exceptions(rules_dir: Path | None = None, *, known_rules: Collection[str]) -> Exceptions:
+    """The exceptions that ship, a site's and its teams'. `known_rules`: ids that an exception may name."""
+    every: list[RuleException] = []
+    faults = Faults()
+    folders = list(every_layer(rules_dir, faults))
+    for layer in folders:
+        with faults:
+            # A site's entry adds owners: the command lines of the entry that ships still match.
+            every = [*_read(layer, every, known_rules), *every]
+    faults.raise_all()
+    return Exceptions(tuple(every), tuple(layer.team for layer in folders if layer.team is not None))
+
+
+def _read(layer: Layer, below: Collection[RuleException], known_rules: Collection[str]) -> Iterator[RuleException]:
+    file, origin, team = layer.folder.joinpath("exceptions.yaml"), layer.origin, layer.team
+    # Of the entries below, the latest of a site: another team's are not its own.
+    base = {exception.id: exception for exception in reversed(list(below)) if exception.team is None}
+    for id_, entry in read(file, _Exceptions).exceptions.items() if file.is_file() else ():
+        at = place("exceptions", id_)
+        defaults = {"rules": base[id_].rules, "reason": base[id_].reason} if id_ in base else {}
+        entry = {"source": f"{origin} rules ({file})", **defaults, **entry}  # noqa: PLW2901 - with its defaults
+        exception = convert(file, entry, RuleException, "exceptions", id_, id=id_, origin=origin, team=team)
+        if (rule := next((rule for rule in exception.rules if rule not in known_rules), None)) is not None:
+            near = suggest(rule, known_rules) or "'skuwise rules list' names them all."
+            raise wrong(file, at, f"unknown rule {quoted(rule)}", near)
+        if not exception.match and origin == SITE:
+            raise wrong(file, at, "'match' is missing", "Name the work: an owner, a name, a node or a command.")
+        if team is not None and exception.match.node:
+            raise wrong(file, at, "a team cannot except nodes, which others may share", "Let the site's file do it.")
+        yield exception

@@ -3,31 +3,37 @@
 Rules hold numbers and sentences, never expressions. A site's file of the same name (``--rules DIR``) replaces single
 thresholds, the severity or the texts; it cannot add a threshold. A team's file (``DIR/teams/NAME/waste``) does the same
 over its site's, for the team's own workloads.
+
+Custom rules (``custom/*.yaml`` of a site or a team) are conditions on named features (``features.yaml``) that must all
+hold. A condition is one feature, one operator of `OPERATORS` and one number. docs/rules.md has an example.
 """
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
-from importlib.resources.abc import Traversable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal, get_args
+
+import msgspec
+from msgspec import Meta
 
 from ..base.sanitize import quoted, suggest
-from ..base.typed import Name, Number, Strict, Text, convert, place, wrong
-from ..base.yaml_loader import SHIPPED, SITE, Faults, layers, read_folder, read_layers
-from .teams import OwnerLike, Team, load_teams, team_of
+from ..base.typed import Name, Number, Slug, Strict, Text, convert, place, wrong
+from ..base.yaml_loader import SHIPPED, Faults, packaged_rules, read, read_folders, read_layers
+from .labels import KindLabel, Owner
+from .teams import Layer, Team, every_layer, of_team
 
-T = TypeVar("T")
 Severity = Literal["low", "medium", "high"]
 Resolution = Literal["sample", "second", "minute", "hour", "window"]
 Unit = Literal[
     "ratio", "hours", "minutes", "seconds", "count", "correlation", "bytes", "watts", "usd-per-month",
     "bytes-per-second",
 ]  # fmt: skip
-# What a finding is about. No team can set a rule about nodes, which teams share.
-About = Literal["workloads", "nodes"]
 BOUNDS = {"ratio": (0.0, 100.0), "correlation": (-1.0, 1.0), "0 or 1": (0.0, 1.0)}  # by unit; else from 0
 _GAP = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 # What findings fill into a waste rule's sentences, beside its thresholds. A missing value reads "unknown".
@@ -40,6 +46,18 @@ PLACEHOLDERS = frozenset(
         "traffic",
     }
 )  # fmt: skip
+PREFIX = "custom/"
+OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
+    "above": operator.gt, "at-least": operator.ge, "below": operator.lt, "at-most": operator.le
+}  # fmt: skip
+RISING = ("above", "at-least")
+# Unknown kinds and work that never ran are included only where a rule names them.
+KINDS_UNLESS_NAMED = tuple(kind for kind in get_args(KindLabel) if kind not in ("idle", "unknown"))
+# What every finding about a workload fills into its texts.
+FILLED = frozenset({
+    "workload", "kind", "gpu_count", "gpu_sku", "node_sku", "nodes", "node", "node_count", "hours", "gpu_hours",
+})  # fmt: skip
+COVERAGE_HOURS = 30.0  # as the rules that ship (rules/waste)
 
 
 class Threshold(Strict, frozen=True):
@@ -79,68 +97,20 @@ class WasteRule:
         """The number of one threshold, in its unit."""
         return self.thresholds[threshold].value
 
-    def of(self, owner: OwnerLike) -> WasteRule:
+    def of(self, owner: Owner) -> WasteRule:
         """The rule for workloads of this owner: their team's, else this one."""
-        team = team_of([team for team, _ in self.teams], owner) if self.teams else None
-        return next((rule for other, rule in self.teams if other is team), self)
+        return of_team(self.teams, owner, self)
 
 
-@dataclass(frozen=True, slots=True)
-class RestRules:
-    """Levels of work, traces and rest, each in the unit of its name, ratios 0..1; rules/rest.yaml has the reasons."""
-
-    work_engine_min: float
-    work_dram_min: float
-    trace_engine_min: float
-    trace_engine_max: float
-    trace_dram_min: float
-    trace_dram_max: float
-    trace_tensor_min: float
-    noise_times: float
-    kernel_min: float
-    power_margin: float
-    fault_power_share_min: float
-    fault_minutes: float
-    steady_power_ratio: float
-    steady_power_watts: float
-    rest_of_work_held: float
-    rest_of_work: float
-    unknown_rest_watts_max: float
-    memory_held_min: float
-
-
-@dataclass(frozen=True, slots=True)
-class WatchRules:
-    """Conditions of incidents, each in the unit of its name; rules/watch.yaml has the reasons and the sources."""
-
-    observed_min: float
-    gap_minutes: float
-    fresh_minutes: float
-    host_bytes_per_second_min: float
-    host_times: float
-    host_cpu_rise_min: float
-    host_time_hours: float
-    worked_minutes: float
-    stall_minutes: float
-    stall_times: float
-    blind_stall_minutes: float
-    spin_engine_min: float
-    spin_tensor_share_max: float
-    spin_dram_max: float
-    spin_links_share_max: float
-    fault_clock_share_max: float
-    fault_throttled_min: float
-    fault_minutes: float
-    fabric_used_min: float
-    fabric_silent_max: float
-    fabric_minutes: float
+class Levels(SimpleNamespace):
+    """The numbers of a file of thresholds by name, each in the unit of its name, shares 0 to 1."""
 
 
 class _Rule(Strict, frozen=True):
     id: Text
     severity: Severity | None = None
     resolution: Resolution | None = None
-    about: About | None = None
+    about: Literal["workloads", "nodes"] | None = None  # no team can set a rule about nodes, which teams share
     thresholds: Mapping[Name, dict[str, Any]] = {}
     text: Text | None = None
     would_change_if: tuple[Text, ...] = ()
@@ -149,6 +119,62 @@ class _Rule(Strict, frozen=True):
 
 class _File(Strict, frozen=True):
     thresholds: Mapping[Name, dict[str, Any]]
+
+
+class Feature(Strict, frozen=True):
+    """A figure of one workload over the whole window."""
+
+    unit: Text
+    meaning: Text
+
+
+class Condition(Strict, frozen=True):
+    """A feature compared with a number, in the feature's unit; `operator` is one of `OPERATORS`."""
+
+    feature: Text
+    operator: Literal["above", "at-least", "below", "at-most"]
+    value: Number
+    unit: Text = ""
+
+    def holds(self, value: float) -> bool:
+        return OPERATORS[self.operator](value, self.value)
+
+
+class _Custom(Strict, frozen=True):
+    id: Slug
+    severity: Severity
+    reason: Text
+    when: Annotated[tuple[Condition, ...], Meta(min_length=1, max_length=20)]
+    text: Text
+    would_change_if: tuple[Text, ...] = ()
+    kinds: tuple[KindLabel, ...] = KINDS_UNLESS_NAMED
+    coverage_hours: Annotated[float, Meta(gt=0, le=24 * 90)] = COVERAGE_HOURS
+
+
+@dataclass(frozen=True, slots=True)
+class CustomRule:
+    """A custom rule. `rule` has its id (``custom/NAME``), severity and texts; `conditions` must all hold."""
+
+    rule: WasteRule
+    kinds: tuple[str, ...]
+    conditions: tuple[Condition, ...]
+    coverage_hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class CustomRules:
+    """A site's custom rules by id, and those that each team adds or replaces for its workloads."""
+
+    site: Mapping[str, CustomRule]
+    teams: tuple[tuple[Team, Mapping[str, CustomRule]], ...] = ()
+
+    def of(self, owner: Owner) -> tuple[CustomRule, ...]:
+        """The rules for workloads of this owner."""
+        return tuple({**self.site, **of_team(self.teams, owner, {})}.values())
+
+    @property
+    def ids(self) -> frozenset[str]:
+        return frozenset(self.site).union(*(rules for _, rules in self.teams))
 
 
 def gaps(template: str) -> list[str]:
@@ -183,14 +209,13 @@ def load_waste_rules(rules_dir: Path | None = None) -> Mapping[str, WasteRule]:
     """Every waste rule by its id, with those of a site and its teams. Raises RulesError."""
     rules: dict[str, WasteRule] = {}
     faults = Faults()
-    for origin, layer in layers(rules_dir):
+    for layer in every_layer(rules_dir, faults):
         with faults:
-            rules |= _waste_layer(layer, rules, origin)
-    for team in load_teams(rules_dir, faults):
-        with faults:
-            for id_, rule in _waste_layer(team.folder, rules, team.origin).items():
-                of_team = (team, replace(rule, teams=()))
-                rules[id_] = replace(rules[id_], teams=(*rules[id_].teams, of_team))
+            changed = read_folders([layer.folder.joinpath("waste")], _Rule, partial(_waste_rule, layer, dict(rules)))
+            for id_, rule in changed.items():
+                if layer.team is not None:
+                    rule = replace(rules[id_], teams=(*rules[id_].teams, (layer.team, replace(rule, teams=()))))  # noqa: PLW2901
+                rules[id_] = rule
     faults.raise_all()
     return rules
 
@@ -203,41 +228,26 @@ def load_thresholds(name: str, rules_dir: Path | None = None) -> Mapping[str, Th
     return thresholds
 
 
-def load_rest_rules(rules_dir: Path | None = None) -> RestRules:
-    """The thresholds of ``rest.yaml``. Raises RulesError."""
-    return _values(RestRules, "rest.yaml", rules_dir)
+def load_levels(name: str, rules_dir: Path | None = None) -> Levels:
+    """The numbers of such a file: ``rest.yaml`` (what rest is) or ``watch.yaml`` (the conditions of incidents)."""
+    return Levels(**{key: threshold.value for key, threshold in load_thresholds(name, rules_dir).items()})
 
 
-def load_watch_rules(rules_dir: Path | None = None) -> WatchRules:
-    """The thresholds of ``watch.yaml``. Raises RulesError."""
-    return _values(WatchRules, "watch.yaml", rules_dir)
-
-
-def _values(kind: type[T], name: str, rules_dir: Path | None) -> T:
-    thresholds = load_thresholds(name, rules_dir)
-    return kind(**{field.name: thresholds[field.name].value for field in fields(kind)})  # type: ignore[arg-type]
-
-
-def _waste_layer(layer: Traversable | Path, base: Mapping[str, WasteRule], origin: str) -> dict[str, WasteRule]:
-    """The rules that one folder defines (`base` empty) or changes."""
-
-    def use(file: object, entry: _Rule) -> Mapping[str, WasteRule]:
-        old = base.get(entry.id)
-        if base and old is None:
-            near = suggest(entry.id, base) or "It cannot be new."
-            raise wrong(file, "id", f"unknown rule {quoted(entry.id)}", near)
-        if old is not None and old.about == "nodes" and origin != SITE:
-            sentence = "findings are about nodes, which teams share"
-            raise wrong(file, "id", sentence, "Set it in the site's own waste/.")
-        if old is not None and entry.about not in (None, old.about):
-            raise wrong(file, "about", f"it is about {old.about} and cannot change", "Remove the key.")
-        thresholds = _thresholds(file, entry.thresholds, old.thresholds if old else {}, origin)
-        check_gaps(file, entry.text or "", entry.would_change_if, PLACEHOLDERS | thresholds.keys())
-        given: dict[str, Any] = {key: value for key in _Rule.__struct_fields__ if (value := getattr(entry, key))}
-        given["thresholds"] = thresholds
-        return {entry.id: replace(old, **given) if old is not None else WasteRule(**given)}
-
-    return read_folder(layer.joinpath("waste"), _Rule, use)
+def _waste_rule(layer: Layer, base: Mapping[str, WasteRule], file: object, entry: _Rule) -> Mapping[str, WasteRule]:
+    """A rule as a file defines it (`base` empty) or changes it."""
+    old = base.get(entry.id)
+    if base and old is None:
+        near = suggest(entry.id, base) or "It cannot be new."
+        raise wrong(file, "id", f"unknown rule {quoted(entry.id)}", near)
+    if old is not None and old.about == "nodes" and layer.team is not None:
+        raise wrong(file, "id", "findings are about nodes, which teams share", "Set it in the site's own waste/.")
+    if old is not None and entry.about not in (None, old.about):
+        raise wrong(file, "about", f"it is about {old.about} and cannot change", "Remove the key.")
+    thresholds = _thresholds(file, entry.thresholds, old.thresholds if old else {}, layer.origin)
+    check_gaps(file, entry.text or "", entry.would_change_if, PLACEHOLDERS | thresholds.keys())
+    given: dict[str, Any] = {key: value for key in _Rule.__struct_fields__ if (value := getattr(entry, key))}
+    given["thresholds"] = thresholds
+    return {entry.id: replace(old, **given) if old is not None else WasteRule(**given)}
 
 
 def _thresholds(
@@ -271,3 +281,55 @@ def _thresholds(
             sentence = f"{name} is {least.value:g}, above {other} of {most.value:g}"
             raise wrong(file, "thresholds", sentence, "Lower the one, or raise the other.")
     return thresholds
+
+
+@cache
+def load_features() -> Mapping[str, Feature]:
+    """The features by name, read once: files of the package do not change while a program runs."""
+    return read(packaged_rules().joinpath("features.yaml"), dict[Name, dict[Name, Feature]])["features"]
+
+
+def load_custom_rules(rules_dir: Path | None = None) -> CustomRules:
+    """The custom rules of a site's folder and of its teams; none ship. Raises RulesError with file and key."""
+    site: dict[str, CustomRule] = {}
+    teams: list[tuple[Team, Mapping[str, CustomRule]]] = []
+    faults = Faults()
+    for layer in every_layer(rules_dir, faults):
+        with faults:
+            rules = read_folders([layer.folder.joinpath("custom")], _Custom, partial(_custom_rule, layer))
+            if layer.team is None:
+                site |= rules
+            elif rules:
+                teams.append((layer.team, rules))
+    faults.raise_all()
+    return CustomRules(site, tuple(teams))
+
+
+def _custom_rule(layer: Layer, file: object, entry: _Custom) -> Mapping[str, CustomRule]:
+    conditions = tuple(_condition(file, place("when", str(n)), given) for n, given in enumerate(entry.when, 1))
+    check_gaps(file, entry.text, entry.would_change_if, {c.feature for c in conditions} | FILLED)
+    thresholds = {
+        f"{c.feature} {c.operator}": Threshold(c.value, c.unit, "window", entry.reason, str(file), layer.origin)  # type: ignore[arg-type]
+        for c in conditions
+    }
+    if len(thresholds) < len(conditions):
+        raise wrong(file, "when", "a feature has the same operator twice", "Keep one of them.")
+    id_ = f"{PREFIX}{entry.id}"
+    rule = WasteRule(id_, entry.severity, "window", thresholds, entry.text, entry.would_change_if)
+    return {id_: CustomRule(rule, entry.kinds or KINDS_UNLESS_NAMED, conditions, entry.coverage_hours)}
+
+
+def _condition(file: object, at: str, given: Condition) -> Condition:
+    """With the feature's unit. Raises RulesError for an unknown feature, another unit or an impossible value."""
+    features, name = load_features(), given.feature
+    if name not in features:
+        near = suggest(name, features) or "'skuwise rules features' names them all."
+        raise wrong(file, at, f"unknown feature {quoted(name)}", near)
+    unit = features[name].unit
+    if given.unit not in ("", unit):
+        sentence = f"the unit of {quoted(name)} is {unit}, not {quoted(given.unit)}"
+        raise wrong(file, at, sentence, "Convert the value.")
+    low, high = BOUNDS.get(unit, (0.0, 1e18))
+    if not low <= given.value <= high:
+        raise wrong(file, at, f"{given.value:g} is no {unit}: it is from {low:g} to {high:g}")
+    return msgspec.structs.replace(given, unit=unit)

@@ -13,13 +13,13 @@ from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.watch.fleet import Criteria
 from skuwise.advisor.watch.rules import evaluate
 from skuwise.advisor.watch.settings import WatchSettings
-from skuwise.rules.policy.thresholds import load_watch_rules
+from skuwise.rules.policy.thresholds import load_levels
 from skuwise.tests.support.rulebooks import rulebook
 
 END = 1_790_000_400.0
 MINUTES = 810  # 13.5 h
 SKU = "H100-SXM5"
-CRITERIA = Criteria(WatchSettings().limit_seconds, load_watch_rules(), rulebook())
+CRITERIA = Criteria(WatchSettings().limit_seconds, load_levels("watch.yaml"), rulebook())
 
 # One minute of a GPU: training, at rest with a context, free, spinning in a collective.
 TRAINING = {

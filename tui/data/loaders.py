@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...advisor.state.fleets import StateBeside
     from ...advisor.state.ledger import Act
     from ...advisor.telemetry.source import Source
-    from ...rules.catalog.hour_prices import StatedPrices
+    from ...rules.catalog.price_files import StatedPrices
     from .kept_look import KeptLooks
 
 Tell = Callable[[str], None]

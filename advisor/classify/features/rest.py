@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ....rules.models.published import RestingPowers
-from ....rules.policy.thresholds import RestRules
+from ....rules.models import RestingPowers
+from ....rules.policy.thresholds import Levels
 from ...core.frame import Frame
 from ...rulebook import Rulebook
 from ..doubts import Doubt, doubts_of, percent
@@ -234,7 +234,7 @@ def _level(values: Floats, gpu: Ints, at: Mask, share: float, least_rows: int) -
 
 
 def _is_steady(  # noqa: PLR0917
-    a: Activity, power: Floats, measured_level: Floats, high: Floats, worked: Mask, rules: RestRules
+    a: Activity, power: Floats, measured_level: Floats, high: Floats, worked: Mask, rules: Levels
 ) -> Mask:
     """Rows of whole GPUs whose utilization was 0 throughout and whose power stood at a level of rest. `own`: the low
     quantile of the GPU's power while quiet; `high`: the most that a context at rest draws."""

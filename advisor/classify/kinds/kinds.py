@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ....rules.models.weights import KindModel
+from ....rules.models import KindModel
 from ....rules.policy.labels import JOB_KINDS, TRAINING_KINDS, WORKING_KINDS, KindLabel
 from ....rules.policy.thresholds import Threshold
 from ...core.coded_text import CodedText, coded

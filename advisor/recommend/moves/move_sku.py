@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from ....rules.catalog.fabric_premium import twins_without_fabric
+from ....rules.catalog.loader import twins_without_fabric
 from ....rules.catalog.types import NodeSku
 from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, Rejected, SavingsBaseline
 from ...core.coded_text import CodedText, all_of, coded

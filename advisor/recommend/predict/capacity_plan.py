@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ....rules.catalog.loader import Catalog
 from ....rules.catalog.types import GpuSku, NodeSku, Price
-from ....rules.models.weights import MoveModel
+from ....rules.models import MoveModel
 from ..constraints import NVLINK, room_bytes
 from ..sustained_rates import rates_of
 from .sku_comparison import PCIE_GROUP_MAX, blocks

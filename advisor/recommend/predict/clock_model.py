@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ....rules.catalog.types import GpuSku
-from ....rules.models.weights import PowerCurve, PowerModel
+from ....rules.models import PowerCurve, PowerModel
 from ...classify.types import Verdicts
 from ...core.advice_types import COUNTED_RISKS, Interval
 from ...core.coded_text import CodedText, coded

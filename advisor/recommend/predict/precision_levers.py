@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ....rules.catalog.loader import Catalog
 from ....rules.catalog.types import GpuSku, NodeSku
-from ....rules.models.weights import MoveModel
+from ....rules.models import MoveModel
 from ...core.coded_text import CodedText
 from ..constraints import has_precision, room_bytes
 from ..sustained_rates import BYTES

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ....rules.catalog.types import GpuSku
-from ....rules.models.weights import (
+from ....rules.models import (
     EXPERTS,
     TRAINING,
     MoveModel,

@@ -7,8 +7,7 @@ import math
 from dataclasses import dataclass
 
 from ....rules.catalog.types import GpuSku
-from ....rules.models.published import load_resting_power
-from ....rules.models.weights import load_move_model, load_power_model
+from ....rules.models import load_move_model, load_power_model, load_resting_power
 from ...core.advice_types import Interval
 from ...core.coded_text import CodedText, coded
 from ..prediction import Z90, Prediction, interval_of

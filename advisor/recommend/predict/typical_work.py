@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ....rules.catalog.types import GpuSku
-from ....rules.models.weights import MoveModel, Profiles
+from ....rules.models import MoveModel, Profiles
 from ..constraints import room_bytes
 from ..prediction import NORM
 from ..sustained_rates import BYTES, clock_ratio, rates_of

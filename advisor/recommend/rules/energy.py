@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ....rules.models.weights import load_power_model
+from ....rules.models import load_power_model
 from ....rules.policy.thresholds import WasteRule
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import usd

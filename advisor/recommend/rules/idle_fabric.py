@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ....rules.catalog.fabric_premium import Premium
+from ....rules.catalog.loader import Premium
 from ....rules.policy.labels import TRAINING_KINDS
 from ...classify.types import NodeFacts
 from ...core.coded_text import CodedText, coded

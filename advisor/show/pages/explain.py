@@ -7,8 +7,7 @@ from types import MappingProxyType
 
 from ....rules.catalog.loader import Catalog
 from ....rules.catalog.types import Price
-from ....rules.policy.custom import load_features
-from ....rules.policy.thresholds import WasteRule
+from ....rules.policy.thresholds import WasteRule, load_features
 from ...core import formatting as words
 from ...core.advice_types import Advice, Configuration, Finding, Interval, Recommendation
 from ...core.coded_text import CodedText

@@ -16,7 +16,7 @@ import pandas as pd
 from ....agent.model import Role
 from ....agent.sources.dcgm import FIELDS
 from ....rules.base.errors import NothingToDo, SourceError
-from ....rules.base.progress import Steps, no_steps
+from ....rules.base.output import Steps, no_steps
 from ....rules.catalog.loader import Catalog
 from ...core.coded_text import coded
 from ...core.frame import Frame

@@ -18,7 +18,7 @@ from pathlib import Path
 from ....agent.store.reader import disk_bytes
 from ....rules.base.errors import NothingToDo, SkuwiseError, StoreError
 from ....rules.base.heap import give_back
-from ....rules.base.progress import Steps, no_steps
+from ....rules.base.output import Steps, no_steps
 from ...core.coded_text import CodedText, coded
 from ...core.frame import Frame, Window
 from ...core.timestamps import minute

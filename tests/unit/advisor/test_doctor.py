@@ -27,7 +27,7 @@ from skuwise.advisor.show.writers.formats import render
 from skuwise.advisor.show.writers.text import document_text
 from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES
 from skuwise.rules.base.sanitize import INVISIBLE
-from skuwise.rules.catalog.hour_prices import HourPrices, StatedPrices, parse_flags, resolve_prices
+from skuwise.rules.catalog.price_files import HourPrices, StatedPrices, parse_flags, resolve_prices
 from skuwise.tests.support.doctor_fleets import ALL_COLUMNS, Fleet, diagnosed, diagnosed_frame
 from skuwise.tests.support.partly_observed import advice, dark
 from skuwise.tests.support.rulebooks import rulebook

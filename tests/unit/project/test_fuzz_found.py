@@ -20,8 +20,8 @@ from skuwise.agent.slurm_jobs.read_jobs import expand_node_list
 from skuwise.agent.sources.host import HostSource
 from skuwise.rules.base.errors import UsageError, explained
 from skuwise.rules.base.yaml_loader import parse_table
-from skuwise.rules.catalog.hour_prices import StatedPrices, resolve_prices
 from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.catalog.price_files import StatedPrices, resolve_prices
 from skuwise.rules.policy.thresholds import load_thresholds, load_waste_rules
 from skuwise.tests.support.command_parsers import every_parser
 
@@ -210,7 +210,7 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ("man", "Unknown command 'man'. Did you mean plan?", None),
         ("skus", "Missing command.", "skus"),
         ("advise --db x --prometheus http://h", "--db and --prometheus exclude each other.", "advise"),
-        ("skus list extra", "Unexpected argument 'extra'.", "skus list"),
+        ("skus list extra", "Got unexpected extra argument (extra).", "skus list"),
     ],
 )
 def test_what_is_mistyped_is_one_sentence_and_a_remedy(

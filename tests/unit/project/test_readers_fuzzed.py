@@ -37,7 +37,7 @@ from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import SkuwiseError
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.catalog.price_files import load_prices
-from skuwise.rules.policy.custom import load_custom_rules
+from skuwise.rules.policy.thresholds import load_custom_rules
 from skuwise.tests.support.metrics_fixtures import VLLM
 from skuwise.tests.support.strategies import check, spoiled
 

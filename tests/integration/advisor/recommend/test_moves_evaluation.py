@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 from skuwise.benchmarks.evaluation.moves import shipped_left_out
 from skuwise.benchmarks.fit.move_model import calibrate, read_lines
-from skuwise.rules.models.weights import load_move_model
+from skuwise.rules.models import load_move_model
 
 
 def test_the_calibration_that_ships_is_the_one_of_the_tables():

@@ -19,7 +19,7 @@ from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.verdict_types import Scheduled, WorkloadVerdict
 from skuwise.benchmarks.fit import train_kinds as trainer
 from skuwise.benchmarks.fit.real_series import read_rows
-from skuwise.rules.models.weights import Calibration, KindModel
+from skuwise.rules.models import Calibration, KindModel
 from skuwise.rules.policy.labels import WORKING_KINDS
 from skuwise.rules.policy.thresholds import load_thresholds
 from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, TRAINING, FrameBuilder
@@ -31,7 +31,7 @@ NAMES = [shape.name for shape in SHAPES]
 
 def test_the_model_that_ships_is_for_these_shapes_and_comes_of_what_is_declared() -> None:
     model = rulebook().kind_model
-    assert model.labels == WORKING_KINDS and set(model.weights) == set(NAMES)
+    assert tuple(model.intercepts) == WORKING_KINDS and set(model.weights) == set(NAMES)
     assert model.inputs == trainer.inputs(read_rows()) and "scikit-learn" in model.trained["libraries"]
 
 

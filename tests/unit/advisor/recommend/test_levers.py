@@ -26,8 +26,7 @@ from skuwise.benchmarks.fit.power_caps import TABLE, read_caps
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.catalog.price_files import SiteEnergy, SiteFigure
 from skuwise.rules.catalog.types import PowerPrice
-from skuwise.rules.models.published import load_resting_power, load_served_models
-from skuwise.rules.models.weights import load_move_model, load_power_model
+from skuwise.rules.models import load_move_model, load_power_model, load_resting_power, load_served_models
 from skuwise.tests.support import moves_builders as of
 from skuwise.tests.support.moves_builders import advice_of, founding, node, verdicts, workload
 

@@ -17,7 +17,7 @@ from skuwise.advisor.recommend.prediction import percentiles
 from skuwise.advisor.recommend.pricing import PriceBook, cash_of, fabric_premium, price_notes, reconcile, with_costs
 from skuwise.advisor.recommend.recommender import best_together, recoverable_cash, without_losers
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.models.weights import load_move_model
+from skuwise.rules.models import load_move_model
 from skuwise.tests.support import moves_builders as made
 from skuwise.tests.support.moves_builders import END, IB, PLAIN, advice_of, gpus_of, node, usage, verdicts, workload
 

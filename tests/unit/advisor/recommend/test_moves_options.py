@@ -18,7 +18,7 @@ from skuwise.advisor.recommend.predict.clock_model import ClockMove, Draw, at_cl
 from skuwise.advisor.recommend.predict.mig_model import predict_slice, weigh_slices
 from skuwise.advisor.recommend.prediction import Prediction
 from skuwise.advisor.recommend.whatif import predict_count
-from skuwise.rules.models.weights import load_power_model
+from skuwise.rules.models import load_power_model
 from skuwise.tests.support import moves_builders as made
 from skuwise.tests.support.frame_builder import DECODE as DECODING
 from skuwise.tests.support.frame_builder import FREE, HELD, FrameBuilder

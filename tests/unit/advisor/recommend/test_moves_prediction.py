@@ -14,7 +14,7 @@ from skuwise.advisor.recommend.fleet import Baseline, baseline_for
 from skuwise.advisor.recommend.latency import held_to_class
 from skuwise.advisor.recommend.move import SAME_SPEED, recommend
 from skuwise.advisor.recommend.prediction import Prediction, predict
-from skuwise.rules.models.weights import load_move_model
+from skuwise.rules.models import load_move_model
 from skuwise.rules.policy.latency_classes import load_latency_classes
 from skuwise.tests.support.moves_builders import END, advice_of, catalog, node, usage, use_of, verdicts, workload
 from skuwise.tests.support.rulebooks import rulebook

@@ -21,8 +21,7 @@ from skuwise.advisor.show.writers.text import document_text
 from skuwise.agent.store.reader import open_reader
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import UsageError
-from skuwise.rules.policy.custom import load_features
-from skuwise.rules.policy.thresholds import load_waste_rules
+from skuwise.rules.policy.thresholds import load_features, load_waste_rules
 from skuwise.tests.support.golden_files import golden
 from skuwise.tests.support.moves_builders import START, advice_of, bare, catalog, founding, node, verdicts, workload
 

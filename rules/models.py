@@ -1,6 +1,7 @@
 """The fitted models: of kinds (``kind_model.yaml``), moves (``move_profiles.yaml``, ``move_model.yaml``) and power
-(``power_model.yaml``). Made by ``make model``, ``make move-model`` and ``make power-model``, and reviewed as text. A
-site cannot replace them."""
+(``power_model.yaml``). Made by ``make model``, ``make move-model`` and ``make power-model``, and reviewed as text.
+Published figures: power of idle GPUs (``resting_power.yaml``), and size and precision of language models
+(``served_models.yaml``). A site cannot replace any of them."""
 
 from __future__ import annotations
 
@@ -12,11 +13,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ..base.typed import Count, Day, Positive, Share, Strict, Text, wrong
-from ..base.yaml_loader import packaged_rules, read
+from .base.typed import Amount, Count, Day, Positive, Share, Strict, Text, wrong
+from .base.yaml_loader import packaged_rules, read
 
 KIND_FILE = "kind_model.yaml"
-PROFILES_FILE = "move_profiles.yaml"
 MOVE_FILE = "move_model.yaml"
 POWER_FILE = "power_model.yaml"
 PARTS = ("matrix", "memory", "vector", "latency")
@@ -50,11 +50,6 @@ class KindModel(Strict, frozen=True):
     trained: Mapping[str, Text]
     schema: Literal["skuwise.kind-model/2"] = "skuwise.kind-model/2"
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The kinds that it distinguishes."""
-        return tuple(self.intercepts)
-
     def calibrated(self, likelihood: float) -> float:
         """The frequency of being right of a verdict with this likelihood (0..1)."""
         bounded = min(max(likelihood, 1e-6), 1 - 1e-6)
@@ -63,7 +58,7 @@ class KindModel(Strict, frozen=True):
 
 
 class Profile(Strict, frozen=True):
-    """Shares of the time of one kind of work, and the reason."""
+    """Shares of the time of one kind of work, which sum to 1, and the reason."""
 
     matrix: Share
     memory: Share
@@ -71,16 +66,12 @@ class Profile(Strict, frozen=True):
     latency: Share
     reason: Text
 
-    def __post_init__(self) -> None:
-        if abs(self.matrix + self.memory + self.vector + self.latency - 1) > 1e-6:
-            raise ValueError("the shares do not sum to 1", "Correct them.")
-
 
 class PrefillLatency(Strict, frozen=True):
     """Up to so many tokens in flight, the share of the time to read them that no faster GPU shortens."""
 
     tokens_up_to: int
-    share: Annotated[float, Meta(ge=0, le=0.9)]
+    share: Share
 
 
 class Profiles(Strict, frozen=True):
@@ -95,11 +86,6 @@ class Profiles(Strict, frozen=True):
     sequences_max: Count
     sequences_max_reason: Text
     as_of: Day
-
-    def __post_init__(self) -> None:
-        steps = [(step.tokens_up_to, step.share) for step in self.prefill_latency]
-        if steps != sorted(steps):
-            raise ValueError("'prefill_latency' must rise", "Order the entries.")
 
     @property
     def shares(self) -> Mapping[str, Mapping[str, float]]:
@@ -171,7 +157,7 @@ class PowerCurve(Strict, frozen=True):
     follows: Annotated[float, Meta(gt=0, le=2)]
     clock_exponent: Annotated[float, Meta(gt=0, le=6)]
     clocked: Part
-    bursts: Annotated[float, Meta(ge=0, le=1)]
+    bursts: Share
     overlap: Annotated[float, Meta(ge=1, le=50)]
     drawn_of_cap: Annotated[float, Meta(gt=0, le=1.2)]
 
@@ -188,7 +174,7 @@ class Spread(Strict, frozen=True):
     time_elsewhere: Sigma
     energy_elsewhere: Sigma
     lines: int
-    up_to: Annotated[float, Meta(ge=1)] = math.inf
+    up_to: float = math.inf
 
 
 class TypicalShare(Strict, frozen=True):
@@ -224,11 +210,6 @@ class PowerModel(Strict, frozen=True):
     typical_sigma_reason: Text
     made: Made
 
-    def __post_init__(self) -> None:
-        bounds = [spread.up_to for spread in self.classes]
-        if bounds != sorted(set(bounds)) or bounds[-1] != math.inf:
-            raise ValueError("'classes' must rise, the last without 'up_to'", "Make it again with `make power-model`.")
-
     def spread(self, slowdown: float, architecture: str) -> tuple[float, float]:
         """Sigmas of the log of time and of energy where `slowdown` (a time ratio) is predicted."""
         spread = next(spread for spread in self.classes if slowdown <= spread.up_to)
@@ -239,6 +220,55 @@ class PowerModel(Strict, frozen=True):
     def measured(self, architecture: str) -> bool:
         """Whether any run under a cap was measured on a GPU of this architecture."""
         return architecture.casefold() in self.architectures
+
+
+class Range(Strict, frozen=True):
+    """The least and the most power, in watts or as shares of the power limit."""
+
+    low: Amount
+    high: Amount
+
+
+class SourcedRange(Range, frozen=True):
+    """With its source."""
+
+    source: Text
+    as_of: Day
+
+
+class RestingPower(Strict, frozen=True):
+    """Power of one idle GPU with a CUDA context, watts. `basis`: published (measured) or assumed (from like parts)."""
+
+    watts: Range
+    basis: Literal["published", "assumed"]
+    source: Text
+    as_of: Day
+
+
+class RestingPowers(Strict, frozen=True):
+    """`gpus`: by SKU. `shares`: of the power limit, for a GPU that has no entry."""
+
+    gpus: Mapping[str, RestingPower]
+    shares: SourcedRange
+
+
+class PublishedModel(Strict, frozen=True):
+    """A family of models. `params`, `active_params`: parameters; None: its names have them, or it is dense."""
+
+    precision: Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
+    params: Positive | None = None
+    active_params: Positive | None = None
+
+
+class ServedModels(Strict, frozen=True):
+    """`models`: beginning of a model's name -> its family."""
+
+    models: Mapping[str, PublishedModel] = {}
+
+    def of(self, name: str) -> PublishedModel | None:
+        """The family of a name in lower case, words separated by one dash: that of the longest matching beginning."""
+        matching = [begin for begin in self.models if name == begin or name.startswith(f"{begin}-")]
+        return self.models[max(matching, key=len)] if matching else None
 
 
 def load_kind_model(labels: Sequence[str], shapes: Collection[str], fingerprint: str) -> KindModel:
@@ -254,7 +284,7 @@ def load_kind_model(labels: Sequence[str], shapes: Collection[str], fingerprint:
 
 def load_profiles() -> Profiles:
     """The stated constants of moves."""
-    return read(packaged_rules().joinpath(PROFILES_FILE), Profiles)
+    return read(packaged_rules().joinpath("move_profiles.yaml"), Profiles)
 
 
 @cache
@@ -268,3 +298,13 @@ def load_move_model() -> MoveModel:
 def load_power_model() -> PowerModel:
     """The model of power that ships, read once."""
     return read(packaged_rules().joinpath(POWER_FILE), PowerModel)
+
+
+def load_resting_power() -> RestingPowers:
+    """The power of idle GPUs that ships."""
+    return read(packaged_rules().joinpath("resting_power.yaml"), RestingPowers)
+
+
+def load_served_models() -> ServedModels:
+    """The families of language models that ship."""
+    return read(packaged_rules().joinpath("served_models.yaml"), ServedModels)

@@ -1,1 +1,0 @@
-"""Parameters of fitted models, as shipped."""
