@@ -90,7 +90,7 @@ def read_and_reason(
 
     from .classify.judge import judge_groups  # noqa: PLC0415
     from .core.fleet_identity import fleet_of  # noqa: PLC0415
-    from .core.frame_groups import Outline, parts_of  # noqa: PLC0415
+    from .core.frame import Outline, parts_of  # noqa: PLC0415
     from .pipeline import AdviseOptions, reason_on  # noqa: PLC0415
 
     source = Databases(tuple(source)) if isinstance(source, list) else source

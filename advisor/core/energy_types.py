@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from ...rules.base.typed import Amount
-from .totals import added
+from .scalars import added
 
 EnergyBasis = Literal["counter", "power", "both"]
 EnergyPhase = Literal["training", "evaluation", "prefill", "decode", "inference", "interactive", "idle", "not-told"]

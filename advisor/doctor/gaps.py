@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from ...rules.catalog.hour_prices import GPU_FLAG
 from ..classify.features.soundness import NO_PIPE
 from ..core.formatting import counted, percent
+from ..core.frame import blind_nodes
 from ..core.scalars import records, text
 from ..core.timestamps import minute, span
-from ..core.unobservable import blind_nodes
 from ..core.verdict_types import INFERRED
 from ..recommend.finding import ready_at, when_possible
 from ..show.coverage import observed_fabrics

@@ -11,7 +11,7 @@ import pandas as pd
 from ...rules.policy.kind_priors import KindPriors
 from ..classify.kinds.clues import DEPLOYMENT_LIKE, image_name
 from ..core.frame import Frame
-from ..core.recent import Hold, HolderKind, RecentGpu, RecentNode
+from ..core.incident_types import Hold, HolderKind, RecentGpu, RecentNode
 from ..core.scalars import Record, known, records, text
 from ..core.verdict_types import Owner
 

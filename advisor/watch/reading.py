@@ -17,7 +17,7 @@ from ..classify.features.soundness import examine
 from ..classify.types import NodeFacts
 from ..core.fleet_identity import fleet_of
 from ..core.frame import Frame
-from ..core.recent import Hold, Measures, Recent, RecentGpu, RecentNode, Spans, Values
+from ..core.incident_types import Hold, Measures, Recent, RecentGpu, RecentNode, Spans, Values
 from ..core.scalars import known, records, text
 from ..recommend.pricing import PriceBook
 from ..rulebook import Rulebook

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..classify.features.rest import rested_since
-from ..core.recent import Mask, Spans
+from ..core.incident_types import Mask, Spans
 from .fleet import HOUR, MINUTE, WatchedFleet
 from .signs import gpu_signs, last_true, observed_from, of_holds
 

@@ -19,8 +19,7 @@ from ....rules.base.errors import NothingToDo, SourceError
 from ....rules.base.progress import Steps, no_steps
 from ....rules.catalog.loader import Catalog
 from ...core.coded_text import coded
-from ...core.frame import Frame
-from ...core.frame_groups import node_groups, of_nodes
+from ...core.frame import Frame, node_groups, of_nodes
 from ...core.timestamps import minute, span
 from .. import queries as store
 from ..activity import with_activity
@@ -94,7 +93,7 @@ def read_frames(
     joined: Callable[[Frame], Frame] = lambda frame: frame,
 ) -> Iterator[Frame]:  # fmt: skip
     """The telemetry of a window from a server, reduced there to rows of an hour (of five minutes in short windows): one
-    frame, or with `rows_at_once` one for each group of nodes (`frame_groups`). Notes come with the last.
+    frame, or with `rows_at_once` one for each group of nodes (`node_groups`). Notes come with the last.
 
     `resolution`: seconds of a row; below an hour (300 or 60) only means and maxima are read, nodes out of service are
     absences, and nothing is cached. `wanted_gpus`: ids of those whose short rows are wanted; empty: of all. `joined`:

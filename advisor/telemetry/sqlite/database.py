@@ -12,12 +12,11 @@ import pandas as pd
 from ....agent.store.reader import Reader, Rows, decoded, open_reader
 from ....rules.base.errors import UsageError
 from ...core.frame import Window
-from ...core.possible import LAST_DAY
 from .. import queries
 from .. import resolution as resolve
 from ..queries import Query
 from ..resolution import Only
-from ..tables import to_table
+from ..tables import LAST_DAY, to_table
 
 DatabaseReader = Reader
 open_database = open_reader

@@ -20,9 +20,8 @@ from ....rules.base.errors import NothingToDo, SkuwiseError, StoreError
 from ....rules.base.heap import give_back
 from ....rules.base.progress import Steps, no_steps
 from ...core.coded_text import CodedText, coded
-from ...core.frame import Frame, Window
+from ...core.frame import Frame, Window, blind_nodes, unreadable
 from ...core.timestamps import minute
-from ...core.unobservable import blind_nodes, unreadable
 from .. import queries
 from .. import resolution as resolve
 from ..activity import Device, DeviceSeries, engine_use, with_activity

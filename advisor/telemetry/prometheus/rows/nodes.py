@@ -15,7 +15,7 @@ from .....agent.jobs.identity import REGION_LABELS, TYPE_LABELS, dmi_of, label_o
 from .....agent.model import FabricPort, Gpu, Role
 from .....rules.catalog.loader import Catalog
 from .....rules.catalog.types import MEMORY_SLICES, slices_of
-from ....core.totals import most_at_once
+from ....core.scalars import most_at_once
 from ... import queries as store
 from ...resolution import concat
 from ..client.response import Labels, SeriesAnswer

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from .....agent.metrics import BIN_EDGES
-from ....core.histogram_array import WIDTH, BinsArray
+from ....core.column_rows import WIDTH, BinsArray
 from ..client.response import Grid, Labels, SeriesAnswer
 
 K = TypeVar("K", bound=Hashable)

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from skuwise.advisor.core.advice_types import Advice, Recommendation
+from skuwise.advisor.core.column_rows import BinsArray
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.core.histogram_array import BinsArray
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Log
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.promql.promql import GAUGES, DcgmQueries, gpu_of

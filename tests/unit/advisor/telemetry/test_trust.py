@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.workloads.inventory import inventory_of
-from skuwise.advisor.core.frame import Frame, Window
-from skuwise.advisor.core.histogram_array import WIDTH
-from skuwise.advisor.core.unobservable import blind_nodes
+from skuwise.advisor.core.column_rows import WIDTH
+from skuwise.advisor.core.frame import Frame, Window, blind_nodes
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Ask
 from skuwise.advisor.telemetry.prometheus.promql.promql import of_gpus
 from skuwise.advisor.telemetry.prometheus.questions import short_asks

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.core.recent import Recent
+from skuwise.advisor.core.incident_types import Recent
 from skuwise.advisor.demo import simulate
 from skuwise.advisor.telemetry.source import Databases, PrometheusServer
 from skuwise.advisor.watch.holders import holder_of
