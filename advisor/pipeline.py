@@ -196,7 +196,6 @@ def _judged(
 
 
 def _unobserved(verdicts: Verdicts, book: PriceBook) -> tuple[Unobserved, ...]:
-    """Unobserved GPUs with their hours and dollars in the window."""
     parts = []
     for part in verdicts.inventory.unobserved:
         if (facts := verdicts.node(part.node)) is not None:
@@ -208,7 +207,6 @@ def _unobserved(verdicts: Verdicts, book: PriceBook) -> tuple[Unobserved, ...]:
 
 
 def _beginning(verdicts: Verdicts) -> tuple[CodedText, ...]:
-    """Where telemetry begins within the window."""
     window = verdicts.window
     first = min((n.first_seen for n in verdicts.nodes), default=window.start)
     if first <= window.start + HOUR_SECONDS:
@@ -218,7 +216,6 @@ def _beginning(verdicts: Verdicts) -> tuple[CodedText, ...]:
 
 
 def _unowned(verdicts: Verdicts) -> tuple[CodedText, ...]:
-    """The share of workloads without an owner."""
     workloads = [w for w in verdicts.workloads if w.basis == INFERRED]
     if not workloads:
         return ()

@@ -11,18 +11,17 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPException
-from socket import gaierror, socket
+from http.cookiejar import DefaultCookiePolicy
+from socket import socket
 from typing import Any
 
 import requests
-import requests.cookies
 from requests.adapters import HTTPAdapter
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import (
     ConnectTimeoutError,
     HTTPError,
-    NameResolutionError,
     NewConnectionError,
     ReadTimeoutError,
 )
@@ -62,12 +61,9 @@ class _Plain(HTTPConnection):
     def _new_conn(self) -> socket:
         if _current.deadline is None:
             raise NewConnectionError(self, "requested without a deadline")
-        host = self._dns_host
+        host, port = self._dns_host, self.port or self.default_port
         try:
-            port = self.port or self.default_port
             connection = _current.deadline.connect(host, port, most_seconds=CONNECT_SECONDS)
-        except gaierror as error:
-            raise NameResolutionError(host, self, error) from error
         except TimeoutError as error:
             raise ConnectTimeoutError(self, f"Connection to {host} timed out.") from error
         except OSError as error:
@@ -119,7 +115,7 @@ class QuietSession(requests.Session):
     def __init__(self) -> None:
         super().__init__()
         self.trust_env = False
-        self.cookies = _NoCookies()
+        self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
         self.use_deadlines()
 
     def use_deadlines(self) -> None:
@@ -130,11 +126,6 @@ class QuietSession(requests.Session):
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:  # noqa: ARG002 - as requests has it
         return None
-
-
-class _NoCookies(requests.cookies.RequestsCookieJar):
-    def extract_cookies(self, response: object, request: object) -> None:  # type: ignore[override]
-        """Keep none."""
 
 
 def is_late(error: Exception, deadline: Deadline) -> bool:

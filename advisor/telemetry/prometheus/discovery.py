@@ -17,12 +17,12 @@ from ....rules.base.errors import NothingToDo, SourceError
 from ...core.coded_text import CodedText, coded
 from ...core.frame import Window
 from ...core.timestamps import minute
+from . import promql as queries
 from .client.client import Client, RefusedError
 from .client.range_planner import DAY
 from .client.response import AnswerError, Grid
 from .owners.engines import ENGINE_SERIES
-from .promql import promql as queries
-from .promql.promql import AGENT_ANCHOR, selector
+from .promql import AGENT_ANCHOR, selector
 
 HOUR = 3600.0
 _SCRAPE = "Scrape the agent (--listen) or dcgm-exporter, or check --match, --since and --until."
@@ -148,7 +148,6 @@ def _newest(client: Client, anchors: Sequence[str], matches: Sequence[str], grid
 
 
 def _series(client: Client, names: Sequence[str], chosen: str, window: Window, most: int) -> int:
-    """How many series a measure has near the end of the window, or somewhere in it: the most of some measures."""
     count = 0
     for seconds in (HOUR, window.seconds):
         for name in names if not count else ():

@@ -16,13 +16,13 @@ from ...core.coded_text import coded
 from ...core.frame import Window
 from .. import queries as store
 from ..resolution import MINUTE, concat
+from . import promql as queries
 from .client.client import Client, RefusedError
 from .client.range_planner import DAY, Ask, Runner
 from .client.response import Grid, Labels, SeriesAnswer
 from .discovery import SHORT_STEP_SECONDS, Discovery
 from .owners.kube import BACK
-from .promql import promql as queries
-from .promql.promql import agent_node, of_gpus, selector
+from .promql import agent_node, of_gpus, selector
 
 _SERIES = re.compile(r"\b(?:kube|node|skuwise|DCGM)_\w+")
 _SAMPLES = 128  # of a series over the window: every three hours of two weeks
@@ -147,7 +147,6 @@ def with_short_rows(
 
 
 def _newest_minute(client: Client, matches: tuple[str, ...], survey: Discovery, now: float) -> float:
-    """The newest minute that is whole: not all are scraped at once."""
     anchors = [name for name in (queries.AGENT_ANCHOR, *queries.anchors_of(survey.names)) if name in survey.names]
     newest = math.floor(min(now, survey.window.end + SHORT_STEP_SECONDS) / MINUTE) * MINUTE
     grid = Grid(newest - _LOOK_BACK_SECONDS, newest, MINUTE)

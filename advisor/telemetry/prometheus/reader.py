@@ -24,6 +24,7 @@ from ...core.timestamps import minute, span
 from .. import queries as store
 from ..activity import with_activity
 from ..resolution import HOUR, concat
+from . import promql as queries
 from .client.client import Client
 from .client.range_planner import Cache, Log, Runner
 from .client.response import Labels
@@ -37,15 +38,13 @@ from .discovery import (
     external_labels,
     held_at_midnights,
 )
-from .node_identity import NodeIdentity, read_identity
+from .node_identity import NodeIdentity, gpu_counts, gpu_table, memory_of, node_table, read_identity
 from .owners.engines import read_engines
 from .owners.kube import read_kube, vendor_note
 from .owners.owners import owned, read_owners, requesting_pods
-from .promql import agent_queries
-from .promql import promql as queries
-from .promql.promql import AGENT_WORK_LABELS, HOST_LABELS, PORT_LABELS, agent_node, gpu_of
+from .promql import AGENT_WORK_LABELS, HOST_LABELS, PORT_LABELS, agent_node, gpu_of
 from .questions import Questions, drained_nodes, short_asks, with_short_rows
-from .rows import fabric, nodes
+from .rows import fabric
 from .rows.dcgm import KeyOf, fine_series, read_dcgm
 from .rows.fabric import PortKey, PortRows
 from .rows.gpus import GpuRows, agent_rows, combined, scrape_seconds
@@ -134,7 +133,7 @@ def read_frames(
     serving, tokens = read_engines(asked.ask, survey.names, reading.matches, asked.grid, **engines)
     nothing = pd.DataFrame()
     whole = Frame(
-        window=survey.window, nodes=tables.nodes, gpus=nodes.gpu_table(gpus, catalog), gpu=nothing, fabric=nothing,
+        window=survey.window, nodes=tables.nodes, gpus=gpu_table(gpus, catalog), gpu=nothing, fabric=nothing,
         host=nothing, workloads=workloads, uses=uses,
         absences=drained_nodes(asked, set(tables.nodes["node"])) if is_short else _absences(asked, tables, catalog),
         serving=serving, tokens=tokens, requests=tables.requests, source={}, external_labels=labels,
@@ -168,7 +167,6 @@ def read_frames(
 
 
 def _with_rows(whole: Frame, tables: ServerTables, catalog: Catalog, group: frozenset[str] | None) -> Frame:
-    """The frame of the nodes of a group (None: of all) with its rows."""
     gpus, ports, hosts = tables.gpus, tables.ports, tables.hosts
 
     def only(keys: Iterable[K], node_of: Callable[[K], str]) -> set[K] | None:
@@ -190,18 +188,13 @@ def _with_rows(whole: Frame, tables: ServerTables, catalog: Catalog, group: froz
 
 
 def _nothing(asked: Questions, log: Log) -> NothingToDo:
-    """Why there is no row of a GPU."""
     window = asked.survey.window
     if asked.exporters and not any(map(gpu_of, asked.exporters)):
-        return NothingToDo(
-            "No dcgm-exporter time series has the label UUID, which identifies GPUs.",
-            "Keep that label in metric_relabel_configs.",
-        )
+        what = "No dcgm-exporter time series has the label UUID, which identifies GPUs."
+        return NothingToDo(what, "Keep that label in metric_relabel_configs.")
     first = f" ({log.notes[0]})" if log.notes else ""
-    return NothingToDo(
-        f"No GPU data between {minute(window.start)} and {minute(window.end)}{first}.",
-        "Choose another window with --since and --until.",
-    )
+    what = f"No GPU data between {minute(window.start)} and {minute(window.end)}{first}."
+    return NothingToDo(what, "Choose another window with --since and --until.")
 
 
 def read_tables(asked: Questions, reading: ServerReading, catalog: Catalog, log: Log) -> ServerTables:
@@ -226,14 +219,14 @@ def read_tables(asked: Questions, reading: ServerReading, catalog: Catalog, log:
         counts = {name: node.gpus for name, node in offered.items()}
         uses = with_requests(uses, requests, gpus.about, asked.grid.step, offered=counts)
     uses = _with_owners(asked, uses, requests, reading.team_labels)
-    counts = {**{node: offer.gpus for node, offer in offered.items()}, **nodes.gpu_counts(gpus.about)}
+    counts = {**{node: offer.gpus for node, offer in offered.items()}, **gpu_counts(gpus.about)}
 
     def gpu_node(labels: Labels) -> str | None:
         node = identity.node_of(labels)
         return node if node in counts else None
 
     ports, hosts = _ports_and_hosts(asked, counts, gpu_node, reading.fabric_roles)
-    table = nodes.node_table(
+    table = node_table(
         gpus, ports, asked.agents, asked.given.get("node GPUs"), dmi=identity.dmi, kube=identity.labels,
         catalog=catalog, declared=offered, clusters=identity.clusters, present=identity.present,
     )  # fmt: skip
@@ -245,7 +238,6 @@ def read_tables(asked: Questions, reading: ServerReading, catalog: Catalog, log:
 def _with_owners(
     asked: Questions, uses: pd.DataFrame, requests: pd.DataFrame, team_labels: tuple[str, ...]
 ) -> pd.DataFrame:
-    """The uses with what kube-state-metrics says of the pods that hold GPUs."""
     survey = asked.survey
     uses = with_groups(uses, asked.ask, survey.names, asked.matches, asked.grid)
     if uses.empty:
@@ -281,8 +273,8 @@ def _read_gpus(
     uses: list[pd.DataFrame] = []
     key_of: KeyOf | None = None
     if survey.agent_gpus:
-        answers = asked.ask(agent_queries.agent_gpu_asks(survey.names, matches, step), survey.agent_gpus)
-        bins = asked.ask(agent_queries.agent_bin_asks(matches, step), survey.agent_gpus * 28)
+        answers = asked.ask(queries.agent_gpu_asks(survey.names, matches, step), survey.agent_gpus)
+        bins = asked.ask(queries.agent_bin_asks(matches, step), survey.agent_gpus * 28)
         agent = agent_rows(grid, answers, bins, log)
         # Seconds that each workload had held each GPU by the end of each row.
         held = {"workloads": f"last_over_time({queries.AGENT_SERIES}@)"}
@@ -308,9 +300,9 @@ def _ports_and_hosts(
     survey, matches, step, grid = asked.survey, asked.matches, asked.survey.step, asked.grid
     ports, hosts, chosen = PortRows(Cells(grid)), Cells(grid), queries.selector(matches)
     if survey.agent_gpus:
-        answers = asked.ask(agent_queries.agent_fabric_asks(survey.names, matches, step), 28 * 10 * len(counts))
+        answers = asked.ask(queries.agent_fabric_asks(survey.names, matches, step), 28 * 10 * len(counts))
         ports = fabric.agent_ports(grid, {**asked.given, **answers})
-        asks = agent_queries.agent_host_asks(survey.names, matches, step)
+        asks = queries.agent_host_asks(survey.names, matches, step)
         hosts = fabric.host_rows(grid, asked.ask(asks, len(counts)), agent_node)
     asks = queries.exporter_fabric_asks(survey.names, matches, step) if survey.has_fabric else []
     if asks := [*asks, *fabric.ethernet_asks(survey.names, matches, step)]:
@@ -345,7 +337,7 @@ def _gpu_table(gpus: GpuRows, catalog: Catalog, only: Collection[str] | None) ->
     texts = {"node": lambda key: about[key].node, "gpu_uuid": lambda key: about[key].uuid or key}
     table = gpus.cells.table(store.GPU_HOURS.columns, texts, store.GPU_HOURS.bins, only=only)
     index = {gpu.uuid or key: gpu.index for key, gpu in about.items()}
-    total = {gpu.uuid or key: nodes.memory_of(gpu, catalog) for key, gpu in about.items()}
+    total = {gpu.uuid or key: memory_of(gpu, catalog) for key, gpu in about.items()}
     table["gpu_index"] = table["gpu_uuid"].map(index).astype(float)
     table["mem_total_bytes"] = table["mem_total_bytes"].fillna(table["gpu_uuid"].map(total).astype(float))
     return table

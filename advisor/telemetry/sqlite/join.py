@@ -211,7 +211,6 @@ def _each_hour_once(tables: Tables, notes: list[CodedText]) -> None:
 
 
 def _each_thing_once(tables: Tables, refused: Collection[str]) -> None:
-    """What is listed, each thing once."""
     nodes, gpus, history, serving = (tables[name] for name in ("nodes", "gpus", "fabric_history", "serving"))
     # Of a refused node the GPUs of its newest file are kept.
     newest = gpus.groupby("node")["file"].transform("max")

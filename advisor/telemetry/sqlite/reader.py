@@ -92,9 +92,7 @@ def read_frame(
     files = database_files(paths)
     spans, nodes, notes = file_spans(files)
     if not spans:
-        raise NothingToDo(
-            f"No samples yet in {_names(files)}.", "Let the agent run for a while, or use another database."
-        )
+        raise NothingToDo(f"No samples yet in {_names(files)}.", "Let the agent run, or use another database.")
     ends: dict[frozenset[str], float] = {}  # of the same nodes: a file and its copies count once
     for path, (_, end) in spans.items():
         ends[nodes[path]] = max(end, ends.get(nodes[path], end))
@@ -117,11 +115,9 @@ def read_frame(
         if blind := blind_nodes(frame.absences):
             raise unreadable(blind)
         first, last = min(start for start, _ in spans.values()), max(end for _, end in spans.values())
-        raise NothingToDo(
-            f"No GPU data between {minute(window.start)} and {minute(window.end)}: {_names(files)} has data from "
-            f"{minute(first)} to {minute(last)}.",
-            "Choose another window with --since and --until, or run 'skuwise agent doctor' on the node.",
-        )
+        asked = f"No GPU data between {minute(window.start)} and {minute(window.end)}"
+        what = f"{asked}: {_names(files)} has data from {minute(first)} to {minute(last)}."
+        raise NothingToDo(what, "Choose another window, or run 'skuwise agent doctor' on the node.")
     return with_unnamed_work(frame, [*parts]) if resolution >= resolve.HOUR and wanted is None else frame
 
 
@@ -149,7 +145,6 @@ def file_spans(
 
 
 def _left_out(path: Path, error: SkuwiseError) -> CodedText:
-    """The note on a file of several that cannot be read."""
     text = f"Ignored: {error}" if str(path) in str(error) else f"Ignored: {path}. {error}"
     return CodedText("file-left-out", text, {"path": str(path), "error": str(error)})
 

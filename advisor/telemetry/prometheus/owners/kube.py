@@ -18,7 +18,7 @@ from ....core.coded_text import CodedText, coded
 from ....core.formatting import listed
 from ..client.range_planner import Ask
 from ..client.response import Floats, Grid, Labels, SeriesAnswer
-from ..promql.promql import CLUSTER_LABELS, cluster_of, label_of, selector
+from ..promql import CLUSTER_LABELS, cluster_of, label_of, selector
 
 Ranges = Callable[[Sequence[Ask], int], Mapping[str, SeriesAnswer]]
 _Counts = dict[tuple[str, ...], Floats]
@@ -123,7 +123,6 @@ def _nodes(counted: _Counts, grid: Grid) -> dict[NodeKey, KubeNode]:
 
 
 def _other_vendors(offered: _Counts) -> Iterator[CodedText]:
-    """GPUs that exist and that no part of skuwise reads."""
     by_vendor: dict[str, Counter[NodeKey]] = defaultdict(Counter)
     for (cluster, node, resource), counts in offered.items():
         if resource in _OTHERS and counts.any():

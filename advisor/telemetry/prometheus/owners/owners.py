@@ -23,9 +23,9 @@ from .....agent.jobs.ids import workload_id
 from .....agent.jobs.pods import Objects, Pod, PodOwner
 from ....core.frame import Window
 from ....core.scalars import records, text
+from .. import promql as queries
 from ..client.response import Grid, Labels, SeriesAnswer
-from ..promql import promql as queries
-from ..promql.promql import CLUSTER_LABELS, cluster_of, label_of
+from ..promql import CLUSTER_LABELS, cluster_of, label_of
 from .kube import PODS_A_QUERY
 
 Instants = Callable[[Sequence[str], Sequence[str]], Sequence[SeriesAnswer]]  # of queries; labels to keep

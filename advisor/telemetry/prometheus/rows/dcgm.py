@@ -20,11 +20,10 @@ import pandas as pd
 from ....core.coded_text import coded
 from ....core.frame import Window
 from ...activity import Device, DeviceSeries
+from .. import promql as queries
 from ..client.range_planner import Ask, Log
 from ..client.response import Grid, Labels, SeriesAnswer
-from ..promql import promql as queries
-from ..promql.agent_queries import agent_gpu_asks
-from ..promql.promql import DCGM_GAUGES, DRIVER_LABEL, GAUGES, DcgmQueries, agent_node, gpu_of, of_gpus
+from ..promql import DCGM_GAUGES, DRIVER_LABEL, GAUGES, DcgmQueries, agent_gpu_asks, agent_node, gpu_of, of_gpus
 from ..questions import Questions
 from .gpus import (
     About,
@@ -274,7 +273,6 @@ def dcgm_rows(
 
 
 def _gpus(every: Sequence[Labels], who: Who, homes: Homes) -> tuple[KeyOf, dict[str, About]]:
-    """The row of a series, and the facts of each GPU."""
     keys: dict[int, tuple[Labels, str | None]] = {}
     profiles = {(target[0], labels.get("GPU_I_PROFILE")) for labels in every if (target := gpu_of(labels))}
     reused = {name for name, count in Counter(name for name, _ in profiles).items() if count > 1 and "/gi" in name}
@@ -344,7 +342,6 @@ def fold_instances(rows: GpuRows) -> None:
 
 
 def _filled(first: Matrix, second: Matrix) -> Matrix:
-    """The first, and the second where it has no value."""
     return np.where(np.isnan(first), second, first)
 
 

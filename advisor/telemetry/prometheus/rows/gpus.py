@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ....core.coded_text import coded
 from ..client.range_planner import Log
 from ..client.response import Grid, Labels, SeriesAnswer
-from ..promql.promql import DCGM_GAUGES, HOST_LABELS, agent_node, gpu_of, selector
+from ..promql import DCGM_GAUGES, HOST_LABELS, agent_node, gpu_of, selector
 from ..questions import Questions
 from .series_to_rows import Cells, Matrix, from_bins
 

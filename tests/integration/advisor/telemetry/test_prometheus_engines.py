@@ -16,7 +16,7 @@ from skuwise.advisor.demo import simulate
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Cache
 from skuwise.advisor.telemetry.prometheus.client.response import Grid
-from skuwise.advisor.telemetry.prometheus.promql.promql import exporter_fabric_asks
+from skuwise.advisor.telemetry.prometheus.promql import exporter_fabric_asks
 from skuwise.advisor.telemetry.prometheus.reader import ServerReading
 from skuwise.advisor.telemetry.prometheus.reader import read_frames as read_server
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings

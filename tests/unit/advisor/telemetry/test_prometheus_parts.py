@@ -10,7 +10,7 @@ from skuwise.advisor.core.column_rows import BinsArray
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Log
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
-from skuwise.advisor.telemetry.prometheus.promql.promql import GAUGES, DcgmQueries, gpu_of
+from skuwise.advisor.telemetry.prometheus.promql import GAUGES, DcgmQueries, gpu_of
 from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows
 from skuwise.advisor.telemetry.prometheus.rows.fabric import RATE, exporter_ports
 from skuwise.advisor.telemetry.prometheus.rows.gpus import About, GpuRows

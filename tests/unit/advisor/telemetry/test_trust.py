@@ -16,7 +16,7 @@ from skuwise.advisor.classify.workloads.inventory import inventory_of
 from skuwise.advisor.core.column_rows import WIDTH
 from skuwise.advisor.core.frame import Frame, Window, blind_nodes
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Ask
-from skuwise.advisor.telemetry.prometheus.promql.promql import of_gpus
+from skuwise.advisor.telemetry.prometheus.promql import of_gpus
 from skuwise.advisor.telemetry.prometheus.questions import short_asks
 from skuwise.advisor.telemetry.queries import Query
 from skuwise.advisor.telemetry.sqlite.database import Parts
