@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
@@ -218,28 +218,19 @@ def parts_of(frame: Frame, rows_at_once: int = ROWS_AT_ONCE) -> Iterator[Frame]:
         yield part if n else replace(part, notes=frame.notes)
 
 
-class Outline:
-    """The small tables of a frame that comes group by group, and a row of each port."""
+def outline_of(frame: Frame) -> Frame:
+    """The small tables of a frame, and a row of each port."""
+    ports = frame.fabric.drop_duplicates(["node", "device", "port"]) if len(frame.fabric) else frame.fabric
+    return replace(frame, fabric=ports, gpu=frame.gpu.iloc[:0].copy(), host=frame.host.iloc[:0].copy())
 
-    def __init__(self) -> None:
-        self._parts: list[Frame] = []
 
-    def passing(self, frames: Iterable[Frame]) -> Iterator[Frame]:
-        """The same frames, recorded on the way."""
-        for frame in frames:
-            ports = frame.fabric.drop_duplicates(["node", "device", "port"]) if len(frame.fabric) else frame.fabric
-            rows = {name: getattr(frame, name).iloc[:0].copy() for name in ("gpu", "host")}
-            self._parts.append(replace(frame, fabric=ports, **rows))
-            yield frame
-            del frame  # its rows are released before the next group is read
-
-    def frame(self) -> Frame:
-        """All groups as one frame, with the source of the last."""
-        if len(self._parts) == 1:
-            return self._parts[0]
-        parts = {name: [rows for part in self._parts if len(rows := getattr(part, name))] for name in _KEPT}
-        tables = {name: pd.concat(filled, ignore_index=True) for name, filled in parts.items() if filled}
-        return replace(self._parts[-1], telemetry_span=None, **tables)
+def together(outlines: Sequence[Frame]) -> Frame:
+    """The outlines of all groups as that of one frame, with the source of the last."""
+    if len(outlines) == 1:
+        return outlines[0]
+    parts = {name: [rows for part in outlines if len(rows := getattr(part, name))] for name in _KEPT}
+    tables = {name: pd.concat(filled, ignore_index=True) for name, filled in parts.items() if filled}
+    return replace(outlines[-1], telemetry_span=None, **tables)
 
 
 def span_of(frame: Frame) -> tuple[float, float]:

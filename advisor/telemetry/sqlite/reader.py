@@ -27,8 +27,7 @@ from .. import resolution as resolve
 from ..activity import Device, DeviceSeries, engine_use, with_activity
 from ..resolution import MINUTE
 from ..tables import to_table
-from .database import Parts, database_files, open_database, read_database, read_rows, span_of
-from .join import believed_of, join
+from .database import Parts, believed_of, database_files, join, open_database, read_database, read_rows, span_of
 
 # So many rows are read by the minute at most; of larger fleets one minute of several.
 MAX_ROWS = 1_200_000

@@ -19,8 +19,7 @@ from skuwise.advisor.telemetry.prometheus.client.range_planner import Ask
 from skuwise.advisor.telemetry.prometheus.promql import of_gpus
 from skuwise.advisor.telemetry.prometheus.questions import short_asks
 from skuwise.advisor.telemetry.queries import Query
-from skuwise.advisor.telemetry.sqlite.database import Parts
-from skuwise.advisor.telemetry.sqlite.join import CONTRADICTION, TWO_PLACES
+from skuwise.advisor.telemetry.sqlite.database import CONTRADICTION, TWO_PLACES, Parts
 from skuwise.advisor.telemetry.sqlite.reader import read_file, read_frame
 from skuwise.advisor.telemetry.tables import to_table
 from skuwise.agent.model import Absence, FabricPort, Gpu, Node, ServingSample, Tick, Workload
