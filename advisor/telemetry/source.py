@@ -166,7 +166,7 @@ class PrometheusServer:
 
     def knows(self, gpus: Collection[str], at: float) -> bool:
         """Whether the server has one of these GPUs at a moment (Unix seconds). Raises SkuwiseError."""
-        from .prometheus.discovery import gpus_at  # noqa: PLC0415
+        from .prometheus.questions import gpus_at  # noqa: PLC0415
 
         with self._reading(at) as reading:
             return not gpus_at(reading.client, self.matches, at).isdisjoint(gpus)

@@ -27,7 +27,7 @@ from .. import queries as store
 from ..resolution import concat
 from .client.range_planner import Log
 from .client.response import Labels, SeriesAnswer
-from .owners.kube import KUBE_NODE, MOST_GPUS, KubeNode, KubeState, NodeKey, node_key
+from .owners import KUBE_NODE, MOST_GPUS, KubeNode, KubeState, NodeKey, node_key
 from .promql import (
     HOST_LABELS,
     NODE_LABELS,
@@ -41,8 +41,7 @@ from .promql import (
 )
 from .questions import Questions
 from .rows.fabric import PortRows
-from .rows.gpus import About, GpuRows
-from .rows.series_to_rows import Matrix
+from .rows.gpus import About, GpuRows, Matrix
 
 # GPU feature discovery: how many pods of time slicing or MPS share a device.
 _REPLICAS = "label_nvidia_com_gpu_replicas"

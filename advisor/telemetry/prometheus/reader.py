@@ -25,30 +25,19 @@ from .. import queries as store
 from ..activity import with_activity
 from ..resolution import HOUR, concat
 from . import promql as queries
+from . import questions
 from .client.client import Client
 from .client.range_planner import Cache, Log, Runner
 from .client.response import Labels
-from .discovery import (
-    AMD_ACTIVITY,
-    MAX_CORE_SERIES,
-    SHORT_STEP_SECONDS,
-    Discovery,
-    advice_notes,
-    discover,
-    external_labels,
-    held_at_midnights,
-)
+from .engines import read_engines
 from .node_identity import NodeIdentity, gpu_counts, gpu_table, memory_of, node_table, read_identity
-from .owners.engines import read_engines
-from .owners.kube import read_kube, vendor_note
-from .owners.owners import owned, read_owners, requesting_pods
+from .owners import owned, read_kube, read_owners, requesting_pods, vendor_note
 from .promql import AGENT_WORK_LABELS, HOST_LABELS, PORT_LABELS, agent_node, gpu_of
-from .questions import Questions, drained_nodes, short_asks, with_short_rows
+from .questions import Discovery, Questions
 from .rows import fabric
 from .rows.dcgm import KeyOf, fine_series, read_dcgm
 from .rows.fabric import PortKey, PortRows
-from .rows.gpus import GpuRows, agent_rows, combined, scrape_seconds
-from .rows.series_to_rows import Cells
+from .rows.gpus import Cells, GpuRows, agent_rows, combined, scrape_seconds
 from .rows.workloads import agent_uses, dcgm_uses, with_groups, with_requests, workloads_of
 
 K = TypeVar("K")
@@ -102,19 +91,19 @@ def read_frames(
     is_short = resolution < HOUR
     refused = reading.cache.refused
     log = Log([coded("cache-refused", "{why}", why=refused)] if refused else [])
-    survey = discover(
+    survey = questions.discover(
         reading.client, reading.matches, since_seconds=since_seconds, until=until, now=reading.now,
-        max_series=reading.max_series, step=SHORT_STEP_SECONDS if is_short else None,
+        max_series=reading.max_series, step=questions.SHORT_STEP_SECONDS if is_short else None,
     )  # fmt: skip
     if is_short:
         reading = replace(reading, cache=Cache(None, ""))
-        survey = with_short_rows(
+        survey = questions.with_short_rows(
             reading.client, reading.matches, survey, since=since_seconds, until=until, now=reading.now, step=resolution
         )
     scraped = f", scraped every {span(survey.scrape_seconds)}" if survey.scrape_seconds else ""
     what = f"{survey.server}: {survey.series} GPU time series from {', '.join(survey.exporters)}{scraped}"
     reading.progress(f"{what}; {minute(survey.window.start)} to {minute(survey.window.end)}")
-    labels = external_labels(reading.client)
+    labels = questions.external_labels(reading.client)
     _recognize_server(reading, survey, labels, log)
     number, steps = count(1), reading.steps
     runner = Runner(
@@ -122,7 +111,7 @@ def read_frames(
     )
     asked = Questions(runner, survey, reading.matches)
     if is_short:
-        asked = replace(asked, shaped=short_asks(resolution, survey.scrape_seconds), wanted=wanted_gpus)
+        asked = replace(asked, shaped=questions.short_asks(resolution, survey.scrape_seconds), wanted=wanted_gpus)
     tables = read_tables(asked, reading, catalog, log)
     gpus = tables.gpus
     seen = gpus.cells.column("observed_seconds") > 0
@@ -131,12 +120,12 @@ def read_frames(
     uses, workloads = workloads_of(tables.uses, survey.window)
     engines = {"uses": tables.uses, "series": survey.series}
     serving, tokens = read_engines(asked.ask, survey.names, reading.matches, asked.grid, **engines)
-    nothing = pd.DataFrame()
+    nothing, names = pd.DataFrame(), set(tables.nodes["node"])
+    absences = questions.drained_nodes(asked, names) if is_short else _absences(asked, tables, catalog)
     whole = Frame(
         window=survey.window, nodes=tables.nodes, gpus=gpu_table(gpus, catalog), gpu=nothing, fabric=nothing,
         host=nothing, workloads=workloads, uses=uses,
-        absences=drained_nodes(asked, set(tables.nodes["node"])) if is_short else _absences(asked, tables, catalog),
-        serving=serving, tokens=tokens, requests=tables.requests, source={}, external_labels=labels,
+        absences=absences, serving=serving, tokens=tokens, requests=tables.requests, source={}, external_labels=labels,
     )  # fmt: skip
     rows_of: Counter[str] = Counter()
     for key, row in gpus.cells.rows.items():
@@ -156,7 +145,7 @@ def read_frames(
                 "scrape_seconds": survey.scrape_seconds, "recording_rules": sorted(survey.ruled), "queries": len(sizes),
                 "answer_bytes": sum(sizes), "cached_answers": reading.cache.hits,
             }  # fmt: skip
-            notes = log.notes if is_short else (*log.notes, *advice_notes(survey))
+            notes = log.notes if is_short else (*log.notes, *questions.advice_notes(survey))
             asked_of = {} if is_short else {"asked": dict(sorted(asked.queries.items()))}
             part = replace(part, source={**source, **asked_of}, notes=tuple(notes))
         yield part
@@ -202,8 +191,8 @@ def read_tables(asked: Questions, reading: ServerReading, catalog: Catalog, log:
     survey = asked.survey
     kube = read_kube(asked.ask, survey.names, asked.matches, asked.grid, survey.series)
     notes = list(kube.notes)
-    if AMD_ACTIVITY in survey.names and not any(note.fields["vendor"] == "AMD" for note in notes):
-        devices = f"{AMD_ACTIVITY}{queries.selector(asked.matches)}"
+    if questions.AMD_ACTIVITY in survey.names and not any(note.fields["vendor"] == "AMD" for note in notes):
+        devices = f"{questions.AMD_ACTIVITY}{queries.selector(asked.matches)}"
         answer = asked.over_window(f"(group by (hostname, serial_number) ({devices}))", ("hostname", "serial_number"))
         notes.append(
             vendor_note("AMD", len(answer.labels), sorted({label.get("hostname", "") for label in answer.labels}))
@@ -257,7 +246,7 @@ def _recognize_server(reading: ServerReading, survey: Discovery, labels: Mapping
     held: Mapping[float, str] = {}
     try:
         if reading.cache.used:
-            held = held_at_midnights(reading.client, survey.names, reading.matches, survey.window)
+            held = questions.held_at_midnights(reading.client, survey.names, reading.matches, survey.window)
     except SourceError as error:
         text = "Answers are not cached: the query for the server's history failed. {error}"
         log.add(coded("answers-not-cached", text, error=error.message))
@@ -314,7 +303,7 @@ def _ports_and_hosts(
         other = fabric.exporter_ports(grid, answers, about, node_of=node_of, gpu_counts=counts, configured=roles)
         cells = fabric.merged(ports.cells, other.cells)
         ports = PortRows(cells, {**other.roles, **ports.roles}, {**other.layers, **ports.layers})
-    cores = 0 < survey.core_series <= MAX_CORE_SERIES
+    cores = 0 < survey.core_series <= questions.MAX_CORE_SERIES
     if asks := queries.exporter_host_asks(survey.names, matches, step, cores=cores):
         hosts = fabric.merged(hosts, fabric.host_rows(grid, asked.ask(asks, len(counts)), node_of))
     return ports, hosts

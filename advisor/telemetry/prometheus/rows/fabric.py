@@ -20,8 +20,7 @@ from .....agent.sources.pci_topology import configured_role
 from ..client.range_planner import Ask
 from ..client.response import Grid, Labels, SeriesAnswer
 from ..promql import HOST_LABELS, PORT_LABELS, agent_node, row_range, selector
-from .gpus import scrape_seconds
-from .series_to_rows import Cells, from_bins
+from .gpus import Cells, from_bins, scrape_seconds
 
 PortKey = tuple[str, str, int]  # node, device, port
 K = TypeVar("K", bound=Hashable)

@@ -24,7 +24,7 @@ from ...resolution import concat
 from .. import promql as queries
 from ..client.range_planner import Ask
 from ..client.response import Floats, Grid, Labels, SeriesAnswer
-from ..owners.kube import Ranges
+from ..owners import Ranges
 from ..promql import CLUSTER_LABELS, agent_node, cluster_of, label_of
 from .gpus import About, reporter
 

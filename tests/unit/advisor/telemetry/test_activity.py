@@ -8,7 +8,7 @@ import pytest
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.telemetry.activity import DeviceSeries, with_activity
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
-from skuwise.advisor.telemetry.prometheus.owners.kube import REQUESTS
+from skuwise.advisor.telemetry.prometheus.owners import REQUESTS
 from skuwise.advisor.telemetry.prometheus.rows.gpus import About
 from skuwise.advisor.telemetry.prometheus.rows.workloads import GPU_GROUP, dcgm_uses, with_groups, with_requests
 from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, HELD, HOUR, START, TRAINING, FrameBuilder

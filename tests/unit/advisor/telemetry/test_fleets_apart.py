@@ -21,10 +21,9 @@ from skuwise.advisor.state.fleets import fleets_in
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Ask, Log
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, Labels, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.node_identity import NodeIdentity, node_table
-from skuwise.advisor.telemetry.prometheus.owners.kube import KubeNode, KubeState, read_kube
+from skuwise.advisor.telemetry.prometheus.owners import KubeNode, KubeState, read_kube
 from skuwise.advisor.telemetry.prometheus.rows.fabric import PortRows
-from skuwise.advisor.telemetry.prometheus.rows.gpus import About, GpuRows
-from skuwise.advisor.telemetry.prometheus.rows.series_to_rows import Cells
+from skuwise.advisor.telemetry.prometheus.rows.gpus import About, Cells, GpuRows
 from skuwise.rules.catalog.loader import load_catalog
 
 UNTIL = parse_moment("2026-03-09")

@@ -14,7 +14,7 @@ from skuwise.advisor.core.verdict_types import Scheduled, WorkloadVerdict
 from skuwise.advisor.show.subjects import find, runs_of
 from skuwise.advisor.telemetry.job_table import with_jobs
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, Labels, SeriesAnswer
-from skuwise.advisor.telemetry.prometheus.owners.owners import SERIES, KubeOwners, owned, read_owners
+from skuwise.advisor.telemetry.prometheus.owners import SERIES, KubeOwners, owned, read_owners
 from skuwise.agent.base.slurm_job import SlurmJob
 from skuwise.agent.jobs.ids import gang_id, series_id, workload_id
 from skuwise.agent.jobs.pods import Pod, PodOwner

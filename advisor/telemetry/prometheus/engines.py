@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from .....agent.sources.serving import ENGINES, edge_of
-from .....agent.statistics.latency_bins import bucket_shares, can_tell, encode
-from ... import queries as store
-from .. import promql as queries
-from ..client.range_planner import Ask
-from ..client.response import Floats, Grid, Labels
-from ..promql import label_of
-from .kube import Ranges
+from ....agent.sources.serving import ENGINES, edge_of
+from ....agent.statistics.latency_bins import bucket_shares, can_tell, encode
+from .. import queries as store
+from . import promql as queries
+from .client.range_planner import Ask
+from .client.response import Floats, Grid, Labels
+from .owners import Ranges
+from .promql import label_of
 
 ENGINE_SERIES = frozenset(
     name.split("/")[0] + part
