@@ -31,12 +31,9 @@ class GpuKeys:
     @classmethod
     def of(cls, table: pd.DataFrame) -> GpuKeys:
         """From a table with `node` and `gpu_uuid`."""
-        if table.empty:
-            return cls((), np.empty(0, dtype=np.intp))
-        (node, nodes), (uuid, uuids) = (pd.factorize(table[name]) for name in ("node", "gpu_uuid"))
-        number, pairs = pd.factorize(node.astype(np.int64) * len(uuids) + uuid)
-        keys = tuple((nodes[pair // len(uuids)], uuids[pair % len(uuids)]) for pair in pairs.tolist())
-        return cls(keys, number.astype(np.intp))
+        names = table.reindex(columns=["node", "gpu_uuid"])
+        number = names.groupby(["node", "gpu_uuid"], sort=False).ngroup()
+        return cls(tuple(names.drop_duplicates().itertuples(index=False, name=None)), np.asarray(number, dtype=np.intp))
 
     def nodes(self) -> tuple[Ints, npt.NDArray[np.object_]]:
         """The number of each row's node, and the names of the nodes, in order of appearance."""

@@ -16,7 +16,7 @@ from socket import socket
 from typing import Any
 
 import requests
-from requests.adapters import HTTPAdapter
+from requests.adapters import BaseAdapter, HTTPAdapter
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import (
@@ -116,13 +116,10 @@ class QuietSession(requests.Session):
         super().__init__()
         self.trust_env = False
         self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-        self.use_deadlines()
+        self.adapters = dict.fromkeys(("https://", "http://"), DeadlineAdapter())
 
-    def use_deadlines(self) -> None:
-        """Mount the adapter in place of all others."""
-        adapter = DeadlineAdapter()
-        for prefix in list(self.adapters):
-            self.mount(prefix, adapter)
+    def mount(self, prefix: str | bytes, adapter: BaseAdapter) -> None:
+        """Mount nothing: users of the session would replace the adapter."""
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:  # noqa: ARG002 - as requests has it
         return None

@@ -8,11 +8,10 @@ import multiprocessing
 import os
 import resource
 import threading
-from collections import deque
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from ....agent.store.reader import disk_bytes
@@ -209,35 +208,26 @@ def read_files(
     steps: Steps = no_steps,
     bytes_a_process: int = BYTES_A_PROCESS,
 ) -> dict[Path, Parts | SkuwiseError]:
-    """Each database by itself, in their order. `processes`: how many may read, this one among them; `bytes_a_process`:
+    """Each database by itself, in their order. `processes`: how many may read; `bytes_a_process`:
     what is worth one; `steps`: files read, of all. What another process fails to answer is read here."""
     weights = {path: disk_bytes(path) + _BYTES_A_FILE for path in paths}
-    helpers = min(processes, len(paths), sum(weights.values()) // bytes_a_process) - 1
+    helpers = min(processes, len(paths), sum(weights.values()) // bytes_a_process)
     parts: dict[Path, Parts | SkuwiseError] = {}
-    waiting: dict[Path, Future[Parts | SkuwiseError]] = {}
-    # Others take the largest first, while this process reads the smallest.
-    queue = deque(sorted(paths, key=lambda path: -weights[path]))
     give_back()
     # A fork begins with all that is loaded; where other threads run, it may begin with a lock that one of them holds.
     context = multiprocessing.get_context("fork" if threading.active_count() == 1 else "forkserver")
-    with ProcessPoolExecutor(helpers, context, initializer=_begin) if helpers > 0 else nullcontext() as pool:
-        while queue or waiting:
+    with ProcessPoolExecutor(helpers, context, initializer=_begin) if helpers > 1 else nullcontext() as pool:
+        futures: dict[Path, Future[Parts | SkuwiseError]] = {}
+        with suppress(BrokenProcessPool):
+            for path in sorted(paths, key=lambda path: -weights[path]) if pool is not None else ():
+                futures[path] = pool.submit(read_file, path, asked)
+        for path in paths:
             try:
-                while pool is not None and queue and len(waiting) < 2 * helpers:
-                    waiting[queue[0]] = pool.submit(read_file, queue[0], asked)
-                    queue.popleft()
+                parts[path] = futures.pop(path).result() if path in futures else read_file(path, asked)
             except BrokenProcessPool:
-                helpers = 0
-            if queue:
-                path = queue.pop()
                 parts[path] = read_file(path, asked)
-            for path in [path for path, future in waiting.items() if future.done() or not queue]:
-                future = waiting.pop(path)
-                is_read = not isinstance(future.exception(), BrokenProcessPool)
-                parts[path] = future.result() if is_read else read_file(path, asked)
-                steps(len(parts), len(paths))
             steps(len(parts), len(paths))
-    return {path: parts[path] for path in paths}
+    return parts
 
 
 def _begin() -> None:

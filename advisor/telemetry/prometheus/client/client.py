@@ -273,7 +273,6 @@ class Client:
         self._session = LimitedSession(self.url, settings, environ, **limits)
         # Its methods return what the session's answers hold (`Body`), which its type hints cannot know.
         self._server: Any = PrometheusConnect(url=self.url, method="POST", session=self._session)
-        self._session.use_deadlines()  # in place of the adapter that the library mounts
         self.body_sizes = self._session.body_sizes
         self._label_sets = LabelSets()
         # Decoded JSON takes many times its text, and the interpreter decodes one answer at a time anyway.
