@@ -22,15 +22,7 @@ from .recommend.fleet import Fleet
 from .recommend.groups import groups_of
 from .recommend.moves.move_sku import market_recommendations
 from .recommend.predict.calibration import NO_SITE, Site
-from .recommend.pricing import (
-    PriceBook,
-    fabric_uses,
-    price_notes,
-    prices_named,
-    reconcile,
-    standings,
-    with_costs,
-)
+from .recommend.pricing import PriceBook, fabric_uses, price_notes, prices_named, reconcile, standings, with_costs
 from .recommend.recommender import all_recommendations, recoverable_cash, work_that_is_over
 from .recommend.service_levers import beside, levers_by_workload, with_levers
 from .recommend.waste import excused, find_waste, slowed_usd, wasted

@@ -25,20 +25,11 @@ from ...core.coded_text import coded
 from ...core.scalars import most_at_once
 from .. import queries as store
 from ..resolution import concat
+from . import promql as queries
 from .client.range_planner import Log
 from .client.response import Labels, SeriesAnswer
 from .owners import KUBE_NODE, MOST_GPUS, KubeNode, KubeState, NodeKey, node_key
-from .promql import (
-    HOST_LABELS,
-    NODE_LABELS,
-    agent_node,
-    agent_node_asks,
-    anchors_of,
-    cluster_of,
-    gpu_of,
-    host_of,
-    selector,
-)
+from .promql import HOST_LABELS, NODE_LABELS, agent_node, anchors_of, cluster_of, gpu_of, host_of, selector
 from .questions import Questions
 from .rows.fabric import PortRows
 from .rows.gpus import About, GpuRows, Matrix
@@ -243,7 +234,7 @@ def read_identity(asked: Questions, kube: KubeState, log: Log) -> NodeIdentity:
     info = asked.info("kube_node_info", (*KUBE_NODE, "internal_ip", "provider_id"))
     firmware = asked.info("node_dmi_info", (*HOST_LABELS, "system_vendor", "product_name", "chassis_asset_tag"))
     if survey.agent_gpus:
-        asked.ask(agent_node_asks(asked.matches, survey.step), 10 * survey.agent_gpus)
+        asked.ask(queries.agent_node_asks(asked.matches, survey.step), 10 * survey.agent_gpus)
 
     def grouped(by: Sequence[str], *series: str) -> Sequence[Labels]:
         return asked.over_window(f"(group by ({', '.join(by)}) ({' or '.join(series)}))", by).labels if series else ()

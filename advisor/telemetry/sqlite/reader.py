@@ -219,8 +219,9 @@ def read_files(
     with ProcessPoolExecutor(helpers, context, initializer=_begin) if helpers > 1 else nullcontext() as pool:
         futures: dict[Path, Future[Parts | SkuwiseError]] = {}
         with suppress(BrokenProcessPool):
-            for path in sorted(paths, key=lambda path: -weights[path]) if pool is not None else ():
-                futures[path] = pool.submit(read_file, path, asked)
+            if pool is not None:
+                largest_first = sorted(paths, key=lambda path: -weights[path])
+                futures |= ((path, pool.submit(read_file, path, asked)) for path in largest_first)
         for path in paths:
             try:
                 parts[path] = futures.pop(path).result() if path in futures else read_file(path, asked)

@@ -31,19 +31,8 @@ from .....rules.base.errors import SkuwiseError, SourceError, UsageError
 from ....core.credentials import is_loopback, secret
 from ....core.http_session import CONNECT_SECONDS, QuietSession, is_late, within
 from ..settings import PrometheusSettings
-from .response import (
-    SMALLER,
-    Grid,
-    LabelSets,
-    RefusedError,
-    SeriesAnswer,
-    TooMuchError,
-    UnreachableError,
-    query_error,
-    read_document,
-    read_matrix,
-    read_vector,
-)
+from . import response as answers
+from .response import SMALLER, Grid, LabelSets, RefusedError, SeriesAnswer, TooMuchError, UnreachableError
 
 GOOGLE_SCOPE = "https://www.googleapis.com/auth/monitoring.read"
 AZURE_SCOPE = "https://prometheus.monitor.azure.com/.default"
@@ -257,7 +246,7 @@ def _refusal(status: int, body: bytearray) -> SkuwiseError:
         return UnreachableError(what, "Use the URL of the redirect's target.")
     if status == 404:
         return RefusedError("Path not found on the server (HTTP 404).", "Check the URL: it must be the API's root.")
-    error = query_error(f"HTTP {status}", body, too_much=status in (413, 504))
+    error = answers.query_error(f"HTTP {status}", body, too_much=status in (413, 504))
     if not isinstance(error, TooMuchError) and (status >= 500 or status == 429):
         error.remedy = "Try again later."
     return error
@@ -285,7 +274,7 @@ class Client:
         """The value of each series at a moment (Unix seconds; None: the server's now)."""
         body = self._server.custom_query(query, params={} if at is None else {"time": f"{at:.3f}"})
         with self._decoding:
-            return read_vector(body, kept, self._label_sets)
+            return answers.read_vector(body, kept, self._label_sets)
 
     def range(self, query: str, grid: Grid, kept: Sequence[str] | None = None) -> SeriesAnswer:
         """The values of each series at the moments of `grid`. Raises TooMuchError where a part may be answered."""
@@ -293,7 +282,7 @@ class Client:
         exact = {"start": f"{grid.start:.3f}", "end": f"{grid.end:.3f}"}  # the library's own are whole seconds
         body = self._server.custom_query_range(query, start, end, f"{grid.step:.3f}", params=exact)
         with self._decoding:
-            return read_matrix(body, grid, kept, self._label_sets)
+            return answers.read_matrix(body, grid, kept, self._label_sets)
 
     def scalar(self, query: str, at: float | None) -> float | None:
         """The one number that a query gives; None where it gives none."""
@@ -313,14 +302,16 @@ class Client:
             return tuple(name for name in self._names(span) if re.fullmatch(pattern[1], name))
 
     def _names(self, params: Mapping[str, str]) -> tuple[str, ...]:
-        data = read_document(self._server.get_label_values("__name__", params=params)["result"]).get("data")
+        data = answers.read_document(self._server.get_label_values("__name__", params=params)["result"]).get("data")
         return tuple(name for name in data if isinstance(name, str)) if isinstance(data, list) else ()
 
     def about(self, path: str) -> Mapping[str, object]:
         """What the server says of itself at ``api/v1/status/PATH``; empty where it does not say that."""
         data = None
         with suppress(SourceError):  # forbidden, where queries may be allowed
-            data = read_document(self._session.request("GET", f"{self.url}/api/v1/status/{path}").body).get("data")
+            data = answers.read_document(self._session.request("GET", f"{self.url}/api/v1/status/{path}").body).get(
+                "data"
+            )
         return data if isinstance(data, dict) else {}
 
 
