@@ -1,4 +1,4 @@
-"""Servers that never come to an end: every client leaves them in time, says so in a sentence, and leaves nothing
+"""Servers that never end: every client leaves them in time, says so in a sentence, and leaves nothing
 behind. What must end is given a minute, many times what it may take."""
 
 import contextlib
@@ -82,7 +82,7 @@ def _silent(talk: socket.socket) -> None:
             pass
 
 
-# What never ends, by name. Iterators that never end are made anew for each connection.
+# What never ends, by name. Iterators that never end are made for each connection.
 MANNERS: dict[str, Callable[[], Manner]] = {
     "hears and says nothing": lambda: says(b""),
     "drips the status line": lambda: says(b"", then=itertools.chain([b"HTTP/1.1 200 "], itertools.repeat(b"O"))),
@@ -106,7 +106,7 @@ MANNERS: dict[str, Callable[[], Manner]] = {
 
 
 class HostileServer(socketserver.ThreadingTCPServer):
-    """`manner` is made anew for each connection. `held`: those that are open now."""
+    """`manner` is made for each connection. `held`: those that are open now."""
 
     request_queue_size = 64
 

@@ -202,7 +202,7 @@ def by_gpu(advice: Advice) -> dict[str, tuple[float | None, float | None]]:
 
 
 def spoiled(series: Iterable[Series], gpus: list[str]) -> Iterator[Series]:
-    """The counter of the first GPU begins anew, that of the second goes back for one scrape, that of the third wraps at
+    """The counter of the first GPU restarts, that of the second goes back for one scrape, that of the third wraps at
     a fixed count; the fourth has none, and the fifth has no power either."""
     for one in series:
         values, name, uuid = one.values, one.name, one.labels.get("UUID")

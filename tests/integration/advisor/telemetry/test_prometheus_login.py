@@ -40,7 +40,7 @@ def ask_all(client: Client) -> None:
 
 
 def signature(request: Request, region: str) -> str:
-    """The authorization of Signature Version 4, computed anew from what arrived (docs.aws.amazon.com, SigV4)."""
+    """The authorization of Signature Version 4, recomputed from what arrived (docs.aws.amazon.com, SigV4)."""
     headers = request.headers
     signed = headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0]
     pairs = sorted((_quoted(name), _quoted(value)) for name, value in urllib.parse.parse_qsl(request.search))

@@ -97,7 +97,7 @@ def test_a_pod_of_two_clusters_is_that_of_its_own() -> None:
 
 
 def use(pod: str, start: float, end: float, gpu: str = "GPU-0", **about: object) -> dict[str, object]:
-    """A use from an hour to an hour of the day, as dcgm-exporter's labels tell it."""
+    """A use from an hour to an hour of the day, as dcgm-exporter labels it."""
     return {
         "workload_id": workload_id("", "kubernetes", "pod", "ml", pod), "node": f"n-{gpu}", "gpu_uuid": gpu,
         "basis": "allocation", "ts_start": END - DAY + 3600 * start, "ts_end": END - DAY + 3600 * end,
@@ -213,7 +213,7 @@ GPU = ("n1", "GPU-n1-0")
 
 
 def built(*spans: tuple[str, str, float, float], nodes: tuple[str, ...] = ("n1",)) -> Frame:
-    """A frame with uses (job id, node, first hour, last hour) of known numbers, as a server tells them."""
+    """A frame with uses (job id, node, first hour, last hour) of known numbers, as a server reports them."""
     make = FrameBuilder(hours=48)
     for node in nodes:
         make.node(node)
@@ -287,7 +287,7 @@ OF_C, OF_D = run(cluster="c", name="of-c"), run(cluster="d", name="of-d")
 @pytest.mark.parametrize(
     ("uses", "jobs", "expected", "codes"),
     [
-        # A job that was requeued, and one that was given its id again; from hour 20 to 30 the table has nobody.
+        # A job that was requeued, and one that was given its id again; from hour 20 to 30 the table has no entry.
         (
             [("22", "n1", 0, 48)], REQUEUED,
             [("other", 30, 48), ("train-7", 0, 10), ("train-7", 10.01, 30)], [],
@@ -295,7 +295,7 @@ OF_C, OF_D = run(cluster="c", name="of-c"), run(cluster="d", name="of-d")
         ([("1", "n1", 1, 2), ("1_2", "n1", 2, 3)], TASKS, [("train-7", 1, 2), ("train-7", 2, 3)], []),
         # A job that runs ends where it was last observed.
         ([("22", "n1", 0, 48)], [run(end=None, state="RUNNING")], [("train-7", 0, 48)], []),
-        # Runs that overlap prove nothing, unless each has nodes or a cluster of its own.
+        # Runs that overlap prove nothing, unless each has separate nodes or clusters.
         ([("22", "n1", 0, 10)], [run(end=8), run(start=4)], [("job 22", 0, 10)], ["jobs-not-matched"]),
         ([("22", "n1", 0, 10), ("22", "n2", 0, 10)], NODES, [("other", 0, 10), ("train-7", 0, 10)], []),
         ([("22", "n1", 0, 10), ("22", "n2", 0, 10)], [OF_C, OF_D], [("of-c", 0, 10), ("of-d", 0, 10)], []),

@@ -22,7 +22,7 @@ GRID = Grid(3600.0, 3 * 3600.0, 3600.0)
 
 
 def ask(answer: Answer | Reply, naps: list[float] | None = None, most_bytes: int = 1 << 24) -> np.ndarray:
-    """The values of a range query to a server that answers so. `naps`: gets the pauses, which nobody sleeps."""
+    """The values of a range query to a server that answers so. `naps`: gets the pauses, without sleeping."""
     reply = answer if callable(answer) else (lambda _: answer)
     with FakePrometheus(reply).running() as fake:
         client = Client(

@@ -209,7 +209,7 @@ CATALOG = load_catalog()
 
 
 def read(fake: FakePrometheus, folder: Path, *, cached: bool = True) -> tuple[Frame, list[str]]:
-    """What is read, and the measures that were asked for: not what tells one server from another."""
+    """What is read, and the measures that were asked for: not what distinguishes servers."""
     environ = {"SKUWISE_PROMETHEUS_CACHE": str(folder / "kept"), "XDG_CONFIG_HOME": str(folder)}
     before = len(fake.requests)
     server = PrometheusServer(fake.url, (), environ, cached=cached)

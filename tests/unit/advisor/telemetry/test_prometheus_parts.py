@@ -1,4 +1,4 @@
-"""The parts of the road through Prometheus, and what exporters say that cannot be or is told several times."""
+"""Reading through Prometheus in parts: impossible and repeated values of exporters."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

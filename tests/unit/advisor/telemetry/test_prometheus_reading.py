@@ -1,4 +1,4 @@
-"""Frames and advice from a server that answers as told, and one of exporters, an engine and our agent."""
+"""Frames and advice from a server with given answers, and one of exporters, an engine and our agent."""
 
 import json
 from collections.abc import Mapping
