@@ -68,8 +68,8 @@ class Cluster:
         self.tell("kube_pod_start_time", at(start), when, **base)
         for container, one in {"main": image, **(beside or {})}.items():
             if one:
-                told = {"container": container, "image": f"docker.io/{one}", "image_spec": one, "container_id": uid}
-                self.tell("kube_pod_container_info", 1, when, **base, **told)
+                reported = {"container": container, "image": f"docker.io/{one}", "image_spec": one, "container_id": uid}
+                self.tell("kube_pod_container_info", 1, when, **base, **reported)
         asked = {"container": "main", "resource": "nvidia_com_gpu", "unit": "integer", "node": f"n-{uid}"}
         self.tell("kube_pod_container_resource_requests", 1, when, **base, **asked)
         if labels:
@@ -88,8 +88,8 @@ class Cluster:
             kind
         ]
         above, by = owner or ("", "")
-        told = {"owner_kind": above, "owner_name": by, "owner_is_controller": "true" if owner else ""}
-        self.tell(series, 1, span(0, end), namespace="ml", **{label: name}, **told)
+        reported = {"owner_kind": above, "owner_name": by, "owner_is_controller": "true" if owner else ""}
+        self.tell(series, 1, span(0, end), namespace="ml", **{label: name}, **reported)
 
 
 def fleet() -> Cluster:

@@ -191,7 +191,7 @@ def test_a_server_with_an_authority_of_its_own_is_shown_our_certificate(tmp_path
     strangers.cert_pem.write_to_path(files["other"])
     ours.cert_chain_pems[0].write_to_path(files["cert"])
     ours.private_key_pem.write_to_path(files["key"])
-    known = {"client_cert_file": files["cert"], "client_key_file": files["key"]}
+    expected = {"client_cert_file": files["cert"], "client_key_file": files["key"]}
 
     with FakeServer(lambda request: matrix(request, ({}, 1)), tls).running() as fake:
 
@@ -200,7 +200,7 @@ def test_a_server_with_an_authority_of_its_own_is_shown_our_certificate(tmp_path
             with contextlib.closing(client):
                 return client.range("up", GRID).values
 
-        assert told(ca_file=files["ca"], **known).tolist() == [[1, 1, 1]]
-        for wrong in ({"ca_file": files["ca"]}, {"ca_file": files["other"], **known}, known):
+        assert told(ca_file=files["ca"], **expected).tolist() == [[1, 1, 1]]
+        for wrong in ({"ca_file": files["ca"]}, {"ca_file": files["other"], **expected}, expected):
             with pytest.raises(UnreachableError):
                 told(**wrong)

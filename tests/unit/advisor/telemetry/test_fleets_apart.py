@@ -55,8 +55,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Callable[...
     def run_(*arguments: object, status: int = 0) -> tuple[str, str]:
         capsys.readouterr()
         assert main([str(argument) for argument in arguments]) == status, capsys.readouterr().err
-        told = capsys.readouterr()
-        return told.out, told.err
+        reported = capsys.readouterr()
+        return reported.out, reported.err
 
     return run_
 

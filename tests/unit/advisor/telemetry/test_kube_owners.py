@@ -33,8 +33,8 @@ _SERIES = re.compile(r"kube_\w+")
 class Server:
     """Answers by the name of the series; `told`: series -> labels and values. Keeps what was asked."""
 
-    def __init__(self, told: Mapping[str, Sequence[tuple[Labels, float]]]) -> None:
-        self.told, self.asked = told, list[str]()
+    def __init__(self, reported: Mapping[str, Sequence[tuple[Labels, float]]]) -> None:
+        self.told, self.asked = reported, list[str]()
 
     def __call__(self, queries: Sequence[str], kept: Sequence[str]) -> list[SeriesAnswer]:
         return [self.answer(query, kept) for query in queries]
@@ -43,8 +43,10 @@ class Server:
         self.asked.append(query)
         name = _SERIES.search(query)
         rows = self.told.get(name.group() if name else "", ())
-        found = [({k: v for k, v in labels.items() if k in kept}, value) for labels, value in rows]
-        return SeriesAnswer(tuple(one for one, _ in found), np.array([[value] for _, value in found]).reshape(-1, 1))
+        results = [({k: v for k, v in labels.items() if k in kept}, value) for labels, value in rows]
+        return SeriesAnswer(
+            tuple(one for one, _ in results), np.array([[value] for _, value in results]).reshape(-1, 1)
+        )
 
 
 def held(*pods: str, hours: float = 24) -> pd.DataFrame:
@@ -126,16 +128,16 @@ STORE = PodOwner("StatefulSet", "store")
 
 
 def test_what_had_a_name_before_is_kept_apart_where_only_the_last_is_told() -> None:
-    found = became([use("store-0", 0, 24)], life("store-0", "b", 13, STORE))
-    assert list(found["workload_id"]) == [
+    results = became([use("store-0", 0, 24)], life("store-0", "b", 13, STORE))
+    assert list(results["workload_id"]) == [
         workload_id("", "kubernetes", "pod", "ml", "store-0"), workload_id("", "kubernetes", "b"),
     ]  # fmt: skip
-    assert set(found["name"]) == {"store"}
+    assert set(results["name"]) == {"store"}
 
 
 def test_a_use_begins_with_its_pod_where_rows_are_coarser() -> None:
-    found = became([use("a", 3.05, 9)], life("a", "u", 3.0, None))
-    assert hours(found.iloc[0]) == (3, 9)
+    results = became([use("a", 3.05, 9)], life("a", "u", 3.0, None))
+    assert hours(results.iloc[0]) == (3, 9)
     # Minutes within an hour are where the pod was; what is far off is believed as measured.
     assert hours(became([use("a", 5, 5.2)], life("a", "u", 5.5, None)).iloc[0]) == (5.5, pytest.approx(5.7))
     assert hours(became([use("a", 5, 9)], life("a", "u", 2, None)).iloc[0]) == (5, 9)
@@ -143,8 +145,8 @@ def test_a_use_begins_with_its_pod_where_rows_are_coarser() -> None:
 
 def test_a_use_within_an_hour_is_of_the_pod_that_had_the_name_for_most_of_it() -> None:
     lives = [life("store-0", uid, at, STORE) for uid, at in (("old", 1), ("a", 12.1), ("b", 12.9))]
-    found = became([use("store-0", 12, 12.5, f"GPU-{n}") for n in range(8)], *lives)
-    assert set(found["workload_id"]) == {workload_id("", "kubernetes", "a")}
+    results = became([use("store-0", 12, 12.5, f"GPU-{n}") for n in range(8)], *lives)
+    assert set(results["workload_id"]) == {workload_id("", "kubernetes", "a")}
 
 
 @pytest.mark.parametrize(
@@ -162,19 +164,19 @@ def test_an_exporters_daemonset_owns_no_work(
     owner: str, image: str, requesting: set[tuple[str, str]], is_left_out: bool
 ) -> None:
     pod = life("a", "u", -9, PodOwner("DaemonSet", owner), image)
-    found = owned(
+    results = owned(
         pd.DataFrame([use("a", 0, 9)]),
         KubeOwners({("", "ml", "a"): (pod,)}),
         GRID,
         requesting=dict.fromkeys(requesting, frozenset({"main"})),
     )
-    assert found.empty == is_left_out
+    assert results.empty == is_left_out
 
 
 def test_a_pod_that_nothing_tells_of_stays_as_the_exporter_names_it() -> None:
     rows = [use("a", 0, 3), use("b", 0, 3, "GPU-1"), {**use("j", 0, 3, "GPU-2"), "scheduler": "slurm", "pod": None}]
-    found = became(rows, life("a", "u", 0, None))
-    assert sorted(found["workload_id"]) == sorted(
+    results = became(rows, life("a", "u", 0, None))
+    assert sorted(results["workload_id"]) == sorted(
         [workload_id("", "kubernetes", "u"), *(str(row["workload_id"]) for row in rows[1:])]
     )
 
@@ -186,8 +188,8 @@ def test_what_the_agent_called_a_pod_or_a_gang_it_is_called_with_kube_state_metr
     rows = [use(f"llm-worker-{n}", 2, 9, f"GPU-{n}", workload_id=gang, basis="process") for n in range(2)]
     rows.append(use("web-0", 2, 9, "GPU-2", workload_id=workload_id("", "kubernetes", "u2")))
     lives = [life(f"llm-worker-{n}", f"u{n}", 2, job) for n in range(2)]
-    found = became(rows, *lives, life("web-0", "old", 2, STORE), life("web-0", "u2", 5, STORE))
-    assert sorted(found["workload_id"]) == sorted(str(row["workload_id"]) for row in rows)
+    results = became(rows, *lives, life("web-0", "old", 2, STORE), life("web-0", "u2", 5, STORE))
+    assert sorted(results["workload_id"]) == sorted(str(row["workload_id"]) for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -202,8 +204,8 @@ def test_an_image_is_that_of_the_container_that_holds_the_gpus(
     images: dict[str, str], asking: set[str], image: str | None
 ) -> None:
     pod = {"namespace": "ml", "pod": "a", "uid": "u"}
-    told = [({**pod, "container": name, "image": one}, 1.0) for name, one in images.items()]
-    server = Server({"kube_pod_info": [(pod, 1.0)], "kube_pod_container_info": told})
+    reported = [({**pod, "container": name, "image": one}, 1.0) for name, one in images.items()]
+    server = Server({"kube_pod_info": [(pod, 1.0)], "kube_pod_container_info": reported})
     requests = {("ml", "a"): asking}
     owners = read_owners(server, SERIES, (), held("a"), window=Window(END - DAY, END), requests=requests)
     assert [pod.image for pod in owners.pods["", "ml", "a"]] == [image]
@@ -227,9 +229,9 @@ def built(*spans: tuple[str, str, float, float], nodes: tuple[str, ...] = ("n1",
 
 
 def run(job: str = "22", start: float = 0.0, end: float | None = 10.0, **about: object) -> SlurmJob:
-    told = {"name": "train-7", "user": "ann", "account": "vision", "state": "COMPLETED", "gpus": 1, **about}
+    reported = {"name": "train-7", "user": "ann", "account": "vision", "state": "COMPLETED", "gpus": 1, **about}
     return SlurmJob(
-        job, START + start * HOUR, None if end is None else START + end * HOUR, **told  # type: ignore[arg-type]
+        job, START + start * HOUR, None if end is None else START + end * HOUR, **reported  # type: ignore[arg-type]
     )  # fmt: skip
 
 

@@ -259,8 +259,8 @@ def claims(one: Recommendation) -> bool:
 
 
 def idle_gpus(advice: Advice) -> set[str]:
-    found = {gpu for finding in advice.findings if finding.rule in {"idle", "held-idle"} for gpu in finding.gpus}
-    return found | {gpu for workload in advice.workloads if workload.kind.label == "idle" for gpu in workload.gpus}
+    results = {gpu for finding in advice.findings if finding.rule in {"idle", "held-idle"} for gpu in finding.gpus}
+    return results | {gpu for workload in advice.workloads if workload.kind.label == "idle" for gpu in workload.gpus}
 
 
 @pytest.mark.parametrize(
