@@ -87,25 +87,27 @@ def read_and_reason(
 
     from .classify.judge import judge_groups  # noqa: PLC0415
     from .core.fleet_identity import fleet_of  # noqa: PLC0415
-    from .core.frame_groups import Outline, parts_of  # noqa: PLC0415
+    from .core.frame import outline_of, parts_of, together  # noqa: PLC0415
     from .pipeline import AdviseOptions, reason_on  # noqa: PLC0415
 
     source = Databases(tuple(source)) if isinstance(source, list) else source
     question = {"since": since, "until": until, "now": now}
-    outline = Outline()
+    outlines: list[Frame] = []
     frame = source.read(book.catalog, **question) if keeps_rows else None
-    parts = parts_of(frame) if frame is not None else outline.passing(source.read_groups(book.catalog, **question))
+    parts = parts_of(frame) if frame is not None else source.read_groups(book.catalog, **question)
 
     def announced() -> Iterator[Frame]:
         for n, part in enumerate(parts):
             give_back()
             if n == 0:
                 read()
+            if frame is None:
+                outlines.append(outline_of(part))
             yield part
             del part  # not held while the next group is read
 
     verdicts = judge_groups(announced(), book, between=give_back)
-    frame = outline.frame() if frame is None else frame
+    frame = together(outlines) if frame is None else frame
     fleet = fleet_of(frame)
     options = AdviseOptions(now, fleet=fleet, with_market=with_market)
     if ledger is not None and (state := ledger.of(fleet)) is not None:

@@ -22,15 +22,7 @@ from .recommend.fleet import Fleet
 from .recommend.groups import groups_of
 from .recommend.moves.move_sku import market_recommendations
 from .recommend.predict.calibration import NO_SITE, Site
-from .recommend.pricing import (
-    PriceBook,
-    fabric_uses,
-    price_notes,
-    prices_named,
-    reconcile,
-    standings,
-    with_costs,
-)
+from .recommend.pricing import PriceBook, fabric_uses, price_notes, prices_named, reconcile, standings, with_costs
 from .recommend.recommender import all_recommendations, recoverable_cash, work_that_is_over
 from .recommend.service_levers import beside, levers_by_workload, with_levers
 from .recommend.waste import excused, find_waste, slowed_usd, wasted
@@ -196,7 +188,6 @@ def _judged(
 
 
 def _unobserved(verdicts: Verdicts, book: PriceBook) -> tuple[Unobserved, ...]:
-    """Unobserved GPUs with their hours and dollars in the window."""
     parts = []
     for part in verdicts.inventory.unobserved:
         if (facts := verdicts.node(part.node)) is not None:
@@ -208,7 +199,6 @@ def _unobserved(verdicts: Verdicts, book: PriceBook) -> tuple[Unobserved, ...]:
 
 
 def _beginning(verdicts: Verdicts) -> tuple[CodedText, ...]:
-    """Where telemetry begins within the window."""
     window = verdicts.window
     first = min((n.first_seen for n in verdicts.nodes), default=window.start)
     if first <= window.start + HOUR_SECONDS:
@@ -218,7 +208,6 @@ def _beginning(verdicts: Verdicts) -> tuple[CodedText, ...]:
 
 
 def _unowned(verdicts: Verdicts) -> tuple[CodedText, ...]:
-    """The share of workloads without an owner."""
     workloads = [w for w in verdicts.workloads if w.basis == INFERRED]
     if not workloads:
         return ()

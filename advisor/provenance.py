@@ -5,21 +5,12 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..rules.base.errors import UsageError
 from ..rules.base.sanitize import clean
-from .core.advice_types import Advice, Evidence, Finding, Recommendation
+from .core.advice_types import Advice, Finding, Recommendation
 from .core.formatting import NONE
-
-
-class Series(NamedTuple):
-    """Columns of one view of the node database (``docs/metrics.md``)."""
-
-    view: str
-    columns: tuple[str, ...]
-
 
 _KEYS = {
     "gpu_hours": "ts interval_seconds node gpu_uuid", "fabric_hours": "ts interval_seconds node device port",
@@ -78,20 +69,12 @@ serving_samples: workload_id kv_cache_usage: kv_cache_used_p95
 serving_samples: workload_id generation_tokens_per_second: generated_tokens
 workload_gpus: workload_id ts_start ts_end shared: gpus_held gpus nodes elapsed_hours span_hours chain_hours
   series_runs series_run_hours series_start_spread_hours ended"""
-SERIES: dict[str, Series] = {}
+SERIES: dict[str, tuple[str, tuple[str, ...]]] = {}  # number -> view of the node database (docs/metrics.md), columns
 for _line in _TABLE.replace("\n  ", " ").splitlines():
     _view, _columns, _numbers = _line.split(": ")
     _all = " ".join(_PARTS.get(part, part) for part in _columns.split())
-    SERIES |= dict.fromkeys(_numbers.split(), Series(_view, tuple(_all.split())))
+    SERIES |= dict.fromkeys(_numbers.split(), (_view, tuple(_all.split())))
 
-# Numbers that telemetry does not hold.
-_PREMIUM = "the prices of the nodes, or rules/premiums.yaml"
-ELSEWHERE: Mapping[str, str] = {
-    "cost_usd": "the GPU-hours at the price of their node", "mem_total": "the GPU catalog",
-    "saving_usd_per_month": "the prices of the nodes", "price_less": "the prices of the nodes",
-    "cheaper_sku": "the GPU catalog and the prices", "cheaper_sku_bandwidth": "the GPU catalog",
-    "fabric_premium": _PREMIUM, "nvlink_premium": _PREMIUM,
-}  # fmt: skip
 # Columns that are asked of a server under other names than their own.
 _ASKED = {
     "observed_seconds": ("observed", "n"), "cpu_util_mean": ("cpu_util_mean", "idle_mean"),
@@ -104,43 +87,10 @@ _NAME = re.compile(r"([A-Za-z_:][\w:]*)(?=[{\[])")
 _SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 
 
-class Numbers(NamedTuple):
-    """Numbers with one title, and the nodes and GPUs whose series they are computed from."""
+def render_queries(advice: Advice, subjects: Iterable[Finding | Recommendation], *, width: int = 100) -> str:
+    """The script: the evidence and sums of findings, the predictions of recommendations (of an interval the median).
 
-    title: str
-    evidence: tuple[Evidence, ...]
-    nodes: tuple[str, ...]
-    gpus: tuple[str, ...]
-
-
-def numbers_of_finding(finding: Finding) -> Numbers:
-    """Its evidence, then its GPU-hours and their cost."""
-    metrics = {e.metric for e in finding.evidence}
-    sums = (("gpu_hours", finding.gpu_hours, "GPU-hours"), ("cost_usd", finding.cost_usd, "USD"))
-    more = [
-        Evidence(name, value, None, unit) for name, value, unit in sums if name not in metrics and value is not None
-    ]
-    evidence = (*finding.evidence, *more)
-    return Numbers(f"Finding {finding.id}, {finding.rule}: {finding.text}", evidence, finding.nodes, finding.gpus)
-
-
-def numbers_of_recommendation(r: Recommendation, advice: Advice) -> Numbers:
-    """Its predictions (of an interval the median), with the GPUs of its workload, else of its findings."""
-    predictions = (
-        ("time_ratio", r.time_ratio and r.time_ratio.p50, "ratio"),
-        ("saving_usd_per_month", r.saving_usd_per_month and r.saving_usd_per_month.p50, "USD"),
-        ("freed_gpu_hours_per_month", r.freed_gpu_hours_per_month, "GPU-hours"),
-        ("energy_saving_kwh_per_month", r.energy_saving_kwh_per_month and r.energy_saving_kwh_per_month.p50, "kWh"),
-    )
-    evidence = tuple(Evidence(name, value, None, unit) for name, value, unit in predictions if value is not None)
-    subjects = [w for w in advice.workloads if w.id == r.workload] or [f for f in advice.findings if f.id in r.findings]
-    nodes = tuple(dict.fromkeys(node for subject in subjects for node in subject.nodes))
-    gpus = tuple(dict.fromkeys(gpu for subject in subjects for gpu in subject.gpus))
-    return Numbers(f"Recommendation {r.id}, {r.action}: {r.text}", evidence, nodes, gpus)
-
-
-def render_queries(advice: Advice, numbers: Sequence[Numbers], *, width: int = 100) -> str:
-    """The script. Raises UsageError for a source that no query can read."""
+    Raises UsageError for a source that no query can read."""
     kind, url = advice.source.get("kind"), advice.source.get("url")
     if kind == "sqlite":
         mark, query = "--", _select
@@ -155,19 +105,31 @@ def render_queries(advice: Advice, numbers: Sequence[Numbers], *, width: int = 1
         wrapped = textwrap.wrap(clean(sentence), width - len(mark) - 1, break_long_words=False, break_on_hyphens=False)
         lines.extend(f"{mark} {line}" for line in wrapped)
 
-    for group in numbers:
+    for subject in subjects:
         lines.append("")
-        note(group.title)
-        for evidence in group.evidence:
-            series, value = SERIES.get(evidence.metric), NONE if evidence.value is None else evidence.value
-            number = f"{evidence.metric} = {value} {evidence.unit}".rstrip()
-            if series is None:
-                note(f"{number}: from {ELSEWHERE.get(evidence.metric, 'no series')}")
+        if isinstance(subject, Finding):
+            note(f"Finding {subject.id}, {subject.rule}: {subject.text}")
+            places, measured = [subject], {e.metric for e in subject.evidence}
+            sums = (("gpu_hours", subject.gpu_hours, "GPU-hours"), ("cost_usd", subject.cost_usd, "USD"))
+            numbers = [(e.metric, NONE if e.value is None else e.value, e.unit) for e in subject.evidence]
+            numbers += [number for number in sums if number[0] not in measured and number[1] is not None]
+        else:
+            note(f"Recommendation {subject.id}, {subject.action}: {subject.text}")
+            places = [w for w in advice.workloads if w.id == subject.workload]
+            places = places or [f for f in advice.findings if f.id in subject.findings]
+            numbers = [("freed_gpu_hours_per_month", subject.freed_gpu_hours_per_month, "GPU-hours")]
+            units = {"time_ratio": "ratio", "saving_usd_per_month": "USD", "energy_saving_kwh_per_month": "kWh"}
+            numbers += [(name, i.p50, unit) for name, unit in units.items() if (i := getattr(subject, name))]
+        nodes, gpus = (tuple(dict.fromkeys(n for p in places for n in getattr(p, of))) for of in ("nodes", "gpus"))
+        for name, value, unit in numbers:
+            number = f"{name} = {value} {unit}".rstrip()
+            if name not in SERIES:
+                note(f"{number}: from the catalog and the prices of the nodes")
                 continue
-            text = query(series, group, advice)
+            text = query(*SERIES[name], nodes, gpus, advice)
             note(number if text else f"{number}: this server has no series of it")
             lines += filter(None, [text])
-    if not numbers:
+    if len(lines) == 1:
         note("No finding: no number depends on telemetry alone.")
     return "\n".join(lines) + "\n"
 
@@ -177,56 +139,51 @@ def _texts(advice: Advice, name: str) -> list[str]:
     return [str(value) for value in values] if isinstance(values, list | tuple) else []
 
 
-def _select(series: Series, numbers: Numbers, advice: Advice) -> str:
+def _select(view: str, columns: Sequence[str], nodes: Sequence[str], gpus: Sequence[str], advice: Advice) -> str:
     start, end = (repr(float(at)) for at in (advice.start, advice.end))
-    where = [f"node IN ({', '.join(map(sql_text, numbers.nodes)) or 'NULL'})"]  # no value equals NULL
-    if numbers.gpus and series.view in ("gpu_hours", "workload_gpus"):
-        where.append(f"gpu_uuid IN ({', '.join(map(sql_text, numbers.gpus))})")
-    if series.view == "fabric_hours":
+    where = [f"node IN ({', '.join(map(sql_text, nodes)) or 'NULL'})"]  # no value equals NULL
+    if gpus and view in ("gpu_hours", "workload_gpus"):
+        where.append(f"gpu_uuid IN ({', '.join(map(sql_text, gpus))})")
+    if view == "fabric_hours":
         where.append("role = 'compute'")
-    if series.view == "workload_gpus":
+    if view == "workload_gpus":
         where += [f"(ts_end IS NULL OR ts_end > {start})", f"ts_start < {end}"]
     else:
         where += [f"ts > {start}", f"ts <= {end}"]
-    columns = ", ".join((*_KEYS[series.view].split(), *series.columns))
-    return f"SELECT {columns} FROM {series.view} WHERE {' AND '.join(where)};"
+    names = ", ".join((*_KEYS[view].split(), *columns))
+    return f"SELECT {names} FROM {view} WHERE {' AND '.join(where)};"
 
 
-def _selector(series: Series, numbers: Numbers, advice: Advice) -> str:
+def _selector(view: str, columns: Sequence[str], nodes: Sequence[str], gpus: Sequence[str], advice: Advice) -> str:
     """The samples of the series that the columns were read from; empty: this server has none of them."""
-    queries = advice.source.get("asked")
-    names = list(dict.fromkeys(_names(series, queries if isinstance(queries, Mapping) else {})))
-    agents, selectors = [name for name in names if name.startswith("skuwise_")], []
-    for part in filter(None, (agents, [name for name in names if name not in agents])):
-        head = part[0] if len(part) == 1 else ""
-        matchers = [] if head else [f"__name__=~{_pattern(part)}"]
-        labels = ",".join((*matchers, *_places(part[0], numbers), *_texts(advice, "match")))
-        selectors.append(f"{head}{{{labels}}}[{advice.end - advice.start:.0f}s] @ {advice.end:.0f}")
-    return "\n".join(selectors)
-
-
-def _names(series: Series, queries: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    """Names of the server's series, from the expressions that were sent for each column."""
-    prefix = {"fabric_hours": "fabric ", "host_hours": "host "}.get(series.view, "")
-    for column in series.columns:
+    sent = advice.source.get("asked")
+    queries: Mapping[str, Iterable[str]] = sent if isinstance(sent, Mapping) else {}
+    prefix = {"fabric_hours": "fabric ", "host_hours": "host "}.get(view, "")
+    names: dict[str, None] = {}
+    for column in columns:
         stem = column.removesuffix("_bins")
         keys = (stem, stem.replace("gpu_util", "engine"), stem.replace("_bytes_per_second", ""), f"{stem}_mean")
-        for key in dict.fromkeys(_ASKED.get(column, keys)):
-            for expression in queries.get(prefix + key, ()):
-                yield from _NAME.findall(expression)
-
-
-def _places(name: str, numbers: Numbers) -> list[str]:
-    """Matchers of a series' GPUs, or of its nodes where it has no GPU label."""
-    nodes = [node.rpartition("/")[2] for node in numbers.nodes]  # cluster/node where clusters share names
-    label, values, ending = "UUID", list(dict.fromkeys(gpu.partition("/gi")[0] for gpu in numbers.gpus)), ""
-    if name.startswith("node_"):
-        label, values, ending = "instance", nodes, "([.:].*)?"
-    elif name.startswith(("skuwise_fabric_", "skuwise_host_")):
-        label, values = "node", nodes
-    elif name.startswith("skuwise_"):
-        label, values = "gpu_uuid", list(dict.fromkeys(numbers.gpus))
-    return [f"{label}=~{_pattern(values, ending)}"] if values else []
+        for key in _ASKED.get(column, keys):
+            names |= dict.fromkeys(name for sent in queries.get(prefix + key, ()) for name in _NAME.findall(sent))
+    agents, selectors = [name for name in names if name.startswith("skuwise_")], []
+    nodes = [node.rpartition("/")[2] for node in nodes]  # cluster/node where clusters share names
+    for part in filter(None, (agents, [name for name in names if name not in agents])):
+        name, ending = part[0], ""
+        # Series without a GPU label are those of the nodes.
+        if name.startswith("node_"):
+            label, values, ending = "instance", nodes, "([.:].*)?"
+        elif name.startswith(("skuwise_fabric_", "skuwise_host_")):
+            label, values = "node", nodes
+        elif name.startswith("skuwise_"):
+            label, values = "gpu_uuid", gpus
+        else:
+            label, values = "UUID", dict.fromkeys(gpu.partition("/gi")[0] for gpu in gpus)
+        matchers = [f"__name__=~{_pattern(part)}"] if len(part) > 1 else []
+        matchers += [f"{label}=~{_pattern(values, ending)}"] if values else []
+        labels = ",".join((*matchers, *_texts(advice, "match")))
+        head = "" if len(part) > 1 else name
+        selectors.append(f"{head}{{{labels}}}[{advice.end - advice.start:.0f}s] @ {advice.end:.0f}")
+    return "\n".join(selectors)
 
 
 def sql_text(value: str) -> str:
@@ -245,8 +202,5 @@ def _pattern(values: Iterable[str], ending: str = "") -> str:
 
 def promql_text(value: str) -> str:
     """A double-quoted string, with Go's escapes."""
-    parts = []
-    for c in value.encode("utf-8", "replace").decode():
-        code = f"\\u{ord(c):04x}" if ord(c) < 0x10000 else f"\\U{ord(c):08x}"
-        parts.append(f"\\{c}" if c in '"\\' else c if " " <= c <= "~" else code)
-    return f'"{"".join(parts)}"'
+    text = value.encode("utf-8", "replace").decode()
+    return '"' + "".join(f"\\{c}" if c in '"\\' else c if " " <= c <= "~" else f"\\U{ord(c):08x}" for c in text) + '"'

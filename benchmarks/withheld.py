@@ -6,8 +6,8 @@ import dataclasses
 from hashlib import sha256
 
 import numpy as np
+from skuwise.advisor.core.column_rows import BinsArray
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.core.histogram_array import BinsArray
 
 # What people, schedulers and clusters say of a workload; who made it and its image are names too.
 _SAID = (

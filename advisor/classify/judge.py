@@ -4,7 +4,7 @@ Telemetry that cannot be believed goes; GPUs are counted; rows find their worklo
 each workload is judged by its rows, whole and behaviour by behaviour; every GPU-hour is accounted for.
 
 A fleet is judged group by group, so that the memory which telemetry takes does not grow with it. A group holds whole
-series of workloads (`core/frame_groups.py`), so that every verdict is the one that the fleet at once would give.
+series of workloads (`core/frame.py`), so that every verdict is the one that the fleet at once would give.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ import pandas as pd
 
 from ..core.coded_text import CodedText, coded
 from ..core.column_rows import ColumnRows
-from ..core.frame import Frame
-from ..core.unobservable import Blind, blind_nodes
+from ..core.frame import Blind, Frame, blind_nodes
 from ..rulebook import Rulebook
 from .accounting.energy import KEYS, energy_by_place, node_power, occupancy, row_energy, token_energy
 from .accounting.nodes import bare_gpus, instances, node_facts, rest_levels

@@ -69,13 +69,11 @@ def queries_of(advice: Advice, subject: Subject, *, width: int) -> str:
     Raises UsageError for a source that there are no queries for.
     """
     from ..core.advice_types import Finding, Recommendation
-    from ..provenance import numbers_of_finding, numbers_of_recommendation, render_queries
+    from ..provenance import render_queries
 
     if isinstance(subject, Finding):
-        findings, numbers = [subject], []
-    elif isinstance(subject, Recommendation):
-        findings = [f for f in advice.findings if f.id in subject.findings]
-        numbers = [numbers_of_recommendation(subject, advice)]
-    else:
-        findings, numbers = [f for f in advice.findings if f.workload == subject.id], []
-    return render_queries(advice, [*numbers, *map(numbers_of_finding, findings)], width=width)
+        return render_queries(advice, [subject], width=width)
+    if isinstance(subject, Recommendation):
+        findings = (f for f in advice.findings if f.id in subject.findings)
+        return render_queries(advice, [subject, *findings], width=width)
+    return render_queries(advice, [f for f in advice.findings if f.workload == subject.id], width=width)

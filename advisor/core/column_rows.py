@@ -1,15 +1,108 @@
-"""Rows of a table as arrays by column: for many small selections, where a pandas object for each would be slow."""
+"""Rows of a table as arrays by column, for many small selections, where a pandas object for each would be slow; and
+seconds per bin as a column, stored as one matrix: separate arrays would take three times the memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from pandas.api.extensions import ExtensionArray, ExtensionDtype, take
 
-from .histogram_array import BinsArray
+from ...agent.metrics import BIN_EDGES
+
+WIDTH = len(BIN_EDGES)
+Matrix = npt.NDArray[np.float32]
+
+
+class BinsDtype(ExtensionDtype):
+    """Seconds in each bin of ``BIN_EDGES``; None where there are none."""
+
+    name = "bins"
+    type = np.ndarray
+    na_value = None  # type: ignore[assignment] - pandas itself sets a plain attribute here
+
+    @classmethod
+    def construct_array_type(cls) -> type[BinsArray]:  # type: ignore[override] - a class method before pandas 3
+        return BinsArray
+
+
+class BinsArray(ExtensionArray):
+    """Cells are arrays of seconds, or None. `matrix`: rows x bins (float32); a missing row is NaN."""
+
+    def __init__(self, matrix: Matrix) -> None:
+        self.matrix = matrix
+
+    @classmethod
+    def missing(cls, count: int) -> BinsArray:
+        return cls(np.full((count, WIDTH), np.nan, dtype=np.float32))
+
+    @classmethod
+    def of(cls, values: Iterable[object]) -> Self:
+        """From one array of seconds a row; anything but an array of `WIDTH` is missing."""
+        missing = np.full(WIDTH, np.nan)
+        cells = [cell if isinstance(cell, np.ndarray) and cell.shape == (WIDTH,) else missing for cell in values]
+        return cls(np.array(cells, dtype=np.float32).reshape(-1, WIDTH))
+
+    @classmethod
+    def _from_sequence(cls, scalars: Iterable[object], *, dtype: object = None, copy: bool = False) -> Self:  # noqa: ARG003
+        return cls.of(scalars)
+
+    @classmethod
+    def _concat_same_type(cls, to_concat: Sequence[Self]) -> Self:
+        return cls(np.concatenate([part.matrix for part in to_concat]))
+
+    @property
+    def dtype(self) -> BinsDtype:
+        return BinsDtype()
+
+    @property
+    def nbytes(self) -> int:
+        return self.matrix.nbytes
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    def __getitem__(self, item: Any) -> Any:  # noqa: ANN401 - as pandas has it
+        if isinstance(item, (int, np.integer)):
+            row = self.matrix[item]
+            return None if np.isnan(row[0]) else row
+        return type(self)(self.matrix[pd.api.indexers.check_array_indexer(self, item)])
+
+    def __eq__(self, other: object) -> Any:  # noqa: ANN401
+        if not isinstance(other, BinsArray):
+            return NotImplemented
+        return (self.matrix == other.matrix).all(axis=1)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def isna(self) -> npt.NDArray[np.bool_]:
+        return np.isnan(self.matrix[:, 0])
+
+    def take(self, indexer: Any, *, allow_fill: bool = False, fill_value: object = None) -> Self:  # noqa: ANN401, ARG002
+        rows = take(self.matrix, np.asarray(indexer), allow_fill=allow_fill, fill_value=np.nan)
+        return type(self)(np.asarray(rows, dtype=np.float32))
+
+    def copy(self) -> Self:
+        return type(self)(self.matrix.copy())
+
+
+def bins_quantile(total: npt.NDArray[np.float64], share: float) -> float | None:
+    """Upper edge of the bin that holds this quantile of the seconds: an upper bound. The last bin ends at 1."""
+    edge = float(bins_quantiles(total[None, :], share)[0])
+    return None if np.isnan(edge) else edge
+
+
+def bins_quantiles(totals: npt.NDArray[np.float64], share: float) -> npt.NDArray[np.float64]:
+    """The same for each row of seconds; NaN where there are none."""
+    seconds = totals.sum(axis=1)
+    position = (np.cumsum(totals, axis=1) < (share * seconds - 1e-9)[:, None]).sum(axis=1)
+    edges = np.array([*BIN_EDGES[1:], 1.0])
+    return np.where(seconds > 0, edges[np.minimum(position, len(edges) - 1)], np.nan)
+
 
 Columns = Mapping[str, npt.NDArray]
 Floats = npt.NDArray[np.float64]

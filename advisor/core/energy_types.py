@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from ...rules.base.typed import Amount
-from .totals import added
+from .scalars import added
 
 EnergyBasis = Literal["counter", "power", "both"]
 EnergyPhase = Literal["training", "evaluation", "prefill", "decode", "inference", "interactive", "idle", "not-told"]
@@ -154,12 +154,9 @@ def figures_of(parts: Sequence[Energy]) -> dict[str, Any]:
 
 def phases_together(parts: Iterable[PhaseEnergy]) -> tuple[PhaseEnergy, ...]:
     """One sum per phase, in their order. A cost unknown in one part is unknown in the sum."""
-    groups: dict[str, list[PhaseEnergy]] = {}
-    for part in parts:
-        groups.setdefault(part.phase, []).append(part)
-    sums: list[PhaseEnergy] = []
+    every, sums = list(parts), list[PhaseEnergy]()
     for phase in PHASES:
-        if same := groups.get(phase):
+        if same := [part for part in every if part.phase == phase]:
             cost = None if any(p.cost_usd is None for p in same) else total(p.cost_usd for p in same)
             kwh, usd, co2_kg = (total(getattr(p, name) for p in same) for name in ("kwh", "usd", "co2_kg"))
             sums.append(PhaseEnergy(phase, added(p.gpu_hours for p in same), kwh, cost, usd, co2_kg))
@@ -176,12 +173,9 @@ def joules_a_token(parts: Iterable[WorkloadEnergy]) -> tuple[float | None, float
 
 def owners_of(workloads: Iterable[tuple[str | None, WorkloadEnergy | None]]) -> tuple[OwnerEnergy, ...]:
     """Energy by owner, the most first. `workloads`: owner and energy of each; those without energy are left out."""
-    groups: dict[str | None, list[WorkloadEnergy]] = {}
-    for owner, energy in workloads:
-        if energy is not None:
-            groups.setdefault(owner, []).append(energy)
-    rows: list[OwnerEnergy] = []
-    for owner, parts in groups.items():
+    every, rows = [(owner, energy) for owner, energy in workloads if energy is not None], list[OwnerEnergy]()
+    for owner in dict.fromkeys(owner for owner, _ in every):
+        parts = [energy for name, energy in every if name == owner]
         tokens, joules = joules_a_token(parts)
         rows.append(OwnerEnergy(**figures_of(parts), owner=owner, generated_tokens=tokens, joules_per_token=joules))
     return tuple(sorted(rows, key=lambda row: (-(row.kwh or 0.0), row.owner or "")))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ...rules.base.errors import NothingToDo
 from .coded_text import CodedText
+from .formatting import clause, listed
 
 Ints = npt.NDArray[np.intp]
 Key = tuple[str, str]
@@ -29,12 +31,9 @@ class GpuKeys:
     @classmethod
     def of(cls, table: pd.DataFrame) -> GpuKeys:
         """From a table with `node` and `gpu_uuid`."""
-        if table.empty:
-            return cls((), np.empty(0, dtype=np.intp))
-        (node, nodes), (uuid, uuids) = (pd.factorize(table[name]) for name in ("node", "gpu_uuid"))
-        number, pairs = pd.factorize(node.astype(np.int64) * len(uuids) + uuid)
-        keys = tuple((nodes[pair // len(uuids)], uuids[pair % len(uuids)]) for pair in pairs.tolist())
-        return cls(keys, number.astype(np.intp))
+        names = table.reindex(columns=["node", "gpu_uuid"])
+        number = names.groupby(["node", "gpu_uuid"], sort=False).ngroup()
+        return cls(tuple(names.drop_duplicates().itertuples(index=False, name=None)), np.asarray(number, dtype=np.intp))
 
     def nodes(self) -> tuple[Ints, npt.NDArray[np.object_]]:
         """The number of each row's node, and the names of the nodes, in order of appearance."""
@@ -121,3 +120,118 @@ class Frame:
         instances = self.gpus[(self.gpus["kind"] == "mig") & self.gpus["parent_uuid"].notna()]
         rows = zip(instances["node"], instances["gpu_uuid"], instances["parent_uuid"], strict=True)
         return {(str(node), str(uuid)): (str(node), str(parent)) for node, uuid, parent in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Blind:
+    """`reason`: a stable code (agent/model.py, `Absence`); `detail`: a sentence; `remedy`: may be empty."""
+
+    reason: str
+    detail: str
+    remedy: str
+
+    @property
+    def words(self) -> str:
+        return f"{self.detail} {self.remedy}".strip()
+
+
+def blind_nodes(absences: pd.DataFrame) -> Mapping[str, Blind]:
+    """Node -> why its agent reads no GPU: of several reasons the one that lasted longest."""
+    if absences.empty:
+        return {}
+    # The agent's source "nvml" is the driver: without it all GPUs are missing.
+    whole = absences[(absences["scope"] == "source") & (absences["metric"] == "*") & (absences["device"] == "nvml")]
+    texts = whole[["node", "reason", "detail", "remedy"]].fillna("").assign(
+        lasted=(whole["until"].astype(float) - whole["since"].astype(float)).fillna(np.inf)
+    )  # fmt: skip
+    longest = texts[texts["detail"] != ""].sort_values("lasted", ascending=False, kind="stable").drop_duplicates("node")
+    rows = longest[["node", "reason", "detail", "remedy"]].itertuples(index=False, name=None)
+    return {str(node): Blind(str(reason), detail, remedy) for node, reason, detail, remedy in rows}
+
+
+def unreadable(nodes: Mapping[str, Blind]) -> NothingToDo:
+    """The error for telemetry without any readable GPU. `nodes`: at least one."""
+    by_reason: dict[Blind, list[str]] = {}
+    for node, why in nodes.items():
+        by_reason.setdefault(why, []).append(node)
+    reasons = [f"GPUs of {listed(sorted(names))} cannot be read: {clause(b.detail)}." for b, names in by_reason.items()]
+    remedies = dict.fromkeys(why.remedy for why in by_reason if why.remedy)
+    return NothingToDo(" ".join(reasons), " ".join((*remedies, "For details run 'skuwise agent doctor' on the node.")))
+
+
+_KEPT = ("nodes", "gpus", "workloads", "uses", "absences", "requests", "fabric")
+# GPU rows that are judged at once: 25 nodes of eight GPUs over ten days of hours. Judging takes about 1 kB a row.
+ROWS_AT_ONCE = 50_000
+
+
+def node_groups(frame: Frame, rows_of: Mapping[str, int], rows_at_once: int = ROWS_AT_ONCE) -> list[list[str]]:
+    """The nodes in groups of about `rows_at_once` rows, by name; nodes that share a series stay together. `rows_of`:
+    node -> GPU rows."""
+    parent: dict[str, str] = {}
+
+    def root(key: str) -> str:
+        while parent.setdefault(key, key) != key:
+            key = parent[key]
+        return key
+
+    series = dict(zip(frame.workloads["workload_id"], frame.workloads["series_id"], strict=True))
+    for workload, node in frame.uses[["workload_id", "node"]].drop_duplicates().itertuples(index=False, name=None):
+        parent[root(f"node {node}")] = root(f"series {series.get(workload) or workload}")
+    joined: dict[str, list[str]] = {}
+    for node in sorted(str(node) for node in frame.nodes["node"]):
+        joined.setdefault(root(f"node {node}"), []).append(node)
+    groups: list[list[str]] = []
+    size = 0
+    for nodes in joined.values():
+        rows = sum(rows_of.get(node, 0) for node in nodes)
+        if not groups or size + rows > rows_at_once:
+            groups.append([])
+            size = 0
+        groups[-1] += nodes
+        size += rows
+    return groups
+
+
+def of_nodes(frame: Frame, nodes: Collection[str]) -> Frame:
+    """The part of a frame about these nodes, without notes, which are about all of it."""
+    tables = {
+        table.name: rows[rows["node"].isin(nodes)].reset_index(drop=True)
+        for table in fields(frame)
+        if table.name != "jobs" and isinstance(rows := getattr(frame, table.name), pd.DataFrame) and "node" in rows
+    }
+    held = frame.workloads["workload_id"].isin(set(tables["uses"]["workload_id"]))
+    tables["workloads"] = frame.workloads[held].reset_index(drop=True)
+    return replace(frame, **tables, notes=(), telemetry_span=frame.telemetry_span or span_of(frame))
+
+
+def parts_of(frame: Frame, rows_at_once: int = ROWS_AT_ONCE) -> Iterator[Frame]:
+    """A frame group by group; whole if it is small. The notes come with the first part."""
+    if len(frame.gpu) <= rows_at_once:
+        yield frame
+        return
+    rows = {str(node): int(count) for node, count in frame.gpu.groupby("node").size().items()}
+    for n, nodes in enumerate(node_groups(frame, rows, rows_at_once)):
+        part = of_nodes(frame, set(nodes))
+        yield part if n else replace(part, notes=frame.notes)
+
+
+def outline_of(frame: Frame) -> Frame:
+    """The small tables of a frame, and a row of each port."""
+    ports = frame.fabric.drop_duplicates(["node", "device", "port"]) if len(frame.fabric) else frame.fabric
+    return replace(frame, fabric=ports, gpu=frame.gpu.iloc[:0].copy(), host=frame.host.iloc[:0].copy())
+
+
+def together(outlines: Sequence[Frame]) -> Frame:
+    """The outlines of all groups as that of one frame, with the source of the last."""
+    if len(outlines) == 1:
+        return outlines[0]
+    parts = {name: [rows for part in outlines if len(rows := getattr(part, name))] for name in _KEPT}
+    tables = {name: pd.concat(filled, ignore_index=True) for name, filled in parts.items() if filled}
+    return replace(outlines[-1], telemetry_span=None, **tables)
+
+
+def span_of(frame: Frame) -> tuple[float, float]:
+    """When the first and the last telemetry of any node was observed, Unix seconds; without any the window."""
+    first, last = frame.nodes["first_seen"].astype(float).min(), frame.nodes["last_seen"].astype(float).max()
+    start, end = frame.window.start, frame.window.end
+    return (start if pd.isna(first) else float(first)), (end if pd.isna(last) else float(last))

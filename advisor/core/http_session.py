@@ -12,21 +12,15 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPException
-from socket import gaierror, socket
+from http.cookiejar import DefaultCookiePolicy
+from socket import socket
 from typing import Any
 
 import requests
-import requests.cookies
-from requests.adapters import HTTPAdapter
+from requests.adapters import BaseAdapter, HTTPAdapter
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import (
-    ConnectTimeoutError,
-    HTTPError,
-    NameResolutionError,
-    NewConnectionError,
-    ReadTimeoutError,
-)
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ReadTimeoutError
 from urllib3.util.retry import Retry
 
 from ...agent.base.deadline import Deadline
@@ -63,12 +57,9 @@ class _Plain(HTTPConnection):
     def _new_conn(self) -> socket:
         if _current.deadline is None:
             raise NewConnectionError(self, "requested without a deadline")
-        host = self._dns_host
+        host, port = self._dns_host, self.port or self.default_port
         try:
-            port = self.port or self.default_port
             connection = _current.deadline.connect(host, port, most_seconds=CONNECT_SECONDS)
-        except gaierror as error:
-            raise NameResolutionError(host, self, error) from error
         except TimeoutError as error:
             raise ConnectTimeoutError(self, f"Connection to {host} timed out.") from error
         except OSError as error:
@@ -120,22 +111,14 @@ class QuietSession(requests.Session):
     def __init__(self) -> None:
         super().__init__()
         self.trust_env = False
-        self.cookies = _NoCookies()
-        self.use_deadlines()
+        self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        self.adapters = dict.fromkeys(("https://", "http://"), DeadlineAdapter())
 
-    def use_deadlines(self) -> None:
-        """Mount the adapter in place of all others."""
-        adapter = DeadlineAdapter()
-        for prefix in list(self.adapters):
-            self.mount(prefix, adapter)
+    def mount(self, prefix: str | bytes, adapter: BaseAdapter) -> None:
+        """Mount nothing: users of the session would replace the adapter."""
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:  # noqa: ARG002 - as requests has it
         return None
-
-
-class _NoCookies(requests.cookies.RequestsCookieJar):
-    def extract_cookies(self, response: object, request: object) -> None:  # type: ignore[override]
-        """Keep none."""
 
 
 def is_late(error: Exception, deadline: Deadline) -> bool:

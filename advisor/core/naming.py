@@ -34,7 +34,6 @@ class AmbiguousError(UsageError):
     """A name with several matches: the remedy lists them as a table, with a command for each. `brief`: one line."""
 
     def __init__(self, asked: str, matches: Sequence[Named], command: Callable[[str], str]) -> None:
-        self.found = tuple(matches)
         short = short_ids(match.id for match in matches)
         rows = []
         for match in matches[:_LISTED]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .advice_types import COUNTED_RISKS, Advice, Decision, Interval, Recommendation, Summary
-from .totals import added
+from .scalars import added
 
 WASTED = "paid for and not used: idle GPUs, and links and GPU tiers beyond the need"
 SLOWED = "paid while work waited for a slow link or a fault; not in Wasted: a fix may recover less"

@@ -13,9 +13,9 @@ from ...agent.sources.dcgm import FIELDS
 from ...rules.catalog.price_files import GPU_FLAG
 from ..classify.features.soundness import NO_PIPE
 from ..core.formatting import counted, percent
+from ..core.frame import blind_nodes
 from ..core.scalars import records, text
 from ..core.timestamps import minute, span
-from ..core.unobservable import blind_nodes
 from ..core.verdict_types import INFERRED
 from ..recommend.finding import ready_at, when_possible
 from ..show.coverage import observed_fabrics

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..core.advice_types import Advice, Finding
 from ..core.formatting import owner_words
-from ..core.totals import sum_if_all
+from ..core.scalars import sum_if_all
 from .titles import waste_of
 
 NO_WORKLOAD, DRAINED, NOT_OBSERVED = "no workload", "drained", "not observed"

@@ -6,8 +6,8 @@ import math
 
 from ..core import formatting as words
 from ..core.advice_types import Advice, Summary, Unobserved
+from ..core.scalars import sum_if_all
 from ..core.timestamps import day, minute
-from ..core.totals import sum_if_all
 from .titles import fact_of, is_waste
 
 HEADS = ("node", "GPUs", "reason", "cost")

@@ -180,7 +180,6 @@ def _with_work(frame: Frame, groups: Sequence[Sequence[_Period]]) -> Frame:
 
 
 def _touching(rows: pd.DataFrame, spans: Floats) -> npt.NDArray[np.bool_]:
-    """Whether each row has a part in one of the spans."""
     begin, end = rows["begin"].to_numpy(float), rows["end"].to_numpy(float)
     return np.searchsorted(spans[:, 1], begin, side="right") < np.searchsorted(spans[:, 0], end, side="left")
 

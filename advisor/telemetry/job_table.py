@@ -186,7 +186,6 @@ def _pieces(use: Record, here: Sequence[_Run], edge: float) -> list[tuple[_Run |
 
 
 def _replaced(table: pd.DataFrame, joined: Collection[str], rows: pd.DataFrame) -> pd.DataFrame:
-    """A table with the rows of the `joined` workloads replaced."""
     kept = table[~table["workload_id"].isin(set(joined))].reindex(columns=rows.columns)
     both = pd.concat([kept.astype(object), rows.astype(object)], ignore_index=True)
     return both.where(both.notna(), None).astype({name: float for name in rows.columns if name in _NUMBERS})

@@ -26,7 +26,6 @@ class Query:
 
 
 def _select(view: str, text: str, numbers: str, bins: str = "", where: str = _SPAN) -> Query:
-    """The named columns of a view; names are separated by blanks."""
     groups = tuple(text.split()), tuple(numbers.split()), tuple(bins.split())
     columns = ", ".join(name for group in groups for name in group)
     return Query(f"SELECT {columns} FROM {view} WHERE {where}", *groups)  # noqa: S608 - constants of this file

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from ..core.column_rows import BinsArray
 from ..core.frame import Window
-from ..core.histogram_array import BinsArray
 from . import queries, tables
 from .queries import Query
 

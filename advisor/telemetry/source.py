@@ -85,8 +85,8 @@ class Databases:
         return self.jobs.join(frame)
 
     def read_groups(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Iterator[Frame]:
-        """The frame of a window, group by group of nodes where it is large (`core/frame_groups.py`)."""
-        from ..core.frame_groups import parts_of  # noqa: PLC0415
+        """The frame of a window, group by group of nodes where it is large (`core/frame.py`)."""
+        from ..core.frame import parts_of  # noqa: PLC0415
 
         return parts_of(self.read(catalog, since=since, until=until, now=now))
 
@@ -136,7 +136,7 @@ class PrometheusServer:
 
     def read_groups(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Iterator[Frame]:
         """The frame of a window, group by group of nodes where it is large: one group's rows are held at a time."""
-        from ..core.frame_groups import ROWS_AT_ONCE  # noqa: PLC0415
+        from ..core.frame import ROWS_AT_ONCE  # noqa: PLC0415
         from .prometheus.reader import read_frames  # noqa: PLC0415
 
         with self._reading(now) as reading:
@@ -166,7 +166,7 @@ class PrometheusServer:
 
     def knows(self, gpus: Collection[str], at: float) -> bool:
         """Whether the server has one of these GPUs at a moment (Unix seconds). Raises SkuwiseError."""
-        from .prometheus.discovery import gpus_at  # noqa: PLC0415
+        from .prometheus.questions import gpus_at  # noqa: PLC0415
 
         with self._reading(at) as reading:
             return not gpus_at(reading.client, self.matches, at).isdisjoint(gpus)

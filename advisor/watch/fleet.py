@@ -15,8 +15,7 @@ from ..core.advice_types import Evidence, Severity
 from ..core.coded_text import coded
 from ..core.formatting import listed
 from ..core.ids import stable_id
-from ..core.incident_types import IncidentKind, Sighting, Subject
-from ..core.recent import Hold, HolderKind, Mask, Recent, Spans
+from ..core.incident_types import Hold, HolderKind, IncidentKind, Mask, Recent, Sighting, Spans, Subject
 from ..core.timestamps import minute, span
 from ..rulebook import Rulebook
 from .signs import gpu_signs, hold_signs, last_true, observed_from, of_holds

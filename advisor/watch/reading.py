@@ -20,7 +20,7 @@ from ..classify.kinds.clues import DEPLOYMENT_LIKE, image_name
 from ..classify.types import NodeFacts
 from ..core.fleet_identity import fleet_of
 from ..core.frame import Frame
-from ..core.recent import Hold, HolderKind, Measures, Recent, RecentGpu, RecentNode, Spans, Values
+from ..core.incident_types import Hold, HolderKind, Measures, Recent, RecentGpu, RecentNode, Spans, Values
 from ..core.scalars import Record, known, records, text
 from ..core.verdict_types import Owner
 from ..recommend.pricing import PriceBook

@@ -10,8 +10,7 @@ import pandas as pd
 
 from ..core.advice_types import Evidence, Severity
 from ..core.formatting import counted
-from ..core.incident_types import Sighting, Subject, WatchPass
-from ..core.recent import Mask, Recent
+from ..core.incident_types import Mask, Recent, Sighting, Subject, WatchPass
 from ..core.timestamps import minute, rfc3339, span
 from .fleet import HOUR, MINUTE, Criteria, WatchedFleet, rests, who
 from .signs import low_level

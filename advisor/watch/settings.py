@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from ...agent.config import load_section
 from ...rules.base.errors import UsageError
-from ..core.recent import HolderKind
+from ..core.incident_types import HolderKind
 
 _HOUR, _DAY = 3600.0, 86400.0
 _UTC = ZoneInfo("UTC")

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ...rules.policy.thresholds import Levels
 from ..classify.features.rest import CONTRADICTED, HELD, TRACED, WORKED, Activity, judge_rest
-from ..core.recent import Floats, Mask, Recent, Spans, Values
+from ..core.incident_types import Floats, Mask, Recent, Spans, Values
 from ..rulebook import Rulebook
 
 # At least half of a span must be observed for its means to count.

@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.classify.judge import judge
+from skuwise.advisor.core.column_rows import BinsArray
 from skuwise.advisor.core.frame import Frame, Window
-from skuwise.advisor.core.histogram_array import BinsArray
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.benchmarks.generators.first import SimulationReport, simulate

@@ -9,8 +9,8 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
+from ...advisor.core.column_rows import BinsArray
 from ...advisor.core.frame import Frame
-from ...advisor.core.histogram_array import BinsArray
 from ...agent.metrics import BIN_EDGES, FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
 from .prometheus_series import Floats, Series, known_only
 

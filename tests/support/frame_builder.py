@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
+from skuwise.advisor.core.column_rows import BinsArray
 from skuwise.advisor.core.frame import Frame, Window
-from skuwise.advisor.core.histogram_array import BinsArray
 from skuwise.advisor.telemetry import queries
 from skuwise.agent.metrics import BIN_EDGES
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from skuwise.advisor.core.advice_types import Fleet
-from skuwise.advisor.core.incident_types import WatchPass
-from skuwise.advisor.core.recent import Hold, Measures, Recent, RecentGpu, RecentNode, Spans
+from skuwise.advisor.core.incident_types import Hold, Measures, Recent, RecentGpu, RecentNode, Spans, WatchPass
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.watch.fleet import Criteria
 from skuwise.advisor.watch.rules import evaluate

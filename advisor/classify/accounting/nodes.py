@@ -14,9 +14,8 @@ import pandas as pd
 
 from ....agent.metrics import BIN_EDGES
 from ...core.coded_text import CodedText, coded
-from ...core.column_rows import ColumnRows
+from ...core.column_rows import BinsArray, ColumnRows, Matrix, bins_quantile
 from ...core.frame import Frame, Key
-from ...core.histogram_array import BinsArray, Matrix, bins_quantile
 from ...core.scalars import Record, records, text
 from ...core.verdict_types import INFERRED
 from ..doubts import Doubt

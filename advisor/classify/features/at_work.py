@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....rules.policy.thresholds import Threshold
-from ...core.histogram_array import bins_quantiles
+from ...core.column_rows import bins_quantiles
 from ...core.segments import Segments, over
 from .course import Figures
 from .piece_rows import PieceRows

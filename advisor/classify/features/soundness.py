@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ...core.column_rows import BinsArray
 from ...core.formatting import listed
 from ...core.frame import Frame
-from ...core.histogram_array import BinsArray
 from ..doubts import Doubt, Sentence, doubts_of, percent
 
 Floats = npt.NDArray[np.float64]

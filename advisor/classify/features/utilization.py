@@ -16,9 +16,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from ....agent.metrics import BIN_EDGES
-from ...core.column_rows import with_one_nothing
+from ...core.column_rows import BinsArray, with_one_nothing
 from ...core.frame import Frame
-from ...core.histogram_array import BinsArray
 from ...rulebook import Rulebook
 from ..workloads.sku_lookup import GpuIndex
 

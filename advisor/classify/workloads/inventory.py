@@ -16,10 +16,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...core.advice_types import Unobserved
-from ...core.frame import Frame
-from ...core.scalars import records, text
-from ...core.totals import most_at_once, peak
-from ...core.unobservable import Blind
+from ...core.frame import Blind, Frame
+from ...core.scalars import most_at_once, peak, records, text
 
 Floats = npt.NDArray[np.float64]
 # Measure -> the columns of the frame's `gpu` of which one is enough; those of `WHOLLY` need all.

@@ -8,7 +8,7 @@ from ....rules.catalog.types import Price
 from ...core import formatting as words
 from ...core.advice_types import Advice, FabricUse
 from ...core.coded_text import UNSPECIFIED, CodedText
-from ...core.totals import sum_if_all
+from ...core.scalars import sum_if_all
 from .. import coverage as cover
 from ..aggregates import NOT_OBSERVED, blind_spots, holdings, hours_by_kind, observed_share
 from ..document import Bars, Bullets, Section, Table, section

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ....rules.base.errors import SkuwiseError, StoreError
 from ...core.scalars import text, whole
-from ...telemetry.sqlite.database import DatabaseReader, open_database
-from ...telemetry.sqlite.join import believed_of
+from ...telemetry.sqlite.database import DatabaseReader, believed_of, open_database
 from ...telemetry.sqlite.reader import read_frame
 
 if TYPE_CHECKING:

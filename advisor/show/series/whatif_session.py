@@ -9,8 +9,7 @@ import numpy as np
 
 from ....rules.catalog.types import MEMORY_SLICES
 from ...classify.judge import judge
-from ...core.frame import Frame
-from ...core.frame_groups import of_nodes
+from ...core.frame import Frame, of_nodes
 from ...core.verdict_types import WorkloadVerdict
 from ...pipeline import fleet_of
 from ...recommend.fleet import Baseline, Fleet, baseline_for

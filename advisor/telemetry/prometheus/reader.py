@@ -19,38 +19,25 @@ from ....rules.base.errors import NothingToDo, SourceError
 from ....rules.base.output import Steps, no_steps
 from ....rules.catalog.loader import Catalog
 from ...core.coded_text import coded
-from ...core.frame import Frame
-from ...core.frame_groups import node_groups, of_nodes
+from ...core.frame import Frame, node_groups, of_nodes
 from ...core.timestamps import minute, span
 from .. import queries as store
 from ..activity import with_activity
 from ..resolution import HOUR, concat
+from . import promql as queries
+from . import questions
 from .client.client import Client
 from .client.range_planner import Cache, Log, Runner
 from .client.response import Labels
-from .discovery import (
-    AMD_ACTIVITY,
-    MAX_CORE_SERIES,
-    SHORT_STEP_SECONDS,
-    Discovery,
-    advice_notes,
-    discover,
-    external_labels,
-    held_at_midnights,
-)
-from .node_identity import NodeIdentity, read_identity
-from .owners.engines import read_engines
-from .owners.kube import read_kube, vendor_note
-from .owners.owners import owned, read_owners, requesting_pods
-from .promql import agent_queries
-from .promql import promql as queries
-from .promql.promql import AGENT_WORK_LABELS, HOST_LABELS, PORT_LABELS, agent_node, gpu_of
-from .questions import Questions, drained_nodes, short_asks, with_short_rows
-from .rows import fabric, nodes
+from .engines import read_engines
+from .node_identity import NodeIdentity, gpu_counts, gpu_table, memory_of, node_table, read_identity
+from .owners import owned, read_kube, read_owners, requesting_pods, vendor_note
+from .promql import AGENT_WORK_LABELS, HOST_LABELS, PORT_LABELS, agent_node, gpu_of
+from .questions import Discovery, Questions
+from .rows import fabric
 from .rows.dcgm import KeyOf, fine_series, read_dcgm
 from .rows.fabric import PortKey, PortRows
-from .rows.gpus import GpuRows, agent_rows, combined, scrape_seconds
-from .rows.series_to_rows import Cells
+from .rows.gpus import Cells, GpuRows, agent_rows, combined, scrape_seconds
 from .rows.workloads import agent_uses, dcgm_uses, with_groups, with_requests, workloads_of
 
 K = TypeVar("K")
@@ -94,7 +81,7 @@ def read_frames(
     joined: Callable[[Frame], Frame] = lambda frame: frame,
 ) -> Iterator[Frame]:  # fmt: skip
     """The telemetry of a window from a server, reduced there to rows of an hour (of five minutes in short windows): one
-    frame, or with `rows_at_once` one for each group of nodes (`frame_groups`). Notes come with the last.
+    frame, or with `rows_at_once` one for each group of nodes (`node_groups`). Notes come with the last.
 
     `resolution`: seconds of a row; below an hour (300 or 60) only means and maxima are read, nodes out of service are
     absences, and nothing is cached. `wanted_gpus`: ids of those whose short rows are wanted; empty: of all. `joined`:
@@ -104,19 +91,19 @@ def read_frames(
     is_short = resolution < HOUR
     refused = reading.cache.refused
     log = Log([coded("cache-refused", "{why}", why=refused)] if refused else [])
-    survey = discover(
+    survey = questions.discover(
         reading.client, reading.matches, since_seconds=since_seconds, until=until, now=reading.now,
-        max_series=reading.max_series, step=SHORT_STEP_SECONDS if is_short else None,
+        max_series=reading.max_series, step=questions.SHORT_STEP_SECONDS if is_short else None,
     )  # fmt: skip
     if is_short:
         reading = replace(reading, cache=Cache(None, ""))
-        survey = with_short_rows(
+        survey = questions.with_short_rows(
             reading.client, reading.matches, survey, since=since_seconds, until=until, now=reading.now, step=resolution
         )
     scraped = f", scraped every {span(survey.scrape_seconds)}" if survey.scrape_seconds else ""
     what = f"{survey.server}: {survey.series} GPU time series from {', '.join(survey.exporters)}{scraped}"
     reading.progress(f"{what}; {minute(survey.window.start)} to {minute(survey.window.end)}")
-    labels = external_labels(reading.client)
+    labels = questions.external_labels(reading.client)
     _recognize_server(reading, survey, labels, log)
     number, steps = count(1), reading.steps
     runner = Runner(
@@ -124,7 +111,7 @@ def read_frames(
     )
     asked = Questions(runner, survey, reading.matches)
     if is_short:
-        asked = replace(asked, shaped=short_asks(resolution, survey.scrape_seconds), wanted=wanted_gpus)
+        asked = replace(asked, shaped=questions.short_asks(resolution, survey.scrape_seconds), wanted=wanted_gpus)
     tables = read_tables(asked, reading, catalog, log)
     gpus = tables.gpus
     seen = gpus.cells.column("observed_seconds") > 0
@@ -133,12 +120,12 @@ def read_frames(
     uses, workloads = workloads_of(tables.uses, survey.window)
     engines = {"uses": tables.uses, "series": survey.series}
     serving, tokens = read_engines(asked.ask, survey.names, reading.matches, asked.grid, **engines)
-    nothing = pd.DataFrame()
+    nothing, names = pd.DataFrame(), set(tables.nodes["node"])
+    absences = questions.drained_nodes(asked, names) if is_short else _absences(asked, tables, catalog)
     whole = Frame(
-        window=survey.window, nodes=tables.nodes, gpus=nodes.gpu_table(gpus, catalog), gpu=nothing, fabric=nothing,
+        window=survey.window, nodes=tables.nodes, gpus=gpu_table(gpus, catalog), gpu=nothing, fabric=nothing,
         host=nothing, workloads=workloads, uses=uses,
-        absences=drained_nodes(asked, set(tables.nodes["node"])) if is_short else _absences(asked, tables, catalog),
-        serving=serving, tokens=tokens, requests=tables.requests, source={}, external_labels=labels,
+        absences=absences, serving=serving, tokens=tokens, requests=tables.requests, source={}, external_labels=labels,
     )  # fmt: skip
     rows_of: Counter[str] = Counter()
     for key, row in gpus.cells.rows.items():
@@ -158,7 +145,7 @@ def read_frames(
                 "scrape_seconds": survey.scrape_seconds, "recording_rules": sorted(survey.ruled), "queries": len(sizes),
                 "answer_bytes": sum(sizes), "cached_answers": reading.cache.hits,
             }  # fmt: skip
-            notes = log.notes if is_short else (*log.notes, *advice_notes(survey))
+            notes = log.notes if is_short else (*log.notes, *questions.advice_notes(survey))
             asked_of = {} if is_short else {"asked": dict(sorted(asked.queries.items()))}
             part = replace(part, source={**source, **asked_of}, notes=tuple(notes))
         yield part
@@ -169,7 +156,6 @@ def read_frames(
 
 
 def _with_rows(whole: Frame, tables: ServerTables, catalog: Catalog, group: frozenset[str] | None) -> Frame:
-    """The frame of the nodes of a group (None: of all) with its rows."""
     gpus, ports, hosts = tables.gpus, tables.ports, tables.hosts
 
     def only(keys: Iterable[K], node_of: Callable[[K], str]) -> set[K] | None:
@@ -191,18 +177,13 @@ def _with_rows(whole: Frame, tables: ServerTables, catalog: Catalog, group: froz
 
 
 def _nothing(asked: Questions, log: Log) -> NothingToDo:
-    """Why there is no row of a GPU."""
     window = asked.survey.window
     if asked.exporters and not any(map(gpu_of, asked.exporters)):
-        return NothingToDo(
-            "No dcgm-exporter time series has the label UUID, which identifies GPUs.",
-            "Keep that label in metric_relabel_configs.",
-        )
+        what = "No dcgm-exporter time series has the label UUID, which identifies GPUs."
+        return NothingToDo(what, "Keep that label in metric_relabel_configs.")
     first = f" ({log.notes[0]})" if log.notes else ""
-    return NothingToDo(
-        f"No GPU data between {minute(window.start)} and {minute(window.end)}{first}.",
-        "Choose another window with --since and --until.",
-    )
+    what = f"No GPU data between {minute(window.start)} and {minute(window.end)}{first}."
+    return NothingToDo(what, "Choose another window with --since and --until.")
 
 
 def read_tables(asked: Questions, reading: ServerReading, catalog: Catalog, log: Log) -> ServerTables:
@@ -210,8 +191,8 @@ def read_tables(asked: Questions, reading: ServerReading, catalog: Catalog, log:
     survey = asked.survey
     kube = read_kube(asked.ask, survey.names, asked.matches, asked.grid, survey.series)
     notes = list(kube.notes)
-    if AMD_ACTIVITY in survey.names and not any(note.fields["vendor"] == "AMD" for note in notes):
-        devices = f"{AMD_ACTIVITY}{queries.selector(asked.matches)}"
+    if questions.AMD_ACTIVITY in survey.names and not any(note.fields["vendor"] == "AMD" for note in notes):
+        devices = f"{questions.AMD_ACTIVITY}{queries.selector(asked.matches)}"
         answer = asked.over_window(f"(group by (hostname, serial_number) ({devices}))", ("hostname", "serial_number"))
         notes.append(
             vendor_note("AMD", len(answer.labels), sorted({label.get("hostname", "") for label in answer.labels}))
@@ -227,14 +208,14 @@ def read_tables(asked: Questions, reading: ServerReading, catalog: Catalog, log:
         counts = {name: node.gpus for name, node in offered.items()}
         uses = with_requests(uses, requests, gpus.about, asked.grid.step, offered=counts)
     uses = _with_owners(asked, uses, requests, reading.team_labels)
-    counts = {**{node: offer.gpus for node, offer in offered.items()}, **nodes.gpu_counts(gpus.about)}
+    counts = {**{node: offer.gpus for node, offer in offered.items()}, **gpu_counts(gpus.about)}
 
     def gpu_node(labels: Labels) -> str | None:
         node = identity.node_of(labels)
         return node if node in counts else None
 
     ports, hosts = _ports_and_hosts(asked, counts, gpu_node, reading.fabric_roles)
-    table = nodes.node_table(
+    table = node_table(
         gpus, ports, asked.agents, asked.given.get("node GPUs"), dmi=identity.dmi, kube=identity.labels,
         catalog=catalog, declared=offered, clusters=identity.clusters, present=identity.present,
     )  # fmt: skip
@@ -246,7 +227,6 @@ def read_tables(asked: Questions, reading: ServerReading, catalog: Catalog, log:
 def _with_owners(
     asked: Questions, uses: pd.DataFrame, requests: pd.DataFrame, team_labels: tuple[str, ...]
 ) -> pd.DataFrame:
-    """The uses with what kube-state-metrics says of the pods that hold GPUs."""
     survey = asked.survey
     uses = with_groups(uses, asked.ask, survey.names, asked.matches, asked.grid)
     if uses.empty:
@@ -266,7 +246,7 @@ def _recognize_server(reading: ServerReading, survey: Discovery, labels: Mapping
     held: Mapping[float, str] = {}
     try:
         if reading.cache.used:
-            held = held_at_midnights(reading.client, survey.names, reading.matches, survey.window)
+            held = questions.held_at_midnights(reading.client, survey.names, reading.matches, survey.window)
     except SourceError as error:
         text = "Answers are not cached: the query for the server's history failed. {error}"
         log.add(coded("answers-not-cached", text, error=error.message))
@@ -282,8 +262,8 @@ def _read_gpus(
     uses: list[pd.DataFrame] = []
     key_of: KeyOf | None = None
     if survey.agent_gpus:
-        answers = asked.ask(agent_queries.agent_gpu_asks(survey.names, matches, step), survey.agent_gpus)
-        bins = asked.ask(agent_queries.agent_bin_asks(matches, step), survey.agent_gpus * 28)
+        answers = asked.ask(queries.agent_gpu_asks(survey.names, matches, step), survey.agent_gpus)
+        bins = asked.ask(queries.agent_bin_asks(matches, step), survey.agent_gpus * 28)
         agent = agent_rows(grid, answers, bins, log)
         # Seconds that each workload had held each GPU by the end of each row.
         held = {"workloads": f"last_over_time({queries.AGENT_SERIES}@)"}
@@ -309,9 +289,9 @@ def _ports_and_hosts(
     survey, matches, step, grid = asked.survey, asked.matches, asked.survey.step, asked.grid
     ports, hosts, chosen = PortRows(Cells(grid)), Cells(grid), queries.selector(matches)
     if survey.agent_gpus:
-        answers = asked.ask(agent_queries.agent_fabric_asks(survey.names, matches, step), 28 * 10 * len(counts))
+        answers = asked.ask(queries.agent_fabric_asks(survey.names, matches, step), 28 * 10 * len(counts))
         ports = fabric.agent_ports(grid, {**asked.given, **answers})
-        asks = agent_queries.agent_host_asks(survey.names, matches, step)
+        asks = queries.agent_host_asks(survey.names, matches, step)
         hosts = fabric.host_rows(grid, asked.ask(asks, len(counts)), agent_node)
     asks = queries.exporter_fabric_asks(survey.names, matches, step) if survey.has_fabric else []
     if asks := [*asks, *fabric.ethernet_asks(survey.names, matches, step)]:
@@ -323,7 +303,7 @@ def _ports_and_hosts(
         other = fabric.exporter_ports(grid, answers, about, node_of=node_of, gpu_counts=counts, configured=roles)
         cells = fabric.merged(ports.cells, other.cells)
         ports = PortRows(cells, {**other.roles, **ports.roles}, {**other.layers, **ports.layers})
-    cores = 0 < survey.core_series <= MAX_CORE_SERIES
+    cores = 0 < survey.core_series <= questions.MAX_CORE_SERIES
     if asks := queries.exporter_host_asks(survey.names, matches, step, cores=cores):
         hosts = fabric.merged(hosts, fabric.host_rows(grid, asked.ask(asks, len(counts)), node_of))
     return ports, hosts
@@ -346,7 +326,7 @@ def _gpu_table(gpus: GpuRows, catalog: Catalog, only: Collection[str] | None) ->
     texts = {"node": lambda key: about[key].node, "gpu_uuid": lambda key: about[key].uuid or key}
     table = gpus.cells.table(store.GPU_HOURS.columns, texts, store.GPU_HOURS.bins, only=only)
     index = {gpu.uuid or key: gpu.index for key, gpu in about.items()}
-    total = {gpu.uuid or key: nodes.memory_of(gpu, catalog) for key, gpu in about.items()}
+    total = {gpu.uuid or key: memory_of(gpu, catalog) for key, gpu in about.items()}
     table["gpu_index"] = table["gpu_uuid"].map(index).astype(float)
     table["mem_total_bytes"] = table["mem_total_bytes"].fillna(table["gpu_uuid"].map(total).astype(float))
     return table

@@ -8,11 +8,10 @@ import multiprocessing
 import os
 import resource
 import threading
-from collections import deque
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from ....agent.store.reader import disk_bytes
@@ -20,16 +19,14 @@ from ....rules.base.errors import NothingToDo, SkuwiseError, StoreError
 from ....rules.base.heap import give_back
 from ....rules.base.output import Steps, no_steps
 from ...core.coded_text import CodedText, coded
-from ...core.frame import Frame, Window
+from ...core.frame import Frame, Window, blind_nodes, unreadable
 from ...core.timestamps import minute
-from ...core.unobservable import blind_nodes, unreadable
 from .. import queries
 from .. import resolution as resolve
 from ..activity import Device, DeviceSeries, engine_use, with_activity
 from ..resolution import MINUTE
 from ..tables import to_table
-from .database import Parts, database_files, open_database, read_database, read_rows, span_of
-from .join import believed_of, join
+from .database import Parts, believed_of, database_files, join, open_database, read_database, read_rows, span_of
 
 # So many rows are read by the minute at most; of larger fleets one minute of several.
 MAX_ROWS = 1_200_000
@@ -93,9 +90,7 @@ def read_frame(
     files = database_files(paths)
     spans, nodes, notes = file_spans(files)
     if not spans:
-        raise NothingToDo(
-            f"No samples yet in {_names(files)}.", "Let the agent run for a while, or use another database."
-        )
+        raise NothingToDo(f"No samples yet in {_names(files)}.", "Let the agent run, or use another database.")
     ends: dict[frozenset[str], float] = {}  # of the same nodes: a file and its copies count once
     for path, (_, end) in spans.items():
         ends[nodes[path]] = max(end, ends.get(nodes[path], end))
@@ -118,11 +113,9 @@ def read_frame(
         if blind := blind_nodes(frame.absences):
             raise unreadable(blind)
         first, last = min(start for start, _ in spans.values()), max(end for _, end in spans.values())
-        raise NothingToDo(
-            f"No GPU data between {minute(window.start)} and {minute(window.end)}: {_names(files)} has data from "
-            f"{minute(first)} to {minute(last)}.",
-            "Choose another window with --since and --until, or run 'skuwise agent doctor' on the node.",
-        )
+        asked = f"No GPU data between {minute(window.start)} and {minute(window.end)}"
+        what = f"{asked}: {_names(files)} has data from {minute(first)} to {minute(last)}."
+        raise NothingToDo(what, "Choose another window, or run 'skuwise agent doctor' on the node.")
     return with_unnamed_work(frame, [*parts]) if resolution >= resolve.HOUR and wanted is None else frame
 
 
@@ -150,7 +143,6 @@ def file_spans(
 
 
 def _left_out(path: Path, error: SkuwiseError) -> CodedText:
-    """The note on a file of several that cannot be read."""
     text = f"Ignored: {error}" if str(path) in str(error) else f"Ignored: {path}. {error}"
     return CodedText("file-left-out", text, {"path": str(path), "error": str(error)})
 
@@ -216,35 +208,27 @@ def read_files(
     steps: Steps = no_steps,
     bytes_a_process: int = BYTES_A_PROCESS,
 ) -> dict[Path, Parts | SkuwiseError]:
-    """Each database by itself, in their order. `processes`: how many may read, this one among them; `bytes_a_process`:
+    """Each database by itself, in their order. `processes`: how many may read; `bytes_a_process`:
     what is worth one; `steps`: files read, of all. What another process fails to answer is read here."""
     weights = {path: disk_bytes(path) + _BYTES_A_FILE for path in paths}
-    helpers = min(processes, len(paths), sum(weights.values()) // bytes_a_process) - 1
+    helpers = min(processes, len(paths), sum(weights.values()) // bytes_a_process)
     parts: dict[Path, Parts | SkuwiseError] = {}
-    waiting: dict[Path, Future[Parts | SkuwiseError]] = {}
-    # Others take the largest first, while this process reads the smallest.
-    queue = deque(sorted(paths, key=lambda path: -weights[path]))
     give_back()
     # A fork begins with all that is loaded; where other threads run, it may begin with a lock that one of them holds.
     context = multiprocessing.get_context("fork" if threading.active_count() == 1 else "forkserver")
-    with ProcessPoolExecutor(helpers, context, initializer=_begin) if helpers > 0 else nullcontext() as pool:
-        while queue or waiting:
+    with ProcessPoolExecutor(helpers, context, initializer=_begin) if helpers > 1 else nullcontext() as pool:
+        futures: dict[Path, Future[Parts | SkuwiseError]] = {}
+        with suppress(BrokenProcessPool):
+            if pool is not None:
+                largest_first = sorted(paths, key=lambda path: -weights[path])
+                futures |= ((path, pool.submit(read_file, path, asked)) for path in largest_first)
+        for path in paths:
             try:
-                while pool is not None and queue and len(waiting) < 2 * helpers:
-                    waiting[queue[0]] = pool.submit(read_file, queue[0], asked)
-                    queue.popleft()
+                parts[path] = futures.pop(path).result() if path in futures else read_file(path, asked)
             except BrokenProcessPool:
-                helpers = 0
-            if queue:
-                path = queue.pop()
                 parts[path] = read_file(path, asked)
-            for path in [path for path, future in waiting.items() if future.done() or not queue]:
-                future = waiting.pop(path)
-                is_read = not isinstance(future.exception(), BrokenProcessPool)
-                parts[path] = future.result() if is_read else read_file(path, asked)
-                steps(len(parts), len(paths))
             steps(len(parts), len(paths))
-    return {path: parts[path] for path in paths}
+    return parts
 
 
 def _begin() -> None:

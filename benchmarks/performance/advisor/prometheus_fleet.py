@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES, rule_name
+from skuwise.advisor.telemetry.prometheus.promql import DCGM_GAUGES, rule_name
 
 from ...engine import victoria
 

@@ -25,7 +25,7 @@ from skuwise.advisor.rulebook import Rulebook
 from skuwise.advisor.show.page_options import PageOptions
 from skuwise.advisor.show.writers.formats import render
 from skuwise.advisor.show.writers.text import document_text
-from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES
+from skuwise.advisor.telemetry.prometheus.promql import DCGM_GAUGES
 from skuwise.rules.base.sanitize import INVISIBLE
 from skuwise.rules.catalog.price_files import HourPrices, StatedPrices, parse_flags, resolve_prices
 from skuwise.tests.support.doctor_fleets import ALL_COLUMNS, Fleet, diagnosed, diagnosed_frame

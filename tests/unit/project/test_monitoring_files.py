@@ -16,7 +16,7 @@ from skuwise.advisor.metrics_page import SitePage, WatchPasses
 from skuwise.advisor.show.writers.formats import render
 from skuwise.advisor.state.file import State
 from skuwise.advisor.state.incidents import commit
-from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES, rule_name
+from skuwise.advisor.telemetry.prometheus.promql import DCGM_GAUGES, rule_name
 from skuwise.agent.service.metrics_page import make_page as make_agents_page
 from skuwise.tests.support.incident_builders import NOW, sighting
 from skuwise.tests.support.moves_builders import advice_of, founding

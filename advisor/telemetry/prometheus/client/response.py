@@ -162,7 +162,5 @@ def _refused_if_invalid() -> Iterator[None]:
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError):  # JSON of another shape, or none
-        raise AnswerError(
-            "Invalid answer: not a result of a Prometheus query.",
-            "Check that --prometheus is the root of a Prometheus query API.",
-        ) from None
+        remedy = "Check that --prometheus is the root of a Prometheus query API."
+        raise AnswerError("Invalid answer: not a result of a Prometheus query.", remedy) from None

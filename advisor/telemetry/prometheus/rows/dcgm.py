@@ -20,27 +20,13 @@ import pandas as pd
 from ....core.coded_text import coded
 from ....core.frame import Window
 from ...activity import Device, DeviceSeries
+from .. import promql as queries
 from ..client.range_planner import Ask, Log
 from ..client.response import Grid, Labels, SeriesAnswer
-from ..promql import promql as queries
-from ..promql.agent_queries import agent_gpu_asks
-from ..promql.promql import DCGM_GAUGES, DRIVER_LABEL, GAUGES, DcgmQueries, agent_node, gpu_of, of_gpus
+from ..promql import DCGM_GAUGES, DRIVER_LABEL, GAUGES, DcgmQueries, agent_gpu_asks, agent_node, gpu_of, of_gpus
 from ..questions import Questions
-from .gpus import (
-    About,
-    GpuRows,
-    Homes,
-    Who,
-    count_samples,
-    device_index,
-    homes_of,
-    named_gpus,
-    reporter,
-    reporters_note,
-    scrape_seconds,
-    unnamed_note,
-)
-from .series_to_rows import Cells, Matrix, label_set
+from . import gpus as gpu_rows
+from .gpus import About, Cells, GpuRows, Homes, Matrix, Who, label_set, reporter
 from .workloads import targets_with_exported
 
 # Two series of a GPU that together have so many times the samples of one speak at the same time.
@@ -199,7 +185,7 @@ def read_dcgm(asked: Questions, *, log: Log, node: KeyOf) -> tuple[GpuRows, Seri
         return {name: readings_of(name, answer) for name, answer in answers.items()}
 
     answers = ask(made.of_all())
-    counts, named = answers.pop("n"), named_gpus(asked)
+    counts, named = answers.pop("n"), gpu_rows.named_gpus(asked)
     # The engine's activity says of instances, and of GPUs that lack utilization, what utilization says of others.
     use = answers.get("gpu_util_mean", SeriesAnswer.nothing(1))
     used = set(map(gpu_of, (use.labels[row] for row in np.flatnonzero(~np.isnan(use.values).all(axis=1)))))
@@ -229,9 +215,9 @@ def dcgm_rows(
 
     every = [labels for reading in (counts, *readings.values()) for labels in reading.labels]
     every = list({id(labels): labels for labels in (*every, *named)}.values())  # mostly the same objects
-    several = reporters_note(counts, who, log)
-    unnamed_note(every, node, log)
-    key, about = _gpus(every, who, homes_of(counts, every, who, log))
+    several = gpu_rows.reporters_note(counts, who, log)
+    gpu_rows.unnamed_note(every, node, log)
+    key, about = _gpus(every, who, gpu_rows.homes_of(counts, every, who, log))
     cells = Cells[str](grid)
     rows, apart_of = GpuRows(cells, about), pods_apart(counts, key)
     means: dict[str, SeriesAnswer] = {}
@@ -255,13 +241,15 @@ def dcgm_rows(
     if read := [~np.isnan(cells.column(name)) for name in measured if name != queries.ENERGY]:
         # A row of blanks was scraped, and nothing was observed in it.
         samples = np.where(np.logical_or.reduce(read), samples, np.nan)
-    cells.columns["observed_seconds"] = np.minimum(samples * scrape_seconds(samples, grid.step)[:, None], grid.step)
+    cells.columns["observed_seconds"] = np.minimum(
+        samples * gpu_rows.scrape_seconds(samples, grid.step)[:, None], grid.step
+    )
     instances = [row for row_key, row in cells.rows.items() if about[row_key].kind == "mig"]
     for statistic in ("mean", "p95", "max"):
         use = cells.column(f"gpu_util_{statistic}")
         use[instances] = np.nan  # of an instance the driver's utilization is absent, or a 0 that means nothing
         cells.columns[f"gpu_util_{statistic}"] = _filled(use, cells.column(f"engine_{statistic}"))
-    count_samples(cells, samples)
+    gpu_rows.count_samples(cells, samples)
     cells.columns["energy_joules_n"] = np.where(np.isnan(cells.column(queries.ENERGY)), np.nan, samples)
     if memory:
         sizes = pd.concat([pd.Series(a.values[:, 0] * queries.MIB, list(map(key, a.labels))) for a in memory])
@@ -274,7 +262,6 @@ def dcgm_rows(
 
 
 def _gpus(every: Sequence[Labels], who: Who, homes: Homes) -> tuple[KeyOf, dict[str, About]]:
-    """The row of a series, and the facts of each GPU."""
     keys: dict[int, tuple[Labels, str | None]] = {}
     profiles = {(target[0], labels.get("GPU_I_PROFILE")) for labels in every if (target := gpu_of(labels))}
     reused = {name for name, count in Counter(name for name, _ in profiles).items() if count > 1 and "/gi" in name}
@@ -297,7 +284,7 @@ def _gpus(every: Sequence[Labels], who: Who, homes: Homes) -> tuple[KeyOf, dict[
         if target is None or whole is None or row_key is None or row_key in about:
             continue
         uuid, parent = target
-        gpu = About(whole[1], device_index(labels.get("gpu")), labels.get("modelName"), uuid=parent or uuid,
+        gpu = About(whole[1], gpu_rows.device_index(labels.get("gpu")), labels.get("modelName"), uuid=parent or uuid,
                     driver_version=labels.get(DRIVER_LABEL))  # fmt: skip
         about.setdefault((parent or uuid) + row_key[len(uuid) :], gpu)
         if parent:
@@ -344,7 +331,6 @@ def fold_instances(rows: GpuRows) -> None:
 
 
 def _filled(first: Matrix, second: Matrix) -> Matrix:
-    """The first, and the second where it has no value."""
     return np.where(np.isnan(first), second, first)
 
 

@@ -19,9 +19,8 @@ from .....agent.model import Role
 from .....agent.sources.ports import configured_role
 from ..client.range_planner import Ask
 from ..client.response import Grid, Labels, SeriesAnswer
-from ..promql.promql import HOST_LABELS, PORT_LABELS, agent_node, row_range, selector
-from .gpus import scrape_seconds
-from .series_to_rows import Cells, from_bins
+from ..promql import HOST_LABELS, PORT_LABELS, agent_node, row_range, selector
+from .gpus import Cells, from_bins, scrape_seconds
 
 PortKey = tuple[str, str, int]  # node, device, port
 K = TypeVar("K", bound=Hashable)
@@ -163,7 +162,6 @@ def merged(first: Cells, second: Cells) -> Cells:
 def _put(
     cells: Cells[K], answers: dict[str, SeriesAnswer], key: Callable[[Labels], K | None], most: float = np.inf
 ) -> None:
-    """Take in the answers, which are released, under the names of their measures."""
     for name in list(answers):
         how = "max" if name.endswith((" observed", " n", "_max")) else "mean"
         cells.put(name.removeprefix("fabric ").removeprefix("host "), answers.pop(name), key, how=how, most=most)

@@ -21,11 +21,11 @@ from ....core.frame import Window
 from ....core.scalars import records, text
 from ... import queries as store
 from ...resolution import concat
+from .. import promql as queries
 from ..client.range_planner import Ask
 from ..client.response import Floats, Grid, Labels, SeriesAnswer
-from ..owners.kube import Ranges
-from ..promql import promql as queries
-from ..promql.promql import CLUSTER_LABELS, agent_node, cluster_of, label_of
+from ..owners import Ranges
+from ..promql import CLUSTER_LABELS, agent_node, cluster_of, label_of
 from .gpus import About, reporter
 
 _FULL = 0.97  # a row that is this full was held from end to end: samples at its edges may be missing
@@ -271,6 +271,5 @@ def with_requests(
 
 
 def _shared(base: Mapping[str, Any], namespace: str | None, pod: str, start: float, end: float) -> _Row:
-    """A use by a pod that shares the GPU."""
     work = work_of({"cluster": text(base["cluster"]) or "", "namespace": namespace or "", "pod": pod}, exported=False)
     return work._replace(shared=True).use(base["node"], base["gpu_uuid"], start, end) if work else dict(base)

@@ -1,4 +1,4 @@
-"""Servers that never come to an end: every client leaves them in time, says so in a sentence, and leaves nothing
+"""Servers that never end: every client leaves them in time, says so in a sentence, and leaves nothing
 behind. What must end is given a minute, many times what it may take."""
 
 import contextlib
@@ -82,7 +82,7 @@ def _silent(talk: socket.socket) -> None:
             pass
 
 
-# What never ends, by name. Iterators that never end are made anew for each connection.
+# What never ends, by name. Iterators that never end are made for each connection.
 MANNERS: dict[str, Callable[[], Manner]] = {
     "hears and says nothing": lambda: says(b""),
     "drips the status line": lambda: says(b"", then=itertools.chain([b"HTTP/1.1 200 "], itertools.repeat(b"O"))),
@@ -106,7 +106,7 @@ MANNERS: dict[str, Callable[[], Manner]] = {
 
 
 class HostileServer(socketserver.ThreadingTCPServer):
-    """`manner` is made anew for each connection. `held`: those that are open now."""
+    """`manner` is made for each connection. `held`: those that are open now."""
 
     request_queue_size = 64
 
@@ -174,21 +174,21 @@ def ask_page(url: str) -> object:
 
 def left(manner: Callable[[], Manner], ask: Ask) -> object:
     """What came of asking a server of this manner: an answer, or the error. It is asked in a thread, to see it end."""
-    told: list[object] = []
+    reported: list[object] = []
 
     def go(url: str) -> None:
         try:
-            told.append(ask(url))
+            reported.append(ask(url))
         except SkuwiseError as found:
-            told.append(found)
+            reported.append(found)
 
     with HostileServer(manner).running() as server:
         asking = threading.Thread(target=go, args=(server.url,), daemon=True)
         asking.start()
         asking.join(60)
-        assert told, "it is still there"
-        assert server.gone(), f"a connection was left behind after {told}"
-    return told[0]
+        assert reported, "it is still there"
+        assert server.gone(), f"a connection was left behind after {reported}"
+    return reported[0]
 
 
 def nothing_left() -> bool:
@@ -198,12 +198,14 @@ def nothing_left() -> bool:
 @pytest.mark.parametrize("ask", [ask_prometheus, ask_webhook, ask_slurm, ask_page])
 def test_a_server_that_never_comes_to_an_end_is_left(ask: Ask) -> None:
     with ThreadPoolExecutor(len(MANNERS)) as pool:
-        told = dict(zip(MANNERS, pool.map(lambda name: left(MANNERS[name], ask), MANNERS), strict=True))
-    for name, one in told.items():
+        reported = dict(zip(MANNERS, pool.map(lambda name: left(MANNERS[name], ask), MANNERS), strict=True))
+    for name, one in reported.items():
         # A webhook is content with the head of an answer.
         assert isinstance(one, SkuwiseError) or (ask is ask_webhook and "1xx" not in name), (name, one)
         assert len(str(one)) < 300 and str(one).isprintable()
-    assert isinstance(told["drips the status line"], SkuwiseError) and isinstance(told["endless headers"], SkuwiseError)
+    assert isinstance(reported["drips the status line"], SkuwiseError) and isinstance(
+        reported["endless headers"], SkuwiseError
+    )
     assert nothing_left()
 
 
@@ -242,8 +244,8 @@ MAIL: dict[str, tuple[Manner, Security]] = {
 @pytest.mark.parametrize("name", MAIL)
 def test_a_mail_server_that_never_comes_to_an_end_is_left(name: str) -> None:
     manner, security = MAIL[name]
-    told = left(lambda: manner, lambda url: ask_mail(url, security))
-    assert isinstance(told, CarrierDownError) and "cannot be reached" in str(told), told
+    reported = left(lambda: manner, lambda url: ask_mail(url, security))
+    assert isinstance(reported, CarrierDownError) and "cannot be reached" in str(reported), reported
     assert nothing_left()
 
 

@@ -42,7 +42,7 @@ def span(start: float, end: float) -> np.ndarray:
 
 @dataclass
 class Cluster:
-    """Pods on GPUs and what kube-state-metrics tells of them. `series`: of both replicas."""
+    """Pods on GPUs and what kube-state-metrics reports of them. `series`: of both replicas."""
 
     series: list[Series] = field(default_factory=list)
     gpus: int = 0
@@ -68,8 +68,8 @@ class Cluster:
         self.tell("kube_pod_start_time", at(start), when, **base)
         for container, one in {"main": image, **(beside or {})}.items():
             if one:
-                told = {"container": container, "image": f"docker.io/{one}", "image_spec": one, "container_id": uid}
-                self.tell("kube_pod_container_info", 1, when, **base, **told)
+                reported = {"container": container, "image": f"docker.io/{one}", "image_spec": one, "container_id": uid}
+                self.tell("kube_pod_container_info", 1, when, **base, **reported)
         asked = {"container": "main", "resource": "nvidia_com_gpu", "unit": "integer", "node": f"n-{uid}"}
         self.tell("kube_pod_container_resource_requests", 1, when, **base, **asked)
         if labels:
@@ -88,8 +88,8 @@ class Cluster:
             kind
         ]
         above, by = owner or ("", "")
-        told = {"owner_kind": above, "owner_name": by, "owner_is_controller": "true" if owner else ""}
-        self.tell(series, 1, span(0, end), namespace="ml", **{label: name}, **told)
+        reported = {"owner_kind": above, "owner_name": by, "owner_is_controller": "true" if owner else ""}
+        self.tell(series, 1, span(0, end), namespace="ml", **{label: name}, **reported)
 
 
 def fleet() -> Cluster:
@@ -110,7 +110,7 @@ def fleet() -> Cluster:
     # The same PyTorchJob again, on the same names.
     for n in range(4):
         cluster.pod(f"llama-worker-{n}", f"u-py2-{n}", ("PyTorchJob", "llama"), start=9 + (n + 1) / 60, end=12)
-    # A StatefulSet's pod that was made anew on the same GPU.
+    # A StatefulSet's pod that was recreated on the same GPU.
     cluster.pod("store-0", "u-store-a", ("StatefulSet", "store"), end=13.25, gpu="GPU-store")
     cluster.pod("store-0", "u-store-b", ("StatefulSet", "store"), start=13.25, gpu="GPU-store")
     # A pod group of Kueue: bare pods.
@@ -118,7 +118,7 @@ def fleet() -> Cluster:
         cluster.pod(
             f"solo-{'bcdf'[n]}7klm", f"u-kueue-{n}", None, labels={"label_kueue_x_k8s_io_pod_group_name": "solve"}
         )
-    # A bare pod that is named like a Deployment's, and a pod of which nothing is told.
+    # A bare pod that is named like a Deployment's, and a pod of which nothing is reported.
     cluster.pod("bare-7d4b9c6f5d-x2k4m", "u-bare", None)
     before = len(cluster.series)
     cluster.pod("untold-7d4b9c6f5d-x2k4m", "u-untold", None)

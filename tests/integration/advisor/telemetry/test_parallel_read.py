@@ -37,10 +37,10 @@ def test_two_processes_read_what_one_reads(paths: list[Path], ends: bool, monkey
     two = read_files(paths, ASKED, processes=2, bytes_a_process=1, steps=lambda *done: steps.append(done))
     files = read_files(paths, ASKED)
     assert list(two) == list(files) == paths and steps[-1] == (6, 6)
-    for mine, theirs in zip(two.values(), files.values(), strict=True):
+    for measured, theirs in zip(two.values(), files.values(), strict=True):
         if isinstance(theirs, Parts):
-            assert isinstance(mine, Parts)
+            assert isinstance(measured, Parts)
             for name in theirs.rows:
-                pd.testing.assert_frame_equal(pd.concat(mine.rows[name]), pd.concat(theirs.rows[name]))
+                pd.testing.assert_frame_equal(pd.concat(measured.rows[name]), pd.concat(theirs.rows[name]))
         else:
-            assert isinstance(mine, StoreError) and str(mine) == str(theirs) and "bad.db" in str(mine)
+            assert isinstance(measured, StoreError) and str(measured) == str(theirs) and "bad.db" in str(measured)

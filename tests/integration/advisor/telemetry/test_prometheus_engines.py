@@ -16,7 +16,7 @@ from skuwise.advisor.demo import simulate
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Cache
 from skuwise.advisor.telemetry.prometheus.client.response import Grid
-from skuwise.advisor.telemetry.prometheus.promql.promql import exporter_fabric_asks
+from skuwise.advisor.telemetry.prometheus.promql import exporter_fabric_asks
 from skuwise.advisor.telemetry.prometheus.reader import ServerReading
 from skuwise.advisor.telemetry.prometheus.reader import read_frames as read_server
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
@@ -83,15 +83,15 @@ def of_node(advice: Advice, node: str) -> list[tuple[str, str]]:
 
 def test_our_agents_series_give_the_advice_that_its_database_gives(frame: Frame, folder: Path) -> None:
     node = sorted(folder.glob("*.db"))[0].stem
-    mine = replace(
+    measured = replace(
         frame, **{
             name: getattr(frame, name)[getattr(frame, name)["node"] == node].reset_index(drop=True)
             for name in ("gpu", "gpus", "nodes", "fabric", "host", "uses", "absences")
         },
     )  # fmt: skip
     theirs = read_frame([folder / f"{node}.db"], frame.window)
-    advice, two = judged(theirs), judged(mine)
-    assert mine.window == theirs.window and of_node(advice, node) == of_node(two, node)
+    advice, two = judged(theirs), judged(measured)
+    assert measured.window == theirs.window and of_node(advice, node) == of_node(two, node)
     assert {f.id: f.rule for f in advice.findings} == {f.id: f.rule for f in two.findings}
     assert {r.id: r.action for r in advice.recommendations} == {r.id: r.action for r in two.recommendations}
     assert two.summary.gpu_hours == pytest.approx(advice.summary.gpu_hours)
@@ -102,14 +102,16 @@ def test_our_agents_series_give_the_advice_that_its_database_gives(frame: Frame,
 def test_columns_agree_with_those_of_the_database(frame: Frame, folder: Path) -> None:
     node = sorted(folder.glob("*.db"))[0].stem
     theirs = read_frame([folder / f"{node}.db"], frame.window).gpu
-    mine = frame.gpu[frame.gpu["node"] == node]
-    assert mine["observed_seconds"].sum() == pytest.approx(theirs["observed_seconds"].sum(), rel=0.01)
+    measured = frame.gpu[frame.gpu["node"] == node]
+    assert measured["observed_seconds"].sum() == pytest.approx(theirs["observed_seconds"].sum(), rel=0.01)
     for name in ("gpu_util", "sm_active", "dram_active", "tensor_active", "mem_used_bytes", "power_watts"):
         column = f"{name}_mean"
-        told = np.average(theirs[column], weights=theirs["observed_seconds"])
-        assert np.average(mine[column], weights=mine["observed_seconds"]) == pytest.approx(told, rel=0.01), column
-    bins = np.nansum(mine["dram_active_bins"].array.matrix, axis=0)  # type: ignore[attr-defined]
-    assert bins.sum() == pytest.approx(mine["observed_seconds"].sum(), rel=0.01)
+        reported = np.average(theirs[column], weights=theirs["observed_seconds"])
+        assert np.average(measured[column], weights=measured["observed_seconds"]) == pytest.approx(
+            reported, rel=0.01
+        ), column
+    bins = np.nansum(measured["dram_active_bins"].array.matrix, axis=0)  # type: ignore[attr-defined]
+    assert bins.sum() == pytest.approx(measured["observed_seconds"].sum(), rel=0.01)
 
 
 def test_exporters_alone_find_the_founding_case(frame: Frame, advice: Advice, folder: Path) -> None:
@@ -167,11 +169,11 @@ def test_a_port_whose_counters_begin_anew_carried_no_more_than_it_did(engine: st
     sent = (ts - ts[0]) * 1e6
     sent[200:] -= sent[200]  # the node was started again
     sent[100:110] = np.nan  # and was away for some minutes before
-    known = ~np.isnan(sent)
+    expected = ~np.isnan(sent)
     labels = {"instance": "n1:9100", "device": "mlx5_0", "port": "1"}
     name = "node_infiniband_port_data_transmitted_bytes_total"
     asks = {ask.name: ask for ask in exporter_fabric_asks({name}, (), 3600.0)}
-    with ENGINES[engine](tmp_path, [Series(name, labels, ts[known], sent[known])]) as url:
+    with ENGINES[engine](tmp_path, [Series(name, labels, ts[expected], sent[expected])]) as url:
         client = Client(url, PrometheusSettings(), {})
         with contextlib.closing(client):
             grid = Grid(NOW - 5 * 3600, NOW, 3600.0)
@@ -202,7 +204,7 @@ def by_gpu(advice: Advice) -> dict[str, tuple[float | None, float | None]]:
 
 
 def spoiled(series: Iterable[Series], gpus: list[str]) -> Iterator[Series]:
-    """The counter of the first GPU begins anew, that of the second goes back for one scrape, that of the third wraps at
+    """The counter of the first GPU restarts, that of the second goes back for one scrape, that of the third wraps at
     a fixed count; the fourth has none, and the fifth has no power either."""
     for one in series:
         values, name, uuid = one.values, one.name, one.labels.get("UUID")
@@ -233,14 +235,14 @@ def test_the_counter_of_exporters_tells_the_energy_and_its_faults_are_gaps(datab
         assert workload.energy is not None and workload.energy.basis == "counter"
 
     advice = told(spoiled(series, gpus), engine, tmp_path / "spoiled")
-    found = by_gpu(advice)
+    results = by_gpu(advice)
     for gpu in gpus[:4]:
-        assert found[gpu][0] == pytest.approx(truth[gpu][0], rel=0.01), gpus.index(gpu)
+        assert results[gpu][0] == pytest.approx(truth[gpu][0], rel=0.01), gpus.index(gpu)
     # One hour of the first two is power times time, all of the fourth; of the fifth nothing is known.
     for gpu in gpus[:2]:
-        kwh, counted = found[gpu]
+        kwh, counted = results[gpu]
         assert kwh is not None and counted is not None and counted == pytest.approx(14 / 15 * kwh, rel=0.03)
-    assert found[gpus[3]][1] == 0 and found[gpus[4]] == (None, None)
+    assert results[gpus[3]][1] == 0 and results[gpus[4]] == (None, None)
     e = advice.summary.energy
     assert e is not None and e.basis == "both" and e.unmeasured_gpu_hours >= 14.9
     assert e.by_use is not None and sum(n.kwh or 0.0 for n in advice.node_energy) == pytest.approx(e.by_use.total)

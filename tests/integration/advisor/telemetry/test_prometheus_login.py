@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import trustme
-from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.client.client import AZURE_SCOPE, GOOGLE_SCOPE, Client
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, UnreachableError
-from skuwise.advisor.telemetry.prometheus.client.session import AZURE_SCOPE, GOOGLE_SCOPE
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.rules.base.errors import SourceError, UsageError
 from skuwise.tests.support.fake_prometheus import FakeServer, Reply, Request, error, matrix, success, vector
@@ -41,7 +40,7 @@ def ask_all(client: Client) -> None:
 
 
 def signature(request: Request, region: str) -> str:
-    """The authorization of Signature Version 4, computed anew from what arrived (docs.aws.amazon.com, SigV4)."""
+    """The authorization of Signature Version 4, recomputed from what arrived (docs.aws.amazon.com, SigV4)."""
     headers = request.headers
     signed = headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0]
     pairs = sorted((_quoted(name), _quoted(value)) for name, value in urllib.parse.parse_qsl(request.search))
@@ -192,7 +191,7 @@ def test_a_server_with_an_authority_of_its_own_is_shown_our_certificate(tmp_path
     strangers.cert_pem.write_to_path(files["other"])
     ours.cert_chain_pems[0].write_to_path(files["cert"])
     ours.private_key_pem.write_to_path(files["key"])
-    known = {"client_cert_file": files["cert"], "client_key_file": files["key"]}
+    expected = {"client_cert_file": files["cert"], "client_key_file": files["key"]}
 
     with FakeServer(lambda request: matrix(request, ({}, 1)), tls).running() as fake:
 
@@ -201,7 +200,7 @@ def test_a_server_with_an_authority_of_its_own_is_shown_our_certificate(tmp_path
             with contextlib.closing(client):
                 return client.range("up", GRID).values
 
-        assert told(ca_file=files["ca"], **known).tolist() == [[1, 1, 1]]
-        for wrong in ({"ca_file": files["ca"]}, {"ca_file": files["other"], **known}, known):
+        assert told(ca_file=files["ca"], **expected).tolist() == [[1, 1, 1]]
+        for wrong in ({"ca_file": files["ca"]}, {"ca_file": files["other"], **expected}, expected):
             with pytest.raises(UnreachableError):
                 told(**wrong)

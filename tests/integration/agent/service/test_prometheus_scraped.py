@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from skuwise.advisor.telemetry.prometheus import promql as queries
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.promql import agent_queries
-from skuwise.advisor.telemetry.prometheus.promql import promql as queries
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.tests.nvmlstub import stub_env
 from skuwise.tests.support.prometheus_engines import free_port, needed, running
@@ -61,7 +60,7 @@ def test_prometheus_takes_the_agents_page_and_the_advisor_finds_its_series(tmp_p
             process.terminate()
     assert up == 1 and len(ticks) == 2 and gone == [] and min(kept) >= min(ticks)
     assert means == pytest.approx([0.4, 0.4], abs=0.05)
-    asked = agent_queries.agent_gpu_asks(names, (), 3600.0) + agent_queries.agent_node_asks((), 3600.0)
+    asked = queries.agent_gpu_asks(names, (), 3600.0) + queries.agent_node_asks((), 3600.0)
     assert {name for ask in asked for name in names if name in ask.query} >= {
         queries.AGENT_ANCHOR, "skuwise_gpu_busy_seconds_total", "skuwise_node_info", "skuwise_gpu_mem_used_bytes",
     }  # fmt: skip

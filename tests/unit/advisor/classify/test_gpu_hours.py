@@ -12,9 +12,7 @@ from skuwise.advisor.classify.workloads.attribution import attribute
 from skuwise.advisor.classify.workloads.inventory import Inventory, inventory_of
 from skuwise.advisor.classify.workloads.sku_lookup import index_gpus, row_parts
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.core.frame_groups import parts_of
-from skuwise.advisor.core.unobservable import blind_nodes
+from skuwise.advisor.core.frame import Frame, blind_nodes, parts_of
 from skuwise.advisor.recommend.groups import groups_of
 from skuwise.agent.jobs.ids import series_id
 from skuwise.rules.catalog.loader import load_catalog

@@ -13,7 +13,7 @@ from skuwise.advisor.core.advice_types import Advice, Evidence, Finding
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.naming import AmbiguousError
 from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, Coverage, KindVerdict, Owner, Phase
-from skuwise.advisor.provenance import SERIES, numbers_of_finding, promql_text, render_queries, sql_text
+from skuwise.advisor.provenance import SERIES, promql_text, render_queries, sql_text
 from skuwise.advisor.show.page_options import Again
 from skuwise.advisor.show.pages.explain import explain_page
 from skuwise.advisor.show.subjects import Subject, find
@@ -174,7 +174,7 @@ def test_every_number_is_above_the_select_that_reads_its_series() -> None:
         assert query.startswith("SELECT ts, interval_seconds, node, gpu_uuid, ")
         assert f"FROM gpu_hours WHERE node IN ('n1') AND gpu_uuid IN ('{finding.gpus[0]}', " in query
         assert f"ts > {advice.start!r} AND ts <= {advice.end!r};" in query
-    assert any(line.startswith("-- cost_usd = ") and line.endswith("price of their node") for line in lines)
+    assert any(line.startswith("-- cost_usd = ") and line.endswith("prices of the nodes") for line in lines)
 
 
 def test_every_feature_of_custom_rules_has_a_series() -> None:
@@ -184,7 +184,7 @@ def test_every_feature_of_custom_rules_has_a_series() -> None:
 def test_every_select_runs_on_the_views_and_holds_no_outside_text(tmp_path: Path) -> None:
     Writer.open(tmp_path / "empty.db").close()
     advice = idle_advice(kind="sqlite", databases=[HOSTILE_QUERIES, "b.db"])
-    script = render_queries(advice, [numbers_of_finding(hostile(advice.findings[0], *SERIES))])
+    script = render_queries(advice, [hostile(advice.findings[0], *SERIES)])
     queries = plain(script, "--")
     assert len(queries) == len(SERIES)
     with open_reader(tmp_path / "empty.db") as reader:
@@ -216,7 +216,7 @@ def test_a_selector_holds_no_outside_text() -> None:
     advice = idle_advice(**PROMETHEUS)
     queries = plain(queries_of(advice, hostile(advice.findings[0], "engine_active"), width=100), "#")
     assert [query.partition(",UUID=")[2].partition(",cluster=")[0] for query in queries] == [
-        r'''~"x'\\); DROP TABLE nodes; --\u001b\\[31m\u202e\u000a\"\\{node\\}?"'''
+        r'''~"x'\\); DROP TABLE nodes; --\U0000001b\\[31m\U0000202e\U0000000a\"\\{node\\}?"'''
     ] * 2
 
 

@@ -8,7 +8,7 @@ import pytest
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.telemetry.activity import DeviceSeries, with_activity
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
-from skuwise.advisor.telemetry.prometheus.owners.kube import REQUESTS
+from skuwise.advisor.telemetry.prometheus.owners import REQUESTS
 from skuwise.advisor.telemetry.prometheus.rows.gpus import About
 from skuwise.advisor.telemetry.prometheus.rows.workloads import GPU_GROUP, dcgm_uses, with_groups, with_requests
 from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, HELD, HOUR, START, TRAINING, FrameBuilder
@@ -73,14 +73,14 @@ A, B = "GPU-n1-0", "GPU-n1-1"
 def test_gpus_that_begin_and_end_within_one_sample_are_one_workload(
     busy: Sequence[Periods], expected: list[tuple[tuple[str, ...], float, float]]
 ) -> None:
-    told = by_minutes(*busy)
-    assert [gpus for gpus, _, _ in told] == [gpus for gpus, _, _ in expected]
-    assert [pytest.approx(one[1:]) for one in told] == [one[1:] for one in expected]
+    reported = by_minutes(*busy)
+    assert [gpus for gpus, _, _ in reported] == [gpus for gpus, _, _ in expected]
+    assert [pytest.approx(one[1:]) for one in reported] == [one[1:] for one in expected]
 
 
 def test_nothing_is_concluded_across_nodes() -> None:
-    told = by_minutes([(2, 9)], [(2, 9)], nodes=["n1", "n2"])
-    assert told == [(("GPU-n1-0",), 2, 9), (("GPU-n2-0",), 2, 9)]
+    reported = by_minutes([(2, 9)], [(2, 9)], nodes=["n1", "n2"])
+    assert reported == [(("GPU-n1-0",), 2, 9), (("GPU-n2-0",), 2, 9)]
 
 
 def test_hours_serve_where_no_minutes_are_told_and_memory_counts_as_use() -> None:
@@ -207,8 +207,8 @@ def test_pods_that_request_shares_hold_the_gpus(
     named: dict[str, str], wanted: pd.DataFrame, gpus: dict[str, str]
 ) -> None:
     uses = pd.DataFrame([use(pod, gpu) for pod, gpu in named.items()])
-    found = with_requests(uses, wanted, ABOUT, HOUR, offered={})
-    assert dict(zip(found["pod"], found["gpu_uuid"], strict=True)) == gpus and set(found["shared"]) == {1.0}
+    results = with_requests(uses, wanted, ABOUT, HOUR, offered={})
+    assert dict(zip(results["pod"], results["gpu_uuid"], strict=True)) == gpus and set(results["shared"]) == {1.0}
 
 
 @pytest.mark.parametrize(
@@ -228,14 +228,14 @@ def test_whole_gpus_are_left_to_those_whom_series_name(wanted: pd.DataFrame) -> 
 
 def test_the_pods_of_a_gpu_group_hold_the_gpu_reserved_for_them() -> None:
     uses = pd.DataFrame([use(RESERVATION[1], namespace=RESERVATION[0]), use("b", "GPU-1")])
-    told = [(*RESERVATION, "g1", 10), ("ml", "half-0", "g1", 10), ("ml", "half-1", "g1", 4), ("ml", "c", "g2", 10)]
-    labels = tuple({"namespace": space, "pod": pod, GPU_GROUP: group} for space, pod, group, _ in told)
-    values = np.array([[1.0] * hours + [np.nan] * (10 - hours) for *_, hours in told])
-    found = with_groups(
+    reported = [(*RESERVATION, "g1", 10), ("ml", "half-0", "g1", 10), ("ml", "half-1", "g1", 4), ("ml", "c", "g2", 10)]
+    labels = tuple({"namespace": space, "pod": pod, GPU_GROUP: group} for space, pod, group, _ in reported)
+    values = np.array([[1.0] * hours + [np.nan] * (10 - hours) for *_, hours in reported])
+    results = with_groups(
         uses, lambda asks, _: {asks[0].name: SeriesAnswer(labels, values)}, {"kube_pod_labels"}, (), GRID
     )
-    columns = found["gpu_uuid"], found["ts_end"] / HOUR, found["shared"]
-    spans = dict(zip(found["pod"], zip(*columns, strict=True), strict=True))
+    columns = results["gpu_uuid"], results["ts_end"] / HOUR, results["shared"]
+    spans = dict(zip(results["pod"], zip(*columns, strict=True), strict=True))
     assert spans == {"half-0": ("GPU-0", 10, 1), "half-1": ("GPU-0", 4, 1), "b": ("GPU-1", 10, 0)}
     assert with_groups(uses, lambda *_: {}, (), (), GRID) is uses
 
@@ -253,7 +253,7 @@ def test_a_pods_own_use_of_a_device_is_its_share(used: dict[str, float], shares:
     pods = SeriesAnswer(labels, np.array([[value] * GRID.count for value in used.values()]))
     device = {"UUID": "GPU-0"}
     counts = SeriesAnswer((device, *labels), np.full((len(labels) + 1, GRID.count), 60.0))
-    found = dcgm_uses(
+    results = dcgm_uses(
         counts, GRID, ABOUT, intervals={"GPU-0": 60.0}, taken=set(), key_of=lambda one: one["UUID"], pods=pods
     )
-    assert dict(zip(found["pod"], found["share"], strict=True)) == pytest.approx(shares, nan_ok=True)
+    assert dict(zip(results["pod"], results["share"], strict=True)) == pytest.approx(shares, nan_ok=True)

@@ -1,5 +1,5 @@
 # pyright: reportOptionalMemberAccess=false
-"""Fleets in turn: what was decided on one never speaks of the other."""
+"""Fleets in turn: decisions of one do not apply to the other."""
 
 import json
 import shutil
@@ -20,12 +20,10 @@ from skuwise.advisor.state.file import State
 from skuwise.advisor.state.fleets import fleets_in
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Ask, Log
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, Labels, SeriesAnswer
-from skuwise.advisor.telemetry.prometheus.node_identity import NodeIdentity
-from skuwise.advisor.telemetry.prometheus.owners.kube import KubeNode, KubeState, read_kube
+from skuwise.advisor.telemetry.prometheus.node_identity import NodeIdentity, node_table
+from skuwise.advisor.telemetry.prometheus.owners import KubeNode, KubeState, read_kube
 from skuwise.advisor.telemetry.prometheus.rows.fabric import PortRows
-from skuwise.advisor.telemetry.prometheus.rows.gpus import About, GpuRows
-from skuwise.advisor.telemetry.prometheus.rows.nodes import node_table
-from skuwise.advisor.telemetry.prometheus.rows.series_to_rows import Cells
+from skuwise.advisor.telemetry.prometheus.rows.gpus import About, Cells, GpuRows
 from skuwise.rules.catalog.loader import load_catalog
 
 UNTIL = parse_moment("2026-03-09")
@@ -57,8 +55,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Callable[...
     def run_(*arguments: object, status: int = 0) -> tuple[str, str]:
         capsys.readouterr()
         assert main([str(argument) for argument in arguments]) == status, capsys.readouterr().err
-        told = capsys.readouterr()
-        return told.out, told.err
+        reported = capsys.readouterr()
+        return reported.out, reported.err
 
     return run_
 
@@ -85,7 +83,7 @@ def test_a_simulated_move_is_none_of_a_real_fleet(run, simulated: Path, tmp_path
     run("ledger", "dismiss", first["recommendations"][1]["id"], "--why", "a rehearsal")
     theirs = advice(run, "--db", real)
     same = {r["id"] for r in first["recommendations"]} & {r["id"] for r in theirs["recommendations"]}
-    assert best["id"] in same  # the ids alone do not tell the fleets apart
+    assert best["id"] in same  # the ids alone do not distinguish the fleets
     assert all(r["decision"] is None for r in theirs["recommendations"])
     assert theirs["summary"]["recoverable_usd_per_month"] > 0
     again = {r["id"]: r["decision"] for r in advice(run, "--db", simulated)["recommendations"]}
@@ -173,7 +171,7 @@ EXPORTER = {"Hostname": "nvidia-dcgm-exporter-57pvc", "instance": "10.244.0.9:94
         ({"exporter_pods": [{"pod": "dcgm", "pod_ip": "10.244.0.9", "node": "gpu-1"}]}, EXPORTER, "gpu-1"),
         # One node is left, and it has as many GPUs.
         ({"state": kube("gpu-1", gpus=1)}, EXPORTER, "gpu-1"),
-        # Without Kubernetes: neither a container's id nor an exporter's pod nor localhost is a node.
+        # Without Kubernetes: a container's id, an exporter's pod and localhost are no nodes.
         ({}, {**EXPORTER, "node": "gpu-1"}, "gpu-1"),
         ({}, {"Hostname": "3f2a9c1b7d4e", "instance": "gpu-1:9400"}, "gpu-1"),
         ({}, {"Hostname": "localhost", "instance": "[::1]:9400"}, "localhost"),

@@ -14,7 +14,7 @@ from skuwise.advisor.core.verdict_types import Scheduled, WorkloadVerdict
 from skuwise.advisor.show.subjects import find, runs_of
 from skuwise.advisor.telemetry.job_table import with_jobs
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, Labels, SeriesAnswer
-from skuwise.advisor.telemetry.prometheus.owners.owners import SERIES, KubeOwners, owned, read_owners
+from skuwise.advisor.telemetry.prometheus.owners import SERIES, KubeOwners, owned, read_owners
 from skuwise.agent.jobs.ids import gang_id, series_id, workload_id
 from skuwise.agent.jobs.pods import Pod, PodOwner
 from skuwise.agent.model import SlurmJob
@@ -33,8 +33,8 @@ _SERIES = re.compile(r"kube_\w+")
 class Server:
     """Answers by the name of the series; `told`: series -> labels and values. Keeps what was asked."""
 
-    def __init__(self, told: Mapping[str, Sequence[tuple[Labels, float]]]) -> None:
-        self.told, self.asked = told, list[str]()
+    def __init__(self, reported: Mapping[str, Sequence[tuple[Labels, float]]]) -> None:
+        self.told, self.asked = reported, list[str]()
 
     def __call__(self, queries: Sequence[str], kept: Sequence[str]) -> list[SeriesAnswer]:
         return [self.answer(query, kept) for query in queries]
@@ -43,8 +43,10 @@ class Server:
         self.asked.append(query)
         name = _SERIES.search(query)
         rows = self.told.get(name.group() if name else "", ())
-        found = [({k: v for k, v in labels.items() if k in kept}, value) for labels, value in rows]
-        return SeriesAnswer(tuple(one for one, _ in found), np.array([[value] for _, value in found]).reshape(-1, 1))
+        results = [({k: v for k, v in labels.items() if k in kept}, value) for labels, value in rows]
+        return SeriesAnswer(
+            tuple(one for one, _ in results), np.array([[value] for _, value in results]).reshape(-1, 1)
+        )
 
 
 def held(*pods: str, hours: float = 24) -> pd.DataFrame:
@@ -97,7 +99,7 @@ def test_a_pod_of_two_clusters_is_that_of_its_own() -> None:
 
 
 def use(pod: str, start: float, end: float, gpu: str = "GPU-0", **about: object) -> dict[str, object]:
-    """A use from an hour to an hour of the day, as dcgm-exporter's labels tell it."""
+    """A use from an hour to an hour of the day, as dcgm-exporter labels it."""
     return {
         "workload_id": workload_id("", "kubernetes", "pod", "ml", pod), "node": f"n-{gpu}", "gpu_uuid": gpu,
         "basis": "allocation", "ts_start": END - DAY + 3600 * start, "ts_end": END - DAY + 3600 * end,
@@ -126,16 +128,16 @@ STORE = PodOwner("StatefulSet", "store")
 
 
 def test_what_had_a_name_before_is_kept_apart_where_only_the_last_is_told() -> None:
-    found = became([use("store-0", 0, 24)], life("store-0", "b", 13, STORE))
-    assert list(found["workload_id"]) == [
+    results = became([use("store-0", 0, 24)], life("store-0", "b", 13, STORE))
+    assert list(results["workload_id"]) == [
         workload_id("", "kubernetes", "pod", "ml", "store-0"), workload_id("", "kubernetes", "b"),
     ]  # fmt: skip
-    assert set(found["name"]) == {"store"}
+    assert set(results["name"]) == {"store"}
 
 
 def test_a_use_begins_with_its_pod_where_rows_are_coarser() -> None:
-    found = became([use("a", 3.05, 9)], life("a", "u", 3.0, None))
-    assert hours(found.iloc[0]) == (3, 9)
+    results = became([use("a", 3.05, 9)], life("a", "u", 3.0, None))
+    assert hours(results.iloc[0]) == (3, 9)
     # Minutes within an hour are where the pod was; what is far off is believed as measured.
     assert hours(became([use("a", 5, 5.2)], life("a", "u", 5.5, None)).iloc[0]) == (5.5, pytest.approx(5.7))
     assert hours(became([use("a", 5, 9)], life("a", "u", 2, None)).iloc[0]) == (5, 9)
@@ -143,8 +145,8 @@ def test_a_use_begins_with_its_pod_where_rows_are_coarser() -> None:
 
 def test_a_use_within_an_hour_is_of_the_pod_that_had_the_name_for_most_of_it() -> None:
     lives = [life("store-0", uid, at, STORE) for uid, at in (("old", 1), ("a", 12.1), ("b", 12.9))]
-    found = became([use("store-0", 12, 12.5, f"GPU-{n}") for n in range(8)], *lives)
-    assert set(found["workload_id"]) == {workload_id("", "kubernetes", "a")}
+    results = became([use("store-0", 12, 12.5, f"GPU-{n}") for n in range(8)], *lives)
+    assert set(results["workload_id"]) == {workload_id("", "kubernetes", "a")}
 
 
 @pytest.mark.parametrize(
@@ -162,19 +164,19 @@ def test_an_exporters_daemonset_owns_no_work(
     owner: str, image: str, requesting: set[tuple[str, str]], is_left_out: bool
 ) -> None:
     pod = life("a", "u", -9, PodOwner("DaemonSet", owner), image)
-    found = owned(
+    results = owned(
         pd.DataFrame([use("a", 0, 9)]),
         KubeOwners({("", "ml", "a"): (pod,)}),
         GRID,
         requesting=dict.fromkeys(requesting, frozenset({"main"})),
     )
-    assert found.empty == is_left_out
+    assert results.empty == is_left_out
 
 
 def test_a_pod_that_nothing_tells_of_stays_as_the_exporter_names_it() -> None:
     rows = [use("a", 0, 3), use("b", 0, 3, "GPU-1"), {**use("j", 0, 3, "GPU-2"), "scheduler": "slurm", "pod": None}]
-    found = became(rows, life("a", "u", 0, None))
-    assert sorted(found["workload_id"]) == sorted(
+    results = became(rows, life("a", "u", 0, None))
+    assert sorted(results["workload_id"]) == sorted(
         [workload_id("", "kubernetes", "u"), *(str(row["workload_id"]) for row in rows[1:])]
     )
 
@@ -186,8 +188,8 @@ def test_what_the_agent_called_a_pod_or_a_gang_it_is_called_with_kube_state_metr
     rows = [use(f"llm-worker-{n}", 2, 9, f"GPU-{n}", workload_id=gang, basis="process") for n in range(2)]
     rows.append(use("web-0", 2, 9, "GPU-2", workload_id=workload_id("", "kubernetes", "u2")))
     lives = [life(f"llm-worker-{n}", f"u{n}", 2, job) for n in range(2)]
-    found = became(rows, *lives, life("web-0", "old", 2, STORE), life("web-0", "u2", 5, STORE))
-    assert sorted(found["workload_id"]) == sorted(str(row["workload_id"]) for row in rows)
+    results = became(rows, *lives, life("web-0", "old", 2, STORE), life("web-0", "u2", 5, STORE))
+    assert sorted(results["workload_id"]) == sorted(str(row["workload_id"]) for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -202,8 +204,8 @@ def test_an_image_is_that_of_the_container_that_holds_the_gpus(
     images: dict[str, str], asking: set[str], image: str | None
 ) -> None:
     pod = {"namespace": "ml", "pod": "a", "uid": "u"}
-    told = [({**pod, "container": name, "image": one}, 1.0) for name, one in images.items()]
-    server = Server({"kube_pod_info": [(pod, 1.0)], "kube_pod_container_info": told})
+    reported = [({**pod, "container": name, "image": one}, 1.0) for name, one in images.items()]
+    server = Server({"kube_pod_info": [(pod, 1.0)], "kube_pod_container_info": reported})
     requests = {("ml", "a"): asking}
     owners = read_owners(server, SERIES, (), held("a"), window=Window(END - DAY, END), requests=requests)
     assert [pod.image for pod in owners.pods["", "ml", "a"]] == [image]
@@ -213,7 +215,7 @@ GPU = ("n1", "GPU-n1-0")
 
 
 def built(*spans: tuple[str, str, float, float], nodes: tuple[str, ...] = ("n1",)) -> Frame:
-    """A frame with uses (job id, node, first hour, last hour) of known numbers, as a server tells them."""
+    """A frame with uses (job id, node, first hour, last hour) of known numbers, as a server reports them."""
     make = FrameBuilder(hours=48)
     for node in nodes:
         make.node(node)
@@ -227,9 +229,9 @@ def built(*spans: tuple[str, str, float, float], nodes: tuple[str, ...] = ("n1",
 
 
 def run(job: str = "22", start: float = 0.0, end: float | None = 10.0, **about: object) -> SlurmJob:
-    told = {"name": "train-7", "user": "ann", "account": "vision", "state": "COMPLETED", "gpus": 1, **about}
+    reported = {"name": "train-7", "user": "ann", "account": "vision", "state": "COMPLETED", "gpus": 1, **about}
     return SlurmJob(
-        job, START + start * HOUR, None if end is None else START + end * HOUR, **told  # type: ignore[arg-type]
+        job, START + start * HOUR, None if end is None else START + end * HOUR, **reported  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -287,7 +289,7 @@ OF_C, OF_D = run(cluster="c", name="of-c"), run(cluster="d", name="of-d")
 @pytest.mark.parametrize(
     ("uses", "jobs", "expected", "codes"),
     [
-        # A job that was requeued, and one that was given its id again; from hour 20 to 30 the table has nobody.
+        # A job that was requeued, and one that was given its id again; from hour 20 to 30 the table has no entry.
         (
             [("22", "n1", 0, 48)], REQUEUED,
             [("other", 30, 48), ("train-7", 0, 10), ("train-7", 10.01, 30)], [],
@@ -295,7 +297,7 @@ OF_C, OF_D = run(cluster="c", name="of-c"), run(cluster="d", name="of-d")
         ([("1", "n1", 1, 2), ("1_2", "n1", 2, 3)], TASKS, [("train-7", 1, 2), ("train-7", 2, 3)], []),
         # A job that runs ends where it was last observed.
         ([("22", "n1", 0, 48)], [run(end=None, state="RUNNING")], [("train-7", 0, 48)], []),
-        # Runs that overlap prove nothing, unless each has nodes or a cluster of its own.
+        # Runs that overlap prove nothing, unless each has separate nodes or clusters.
         ([("22", "n1", 0, 10)], [run(end=8), run(start=4)], [("job 22", 0, 10)], ["jobs-not-matched"]),
         ([("22", "n1", 0, 10), ("22", "n2", 0, 10)], NODES, [("other", 0, 10), ("train-7", 0, 10)], []),
         ([("22", "n1", 0, 10), ("22", "n2", 0, 10)], [OF_C, OF_D], [("of-c", 0, 10), ("of-d", 0, 10)], []),

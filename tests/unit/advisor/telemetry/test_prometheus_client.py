@@ -22,7 +22,7 @@ GRID = Grid(3600.0, 3 * 3600.0, 3600.0)
 
 
 def ask(answer: Answer | Reply, naps: list[float] | None = None, most_bytes: int = 1 << 24) -> np.ndarray:
-    """The values of a range query to a server that answers so. `naps`: gets the pauses, which nobody sleeps."""
+    """The values of a range query to a server that answers so. `naps`: gets the pauses, without sleeping."""
     reply = answer if callable(answer) else (lambda _: answer)
     with FakePrometheus(reply).running() as fake:
         client = Client(
@@ -147,8 +147,8 @@ def test_the_members_of_an_answer_are_counted_before_it_is_decoded(part: bytes, 
 def test_what_is_not_finite_is_missing_and_extremes_are_numbers() -> None:
     values = ["NaN", "+Inf", "-Inf", "1" * 400, "1e400", "1e308", "-5e-324", "-1", "0"]
     body = vector(*(({"a": str(n)}, value) for n, value in enumerate(values))).body
-    found = read_vector(body, None, LabelSets()).values[:, 0]
-    assert np.isnan(found[:5]).all() and found[5:].tolist() == [1e308, -5e-324, -1.0, 0.0]
+    results = read_vector(body, None, LabelSets()).values[:, 0]
+    assert np.isnan(results[:5]).all() and results[5:].tolist() == [1e308, -5e-324, -1.0, 0.0]
 
 
 def test_labels_are_harmless_and_equal_sets_are_one_object() -> None:

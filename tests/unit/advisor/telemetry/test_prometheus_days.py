@@ -49,9 +49,9 @@ def asked(fake: FakePrometheus, cache: Path | None, window: Window, log: Log | N
 
 def spans(fake: FakePrometheus) -> list[tuple[float, float]]:
     """What was asked for since the last call."""
-    found = sorted((float(request.params["start"]), float(request.params["end"])) for request in fake.requests)
+    results = sorted((float(request.params["start"]), float(request.params["end"])) for request in fake.requests)
     fake.requests.clear()
-    return found
+    return results
 
 
 def same(one: SeriesAnswer, other: SeriesAnswer) -> bool:
@@ -209,7 +209,7 @@ CATALOG = load_catalog()
 
 
 def read(fake: FakePrometheus, folder: Path, *, cached: bool = True) -> tuple[Frame, list[str]]:
-    """What is read, and the measures that were asked for: not what tells one server from another."""
+    """What is read, and the measures that were asked for: not what distinguishes servers."""
     environ = {"SKUWISE_PROMETHEUS_CACHE": str(folder / "kept"), "XDG_CONFIG_HOME": str(folder)}
     before = len(fake.requests)
     server = PrometheusServer(fake.url, (), environ, cached=cached)
@@ -230,13 +230,13 @@ def test_another_server_behind_the_same_address_is_not_told_from_the_answers_of_
 
 def test_what_one_tenant_was_told_is_not_told_to_another(tmp_path: Path) -> None:
     (tmp_path / "skuwise").mkdir()
-    told = []
+    reported = []
     with FakePrometheus(DcgmServer()).running() as fake:
         for tenant in "aba":
             file = tmp_path / "skuwise" / "skuwise.toml"
             file.write_text(f'[prometheus]\nheaders = {{"X-Tenant" = "{tenant}"}}\n')
-            told.append(sorted(read(fake, tmp_path)[1]))
-    first, other, again = told
+            reported.append(sorted(read(fake, tmp_path)[1]))
+    first, other, again = reported
     assert first == other and first and not again
 
 

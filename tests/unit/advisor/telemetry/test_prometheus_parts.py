@@ -1,4 +1,4 @@
-"""The parts of the road through Prometheus, and what exporters say that cannot be or is told several times."""
+"""Reading through Prometheus in parts: impossible and repeated values of exporters."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from skuwise.advisor.core.advice_types import Advice, Recommendation
+from skuwise.advisor.core.column_rows import BinsArray
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.core.histogram_array import BinsArray
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Log
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
-from skuwise.advisor.telemetry.prometheus.promql.promql import GAUGES, DcgmQueries, gpu_of
+from skuwise.advisor.telemetry.prometheus.promql import GAUGES, DcgmQueries, gpu_of
 from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows
 from skuwise.advisor.telemetry.prometheus.rows.fabric import RATE, exporter_ports
 from skuwise.advisor.telemetry.prometheus.rows.gpus import About, GpuRows
@@ -259,8 +259,8 @@ def claims(one: Recommendation) -> bool:
 
 
 def idle_gpus(advice: Advice) -> set[str]:
-    found = {gpu for finding in advice.findings if finding.rule in {"idle", "held-idle"} for gpu in finding.gpus}
-    return found | {gpu for workload in advice.workloads if workload.kind.label == "idle" for gpu in workload.gpus}
+    results = {gpu for finding in advice.findings if finding.rule in {"idle", "held-idle"} for gpu in finding.gpus}
+    return results | {gpu for workload in advice.workloads if workload.kind.label == "idle" for gpu in workload.gpus}
 
 
 @pytest.mark.parametrize(

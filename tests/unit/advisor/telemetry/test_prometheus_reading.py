@@ -1,4 +1,4 @@
-"""Frames and advice from a server that answers as told, and one of exporters, an engine and our agent."""
+"""Frames and advice from a server with given answers, and one of exporters, an engine and our agent."""
 
 import json
 from collections.abc import Mapping
@@ -106,15 +106,15 @@ def test_a_million_series_are_refused_with_their_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("server", "told", "remedy"),
+    ("server", "reported", "remedy"),
     [
         (DcgmServer(names=("up",)), "No GPU metrics", ""),
         (DcgmServer(names=("gpu_gfx_activity",)), "AMD GPUs only", ""),
         (DcgmServer(series=[{**GPU, "UUID": ""}]), "label UUID", "Keep that label"),
     ],
 )
-def test_a_server_without_our_gpus_is_said(server: DcgmServer, told: str, remedy: str) -> None:
-    with FakePrometheus(server).running() as fake, pytest.raises(NothingToDo, match=told) as caught:
+def test_a_server_without_our_gpus_is_said(server: DcgmServer, reported: str, remedy: str) -> None:
+    with FakePrometheus(server).running() as fake, pytest.raises(NothingToDo, match=reported) as caught:
         read(fake)
     assert remedy in caught.value.remedy
 
@@ -207,9 +207,9 @@ def test_advise_reads_a_server_and_tells_its_progress_on_stderr(
             ]
         )  # fmt: skip
         queries = [r.query for r in fake.requests if r.path.endswith("query_range")]
-    told = capsys.readouterr()
-    assert status == 0, told.err
-    assert json.loads(told.out)["source"]["kind"] == "prometheus" and "dcgm-exporter" in told.err
+    reported = capsys.readouterr()
+    assert status == 0, reported.err
+    assert json.loads(reported.out)["source"]["kind"] == "prometheus" and "dcgm-exporter" in reported.err
     assert queries and all('cluster="eu"}' in query for query in queries)
 
 
@@ -238,10 +238,10 @@ def agent_page() -> Series:
 
 def exporters() -> Series:
     """Eight GPUs of a Deployment that vLLM serves, on a node with a silent InfiniBand port."""
-    found: Series = {}
+    results: Series = {}
 
     def tell(name: str, value: float, **labels: str) -> None:
-        found.setdefault(name, []).append((labels, value))
+        results.setdefault(name, []).append((labels, value))
 
     pod = {"namespace": "ml", "pod": "llm-7d9f8b6c5-x2x4z", "uid": "u-1"}
     for index in range(8):
@@ -288,7 +288,7 @@ def exporters() -> Series:
     tell("vllm:prompt_tokens_total", 4000, **page)
     for edge, share in {"0.1": 0.5, "0.25": 0.95, "0.5": 1.0, "+Inf": 1.0}.items():
         tell("vllm:time_to_first_token_seconds_bucket", 2 * share, le=edge, **page)
-    return found
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -341,9 +341,9 @@ def test_the_last_hours_name_the_same_holders(server: FakePrometheus) -> None:
 def test_doctor_counts_what_the_server_has(server: FakePrometheus, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["doctor", "--prometheus", server.url, "--since", "2d", "--until", rfc3339(NOW), "--format", "json"]
     assert main(asked) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["summary"]["gpu_count"], found["summary"]["observed_gpu_count"]) == (9, 9)
-    metrics = {one["metric"]: one for one in found["metrics"]}
+    results = json.loads(capsys.readouterr().out)
+    assert (results["summary"]["gpu_count"], results["summary"]["observed_gpu_count"]) == (9, 9)
+    metrics = {one["metric"]: one for one in results["metrics"]}
     having = {name: one["having"] for name, one in metrics.items()}
     # Eight GPUs by the minute and one by the second.
     assert metrics["dram_active"]["resolution_seconds"] == pytest.approx(9 / (8 / 60 + 1), abs=1e-3)
@@ -351,6 +351,6 @@ def test_doctor_counts_what_the_server_has(server: FakePrometheus, capsys: pytes
     # The ports of the other node cannot be judged, as the advice says.
     assert (having["power"], having["clocks"], having["infiniband"]) == (0, 1, 1)
     # Made of values that never change, as no measurement is.
-    (power,) = [gap for gap in found["gaps"] if gap["code"] == "no-power"]
+    (power,) = [gap for gap in results["gaps"] if gap["code"] == "no-power"]
     assert "Readings not believed" in power["what"]
-    assert {one["name"] for one in found["exporters"]} >= {"dcgm-exporter", "node_exporter", "kube-state-metrics"}
+    assert {one["name"] for one in results["exporters"]} >= {"dcgm-exporter", "node_exporter", "kube-state-metrics"}

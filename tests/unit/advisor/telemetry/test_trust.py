@@ -13,15 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.workloads.inventory import inventory_of
-from skuwise.advisor.core.frame import Frame, Window
-from skuwise.advisor.core.histogram_array import WIDTH
-from skuwise.advisor.core.unobservable import blind_nodes
+from skuwise.advisor.core.column_rows import WIDTH
+from skuwise.advisor.core.frame import Frame, Window, blind_nodes
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Ask
-from skuwise.advisor.telemetry.prometheus.promql.promql import of_gpus
+from skuwise.advisor.telemetry.prometheus.promql import of_gpus
 from skuwise.advisor.telemetry.prometheus.questions import short_asks
 from skuwise.advisor.telemetry.queries import Query
-from skuwise.advisor.telemetry.sqlite.database import Parts
-from skuwise.advisor.telemetry.sqlite.join import CONTRADICTION, TWO_PLACES
+from skuwise.advisor.telemetry.sqlite.database import CONTRADICTION, TWO_PLACES, Parts
 from skuwise.advisor.telemetry.sqlite.reader import read_file, read_frame
 from skuwise.advisor.telemetry.tables import to_table
 from skuwise.agent.model import Absence, FabricPort, Gpu, Node, ServingSample, Tick, Workload
@@ -201,8 +199,8 @@ def test_work_on_several_nodes_is_one_with_what_any_file_knows(folder: Path) -> 
     make(folder / "n9.db", "n9", seed=7, job="w-n1")
     change(folder / "n9.db", "UPDATE workload SET name = 'renamed', user = NULL, last_seen = last_seen + 60")
     frame = read_frame([folder])
-    told = frame.workloads.set_index("workload_id")
-    assert len(told) == 3 and list(told.loc["w-n1", ["name", "user"]]) == ["renamed", "ann"]
+    reported = frame.workloads.set_index("workload_id")
+    assert len(reported) == 3 and list(reported.loc["w-n1", ["name", "user"]]) == ["renamed", "ann"]
     assert set(frame.uses.loc[frame.uses["workload_id"] == "w-n1", "node"]) == {"n1", "n9"}
 
 
@@ -222,10 +220,10 @@ def gpu_hours(frame: Frame) -> float:
 
 def test_a_snapshot_beside_the_live_file_adds_nothing(tmp_path: Path) -> None:
     live = one_gpu(tmp_path, "n1")
-    told = {"kv_cache_usage": 0.5, "generation_tokens_per_second": 7.0}
+    reported = {"kv_cache_usage": 0.5, "generation_tokens_per_second": 7.0}
     with Writer.open(live) as writer:
         node = writer.for_node(Node("n1", "c", machine_id="machine of n1", gpu_count=1), T0 + 48 * HOUR)
-        node.add_serving(ServingSample(T0 + 60, 60.0, "http://n1:8000/metrics", "vllm", told, workload_id="w"))
+        node.add_serving(ServingSample(T0 + 60, 60.0, "http://n1:8000/metrics", "vllm", reported, workload_id="w"))
     alone = read_frame([live])
     assert float(alone.serving["generated_tokens"].sum()) == pytest.approx(420)
     take_snapshot(live, tmp_path / "copy.db")
@@ -311,10 +309,10 @@ _GOOD = st.lists(st.integers(0, 3600) | st.sampled_from((0.5, 7.5)), min_size=WI
 def test_cells_are_seconds_or_missing_and_all_are_missing_beside_a_bad_one(
     cells: list[list[float] | None], bad: object
 ) -> None:
-    told = [str(cell).replace(" ", "") if cell else None for cell in cells]
-    got = to_table([("n", 1.0, cell) for cell in told], QUERY)["x_bins"].tolist() if cells else []
+    reported = [str(cell).replace(" ", "") if cell else None for cell in cells]
+    got = to_table([("n", 1.0, cell) for cell in reported], QUERY)["x_bins"].tolist() if cells else []
     assert [None if seconds is None else seconds.tolist() for seconds in got] == cells
-    assert to_table([("n", 1.0, cell) for cell in [*told, bad]], QUERY)["x_bins"].isna().all()
+    assert to_table([("n", 1.0, cell) for cell in [*reported, bad]], QUERY)["x_bins"].isna().all()
 
 
 MINUTE, FIVE = "[59s999ms]", "[299s999ms]"

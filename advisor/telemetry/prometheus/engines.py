@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from .....agent.sources.serving import ENGINES, edge_of
-from .....agent.statistics.latency_bins import bucket_shares, can_tell, encode
-from ... import queries as store
-from ..client.range_planner import Ask
-from ..client.response import Floats, Grid, Labels
-from ..promql import promql as queries
-from ..promql.promql import label_of
-from .kube import Ranges
+from ....agent.sources.serving import ENGINES, edge_of
+from ....agent.statistics.latency_bins import bucket_shares, can_tell, encode
+from .. import queries as store
+from . import promql as queries
+from .client.range_planner import Ask
+from .client.response import Floats, Grid, Labels
+from .owners import Ranges
+from .promql import label_of
 
 ENGINE_SERIES = frozenset(
     name.split("/")[0] + part
@@ -131,7 +131,6 @@ def _holders(labels: Labels, by_pod: Mapping[str, pd.DataFrame], grid: Grid) -> 
 
 
 def _values(page: Mapping[str, Floats], holders: pd.DataFrame) -> pd.DataFrame:
-    """A page's rows that some workload held, as rows of the table `serving`."""
     columns = ["kv_cache_usage", *_AMOUNTS, *(f"{level} {how}" for level in _LEVELS for how in ("avg", "max"))]
     held = {name: values[holders.index] for name, values in page.items()}
     measures = pd.DataFrame(held, holders.index).reindex(columns=columns).dropna(how="all")
@@ -157,7 +156,6 @@ def _binned(buckets: Mapping[float, Floats]) -> Floats:
 
 
 def _latency_rows(histograms: Mapping[str, Mapping[float, Floats]], holders: pd.DataFrame) -> pd.DataFrame:
-    """The latencies of rows that some workload held, as rows of the table `serving`."""
     table = holders.assign(latency_ts=holders["ts"], samples=0.0, seconds=0.0)
     readable = {f"{measure}_bins": up_to for measure, up_to in histograms.items() if can_tell(sorted(up_to))}
     for name, up_to in readable.items():

@@ -1,1 +1,0 @@
-"""Owners of workloads, from kube-state-metrics and Slurm's exporters."""

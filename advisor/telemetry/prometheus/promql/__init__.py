@@ -1,1 +1,0 @@
-"""The queries, and the names of metrics and labels they use."""
