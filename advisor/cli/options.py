@@ -6,9 +6,10 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from string import ascii_letters
 from typing import TYPE_CHECKING
 
 import click
@@ -204,13 +205,16 @@ def moment(text: str) -> float:
     return ts
 
 
-def number(metavar: str, use: str, low: float, high: float, *, kind: type = float, unit: str = "") -> Parsed:
-    """The type of a number from `low` to `high`, `unit` behind it or not. `use`: what its error asks for."""
+def number(
+    metavar: str, use: str, low: float, high: float, *, kind: type = float, units: Mapping[str, float] = {"": 1}
+) -> Parsed:
+    """The type of a number from `low` to `high`, with one of `units` behind it. `use`: what its error asks for."""
 
     def parse(text: str) -> float:
+        digits = text.strip().rstrip(f"{ascii_letters}%")
         try:
-            value = kind(text.removesuffix(unit))
-        except ValueError:
+            value = kind(digits) * units[text.strip().removeprefix(digits).lower()]
+        except (ValueError, KeyError):
             value = math.nan
         if not (low <= value <= high and math.isfinite(value)):
             raise UsageError(f"{quoted(text)}.", f"Use {use}.")
