@@ -12,9 +12,17 @@ from ...rules.base.output import program, say
 from ...rules.base.sanitize import clean
 from ..show.page_options import SECTIONS, PageOptions
 from ..show.writers.formats import FORMATS, render
-from .options import OutputOptions, Telemetry, number, output_options, telemetry_options
-from .output import terminal_width
-from .states import StateOptions, state_options
+from .options import (
+    OutputOptions,
+    StateOptions,
+    Telemetry,
+    number,
+    output_options,
+    state_options,
+    telemetry_options,
+    terminal_width,
+    words,
+)
 
 _USD = number("USD", "a number of US dollars, as in 250", 0, 1e12)
 _SECTION_HELP = f"print this section in full; repeatable: {', '.join(SECTIONS)} (default: a summary of two screens)"
@@ -57,11 +65,10 @@ def advise(
     book = telemetry.rulebook.load(now)
     if min_saving is not None:
         book = book.with_min_saving(min_saving, "--min-saving")
-    with telemetry.source.reading() as reading:
-        frame, reasoned = telemetry.evaluate(book, now, reading, ledger=ledger, with_market=market)
+    frame, reasoned = telemetry.evaluate(book, now, ledger, with_market=market)
     output.write(render(reasoned.advice, output.form, width=terminal_width(), color=output.color, page=page))
     # Figures over half a fleet look like those over a whole one.
-    line = coverage_line(frame, reasoned, book.catalog, f"{program()} doctor {telemetry.source.words()}")
+    line = coverage_line(frame, reasoned, book.catalog, f"{program()} doctor {words(telemetry.source)}")
     if line is not None:
         say(clean(line))
     ledger.note(reasoned.advice, now)

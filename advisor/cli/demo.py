@@ -16,8 +16,7 @@ from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import program, say, write_stdout, write_whole
 from ...rules.base.progress import progress
 from ..show.page_options import Again, PageOptions, Rows
-from .options import SEED
-from .output import terminal_width, wants_color
+from .options import SEED, terminal_width, wants_color
 
 if TYPE_CHECKING:
     from ..core.advice_types import Advice

@@ -7,8 +7,7 @@ import time
 from ...rules.base.click_commands import command, format_option
 from ...rules.base.errors import EXIT_DONE, NothingToDo
 from ...rules.base.output import write_json, write_stdout
-from .options import Telemetry, telemetry_options
-from .output import terminal_width, wants_color
+from .options import Telemetry, telemetry_options, terminal_width, wants_color
 
 
 @command("skuwise doctor --db node.db", "skuwise doctor --prometheus http://localhost:9090")
@@ -22,8 +21,7 @@ def doctor(telemetry: Telemetry, form: str) -> int:
 
     now = time.time()
     book = telemetry.rulebook.load(now)
-    with telemetry.source.reading() as reading:
-        frame, reasoned = telemetry.evaluate(book, now, reading, keeps_rows=True)
+    frame, reasoned = telemetry.evaluate(book, now, keeps_rows=True)
     diagnosis = diagnose(frame, reasoned, book.catalog)
     if form == "json":
         write_json(diagnosis_json(diagnosis))

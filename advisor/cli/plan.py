@@ -11,9 +11,18 @@ from click import option
 
 from ...rules.base.click_commands import Choice, command
 from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
-from .options import MOMENT, OutputOptions, Telemetry, number, output_options, telemetry_options
-from .output import terminal_width
-from .states import StateOptions, state_options
+from ...rules.base.progress import progress
+from .options import (
+    MOMENT,
+    OutputOptions,
+    StateOptions,
+    Telemetry,
+    number,
+    output_options,
+    state_options,
+    telemetry_options,
+    terminal_width,
+)
 
 if TYPE_CHECKING:
     from ..core.advice_types import Advice
@@ -95,11 +104,10 @@ def plan(
     change = FleetChange(more, frozenset(remove), dict(factors), commit_ends, buy, grows)
     now, ledger = time.time(), state.beside()
     book = telemetry.rulebook.load(now)
-    with telemetry.source.reading() as reading:
-        frame, reasoned = telemetry.evaluate(book, now, reading, ledger=ledger, keeps_rows=True)
-        if not reasoned.fleet.verdicts.nodes:
-            raise NothingToDo("No node with GPUs in this window.", "Choose another window or source.")
-        reading.stage("planning")
+    frame, reasoned = telemetry.evaluate(book, now, ledger, keeps_rows=True)
+    if not reasoned.fleet.verdicts.nodes:
+        raise NothingToDo("No node with GPUs in this window.", "Choose another window or source.")
+    with progress("planning", "plans"):
         planned = Planner(reasoned, frame, seconds, time.monotonic).plan(request, change)
     again = state.again(telemetry)
     output.write(_rendered(planned, reasoned.advice, output, again, None if whole else _ROWS))

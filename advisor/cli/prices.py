@@ -9,8 +9,7 @@ import click
 from ...rules.base.click_commands import FILE, Group, examples, format_option
 from ...rules.base.errors import EXIT_DONE, NothingToDo
 from ...rules.base.output import say, write_json, write_stdout, write_whole
-from .options import rules_option
-from .output import terminal_width, wants_color
+from .options import rules_option, terminal_width, wants_color
 
 
 @click.group("prices", cls=Group)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -17,8 +16,17 @@ from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
 from ...rules.base.output import say, write_stdout
 from ...rules.base.sanitize import clean, suggest
 from ..core.timestamps import minute
-from .options import MOMENT, RulebookOptions, SourceOptions, rulebook_options, source_options
-from .states import IDENTITY_SECONDS, StateOptions, reader_commands, state_options
+from .options import (
+    IDENTITY_SECONDS,
+    MOMENT,
+    RulebookOptions,
+    SourceOptions,
+    StateOptions,
+    reader_commands,
+    rulebook_options,
+    source_options,
+    state_options,
+)
 
 if TYPE_CHECKING:
     from ..notify.report import ReportJob
@@ -60,7 +68,7 @@ def report(
     source = source.or_settings()
     rules, prices = rulebook.rules or settings.rules, rulebook.prices or settings.prices
     rulebook = replace(rulebook, rules=rules, prices=prices)
-    commands = reader_commands(source, rulebook, state, settings, socket.gethostname())
+    commands = reader_commands(source, rulebook, state, settings)
     chosen = reported_week(week, now)
     job = ReportJob(
         settings,

@@ -12,9 +12,9 @@ from click import option
 from ...rules.base.click_commands import FILE, Choice, command
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError
 from ...rules.base.output import say
+from ...rules.base.progress import progress
 from ...rules.base.sanitize import clean
-from .options import OutputOptions, Telemetry, output_options, telemetry_options
-from .output import terminal_width
+from .options import OutputOptions, Telemetry, output_options, telemetry_options, terminal_width
 
 _BY = ("team", "workload", "namespace", "account")
 # Notes on the dollars of rows, for stderr; the table prints all notes.
@@ -50,7 +50,7 @@ def showback(
     file = teams or load_mail_settings(os.environ).teams
     routes = None if file is None else load_routes(file)
     book = telemetry.rulebook.load(now)
-    with telemetry.source.reading() as reading:
+    with progress("reading telemetry", telemetry.source.unit) as reading:
         source = telemetry.source.open(reading.step)
         frame = source.read(book.catalog, since=telemetry.since, until=telemetry.until, now=now)
         reading.stage("evaluating workloads")

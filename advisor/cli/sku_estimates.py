@@ -129,8 +129,8 @@ def _slower(
     clock: float | None,
     watts: float | None,
 ) -> tuple[SlowerGpu, dict[str, object], list[tuple[str, str]]]:
-    """One GPU under a cap or at a clock, with its part of the JSON and of the lines. Raises UsageError for two GPUs, and
-    for what lies outside the GPU's range."""
+    """One GPU under a cap or at a clock, with its part of the JSON and of the lines. Raises UsageError for two GPUs,
+    and for what lies outside the GPU's range."""
     flag = "--power-limit" if cap is not None else "--sm-clock"
     if source.name != target.name:
         raise UsageError(

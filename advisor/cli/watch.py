@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
@@ -17,8 +16,7 @@ from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, SkuwiseError, UsageErro
 from ...rules.base.output import say, write_json, write_stdout
 from ...rules.base.sanitize import clean
 from ..core.timestamps import minute, rfc3339
-from .options import DURATION, MARGIN_SECONDS, PAST_SECONDS, Telemetry, telemetry_options
-from .states import StateOptions, reader_commands, state_options
+from .options import DURATION, StateOptions, Telemetry, reader_commands, state_options, telemetry_options
 
 if TYPE_CHECKING:
     from ..core.incident_types import Advance, WatchPass
@@ -79,22 +77,15 @@ class _Watcher:
         from ...rules.policy.thresholds import load_watch_rules
         from ..state.incidents import commit, current
         from ..watch.fleet import Criteria
-        from ..watch.reading import read_recent
         from ..watch.rules import evaluate
         from ..watch.transitions import advance
 
         now = time.time()
         # Rules and prices are read each time, so that a changed file counts at the next pass.
         book = self.telemetry.rulebook.load(now)
-        recent = read_recent(
-            self.telemetry.source.open(),
-            book,
-            lookback_seconds=self.settings.longest_limit_seconds + MARGIN_SECONDS,
-            now=now,
-            until=self.telemetry.until,
-            # An incident keeps its beginning, so that only the first pass needs the hours before.
-            past_seconds=0.0 if self.file is not None else PAST_SECONDS,
-        )
+        # An incident keeps its beginning, so that only the first pass needs the hours before.
+        longest, continued = self.settings.longest_limit_seconds, self.file is not None
+        recent = self.telemetry.recent(book, now, longest, continued=continued)
         give_back()
         watched = evaluate(
             recent, Criteria(self.settings.limit_seconds, load_watch_rules(self.telemetry.rulebook.rules), book)
@@ -119,9 +110,7 @@ class _Watcher:
 
         report = load_mail_settings(os.environ)
         routes, clocks = routes_of(report, self.teams), Clocks(SystemClock().now, time.sleep)
-        commands = reader_commands(
-            self.telemetry.source, self.telemetry.rulebook, self.state, report, socket.gethostname()
-        )
+        commands = reader_commands(self.telemetry.source, self.telemetry.rulebook, self.state, report)
         sent = notify(NotifyRun(routes, report, self.settings, file, clocks, say, os.environ, commands))
         for line in (*map(str, sent.down), *(f"refused for good: {address}" for address in sent.refused)):
             say(line)
