@@ -17,9 +17,16 @@ from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageErro
 from ...rules.base.output import say
 from ...rules.base.progress import plain
 from ...rules.base.sanitize import clean, quoted
-from .options import OutputOptions, SourceOptions, Telemetry, output_options, telemetry_options
-from .output import terminal_width
-from .states import StateOptions, state_options
+from .options import (
+    OutputOptions,
+    SourceOptions,
+    StateOptions,
+    Telemetry,
+    output_options,
+    state_options,
+    telemetry_options,
+    terminal_width,
+)
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
     from ..cards.reading import CardReading
     from ..core.advice_types import Fleet
     from ..core.card_types import Card
+    from ..show.document import Document
 
 
 @command(
@@ -62,35 +70,24 @@ def job(
     """
     from ..cards.reading import CardReading
 
-    owners = [f"--{kind}" for kind, name in owner.items() if name is not None]
-    other = owners[0] if owners else "--keep-finished"
-    is_of_source = telemetry.source.is_named and not owners and not no_keep
-    refused = (
-        (job_id and (owners or keep_finished), f"ID and {other} exclude each other.", f"Remove ID or {other}."),
-        (not (job_id or owners or keep_finished), "No job given.", "Use ID, --user, --account or --namespace."),
-        (
-            keep_finished and not is_of_source,
-            "--keep-finished is of a source.",
-            "Use it with --db or --prometheus, alone.",
+    owners, form = [f"--{kind}" for kind, name in owner.items() if name is not None], output.form
+    refused = {
+        "ID excludes --keep-finished, --user, --account and --namespace.": job_id and (owners or keep_finished),
+        "Use ID, --user, --account or --namespace.": not (job_id or owners or keep_finished),
+        "--keep-finished needs --db or --prometheus, and excludes --user, --account, --namespace and --no-keep.": (
+            keep_finished and (not telemetry.source.is_named or owners or no_keep)
         ),
-        (not job_id and output.form == "admin-comment", "--format admin-comment is of one job.", "Use a job ID."),
-        (job_id and output.form == "csv", "--format csv is of a list of jobs.", "Use --format json, or --user."),
-        (existing and output.form != "admin-comment", "--existing needs --format admin-comment.", "Remove --existing."),
-    )
-    for applies, sentence, remedy in refused:
+        "--format admin-comment needs an ID.": form == "admin-comment" and not job_id,
+        "--format csv is for a list of jobs. Use --format json, or --user.": form == "csv" and job_id,
+        "--existing needs --format admin-comment.": existing and form != "admin-comment",
+    }
+    for sentence, applies in refused.items():
         if applies:
-            raise UsageError(sentence, remedy)
-    now, reading = time.time(), None
+            raise UsageError(sentence)
+    now, reading, again = time.time(), None, partial(typed_with, job_id or "")
     if telemetry.source.is_named:
-        reading = CardReading(
-            telemetry.source.open(),
-            telemetry.rulebook.load(now),
-            now,
-            telemetry.since,
-            telemetry.until,
-            say,
-            partial(typed_with, job_id or ""),
-        )
+        source, book = telemetry.source.open(), telemetry.rulebook.load(now)
+        reading = CardReading(source, book, now, telemetry.since, telemetry.until, say, again)
     if keep_finished and reading is not None:
         read = reading.cards(lambda _: True)
         say(_keep(state, read.fleet, read.cards, now))
@@ -98,7 +95,8 @@ def job(
     cards, fleet = (
         _of_owner(owner, telemetry, state, reading, now) if job_id is None else _named(job_id, state, reading)
     )
-    output.write(_content(cards, job_id is not None, output, existing))
+    is_one = job_id is not None
+    output.write(_content(cards, is_one, output, existing), width=terminal_width(100) if is_one else None)
     finished = [card for card in cards if card.state == "ended" and card.kept_at is None]
     if fleet is not None and finished and not no_keep:
         try:
@@ -161,7 +159,7 @@ def _kept(state: StateOptions, fleet: Fleet | None, find: Callable[[Database], I
     """The kept cards that `find` gives: of the fleet that was read, else of all state files that may be meant."""
     cards: list[Card] = []
     try:
-        for file in [state.of(fleet)] if fleet else [other.state for other in state.every(SourceOptions())]:
+        for file in [state.of(fleet)] if fleet else [file for file, _ in state.every(SourceOptions())]:
             with file.reading() as db:
                 cards += find(db)
     except NothingToDo:  # there is no state file yet
@@ -184,7 +182,7 @@ def _keep(state: StateOptions, fleet: Fleet, cards: Sequence[Card], now: float) 
     return f"kept {written} of {len(cards)} cards in {file.path}"
 
 
-def _content(cards: Sequence[Card], is_one: bool, output: OutputOptions, existing: str) -> str:
+def _content(cards: Sequence[Card], is_one: bool, output: OutputOptions, existing: str) -> str | Document:
     """The cards in the format that was asked for."""
     from ..show.pages import job as page
 
@@ -199,18 +197,9 @@ def _content(cards: Sequence[Card], is_one: bool, output: OutputOptions, existin
             from ..show.writers.admin_comment import admin_comment
 
             return f"{admin_comment(cards[0], existing)}\n"
-        case "table":
-            from ..show.writers.text import document_text
-
+        case form:
             encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
             no_blocks = not encoding.startswith("utf") or os.environ.get("TERM") in ("dumb", "linux")
-            ascii_only = output.output is None and (no_blocks or plain(os.environ))
-            if not is_one:
-                return document_text(page.cards_document(cards), width=terminal_width())
-            return document_text(page.card_document(cards[0], ascii_only=ascii_only), width=terminal_width(100))
-        case form:
-            from ..show.writers.html import page_html
-            from ..show.writers.markdown import document_markdown
-
-            document = page.card_document(cards[0]) if is_one else page.cards_document(cards)
-            return (page_html if form == "html" else document_markdown)(document)
+            ascii_only = form == "table" and output.output is None and (no_blocks or plain(os.environ))
+            one = is_one and page.card_document(cards[0], ascii_only=ascii_only)
+            return one or page.cards_document(cards)

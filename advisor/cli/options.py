@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ..notify.settings import ReportSettings
     from ..pipeline import Reasoned
     from ..rulebook import Rulebook
+    from ..show.document import Document
     from ..state.beside import StateBeside
     from ..state.file import State
     from ..telemetry.source import Source
@@ -56,12 +57,6 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 def terminal_width(most: int = 10_000) -> int:
     """Columns to print in, at most `most`; 120 in a pipe."""
     return min(shutil.get_terminal_size((120, 24)).columns, most)
-
-
-def wants_color() -> bool:
-    """Whether stdout is a terminal that takes colors, without NO_COLOR and SKUWISE_PLAIN."""
-    dumb = os.environ.get("TERM") == "dumb"
-    return sys.stdout.isatty() and not (dumb or os.environ.get("NO_COLOR") or plain(os.environ))
 
 
 def words(*groups: SourceOptions | RulebookOptions | StateOptions, absolute: bool = False) -> str:
@@ -326,12 +321,31 @@ class OutputOptions:
 
     @property
     def color(self) -> bool:
-        """Whether the result goes to a terminal that takes colors."""
-        return self.output is None and wants_color()
+        """Whether the result goes to a terminal that takes colors, without NO_COLOR and SKUWISE_PLAIN."""
+        dumb = os.environ.get("TERM") == "dumb"
+        return (
+            self.output is None
+            and sys.stdout.isatty()
+            and not (dumb or os.environ.get("NO_COLOR") or plain(os.environ))
+        )
 
-    def write(self, text: str, done: str = "written to {output}") -> None:
-        """Write the result. `done`: the note on stderr where it went to a file."""
-        write_output(text, self.output, done)
+    def write(self, content: str | Document, done: str = "written to {output}", width: int | None = None) -> None:
+        """Write the result; a page in the format HTML, Markdown or, `width` columns wide, as text. `done`: the note on
+        stderr where it went to a file."""
+        if not isinstance(content, str):
+            if self.form == "html":
+                from ..show.writers.html import page_html
+
+                content = page_html(content)
+            elif self.form == "markdown":
+                from ..show.writers.markdown import document_markdown
+
+                content = document_markdown(content)
+            else:
+                from ..show.writers.text import document_text
+
+                content = document_text(content, width=width or terminal_width(), color=self.color)
+        write_output(content, self.output, done)
 
 
 def _duration(text: str) -> float:

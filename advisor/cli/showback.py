@@ -14,7 +14,7 @@ from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError
 from ...rules.base.output import say
 from ...rules.base.progress import progress
 from ...rules.base.sanitize import clean
-from .options import OutputOptions, Telemetry, output_options, telemetry_options, terminal_width
+from .options import OutputOptions, Telemetry, output_options, telemetry_options
 
 _BY = ("team", "workload", "namespace", "account")
 # Notes on the dollars of rows, for stderr; the table prints all notes.
@@ -44,7 +44,6 @@ def showback(
     from ..billing.showback import showback_of
     from ..notify.routes import load_routes
     from ..notify.settings import load_mail_settings
-    from ..show.writers.text import document_text
 
     now = time.time()
     file = teams or load_mail_settings(os.environ).teams
@@ -68,7 +67,7 @@ def showback(
         elif output.form == "csv":
             content = page.showback_csv(split, billing_account)
         else:
-            content = document_text(page.showback_document(split, by), width=terminal_width(), color=output.color)
+            content = page.showback_document(split, by)
         output.write(content, f"{len(split.rows):,} rows written to {{output}}")
         for note in split.notes if output.form != "table" else ():
             if note.code.startswith(_MONEY_NOTES):

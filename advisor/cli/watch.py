@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from click import option
 
+from ...agent.base.clock import Signals, SystemClock
 from ...rules.base.click_commands import FILE, command, format_option
 from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, SkuwiseError, UsageError
 from ...rules.base.output import say, write_json, write_stdout
@@ -46,111 +47,21 @@ def watch(
     form: str,
 ) -> int:
     """Report and notify held idle GPUs, hangs and dead telemetry as they happen."""
+    from ..state.file import InUseError
     from ..watch.settings import load_watch_settings
 
     if every is not None and not 60 <= every <= 3600:
         raise UsageError("--every is out of range.", "Use 1m to 1h.")
     settings = load_watch_settings(os.environ)
-    settings = replace(settings, every_seconds=every or settings.every_seconds, send=send or settings.send)
-    with ExitStack() as lock:
-        telemetry = replace(telemetry, source=telemetry.source.or_settings())
-        watcher = _Watcher(telemetry, state, teams, settings, lock)
-        return _once(watcher, form) if once else _repeat(watcher)
-
-
-@dataclass
-class _Watcher:
-    """One watch of a fleet. `lock`: keeps other watches of the fleet out, from the first pass on, which shows whose
-    telemetry it is; `file`: the fleet's state file, None before."""
-
-    telemetry: Telemetry
-    state: StateOptions
-    teams: Path | None
-    settings: WatchSettings
-    lock: ExitStack
-    file: State | None = field(default=None, init=False)
-
-    def evaluate(self) -> tuple[State, WatchPass, Advance]:
-        """One pass, whose incidents are kept. Raises SkuwiseError where the source or the state file cannot be read,
-        InUseError where another watch holds the fleet's file."""
-        from ...rules.base.heap import give_back
-        from ...rules.policy.thresholds import load_watch_rules
-        from ..state.incidents import commit, current
-        from ..watch.fleet import Criteria
-        from ..watch.rules import evaluate
-        from ..watch.transitions import advance
-
-        now = time.time()
-        # Rules and prices are read each time, so that a changed file counts at the next pass.
-        book = self.telemetry.rulebook.load(now)
-        # An incident keeps its beginning, so that only the first pass needs the hours before.
-        longest, continued = self.settings.longest_limit_seconds, self.file is not None
-        recent = self.telemetry.recent(book, now, longest, continued=continued)
-        give_back()
-        watched = evaluate(
-            recent, Criteria(self.settings.limit_seconds, load_watch_rules(self.telemetry.rulebook.rules), book)
-        )
-        file = self.state.to_write(recent.fleet)
-        if file != self.file:
-            self.lock.close()
-            self.lock.enter_context(file.alone("Another skuwise watch", lock="watch"))
-            self.file = file
-        with file.writing() as db:
-            advanced = advance(current(db), watched, self.settings)
-            commit(db, advanced)
-        return file, watched, advanced
-
-    def notify(self, file: State) -> bool:
-        """Notify people of what is new. Returns whether something failed; the failures are printed."""
-        from ...agent.base.clock import SystemClock
-        from ..notify.incidents import NotifyRun, notify
-        from ..notify.routes import routes_of
-        from ..notify.sending import Clocks
-        from ..notify.settings import load_mail_settings
-
-        report = load_mail_settings(os.environ)
-        routes, clocks = routes_of(report, self.teams), Clocks(SystemClock().now, time.sleep)
-        commands = reader_commands(self.telemetry.source, self.telemetry.rulebook, self.state, report)
-        sent = notify(NotifyRun(routes, report, self.settings, file, clocks, say, os.environ, commands))
-        for line in (*map(str, sent.down), *(f"refused for good: {address}" for address in sent.refused)):
-            say(line)
-        return sent.failed
-
-
-def _once(watcher: _Watcher, form: str) -> int:
-    """One pass: how much was evaluated, and the open incidents."""
-    from ..show.incident_words import as_dict, as_table, by_urgency
-    from ..state.incidents import listed
-
-    file, watched, _ = watcher.evaluate()
-    failed = watcher.notify(file)
-    with file.reading() as db:
-        incidents = by_urgency(listed(db))
-    if form == "json":
-        document = {
-            "schema": "skuwise.watch/1",
-            "evaluated_at": rfc3339(watched.now),
-            "data_end": rfc3339(watched.data_end),
-            "workloads": watched.judged_holds,
-            "without_data": watched.dark,
-            "nodes": len(watched.live_nodes),
-            "incidents": [as_dict(incident, watched.now) for incident in incidents],
-            "notes": [{"code": note.code, "text": note.text, "fields": dict(note.fields)} for note in watched.notes],
-        }
-        write_json(document)
-    else:
-        write_stdout(f"{_summary(watched)}\n{as_table(incidents, 0, watched.now)}")
-    return EXIT_FAILED if failed else EXIT_DONE
-
-
-def _repeat(watcher: _Watcher) -> int:
-    """A pass every few minutes until SIGTERM or SIGINT; one that fails is repeated at the next turn. Raises InUseError
-    where another watch holds the fleet's file."""
-    from ...agent.base.clock import Signals, SystemClock
-    from ..state.file import InUseError
-
-    every = watcher.settings.every_seconds
-    with closing(Signals(SystemClock())) as stop:
+    every = every or settings.every_seconds
+    settings = replace(settings, every_seconds=every, send=send or settings.send)
+    with ExitStack() as lock, closing(Signals(SystemClock())) as stop:
+        watcher = _Watcher(replace(telemetry, source=telemetry.source.or_settings()), state, teams, settings, lock)
+        if once:
+            file, watched, _ = watcher.evaluate()
+            failed = watcher.notify(file)
+            _print(file, watched, form)
+            return EXIT_FAILED if failed else EXIT_DONE
         say(f"watching every {every / 60:g} min")
         while True:
             began = time.monotonic()
@@ -170,11 +81,89 @@ def _repeat(watcher: _Watcher) -> int:
                 return EXIT_DONE
 
 
+@dataclass
+class _Watcher:
+    """One watch of a fleet. `lock`: keeps other watches of the fleet out, from the first pass on, which shows whose
+    telemetry it is; `file`: the fleet's state file, None before."""
+
+    telemetry: Telemetry
+    state: StateOptions
+    teams: Path | None
+    settings: WatchSettings
+    lock: ExitStack
+    file: State | None = None
+
+    def evaluate(self) -> tuple[State, WatchPass, Advance]:
+        """One pass, whose incidents are kept. Raises SkuwiseError where the source or the state file cannot be read,
+        InUseError where another watch holds the fleet's file."""
+        from ...rules.base.heap import give_back
+        from ...rules.policy.thresholds import load_watch_rules
+        from ..state.incidents import commit, current
+        from ..watch.fleet import Criteria
+        from ..watch.rules import evaluate
+        from ..watch.transitions import advance
+
+        now = time.time()
+        # Rules and prices are read each time, so that a changed file counts at the next pass.
+        book, rules = self.telemetry.rulebook.load(now), load_watch_rules(self.telemetry.rulebook.rules)
+        # An incident keeps its beginning, so that only the first pass needs the hours before.
+        longest, continued = self.settings.longest_limit_seconds, self.file is not None
+        recent = self.telemetry.recent(book, now, longest, continued=continued)
+        give_back()
+        watched = evaluate(recent, Criteria(self.settings.limit_seconds, rules, book))
+        file = self.state.to_write(recent.fleet)
+        if file != self.file:
+            self.lock.close()
+            self.lock.enter_context(file.alone("Another skuwise watch", lock="watch"))
+            self.file = file
+        with file.writing() as db:
+            advanced = advance(current(db), watched, self.settings)
+            commit(db, advanced)
+        return file, watched, advanced
+
+    def notify(self, file: State) -> bool:
+        """Notify people of what is new. Returns whether something failed; the failures are printed."""
+        from ..notify.incidents import NotifyRun, notify
+        from ..notify.routes import routes_of
+        from ..notify.sending import Clocks
+        from ..notify.settings import load_mail_settings
+
+        report = load_mail_settings(os.environ)
+        routes, clocks = routes_of(report, self.teams), Clocks(SystemClock().now, time.sleep)
+        commands = reader_commands(self.telemetry.source, self.telemetry.rulebook, self.state, report)
+        sent = notify(NotifyRun(routes, report, self.settings, file, clocks, say, os.environ, commands))
+        for line in (*map(str, sent.down), *(f"refused for good: {address}" for address in sent.refused)):
+            say(line)
+        return sent.failed
+
+
+def _print(file: State, watched: WatchPass, form: str) -> None:
+    """How much was evaluated, and the open incidents."""
+    from ..show.incident_words import as_dict, as_table, by_urgency
+    from ..state.incidents import listed
+
+    with file.reading() as db:
+        incidents = by_urgency(listed(db))
+    if form != "json":
+        write_stdout(f"{_summary(watched)}\n{as_table(incidents, 0, watched.now)}")
+        return
+    document = {
+        "schema": "skuwise.watch/1",
+        "evaluated_at": rfc3339(watched.now),
+        "data_end": rfc3339(watched.data_end),
+        "workloads": watched.judged_holds,
+        "without_data": watched.dark,
+        "nodes": len(watched.live_nodes),
+        "incidents": [as_dict(incident, watched.now) for incident in incidents],
+        "notes": [{"code": note.code, "text": note.text, "fields": dict(note.fields)} for note in watched.notes],
+    }
+    write_json(document)
+
+
 def _summary(watched: WatchPass) -> str:
     from ..core.formatting import counted
 
-    unknown = f"; {counted(watched.dark, 'subject')} without enough data" if watched.dark else ""
-    return (
-        f"{counted(watched.judged_holds, 'workload')} on {counted(len(watched.live_nodes), 'node')} evaluated, data up "
-        f"to {minute(watched.data_end)}{unknown}"
-    )
+    dark, nodes = watched.dark, counted(len(watched.live_nodes), "node")
+    unknown = f"; {counted(dark, 'subject')} without enough data" if dark else ""
+    data_end = minute(watched.data_end)
+    return f"{counted(watched.judged_holds, 'workload')} on {nodes} evaluated, data up to {data_end}{unknown}"
