@@ -17,16 +17,7 @@ from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageErro
 from ...rules.base.output import say
 from ...rules.base.progress import plain
 from ...rules.base.sanitize import clean, quoted
-from .options import (
-    OutputOptions,
-    SourceOptions,
-    StateOptions,
-    Telemetry,
-    output_options,
-    state_options,
-    telemetry_options,
-    terminal_width,
-)
+from . import options
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -44,22 +35,22 @@ if TYPE_CHECKING:
     "skuwise job --keep-finished --since 1d --db /var/lib/skuwise",
 )
 @argument("job_id", metavar="ID", required=False)
-@telemetry_options(required=False, since="7d")
+@options.telemetry_options(required=False, since="7d")
 @option("--user", metavar="NAME", help="list the jobs of this user, most idle first")
 @option("--account", metavar="NAME", help="list the jobs of this account")
 @option("--namespace", metavar="NAME", help="list the jobs of this namespace")
-@output_options("table", "json", "markdown", "html", "csv", "admin-comment")
+@options.output_options("table", "json", "markdown", "html", "csv", "admin-comment")
 @option("--keep-finished", is_flag=True, help="keep the cards of all jobs that ended in the window; print none")
 @option("--no-keep", is_flag=True, help="keep no card of a finished job")
-@state_options()
+@options.state_options()
 @option("--existing", default="", metavar="TEXT", help="current AdminComment, preserved by --format admin-comment")
 def job(
     job_id: str | None,
-    telemetry: Telemetry,
-    output: OutputOptions,
+    telemetry: options.Telemetry,
+    output: options.OutputOptions,
     keep_finished: bool,
     no_keep: bool,
-    state: StateOptions,
+    state: options.StateOptions,
     existing: str,
     **owner: str | None,
 ) -> int:
@@ -96,7 +87,7 @@ def job(
         _of_owner(owner, telemetry, state, reading, now) if job_id is None else _named(job_id, state, reading)
     )
     is_one = job_id is not None
-    output.write(_content(cards, is_one, output, existing), width=terminal_width(100) if is_one else None)
+    output.write(_content(cards, is_one, output, existing), width=options.terminal_width(100) if is_one else None)
     finished = [card for card in cards if card.state == "ended" and card.kept_at is None]
     if fleet is not None and finished and not no_keep:
         try:
@@ -106,7 +97,7 @@ def job(
     return EXIT_DONE
 
 
-def _named(job_id: str, state: StateOptions, reading: CardReading | None) -> tuple[list[Card], Fleet | None]:
+def _named(job_id: str, state: options.StateOptions, reading: CardReading | None) -> tuple[list[Card], Fleet | None]:
     """The card of one job, and the fleet of its telemetry; None: it is a kept one."""
     from ..cards.build import with_kept
     from ..cards.runs import named_card
@@ -130,7 +121,11 @@ def _named(job_id: str, state: StateOptions, reading: CardReading | None) -> tup
 
 
 def _of_owner(
-    owner: Mapping[str, str | None], telemetry: Telemetry, state: StateOptions, reading: CardReading | None, now: float
+    owner: Mapping[str, str | None],
+    telemetry: options.Telemetry,
+    state: options.StateOptions,
+    reading: CardReading | None,
+    now: float,
 ) -> tuple[Sequence[Card], Fleet | None]:
     """The cards of the jobs of an owner, worst first, with kept ones that telemetry no longer has."""
     from ..show.pages.job import worst_first
@@ -155,11 +150,11 @@ def _of_owner(
     return cards, fleet
 
 
-def _kept(state: StateOptions, fleet: Fleet | None, find: Callable[[Database], Iterable[Card]]) -> list[Card]:
+def _kept(state: options.StateOptions, fleet: Fleet | None, find: Callable[[Database], Iterable[Card]]) -> list[Card]:
     """The kept cards that `find` gives: of the fleet that was read, else of all state files that may be meant."""
     cards: list[Card] = []
     try:
-        for file in [state.of(fleet)] if fleet else [file for file, _ in state.every(SourceOptions())]:
+        for file in [state.of(fleet)] if fleet else [file for file, _ in state.every(options.SourceOptions())]:
             with file.reading() as db:
                 cards += find(db)
     except NothingToDo:  # there is no state file yet
@@ -171,7 +166,7 @@ def _kept(state: StateOptions, fleet: Fleet | None, find: Callable[[Database], I
     return cards
 
 
-def _keep(state: StateOptions, fleet: Fleet, cards: Sequence[Card], now: float) -> str:
+def _keep(state: options.StateOptions, fleet: Fleet, cards: Sequence[Card], now: float) -> str:
     """Keep the cards of finished jobs. Returns a sentence on it."""
     from ..state.cards import keep
     from ..state.file import load_state_settings
@@ -182,7 +177,7 @@ def _keep(state: StateOptions, fleet: Fleet, cards: Sequence[Card], now: float) 
     return f"kept {written} of {len(cards)} cards in {file.path}"
 
 
-def _content(cards: Sequence[Card], is_one: bool, output: OutputOptions, existing: str) -> str | Document:
+def _content(cards: Sequence[Card], is_one: bool, output: options.OutputOptions, existing: str) -> str | Document:
     """The cards in the format that was asked for."""
     from ..show.pages import job as page
 

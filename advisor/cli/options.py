@@ -16,7 +16,7 @@ from pathlib import Path
 from string import ascii_letters
 from typing import TYPE_CHECKING
 
-import click
+from click import option
 
 from ...agent.base.durations import parse_duration
 from ...rules.base.click_commands import FILE, FOLDER, PATH, Decorator, Parsed, exclusive, format_option, into
@@ -100,9 +100,7 @@ class SourceOptions:
             return self
         report = load_mail_settings(os.environ)
         if not report.prometheus and not report.db:
-            raise UsageError(
-                "No telemetry source.", "Add --db PATH or --prometheus URL, or set report.db in skuwise.toml."
-            )
+            raise UsageError("No telemetry source.", "Add --db or --prometheus, or set report.db in skuwise.toml.")
         if report.prometheus and report.db:
             raise UsageError("Both report.db and report.prometheus are set.", "Remove one of them.")
         match = (*self.match, *report.match) if report.prometheus else self.match
@@ -127,9 +125,7 @@ class SourceOptions:
         else:
             for match in self.match:
                 if not _MATCHER.fullmatch(match):
-                    raise UsageError(
-                        f"Invalid label matcher {match!r}.", 'Use LABEL="VALUE", or one of the operators !=, =~, !~.'
-                    )
+                    raise UsageError(f"Invalid label matcher {match!r}.", 'Use LABEL="VALUE", or one of !=, =~, !~.')
             environ, is_cached = dict(os.environ), not self.no_cache
             source = PrometheusServer(self.prometheus, self.match, environ, note, cached=is_cached, jobs=jobs)
         return source if steps is None else replace(source, steps=steps)
@@ -208,8 +204,8 @@ class StateOptions:
         since, until = telemetry.since, telemetry.until
         size, unit = next(((size, unit) for size, unit in _UNITS if since % size == 0), _UNITS[-1])
         window = "" if since == parse_duration(SINCE) else f"--since {since / size:g}{unit}"
-        window += "" if until is None else f" --until {rfc3339(until)}"
-        parts = (words(telemetry.source), window.strip(), words(telemetry.rulebook, self))
+        end = "" if until is None else f"--until {rfc3339(until)}"
+        parts = (words(telemetry.source), window, end, words(telemetry.rulebook, self))
         return Again(program(), " ".join(filter(None, parts)))
 
     def named(self) -> Path | None:
@@ -322,29 +318,26 @@ class OutputOptions:
     @property
     def color(self) -> bool:
         """Whether the result goes to a terminal that takes colors, without NO_COLOR and SKUWISE_PLAIN."""
-        dumb = os.environ.get("TERM") == "dumb"
-        return (
-            self.output is None
-            and sys.stdout.isatty()
-            and not (dumb or os.environ.get("NO_COLOR") or plain(os.environ))
-        )
+        refused = os.environ.get("TERM") == "dumb" or os.environ.get("NO_COLOR") or plain(os.environ)
+        return self.output is None and sys.stdout.isatty() and not refused
 
     def write(self, content: str | Document, done: str = "written to {output}", width: int | None = None) -> None:
         """Write the result; a page in the format HTML, Markdown or, `width` columns wide, as text. `done`: the note on
         stderr where it went to a file."""
-        if not isinstance(content, str):
-            if self.form == "html":
-                from ..show.writers.html import page_html
+        if isinstance(content, str):
+            pass
+        elif self.form == "html":
+            from ..show.writers.html import page_html
 
-                content = page_html(content)
-            elif self.form == "markdown":
-                from ..show.writers.markdown import document_markdown
+            content = page_html(content)
+        elif self.form == "markdown":
+            from ..show.writers.markdown import document_markdown
 
-                content = document_markdown(content)
-            else:
-                from ..show.writers.text import document_text
+            content = document_markdown(content)
+        else:
+            from ..show.writers.text import document_text
 
-                content = document_text(content, width=width or terminal_width(), color=self.color)
+            content = document_text(content, width=width or terminal_width(), color=self.color)
         write_output(content, self.output, done)
 
 
@@ -384,16 +377,16 @@ DURATION, MOMENT = Parsed(_duration, "DURATION"), Parsed(_moment, "TIME")
 SEED = number("N", "a whole number", -(10**18), 10**18, kind=int)
 
 _source = (
-    click.option("--db", type=PATH, multiple=True, help="database, or folder of node databases; repeatable"),
-    click.option("--prometheus", metavar="URL", help="server with the Prometheus API (settings: section [prometheus])"),
-    click.option(
-        "--match", multiple=True, metavar='LABEL="V"', help="only series of the server with this label; repeatable"
-    ),
+    option("--db", type=PATH, multiple=True, help="database, or folder of node databases; repeatable"),
+    option("--prometheus", metavar="URL", help="server with the Prometheus API (settings: section [prometheus])"),
+    option("--match", multiple=True, metavar='LABEL="V"', help="only series with this label; repeatable"),
 )
-_no_cache = click.option(
-    "--no-cache", is_flag=True, help="neither read nor write the cache of answers and of the last look"
+_source_files = (
+    option("--no-cache", is_flag=True, help="neither read nor write the cache of answers and of the last look"),
+    option("--jobs", type=FILE, help="Slurm's job table, of sacct --parsable2 (default: setting slurm.jobs)"),
 )
-_jobs = click.option("--jobs", type=FILE, help="Slurm's job table, of sacct --parsable2 (default: setting slurm.jobs)")
+# The telemetry of the fleet that is meant, as the argument `source`.
+fleet_options = into("source", SourceOptions, *_source)
 
 
 def source_options(*, required: bool = True) -> Decorator:
@@ -402,55 +395,45 @@ def source_options(*, required: bool = True) -> Decorator:
     def check(source: SourceOptions) -> None:
         exclusive(required, db=source.db, prometheus=source.prometheus)
 
-    return into("source", SourceOptions, *_source, _no_cache, _jobs, check=check)
-
-
-# The telemetry of the fleet that is meant, as the argument `source`.
-fleet_options = into("source", SourceOptions, *_source)
+    return into("source", SourceOptions, *_source, *_source_files, check=check)
 
 
 def rules_option(overridden: str = "ones") -> Decorator:
     """``--rules``, as the argument `rules`. `overridden`: what the site's files override."""
-    text = f"folder of site rules, which override the built-in {overridden}"
-    return click.option("--rules", type=FOLDER, help=text)
+    return option("--rules", type=FOLDER, help=f"folder of site rules, which override the built-in {overridden}")
 
 
-gpu_hour_option = click.option(
-    "--gpu-hour-usd",
-    multiple=True,
-    metavar="SKU=PRICE",
-    help="US dollars per GPU-hour, as in H100-SXM5=2.10; repeatable",
-)
-_prices = click.option("--prices", type=FILE, help="price file of your site; takes precedence over list prices")
 # Rules and prices, as the argument `rulebook`.
-rulebook_options = into("rulebook", RulebookOptions, rules_option(), _prices, gpu_hour_option)
+rulebook_options = into(
+    "rulebook",
+    RulebookOptions,
+    rules_option(),
+    option("--prices", type=FILE, help="price file of your site; takes precedence over list prices"),
+    option("--gpu-hour-usd", multiple=True, metavar="SKU=PRICE", help="USD per GPU-hour: H100-SXM5=2.10; repeatable"),
+)
 
 
 def telemetry_options(*, required: bool = True, since: str | None = SINCE) -> Decorator:
     """Source, window, rules and prices, as the argument `telemetry`. `since`: the default length of the window; None:
     the command has no such option."""
     text = f"length of the time window, as in 24h or 14d (default: {since})"
-    window = [click.option("--since", type=DURATION, default=since, help=text)] if since else []
-    window.append(
-        click.option("--until", type=MOMENT, help="end of the window, RFC 3339 in UTC (default: the newest data)")
-    )
+    window = [option("--since", type=DURATION, default=since, help=text)] if since else []
+    window.append(option("--until", type=MOMENT, help="end of the window, RFC 3339 in UTC (default: the newest data)"))
     return into("telemetry", Telemetry, source_options(required=required), *window, rulebook_options)
-
-
-output_option = click.option("--output", type=FILE, help="write to FILE instead of stdout, all or nothing")
 
 
 def output_options(*formats: str) -> Decorator:
     """``--format`` (the first is the default) and ``--output``, as the argument `output`."""
-    return into("output", OutputOptions, format_option(*formats), output_option)
+    output = option("--output", type=FILE, help="write to FILE instead of stdout, all or nothing")
+    return into("output", OutputOptions, format_option(*formats), output)
 
 
 def state_options(*, optional: bool = False) -> Decorator:
     """``--state``, also called ``--ledger``, as the argument `state`. `optional`: with --no-ledger for a command that
     can do without."""
     text = "state file (default: file in [state] of skuwise.toml, else the fleet's in $XDG_STATE_HOME/skuwise)"
-    path = click.option("--state", "--ledger", "state", type=PATH, help=text)
-    without = click.option("--no-ledger", is_flag=True, help="show no decisions and record no recommendations")
+    path = option("--state", "--ledger", "state", type=PATH, help=text)
+    without = option("--no-ledger", is_flag=True, help="show no decisions and record no recommendations")
 
     def check(state: StateOptions) -> None:
         exclusive(state=state.state, no_ledger=state.no_ledger)

@@ -12,23 +12,14 @@ from click import option
 from ...rules.base.click_commands import Choice, command
 from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
 from ...rules.base.progress import progress
-from .options import (
-    MOMENT,
-    OutputOptions,
-    StateOptions,
-    Telemetry,
-    number,
-    output_options,
-    state_options,
-    telemetry_options,
-)
+from . import options
 
 _GOALS = ("cash", "nodes", "capacity", "energy")
 _RISKS = ("very-low", "low", "medium", "high")
 _ROWS = 12
-_PERCENT = number("PERCENT", "percent per month, as in 5", 1e-6, 1000, units={"": 1, "%": 1})
-_SECONDS = number("S", "seconds from 0.1 to 3600, as in 20", 0.1, 3600)
-_WHOLE = number("N", "a whole number, as in 10", 0, 1_000_000, kind=int)
+_PERCENT = options.number("PERCENT", "percent per month, as in 5", 1e-6, 1000, units={"": 1, "%": 1})
+_SECONDS = options.number("S", "seconds from 0.1 to 3600, as in 20", 0.1, 3600)
+_WHOLE = options.number("N", "a whole options.number, as in 10", 0, 1_000_000, kind=int)
 
 
 @command(
@@ -36,9 +27,9 @@ _WHOLE = number("N", "a whole number, as in 10", 0, 1_000_000, kind=int)
     "skuwise plan --prometheus http://localhost:9090 --goal nodes --only search --max-moves 10",
     "skuwise plan --db /var/lib/skuwise --demand 'team=search x1.5' --buy",
 )
-@telemetry_options()
+@options.telemetry_options()
 @option("--goal", type=Choice(_GOALS), default="cash", help="what the plan maximizes (default: cash)")
-@option("--max-moves", type=_WHOLE, help="touch at most N workloads (default: any number)")
+@option("--max-moves", type=_WHOLE, help="touch at most N workloads (default: any options.number)")
 @option("--only", multiple=True, metavar="TEAM", help="touch only workloads of this team; repeatable")
 @option(
     "--exclude", multiple=True, metavar="NAME", help="leave this node, workload, team or recommendation; repeatable"
@@ -51,17 +42,21 @@ _WHOLE = number("N", "a whole number, as in 10", 0, 1_000_000, kind=int)
 @option(
     "--demand", multiple=True, metavar="DEMAND", help="'team=search x1.5', 'workload=chat x2', 'all x1.2'; repeatable"
 )
-@option("--commit-ends", type=MOMENT, help="plan as if every commitment ended on this date (UTC)")
+@option("--commit-ends", type=options.MOMENT, help="plan as if every commitment ended on this date (UTC)")
 @option("--growth", type=_PERCENT, help="growth of all demand per month: when each node type runs out")
 @option("--buy", is_flag=True, help="rent nodes where the demand needs them")
-@output_options("table", "json", "markdown", "html")
+@options.output_options("table", "json", "markdown", "html")
 @option("--all", "whole", is_flag=True, help="print every row (default: the first rows of each list)")
-@option("--seconds", type=_SECONDS, help="longest search for a better plan (default: 3 to 32, by the number of nodes)")
-@state_options(optional=True)
+@option(
+    "--seconds",
+    type=_SECONDS,
+    help="longest search for a better plan (default: 3 to 32, by the number of nodes)",
+)
+@options.state_options(optional=True)
 def plan(
-    telemetry: Telemetry,
-    output: OutputOptions,
-    state: StateOptions,
+    telemetry: options.Telemetry,
+    output: options.OutputOptions,
+    state: options.StateOptions,
     whole: bool,
     seconds: float | None,
     **asked: Any,  # noqa: ANN401 - the options from --goal to --buy

@@ -209,7 +209,7 @@ def serve_page(address: Address, page: SitePage) -> PageServer:
 
 @command("skuwise serve")
 def serve() -> int:
-    """Run reports, snapshots and caching on a schedule, without systemd."""
+    """Run reports, watch and caching on a schedule, without systemd."""
     from apscheduler.schedulers.background import BackgroundScheduler
 
     from ...agent.base.self_command import child_command

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 from click import option
 
-from ...agent.base.clock import Signals, SystemClock
 from ...rules.base.click_commands import FILE, command, format_option
 from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, SkuwiseError, UsageError
 from ...rules.base.output import say, write_json, write_stdout
 from ...rules.base.sanitize import clean
 from ..core.timestamps import minute, rfc3339
-from .options import DURATION, StateOptions, Telemetry, reader_commands, state_options, telemetry_options
+from . import options
 
 if TYPE_CHECKING:
     from ..core.incident_types import Advance, WatchPass
@@ -30,24 +29,23 @@ if TYPE_CHECKING:
     "skuwise watch --prometheus http://localhost:9090 --once",
     "skuwise watch --prometheus http://localhost:9090 --teams teams.toml --send",
 )
-@telemetry_options(required=False, since=None)
-@state_options()
+@options.telemetry_options(required=False, since=None)
+@options.state_options()
 @option("--once", is_flag=True, help="evaluate once and exit, for cron (default: keep watching)")
-@option("--every", type=DURATION, help="time between two evaluations, 1m to 1h (default: watch.every, 5m)")
+@option("--every", type=options.DURATION, help="time between two evaluations, 1m to 1h (default: watch.every, 5m)")
 @option("--teams", type=FILE, help="TOML file with teams, matchers and recipients (default: report.teams)")
 @option("--send", is_flag=True, help="send notifications (default: watch.send; without it, print what would be sent)")
 @format_option("table", "json")
 def watch(
-    telemetry: Telemetry,
-    state: StateOptions,
+    telemetry: options.Telemetry,
+    state: options.StateOptions,
     once: bool,
     every: float | None,
     teams: Path | None,
     send: bool,
     form: str,
 ) -> int:
-    """Report and notify held idle GPUs, hangs and dead telemetry as they happen."""
-    from ..state.file import InUseError
+    """Report held idle GPUs, hangs and dead telemetry as they happen."""
     from ..watch.settings import load_watch_settings
 
     if every is not None and not 60 <= every <= 3600:
@@ -55,13 +53,23 @@ def watch(
     settings = load_watch_settings(os.environ)
     every = every or settings.every_seconds
     settings = replace(settings, every_seconds=every, send=send or settings.send)
-    with ExitStack() as lock, closing(Signals(SystemClock())) as stop:
+    with ExitStack() as lock:
         watcher = _Watcher(replace(telemetry, source=telemetry.source.or_settings()), state, teams, settings, lock)
-        if once:
-            file, watched, _ = watcher.evaluate()
-            failed = watcher.notify(file)
-            _print(file, watched, form)
-            return EXIT_FAILED if failed else EXIT_DONE
+        if not once:
+            return _repeat(watcher, every)
+        file, watched, _ = watcher.evaluate()
+        failed = watcher.notify(file)
+        _print(file, watched, form)
+        return EXIT_FAILED if failed else EXIT_DONE
+
+
+def _repeat(watcher: _Watcher, every: float) -> int:
+    """A pass each `every` seconds until SIGTERM or SIGINT; one that fails is repeated at the next turn. Raises
+    InUseError where another watch holds the fleet's file."""
+    from ...agent.base.clock import Signals, SystemClock
+    from ..state.file import InUseError
+
+    with closing(Signals(SystemClock())) as stop:
         say(f"watching every {every / 60:g} min")
         while True:
             began = time.monotonic()
@@ -86,8 +94,8 @@ class _Watcher:
     """One watch of a fleet. `lock`: keeps other watches of the fleet out, from the first pass on, which shows whose
     telemetry it is; `file`: the fleet's state file, None before."""
 
-    telemetry: Telemetry
-    state: StateOptions
+    telemetry: options.Telemetry
+    state: options.StateOptions
     teams: Path | None
     settings: WatchSettings
     lock: ExitStack
@@ -123,6 +131,7 @@ class _Watcher:
 
     def notify(self, file: State) -> bool:
         """Notify people of what is new. Returns whether something failed; the failures are printed."""
+        from ...agent.base.clock import SystemClock
         from ..notify.incidents import NotifyRun, notify
         from ..notify.routes import routes_of
         from ..notify.sending import Clocks
@@ -130,7 +139,7 @@ class _Watcher:
 
         report = load_mail_settings(os.environ)
         routes, clocks = routes_of(report, self.teams), Clocks(SystemClock().now, time.sleep)
-        commands = reader_commands(self.telemetry.source, self.telemetry.rulebook, self.state, report)
+        commands = options.reader_commands(self.telemetry.source, self.telemetry.rulebook, self.state, report)
         sent = notify(NotifyRun(routes, report, self.settings, file, clocks, say, os.environ, commands))
         for line in (*map(str, sent.down), *(f"refused for good: {address}" for address in sent.refused)):
             say(line)
