@@ -348,13 +348,6 @@ def _duration(text: str) -> float:
     return seconds
 
 
-def _moment(text: str) -> float:
-    ts = parse_moment(text)
-    if ts < 0:
-        raise UsageError(f"{text} is before 1970.", "Choose a later time.")
-    return ts
-
-
 def number(
     metavar: str, use: str, low: float, high: float, *, kind: type = float, units: Mapping[str, float] = {"": 1}
 ) -> Parsed:
@@ -373,7 +366,7 @@ def number(
     return Parsed(parse, metavar)
 
 
-DURATION, MOMENT = Parsed(_duration, "DURATION"), Parsed(_moment, "TIME")
+DURATION, MOMENT = Parsed(_duration, "DURATION"), Parsed(parse_moment, "TIME")
 SEED = number("N", "a whole number", -(10**18), 10**18, kind=int)
 
 _source = (

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from ..watch.settings import WatchSettings
 
 _DAY_SECONDS = 86400.0
-_LOOK_SECONDS = 60.0  # between two readings of the clocks; a clock that moved by more was set
-_STOP_SECONDS = 20.0  # containers are killed 30 s after they were asked to stop (Kubernetes' default)
 
 # How often something runs: each minute to each week.
 _Every = Annotated[float, Meta(ge=60, le=7 * _DAY_SECONDS)]
@@ -158,24 +156,12 @@ class Schedule:
         if status != EXIT_DONE:
             say(f"{job.name} ended with status {status}; next run {next_run}")
 
-    def run_all(self) -> None:
-        """Run everything now. Nothing is sent twice: what was done is on the disk."""
-        for planned in self._scheduler.get_jobs():
-            planned.modify(next_run_time=datetime.now(UTC))
-
     def stop(self) -> None:
         """End the running jobs, and start none any more. A sender loses nothing: the state file has it."""
         with self._lock:
             self._stopped = True
-            children = tuple(self._children)
-        for child in children:
-            child.terminate()
-        ends = time.monotonic() + _STOP_SECONDS
-        for child in children:
-            try:
-                child.wait(max(ends - time.monotonic(), 0.0))
-            except subprocess.TimeoutExpired:
-                child.kill()
+            for child in self._children:
+                child.terminate()
         self._scheduler.shutdown(wait=True)
 
     def _run(self, job: Job) -> int:
@@ -220,7 +206,7 @@ def serve() -> int:
     from ..state.fleets import state_files
     from ..watch.settings import load_watch_settings
 
-    environ, clock = os.environ, SystemClock()
+    environ = os.environ
     settings, named, folder = load_serve_settings(environ), load_state_settings(environ).file, state_folder(environ)
     if folder is None:
         raise UsageError("No home folder for state files.", "Set XDG_STATE_HOME or HOME.")
@@ -230,11 +216,7 @@ def serve() -> int:
     scheduler = BackgroundScheduler(timezone=UTC)
     schedule, server = Schedule(scheduler, partial(child_command, "skuwise")), None
 
-    def clock_offset() -> float:
-        now = clock.now()
-        return now.wall_seconds - now.monotonic_seconds
-
-    with closing(Signals(clock)) as stop:
+    with closing(Signals(SystemClock())) as stop:
         for job in jobs:
             say(f"{job.name}: {' '.join(job.arguments)}")
             schedule.add(job)
@@ -248,14 +230,8 @@ def serve() -> int:
                 settings.stale_seconds,
             )
             server = serve_page(settings.listen, page)
-        offset = clock_offset()
         scheduler.start()
-        while not stop.wait(_LOOK_SECONDS):
-            before, offset = offset, clock_offset()
-            # Times planned by another clock may be a year away.
-            if abs(offset - before) > _LOOK_SECONDS:
-                say("the clock was set: everything on the schedule is run now")
-                schedule.run_all()
+        while not stop.wait(60.0):
             scheduler.wakeup()  # it counts the time until its next job by a clock that stands still in a suspend
         say("stopping")
         if server is not None:
