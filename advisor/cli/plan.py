@@ -29,7 +29,7 @@ _WHOLE = options.number("N", "a whole options.number, as in 10", 0, 1_000_000, k
 )
 @options.telemetry_options()
 @option("--goal", type=Choice(_GOALS), default="cash", help="what the plan maximizes (default: cash)")
-@option("--max-moves", type=_WHOLE, help="touch at most N workloads (default: any options.number)")
+@option("--max-moves", type=_WHOLE, help="touch at most N workloads (default: any number)")
 @option("--only", multiple=True, metavar="TEAM", help="touch only workloads of this team; repeatable")
 @option(
     "--exclude", multiple=True, metavar="NAME", help="leave this node, workload, team or recommendation; repeatable"
