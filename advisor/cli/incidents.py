@@ -16,7 +16,7 @@ from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import say, write_json, write_stdout
 from ...rules.base.sanitize import clean
 from ..core.timestamps import minute, parse_moment, rfc3339
-from .options import SourceOptions, StateOptions, state_options, terminal_width
+from .options import StateOptions, state_options, terminal_width
 
 if TYPE_CHECKING:
     from ..core.incident_types import Incident
@@ -124,14 +124,9 @@ def parse_until(text: str, now: float) -> float:
 
 
 def _incidents_by_file(state: StateOptions) -> list[tuple[State, str, tuple[Incident, ...]]]:
-    """Every incident of the state file that is named, else of those of all fleets, with the fleet's name."""
     from ..state.incidents import listed
 
-    files = []
-    for file, fleet in state.every(SourceOptions()):
-        with file.reading() as db:
-            files.append((file, fleet, listed(db, resolved_since=0.0)))
-    return files
+    return state.every(partial(listed, resolved_since=0.0))
 
 
 def _find(name: str, state: StateOptions) -> tuple[State, Incident]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -150,20 +150,20 @@ def _of_owner(
     return cards, fleet
 
 
-def _kept(state: options.StateOptions, fleet: Fleet | None, find: Callable[[Database], Iterable[Card]]) -> list[Card]:
+def _kept(state: options.StateOptions, fleet: Fleet | None, find: Callable[[Database], Sequence[Card]]) -> list[Card]:
     """The kept cards that `find` gives: of the fleet that was read, else of all state files that may be meant."""
-    cards: list[Card] = []
     try:
-        for file in [state.of(fleet)] if fleet else [file for file, _ in state.every(options.SourceOptions())]:
-            with file.reading() as db:
-                cards += find(db)
+        if fleet is None:
+            return [card for _, _, cards in state.every(find) for card in cards]
+        with state.of(fleet).reading() as db:
+            return list(find(db))
     except NothingToDo:  # there is no state file yet
-        pass
+        return []
     except SkuwiseError as error:
         if fleet is None:
             raise
         say(f"Kept cards not used: {error}")
-    return cards
+        return []
 
 
 def _keep(state: options.StateOptions, fleet: Fleet, cards: Sequence[Card], now: float) -> str:

@@ -53,11 +53,7 @@ class LedgerPlace:
         """The state files with the names of their fleets and their entries. Raises as `StateOptions.every`."""
         from ..state.ledger import entries
 
-        ledgers = []
-        for file, fleet in self.state.every(self.source):
-            with file.reading() as db:
-                ledgers.append((file, fleet, entries(db)))
-        return ledgers
+        return self.state.every(entries, self.source)
 
 
 def _check(place: LedgerPlace) -> None:

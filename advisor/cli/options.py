@@ -10,11 +10,11 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from string import ascii_letters
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from click import option
 
@@ -29,6 +29,8 @@ from ..show.page_options import Again
 from ..show.reader_commands import ReaderCommands
 
 if TYPE_CHECKING:
+    from sqlite_utils import Database
+
     from ...rules.base.progress import Steps
     from ...rules.catalog.hour_prices import StatedPrices
     from ..core.advice_types import Fleet
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from ..telemetry.source import Source
     from ..watch.reading import Recent
 
+Kept = TypeVar("Kept")
 SINCE = "14d"
 MAX_WINDOW_DAYS = 3650  # nothing is kept for longer
 # Telemetry of so long identifies its fleet (seconds): one GPU or the name of the cluster is enough.
@@ -251,9 +254,11 @@ class StateOptions:
             note_fleet(db, fleet)
         return state
 
-    def every(self, source: SourceOptions) -> list[tuple[State, str]]:
-        """The state file that is named, else that of the fleet of `source`, else those of all fleets; and the name of
-        its fleet for people, empty where none was noted.
+    def every(
+        self, read: Callable[[Database], Kept], source: SourceOptions | None = None
+    ) -> list[tuple[State, str, Kept]]:
+        """The state file that is named, else that of the fleet of `source`, else those of all fleets; with the name of
+        its fleet for people (empty: none was noted) and what `read` finds in it.
 
         Among several, unreadable ones are left out with a note. Raises NothingToDo where there is none, UsageError
         where there is no folder for one, StoreError.
@@ -262,24 +267,24 @@ class StateOptions:
         from ..state.fleets import fleets_in, names_of, state_files
 
         path = self.named()
-        if path is None and source.is_named:
+        if path is None and source is not None and source.is_named:
             from ...rules.catalog.loader import load_catalog
             from ..core.fleet_identity import fleet_of
 
             frame = source.open(quiet=True).read(load_catalog(), since=IDENTITY_SECONDS, until=None, now=time.time())
             path = self.of(fleet_of(frame)).path
         paths = state_files(_home()) if path is None else [path] if path.exists() else []
-        states: list[tuple[State, str]] = []
+        states: list[tuple[State, str, Kept]] = []
         for state in map(State, paths):
             try:
                 with state.reading() as db:
-                    states.append((state, names_of(fleets_in(db))))
+                    states.append((state, names_of(fleets_in(db)), read(db)))
             except StoreError as error:
                 if len(paths) == 1:
                     raise
                 say(f"left out: {clean(str(error))}")
         if not states:
-            advise = f"{program()} advise {words(source)}".rstrip()
+            advise = f"{program()} advise {words(source) if source else ''}".rstrip()
             raise NothingToDo(f"No state file at {clean(str(path or _home()))} yet.", f"Run '{advise}' to create one.")
         return states
 

@@ -19,7 +19,7 @@ _RISKS = ("very-low", "low", "medium", "high")
 _ROWS = 12
 _PERCENT = options.number("PERCENT", "percent per month, as in 5", 1e-6, 1000, units={"": 1, "%": 1})
 _SECONDS = options.number("S", "seconds from 0.1 to 3600, as in 20", 0.1, 3600)
-_WHOLE = options.number("N", "a whole options.number, as in 10", 0, 1_000_000, kind=int)
+_WHOLE = options.number("N", "a whole number, as in 10", 0, 1_000_000, kind=int)
 
 
 @command(
