@@ -196,5 +196,5 @@ def _content(cards: Sequence[Card], is_one: bool, output: options.OutputOptions,
             encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
             no_blocks = not encoding.startswith("utf") or os.environ.get("TERM") in ("dumb", "linux")
             ascii_only = form == "table" and output.output is None and (no_blocks or plain(os.environ))
-            one = is_one and page.card_document(cards[0], ascii_only=ascii_only)
-            return one or page.cards_document(cards)
+            card = page.card_document(cards[0], ascii_only=ascii_only)
+            return card if is_one else page.cards_document(cards)

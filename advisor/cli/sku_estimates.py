@@ -24,7 +24,7 @@ from ..recommend.predict.precision_levers import levers_of, levers_of_plan
 from ..recommend.predict.sku_comparison import Comparison, blocks, compare
 from ..recommend.predict.typical_clock import SlowerGpu, rest_watts, slower_gpu
 from ..recommend.predict.typical_work import PhaseAsked, Question, batch_on, gpus_of_a_copy, profile_of
-from .skus import lines_of
+from .options import lines_of
 
 Answer = tuple[dict[str, object], str]  # as JSON, and for a person
 SCHEMA = "skuwise.plan/1"

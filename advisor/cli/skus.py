@@ -14,7 +14,7 @@ from ...rules.base.click_commands import Choice, Group, examples, exclusive, for
 from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import columns, write_json, write_lines
 from ...rules.base.sanitize import suggest
-from .options import DURATION, number, rules_option
+from .options import DURATION, lines_of, number, rules_option
 
 if TYPE_CHECKING:
     from ...rules.catalog.fabric_premium import Premium
@@ -265,12 +265,6 @@ def sku_text(sku: Sku, catalog: Catalog) -> str:
     cells = [(p.sku, p.region, f"{p.usd_per_hour:.3f}", p.as_of, p.source) for p in prices]
     listed = columns(header, cells, right=(2,)) if cells else "No list price is known."
     return f"{lines_of(sku.name, rows)}\n\n{listed}"
-
-
-def lines_of(title: str, rows: Sequence[tuple[str, str]]) -> str:
-    """A title, and under it a line for each name and value."""
-    width = max(len(name) for name, _ in rows)
-    return "\n".join([title, *(f"  {name.ljust(width)}  {value}" for name, value in rows)])
 
 
 def _premiums(node: NodeSku, catalog: Catalog) -> list[tuple[str, Premium]]:
