@@ -40,12 +40,7 @@ COMMANDS: Mapping[str, Entry] = {
     "explain": Entry(f"{_CLI}.explain", "Show the evidence of one workload, finding or recommendation.", "advisor"),
     "job": Entry(f"{_CLI}.job", "Show the card of one job, or list the jobs of a user, most idle first.", "advisor"),
     "doctor": Entry(f"{_CLI}.doctor", "Report what telemetry a source has, and how to add what is missing.", "advisor"),
-    "watch": Entry(
-        f"{_CLI}.watch",
-        "Report and notify held idle GPUs, hangs and dead telemetry as they happen.",
-        "advisor",
-        True,
-    ),
+    "watch": Entry(f"{_CLI}.watch", "Report held idle GPUs, hangs and dead telemetry as they happen.", "advisor", True),
     "idle": Entry(f"{_CLI}.idle", "Report whether a workload, node or GPU has been idle, for scripts.", "advisor"),
     "slurm": Entry("skuwise.agent.cli", "Import names, owners and times of Slurm jobs.", "", True),
     "tui": Entry("skuwise.tui.commands", "Browse the fleet and its recommendations in the terminal.", "tui", True),
@@ -54,15 +49,11 @@ COMMANDS: Mapping[str, Entry] = {
     "showback": Entry(f"{_CLI}.showback", "Split the cost of nodes by team, in FOCUS columns.", "advisor"),
     "rules": Entry("skuwise.rules.commands", "List or check the rules and thresholds."),
     "ledger": Entry(f"{_CLI}.ledger", "List recommendations and record decisions on them.", "advisor"),
-    "patch": Entry(
-        f"{_CLI}.patch", "Print what a human applies for an accepted recommendation, and its undo.", "advisor"
-    ),
+    "patch": Entry(f"{_CLI}.patch", "Print the change that an accepted recommendation needs, and its undo.", "advisor"),
     "incidents": Entry(f"{_CLI}.incidents", "List, acknowledge and snooze the incidents of the watch.", "advisor"),
     "report": Entry(f"{_CLI}.report", "Preview or send the weekly report, one mail per team.", "advisor", True),
-    "serve": Entry(
-        f"{_CLI}.serve", "Run reports, snapshots and caching on a schedule, without systemd.", "advisor", True
-    ),
-    "simulate": Entry(f"{_CLI}.simulate", "Simulate a fleet, to try skuwise or to test it.", "advisor", True),
+    "serve": Entry(f"{_CLI}.serve", "Run reports, watch and caching on a schedule, without systemd.", "advisor", True),
+    "simulate": Entry(f"{_CLI}.demo", "Simulate a fleet, to try skuwise or to test it.", "advisor", True),
     "demo": Entry(f"{_CLI}.demo", "Run the full pipeline on simulated data; no GPU needed.", "advisor", True),
 }
 
@@ -71,7 +62,6 @@ class Root(Group):
     """The commands of a build. A command is imported when it is asked for, and the help needs none."""
 
     def __init__(self, entries: Mapping[str, Entry]) -> None:
-        version = click.version_option(__version__, prog_name="skuwise", message="%(prog)s %(version)s")
         super().__init__(
             "skuwise",
             help=about,
@@ -79,7 +69,7 @@ class Root(Group):
             params=[click.Option(["--debug"], is_flag=True, help="print a traceback with an error")],
             context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
         )
-        version(self)
+        click.version_option(__version__, prog_name="skuwise", message="%(prog)s %(version)s")(self)
         self.entries = entries
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click's

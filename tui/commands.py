@@ -8,8 +8,14 @@ import time
 
 from click import option
 
-from ..advisor.cli.options import RulebookOptions, SourceOptions, rulebook_options, source_options
-from ..advisor.cli.states import StateOptions, state_options
+from ..advisor.cli.options import (
+    RulebookOptions,
+    SourceOptions,
+    StateOptions,
+    rulebook_options,
+    source_options,
+    state_options,
+)
 from ..rules.base.click_commands import command, exclusive
 from ..rules.base.errors import EXIT_DONE, UsageError
 from ..rules.base.output import say

@@ -12,11 +12,9 @@ from ...rules.base.output import program, say
 from ...rules.base.sanitize import clean
 from ..show.page_options import SECTIONS, PageOptions
 from ..show.writers.formats import FORMATS, render
-from .options import OutputOptions, Telemetry, number, output_options, telemetry_options
-from .output import terminal_width
-from .states import StateOptions, state_options
+from . import options
 
-_USD = number("USD", "a number of US dollars, as in 250", 0, 1e12)
+_USD = options.number("USD", "a number of US dollars, as in 250", 0, 1e12)
 _SECTION_HELP = f"print this section in full; repeatable: {', '.join(SECTIONS)} (default: a summary of two screens)"
 
 
@@ -25,23 +23,23 @@ _SECTION_HELP = f"print this section in full; repeatable: {', '.join(SECTIONS)} 
     "skuwise advise --prometheus http://localhost:9090 --match 'cluster=\"eu\"' --since 7d",
     "skuwise advise --db node.db --format json --output advice.json",
 )
-@telemetry_options()
-@output_options("table", *(name for name in FORMATS if name != "table"))
+@options.telemetry_options()
+@options.output_options("table", *(name for name in FORMATS if name != "table"))
 @option("--section", type=Choice(SECTIONS), multiple=True, metavar="NAME", help=_SECTION_HELP)
 @option("--all", "whole", is_flag=True, help="print every section with all rows")
 @option("--verbose", is_flag=True, help="print every note, every reason and blocked recommendations as well")
 @option("--min-saving", type=_USD, help="hide recommendations that save less a month (default: see reporting.yaml)")
 @option("--market", is_flag=True, help="also compare prices of other providers; not included in any sum")
-@state_options(optional=True)
+@options.state_options(optional=True)
 def advise(
-    telemetry: Telemetry,
-    output: OutputOptions,
+    telemetry: options.Telemetry,
+    output: options.OutputOptions,
     section: tuple[str, ...],
     whole: bool,
     verbose: bool,
     min_saving: float | None,
     market: bool,
-    state: StateOptions,
+    state: options.StateOptions,
 ) -> int:
     """Report what each workload is, what is wasted and what to change."""
     from ..doctor.coverage import coverage_line
@@ -57,11 +55,10 @@ def advise(
     book = telemetry.rulebook.load(now)
     if min_saving is not None:
         book = book.with_min_saving(min_saving, "--min-saving")
-    with telemetry.source.reading() as reading:
-        frame, reasoned = telemetry.evaluate(book, now, reading, ledger=ledger, with_market=market)
-    output.write(render(reasoned.advice, output.form, width=terminal_width(), color=output.color, page=page))
+    frame, reasoned = telemetry.evaluate(book, now, ledger, with_market=market)
+    output.write(render(reasoned.advice, output.form, width=options.terminal_width(), color=output.color, page=page))
     # Figures over half a fleet look like those over a whole one.
-    line = coverage_line(frame, reasoned, book.catalog, f"{program()} doctor {telemetry.source.words()}")
+    line = coverage_line(frame, reasoned, book.catalog, f"{program()} doctor {options.words(telemetry.source)}")
     if line is not None:
         say(clean(line))
     ledger.note(reasoned.advice, now)

@@ -1,31 +1,28 @@
-"""``skuwise demo``: the full pipeline on simulated data; needs no GPU."""
+"""``skuwise demo`` and ``skuwise simulate``: simulated fleets, and the full pipeline on one; needs no GPU."""
 
 from __future__ import annotations
 
 import shlex
-import subprocess
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from click import option
+from click import argument, option
 
-from ...rules.base.click_commands import FOLDER, command
+from ...rules.base.click_commands import FOLDER, PATH, Choice, command
 from ...rules.base.errors import EXIT_DONE, UsageError
-from ...rules.base.output import Progress, program, say, write_stdout, write_whole
+from ...rules.base.output import program, say, write_stdout, write_whole
+from ...rules.base.output import progress
+from ..core.timestamps import rfc3339
 from ..show.page_options import Again, PageOptions, Rows
-from .options import SEED
-from .output import terminal_width, wants_color
+from .options import DURATION, MOMENT, SEED, OutputOptions, number, terminal_width
 
 if TYPE_CHECKING:
     from ..core.advice_types import Advice
-    from ..rulebook import Rulebook
 
-# A node's own GPUs are sampled this long; enough to see that it works, far too short for advice.
-OWN_GPUS_SECONDS = 5
 DAYS = 14  # two whole weeks of the report, so that one can be compared with the other
-_MINUTES_SECONDS = 2 * 3600.0
 _FOUNDING = "serving on a training cluster: the evidence, the calculation, and what would change it"
 _ROWS = Rows(recommendations=5, findings=8, rules=6, workloads=5, notes=3)
 
@@ -36,36 +33,55 @@ _ROWS = Rows(recommendations=5, findings=8, rules=6, workloads=5, notes=3)
 def demo(folder: Path | None, seed: int) -> int:
     """Run the full pipeline on simulated data; no GPU needed."""
     from ..advise import load_rulebook, read_and_reason
-    from ..notify.report import reported_week
+    from ..demo import simulate
+    from ..notify.report import ReportJob, reported_week, write_previews
+    from ..notify.routes import Routes
+    from ..notify.routes import ReportSettings
+    from ..show.reader_commands import ReaderCommands
     from ..show.writers.formats import render
+    from ..state.fleets import StateBeside
+    from ..telemetry.source import Databases
 
     try:
-        if folder is None:
-            folder = Path(tempfile.mkdtemp(prefix="skuwise-demo-"))
+        folder = folder or Path(tempfile.mkdtemp(prefix="skuwise-demo-"))
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        what = f"the folder {folder}" if folder is not None else "a temporary folder"
-        raise UsageError(f"Cannot create {what}: {error.strerror}.", "Use another folder with --dir.") from error
+        raise UsageError(
+            f"Cannot create a folder {folder or ''}: {error.strerror}.", "Use another folder with --dir."
+        ) from error
     fleet, now = folder / "fleet.db", time.time()
+    week = reported_week(None, now)
     if fleet.exists():
         raise UsageError(f"{fleet} already exists.", "Remove it, or use another folder with --dir.")
-    _simulate(fleet, seed, reported_week(None, now).end)
-    node_db = _sample_own_gpus(folder / "this-machine.db")
-    say("3/4  Analyzing the fleet")
+    try:
+        with progress(f"1/3  Simulating {DAYS} days of a fleet of 13 nodes", "nodes") as simulating:
+            minutes, steps = 2 * 3600.0, simulating.step
+            simulate("small", fleet, days=DAYS, seed=seed, until=week.end, minutes_seconds=minutes, steps=steps)
+    except BaseException:  # or the next run could not write it
+        for ending in ("", "-wal", "-shm"):
+            fleet.with_name(f"{fleet.name}{ending}").unlink(missing_ok=True)
+        raise
+    say("2/3  Analyzing the fleet")
     book = load_rulebook(None, None, now)
     advice = read_and_reason([fleet], book, now=now)[1].advice
     again = Again(program(), f"--db {shlex.quote(str(fleet))}")
     write_whole(folder / "advice.html", render(advice, "html", page=PageOptions(whole=True, again=again)))
-    say("4/4  Writing the weekly report")
-    _write_mails(fleet, folder / "mail", book, now)
-    write_stdout(f"\n{demo_text(advice, again, folder, node_db, width=terminal_width(), color=wants_color())}")
+    say("3/3  Writing the weekly report")
+    # As its administrators would receive it, without this user's settings and without the report's own notes.
+    commands = ReaderCommands(program(anywhere=True), f"--db {shlex.quote(str(fleet.absolute()))}")
+    source, beside, settings = Databases((fleet,)), StateBeside(_quiet), ReportSettings()
+    job = ReportJob(settings, Routes(), source, book, beside, week, now, None, _quiet, commands=commands)
+    list(write_previews(job, folder / "mail"))
+    color = OutputOptions("table").color
+    write_stdout(f"\n{demo_text(advice, again, folder, width=terminal_width(), color=color)}")
     return EXIT_DONE
 
 
-def demo_text(
-    advice: Advice, again: Again, folder: Path, node_db: Path | None = None, *, width: int = 100, color: bool = False
-) -> str:
-    """What the demo prints: the short page, its files, and commands to paste. `node_db`: samples of this machine."""
+def _quiet(_: str) -> None: ...
+
+
+def demo_text(advice: Advice, again: Again, folder: Path, *, width: int = 100, color: bool = False) -> str:
+    """What the demo prints: the short page, its files, and commands to paste."""
     from ..core.ids import short_id
     from ..core.worth import selected
     from ..show.pages.advice import advice_page
@@ -80,9 +96,6 @@ def demo_text(
         ("the screens, in a terminal", again.command("tui")),
         ("what can be measured on this machine", f"{again.program} agent doctor"),
     ]
-    if node_db is not None:
-        collect = f"{again.program} agent run --db {shlex.quote(str(node_db))}"
-        commands.append(("collect here; waste is judged after 30 hours", collect))
     return "\n".join(
         [
             document_text(advice_page(advice, PageOptions(rows=_ROWS)), width=width, color=color),
@@ -98,58 +111,42 @@ def demo_text(
     )
 
 
-def _simulate(fleet: Path, seed: int, until: float) -> None:
-    """Write the fleet's database; where that fails, nothing of it is left, so that the next run can write it."""
-    from ..demo import simulate
+@command("skuwise simulate founding --db founding.db", "skuwise simulate small --db small.db --days 7 --seed 3")
+@argument("scenario", type=Choice(("founding", "small", "fleet")), metavar="SCENARIO")
+@option("--db", type=PATH, required=True, help="FILE.db for one database, else a folder with one database per node")
+@option("--days", type=number("N", "a number of days", 0, 1e6), default=14.0, help="length in days (default: 14)")
+@option("--seed", type=SEED, default=0, help="seed of the random numbers (default: 0)")
+@option("--until", type=MOMENT, help="end of the window, RFC 3339 in UTC (default: the last full hour)")
+@option("--minutes", type=DURATION, default="6h", help="age of the oldest minute (default: 6h)")
+def simulate(scenario: str, db: Path, days: float, seed: int, until: float | None, minutes: float) -> int:
+    """Simulate a fleet, to try skuwise or to test it.
 
-    try:
-        with Progress(f"1/4  Simulating {DAYS} days of a fleet of 13 nodes", "nodes") as simulating:
-            minutes, steps = _MINUTES_SECONDS, simulating.step
-            simulate("small", fleet, days=DAYS, seed=seed, until=until, minutes_seconds=minutes, steps=steps)
-    except BaseException:
-        for ending in ("", "-wal", "-shm"):
-            fleet.with_name(f"{fleet.name}{ending}").unlink(missing_ok=True)
-        raise
+    SCENARIO: fleet to simulate (see below).
 
+    \b
+    founding  online serving on 8xH100 InfiniBand nodes whose fabric is silent
+    small     the most common kinds together on 13 nodes: shown by skuwise demo
+    fleet     60 nodes of 16 types: training, fine-tuning, serving and idle GPUs
+    """
+    from ..demo import simulate as simulate_fleet
 
-def _sample_own_gpus(db: Path) -> Path | None:
-    """Run the real agent here for some seconds where NVML answers. None: it wrote no database."""
-    from ...agent.base.clock import SystemClock
-    from ...agent.base.self_command import child_command
-    from ...agent.sources.nvidia_driver import NvidiaDriver
-
-    driver = NvidiaDriver(1.0, 10.0)
-    driver.open(SystemClock().now())
-    gpus = driver.sources[0].probe().gpus if driver.fault is None else ()
-    for source in driver.sources:
-        source.close()
-    if not gpus:
-        say("2/4  No GPU found on this machine: nothing to sample here")
-        return None
-    say(f"2/4  Sampling the GPUs of this machine for {OWN_GPUS_SECONDS} s")
-    words = child_command("skuwise", "agent", "run", "--db", str(db), "--duration", f"{OWN_GPUS_SECONDS}s")
-    done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
-    if done.returncode == 0:
-        return db
-    say(f"     Sampling failed: {done.stderr.strip()}")
-    return None
-
-
-def _write_mails(fleet: Path, folder: Path, book: Rulebook, now: float) -> None:
-    """The mail of the last week, as its administrators would receive it, without this user's settings."""
-    from ..notify.report import ReportJob, reported_week, write_previews
-    from ..notify.routes import ReportSettings, Routes
-    from ..show.reader_commands import ReaderCommands
-    from ..state.fleets import StateBeside
-    from ..telemetry.source import Databases
-
-    def quiet(text: str) -> None:
-        """Print nothing: the demo has its own notes."""
-
-    source = f"--db {shlex.quote(str(fleet.absolute()))}"
-    commands = ReaderCommands(program(anywhere=True), source)
-    week, beside = reported_week(None, now), StateBeside(quiet)
-    settings, routes = ReportSettings(), Routes()
-    job = ReportJob(settings, routes, Databases((fleet,)), book, beside, week, now, None, quiet, commands=commands)
-    for _ in write_previews(job, folder):
-        pass
+    with progress(f"simulating {scenario}", "nodes") as simulating:
+        report = simulate_fleet(
+            scenario,
+            db,
+            days=days,
+            seed=seed,
+            until=time.time() if until is None else until,
+            minutes_seconds=minutes,
+            steps=simulating.step,
+        )
+    kinds = Counter(truth.kind for truth in report.truths)
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    nodes = report.fleet.nodes
+    write_stdout(
+        f"{scenario}, seed {seed}: {len(nodes)} nodes, {sum(len(n.sim.gpus) for n in nodes)} GPUs, "
+        f"{rfc3339(report.start)} to {rfc3339(report.end)}\n"
+        f"workloads: {counts} (the truth about each is in the table truth)\n"
+        f"next: {program()} advise --db {shlex.quote(str(db))}\n"
+    )
+    return EXIT_DONE

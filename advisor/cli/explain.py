@@ -11,9 +11,7 @@ from click import argument, option
 from ...rules.base.click_commands import command, typed_with
 from ...rules.base.errors import EXIT_DONE
 from ...rules.base.output import say, write_stdout
-from .options import Telemetry, telemetry_options
-from .output import terminal_width
-from .states import StateOptions, state_options
+from .options import StateOptions, Telemetry, state_options, telemetry_options, terminal_width
 
 if TYPE_CHECKING:
     from ..core.advice_types import Advice
@@ -42,9 +40,7 @@ def explain(subject_id: str, telemetry: Telemetry, query: bool, verbose: bool, s
 
     now, ledger = time.time(), state.beside()
     book = telemetry.rulebook.load(now)
-    with telemetry.source.reading() as reading:
-        _, reasoned = telemetry.evaluate(book, now, reading, ledger=ledger)
-    advice = reasoned.advice
+    advice = telemetry.evaluate(book, now, ledger)[1].advice
     subject = find(advice, subject_id, partial(typed_with, subject_id))
     runs = runs_of(advice, subject_id)
     if subject in runs and len(runs) > 1:

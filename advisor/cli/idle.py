@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from click import argument, option
@@ -13,7 +14,7 @@ from ...rules.base.click_commands import command, format_option
 from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
 from ...rules.base.output import write_stdout
 from ..core.timestamps import minute, rfc3339
-from .options import DURATION, MARGIN_SECONDS, PAST_SECONDS, Telemetry, telemetry_options
+from .options import DURATION, Telemetry, telemetry_options
 
 if TYPE_CHECKING:
     from ..core.naming import Named
@@ -43,22 +44,13 @@ def idle(target: str | None, telemetry: Telemetry, longer_than: float, form: str
     from ...rules.policy.thresholds import load_levels
     from ..watch.fleet import Criteria
     from ..watch.idle_answer import idle_answer, targets
-    from ..watch.reading import read_recent
     from ..watch.settings import WatchSettings
 
     if not 300 <= longer_than <= 3 * 86400:
         raise UsageError("--longer-than is out of range.", "Use 5m to 3d.")
     now = time.time()
     book = telemetry.rulebook.load(now)
-    lookback = longer_than + MARGIN_SECONDS
-    recent = read_recent(
-        telemetry.source.or_settings().open(),
-        book,
-        lookback_seconds=lookback,
-        now=now,
-        until=telemetry.until,
-        past_seconds=PAST_SECONDS,
-    )
+    recent = replace(telemetry, source=telemetry.source.or_settings()).recent(book, now, longer_than)
     subjects = targets(recent)
     named = _named(target, [name for name in subjects if name is not None]) if target is not None else None
     criteria = Criteria(WatchSettings().limit_seconds, load_levels("watch.yaml", telemetry.rulebook.rules), book)

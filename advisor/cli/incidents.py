@@ -16,17 +16,13 @@ from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import say, write_json, write_stdout
 from ...rules.base.sanitize import clean
 from ..core.timestamps import minute, parse_moment, rfc3339
-from .options import SourceOptions
-from .output import terminal_width
-from .states import KnownState, StateOptions, state_options
+from .options import StateOptions, state_options, terminal_width
 
 if TYPE_CHECKING:
     from ..core.incident_types import Incident
-    from ..core.naming import Named
     from ..state.file import State
 
 UNTIL_HINT = "a date, RFC 3339 (UTC), or a duration such as 8h"
-_WIDTH_MAX = 120
 _ABOUT = "INCIDENT: its ID (4 characters or more), workload, job ID or node."
 
 
@@ -45,29 +41,29 @@ def list_(every: bool, form: str, state: StateOptions) -> int:
 
     files, now = _incidents_by_file(state), time.time()
     if form == "json":
-        fleet_of = {incident.id: file.fleet for file, of_file in files for incident in of_file}
-        listed = by_urgency(i for _, of_file in files for i in of_file if every or i.resolved_at is None)
+        fleet_of = {incident.id: fleet or None for _, fleet, of_file in files for incident in of_file}
+        listed = by_urgency(i for _, _, of_file in files for i in of_file if every or i.resolved_at is None)
         values = [{"fleet": fleet_of[incident.id], **as_dict(incident, now)} for incident in listed]
         write_json({"schema": "skuwise.incidents/1", "incidents": values})
         return EXIT_DONE
-    for file, of_file in files:
+    for file, fleet, of_file in files:
         listed = [incident for incident in of_file if every or incident.resolved_at is None]
-        heading = f"{clean(file.fleet or str(file.state.path))}\n" if len(files) > 1 else ""
+        heading = f"{clean(fleet or str(file.path))}\n" if len(files) > 1 else ""
         write_stdout(f"{heading}{as_table(listed, len(of_file) - len(listed), now)}")
     return EXIT_DONE
 
 
-def _command(*example_lines: str) -> Callable[[Callable[..., int]], click.Command]:
+def _command(example: str) -> Callable[[Callable[..., int]], click.Command]:
     """A command on one incident."""
 
     def decorate(function: Callable[..., int]) -> click.Command:
-        run = click.argument("incident")(state_options()(function))
-        return incidents.command(help=f"{function.__doc__}\n\n{_ABOUT}", epilog=examples(*example_lines))(run)
+        run, text = click.argument("incident")(state_options()(function)), f"{function.__doc__}\n\n{_ABOUT}"
+        return incidents.command(help=text, epilog=examples(f"skuwise incidents {example}"))(run)
 
     return decorate
 
 
-@_command("skuwise incidents show i-5603c79e", "skuwise incidents show i-5603c79e --format json")
+@_command("show i-5603c79e")
 @format_option("table", "json")
 def show(incident: str, form: str, state: StateOptions) -> int:
     """Show one incident: evidence, cost so far and history."""
@@ -77,11 +73,11 @@ def show(incident: str, form: str, state: StateOptions) -> int:
     if form == "json":
         write_json({"schema": "skuwise.incident/1", "incident": as_dict(shown, now)})
     else:
-        write_stdout(as_text(shown, now, terminal_width(_WIDTH_MAX)))
+        write_stdout(as_text(shown, now, terminal_width(120)))
     return EXIT_DONE
 
 
-@_command("skuwise incidents acknowledge i-5603c79e --by ann")
+@_command("acknowledge i-5603c79e --by ann")
 @option("--by", metavar="NAME", help="name of the person who takes it (default: your user name)")
 def acknowledge(incident: str, by: str | None, state: StateOptions) -> int:
     """Take an incident: no reminders until it is resolved."""
@@ -96,7 +92,7 @@ def acknowledge(incident: str, by: str | None, state: StateOptions) -> int:
     return EXIT_DONE
 
 
-@_command("skuwise incidents snooze i-5603c79e --until 8h")
+@_command("snooze i-5603c79e --until 8h")
 @option("--until", required=True, metavar="WHEN", help=f"end of the snooze: {UNTIL_HINT}")
 def snooze(incident: str, until: str, state: StateOptions) -> int:
     """Stop the reminders of an incident until a date."""
@@ -127,38 +123,29 @@ def parse_until(text: str, now: float) -> float:
     return until
 
 
-def _incidents_by_file(state: StateOptions) -> list[tuple[KnownState, tuple[Incident, ...]]]:
-    """Every incident of the state file that is named, else of those of all fleets."""
+def _incidents_by_file(state: StateOptions) -> list[tuple[State, str, tuple[Incident, ...]]]:
     from ..state.incidents import listed
 
-    files: list[tuple[KnownState, tuple[Incident, ...]]] = []
-    for file in state.every(SourceOptions()):
-        with file.state.reading() as db:
-            files.append((file, listed(db, resolved_since=0.0)))
-    return files
+    return state.every(partial(listed, resolved_since=0.0))
 
 
 def _find(name: str, state: StateOptions) -> tuple[State, Incident]:
     """The incident of this name, an unresolved one before all others, and its state file. Raises AmbiguousError for
     several, UsageError for none."""
-    from ..core.naming import AmbiguousError, matching, unknown
-
-    every = {i.id: (file.state, i) for file, of_file in _incidents_by_file(state) for i in of_file}
-    names = [_named(incident) for _, incident in every.values()]
-    matches = matching(name, [n for n in names if every[n.id][1].resolved_at is None]) or matching(name, names)
-    if not matches:
-        raise unknown(name, names, "among the incidents", "'skuwise incidents list --all' lists every ID.")
-    if len(matches) > 1:
-        raise AmbiguousError(name, matches, partial(typed_with, name))
-    return every[matches[0].id]
-
-
-def _named(incident: Incident) -> Named:
     from ..core.formatting import hours, usd
-    from ..core.naming import Named
+    from ..core.naming import Named, matching, resolve
 
-    subject = incident.sighting.subject
-    jobs = tuple(id_ for id_ in (subject.job_id, subject.workload_id) if id_)
-    cost = usd(incident.cost_usd) if incident.cost_usd is not None else hours(incident.gpu_hours, "GPU-h")
-    what, since = f"{incident.sighting.kind} of {subject.name}", f"since {minute(incident.since)}"
-    return Named(incident.id, what, subject.name, subject.nodes, jobs, since, cost)
+    every = {i.id: (file, i) for file, _, of_file in _incidents_by_file(state) for i in of_file}
+    names = []
+    for _, i in every.values():
+        subject = i.sighting.subject
+        jobs = tuple(id_ for id_ in (subject.job_id, subject.workload_id) if id_)
+        cost = usd(i.cost_usd) if i.cost_usd is not None else hours(i.gpu_hours, "GPU-h")
+        what, since = f"{i.sighting.kind} of {subject.name}", f"since {minute(i.since)}"
+        names.append(Named(i.id, what, subject.name, subject.nodes, jobs, since, cost))
+    unresolved = [n for n in names if every[n.id][1].resolved_at is None]
+    candidates, remedy = (
+        unresolved if matching(name, unresolved) else names,
+        "'skuwise incidents list --all' lists every ID.",
+    )
+    return every[resolve(name, candidates, "among the incidents", remedy, partial(typed_with, name)).id]

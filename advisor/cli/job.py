@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,9 +16,7 @@ from ...rules.base.click_commands import command, typed_with
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageError
 from ...rules.base.output import plain, say
 from ...rules.base.sanitize import clean, quoted
-from .options import OutputOptions, SourceOptions, Telemetry, output_options, telemetry_options
-from .output import terminal_width
-from .states import StateOptions, state_options
+from . import options
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from ..cards.reading import CardReading
     from ..core.advice_types import Fleet
     from ..core.card_types import Card
+    from ..show.document import Document
 
 
 @command(
@@ -35,22 +34,22 @@ if TYPE_CHECKING:
     "skuwise job --keep-finished --since 1d --db /var/lib/skuwise",
 )
 @argument("job_id", metavar="ID", required=False)
-@telemetry_options(required=False, since="7d")
+@options.telemetry_options(required=False, since="7d")
 @option("--user", metavar="NAME", help="list the jobs of this user, most idle first")
 @option("--account", metavar="NAME", help="list the jobs of this account")
 @option("--namespace", metavar="NAME", help="list the jobs of this namespace")
-@output_options("table", "json", "markdown", "html", "csv", "admin-comment")
+@options.output_options("table", "json", "markdown", "html", "csv", "admin-comment")
 @option("--keep-finished", is_flag=True, help="keep the cards of all jobs that ended in the window; print none")
 @option("--no-keep", is_flag=True, help="keep no card of a finished job")
-@state_options()
+@options.state_options()
 @option("--existing", default="", metavar="TEXT", help="current AdminComment, preserved by --format admin-comment")
 def job(
     job_id: str | None,
-    telemetry: Telemetry,
-    output: OutputOptions,
+    telemetry: options.Telemetry,
+    output: options.OutputOptions,
     keep_finished: bool,
     no_keep: bool,
-    state: StateOptions,
+    state: options.StateOptions,
     existing: str,
     **owner: str | None,
 ) -> int:
@@ -61,35 +60,24 @@ def job(
     """
     from ..cards.reading import CardReading
 
-    owners = [f"--{kind}" for kind, name in owner.items() if name is not None]
-    other = owners[0] if owners else "--keep-finished"
-    is_of_source = telemetry.source.is_named and not owners and not no_keep
-    refused = (
-        (job_id and (owners or keep_finished), f"ID and {other} exclude each other.", f"Remove ID or {other}."),
-        (not (job_id or owners or keep_finished), "No job given.", "Use ID, --user, --account or --namespace."),
-        (
-            keep_finished and not is_of_source,
-            "--keep-finished is of a source.",
-            "Use it with --db or --prometheus, alone.",
+    owners, form = [f"--{kind}" for kind, name in owner.items() if name is not None], output.form
+    refused = {
+        "ID excludes --keep-finished, --user, --account and --namespace.": job_id and (owners or keep_finished),
+        "Use ID, --user, --account or --namespace.": not (job_id or owners or keep_finished),
+        "--keep-finished needs --db or --prometheus, and excludes --user, --account, --namespace and --no-keep.": (
+            keep_finished and (not telemetry.source.is_named or owners or no_keep)
         ),
-        (not job_id and output.form == "admin-comment", "--format admin-comment is of one job.", "Use a job ID."),
-        (job_id and output.form == "csv", "--format csv is of a list of jobs.", "Use --format json, or --user."),
-        (existing and output.form != "admin-comment", "--existing needs --format admin-comment.", "Remove --existing."),
-    )
-    for applies, sentence, remedy in refused:
+        "--format admin-comment needs an ID.": form == "admin-comment" and not job_id,
+        "--format csv is for a list of jobs. Use --format json, or --user.": form == "csv" and job_id,
+        "--existing needs --format admin-comment.": existing and form != "admin-comment",
+    }
+    for sentence, applies in refused.items():
         if applies:
-            raise UsageError(sentence, remedy)
-    now, reading = time.time(), None
+            raise UsageError(sentence)
+    now, reading, again = time.time(), None, partial(typed_with, job_id or "")
     if telemetry.source.is_named:
-        reading = CardReading(
-            telemetry.source.open(),
-            telemetry.rulebook.load(now),
-            now,
-            telemetry.since,
-            telemetry.until,
-            say,
-            partial(typed_with, job_id or ""),
-        )
+        source, book = telemetry.source.open(), telemetry.rulebook.load(now)
+        reading = CardReading(source, book, now, telemetry.since, telemetry.until, say, again)
     if keep_finished and reading is not None:
         read = reading.cards(lambda _: True)
         say(_keep(state, read.fleet, read.cards, now))
@@ -97,7 +85,8 @@ def job(
     cards, fleet = (
         _of_owner(owner, telemetry, state, reading, now) if job_id is None else _named(job_id, state, reading)
     )
-    output.write(_content(cards, job_id is not None, output, existing))
+    is_one = job_id is not None
+    output.write(_content(cards, is_one, output, existing), width=options.terminal_width(100) if is_one else None)
     finished = [card for card in cards if card.state == "ended" and card.kept_at is None]
     if fleet is not None and finished and not no_keep:
         try:
@@ -107,7 +96,7 @@ def job(
     return EXIT_DONE
 
 
-def _named(job_id: str, state: StateOptions, reading: CardReading | None) -> tuple[list[Card], Fleet | None]:
+def _named(job_id: str, state: options.StateOptions, reading: CardReading | None) -> tuple[list[Card], Fleet | None]:
     """The card of one job, and the fleet of its telemetry; None: it is a kept one."""
     from ..cards.build import with_kept
     from ..cards.reading import named_card
@@ -131,7 +120,11 @@ def _named(job_id: str, state: StateOptions, reading: CardReading | None) -> tup
 
 
 def _of_owner(
-    owner: Mapping[str, str | None], telemetry: Telemetry, state: StateOptions, reading: CardReading | None, now: float
+    owner: Mapping[str, str | None],
+    telemetry: options.Telemetry,
+    state: options.StateOptions,
+    reading: CardReading | None,
+    now: float,
 ) -> tuple[Sequence[Card], Fleet | None]:
     """The cards of the jobs of an owner, worst first, with kept ones that telemetry no longer has."""
     from ..show.pages.job import worst_first
@@ -156,23 +149,23 @@ def _of_owner(
     return cards, fleet
 
 
-def _kept(state: StateOptions, fleet: Fleet | None, find: Callable[[Database], Iterable[Card]]) -> list[Card]:
+def _kept(state: options.StateOptions, fleet: Fleet | None, find: Callable[[Database], Sequence[Card]]) -> list[Card]:
     """The kept cards that `find` gives: of the fleet that was read, else of all state files that may be meant."""
-    cards: list[Card] = []
     try:
-        for file in [state.of(fleet)] if fleet else [other.state for other in state.every(SourceOptions())]:
-            with file.reading() as db:
-                cards += find(db)
+        if fleet is None:
+            return [card for _, _, cards in state.every(find) for card in cards]
+        with state.of(fleet).reading() as db:
+            return list(find(db))
     except NothingToDo:  # there is no state file yet
-        pass
+        return []
     except SkuwiseError as error:
         if fleet is None:
             raise
         say(f"Kept cards not used: {error}")
-    return cards
+        return []
 
 
-def _keep(state: StateOptions, fleet: Fleet, cards: Sequence[Card], now: float) -> str:
+def _keep(state: options.StateOptions, fleet: Fleet, cards: Sequence[Card], now: float) -> str:
     """Keep the cards of finished jobs. Returns a sentence on it."""
     from ..state.cards import keep
     from ..state.file import load_state_settings
@@ -183,7 +176,7 @@ def _keep(state: StateOptions, fleet: Fleet, cards: Sequence[Card], now: float) 
     return f"kept {written} of {len(cards)} cards in {file.path}"
 
 
-def _content(cards: Sequence[Card], is_one: bool, output: OutputOptions, existing: str) -> str:
+def _content(cards: Sequence[Card], is_one: bool, output: options.OutputOptions, existing: str) -> str | Document:
     """The cards in the format that was asked for."""
     from ..show.pages import job as page
 
@@ -198,18 +191,9 @@ def _content(cards: Sequence[Card], is_one: bool, output: OutputOptions, existin
             from ..show.writers.admin_comment import admin_comment
 
             return f"{admin_comment(cards[0], existing)}\n"
-        case "table":
-            from ..show.writers.text import document_text
-
+        case form:
             encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
             no_blocks = not encoding.startswith("utf") or os.environ.get("TERM") in ("dumb", "linux")
-            ascii_only = output.output is None and (no_blocks or plain())
-            if not is_one:
-                return document_text(page.cards_document(cards), width=terminal_width())
-            return document_text(page.card_document(cards[0], ascii_only=ascii_only), width=terminal_width(100))
-        case form:
-            from ..show.writers.html import page_html
-            from ..show.writers.markdown import document_markdown
-
-            document = page.card_document(cards[0]) if is_one else page.cards_document(cards)
-            return (page_html if form == "html" else document_markdown)(document)
+            ascii_only = form == "table" and output.output is None and (no_blocks or plain())
+            card = page.card_document(cards[0], ascii_only=ascii_only)
+            return card if is_one else page.cards_document(cards)

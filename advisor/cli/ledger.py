@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -28,9 +27,7 @@ from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
 from ...rules.base.output import program, say, write_json, write_stdout
 from ...rules.base.sanitize import clean
 from ..core.timestamps import day, minute
-from .options import MOMENT, SourceOptions, fleet_options
-from .output import terminal_width
-from .states import KnownState, StateOptions, state_options
+from .options import MOMENT, SourceOptions, StateOptions, fleet_options, state_options, terminal_width, words
 
 if TYPE_CHECKING:
     from ..state.file import State
@@ -39,8 +36,6 @@ if TYPE_CHECKING:
 SCHEMA = "skuwise.ledger/1"
 STATES = ("regressed", "proposed", "accepted", "done", "snoozed", "dismissed", "expired")
 _TYPED_MAX = 2000
-_SHOW_WIDTH_MAX = 120
-_ABOUT = "ID: recommendation: its ID (4 characters or more), its workload or its node."
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +47,13 @@ class LedgerPlace:
 
     def words(self) -> str:
         """The options again, for a command to paste."""
-        return " ".join(self.state.words()) or self.source.words()
+        return words(self.state) or words(self.source)
 
-    def ledgers(self) -> list[tuple[KnownState, tuple[LedgerEntry, ...]]]:
-        """The state files with their entries. Raises as `StateOptions.every`."""
-        from ..state import ledger as store
+    def ledgers(self) -> list[tuple[State, str, tuple[LedgerEntry, ...]]]:
+        """The state files with the names of their fleets and their entries. Raises as `StateOptions.every`."""
+        from ..state.ledger import entries
 
-        ledgers: list[tuple[KnownState, tuple[LedgerEntry, ...]]] = []
-        for file in self.state.every(self.source):
-            with file.state.reading() as db:
-                ledgers.append((file, store.entries(db)))
-        return ledgers
+        return self.state.every(entries, self.source)
 
 
 def _check(place: LedgerPlace) -> None:
@@ -79,20 +70,13 @@ def ledger() -> None:
 
 @ledger.command("list", epilog=examples("skuwise ledger list", "skuwise ledger list --status accepted --format json"))
 @place_options
-@option(
-    "--status",
-    type=Choice(STATES),
-    help="only recommendations in this state (default: all but blocked and expired ones)",
-)
+@option("--status", type=Choice(STATES), help="only this state (default: all but blocked and expired ones)")
 @option("--all", "every", is_flag=True, help="also list blocked and expired recommendations")
 @format_option("table", "json")
 def list_(place: LedgerPlace, status: str | None, every: bool, form: str) -> int:
     """List recommendations with their state and decisions."""
     from ..show.ledger_words import as_dict, as_text
 
-    path = place.state.state
-    if path is not None and str(path) in STATES and not path.exists():
-        raise UsageError("--state names the state file.", f"Use --status {path}.")
     now, width = time.time(), terminal_width()
 
     def is_listed(entry: LedgerEntry) -> bool:
@@ -103,10 +87,10 @@ def list_(place: LedgerPlace, status: str | None, every: bool, form: str) -> int
         return every or (state != "expired" and not is_blocked)
 
     ledgers, texts, values = place.ledgers(), [], []
-    for file, entries in ledgers:
+    for file, fleet, entries in ledgers:
         listed = [entry for entry in entries if is_listed(entry)]
-        values += [as_dict(entry, now) | {"fleet": file.fleet} for entry in listed]
-        heading = f"Fleet {file.fleet or 'unknown'} ({clean(str(file.state.path))})\n" if len(ledgers) > 1 else ""
+        values += [as_dict(entry, now) | {"fleet": fleet or None} for entry in listed]
+        heading = f"Fleet {fleet or 'unknown'} ({clean(str(file.path))})\n" if len(ledgers) > 1 else ""
         texts.append(heading + as_text(listed, len(entries) - len(listed), now, width))
     if form == "json":
         write_json({"schema": SCHEMA, "recommendations": values})
@@ -115,18 +99,11 @@ def list_(place: LedgerPlace, status: str | None, every: bool, form: str) -> int
     return EXIT_DONE
 
 
-def _entry_command(name: str, about: str, example: str, run: Callable[..., int], *options: Decorator) -> None:
-    """Add a command on one recommendation to the group."""
-    place = joined(click.argument("recommendation", metavar="ID"), place_options, *options)
-    ledger.command(name, help=f"{about}\n\n{_ABOUT}", epilog=examples(f"skuwise ledger {name} {example}"))(place(run))
-
-
 def show(recommendation: str, place: LedgerPlace) -> int:
     """Print one recommendation."""
     from ..show.ledger_words import entry_text
 
-    _, entry = find_entry(recommendation, place)
-    write_stdout(entry_text(entry, time.time(), terminal_width(_SHOW_WIDTH_MAX)))
+    write_stdout(entry_text(find_entry(recommendation, place)[1], time.time(), terminal_width(120)))
     return EXIT_DONE
 
 
@@ -136,7 +113,7 @@ def decide(
     """Add a decision, and print what follows from it. Raises UsageError for one that is taken back where there is
     none."""
     from ..patches.build import next_step
-    from ..state import ledger as store
+    from ..state.ledger import add
 
     now = time.time()
     event = decision_event(act, now, by, until, why)
@@ -146,7 +123,7 @@ def decide(
         remedy = f"See '{program()} ledger show {r.id}'."
         raise UsageError(f"{r.id} is {current}: there is no decision to take back.", remedy)
     with state.writing() as db:
-        store.add(db, r.id, event)
+        add(db, r.id, event)
     ending = f" until {minute(until)}" if until is not None else ""
     say(f"{r.id} ({clean(r.action)}, {clean(entry.about)}) is {act}{ending}.")
     if act == "accepted":
@@ -158,26 +135,33 @@ _by = option("--by", metavar="NAME", help="name of the person who decides (defau
 _why = option("--why", metavar="REASON", help="reason of the decision")
 _must_why = option("--why", required=True, metavar="REASON", help="reason of the decision")
 _until = option("--until", type=MOMENT, required=True, help="end of the snooze: a date or RFC 3339, UTC")
-_ID = "r-5603c79e"
-_entry_command("show", "Show one recommendation: prediction, measurement and history.", _ID, show)
-_Decision = tuple[str, "Act", str, str, tuple[Decorator, ...]]
-_DECISIONS: tuple[_Decision, ...] = (
-    ("accept", "accepted", "Accept a recommendation; it counts as open until it is done.", "--by ann", (_by, _why)),
-    ("snooze", "snoozed", "Postpone a recommendation until a date.", "--until 2027-01-15", (_by, _why, _until)),
-    ("dismiss", "dismissed", "Reject a recommendation, with a reason.", "--why 'no time'", (_by, _must_why)),
-    ("reopen", "reopened", "Take a decision back; the recommendation is proposed again.", "--why 'over'", (_by, _why)),
+# Commands on one recommendation: name, what it records (empty: nothing), help, example, options.
+_COMMANDS: tuple[tuple[str, str, str, str, tuple[Decorator, ...]], ...] = (
+    ("show", "", "Show one recommendation: prediction, measurement and history.", "", ()),
+    ("accept", "accepted", "Accept a recommendation; it counts as open until it is done.", " --by ann", (_by, _why)),
+    ("snooze", "snoozed", "Postpone a recommendation until a date.", " --until 2027-01-15", (_by, _why, _until)),
+    ("dismiss", "dismissed", "Reject a recommendation, with a reason.", " --why 'no time'", (_by, _must_why)),
+    ("reopen", "reopened", "Take a decision back; the recommendation is proposed again.", " --why 'over'", (_by, _why)),
 )
-for _name, _act, _about, _example, _options in _DECISIONS:
-    _entry_command(_name, _about, f"{_ID} {_example}", partial(decide, act=_act), *_options)
+for _name, _act, _help, _example, _options in _COMMANDS:
+    ledger.command(
+        _name,
+        help=f"{_help}\n\nID: recommendation: its ID (4 characters or more), its workload or its node.",
+        epilog=examples(f"skuwise ledger {_name} r-5603c79e{_example}"),
+    )(
+        joined(click.argument("recommendation", metavar="ID"), place_options, *_options)(
+            partial(decide, act=_act) if _act else show
+        )
+    )
 
 
 def find_entry(name: str, place: LedgerPlace) -> tuple[State, LedgerEntry]:
     """The entry of an id or its beginning, of a workload's or node's name, or of ``name@node``; and its state file.
     Raises AmbiguousError for several, UsageError for none, NothingToDo where the ledger is empty."""
     from ..core.formatting import usd
-    from ..core.naming import AmbiguousError, Named, matching, unknown
+    from ..core.naming import Named, resolve
 
-    entries = [(file.state, entry) for file, of_file in place.ledgers() for entry in of_file]
+    entries = [(file, entry) for file, _, of_file in place.ledgers() for entry in of_file]
     if not entries:
         raise NothingToDo("The ledger is empty.", f"Run '{program()} advise' to record recommendations.")
     names: dict[str, Named] = {}
@@ -186,16 +170,12 @@ def find_entry(name: str, place: LedgerPlace) -> tuple[State, LedgerEntry]:
         cost = f"saves {usd(r.saving_usd_per_month.p50)}/month" if r.saving_usd_per_month else ""
         last = day(entry.last_proposed)
         names[r.id] = Named(r.id, f"{r.action} of {entry.about}", entry.about, nodes, (), last, cost)
-    candidates = list(names.values())
-    matches = matching(name, candidates)
-    if not matches:
-        raise unknown(name, candidates, "in the ledger", f"'{program()} ledger list --all' lists every ID.")
-    if len(matches) > 1:
-        raise AmbiguousError(name, matches, partial(typed_with, name))
-    same = [pair for pair in entries if pair[1].recommendation.id == matches[0].id]
+    remedy = f"'{program()} ledger list --all' lists every ID."
+    match = resolve(name, list(names.values()), "in the ledger", remedy, partial(typed_with, name))
+    same = [pair for pair in entries if pair[1].recommendation.id == match.id]
     if len(same) > 1:
         raise UsageError(
-            f"{matches[0].id} is in {len(same)} ledgers: two fleets have work of the same name.",
+            f"{match.id} is in {len(same)} ledgers: two fleets have work of the same name.",
             f"Select one with --state PATH; '{program()} ledger list' shows their paths.",
         )
     return same[0]

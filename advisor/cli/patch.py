@@ -57,7 +57,7 @@ def patch(
     undo: bool,
     **values: object,
 ) -> int:
-    """Print what a human applies for an accepted recommendation, and its undo.
+    """Print the change that an accepted recommendation needs, and its undo.
 
     ID: recommendation: its ID (4 characters or more), its workload or its node.
 

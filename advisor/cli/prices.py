@@ -8,9 +8,8 @@ import click
 
 from ...rules.base.click_commands import FILE, Group, examples, format_option
 from ...rules.base.errors import EXIT_DONE, NothingToDo
-from ...rules.base.output import say, write_json, write_stdout, write_whole
-from .options import rules_option
-from .output import terminal_width, wants_color
+from ...rules.base.output import say, write_json, write_whole
+from .options import OutputOptions, rules_option
 
 
 @click.group("prices", cls=Group)
@@ -33,7 +32,6 @@ def import_(export: Path, output: Path | None, rules: Path | None, form: str) ->
     from ...rules.catalog.loader import load_catalog
     from ..billing.bill import Export, bill_document, bill_json, price_entries, sum_up
     from ..core.advice_json import plain
-    from ..show.writers.text import document_text
 
     file = Export(export)
     bill = sum_up(file.charges(), load_catalog(rules))
@@ -45,7 +43,7 @@ def import_(export: Path, output: Path | None, rules: Path | None, form: str) ->
     if form == "json":
         write_json(plain(bill_json(bill, file)))
     else:
-        write_stdout(document_text(bill_document(bill, file), width=terminal_width(), color=wants_color()))
+        OutputOptions("table").write(bill_document(bill, file))
     if output is not None:
         entries = price_entries(bill, file)
         write_whole(output, yaml.safe_dump({"prices": entries}, sort_keys=False, allow_unicode=True))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -17,8 +16,7 @@ from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
 from ...rules.base.output import say, write_stdout
 from ...rules.base.sanitize import clean, suggest
 from ..core.timestamps import minute
-from .options import MOMENT, RulebookOptions, SourceOptions, rulebook_options, source_options
-from .states import IDENTITY_SECONDS, StateOptions, reader_commands, state_options
+from . import options
 
 if TYPE_CHECKING:
     from ..notify.report import ReportJob
@@ -28,23 +26,23 @@ if TYPE_CHECKING:
     "skuwise report --db node.db --teams teams.toml --preview mails",
     "skuwise report --db node.db --teams teams.toml --send",
 )
-@source_options(required=False)
+@options.source_options(required=False)
 @option("--preview", type=FOLDER, help="write each mail to DIR as .eml and .html")
 @option("--send", is_flag=True, help="send mails not sent yet; with report.send unset, list them")
 @option("--teams", type=FILE, help="routes file: teams, their workloads and addresses")
 @option("--only", metavar="TEAM", help="report for this team only")
-@option("--week", type=MOMENT, help="week of this day, Monday to Monday, UTC (default: the last full week)")
-@rulebook_options
-@state_options(optional=True)
+@option("--week", type=options.MOMENT, help="week of this day, Monday to Monday, UTC (default: the last full week)")
+@options.rulebook_options
+@options.state_options(optional=True)
 def report(
-    source: SourceOptions,
+    source: options.SourceOptions,
     preview: Path | None,
     send: bool,
     teams: Path | None,
     only: str | None,
     week: float | None,
-    rulebook: RulebookOptions,
-    state: StateOptions,
+    rulebook: options.RulebookOptions,
+    state: options.StateOptions,
 ) -> int:
     """Preview or send the weekly report, one mail per team."""
     from ..notify.report import ReportJob, reported_week, team_letters, write_previews
@@ -59,7 +57,7 @@ def report(
     source = source.or_settings()
     rules, prices = rulebook.rules or settings.rules, rulebook.prices or settings.prices
     rulebook = replace(rulebook, rules=rules, prices=prices)
-    commands = reader_commands(source, rulebook, state, settings, socket.gethostname())
+    commands = options.reader_commands(source, rulebook, state, settings)
     chosen = reported_week(week, now)
     job = ReportJob(
         settings,
@@ -92,7 +90,7 @@ def report(
     return EXIT_DONE
 
 
-def _send(job: ReportJob, state: StateOptions) -> int:
+def _send(job: ReportJob, state: options.StateOptions) -> int:
     """Send the week; where it is not over by the telemetry, the last one that is, and raise NotOverError: the next run
     tries this one again."""
     from ...agent.base.clock import SystemClock
@@ -101,7 +99,7 @@ def _send(job: ReportJob, state: StateOptions) -> int:
     from ..notify.sending import Clocks
 
     # The fleet of the telemetry names the state file, and that what was queued before: then no week has to be read.
-    frame = job.source.read(job.book.catalog, since=IDENTITY_SECONDS, until=None, now=job.now)
+    frame = job.source.read(job.book.catalog, since=options.IDENTITY_SECONDS, until=None, now=job.now)
     file, clocks = state.to_write(fleet_of(frame)), Clocks(SystemClock().now, time.sleep)
     try:
         return send(job, file, os.environ, clocks)

@@ -11,11 +11,12 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
@@ -34,13 +35,9 @@ if TYPE_CHECKING:
     from ...agent.slurm_jobs.settings import SlurmImportSettings
     from ..metrics_page import SitePage, WatchPasses
     from ..notify.routes import ReportSettings
-    from ..state.file import State
     from ..watch.settings import WatchSettings
 
 _DAY_SECONDS = 86400.0
-_SET_SECONDS = 60.0  # by which the clock has to move to have been set
-_LOOK_SECONDS = 60.0  # between two looks at the clocks
-_STOP_SECONDS = 20.0  # containers are killed 30 s after they were asked to stop (Kubernetes' default)
 
 # How often something runs: each minute to each week.
 _Every = Annotated[float, Meta(ge=60, le=7 * _DAY_SECONDS)]
@@ -72,8 +69,7 @@ class ServeSettings:
     stale_seconds: _Every = _DAY_SECONDS
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """One command on a schedule. `retry_seconds`: a failed run is repeated after so long; None: at its next time."""
 
     name: str
@@ -113,7 +109,6 @@ def scheduled_jobs(
         weekly = CronTrigger(day_of_week=day, hour=hour, minute=0, timezone=UTC, jitter=jitter)
         jobs.append(Job("report", ("report", "--send"), weekly, settings.retry_seconds))
     if source and settings.watch:
-        # Sending has its own setting. A pass that takes longer than the interval loses turns, and does not pile up.
         jobs.append(Job("watch", ("watch", "--once"), every(watch.every_seconds)))
     if settings.snapshot_db is not None:
         snapshot = ("snapshot", str(settings.snapshot_folder), "--rollups-only", "--db", str(settings.snapshot_db))
@@ -128,8 +123,8 @@ def scheduled_jobs(
 
 
 class Schedule:
-    """Runs jobs at once and at their times, one of a kind at a time. `command`: the words that run a job's arguments.
-    `watch`: how its passes ended; None: none has."""
+    """Runs jobs at once and at their times, one of a kind at a time; turns missed meanwhile are one run, however late.
+    `command`: the words that run a job's arguments. `watch`: how its passes ended; None: none has."""
 
     def __init__(self, scheduler: BackgroundScheduler, command: Callable[..., Sequence[str]]) -> None:
         self.watch: WatchPasses | None = None
@@ -137,18 +132,12 @@ class Schedule:
         self._lock, self._children = threading.Lock(), set[subprocess.Popen[bytes]]()
         self._stopped = False
 
-    def add(self, job: Job, *, name: str = "", **about: object) -> None:
-        """Put a job on the schedule, as `name`. Missed times are one run, however late."""
-        options = {"trigger": job.trigger, "next_run_time": datetime.now(UTC), **about}
-        self._scheduler.add_job(
-            self.work,
-            args=[job],
-            id=name or job.name,
-            coalesce=True,
-            misfire_grace_time=None,
-            max_instances=1,
-            **options,
-        )
+    def add(self, job: Job, retry_at: datetime | None = None) -> None:
+        """Schedule a job from now on; with `retry_at` one more run of it, then."""
+        again = {"trigger": "date", "run_date": retry_at, "id": f"{job.name} again", "replace_existing": True}
+        options = again if retry_at else {"trigger": job.trigger, "id": job.name}
+        options["next_run_time"] = retry_at or datetime.now(UTC)
+        self._scheduler.add_job(self.work, args=[job], coalesce=True, misfire_grace_time=None, **options)
 
     def work(self, job: Job) -> None:
         """Run a job; one that failed is run again later where it has `retry_seconds`."""
@@ -159,34 +148,20 @@ class Schedule:
             before, done = self.watch or WatchPasses(), status == EXIT_DONE
             last = time.time() if done else before.last_end
             self.watch = WatchPasses(before.passes + 1, before.failures + (not done), last, time.monotonic() - began)
+        next_run = "at its next turn"
         # Below 0 a signal ended it: it was killed, most often by the OOM killer.
         if job.retry_seconds is not None and (status == EXIT_FAILED or status < 0):
-            say(f"{job.name} ended with status {status}: it is tried again in {job.retry_seconds / 60:g} min")
-            at = datetime.now(UTC) + timedelta(seconds=job.retry_seconds)
-            self.add(
-                job, name=f"{job.name} again", replace_existing=True, trigger="date", run_date=at, next_run_time=at
-            )
-        elif status != EXIT_DONE:
-            say(f"{job.name} ended with status {status}: it waits for its next turn")
-
-    def run_all(self) -> None:
-        """Run everything now. Nothing is sent twice: what was done is on the disk."""
-        for planned in self._scheduler.get_jobs():
-            planned.modify(next_run_time=datetime.now(UTC))
+            next_run = f"in {job.retry_seconds / 60:g} min"
+            self.add(job, datetime.now(UTC) + timedelta(seconds=job.retry_seconds))
+        if status != EXIT_DONE:
+            say(f"{job.name} ended with status {status}; next run {next_run}")
 
     def stop(self) -> None:
         """End the running jobs, and start none any more. A sender loses nothing: the state file has it."""
         with self._lock:
             self._stopped = True
-            children = tuple(self._children)
-        for child in children:
-            child.terminate()
-        ends = time.monotonic() + _STOP_SECONDS
-        for child in children:
-            try:
-                child.wait(max(ends - time.monotonic(), 0.0))
-            except subprocess.TimeoutExpired:
-                child.kill()
+            for child in self._children:
+                child.terminate()
         self._scheduler.shutdown(wait=True)
 
     def _run(self, job: Job) -> int:
@@ -213,16 +188,14 @@ def serve_page(address: Address, page: SitePage) -> PageServer:
     # A scrape reads the files at most every 15 s.
     server = PageServer(address, page.page, version=lambda: time.monotonic() // 15, is_healthy=lambda: True)
     server.start()
-    if server.fault is not None:
-        say(f"{server.fault.detail} It is tried again every 30 s; set serve.listen to a free port of this machine.")
-    else:
-        say(f"metrics at http://{server.address}/metrics")
+    retried = "It is tried again every 30 s; set serve.listen to a free port of this machine."
+    say(f"{server.fault.detail} {retried}" if server.fault else f"metrics at http://{server.address}/metrics")
     return server
 
 
 @command("skuwise serve")
 def serve() -> int:
-    """Run reports, snapshots and caching on a schedule, without systemd."""
+    """Run reports, watch and caching on a schedule, without systemd."""
     from apscheduler.schedulers.background import BackgroundScheduler
 
     from ...agent.base.self_command import child_command
@@ -233,7 +206,7 @@ def serve() -> int:
     from ..state.fleets import state_files
     from ..watch.settings import load_watch_settings
 
-    environ, clock = os.environ, SystemClock()
+    environ = os.environ
     settings, named, folder = load_serve_settings(environ), load_state_settings(environ).file, state_folder(environ)
     if folder is None:
         raise UsageError("No home folder for state files.", "Set XDG_STATE_HOME or HOME.")
@@ -241,33 +214,24 @@ def serve() -> int:
     slurm, watch = load_slurm_settings(environ), load_watch_settings(environ)
     jobs = scheduled_jobs(settings, load_mail_settings(environ), slurm, watch, advice)
     scheduler = BackgroundScheduler(timezone=UTC)
-    schedule = Schedule(scheduler, lambda *arguments: child_command("skuwise", *arguments))
+    schedule, server = Schedule(scheduler, partial(child_command, "skuwise")), None
 
-    def states() -> list[State]:
-        return [State(path) for path in ([named] if named is not None else state_files(folder))]
-
-    def clock_offset() -> float:
-        now = clock.now()
-        return now.wall_seconds - now.monotonic_seconds
-
-    with closing(Signals(clock)) as stop:
+    with closing(Signals(SystemClock())) as stop:
         for job in jobs:
             say(f"{job.name}: {' '.join(job.arguments)}")
             schedule.add(job)
-        server = None
         if settings.listen is not None:
-            with suppress(OSError):  # advise reports why it cannot write there
-                advice.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            page = SitePage(advice, states, lambda: schedule.watch, settings.series_max, settings.stale_seconds)
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            page = SitePage(
+                advice,
+                lambda: [State(path) for path in ([named] if named is not None else state_files(folder))],
+                lambda: schedule.watch,
+                settings.series_max,
+                settings.stale_seconds,
+            )
             server = serve_page(settings.listen, page)
-        offset = clock_offset()
         scheduler.start()
-        while not stop.wait(_LOOK_SECONDS):
-            before, offset = offset, clock_offset()
-            # Times planned by another clock may be a year away.
-            if abs(offset - before) > _SET_SECONDS:
-                say("the clock was set: everything on the schedule is run now")
-                schedule.run_all()
+        while not stop.wait(60.0):
             scheduler.wakeup()  # it counts the time until its next job by a clock that stands still in a suspend
         say("stopping")
         if server is not None:

@@ -12,9 +12,9 @@ from click import option
 from ...rules.base.click_commands import FILE, Choice, command
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError
 from ...rules.base.output import say
+from ...rules.base.output import progress
 from ...rules.base.sanitize import clean
 from .options import OutputOptions, Telemetry, output_options, telemetry_options
-from .output import terminal_width
 
 _BY = ("team", "workload", "namespace", "account")
 # Notes on the dollars of rows, for stderr; the table prints all notes.
@@ -42,14 +42,14 @@ def showback(
     """Split the cost of nodes by team, in FOCUS columns."""
     from ..billing import showback_page as page
     from ..billing.showback import showback_of
-    from ..notify.routes import load_mail_settings, load_routes
-    from ..show.writers.text import document_text
+    from ..notify.routes import load_routes
+    from ..notify.routes import load_mail_settings
 
     now = time.time()
     file = teams or load_mail_settings(os.environ).teams
     routes = None if file is None else load_routes(file)
     book = telemetry.rulebook.load(now)
-    with telemetry.source.reading() as reading:
+    with progress("reading telemetry", telemetry.source.unit) as reading:
         source = telemetry.source.open(reading.step)
         frame = source.read(book.catalog, since=telemetry.since, until=telemetry.until, now=now)
         reading.stage("evaluating workloads")
@@ -67,7 +67,7 @@ def showback(
         elif output.form == "csv":
             content = page.showback_csv(split, billing_account)
         else:
-            content = document_text(page.showback_document(split, by), width=terminal_width(), color=output.color)
+            content = page.showback_document(split, by)
         output.write(content, f"{len(split.rows):,} rows written to {{output}}")
         for note in split.notes if output.form != "table" else ():
             if note.code.startswith(_MONEY_NOTES):

@@ -2,54 +2,39 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click import argument, option
+from msgspec import to_builtins
 
-from ...rules.base.click_commands import Choice, Group, Parsed, examples, exclusive, format_option, joined
+from ...rules.base.click_commands import Choice, Group, examples, exclusive, format_option, joined
 from ...rules.base.errors import EXIT_DONE, UsageError
-from ...rules.base.output import columns, write_json, write_lines, write_stdout
-from ...rules.base.sanitize import quoted, suggest
-from .options import DURATION, number, rules_option
+from ...rules.base.output import columns, write_json, write_lines
+from ...rules.base.sanitize import suggest
+from .options import DURATION, lines_of, number, rules_option
 
 if TYPE_CHECKING:
-    from ...rules.catalog.loader import Accelerator, Catalog, Premium
-    from ...rules.catalog.types import FigureSource, GpuSku, NodeSku, Price
+    from ...rules.catalog.fabric_premium import Premium
+    from ...rules.catalog.loader import Accelerator, Catalog
+    from ...rules.catalog.types import GpuSku, NodeSku
 
     Sku = GpuSku | NodeSku | Accelerator
 
 SCHEMA = "skuwise.skus/1"
 PHASES = ("training", "prefill", "decode", "mixed")
 PRECISIONS = ("fp64", "fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4")
-_UNKNOWN = "unknown"
-_SI = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
-_HERTZ = {"": 1.0, "hz": 1.0, "khz": 1e3, "mhz": 1e6, "ghz": 1e9}
-
-
-def quantity(metavar: str, use: str, units: Mapping[str, float], low: float, high: float) -> Parsed:
-    """The type of a number with one of some units, above `low` and below `high`. `use`: what its error asks for."""
-
-    def parse(text: str) -> float:
-        match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?(?:e\d{1,2})?)\s*([a-z]*)", text.strip().lower(), re.ASCII)
-        value = float(match[1]) * units.get(match[2], 0.0) if match else 0.0
-        if not low < value < high:
-            raise UsageError(f"{quoted(text)}.", f"Use {use}.")
-        return value
-
-    return Parsed(parse, metavar)
-
-
-AMOUNT = quantity("N", "a number with a unit, as in 70B or 350M", _SI, 0, 1e15)
-WATTS = quantity("W", "watts, as in 500 or 500W", {"": 1.0, "w": 1.0}, 0, 1e5)
-HERTZ = quantity("HZ", "a clock, as in 1110MHz, or hertz", _HERTZ, 1e6 - 1, 1e11)
+_SI = {"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+_HERTZ = {"": 1, "hz": 1, "khz": 1e3, "mhz": 1e6, "ghz": 1e9}
+AMOUNT = number("N", "a number with a unit, as in 70B or 350M", 1, 1e15, units=_SI)
+WATTS = number("W", "watts, as in 500 or 500W", 1, 1e5, units={"": 1, "w": 1})
+HERTZ = number("HZ", "a clock, as in 1110MHz, or hertz", 1e6, 1e11, units=_HERTZ)
 WHOLE = number("N", "a whole number above zero", 1, 10**9, kind=int)
+_BF16 = {"type": Choice(PRECISIONS), "default": "bf16"}
 _catalog = joined(format_option("table", "json"), rules_option("catalog"))
 _provider = option("--provider", metavar="P", help="only nodes of this provider")
-_BF16 = {"type": Choice(PRECISIONS), "default": "bf16"}
 _model = joined(
     option("--active-params", type=AMOUNT, help="parameters used per token (mixture of experts): 13B (default: all)"),
     option("--precision", **_BF16, help="precision of weights and arithmetic (default: bf16)"),
@@ -61,27 +46,31 @@ def skus() -> None:
     """List, show and compare GPUs, nodes and prices."""
 
 
+def _catalog_of(rules: Path | None) -> Catalog:
+    from ...rules.catalog.loader import load_catalog
+
+    return load_catalog(rules)
+
+
+def _print(form: str, document: Mapping[str, object], text: str) -> int:
+    write_json(document) if form == "json" else write_lines(text)
+    return EXIT_DONE
+
+
 @skus.command("list", epilog=examples("skuwise skus list", "skuwise skus list --provider aws"))
 @_provider
 @_catalog
 def list_(provider: str | None, form: str, rules: Path | None) -> int:
     """List GPUs, nodes and list prices."""
-    from ...rules.catalog.loader import load_catalog
-
-    catalog = load_catalog(rules)
-    nodes = nodes_of_provider(catalog, provider)
-    if form == "json":
-        document: dict[str, object] = {"schema": SCHEMA}
-        if provider is None:
-            document["gpus"] = [gpu_json(gpu) for gpu in catalog.gpus.values()]
-            document["accelerators"] = [gpu_json(accelerator) for accelerator in catalog.accelerators]
-        write_json(document | {"nodes": [node_json(node, catalog) for node in nodes]})
-        return EXIT_DONE
+    catalog = _catalog_of(rules)
+    nodes = _nodes_of(catalog, provider)
+    text = f"{_node_table(nodes)}\n\nList prices of the whole node. 'skuwise skus show NAME' has every source."
+    document: dict[str, object] = {"schema": SCHEMA}
     if provider is None:
-        write_lines(f"{_gpu_table(catalog)}\n")
-    write_lines(f"{_node_table(nodes)}\n")
-    write_lines("List prices of the whole node. 'skuwise skus show NAME' has every source.")
-    return EXIT_DONE
+        text = f"{_gpu_table(catalog)}\n\n{text}"
+        document["gpus"] = [_gpu_json(gpu) for gpu in catalog.gpus.values()]
+        document["accelerators"] = [_gpu_json(accelerator) for accelerator in catalog.accelerators]
+    return _print(form, document | {"nodes": [_node_json(node, catalog) for node in nodes]}, text)
 
 
 @skus.command("show", epilog=examples("skuwise skus show H100-SXM5", "skuwise skus show aws/p5.48xlarge"))
@@ -92,21 +81,17 @@ def show(name: str, form: str, rules: Path | None) -> int:
 
     NAME: GPU (H100-SXM5, 'NVIDIA L40S') or node (aws/p5.48xlarge).
     """
-    from ...rules.catalog.loader import load_catalog
     from ...rules.catalog.types import GpuSku, NodeSku
 
-    catalog = load_catalog(rules)
-    sku = find_sku(catalog, name)
-    if form == "table":
-        write_lines(sku_text(sku, catalog))
+    catalog = _catalog_of(rules)
+    sku = _find_sku(catalog, name)
+    if isinstance(sku, NodeSku):
+        document: dict[str, object] = {"node": _node_json(sku, catalog)}
     elif isinstance(sku, GpuSku):
-        nodes = [node_json(node, catalog) for node in catalog.nodes_of(sku.name)]
-        write_json({"schema": SCHEMA, "gpu": gpu_json(sku), "nodes": nodes})
-    elif isinstance(sku, NodeSku):
-        write_json({"schema": SCHEMA, "node": node_json(sku, catalog)})
+        document = {"gpu": _gpu_json(sku), "nodes": [_node_json(node, catalog) for node in catalog.nodes_of(sku.name)]}
     else:
-        write_json({"schema": SCHEMA, "accelerator": gpu_json(sku)})
-    return EXIT_DONE
+        document = {"accelerator": _gpu_json(sku)}
+    return _print(form, {"schema": SCHEMA} | document, sku_text(sku, catalog))
 
 
 @skus.command("compare", epilog=examples("skuwise skus compare H100-SXM5 L40S --phase decode --params 13B"))
@@ -132,23 +117,18 @@ def compare(source: str, target: str, form: str, rules: Path | None, **asked: An
 
     B: GPU to compare it with.
     """
-    from ...rules.catalog.loader import load_catalog
     from .sku_estimates import compared
 
     exclusive(power_limit=asked["power_limit"], sm_clock=asked["sm_clock"])
-    catalog = load_catalog(rules)
-    document, lines = compared(catalog, find_gpu(catalog, source), find_gpu(catalog, target), **asked)
-    write_json(document) if form == "json" else write_stdout("\n".join(lines) + "\n")
-    return EXIT_DONE
+    catalog = _catalog_of(rules)
+    return _print(form, *compared(catalog, _find_gpu(catalog, source), _find_gpu(catalog, target), **asked))
 
 
 @skus.command("plan", epilog=examples("skuwise skus plan --params 70B --load 20rps --latency 500ms"))
 @option("--params", type=AMOUNT, required=True, help="parameters of the model: 70B, 350M")
 @_model
 @option("--context", type=WHOLE, default=8192, help="input and output tokens per request (default: 8192)")
-@option(
-    "--output-tokens", type=WHOLE, help="output tokens per request (default: a quarter of the context, 512 at most)"
-)
+@option("--output-tokens", type=WHOLE, help="output tokens per request (default: 1/4 of the context, 512 at most)")
 @option("--batch", type=WHOLE, help="concurrent sequences per replica")
 @option("--load", metavar="RATE", help="load to serve: 20rps (requests/s) or 5000tps (output tokens/s)")
 @option("--latency", "first_token_seconds", type=DURATION, help="maximum time to first token: 500ms, 2s")
@@ -161,19 +141,15 @@ def compare(source: str, target: str, form: str, rules: Path | None, **asked: An
 @_catalog
 def plan(provider: str | None, gpu: str | None, form: str, rules: Path | None, **asked: Any) -> int:  # noqa: ANN401 - as `planned`
     """Estimate the hardware to train or serve a model."""
-    from ...rules.catalog.loader import load_catalog
     from .sku_estimates import planned
 
-    catalog = load_catalog(rules)
-    name = find_gpu(catalog, gpu).name if gpu else None
-    nodes = [node for node in nodes_of_provider(catalog, provider) if name in (None, node.gpu)]
-    document, lines = planned(catalog, nodes, **asked)
-    write_json(document) if form == "json" else write_stdout("\n".join(lines) + "\n")
-    return EXIT_DONE
+    catalog = _catalog_of(rules)
+    name = _find_gpu(catalog, gpu).name if gpu else None
+    nodes = [node for node in _nodes_of(catalog, provider) if name in (None, node.gpu)]
+    return _print(form, *planned(catalog, nodes, **asked))
 
 
-def find_gpu(catalog: Catalog, name: str) -> GpuSku:
-    """The GPU of a name. Raises UsageError with the nearest name."""
+def _find_gpu(catalog: Catalog, name: str) -> GpuSku:
     gpu = catalog.gpu_asked(name)
     if gpu is None:
         near = suggest(name, [*catalog.gpus]) or "Run 'skuwise skus list' for a list."
@@ -181,13 +157,13 @@ def find_gpu(catalog: Catalog, name: str) -> GpuSku:
     return gpu
 
 
-def find_sku(catalog: Catalog, name: str) -> Sku:
+def _find_sku(catalog: Catalog, name: str) -> Sku:
     """The GPU, node or accelerator of a name. Raises UsageError with the nearest name."""
     from ...rules.catalog.gpu_files import normalise
 
+    gpu = catalog.gpu_asked(name)
     nodes = [node for node in catalog.nodes.values() if name in (node.name, node.instance_type)]
     others = [other for other in catalog.accelerators if normalise(other.name) == normalise(name)]
-    gpu = catalog.gpu_asked(name)
     if gpu is None and len(nodes) > 1:
         raise UsageError(f"{name!r} names several nodes.", f"Name one of {', '.join(node.name for node in nodes)}.")
     if gpu is not None or nodes or others:
@@ -198,7 +174,7 @@ def find_sku(catalog: Catalog, name: str) -> Sku:
     raise UsageError(f"The catalog has no {name!r}.", near or "'skuwise skus list' names all it has.")
 
 
-def nodes_of_provider(catalog: Catalog, provider: str | None) -> list[NodeSku]:
+def _nodes_of(catalog: Catalog, provider: str | None) -> list[NodeSku]:
     """The nodes of a provider; None: of all. Raises UsageError for one that the catalog does not have."""
     providers = sorted({node.provider for node in catalog.nodes.values()})
     if provider is not None and provider not in providers:
@@ -206,25 +182,27 @@ def nodes_of_provider(catalog: Catalog, provider: str | None) -> list[NodeSku]:
     return [node for node in catalog.nodes.values() if provider in (None, node.provider)]
 
 
-def _gpu_table(catalog: Catalog) -> str:
-    def in_units(value: float | None, unit: float, none: str = _UNKNOWN) -> str:
-        return none if value is None else f"{value / unit:g}"
+def _in(value: float | None, unit: float, suffix: str = "", none: str = "unknown") -> str:
+    """A figure in a larger unit; `none` where there is no figure."""
+    return none if value is None else f"{value / unit:.5g}{suffix}"
 
+
+def _gpu_table(catalog: Catalog) -> str:
     rows = [
         (
             gpu.name,
-            *(in_units(gpu.dense_flops.get(precision), 1e12) for precision in ("fp16", "fp8")),
+            *(_in(gpu.dense_flops.get(precision), 1e12) for precision in ("fp16", "fp8")),
             f"{gpu.mem_bytes / 1024**3:.0f}",
-            in_units(gpu.mem_bandwidth_bytes_per_second, 1e9),
-            in_units(gpu.link_bytes_per_second, 1e9, none="none"),
+            _in(gpu.mem_bandwidth_bytes_per_second, 1e9),
+            _in(gpu.link_bytes_per_second, 1e9, none="none"),
             f"{gpu.tdp_watts:g}",
-            gpu.source.grade or _UNKNOWN,
+            gpu.source.grade or "unknown",
         )
         for gpu in catalog.gpus.values()
     ]
     header = ("GPU", "FP16 TFLOP/s", "FP8 TFLOP/s", "GiB", "memory GB/s", "link GB/s one way", "W", "grade")
     notes = ["Dense rates per GPU. Grade C rests on memory or on a formula: verify it before you rely on it."]
-    notes += [f"Also known, as information: {other.name} ({other.vendor})." for other in catalog.accelerators]
+    notes += [f"For information only: {other.name} ({other.vendor})." for other in catalog.accelerators]
     return "\n".join([columns(header, rows, right=range(1, 7)), *notes])
 
 
@@ -235,7 +213,7 @@ def _node_table(nodes: Sequence[NodeSku]) -> str:
     for node in nodes:
         common = (node.name, f"{node.gpu_count} x {node.gpu}", node.intra_node_link, fabric_words(node))
         prices = [(price.region, f"{price.usd_per_hour:.3f}", price.as_of) for price in node.prices]
-        rows += [(*common, *price) for price in prices or [("", _UNKNOWN, "")]]
+        rows += [(*common, *price) for price in prices or [("", "unknown", "")]]
     return columns(("node", "GPUs", "link", "fabric", "region", "USD/h", "as of"), rows, right=(5,))
 
 
@@ -244,57 +222,49 @@ def sku_text(sku: Sku, catalog: Catalog) -> str:
     from ...rules.catalog.types import GpuSku, NodeSku
     from ..core.formatting import fabric_words
 
-    rates = (
-        []
-        if isinstance(sku, NodeSku)
-        else [(f"dense {p}", f"{r / 1e12:g} T(FL)OP/s") for p, r in sku.dense_flops.items()]
-    )
-    if isinstance(sku, GpuSku):
-        eta = sku.achieved
-        lowest = "" if sku.min_limit_watts is None else f", lowest {sku.min_limit_watts:g} W"  # as the driver has it
-        achieved = {
-            "BF16 matrix": eta.bf16_gemm,
-            "FP8 matrix": eta.fp8_gemm,
-            "memory": eta.mem,
-            "all-reduce": eta.link_allreduce,
-            "FP32 matrix": eta.fp32_gemm,
-        }
-        rows = [
-            ("architecture", f"{sku.architecture}, compute capability {sku.compute_capability}, {sku.form_factor}"),
-            ("SMs and clocks", f"{sku.sm_count} SMs, {sku.boost_hertz / 1e6:g} MHz at most"),
-            ("clock of the rates", f"{sku.tensor_reference_hertz / 1e6:g} MHz"),
-            *rates,
-            ("memory", f"{sku.mem_bytes / 1024**3:.1f} GiB at {sku.mem_bandwidth_bytes_per_second / 1e9:g} GB/s"),
-            (f"{sku.link_name} one way", _rate(sku.link_bytes_per_second, "none")),
-            ("PCIe one way", f"{sku.pcie_bytes_per_second / 1e9:.1f} GB/s"),
-            ("power limit", f"{sku.tdp_watts:g} W{lowest}"),
-            ("MIG slices", str(sku.mig_slices_max or "none")),
-            *(
-                (f"achieved, {name}", f"{share:.2f} of the peak" if share is not None else "not measured")
-                for name, share in achieved.items()
-            ),
-            ("also called", ", ".join(sku.aliases) or "nothing else"),
-        ]
-        return _page(sku.name, rows, sku.source, [p for node in catalog.nodes_of(sku.name) for p in node.prices])
     if isinstance(sku, NodeSku):
+        prices = sku.prices
         rows = [
             ("GPUs", f"{sku.gpu_count} x {sku.gpu}, joined by {sku.intra_node_link}"),
             ("fabric", fabric_words(sku)),
-            ("RDMA", {True: "yes", False: "no", None: _UNKNOWN}[sku.fabric.rdma]),
-            ("CPUs", f"{sku.vcpus} virtual" if sku.vcpus is not None else _UNKNOWN),
-            ("host memory", f"{sku.host_mem_bytes / 1024**3:g} GiB" if sku.host_mem_bytes is not None else _UNKNOWN),
+            ("RDMA", {True: "yes", False: "no", None: "unknown"}[sku.fabric.rdma]),
+            ("CPUs", _in(sku.vcpus, 1, " virtual")),
+            ("host memory", _in(sku.host_mem_bytes, 1024**3, " GiB")),
             ("other fabric, same host", ", ".join(twin.name for twin in catalog.fabric_twins(sku)) or "none known"),
             *((f"{part} alone", _premium_words(premium, sku, catalog)) for part, premium in _premiums(sku, catalog)),
         ]
-        return _page(sku.name, rows, sku.source, sku.prices)
-    rows = [
-        ("vendor", sku.vendor),
-        *rates,
-        ("memory", f"{sku.mem_bytes / 1024**3:g} GiB" if sku.mem_bytes is not None else _UNKNOWN),
-        ("memory bandwidth", _rate(sku.mem_bandwidth_bytes_per_second, _UNKNOWN)),
-        ("note", sku.note or "none"),
-    ]
-    return _page(f"{sku.name} (information only: skuwise reads no telemetry of it)", rows, sku.source)
+    else:
+        prices = [price for node in catalog.nodes_of(sku.name) for price in node.prices]
+        rows = [
+            ("vendor", sku.vendor),
+            *((f"dense {precision}", _in(rate, 1e12, " T(FL)OP/s")) for precision, rate in sku.dense_flops.items()),
+            ("memory", _in(sku.mem_bytes, 1024**3, " GiB")),
+            ("memory bandwidth", _in(sku.mem_bandwidth_bytes_per_second, 1e9, " GB/s")),
+        ]
+    if isinstance(sku, GpuSku):
+        rows += [
+            ("architecture", f"{sku.architecture}, compute capability {sku.compute_capability}, {sku.form_factor}"),
+            ("SMs and clocks", f"{sku.sm_count} SMs, {sku.boost_hertz / 1e6:g} MHz at most"),
+            ("clock of the rates", _in(sku.tensor_reference_hertz, 1e6, " MHz")),
+            (f"{sku.link_name} one way", _in(sku.link_bytes_per_second, 1e9, " GB/s", none="none")),
+            ("PCIe one way", f"{sku.pcie_bytes_per_second / 1e9:.1f} GB/s"),
+            ("power limit", _in(sku.tdp_watts, 1, " W")),
+            ("lowest power limit", _in(sku.min_limit_watts, 1, " W")),
+            ("MIG slices", str(sku.mig_slices_max or "none")),
+            *(
+                (f"achieved, {name.replace('_', ' ')}", _in(share, 1, " of the peak", none="not measured"))
+                for name, share in to_builtins(sku.achieved).items()
+            ),
+            ("also called", ", ".join(sku.aliases) or "nothing else"),
+        ]
+    elif not isinstance(sku, NodeSku):
+        rows.append(("note", f"For information only: skuwise reads no telemetry of it. {sku.note or ''}".rstrip()))
+    dated = (sku.source.as_of and f"as of {sku.source.as_of}", sku.source.grade and f"grade {sku.source.grade}")
+    rows.append(("source", "; ".join(filter(None, (sku.source.text, *dated)))))
+    header = ("list price of", "region", "USD/h", "as of", "source")
+    cells = [(p.sku, p.region, f"{p.usd_per_hour:.3f}", p.as_of, p.source) for p in prices]
+    listed = columns(header, cells, right=(2,)) if cells else "No list price is known."
+    return f"{lines_of(sku.name, rows)}\n\n{listed}"
 
 
 def _premiums(node: NodeSku, catalog: Catalog) -> list[tuple[str, Premium]]:
@@ -311,44 +281,19 @@ def _premium_words(premium: Premium, node: NodeSku, catalog: Catalog) -> str:
 
     cost = f"{premium.usd_per_hour:.3f} USD/h, {premium.share * 100:.1f} % of the price in {premium.price.region}"
     if premium.twin is None:
-        return f"{cost}, assumed ({premium.prior}, from pairs elsewhere): no pair of nodes here shows it"
+        return f"{cost}, assumed ({premium.prior}, from pairs elsewhere)"
     twin = catalog.nodes[premium.twin.sku]
     slower = f" of {twin.gpu}, a slower part as well" if twin.gpu != node.gpu else f", {fabric_words(twin)}"
     return f"{cost}, over {twin.name}{slower} ({premium.twin.usd_per_hour:.3f} USD/h, {premium.twin.as_of})"
 
 
-def _rate(value: float | None, none: str) -> str:
-    return none if value is None else f"{value / 1e9:g} GB/s"
-
-
-def _page(
-    title: str, rows: Sequence[tuple[str, str]], source: FigureSource, prices: Sequence[Price] | None = None
-) -> str:
-    """`prices` None: of what no node of the catalog has."""
-    dated = (f"as of {source.as_of}" if source.as_of else "", f"grade {source.grade}" if source.grade else "")
-    pairs = [*rows, ("source", "; ".join(filter(None, (source.text, *dated))))]
-    width = max(len(name) for name, _ in pairs)
-    lines = [title, *(f"  {name.ljust(width)}  {value}" for name, value in pairs)]
-    if prices is not None:
-        header = ("list price of", "region", "USD/h", "as of", "source")
-        cells = [(p.sku, p.region, f"{p.usd_per_hour:.3f}", p.as_of, p.source) for p in prices]
-        lines += ["", columns(header, cells, right=(2,)) if cells else "No list price is known."]
-    return "\n".join(lines)
-
-
-def gpu_json(gpu: GpuSku | Accelerator) -> dict[str, object]:
+def _gpu_json(gpu: GpuSku | Accelerator) -> dict[str, object]:
     """Every figure but the shapes of MIG instances."""
-    from msgspec import to_builtins
-
-    document = to_builtins(gpu)
-    document.pop("mig_profiles", None)
-    return document
+    return {key: value for key, value in to_builtins(gpu).items() if key != "mig_profiles"}
 
 
-def node_json(node: NodeSku, catalog: Catalog) -> dict[str, object]:
+def _node_json(node: NodeSku, catalog: Catalog) -> dict[str, object]:
     """Every figure, with the cost of each interconnect."""
-    from msgspec import to_builtins
-
     interconnect = [
         {
             "part": part.casefold(),

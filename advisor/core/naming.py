@@ -75,3 +75,14 @@ def unknown(asked: str, every: Sequence[Named], where: str, remedy: str) -> Usag
     """The error for a name without a match: suggests the nearest names, else `remedy`."""
     names = [name for entry in every for name in (entry.id, entry.name, *entry.nodes, *entry.jobs) if name]
     return UsageError(f"No match for {quoted(asked)} {where}.", suggest(asked, list(dict.fromkeys(names))) or remedy)
+
+
+def resolve(asked: str, every: Sequence[Named], where: str, remedy: str, command: Callable[[str], str]) -> Named:
+    """The single match. `command` gives the command line for an id. Raises AmbiguousError for several matches,
+    UsageError for none."""
+    matches = matching(asked, every)
+    if not matches:
+        raise unknown(asked, every, where, remedy)
+    if len(matches) > 1:
+        raise AmbiguousError(asked, matches, command)
+    return matches[0]

@@ -1,21 +1,15 @@
 """`skuwise serve`: what it plans, and what it does when a job fails."""
 
-import os
-import signal
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from pathlib import Path
 
 import pytest
 from apscheduler.schedulers.background import BackgroundScheduler
-from skuwise.__main__ import main
-from skuwise.advisor.cli import serve
 from skuwise.advisor.cli.serve import Job, Schedule, ServeSettings, scheduled_jobs
 from skuwise.advisor.notify.routes import ReportSettings
 from skuwise.advisor.watch.settings import WatchSettings
 from skuwise.agent.base.address import Address
-from skuwise.agent.model import Instant
 from skuwise.agent.slurm_jobs.settings import SlurmImportSettings
 from skuwise.rules.base.errors import UsageError
 
@@ -97,23 +91,3 @@ def test_a_report_is_run_at_the_start_and_again_while_it_fails(
     passes = schedule.watch
     assert (passes is not None) == (name == "watch")
     assert passes is None or (passes.passes, passes.failures, passes.last_end) == (2, 2, None)
-    schedule.run_all()
-    assert {job.next_run_time <= datetime.now(UTC) for job in scheduler.get_jobs()} == {True}
-
-
-def test_everything_is_run_again_when_the_clock_was_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    ran: list[str] = []
-
-    def run_job(_: Schedule, job: Job) -> int:
-        ran.append(job.name)
-        if ran.count("watch") == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return 0
-
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setenv("SKUWISE_REPORT_DB", "/a.db")
-    monkeypatch.setattr(serve, "_LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(Schedule, "_run", run_job)
-    days = count()
-    monkeypatch.setattr(serve.SystemClock, "now", lambda _: Instant(1e9 - 86400.0 * next(days), 0.0))
-    assert main(["serve"]) == 0 and ran.count("watch") >= 2
