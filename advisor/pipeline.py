@@ -17,8 +17,7 @@ from .core.timestamps import minute, span
 from .core.verdict_types import INFERRED
 from .core.worth import marked, min_saving
 from .recommend.energy_accounts import energy_accounts
-from .recommend.finding import HOUR_SECONDS, ready_at, when_possible
-from .recommend.fleet import Fleet
+from .recommend.fleet import HOUR_SECONDS, Fleet, ready_at, when_possible
 from .recommend.groups import groups_of
 from .recommend.moves.move_sku import market_recommendations
 from .recommend.predict.calibration import NO_SITE, Site

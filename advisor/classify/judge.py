@@ -27,17 +27,14 @@ from .accounting.energy import KEYS, energy_by_place, node_power, occupancy, row
 from .accounting.nodes import bare_gpus, instances, node_facts, rest_levels
 from .accounting.workload_verdicts import series_hours, usage_of, with_latency, workload_verdicts
 from .bottlenecks.bottlenecks import label_rows
-from .bottlenecks.links import links_of
-from .bottlenecks.stragglers import lateness
-from .doubts import Doubt
-from .features.port_traffic import port_traffic
+from .bottlenecks.links import lateness, links_of
 from .features.rest import at_rest
 from .features.soundness import examine
-from .features.utilization import measures
+from .features.utilization import measures, port_traffic
 from .phases.change_points import cut_pieces
 from .phases.phase_verdicts import judge_phases, with_series
 from .pieces import JudgementInputs, judge_pieces, pieces_of
-from .types import Verdicts
+from .types import Doubt, Verdicts
 from .workloads.attribution import Attribution, attribute
 from .workloads.inventory import Inventory, inventory_of, merged_inventory
 from .workloads.sku_lookup import GpuIndex, index_gpus, row_parts

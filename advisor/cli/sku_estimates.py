@@ -19,11 +19,16 @@ from ...rules.models.weights import load_move_model, load_power_model
 from ..core.advice_types import Interval
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import counted, figure, time_words, usd
-from ..recommend.predict.capacity_plan import CapacityPlan, Wanted, plan_serving, plan_training
-from ..recommend.predict.clock_model import cap_range
-from ..recommend.predict.precision_levers import levers_of, levers_of_plan
+from ..recommend.predict.capacity_plan import (
+    CapacityPlan,
+    Wanted,
+    levers_of,
+    levers_of_plan,
+    plan_serving,
+    plan_training,
+)
+from ..recommend.predict.clock_model import SlowerGpu, cap_range, rest_watts, slower_gpu
 from ..recommend.predict.sku_comparison import Comparison, blocks, compare
-from ..recommend.predict.typical_clock import SlowerGpu, rest_watts, slower_gpu
 from ..recommend.predict.typical_work import PhaseAsked, Question, batch_on, gpus_of_a_copy, profile_of
 
 Answer = tuple[dict[str, object], list[str]]  # as JSON, and as lines for a person

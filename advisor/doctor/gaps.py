@@ -16,7 +16,7 @@ from ..core.scalars import records, text
 from ..core.timestamps import minute, span
 from ..core.unobservable import blind_nodes
 from ..core.verdict_types import INFERRED
-from ..recommend.finding import ready_at, when_possible
+from ..recommend.fleet import ready_at, when_possible
 from ..show.coverage import observed_fabrics
 from . import remedies
 from .coverage import HOUR, WINDOW_SHARE, MetricCoverage, unprofiled

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean, quoted
-from ..recommend.moves.rest_clocks import VARIABLE
+from ..recommend.moves.clocks import VARIABLE
 from .change import (
     GPU_PRODUCT,
     INSTANCE_TYPE,

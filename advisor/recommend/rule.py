@@ -14,8 +14,7 @@ from ..core.advice_types import Action, Evidence, Finding, Severity
 from ..core.coded_text import CodedText, Scalar, coded
 from ..core.formatting import dated, usd
 from ..core.ids import stable_id
-from .finding import Clean, Found, Outcome, Unjudged, Waste, node_words, series_label
-from .fleet import Fleet
+from .fleet import Clean, Fleet, Found, Outcome, Unjudged, Waste, node_words, series_label
 from .groups import Group
 
 # Time wasted below this share of what was held is the gap between two pieces of work, not something to act on.

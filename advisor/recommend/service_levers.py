@@ -19,9 +19,9 @@ from ..core.verdict_types import WorkloadVerdict
 from .constraints import arm_host, other_stack, room_bytes
 from .fleet import Fleet
 from .groups import Group
-from .predict.precision_levers import CHECK, usable
+from .predict.capacity_plan import CHECK, usable
 from .predict.sku_comparison import PCIE_GROUP_MAX
-from .sustained_rates import BYTES, rates_of
+from .prediction import BYTES, rates_of
 
 SERVING = (*ON_DEMAND_KINDS, "batch-inference")
 # Recommendations about which GPUs, and how many: levers are shown beside these.

@@ -14,8 +14,7 @@ from ..core.advice_types import Action, Finding, NotJudged, RuleVerdicts
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import figure, listed
 from ..core.timestamps import day, span
-from .finding import Found, Unjudged, Waste, as_percent, series_label
-from .fleet import SIZING_RULE, Fleet
+from .fleet import SIZING_RULE, Fleet, Found, Unjudged, Waste, as_percent, series_label
 from .groups import Group
 from .rule import LIMIT_SHARE, Rule, Verdict, WorkloadRule, seen_too_short
 from .rules import RULES

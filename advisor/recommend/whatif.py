@@ -17,13 +17,12 @@ from ..core.coded_text import CodedText, Scalar, coded
 from ..core.energy_types import JOULES_PER_KWH
 from ..core.timestamps import day
 from ..core.worth import HOURS_PER_MONTH
-from .candidates import job_hours, link_of, no_figures
 from .constraints import NODES_MIXED, NODES_SHARED, fewer_gpus_gates, gates
 from .fleet import DRAWS, Baseline, Fleet, load_words, nodes_for
 from .latency import held_against, slowdown_of
 from .move import SAME_SPEED, Saving
-from .moves.mig_slice import fitting, per_gpu
-from .moves.move_sku import ELSEWHERE, paid_on_top
+from .moves.fewer_gpus import fitting, per_gpu
+from .moves.move_sku import ELSEWHERE, job_hours, link_of, no_figures, paid_on_top
 from .predict.clock_model import Draw, at_clock, predict_clock
 from .predict.mig_model import INSTANCE_BUSY, SliceFit
 from .prediction import SAME_GPU, Array, Factors, Phase, Prediction, Use, not_measured, time_ratio

@@ -19,10 +19,9 @@ from ...core.frame import Frame, Key
 from ...core.histogram_array import BinsArray, Matrix, bins_quantile
 from ...core.scalars import Record, records, text
 from ...core.verdict_types import INFERRED
-from ..doubts import Doubt
-from ..features.port_traffic import FAILED
 from ..features.soundness import CONTRADICTIONS
-from ..types import BareGpu, FabricFacts, MigInstance, NodeFacts, RestLevel
+from ..features.utilization import FAILED
+from ..types import BareGpu, Doubt, FabricFacts, MigInstance, NodeFacts, RestLevel
 from ..workloads.attribution import Attribution
 from ..workloads.inventory import Inventory
 from ..workloads.sku_lookup import GpuIndex, whole_gpus

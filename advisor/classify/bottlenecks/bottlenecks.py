@@ -22,8 +22,7 @@ import pandas as pd
 from ....rules.policy.thresholds import Threshold
 from ...core.column_rows import with_one_nothing
 from ...core.segments import runs
-from .links import Links
-from .stragglers import Lateness
+from .links import Lateness, Links
 
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]

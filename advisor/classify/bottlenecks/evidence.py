@@ -14,9 +14,9 @@ import pandas as pd
 from ...core.coded_text import CodedText, Scalar, coded
 from ...core.segments import over
 from ...core.verdict_types import BottleneckVerdict
-from ..features.at_work import is_burst
+from ..features.features import is_burst
 from ..features.piece_rows import PieceRows
-from ..workloads.engine_facts import kv_percentile
+from ..workloads.session import kv_percentile
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

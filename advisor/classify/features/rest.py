@@ -21,7 +21,7 @@ from ....rules.models.published import RestingPowers
 from ....rules.policy.thresholds import RestRules
 from ...core.frame import Frame
 from ...rulebook import Rulebook
-from ..doubts import Doubt, doubts_of, percent
+from ..types import Doubt, doubts_of, percent
 from ..workloads.sku_lookup import GpuIndex
 from .soundness import POWER, TRACE
 from .utilization import p95_at_most

@@ -16,7 +16,7 @@ import pandas as pd
 from ...core.formatting import listed
 from ...core.frame import Frame
 from ...core.histogram_array import BinsArray
-from ..doubts import Doubt, Sentence, doubts_of, percent
+from ..types import Doubt, Sentence, doubts_of, percent
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

@@ -14,8 +14,7 @@ from ....rules.base.sanitize import clean
 from ....rules.policy.kind_priors import KindPrior, KindPriors
 from ...core.coded_text import CodedText, coded
 from ..features.features import Features
-from ..workloads.engine_facts import EngineFacts
-from ..workloads.session import Session
+from ..workloads.session import EngineFacts, Session
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,8 @@ from ....rules.policy.labels import JOB_KINDS, TRAINING_KINDS, WORKING_KINDS, Ki
 from ....rules.policy.thresholds import Threshold
 from ...core.coded_text import CodedText, coded
 from ...core.verdict_types import Alternative, KindVerdict
-from ..features.at_work import PERIOD_INTERVAL_MAX_SECONDS
 from ..features.course import DIURNAL_DAYS_MIN
-from ..features.features import Features
+from ..features.features import PERIOD_INTERVAL_MAX_SECONDS, Features
 from .clues import RULED_OUT, Clue
 from .shapes import SHAPES, derived, is_fine, low_in_lockstep
 

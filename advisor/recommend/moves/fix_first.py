@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from ...core.advice_types import Configuration, Recommendation
 from ...core.coded_text import coded
-from ..finding import Found, series_label
-from ..fleet import Fleet, Series
+from ..fleet import Fleet, Found, Series, series_label
 from ..move import Fields, Move, recommend
 from ..progress import MoveState, Observation, PredictionSnapshot, hours
-from ..rules.fix_first import REMEDIES
+from ..rules.faults import REMEDIES
 
 _COUNTERS = "telemetry"
 _TITLES = {

@@ -17,8 +17,7 @@ from ....rules.models.weights import (
 from ...core.advice_types import Interval
 from ...core.coded_text import CodedText, coded
 from ..constraints import arm_host, has_precision, lacks_precision, other_stack, room_bytes
-from ..prediction import interval_of
-from ..sustained_rates import family, rates_of
+from ..prediction import family, interval_of, rates_of
 from .typical_work import Question, batch_on, parts_of, profile_of, sequences_held
 
 # Half as much again as the least and the most is still as measured: sizes come in steps (7 B, 13 B, 70 B).

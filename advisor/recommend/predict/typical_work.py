@@ -17,8 +17,7 @@ from typing import Literal
 from ....rules.catalog.types import GpuSku
 from ....rules.models.weights import MoveModel, Profiles
 from ..constraints import room_bytes
-from ..prediction import NORM
-from ..sustained_rates import BYTES, clock_ratio, rates_of
+from ..prediction import BYTES, NORM, clock_ratio, rates_of
 
 PhaseAsked = Literal["training", "prefill", "decode", "mixed"]
 # Seconds of one step that follow the clock, as engines show them: the launches of a layer, of one with experts, an

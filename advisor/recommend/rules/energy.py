@@ -10,8 +10,7 @@ from ....rules.policy.thresholds import WasteRule
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import usd
 from ...core.worth import HOURS_PER_MONTH
-from ..finding import as_percent, watts
-from ..fleet import Fleet
+from ..fleet import Fleet, as_percent, watts
 from ..groups import Group
 from ..predict.clock_model import ClockMove, best_cap, lower_clock, power_at_work
 from ..pricing import PriceBook

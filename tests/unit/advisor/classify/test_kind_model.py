@@ -12,8 +12,7 @@ from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.kinds.clues import Clue, metadata_clues
 from skuwise.advisor.classify.kinds.kinds import judge_kind, settled_by
 from skuwise.advisor.classify.kinds.shapes import PROBE, SHAPES, Shape, fingerprint, levels
-from skuwise.advisor.classify.workloads.engine_facts import EngineFacts
-from skuwise.advisor.classify.workloads.session import Session
+from skuwise.advisor.classify.workloads.session import EngineFacts, Session
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.verdict_types import Scheduled, WorkloadVerdict

@@ -9,8 +9,6 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.advisor.classify.doubts import Doubt
-from skuwise.advisor.classify.features.port_traffic import port_traffic
 from skuwise.advisor.classify.features.rest import at_rest
 from skuwise.advisor.classify.features.soundness import (
     BEYOND,
@@ -24,8 +22,9 @@ from skuwise.advisor.classify.features.soundness import (
     STUCK,
     examine,
 )
-from skuwise.advisor.classify.features.utilization import measures
+from skuwise.advisor.classify.features.utilization import measures, port_traffic
 from skuwise.advisor.classify.judge import judge
+from skuwise.advisor.classify.types import Doubt
 from skuwise.advisor.classify.workloads.sku_lookup import index_gpus
 from skuwise.advisor.core.frame import Frame
 from skuwise.rules.catalog.loader import load_catalog

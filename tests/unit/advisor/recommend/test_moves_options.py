@@ -13,7 +13,7 @@ from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.verdict_types import BottleneckVerdict
 from skuwise.advisor.recommend.constraints import gates
 from skuwise.advisor.recommend.groups import groups_of
-from skuwise.advisor.recommend.moves.rest_clocks import RECOVERED
+from skuwise.advisor.recommend.moves.clocks import RECOVERED
 from skuwise.advisor.recommend.predict.clock_model import ClockMove, Draw, at_clock, lower_clock, predict_clock
 from skuwise.advisor.recommend.predict.mig_model import predict_slice, weigh_slices
 from skuwise.advisor.recommend.prediction import Prediction

@@ -12,7 +12,7 @@ from skuwise.advisor.core.advice_types import Recommendation
 from skuwise.advisor.core.verdict_types import BottleneckVerdict
 from skuwise.advisor.pipeline import AdviseOptions, fleet_of
 from skuwise.advisor.recommend.fleet import baseline_for
-from skuwise.advisor.recommend.moves.schedule_off import off_hours
+from skuwise.advisor.recommend.moves.release import off_hours
 from skuwise.advisor.recommend.predict.clock_model import Draw
 from skuwise.advisor.recommend.whatif import WhatIfChoice, WhatIfResult, survey, what_if
 from skuwise.advisor.show.series.whatif_session import workbench

@@ -14,7 +14,7 @@ from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, KindVerdict, Owner
 from skuwise.advisor.pipeline import AdviseOptions, fleet_of, reason_on
-from skuwise.advisor.recommend.finding import Clean, Found
+from skuwise.advisor.recommend.fleet import Clean, Found
 from skuwise.advisor.recommend.groups import Group
 from skuwise.advisor.recommend.rule import WorkloadRule
 from skuwise.advisor.recommend.rules import RULES
