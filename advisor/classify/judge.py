@@ -61,9 +61,8 @@ def judge_groups(frames: Iterable[Frame], book: Rulebook, between: Callable[[], 
     for frame in frames:
         verdicts = judge(frame, book, between)
         # Of a part of a fleet the rows in use are copied, so that the telemetry behind them is released.
-        verdictses.append(
-            verdicts if frame.telemetry_span is None else replace(verdicts, usage=_compact(verdicts.usage))
-        )
+        whole = frame.telemetry_span is None
+        verdictses.append(verdicts if whole else replace(verdicts, usage=_compact(verdicts.usage)))
         del frame, verdicts  # not held while the next group is read
         between()
     return merged(verdictses)

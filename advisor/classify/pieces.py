@@ -98,10 +98,8 @@ class Case:
         """Whether it is of one of these kinds, or likelier to be than not where its kind is open."""
         if self.kind.label != "unknown":
             return self.kind.label in kinds
-        said = {
-            kind_label: sum(clue.weights.get(kind_label, 0.0) for clue in self.clues)
-            for kind_label in (*JOB_KINDS, *ON_DEMAND_KINDS)
-        }
+        labels = (*JOB_KINDS, *ON_DEMAND_KINDS)
+        said = {label: sum(clue.weights.get(label, 0.0) for clue in self.clues) for label in labels}
         if max(said.values()) > max(said[kind] for kind in kinds):
             return False
         return sum(other.confidence for other in self.kind.alternatives if other.label in kinds) > 0.5
@@ -205,7 +203,6 @@ def _shares(codes: Ints, rows: PieceRows, names: Sequence[str]) -> list[dict[str
 
 
 def _first_verdict(case: Case, exact: Mapping[str, float], dominant: float) -> BottleneckVerdict:
-    """The label that rules a case; with its evidence where it never was at work. `exact`: shares of its time."""
     if not exact:
         return BottleneckVerdict("unknown", 0.0, {"unknown": 1.0}, (say("nothing-observed"),))
     shares = {label: round(value, 4) for label, value in exact.items()}
@@ -244,15 +241,13 @@ def _doubts(rows: PieceRows, labels: Sequence[str]) -> list[tuple[float, list[Co
     """Of each case a factor on its confidence, and a sentence for each reason, by the `rows` that carry its label:
     whether efficiencies were assumed, samples longer than the parts of a step, or a link was hardly seen busy."""
     segments = rows.segments
-    assumed_c, assumed_m, coarse, several = (
-        segments.any(rows.flags(name)).tolist() for name in ("assumed_c", "assumed_m", "coarse", "several")
-    )
+    flags = ("assumed_c", "assumed_m", "coarse", "several")
+    assumed_c, assumed_m, coarse, several = (segments.any(rows.flags(name)).tolist() for name in flags)
     seconds = segments.median(rows.measured("sample_seconds")).tolist()
     rival = np.fmax(np.fmax(rows.measured("i"), rows.measured("u_n")), rows.measured("wire"))
     link = segments.mean(rival).tolist()
-    compute, sm, shares, levels = (
-        segments.mean(rows.measured(name)).tolist() for name in ("label_c", "sm", "n_share", "u_n")
-    )
+    names = ("label_c", "sm", "n_share", "u_n")
+    compute, sm, shares, levels = (segments.mean(rows.measured(name)).tolist() for name in names)
     out = []
     for n, label in enumerate(labels):
         factor, said = 1.0, list[CodedText]()
@@ -342,7 +337,6 @@ class Judgement:
 
 
 def pieces_of(attribution: Attribution) -> list[Piece]:
-    """Each workload with all of its rows."""
     rows = rows_of(attribution.workload_rows)
     by_id, nothing = rows.groups("workload_id"), rows.taken(np.empty(0, dtype=np.intp))
     return [Piece(session, by_id.get(session.workload_id, nothing)) for session in attribution.sessions]
@@ -374,10 +368,8 @@ def _judge_batch(pieces: Sequence[Piece], inputs: JudgementInputs) -> list[Judge
         cases.append(Case(piece.rows, kind, clues, piece.observed_share))
     dominant = book.bottlenecks["dominant_share_min"].value
     limits = judge_bottlenecks(cases, inputs.tables, inputs.labels, dominant)
-    out = [
-        Judgement(piece_features, case.kind, limit)
-        for piece_features, case, limit in zip(all_features, cases, limits, strict=True)
-    ]
+    every = zip(all_features, cases, limits, strict=True)
+    out = [Judgement(piece_features, case.kind, limit) for piece_features, case, limit in every]
     for n, piece in enumerate(pieces):
         if piece.session.basis == INFERRED:  # less sure; a kind that becomes too unsure is unknown
             kind, limit = out[n].kind, out[n].bottleneck

@@ -258,7 +258,6 @@ class Verdicts:
         return rows.taken(np.sort(rows.at)).frame(names)
 
     def used(self, ids: Iterable[str]) -> ColumnRows:
-        """The rows of these workloads, one workload after another."""
         parts = [self._usage_rows[key] for key in ids if key in self._usage_rows]
         return self.usage.taken(np.concatenate([np.empty(0, dtype=np.intp), *parts]))
 

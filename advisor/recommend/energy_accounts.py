@@ -55,32 +55,26 @@ class EnergyAccounts:
 def energy_accounts(
     verdicts: Verdicts, workloads: Sequence[WorkloadVerdict], book: PriceBook, site: SiteEnergy
 ) -> EnergyAccounts:
-    """`workloads`: those of the verdicts, as the advice has them."""
     if not verdicts.nodes or verdicts.energy.empty:
         return EnergyAccounts(None, tuple(workloads), ())
     rows = _with_money(verdicts, book, site)
     row = rows[rows["class"].isin(_OWN)]
     by_workload, by_node = _sums(row, "workload_id"), _sums(rows, "node")
     phases, gpus = _nested(row, "workload_id", "phase"), _nested(rows, "node", "gpu_uuid")
-    workload_verdicts = tuple(
-        replace(w, energy=_of_workload(w, by_workload, phases, verdicts.tokens.get(w.id))) for w in workloads
-    )
+    tokens, stated = verdicts.tokens, _stated(verdicts, book, site)
+    with_energy = tuple(replace(w, energy=_of_workload(w, by_workload, phases, tokens.get(w.id))) for w in workloads)
     facts = sorted(verdicts.nodes, key=lambda n: n.node)
     nodes = tuple(_of_node(n, by_node.get(n.node, _NOTHING), gpus.get(n.node, {}), verdicts) for n in facts)
-    return EnergyAccounts(
-        _of_fleet(rows, workload_verdicts, verdicts, _stated(verdicts, book, site)), workload_verdicts, nodes
-    )
+    return EnergyAccounts(_of_fleet(rows, with_energy, verdicts, stated), with_energy, nodes)
 
 
 def _sums(rows: pd.DataFrame, *by: str) -> dict[Any, Sums]:
-    """The sums of each group, by its name (names, of several columns)."""
     table = rows.groupby(list(by))[_SUMS].sum(min_count=1)
     names, table = table.index.tolist(), table.fillna(dict.fromkeys(_HOURS, 0.0)).astype(object)
     return dict(zip(names, table.where(table.notna(), None).to_dict("records"), strict=True))
 
 
 def _nested(rows: pd.DataFrame, outer: str, inner: str) -> dict[str, dict[str, Sums]]:
-    """The sums of the groups of two columns, by the first and then by the second."""
     by_key: dict[str, dict[str, Sums]] = defaultdict(dict)
     for (first, second), totals in _sums(rows, outer, inner).items():
         by_key[first][second] = totals
@@ -121,7 +115,6 @@ def _by_hour(figure: SiteFigure | None, hours: np.ndarray, without: float) -> np
 
 
 def _stated(verdicts: Verdicts, book: PriceBook, site: SiteEnergy) -> tuple[StatedFigure, ...]:
-    """The figures that dollars and carbon rest on, each with its source."""
     powers = {p.region: p for n in verdicts.nodes if (p := book.power(n.region)) is not None}
     regional = [(None if region == ANY_REGION else region, _figure(price)) for region, price in sorted(powers.items())]
     figures: list[tuple[EnergyFigure, SiteFigure | None, str | None]] = [
@@ -179,9 +172,7 @@ def _of_workload(
 
 def _of_node(node: NodeFacts, of: Sums, gpus: Mapping[str, Sums], verdicts: Verdicts) -> NodeEnergy:
     figures, power = _figures(of, node.gpu_count * node.span_hours), verdicts.power.get(node.node)
-    each = (
-        GpuEnergy(uuid, figures["kwh"], figures["counted"], figures["measured_hours"]) for uuid, figures in gpus.items()
-    )
+    each = (GpuEnergy(uuid, sums["kwh"], sums["counted"], sums["measured_hours"]) for uuid, sums in gpus.items())
     energy = NodeEnergy(**figures, node=node.node, gpus=tuple(each))
     return energy if power is None else replace(
         energy, mean_watts=power.mean, p95_watts=power.p95, highest_watts=power.highest, rated_watts=power.rated,

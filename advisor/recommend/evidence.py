@@ -65,7 +65,6 @@ class EvidenceGate:
         return hours if facts is None or not facts.pool_hours else min(hours, facts.span_hours)
 
     def _gpus(self, name: str, claim: EvidenceClaim | None) -> Sequence[GpuCoverage]:
-        """The observed GPUs of a node that a claim is about."""
         node, parents = self.verdicts.inventory.nodes.get(name), self.verdicts.inventory.parents
         if node is None or claim is None:
             return ()
@@ -153,11 +152,8 @@ class EvidenceGate:
 
 def all_seen(verdicts: Verdicts, nodes: Iterable[str]) -> bool:
     """Whether every GPU of these nodes was observed: what is switched off is a node, with all of them."""
-    node_inventories = [verdicts.inventory.nodes.get(name) for name in nodes]
-    return all(
-        node_inventory is not None and not node_inventory.unobserved and not node_inventory.surplus
-        for node_inventory in node_inventories
-    )
+    counted = [verdicts.inventory.nodes.get(name) for name in nodes]
+    return all(node is not None and not node.unobserved and not node.surplus for node in counted)
 
 
 def without_claim(r: Recommendation, subject: str, reasons: Iterable[CodedText]) -> Recommendation:

@@ -59,7 +59,6 @@ class Found:
 
     @property
     def label(self) -> str:
-        """What it is about, as a person would name it."""
         return series_label(self.group) if self.group is not None else node_words(self.nodes)
 
 
@@ -90,7 +89,6 @@ def node_words(nodes: Sequence[NodeFacts]) -> str:
 
 
 def series_label(group: Group) -> str:
-    """A series in words: its kind, name and owner."""
     lead = group.lead
     kind = group.kind.replace("-inference", " inference")
     if group.kind == "online-inference":
@@ -282,9 +280,7 @@ class Fleet:
             if waste.group is not None:
                 by_group[waste.group.series_id][waste.finding.rule] = waste
         faulty = frozenset[str]().union(*(waste.faulty for waste in self.waste))
-        faulty |= {
-            s for s, answers in by_group.items() if any("release" in waste.answered_by for waste in answers.values())
-        }
+        faulty |= {s for s, rules in by_group.items() if any("release" in f.answered_by for f in rules.values())}
         return tuple(
             Series(self, baseline_for(self, group), by_group[group.series_id])
             for group in self.groups

@@ -181,9 +181,7 @@ class Use:
     def link_p95(self) -> Mapping[str, float]:
         """95th percentile of the use of NVLink (n), the network (i) and PCIe (p); NaN: not measured."""
         measured = {link: values[np.isfinite(values)] for link in "nip" for values in (self.of(f"u_{link}"),)}
-        return {
-            link: float(np.percentile(values, 95)) if values.size else math.nan for link, values in measured.items()
-        }
+        return {link: float(np.percentile(u, 95)) if u.size else math.nan for link, u in measured.items()}
 
     def matters(self, link: str) -> bool:
         """Whether a link (n, i or p) was measured and is in use at all: 5 % at the 95th percentile."""
@@ -213,7 +211,6 @@ class Prediction:
         return interval_of(self.median, self.sigma)
 
     def draw(self, rng: np.random.Generator, n: int) -> Array:
-        """`n` joint draws of the ratio."""
         return np.exp(math.log(self.median) + self.sigma * rng.standard_normal(n))
 
     @property
@@ -268,7 +265,6 @@ def predict(
         return coded("network-unknown", "the work uses the network between nodes, and that of the target is unknown")
 
     def exposed_share(factors: Factors) -> float:
-        """Share of the engine's time there that is communication which nothing hides."""
         rows, _, busy, exposed = times(use, factors)
         total = float(np.sum(busy * rows.seconds))
         return float(np.sum(exposed * rows.seconds)) / total if total > 0 else 0.0
@@ -361,7 +357,6 @@ def times(use: Use, factors: Factors, floor: float = 0.0) -> tuple[Use, Array, A
 
 
 def _factors_between(source: GpuSku, target: GpuSku, network: tuple[float | None, float | None]) -> Factors | CodedText:
-    """The ratios of what the two SKUs sustain, or the reason why it is unknown."""
     here, there = rates_of(source), rates_of(target)
     for sku, rates in ((source, here), (target, there)):
         if rates is None:

@@ -94,7 +94,6 @@ class PriceBook:
         every = [self._by_hour(sku), *(self.price(sku.name, region) for region in self._regions(sku))]
 
         def least_claim(price: Price) -> tuple[int, int, float, str]:
-            """What binds for good first, then what binds longest, then the lowest."""
             until = int((price.committed_until or "0").replace("-", ""))
             rank = 1 if until else 2 if price.basis in UNBOUND else 0
             return (rank, -until, *_cheapest(price))
@@ -165,7 +164,6 @@ class PriceBook:
         return Price(id_, name, ANY_REGION, usd, basis, source, self.hourly.as_of)
 
     def _regions(self, sku: NodeSku) -> Iterator[str]:
-        """Whether the team or the list has a price of the node."""
         yield from dict.fromkeys((*(p.region for p in self.team if p.sku == sku.name), *(p.region for p in sku.prices)))
 
 
@@ -176,7 +174,6 @@ def _guessed(node: NodeFacts, sku: NodeSku) -> bool:
 
 
 def _assumed(price: Price | None) -> Price | None:
-    """The price of a region that is not known to be the node's."""
     if price is None or price.region == ANY_REGION:
         return price
     return replace(price, id=f"{price.id}:region-assumed", region_assumed=True)
@@ -199,7 +196,6 @@ def nvlink_premium(book: PriceBook, node: NodeFacts) -> Premium | None:
 
 
 def _prices_at(book: PriceBook, node: NodeFacts) -> PriceOf:
-    """Prices of a node and of its likes, all in the region that its own price is of."""
     return lambda name, _: book.of(node) if name == node.node_sku else book.twin(node, name)
 
 
@@ -323,7 +319,6 @@ def price_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[CodedText,
 
 
 def _unpriced(nodes: Sequence[NodeFacts], of: int) -> CodedText:
-    """`of`: nodes in all."""
     counts = Counter(n.gpu_sku or n.gpu_name or "" for n in nodes)
     skus = [sku for sku, _ in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])) if sku]
     fields = {"nodes": len(nodes), "of": of, "gpus": ", ".join(skus)}

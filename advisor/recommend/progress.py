@@ -126,11 +126,9 @@ class Observation:
         return runs
 
     def series(self, series_id: str | None) -> Sequence[WorkloadVerdict]:
-        """Its runs in the window, in the order of their ends."""
         return self._by_key.get(("series", series_id or ""), ())
 
     def on_node(self, node: str) -> Sequence[WorkloadVerdict]:
-        """The workloads that held GPUs of a node in the window, in the order of their ends."""
         return self._by_key.get(("node", node), ())
 
     def now(self, series_id: str | None) -> tuple[WorkloadVerdict, ...]:
@@ -170,7 +168,6 @@ def observation_of(advice: Advice) -> Observation:
 
 
 def source_words(advice: Advice) -> str:
-    """Where the telemetry lay, in words."""
     databases = advice.source.get("databases", ())
     return ", ".join(str(name) for name in databases) or str(advice.source.get("url", ""))  # type: ignore[union-attr]
 
@@ -191,7 +188,6 @@ def measure(runs: Sequence[WorkloadVerdict], start: float, end: float) -> Measur
         return None
 
     def mean(name: str, of: Sequence[WorkloadVerdict] = runs) -> float | None:
-        """The mean of a feature over runs that have it, by GPU-hours."""
         weighted = [(w.features[name], w.gpu_hours) for w in of if math.isfinite(w.features.get(name, math.nan))]
         weight = sum(h for _, h in weighted)
         return float(sum(value * h for value, h in weighted) / weight) if weight > 0 else None
@@ -221,7 +217,6 @@ def serves(runs: Sequence[WorkloadVerdict]) -> bool:
 
 
 def stands_on(w: WorkloadVerdict, there: Configuration) -> bool:
-    """Whether a run is on these nodes and GPUs."""
     return w.node_sku == there.node_sku and w.gpu_sku == there.gpu_sku
 
 
@@ -335,7 +330,6 @@ def cost_after(snapshot: PredictionSnapshot, state: MoveState, seen: Observation
 
 
 def _cost_of_nodes_left(snapshot: PredictionSnapshot, seen: Observation) -> MoveCost:
-    """What the nodes that were to fall free cost as long as they are there."""
     nodes = snapshot.yardstick.nodes
     still = [n for n in nodes if not seen.gone(n)]
     if (unsure := _unsure(still, seen)) is not None:
@@ -358,9 +352,5 @@ def _unsure(nodes: Sequence[str], seen: Observation) -> MoveCost | None:
 
 def price_then(snapshot: PredictionSnapshot, seen: Observation, node: str) -> float | None:
     """Of a node per hour: as it stood in the proposal, else as it stands today."""
-    node_standing = seen.nodes.get(node)
-    return (
-        None
-        if node_standing is None
-        else snapshot.usd_per_hour.get(node_standing.node_sku or "", node_standing.usd_per_hour)
-    )
+    standing = seen.nodes.get(node)
+    return standing and snapshot.usd_per_hour.get(standing.node_sku or "", standing.usd_per_hour)

@@ -145,7 +145,6 @@ def _held(fleet: Fleet, group: Group, model: ServedModel) -> _Held | CodedText:
 
 
 def _fewer(held: _Held) -> Iterator[CodedText]:
-    """Fewer GPUs of the kind it holds, where they would not do in today's precision."""
     before = min(held.least(held.model.precision, held.sku, held.gpus), held.gpus)
     for precision in usable(held.sku, held.model.precision):
         if (least := held.least(precision, held.sku, held.gpus)) < before:

@@ -51,9 +51,7 @@ class _OwnRule(WorkloadRule):
         self._custom = custom
 
     def scope(self, fleet: Fleet) -> Iterable[Group]:
-        return (
-            group for group in fleet.groups if any(group.kind in custom_rule.kinds for custom_rule in self._of(group))
-        )
+        return (group for group in fleet.groups if any(group.kind in rule.kinds for rule in self._of(group)))
 
     def _of(self, group: Group) -> list[CustomRule]:
         """The rule, as the group's team has it; empty: the team has none."""
@@ -157,12 +155,7 @@ def find_waste(fleet: Fleet, exceptions: Exceptions, custom: CustomRules) -> Ask
 def _together(rule: Rule, reason: CodedText, those: Sequence[Unjudged]) -> NotJudged:
     usd_per_months = [unjudged.usd_per_month for unjudged in those if unjudged.usd_per_month is not None]
     groups = [unjudged.group for unjudged in those if unjudged.group is not None and not rule.judges_nodes]
-    whole = {
-        node.node: node.gpu_count
-        for unjudged in those
-        if unjudged.group is None or rule.judges_nodes
-        for node in unjudged.nodes
-    }
+    whole = {n.node: n.gpu_count for u in those if u.group is None or rule.judges_nodes for n in u.nodes}
     return NotJudged(
         rule=rule.id,
         reason=reason,

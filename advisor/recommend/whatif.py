@@ -107,12 +107,12 @@ def what_if(fleet: Fleet, base: Baseline, choice: WhatIfChoice, drawn: Draw | No
 
 def survey(fleet: Fleet, base: Baseline, nodes: Iterable[NodeSku]) -> tuple[WhatIfResult, ...]:
     """Each of these nodes, as if it alone were chosen: what is open and saves most first, unknown last."""
-    results = [(what_if(fleet, base, WhatIfChoice(node.name)), node.name) for node in nodes]
-    ranked = [
-        (not o.open, o.then is None, -saving.p50 if (saving := o.saving_usd_per_month) else math.inf, name, o)
-        for o, name in results
-    ]
-    return tuple(entry[-1] for entry in sorted(ranked, key=lambda entry: entry[:-1]))
+
+    def rank(result: WhatIfResult) -> tuple[bool, bool, float, str]:
+        saving = result.saving_usd_per_month
+        return not result.open, result.then is None, -saving.p50 if saving else math.inf, result.choice.node or ""
+
+    return tuple(sorted((what_if(fleet, base, WhatIfChoice(node.name)) for node in nodes), key=rank))
 
 
 def predict_count(use: Use, phase: Phase, here: int, there: int) -> Prediction | CodedText:
@@ -153,7 +153,6 @@ class _Evaluation:
         return WhatIfResult(self.choice, today, then, blocked_by=blocked, missing=missing, notes=notes, **answer)
 
     def _then(self, gpu: GpuSku) -> tuple[Side, dict[str, Any]]:
-        """The side then, and the fields of the result that rest on it."""
         base, same = self.base, self.source is not None and gpu.name == self.source.name
         fit = self._slice(gpu, same)
         watts = self._clock(same and self.choice.profile is None)
@@ -193,7 +192,6 @@ class _Evaluation:
         return True
 
     def _moved(self) -> GpuSku | None:
-        """The GPU then, with the time on it; None: one is not known, and `missing` says so."""
         group, source, gpu = self.base.group, self.source, None
         if source is None:
             self._lacks("gpus-not-in-catalog", "the catalog has no data for its GPUs")
@@ -261,8 +259,6 @@ class _Evaluation:
         return move.watts_after
 
     def _count(self, same: bool, fit: SliceFit | None) -> None:
-        """Whole GPUs, and the time on so many: as chosen; else of a job as today, of a service what the demand
-        needs."""
         base, gpus = self.base, self.choice.gpus or self.base.gpus
         if fit is not None:
             self.gpus = math.ceil(gpus / per_gpu(fit))
@@ -286,7 +282,6 @@ class _Evaluation:
         self.gpus = gpus
 
     def _load(self, fit: SliceFit | None) -> float | None:
-        """95th percentile of a service's load then; above the headroom it blocks the choice."""
         base, most = self.base, self.base.headroom
         if self.jobs or base.demand is None:
             return None
@@ -301,7 +296,6 @@ class _Evaluation:
         return load
 
     def _nodes_drawn(self, per_node: int, fit: SliceFit | None) -> Array:
-        """Nodes of each draw; a count that was chosen, and that of a job, is what it is."""
         base, same = self.base, self.time.basis == SAME_GPU
         if self.jobs or self.choice.gpus is not None or fit is not None or base.demand is None:
             return np.full(DRAWS, float(nodes_for(self.gpus, per_node)))
@@ -312,7 +306,6 @@ class _Evaluation:
         return np.minimum(drawn, base.nodes) if self.stays else drawn
 
     def _price(self) -> Price | None:
-        """The price chosen; else that of the region; else, at another provider, the lowest."""
         base, target, node = self.base, self.target, self.base.group.nodes[0]
         price = base.price if self.stays else self.fleet.book.beside(node, target.name) if target else None
         if price is None and target is not None and target.provider != node.provider:
@@ -354,7 +347,6 @@ class _Evaluation:
         return None
 
     def _held_to_class(self) -> None:
-        """What breaks the latency class of the service blocks; that it is kept, or not predicted, is a note."""
         latency, gpus = self.base.group.lead.latency, self.gpus if self.choice.profile is None else None
         if latency is None or not latency.limits:
             return

@@ -85,9 +85,8 @@ def hours_by_use(occupancy: pd.DataFrame) -> Reconciliation:
 
 def summed(tables: Iterable[pd.DataFrame], keys: list[str], sums: list[str]) -> pd.DataFrame:
     """Sums by keys, in their order, where no two tables have a key in common."""
-    entries = [
-        table.groupby(keys, dropna=False, sort=False)[sums].sum().reset_index() for table in tables if not table.empty
-    ]
+    filled = (table for table in tables if not table.empty)
+    entries = [table.groupby(keys, dropna=False, sort=False)[sums].sum().reset_index() for table in filled]
     if not entries:
         return pd.DataFrame({name: pd.Series(dtype=float if name in sums else object) for name in (*keys, *sums)})
     # A table without holders has no text among its workloads.
@@ -267,11 +266,8 @@ def node_power(frame: Frame, inventory: Inventory, index: GpuIndex, energy: pd.D
     number, out = {str(name): n for n, name in enumerate(names)}, {}
     for node, counted in inventory.nodes.items():
         node_limits, n = limits.get(node, []), number.get(node, len(names))
-        rated = (
-            float(sum(node_limits))
-            if node_limits and len(node_limits) == counted.gpu_count and not np.isnan(node_limits).any()
-            else None
-        )
+        complete = len(node_limits) == counted.gpu_count > 0 and not np.isnan(node_limits).any()
+        rated = float(sum(node_limits)) if complete else None
         at = np.arange(*np.searchsorted(place, [n, n + 1]))
         at = at[gpus[at] >= counted.gpu_count]
         watts, seconds = drawn[at], lengths[at]

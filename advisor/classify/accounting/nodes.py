@@ -41,9 +41,8 @@ Ints = npt.NDArray[np.intp]
 def fabric_facts(frame: Frame) -> Mapping[str, FabricFacts]:
     """Of each node that shows a port, or whose absence has the reason why it shows none."""
     absences, ports = dict[str, CodedText](), _ports(frame.fabric)
-    unread = (frame.absences["scope"] == "fabric") | (
-        (frame.absences["reason"] == FAILED) & (frame.absences["device"] == "infiniband")
-    )
+    absent_ports = (frame.absences["reason"] == FAILED) & (frame.absences["device"] == "infiniband")
+    unread = (frame.absences["scope"] == "fabric") | absent_ports
     for row in records(frame.absences[unread & (frame.absences["reason"] != "no-fabric")]):  # the first has the reason
         reason = str(row["reason"])
         said = CodedText(reason, text(row["detail"]) or f"Fabric counters not available ({reason}).")
@@ -66,10 +65,8 @@ def fabric_facts(frame: Frame) -> Mapping[str, FabricFacts]:
                 layer = "Ethernet" if all(port["ethernet"] for port in every) else None
             out[node] = FabricFacts((), False, absent.text, None, None, 0.0, None, None, layer, code=absent.code)
             continue
-        ever, hours = (
-            [port["last_active_ts"] for port in compute_ports],
-            min(port["observed"] for port in compute_ports) / 3600,
-        )
+        ever = [port["last_active_ts"] for port in compute_ports]
+        hours = min(port["observed"] for port in compute_ports) / 3600
         if not history.empty:  # the history goes back beyond the window
             node_history = by_node.get(node, history.iloc[:0])
             ever = [*ever, float(node_history["last_active_ts"].max())] if len(node_history) else []
@@ -90,7 +87,6 @@ def fabric_facts(frame: Frame) -> Mapping[str, FabricFacts]:
 
 
 def _unreadable(ports: Sequence[Record], absent: CodedText | None) -> CodedText | None:
-    """Why the compute ports of a node cannot be judged; None: they can."""
     for port in ports:
         if port["active"] < ACTIVE_SHARE_MIN:
             return coded(
@@ -216,7 +212,6 @@ def node_facts(
 
 
 def _only(values: Iterable[str]) -> str | None:
-    """The one value that all are; None: they differ, or there is none."""
     distinct = set(values)
     return distinct.pop() if len(distinct) == 1 else None
 

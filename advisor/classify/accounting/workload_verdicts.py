@@ -212,7 +212,6 @@ def with_latency(
 
 
 def _measured(hours: _Hours) -> tuple[Mapping[str, LatencyFigures], int]:
-    """Figures by measure, and how many hours they are of."""
     # Requests show how busy an hour was; tokens where an engine does not count first tokens.
     by = next((m for m in MEASURES if any(m in hour for hour in hours.values())), MEASURES[0])
     sizes = {hour: sum(buckets.get(by, ())) for hour, buckets in hours.items()}
@@ -256,11 +255,8 @@ def _latency(
                     for key, value in known.items()
                 )
                 text = "Latency class {label}: the strictest class that it meets today ({told})."
-                return given(
-                    latency_class.name,
-                    "measured",
-                    coded("latency-class-kept", text, label=latency_class.name, told=figures_words),
-                )
+                why = coded("latency-class-kept", text, label=latency_class.name, told=figures_words)
+                return given(latency_class.name, "measured", why)
         loosest = [key for latency_class in limited for key in latency_class.limits][-1:]
         if loosest and _value(loosest[0], figures) is not None:
             p90 = figures["first_token"].p90
@@ -286,6 +282,5 @@ def _latency(
 
 
 def _value(key: str, figures: Mapping[str, LatencyFigures]) -> float | None:
-    """What was measured of a limit; None: too little was counted."""
     measure, share = LIMITS[key]
     return figures[measure].at(share) if measure in figures else None

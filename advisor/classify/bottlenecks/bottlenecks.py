@@ -132,9 +132,8 @@ def _answers(r: Numbers, t: Mapping[str, float], links: Links) -> tuple[list[tup
     # The engine rests while no link is in use, and more than GPU use says so: SM activity, a link or a busy host. A
     # collective keeps the engine busy, so unmeasured links do not explain the rest: what lacks is work.
     caused = (r["cpu"] >= t["host_cpu_min"]) | (r["io_wait"] >= t["host_io_wait_min"])
-    starved = (
-        (g < t["host_engine_max"]) & ~(linked >= t["host_link_max"]) & (~np.isnan(sm) | ~np.isnan(linked) | caused)
-    )
+    shown = ~np.isnan(sm) | ~np.isnan(linked) | caused
+    starved = (g < t["host_engine_max"]) & ~(linked >= t["host_link_max"]) & shown
     # Compute was seen to work in the very seconds in which the fabric is busy, of which there are others.
     varies = (r["i_share"] >= t["network_share"]) & (r["i_share"] <= 1 - t["network_share"])
     overlapped = varies & (r["tensor_fabric_correlation"] > -t["network_correlation"])

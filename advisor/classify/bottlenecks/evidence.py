@@ -120,7 +120,6 @@ SETTLES = {
 
 
 def say(code: str, **figures: Scalar) -> CodedText:
-    """The sentence of this code with these figures in it."""
     return coded(code, SENTENCES[code], **figures)
 
 

@@ -106,9 +106,8 @@ def links_of(  # noqa: PLR0917
         ",".join(name for n, (name, _) in enumerate(observable) if code >> n & 1)
         for code in range(1 << len(observable))
     ]
-    lacks = np.array(words, dtype=object)[
-        np.sum([mask.astype(np.intp) << n for n, (_, mask) in enumerate(observable)], axis=0)
-    ]
+    bits = np.sum([mask.astype(np.intp) << n for n, (_, mask) in enumerate(observable)], axis=0)
+    lacks = np.array(words, dtype=object)[bits]
     return Links(
         inside=inside, spans=spans, apart=apart, alone=_alone(frame, rows, attribution), wire=columns["wire"],
         wire_bytes=columns["bytes"], ethernet=columns["ethernet"], wire_quiet=quiet, within=within,
@@ -152,7 +151,6 @@ def _works(frame: Frame, attribution: Attribution) -> tuple[Mask, Mask, Mask, In
 
 
 def _alone(frame: Frame, rows: pd.DataFrame, attribution: Attribution) -> Mask:
-    """Whether no other workload works on the row's node at its time, on GPUs that somebody holds."""
     out = np.zeros(len(frame.gpu), dtype=np.bool_)
     workload_rows = attribution.workload_rows
     at = workload_rows["row"].to_numpy(int)
@@ -293,11 +291,9 @@ def suspect(rows: ColumnRows, weights: Floats) -> list[CodedText]:
     waits, clock, held = ((column_rows.mean(name), others.mean(name)) for name in ("waits", "clock_ratio", "throttled"))
     who = {"gpu_index": float(number), "node": str(node), "gpu_uuid": str(uuid)}
     differs = waits[1] - waits[0] >= _WAITS_MIN
-    said = [
-        say("suspect-waits-least", **who, waits=waits[0], others_wait=waits[1])
-        if differs
-        else say("suspect-is-slower", **who)
-    ]
+    said = [say("suspect-is-slower", **who)]
+    if differs:
+        said = [say("suspect-waits-least", **who, waits=waits[0], others_wait=waits[1])]
     if clock[0] < 0.95 * clock[1]:
         ratio = clock[0] / clock[1]
         said.append(say("suspect-is-throttled", clock=ratio, throttled=held[0], others_throttled=held[1]))

@@ -86,7 +86,6 @@ class _Bins:
 
     @property
     def follows(self) -> Mask:
-        """Whether each bin but the first comes right after the one before it."""
         return (self.gpu[1:] == self.gpu[:-1]) & (self.at[1:] == self.at[:-1] + 1)
 
 
@@ -162,12 +161,10 @@ def longest_rest(gpu: Ints, gpus: Segments, resting: Mask, lengths: Floats, *, b
 
 
 def _memory_features(bins: _Bins, active_min: float) -> Figures:
-    """Memory against itself: within the hour, from hour to hour, and at rest against at work."""
     segments, memory, weight = bins.segments, bins.memory, bins.seconds
     active = _active(bins, active_min) | segments.spread(segments.all(np.isnan(bins.engine)))
-    rising = np.divide(
-        bins.memory_max - memory, bins.memory_max, out=np.full(len(memory), np.nan), where=bins.memory_max > 0
-    )
+    nothing, most = np.full(len(memory), np.nan), bins.memory_max
+    rising = np.divide(most - memory, most, out=nothing, where=most > 0)
     out = {"mem_swing_in_hour": segments.where(active).mean(rising[active], weight[active])}
     out["mem_hourly_cv"], out["mem_changes_share"] = _between_hours(bins, _inner(bins) & active)
     rest = ~active
@@ -296,7 +293,6 @@ def hourly_features(shape: PieceRows, several: Mask) -> Figures:
 
 
 def _drift(each: Segments, values: Floats) -> Floats:
-    """The correlation of each hour with the next."""
     place = np.arange(len(values)) - each.spread(each.bounds[:-1])
     before, after = place < each.spread(each.lengths) - 1, place > 0
     pairs, ones, others = each.where(after), values[before], values[after]
@@ -325,7 +321,6 @@ def _together(shape: PieceRows, several: Mask) -> Figures:
 
 
 def _sync(wide: Floats) -> float:
-    """Median correlation between columns over the rows in which all are known."""
     wide = wide[~np.isnan(wide).any(axis=1)]
     if len(wide) < SYNC_ROWS_MIN:
         return math.nan

@@ -100,10 +100,8 @@ def memory_features(shape: PieceRows, idle: Mask, kinds: Mapping[str, Threshold]
     # Memory that was released for the night does not show what the work takes.
     chosen = working | ~segments.spread(segments.any(working))
     level = segments.where(chosen).median(memory[chosen])
-    out = {
-        "mem_level": level,
-        "mem_max": np.where(segments.any(measured), segments.highest(shape.measured("mem_max")), np.nan),
-    }
+    most = np.where(segments.any(measured), segments.highest(shape.measured("mem_max")), np.nan)
+    out = {"mem_level": level, "mem_max": most}
     # Loading and unloading are no part of the level: of each GPU the first and last row are left out where there are
     # enough. Within the rest a pool that is taken once does not move at all.
     gpus = segments.where(chosen).grouped(shape.uuid[chosen])
@@ -162,10 +160,8 @@ def features(
     samples = rows.gpu("gpu_util_n")
     apart = np.divide(rows.measured("seconds"), samples, out=np.full(len(samples), np.nan), where=samples > 0)
     figures["resolution_seconds"] = rows.segments.median(apart)
-    whole = np.concatenate([np.empty(0, dtype=np.bool_), *(observed.rows["whole"] for observed in observed)])[seen_rows]
-    shared = np.concatenate([np.empty(0, dtype=np.bool_), *(observed.rows["shared"] for observed in observed)])[
-        seen_rows
-    ]
+    none = np.empty(0, dtype=np.bool_)
+    whole, shared = (np.concatenate([none, *(o.rows[n] for o in observed)])[seen_rows] for n in ("whole", "shared"))
     # The shape of what several held at once is a workload's only where it has nothing else.
     unshared = rows.segments.spread(rows.segments.any(whole & ~shared))
     figures |= _of_shape(rows.where(whole & ~(shared & unshared)), figures, observed, index, kinds)
@@ -177,7 +173,6 @@ def features(
 
 
 def _of_session(observed: Observed, hours: float, window: Window) -> dict[str, float]:
-    """What is known without a look at its rows."""
     session = observed.session
     span_hours = (session.last_seen - session.first_seen) / 3600
     out = {
@@ -196,7 +191,6 @@ def _of_shape(
     shape: PieceRows, features: Mapping[str, Floats], observed: Sequence[Observed], index: GpuIndex,
     kinds: Mapping[str, Threshold],
 ) -> Figures:  # fmt: skip
-    """What only rows within a workload show. `features`: of all its rows."""
     idle = shape.flags("idle")
     out = busy_features(shape.where(~idle & ~shape.flags("fault")), features["resolution_seconds"])
     out |= bin_features(shape, [_sustained(observed.session.gpus, index) for observed in observed])
@@ -223,7 +217,6 @@ def _course(shape: PieceRows) -> Course:
 
 
 def _told(shape: PieceRows, name: str) -> Floats:
-    """A column of the frame's `gpu`, NaN where it has none."""
     return shape.gpu(name) if name in shape.tables.gpu else np.full(len(shape.at), np.nan)
 
 

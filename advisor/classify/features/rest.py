@@ -124,9 +124,8 @@ def judge_rest(a: Activity, book: Rulebook, contradicted: Mask | None = None) ->
         if contradicted is not None:
             resting &= ~contradicted
         whole = resting & ~s.others_work
-        own_free, own_held = (
-            _level(s.power, a.gpu, whole & part, _REST_QUANTILE, _REST_ROWS_MIN) for part in (free, ~free)
-        )
+        quantile = (_REST_QUANTILE, _REST_ROWS_MIN)
+        own_free, own_held = (_level(s.power, a.gpu, whole & part, *quantile) for part in (free, ~free))
         plausible = [np.where(level <= _OWN_OVER_TABLE_MAX * high, level, np.nan) for level in (own_free, own_held)]
         level = np.fmax.reduce([high, *plausible])
         most = rules.power_margin * level
@@ -198,7 +197,6 @@ def _activity(frame: Frame, index: GpuIndex, out: pd.DataFrame) -> Activity:
 
 
 def _silent(rows: pd.DataFrame, at: Ints) -> str:
-    """The counters that are known in these rows of the measures, with their means."""
     names = (("GPU_UTIL", "g"), ("SM activity", "sm"), ("tensor activity", "c"), ("DRAM activity", "m"))
     shown = [(name, rows[column].to_numpy(float)[at]) for name, column in names]
     return ", ".join(f"{name} {percent(values)}" for name, values in shown if not np.isnan(values).all())
@@ -266,10 +264,8 @@ def _sources(a: Activity, quiet: Mask) -> _Sources:
     # A GPU in instances is as busy as all of them, and they share its power.
     count = int(code.max(initial=-1)) + 1
     working = a.instance & ~quiet
-    busy, cut, unclear = (
-        np.bincount(code, weights=mask, minlength=count)[code]
-        for mask in (working, a.instance, a.instance & ~(several & engine))
-    )
+    masks = (working, a.instance, a.instance & ~(several & engine))
+    busy, cut, unclear = (np.bincount(code, weights=mask, minlength=count)[code] for mask in masks)
     power = np.full(count, np.nan)
     for mask in (a.instance, ~a.instance):  # the parent's own reading, where there is one, comes last
         measured = mask & ~np.isnan(a.power)

@@ -123,7 +123,6 @@ class _Table:
         self.stored = frame.source.get("kind") == "sqlite"
 
     def get(self, name: str) -> Floats:
-        """A column; NaN where the frame lacks it."""
         return self.gpu[name].to_numpy(float) if name in self.gpu.columns else np.full(len(self.gpu), np.nan)
 
     def put(self, name: str, at: Mask, value: float | Floats) -> None:
@@ -135,7 +134,6 @@ class _Table:
         self.gpu[name] = column
 
     def remove(self, metric: str, at: Mask) -> None:
-        """Make a metric, and what was formed of it, missing in these rows."""
         for name in (metric, *(f"{metric}_{statistic}" for statistic in _STATISTICS), *_FORMED.get(metric, ())):
             self.put(name, at, np.nan)
         if (name := _BINS.get(metric, "")) in self.gpu.columns and at.any():
@@ -146,12 +144,10 @@ class _Table:
                 self._set(name, pd.Series(BinsArray(matrix), index=column.index, copy=False))
 
     def doubt(self, metric: str, code: str, at: Mask, sentence: Sentence) -> None:
-        """One doubt for each GPU with rows `at`."""
         if at.any():
             self.doubts += doubts_of(self.gpu, at, metric=metric, code=code, sentence=sentence)
 
     def reject(self, metric: str, code: str, at: Mask, sentence: Sentence) -> None:
-        """Remove a metric in these rows, with a doubt of them."""
         self.doubt(metric, code, at, sentence)
         self.remove(metric, at)
 
@@ -162,7 +158,6 @@ class _Table:
 
 
 def _sizes(gpus: pd.DataFrame) -> pd.DataFrame:
-    """The GPUs, without sizes and limits that are blanks."""
     for name, most in (("mem_total_bytes", _BYTES_MOST), ("power_limit_watts", WATTS_MOST)):
         if name in gpus.columns and len(gpus):
             values = gpus[name].to_numpy(float)
@@ -172,7 +167,6 @@ def _sizes(gpus: pd.DataFrame) -> pd.DataFrame:
 
 
 def _is_blank(values: Floats) -> Mask:
-    """Which values are one of DCGM's blanks, in any unit."""
     out = values >= _PLAIN_BLANKS.min() - 32.0
     value = values[out]
     above = np.searchsorted(_BLANKS, value).clip(1, len(_BLANKS) - 1)
@@ -277,7 +271,6 @@ def _zeros(table: _Table) -> Mask:
     silent &= ~(table.get("fp32_active_mean") > 0) & ~(table.get("fp64_active_mean") > 0)
 
     def known(names: Sequence[str], rows: Ints) -> dict[str, Floats]:
-        """The counters that are measured in these rows, by their names in sentences."""
         values = {_NAMES[name]: table.get(f"{name}_mean")[rows] for name in names}
         return {name: column for name, column in values.items() if not np.isnan(column).all()}
 

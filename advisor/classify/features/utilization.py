@@ -86,9 +86,8 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     # All-reduce is the only link figure that is measured; where it is not, NVLink and PCIe are relative to the peak.
     eta_link = sku["eta_link"].fillna(1.0)
     out["u_n"], out["u_p"] = out["n"] / eta_link, out["p"]
-    out["n_share"] = _share_above(gpu["nvlink_bins"], link_busy * eta_link).fillna(
-        _share_from_p95(out["n"], out["n_p95"], link_busy * eta_link)
-    )
+    by_p95 = _share_from_p95(out["n"], out["n_p95"], link_busy * eta_link)
+    out["n_share"] = _share_above(gpu["nvlink_bins"], link_busy * eta_link).fillna(by_p95)
     out["p_share"] = _share_from_p95(out["p"], out["p_p95"], pd.Series(pcie_busy, index=gpu.index))
     counts = gpu[["gpu_util_n", "tensor_active_n", "dram_active_n", "power_watts_n"]].max(axis=1)
     out["sample_seconds"] = (out["seconds"] / counts).where(counts > 0)
@@ -170,7 +169,6 @@ def _idle_power(out: pd.DataFrame, sku: GpuIndex, memory_held: float) -> pd.Seri
 
 
 def _symmetry(tx: pd.Series, rx: pd.Series) -> pd.Series:
-    """Smaller over larger direction of traffic."""
     both = pd.concat([tx, rx], axis=1)
     return both.min(axis=1, skipna=False) / both.max(axis=1, skipna=False)
 

@@ -87,7 +87,6 @@ def _clue(of: str, texts: dict[str, str | None], hours: float, priors: KindPrior
 
 
 def _said(of: str, line: KindPrior, text: str, word: str) -> CodedText:
-    """The sentence of a line, in which outside text is harmless and short."""
     what = clean(line.says)
     if of == "framework":
         return coded("framework", "Framework {name}, {what}.", name=text, what=what)
@@ -137,9 +136,8 @@ def engine_clue(session: Session, features: Features, engine: EngineFacts, prior
     shown = WITHIN_TRAINING if _trains(session, features, priors) else COUNTED if engine.has_counted else COUNTED_NONE
     match = priors.first("engine", shown, features.get("chain_hours", session.chain_hours))
     weights: dict[str, float] = {} if match is None else {**match[0].log_odds}
-    if shown == COUNTED and (
-        (engine.running or 0.0) >= _RUNNING or (engine.generated_tokens_per_second or 0) >= _TOKENS
-    ):
+    busy = (engine.running or 0.0) >= _RUNNING or (engine.generated_tokens_per_second or 0) >= _TOKENS
+    if shown == COUNTED and busy:
         weights["idle"] = RULED_OUT
     return Clue(weights, _engine_said(shown, engine))
 
@@ -183,7 +181,6 @@ def _engine_said(shown: str, engine: EngineFacts) -> CodedText:
 
 
 def _figures(engine: EngineFacts) -> str:
-    """What was counted, in words and units; the time at least."""
     parts = [f"{engine.hours:.0f} h observed"]
     if engine.generated_tokens_per_second is not None:
         parts.append(f"{engine.generated_tokens_per_second:.1f} tokens/s generated")

@@ -75,12 +75,8 @@ def judge_kind(
     # Zero throughout that is no rest has no shape: a counter that is stuck.
     measured = any(active) or (bool(active) and rested > 0)
     if not measured and not clues:
-        why = (
-            coded("zero-not-confirmed", NOT_CONFIRMED)
-            if active
-            else coded("activity-not-measured", "No activity data.")
-        )
-        return KindVerdict("unknown", 0.0, (why,))
+        unmeasured = coded("activity-not-measured", "No activity data.")
+        return KindVerdict("unknown", 0.0, (coded("zero-not-confirmed", NOT_CONFIRMED) if active else unmeasured,))
     scores: dict[KindLabel, float] = dict.fromkeys(LABELS, 0.0)
     in_many_hours = features.get("active_share", 0.0) > thresholds["idle_active_hours_max"].value
     if in_many_hours and features.get("engine_active", 0.0) >= _LIGHT_USE_MIN:
@@ -117,9 +113,8 @@ def judge_kind(
     confidence = round(min(sure, _ceiling(features, named=bool(names) or is_idle)) * (1 - 0.5 * faulty), 3)
     faults = [coded("telemetry-faulty", _CONTRADICTED, share=faulty)] if faulty else []
     evidence = (*faults, *_ordered(clues, label), *_limits(features, label), *_either(label, confidences))
-    rivals: list[KindLabel] = [
-        kind_label for kind_label in ranked if kind_label != label and not {kind_label, label} <= {*TRAINING_KINDS}
-    ]
+    learning = {*TRAINING_KINDS}
+    rivals: list[KindLabel] = [rival for rival in ranked if rival != label and not {rival, label} <= learning]
     others = tuple(Alternative(name, round(confidences[name], 3)) for name in rivals if confidences[name] >= 0.05)
     if confidence < thresholds["abstain_below"].value:
         second: KindLabel = next(rival for rival in rivals if rival != "idle")
@@ -136,7 +131,6 @@ def likeliest(shares: Mapping[KindLabel, float]) -> tuple[KindLabel, float]:
 
 
 def _either(label: KindLabel, confidences: Mapping[KindLabel, float]) -> Iterator[CodedText]:
-    """That the other of training and fine-tuning is nearly as likely."""
     if label in TRAINING_KINDS:
         other = TRAINING_KINDS[1 - TRAINING_KINDS.index(label)]
         share = confidences[other] / (confidences[other] + confidences[label])
@@ -149,14 +143,12 @@ def _either(label: KindLabel, confidences: Mapping[KindLabel, float]) -> Iterato
 
 
 def softmax(scores: Mapping[KindLabel, float]) -> Mapping[KindLabel, float]:
-    """Shares that sum to 1 from log-odds."""
     top = max(scores.values())
     total = sum(math.exp(score - top) for score in scores.values())
     return {label: math.exp(score - top) / total for label, score in scores.items()}
 
 
 def _observed_hours(features: Features) -> float:
-    """Hours of data of each GPU."""
     return features.get("hours", 0.0) / max(features.get("gpus", 1.0), 1.0)
 
 
@@ -200,9 +192,8 @@ def _shape_clues(features: Features, model: KindModel) -> Iterator[_Heard]:
 def _idleness(features: Features, thresholds: Mapping[str, Threshold]) -> _Heard:
     share = features.get("idle_share", 0.0)
     most, level = thresholds["idle_engine_max"].value, features.get("mem_level", 0.0)
-    said = coded(
-        "stood-idle", "Engine and memory activity below {most:.0%} in {share:.0%} of the time.", most=most, share=share
-    )
+    text = "Engine and memory activity below {most:.0%} in {share:.0%} of the time."
+    said = coded("stood-idle", text, most=most, share=share)
     over = features.get("power_over_idle")
     held = over is not None and over >= thresholds["held_power_over_idle_min"].value
     if held or level >= 0.02:
@@ -230,17 +221,14 @@ def _ordered(clues: Sequence[_Heard], label: KindLabel) -> Iterator[CodedText]:
 
 
 def _limits(features: Features, label: KindLabel) -> Iterator[CodedText]:
-    """What data of this sort cannot show."""
     hours = _observed_hours(features)
     if hours < 1:
         yield CodedText("minutes-observed", f"Only {60 * hours:.0f} minutes of data.", {"hours": hours})
     if label not in JOB_KINDS:
         return
     if features.get("gpus") == 1:
-        yield coded(
-            "one-gpu-looks-alike",
-            "On one GPU, training and batch inference look alike: there is no traffic between GPUs to compare.",
-        )
+        text = "On one GPU, training and batch inference look alike: there is no traffic between GPUs to compare."
+        yield coded("one-gpu-looks-alike", text)
     if not is_fine(features):
         yield coded(
             "samples-show-no-step",

@@ -215,7 +215,6 @@ def _settled(path: Ints, states: list[str], decided: Mask) -> Ints:
 
 
 def _joined(runs: Iterable[tuple[int, float, int]]) -> list[tuple[int, float, int]]:
-    """Runs (state, decided hours, hours) of which neighbours of one state are one."""
     groups = ((state, list(same)) for state, same in itertools.groupby(runs, key=lambda run: run[0]))
     return [(state, sum(run[1] for run in same), sum(run[2] for run in same)) for state, same in groups]
 

@@ -44,12 +44,8 @@ def judge_phases(
     `judgements`: over all rows of each; `judge`: gives one for each piece. A workload of several computations is what
     most of its time is: a judgement over all its hours would blur them into one that fits none.
     """
-    apart = [
-        [behaviour for behaviour in cut.pieces if behaviour.label != "idle" or behaviour == cut.main] for cut in cuts
-    ]
-    given = iter(
-        judge(cut.pieces[behaviour] for cut, behaviours in zip(cuts, apart, strict=True) for behaviour in behaviours)
-    )
+    apart = [[key for key in cut.pieces if key.label != "idle" or key == cut.main] for cut in cuts]
+    given = iter(judge(cut.pieces[key] for cut, keys in zip(cuts, apart, strict=True) for key in keys))
     parts = [{behaviour: next(given) for behaviour in behaviours} for behaviours in apart]
     others = [
         [
@@ -68,15 +64,12 @@ def judge_phases(
 
 
 def _computation(judged: Judgement) -> float:
-    """Memory over compute, by its logarithm; NaN: not known."""
     return math.log(ratio) if (ratio := judged.features.get("memory_over_compute", 0.0)) > 0 else math.nan
 
 
 def _judged(
     cut: Cut, whole: Judgement, parts: Mapping[Behaviour, Judgement], shapes: Mapping[Behaviour, Judgement]
 ) -> tuple[Judgement, tuple[Phase, ...]]:
-    """`parts`: of the behaviours that are judged apart; `shapes`: without any names, of those that compute
-    otherwise than the main one."""
     if not parts:
         label = cut.turned[0].behaviour.label if cut.turned else "unknown"
         kind = "idle" if label == "idle" and whole.kind.label not in ON_DEMAND_KINDS else whole.kind.label
@@ -136,7 +129,6 @@ def _phase(judged: Judgement, behaviour: Behaviour) -> Phase:
 
 
 def _whole(whole: Judgement, lead: Judgement, others: list[tuple[float, Judgement]], *, idle: float) -> Judgement:
-    """The whole, named after what most of its time is, with the rest listed."""
     if others:
         said = (
             coded(
@@ -221,7 +213,6 @@ def with_series(
 
 
 def _agreed(judged: list[WorkloadVerdict], open_: list[WorkloadVerdict]) -> KindVerdict | None:
-    """The kind that the known runs agree on, where they are more than those they speak for."""
     hours: dict[str, float] = {}
     for verdict in judged:
         hours[verdict.kind.label] = hours.get(verdict.kind.label, 0.0) + verdict.gpu_hours
@@ -240,7 +231,6 @@ def _agreed(judged: list[WorkloadVerdict], open_: list[WorkloadVerdict]) -> Kind
 
 
 def _together(alike: Sequence[WorkloadVerdict], piece_of: Mapping[str, Piece]) -> Piece | None:
-    """All their rows as those of one run, which lasted as long as all of them."""
     parts = [piece_of[v.id].rows for v in alike if len(piece_of[v.id].rows)]
     if len(parts) < 2:
         return None

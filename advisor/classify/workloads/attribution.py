@@ -56,7 +56,6 @@ class _Spans(NamedTuple):
 
 
 def attribute(frame: Frame) -> Attribution:
-    """Sessions of the window and the rows that belong to them."""
     uses, window = frame.uses, frame.window
     uses = uses[uses["ts_end"] > uses["ts_start"]]
     ids = sorted(uses["workload_id"].unique())

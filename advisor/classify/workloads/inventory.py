@@ -128,10 +128,8 @@ class Inventory:
             if node.moved_to is None for end in (self.end if node.end is None else node.end,)
         ]  # fmt: skip
         moments = {end for _, end, _ in spans}
-        return max(
-            (sum(n for start, end, n in spans if end == at or start + LEFT_SECONDS < at < end) for at in moments),
-            default=0,
-        )
+        at_once = (sum(n for start, end, n in spans if end == at or start + LEFT_SECONDS < at < end) for at in moments)
+        return max(at_once, default=0)
 
     @cached_property
     def unobserved(self) -> tuple[Unobserved, ...]:
@@ -184,7 +182,6 @@ def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None], blind: 
 
 
 def merged_inventory(groups: Sequence[Inventory]) -> Inventory:
-    """The inventory of a fleet from those of groups of its nodes."""
     begin, end = (min(edge) for edge in zip(*(group.lacking for group in groups), strict=True))
     hours = {hour for inventory in groups for hour in inventory.seconds_by_hour}
     by_hour = {hour: max(inventory.seconds_by_hour.get(hour, 0.0) for inventory in groups) for hour in hours}
@@ -287,9 +284,8 @@ def _node(
     unnamed = tuple(f"unnamed-{n + 1}" for n in range(missing - len(silent)))
     unobserved: list[Unobserved] = []
     if silent:
-        unobserved.append(
-            Unobserved(name, tuple(silent), *_why_silent(frame, name, any(g.hours > 0 for g in gpus), blind))
-        )
+        others = any(gpu.hours > 0 for gpu in gpus)
+        unobserved.append(Unobserved(name, tuple(silent), *_why_silent(frame, name, others, blind)))
     if unnamed:
         who = {"node SKU": "The node's SKU has", "declared": "The node declares", "named": "Time series name"}
         has = f"Pods requested {count} GPUs on the node" if source == "requested" else f"{who[source]} {count} GPUs"
@@ -300,7 +296,6 @@ def _node(
 
 
 def _why_silent(frame: Frame, node: str, others: bool, blind: Blind | None) -> tuple[str, str]:
-    """Reason in words, and its code, for GPUs that are named and of which nothing was observed."""
     if blind is not None and not others:
         return blind.words, blind.reason
     for row in records(frame.absences[frame.absences["node"] == node]):
@@ -321,10 +316,9 @@ def _pods(frame: Frame) -> tuple[dict[str, int], dict[str, tuple[str, ...]]]:
     if requests.empty:
         return {}, {}
     whole = requests[requests["resource"].isin(["nvidia_com_gpu", "amd_com_gpu"])]
-    requested = {
-        str(node): round(peak(zip(rows["ts_start"], rows["ts_end"], rows["count"], strict=True)))
-        for node, rows in whole.groupby("node")
-    }
+    requested: dict[str, int] = {}
+    for node, rows in whole.groupby("node"):
+        requested[str(node)] = round(peak(zip(rows["ts_start"], rows["ts_end"], rows["count"], strict=True)))
     late = requests[requests["ts_end"] >= frame.window.end - 24 * HOUR_SECONDS]
     named = {(str(space), pod) for space, pod in zip(about["namespace"], about["pod"], strict=True)}
     out: dict[str, set[str]] = {}
@@ -335,7 +329,6 @@ def _pods(frame: Frame) -> tuple[dict[str, int], dict[str, tuple[str, ...]]]:
 
 
 def _coverage(frame: Frame) -> dict[tuple[str, str], GpuCoverage]:
-    """What was observed of each physical GPU."""
     gpu = frame.gpu
     observed, length = gpu["observed_seconds"].to_numpy(float), gpu["interval_seconds"].to_numpy(float)
     seconds = _rounded(np.where(np.isfinite(observed), observed, 0.0), length)

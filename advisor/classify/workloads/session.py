@@ -82,9 +82,9 @@ def series_runs(workloads: pd.DataFrame) -> dict[str, SeriesRuns]:
     each["hours"] = (each["end"] - each["begin"]) / 3600
     counted = each.groupby("run")["hours"].agg(["size", "median"])
     begins, rows = each["begin"].to_numpy(float), each.groupby("run").indices
+    runs = counted.itertuples()
     of_series = {
-        run: SeriesRuns(int(size), float(hours), _start_spread(begins[rows[run]]))
-        for run, size, hours in counted.itertuples()
+        run: SeriesRuns(int(size), float(hours), _start_spread(begins[rows[run]])) for run, size, hours in runs
     }
     return {str(key): of_series[run] for key, run in zip(table["workload_id"], table["run"], strict=True)}
 

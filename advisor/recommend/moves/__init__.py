@@ -28,8 +28,6 @@ def title(r: Recommendation, workload: str | None, nodes: Sequence[str]) -> str:
     """The action with its object; of one that another version made, its action and what it is about. `workload`: its
     name, None: it is about no workload; `nodes`: that its findings name."""
     of, at = workload or listed(nodes) or "the fleet", f" on {listed(nodes)}" if nodes else ""
-    move, fields = (
-        BY_ACTION.get(r.action),
-        {name: value for change in r.changes for name, value in change.fields.items()},
-    )
+    move = BY_ACTION.get(r.action)
+    fields = {name: value for change in r.changes for name, value in change.fields.items()}
     return move.title(r, of, at, fields) if move is not None else f"{of}: {r.action}"

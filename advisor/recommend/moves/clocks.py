@@ -141,11 +141,8 @@ class RestClocks(Move):
         if len(watts) < len(keys) or (clocks and max(clocks) < CLOCKS_UP):
             return
         free = [seen for rest_level in rest_levels if (seen := _free(rest_level, levels)) is not None]
-        is_known, gpu_hours, held = (
-            len(free) == len(rest_levels),
-            fleet.monthly(group, at_rest / 3600),
-            float(watts.mean()),
-        )
+        is_known, gpu_hours = len(free) == len(rest_levels), fleet.monthly(group, at_rest / 3600)
+        held = float(watts.mean())
         blocked = _blocked(group, free_known=is_known, clocks_known=len(clocks) == len(rest_levels))
         price, rest_watts, kwh, saving, then = fleet.book.power_of(group.nodes[0]), None, None, None, ""
         text = f"It draws {held:.0f} W per idle GPU. Savings unknown: no data on idle power at lower clocks."

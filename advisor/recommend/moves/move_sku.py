@@ -43,7 +43,6 @@ class Candidate:
 
     @property
     def safe(self) -> bool:
-        """Whether it saves at a risk that is recommended."""
         return self.saving > 0 and self.prediction.risk in COUNTED_RISKS
 
 
@@ -59,7 +58,6 @@ def candidates(
         return fleet.predicted(source, fleet.catalog.gpus[gpu], group, (link_of(base.sku), link))
 
     def weighed(node: NodeSku, price: Price | None) -> Candidate | tuple[CodedText, ...]:
-        """The candidate, or every reason against it."""
         if (gpu := fleet.catalog.gpu(node.gpu)) is None:
             return (no_figures(node.gpu),)
         closed = gates(group, source, base.sku, gpu, node)
@@ -84,9 +82,8 @@ def candidates(
     kept = [candidate for _, candidate in weighed_targets if isinstance(candidate, Candidate)]
     rejected: dict[str, Rejected] = {}
     # One line a GPU: the node of it that least speaks against.
-    for target, why in sorted(
-        ((t, o) for t, o in weighed_targets if isinstance(o, tuple)), key=lambda entry: len(entry[1])
-    ):
+    closed = ((node, why) for node, why in weighed_targets if isinstance(why, tuple))
+    for target, why in sorted(closed, key=lambda entry: len(entry[1])):
         rejected.setdefault(target.gpu, Rejected(target.name, all_of(why)))
     order = dict.fromkeys(target.gpu for target, _ in weighed_targets if target.gpu in rejected)
     return sorted(kept, key=lambda c: (not c.safe, -c.saving, c.node.name)), {gpu: rejected[gpu] for gpu in order}
@@ -241,11 +238,8 @@ def _other_gpu(series: Series, skip: Collection[str]) -> tuple[Recommendation | 
         why = PRICE_UNKNOWN if node.provider else coded("provider-unknown", "provider of its nodes unknown")
     if why is not None:
         return None, (Rejected("any other GPU", why),)
-    sold = [
-        (n, fleet.book.beside(node, n.name))
-        for n in fleet.book.for_sale(node)
-        if n.name not in skip and n.name != series.group.lead.node_sku
-    ]
+    others = (n for n in fleet.book.for_sale(node) if n.name not in skip and n.name != series.group.lead.node_sku)
+    sold = [(n, fleet.book.beside(node, n.name)) for n in others]
     kept, rejected = candidates(fleet, base, source, sold)
     if not kept:
         return None, tuple(rejected.values())
@@ -333,11 +327,8 @@ def market_recommendations(fleet: Fleet) -> tuple[Recommendation, ...]:
         if base.price is None or base.mixed or here is None:
             continue
         # Every node of the other providers, each at its lowest list price.
-        sold = [
-            (n, min(n.prices, key=lambda p: (p.usd_per_hour, p.region)))
-            for n in fleet.catalog.nodes.values()
-            if n.provider != here and n.prices
-        ]
+        others = (n for n in fleet.catalog.nodes.values() if n.provider != here and n.prices)
+        sold = [(n, min(n.prices, key=lambda p: (p.usd_per_hour, p.region))) for n in others]
         targets, _ = candidates(fleet, base, source, sold)
         best = list({c.node.provider: c for c in reversed(targets) if c.saving > 0}.values())
         for candidate in sorted(best, key=lambda c: (not c.safe, -c.saving))[:SHOWN]:

@@ -34,7 +34,6 @@ class Release(Move):
     frees = True
 
     def build(self, fleet: Fleet) -> Iterator[Recommendation]:
-        """None of GPUs that are used at other times, or no longer held."""
         for waste in fleet.waste:
             if "release" in waste.answered_by:
                 r = _bare(fleet, waste) if waste.group is None else _held(fleet, waste, waste.group)
@@ -162,7 +161,6 @@ class ScheduleOff(Move):
     frees = True
 
     def of(self, series: Series) -> Iterator[Recommendation]:
-        """Its nodes off in its quiet hours, whole nodes for cash."""
         fleet, base, group = series.fleet, series.base, series.group
         if group.kind not in ON_DEMAND_KINDS or not group.current or group.shared or "unused" in group.kept:
             return

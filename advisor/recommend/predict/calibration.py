@@ -36,7 +36,6 @@ class Site:
 
     @property
     def notes(self) -> tuple[CodedText, ...]:
-        """What is said of it beside the advice."""
         said, (predicted, measured) = [], self.saved
         if self.cases:
             sentence = f"{self.factor:.2f}x those of the model, based on {_moves(self.cases)} measured here."

@@ -92,7 +92,6 @@ def plan_serving(wanted: Wanted, catalog: Catalog, model: MoveModel, nodes: Iter
 
 
 def _for_sale(catalog: Catalog, nodes: Iterable[NodeSku], precision: str) -> Iterator[Offer]:
-    """Nodes with a list price and a GPU all of whose rates were measured."""
     for node in nodes:
         gpu = catalog.gpu(node.gpu)
         rates = rates_of(gpu, precision) if gpu else None
@@ -125,10 +124,8 @@ def _training_on(wanted: Wanted, offer: Offer, reference: GpuSku, model: MoveMod
     # Nodes are rented whole, so all of their GPUs train.
     gpus = nodes * node.gpu_count
     tokens_per_second = speed * gpus / per_token
-    figures = {
-        "tokens_per_second": tokens_per_second,
-        "usd_per_million_tokens": nodes * price.usd_per_hour / 3600 / tokens_per_second * 1e6,
-    }
+    usd = nodes * price.usd_per_hour / 3600 / tokens_per_second * 1e6
+    figures = {"tokens_per_second": tokens_per_second, "usd_per_million_tokens": usd}
     if wanted.train_tokens:
         figures["days"] = wanted.train_tokens / tokens_per_second / 86400
         figures["usd"] = nodes * price.usd_per_hour * figures["days"] * 24

@@ -195,7 +195,6 @@ def under_cap(
     busy = above / at_work
 
     def held(limit: Array | float) -> Array:
-        """The lower of the draw at work and what a limit leaves above rest, softly."""
         most = np.maximum(curve.drawn_of_cap * limit - rest_watts, 2.0)
         return at_work / (1 + (at_work / most) ** _SHARPNESS) ** (1 / _SHARPNESS)
 
@@ -242,9 +241,8 @@ def weigh_cap(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) -> C
     time, shown = float(effect.time[0]), model.measured(family(sku))
     sigma, joules_sigma = model.spread(time, family(sku))
     where = f"some on {sku.architecture}" if shown else f"none on {sku.architecture} (wider interval)"
-    predicted = Prediction(
-        time, sigma, f"power cap of {cap_watts:.0f} W; {model.made.lines} training runs under caps, {where}"
-    )
+    basis = f"power cap of {cap_watts:.0f} W; {model.made.lines} training runs under caps, {where}"
+    predicted = Prediction(time, sigma, basis)
     # A draw that is at rest already is taken a little above it: the watts are those that were measured.
     after, clock = draw.watts * float(effect.joules[0]) / time, float(effect.clock[0])
     return ClockMove(clock, cap_watts, predicted, draw.watts, after, joules_sigma, draw.hours_per_month, shown)
@@ -328,7 +326,6 @@ def slower_gpu(
     kind = profile_of(question) or question.phase
 
     def typical(off: float) -> float:
-        """What such work draws on such a GPU, `off` standard deviations from the middle."""
         share = model.typical[kind].share * math.exp(off * model.typical_sigma)
         return rest + min(share, 1.0) * max(sku.tdp_watts - rest, 0.0)
 

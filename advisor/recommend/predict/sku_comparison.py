@@ -133,9 +133,8 @@ def _outside(question: Question, work_class: WorkClass, source: GpuSku, target: 
     if batch is not None and (span := beyond(batch, work_class.batch)):
         have = "published benchmarks have {least:.0f} to {most:.0f} sequences in flight, not {batch}"
         yield coded("batch-not-calibrated", have, batch=batch, least=span.least, most=span.most)
-    if _SAME.get(question.precision, question.precision) not in {
-        _SAME.get(precision, precision) for precision in work_class.precisions
-    }:
+    measured = {_SAME.get(precision, precision) for precision in work_class.precisions}
+    if _SAME.get(question.precision, question.precision) not in measured:
         use = f"{', '.join(sorted(name.upper() for name in work_class.precisions))}, not {question.precision.upper()}"
         fields = {"precision": question.precision}
         yield CodedText("precision-not-calibrated", f"published benchmarks use {use}", fields)

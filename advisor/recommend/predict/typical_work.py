@@ -135,9 +135,8 @@ def parts_of(question: Question, sku: GpuSku, reference: GpuSku, model: MoveMode
     if question.generated:
         batch = batch_on(question, sku.mem_bytes, profiles)
         # Weights read for one step: of a mixture of experts the more, the more sequences choose among them.
-        touched = question.weights_bytes * (
-            1.0 - (1.0 - question.computed_params / (question.params or PARAMS)) ** batch
-        )
+        passed = question.computed_params / (question.params or PARAMS)
+        touched = question.weights_bytes * (1.0 - (1.0 - passed) ** batch)
         weights, products = touched / gpus / rates.memory, flops * batch / rates.matrix
         cached = CACHE * (tokens_in + tokens_out / 2) * question.kv_bytes_per_token / gpus / rates.memory
         steps = question.generated / batch  # of one request: every step serves all sequences in flight

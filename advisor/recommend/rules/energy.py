@@ -65,7 +65,6 @@ class Energy(WorkloadRule):
 
 
 def _move(fleet: Fleet, limits: WasteRule, group: Group) -> ClockMove | CodedText | None:
-    """How else to run the GPUs of a group, or why that is unknown; None: as they run is best."""
     memory, compute = group.busy_share("hbm-bandwidth"), group.busy_share("compute")
     least, use = limits.value("bound_share_min"), group.compute_p95
     if max(memory, compute) < least:

@@ -88,9 +88,8 @@ def _lost_share(fleet: Fleet, group: Group, label: str) -> float | None:
     values = rows.floats(column) if column in rows else np.full(len(rows), math.nan)
     # Of a late rank, where no share was measured, the whole row was spent in a collective.
     lost = np.where(np.isfinite(values), values, 1.0) if label == "straggler" else 1 - values
-    limited = (rows["bottleneck"] != "idle" if label == "host-input" else rows["bottleneck"] == label) & np.isfinite(
-        lost
-    )
+    limited = rows["bottleneck"] != "idle" if label == "host-input" else rows["bottleneck"] == label
+    limited &= np.isfinite(lost)
     return float((np.clip(lost, 0.0, 1.0) * held)[limited].sum() / held.sum()) if held[limited].sum() > 0 else None
 
 

@@ -182,10 +182,8 @@ class HeldIdle(WorkloadRule):
         rests = held * 60 >= limits.value("minutes") * gpus and (share >= MIN_SHARE or long)
         least, floor = min(group.nodes, key=lambda n: n.evidence_hours), limits.value("coverage_hours")
         unsure = [w for w in group.now if w.features.get("engine_active") == 0 and w.id not in fleet.idle_hours]
-        where, text = (
-            listed(sorted({n for w in unsure for n in w.nodes})),
-            "No verdict on the GPUs that {workload} holds",
-        )
+        where = listed(sorted({n for w in unsure for n in w.nodes}))
+        text = "No verdict on the GPUs that {workload} holds"
         fields = {"workload": group.lead.name, "nodes": where, "because": NOT_CONFIRMED}
         note = coded("held-idle-not-judged", f"{text} on {{nodes}}: {{because}}", **fields)
         if rests and least.evidence_hours >= floor:

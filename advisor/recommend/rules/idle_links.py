@@ -240,7 +240,6 @@ def _with_notes(open_: Sequence[Unjudged]) -> Iterator[Unjudged]:
 
 
 def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], *, rented: bool) -> str:
-    """`premiums`: of all the nodes, or empty where one is not known."""
     if not premiums:
         lacking = "the catalog has no such node without the fabric, and does not list it as RDMA"
         return f"Cost unknown: {lacking if rented else 'no price for the node'}."
