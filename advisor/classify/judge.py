@@ -1,11 +1,7 @@
-"""The stages of judging: each takes the tables of those before it and returns its own.
-
-Telemetry that cannot be believed goes; GPUs are counted; rows find their workloads; each row is measured and labelled;
-each workload is judged by its rows, whole and behaviour by behaviour; every GPU-hour is accounted for.
-
-A fleet is judged group by group, so that the memory which telemetry takes does not grow with it. A group holds whole
-series of workloads (`core/frame_groups.py`), so that every verdict is the one that the fleet at once would give.
-"""
+"""The stages of judging: telemetry that cannot be believed goes; GPUs are counted; rows find their workloads; each row
+is measured and labelled; each workload is judged by its rows, whole and behaviour by behaviour; every GPU-hour is
+accounted for. A fleet is judged in groups of whole series (`core/frame_groups.py`), so that memory does not grow with
+it."""
 
 from __future__ import annotations
 

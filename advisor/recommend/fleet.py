@@ -152,9 +152,9 @@ WEAK = 9
 
 @dataclass(frozen=True)
 class Fleet:
-    """`groups`: the largest first. `rules`: thresholds by id, with the teams' own. `model`: what predictions of moves
-    were worth; `site`: what moves done here say of them. `at`: the moment of the advice, Unix seconds; `seed`: of all
-    draws. `floor_hours`: observed hours of a GPU below which nothing is claimed. `found`: empty before the rules were
+    """`groups`: the largest first. `rules`: thresholds by id, with the teams' own. `model`: errors of predicted moves;
+    `site`: what moves done here say of them. `at`: the moment of the advice, Unix seconds; `seed`: of all draws.
+    `floor_hours`: observed hours of a GPU below which nothing is claimed. `waste`: empty before the rules were
     asked."""
 
     verdicts: Verdicts
@@ -291,11 +291,9 @@ class Fleet:
 @dataclass(frozen=True)
 class Baseline:
     """A group as it stands, and the same SKU at its right-sized count, against which every move is credited.
-
     `headroom`: the load that fewer GPUs may reach. `gpus`, `nodes`: held now. `right_...`: what the demand needs; the
-    draws go with `demand_draws`. `whole`: no other work is on its nodes, so that nodes can become free. `demand`: 95th
-    percentile of the load on today's GPUs. `mixed`: its nodes are of several kinds. `unit`: GPUs that go together.
-    """
+    draws go with `demand_draws`. `whole`: no other work is on its nodes. `demand`: 95th percentile of the load on
+    today's GPUs. `mixed`: its nodes are of several kinds. `unit`: GPUs that go together."""
 
     group: Group
     headroom: float

@@ -25,14 +25,12 @@ EXCHANGE_IN_SECONDS, EXCHANGE_BY_ROWS, EXCHANGE_ROWS_MIN = 0.1, 0.5, 12
 
 @dataclass(frozen=True)
 class Group:
-    """One series on one kind of node (`series_id` distinguishes them where it ran on several).
-
-    `lead`: its newest workload; `now`: those that hold GPUs at the window's end (or last did), with `gpus` and `nodes`;
-    `alone`: nodes that no other workload is on (of a job: was on). `current`: seen in the last day; `recurs`: current,
-    or run more than once and not `moved` to other hardware since. `use`: all rows of use; `load`: the same by moment.
-    `shared`: others hold the same GPUs or other parts of them; `sliced`: it holds MIG instances by itself. `excused`:
-    rule id -> the exception from it; `kept`: what its findings would have been of the money -> such an exception.
-    """
+    """One series on one kind of node (`series_id` distinguishes them where it ran on several). `lead`: its newest
+    workload; `now`: those that hold GPUs at the window's end (or last did), with `gpus` and `nodes`; `alone`: nodes
+    that no other workload is on (of a job: was on). `current`: seen in the last day; `recurs`: current, or run more
+    than once and not `moved` to other hardware. `use`: all rows of use; `load`: the same by moment. `shared`: others
+    hold the same GPUs or parts of them; `sliced`: it holds MIG instances by itself. `excused`: rule id -> the exception
+    from it; `kept`: waste of its findings -> such an exception."""
 
     series_id: str
     lead: WorkloadVerdict

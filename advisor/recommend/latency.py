@@ -1,8 +1,6 @@
-"""No move breaks the latency class of a service unseen: every option passes here, whatever its kind.
-
-Predicted time at a percentile = the time measured there in the busy hours x the 90th percentile of the predicted ratio
-x what waiting adds. Where no histograms are scraped, a move that makes the service slower carries a step more of risk.
-"""
+"""No move breaks the latency class of a service unseen. Predicted time at a percentile = the time measured there in the
+busy hours x the 90th percentile of the predicted ratio x what waiting adds. Without histograms, a move that makes the
+service slower carries a step more of risk."""
 
 from __future__ import annotations
 
@@ -73,9 +71,8 @@ def held_to_class(r: Recommendation, base: Baseline) -> Recommendation:
 
 def slowdown_of(time: Interval, base: Baseline, gpus: int | None, held: int | None = None) -> Slowdown | None:
     """What a move does to a service's requests; None: nothing that they feel. `gpus`: that carry the load then (None:
-    as many as before); `held`: before (None: as many as today). On a shared server the time of each request is its time
-    alone over (1 - load) (processor sharing, M/G/1); several servers behind one queue wait less, so this is an upper
-    bound."""
+    as many as before); `held`: before (None: as many as today). A request takes its time alone over (1 - load)
+    (processor sharing, M/G/1): an upper bound for several servers behind one queue."""
     same = time == SAME_SPEED.interval
     # The same GPU differs from itself by chance alone, which is in what was measured already.
     ratio = Interval(1.0, 1.0, 1.0) if same else time

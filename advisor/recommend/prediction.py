@@ -321,11 +321,8 @@ def time_ratio(use: Use, phase: Phase, factors: Factors, floor: float = 0.0) -> 
 
 def times(use: Use, factors: Factors, floor: float = 0.0) -> tuple[Use, Array, Array, Array]:
     """The rows in which all that changes was measured; by row the engine's time here (share of the wall), the time that
-    the same work takes there (above 1 it falls behind), and how long communication there takes that nothing hides.
-
-    A link that is not there stays at today's rate (callers refuse where it matters), and so does one that was not
-    measured and is faster there: no gain is claimed of it. Not measured, it is a part of the engine's remaining time.
-    """
+    the same work takes there, and how long communication there takes that nothing hides. A link that is not there stays
+    at today's rate (callers refuse where it matters), and so does one that was not measured and is faster there."""
     rates = {"u_c": factors.c, "u_m": factors.m, "u_p": factors.p, "u_n": factors.n, "u_i": factors.i}
     lacking = use.lacking("u_p", "u_n", "u_i")
     measured = np.ones(len(use.seconds), dtype=np.bool_)

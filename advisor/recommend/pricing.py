@@ -1,10 +1,9 @@
 """What nodes and workloads cost, where every dollar went, and the price that a saving may use.
 
 First a team's price file, then its settings (dollars per node-hour, per GPU-hour), then the list price of the node's
-region, then that of the provider's reference region, which is assumed and says so. Where the region is assumed a saving
-takes the node at the lowest price it has in any region (or at one that binds), and what it would move to at the
-highest: a label that is lost never raises a claim. Where nothing but a node's shape names the provider, the machine may
-as well be owned: without a region that the provider has, no list price is taken.
+region, then that of the provider's reference region, marked as assumed. Where the region is assumed, a saving takes the
+node's lowest price in any region (or one that binds) and the target's highest: a lost label never raises a claim. Where
+only a node's shape names the provider, it may be owned: no list price without a region of the provider.
 """
 
 from __future__ import annotations

@@ -28,15 +28,12 @@ AT_CAPACITY = frozenset({"kv-cache-full", "kv-cache-preempted"})
 
 
 class Rule(ABC):
-    """One kind of waste. Its thresholds and texts are in ``rules/waste/<id>.yaml``.
-
-    `fact`: what it finds, in a title ("gpu-009: idle GPUs"). `answered_by`: the recommendations that answer it, each
-    with the place of this reason among others (1 is the first). `waste`: what it is of the money. `judges_nodes`: with
-    all who work there, so any of them may be excepted. `contradicted_by`: codes of evidence beside which a finding
-    cannot stand; `contradicting_limit`: a bottleneck of that kind, from `LIMIT_SHARE` of the busy time on;
-    `asks_neighbours`: of the work on its nodes. `line`: of a workload's history, the threshold that it is held
-    against and the words before it.
-    """
+    """One kind of waste. Its thresholds and texts are in ``rules/waste/<id>.yaml``. `fact`: what it finds, in a title
+    ("gpu-009: idle GPUs"). `answered_by`: the recommendations that answer it, each with its rank among their reasons.
+    `waste`: what it is of the money. `judges_nodes`: with all who work there. `contradicted_by`: codes of evidence
+    beside which a finding cannot stand; `contradicting_limit`: a bottleneck of that kind, from `LIMIT_SHARE` of the
+    busy time on; `asks_neighbours`: of the work on its nodes. `line`: of a workload's history, the threshold it is
+    compared with and the words around it."""
 
     id: ClassVar[str]
     fact: ClassVar[str]
@@ -79,13 +76,10 @@ class Rule(ABC):
         bare: Sequence[BareGpu] = (),
         **more: Any,  # noqa: ANN401
     ) -> Found:
-        """A finding about a group, or about free GPUs of a node (`bare`), with what answers it.
-
-        `evidence`: metric, value, threshold (a number, or the name of one of the rule's) and unit. `cost`: US dollars
-        (None: unknown). `values` fill the rule's texts, beside what is known of every group; `before`, `after`:
-        sentences that follow (None: what it costs). `sure`: how far the rule's own reasons are trusted (0..1).
-        `nodes`, `gpus`: those it is about, where not all of the group's. `more`: of `Found`.
-        """
+        """A finding about a group, or about free GPUs of a node (`bare`), with what answers it. `evidence`: metric,
+        value, threshold (a number, or the name of one of the rule's) and unit. `cost`: US dollars (None: unknown).
+        `values` fill the rule's texts; `before`, `after`: sentences that follow (None: what it costs). `sure`: how far
+        the rule's own reasons are trusted (0..1). `nodes`, `gpus`: where not all of the group's. `more`: of `Found`."""
         group, whole = (about, about.nodes) if isinstance(about, Group) else (None, (about,))
         limits, nodes = self.limits(fleet, group), nodes or whole
         gpus = tuple(gpus) or (group.gpus if group is not None else tuple(bare_gpu.gpu_uuid for bare_gpu in bare))

@@ -101,11 +101,10 @@ def _unreadable(ports: Sequence[Record], absent: CodedText | None) -> CodedText 
 
 
 def _ports(fabric: pd.DataFrame) -> dict[str, list[Record]]:
-    """Node -> its ports by ``name``: whether it is one of a ``compute`` fabric in some row, and whether one of
-    ``ethernet`` in all; and over its rows as such: ``seconds`` in which its traffic was counted (``observed``: in all),
-    ``still`` without a byte, mean share of time in which it was ``active`` (0..1), ``line_rate`` (bytes a second),
-    ``util_max`` and ``util_p995`` (an upper bound), shares of the line rate, ``last_active_ts``: end of the last row
-    above 1 % of it. NaN: not known."""
+    """Node -> its ports by ``name``: ``compute`` (of a compute fabric in some row), ``ethernet`` (in all rows),
+    ``seconds`` in which traffic was counted (``observed``: in all), ``still`` without a byte, share of time ``active``
+    (0..1), ``line_rate`` (bytes a second), ``util_max`` and ``util_p995`` (an upper bound) over line rate,
+    ``last_active_ts``: end of the last row above 1 % of it. NaN: not known."""
     if fabric.empty:
         return {}
     of_port = fabric.groupby(["node", "device", "port"], sort=False)
@@ -230,13 +229,9 @@ def _with_pools(facts: Sequence[NodeFacts], frame: Frame, inventory: Inventory) 
 
 
 def _nvlink_peaks(frame: Frame, rows: pd.DataFrame, whole: Iterable[Key]) -> dict[str, float]:
-    """The 99.5th percentile of NVLink use of each node's busiest GPU.
-
-    Rows without bins count with their 95th percentile, of which the highest stands: of the seconds above it nothing is
-    known but that a mean so low leaves no room for many. None of a node of which one GPU's NVLink was not measured
-    throughout: its traffic is unknown. So is that of one whose counters on a server never moved: on some nodes
-    DCGM's stand at 0 although NVLink works (DCGM#149); the agent reads NVML's.
-    """
+    """The 99.5th percentile of NVLink use of each node's busiest GPU; rows without bins count with their 95th
+    percentile. None where one GPU's NVLink was not measured throughout, or where a server's counters never moved:
+    DCGM's may stand at 0 although NVLink works (DCGM#149)."""
     matrix = cast("BinsArray", frame.gpu["nvlink_bins"].array).matrix
     have = ~np.isnan(matrix[:, 0])
     seconds, p95 = np.nan_to_num(frame.gpu["observed_seconds"].to_numpy(float)), rows["n_p95"].to_numpy(float)
@@ -263,12 +258,9 @@ def _nvlink_peaks(frame: Frame, rows: pd.DataFrame, whole: Iterable[Key]) -> dic
 def bare_gpus(  # noqa: PLR0917
     frame: Frame, index: GpuIndex, attribution: Attribution, rows: pd.DataFrame, parts: Floats, doubts: Sequence[Doubt]
 ) -> tuple[BareGpu, ...]:
-    """Every GPU and instance with hours that no workload accounts for while its node was in service, by node and index.
-
-    A divided GPU itself is left out for the time of its instances. `parts`: the part of a GPU that each row of the
-    frame's `gpu` stands for. `doubts`: what of its telemetry was not believed; those that contradict one another name
-    its fault.
-    """
+    """Every GPU and instance with hours that no workload accounts for while its node was in service, by node and index;
+    a divided GPU is left out for the time of its instances. `parts`: the part of a GPU that each row of the frame's
+    `gpu` stands for. `doubts`: contradictions among them name a GPU's fault."""
     places = attribution.places
     at = places["row"].to_numpy(int)
     # What is left of a GPU beside its instances has no counters: nothing is said of it.
@@ -345,11 +337,8 @@ def instances(frame: Frame, attribution: Attribution, index: GpuIndex) -> tuple[
 
 
 def rest_levels(frame: Frame, index: GpuIndex, rows: pd.DataFrame) -> tuple[RestLevel, ...]:
-    """Every whole GPU that was seen at rest, by node and id. `rows`: the measures of the frame's `gpu`, in its order.
-
-    The watts are the GPU's own levels, low quantiles of its rows at rest (`features/rest.py`); the clocks are
-    medians of the same rows. GPUs that are cut into instances are left out: their instances share one clock.
-    """
+    """Every whole, undivided GPU that was seen at rest, by node and id. `rows`: the measures of the frame's `gpu`, in
+    its order. Watts are low quantiles of its rows at rest (`features/rest.py`), clocks medians of the same rows."""
 
     def median(values: Floats) -> float | None:
         value = values[np.isfinite(values)]

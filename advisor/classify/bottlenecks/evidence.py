@@ -222,12 +222,9 @@ def tokens_of(serving: pd.DataFrame) -> float | None:
 def with_capacity(
     verdict: BottleneckVerdict, serving: pd.DataFrame, kv_p95_min: float
 ) -> tuple[BottleneckVerdict, float | None]:
-    """The verdict with the overlay ``hbm-capacity`` in its evidence, where its servers' KV cache is full or threw
-    requests out because it was full, and the 95th percentile of the cache in use (0..1; None: not reported). `serving`:
-    rows of its servers, at least one.
-
-    Capacity is not a label: an engine whose cache is full still spends its time on memory bandwidth or compute.
-    """
+    """The verdict with ``hbm-capacity`` in its evidence where its servers' KV cache is full or evicted requests, and
+    the 95th percentile of the cache in use (0..1; None: not reported). `serving`: rows of its servers, at least one.
+    Capacity is no label: such an engine still spends its time on memory bandwidth or compute."""
     hours = float(serving["seconds"].sum()) / 3600
     kv_p95, preempted = kv_percentile(serving), serving["preemptions"].sum()
     said: list[CodedText] = []

@@ -1,10 +1,9 @@
-"""What work may wait for beside its GPU: the links inside its node and the ports between nodes, and what is known of
-them.
+"""What work may wait for beside its GPU: links inside its node and ports between nodes; and ranks that wait for one
+late.
 
-A collective's kernel keeps the engine busy and a few SMs active while tensor cores and memory rest. In a mean over many
-steps that looks exactly like work that waits for launches, except for the bytes on the links. So silence must be seen:
-an unmeasured link is not quiet and not busy. A node's wires are known where every port was read, its RDMA
-ports among them, or where it is known to have none.
+A collective keeps the engine busy and a few SMs active while tensor cores and memory rest, which in a mean looks like
+work that waits for launches, except for the bytes on the links. So silence must be seen: an unmeasured link is neither
+quiet nor busy. A node's wires are known where every port was read, or where it has no RDMA port.
 """
 
 from __future__ import annotations
@@ -46,18 +45,13 @@ HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Per row of the frame's `gpu`.
-
-    `inside`: its workload has several GPUs of this node; `spans`: it is on several nodes, or has its node to itself and
-    may be a part of a job on several, which only some schedulers rule out; `apart`: it is on several; `alone`: nothing
-    else works on its node meanwhile, so that what the node's ports carry is its own. `wire`: the
-    busiest port of the node, its mean rate over what an exchange can reach at most (NaN: no port was read);
-    `wire_bytes`: bytes per second of the one that carries most; `ethernet`: the busiest of plain Ethernet, over its
-    line rate. `wire_quiet`: whether every port was read, and carried next to nothing. `within`: NVLink
-    where the GPU has it, else PCIe, as a share of what it sustains (NaN: not measured). `bridged`: whether the
-    GPU has NVLink. `lacks`: the missing measurements (keys of `evidence.SETTLES`, with commas), empty for
-    nothing.
-    """
+    """Per row of the frame's `gpu`. `inside`: its workload has several GPUs of this node; `apart`: it is on several
+    nodes; `spans`: it is, or has its node to itself and may be a part of a job on several; `alone`: nothing else works
+    on its node meanwhile. `wire`: the node's busiest port, mean rate over what an exchange can reach (NaN: no port was
+    read); `wire_bytes`: bytes per second of the busiest; `ethernet`: the busiest of plain Ethernet over line rate;
+    `wire_quiet`: every port was read and carried next to nothing. `within`: NVLink, else PCIe, over what it sustains
+    (NaN: not measured). `bridged`: the GPU has NVLink. `lacks`: missing measurements (keys of `evidence.SETTLES`, with
+    commas)."""
 
     inside: Mask
     spans: Mask
@@ -179,10 +173,7 @@ def _all_of(mask: Mask, gpu: pd.DataFrame, job: Ints) -> Mask:
 
 def _mates(sessions: Sequence[Session]) -> dict[str, str]:
     """Workloads that may be parts of one job, with the job's name: of one name (but for their part in it), and begun
-    together on several nodes.
-
-    Schedulers that name all nodes of a job need no such guess.
-    """
+    together on several nodes. Schedulers that name all nodes of a job need no such guess."""
     by_name: dict[tuple[str | None, str], list[Session]] = {}
     for session in sessions:
         if session.scheduler not in _WHOLE_JOBS:
@@ -215,10 +206,8 @@ class Lateness:
 def lateness(
     gpu: pd.DataFrame, rows: pd.DataFrame, workload_rows: pd.DataFrame, thresholds: Mapping[str, Threshold]
 ) -> Lateness:
-    """Who waits for whom. `gpu`: the frame's rows; `workload_rows`: which of them are whose (the attribution's).
-
-    GPUs that several workloads share show nothing about one workload's ranks and are left out. Linear but for sorting.
-    """
+    """Who waits for whom. `gpu`: the frame's rows; `workload_rows`: whose they are. GPUs that several workloads share
+    are left out."""
     t = {name: threshold.value for name, threshold in thresholds.items()}
     several, waiting, late = (np.zeros(len(gpu), dtype=np.bool_) for _ in range(3))
     share = np.full(len(gpu), np.nan)
@@ -251,12 +240,9 @@ def lateness(
 def _one_apart(
     ranks: Segments, values: Mapping[str, Floats], signal: str, t: Mapping[str, float]
 ) -> tuple[Mask, Floats]:
-    """Which ranks stand apart as late by one signal, and per moment the share of time that the others lose.
-
-    waits: the others wait for a fifth of the time more than the late ones. clock_ratio: the late ones run at so much
-    less of the others' clock. g: the late ones' engine rests so much more, waiting for the host, while the others
-    spin, which means of any length show. NaN: no rank differs, too many do, or they do not share their steps.
-    """
+    """Which ranks stand apart as late by one signal, and per moment the share of time that the others lose. waits: the
+    others wait so much more; clock_ratio: the late run at so much less of the others' clock; g: the late engine rests
+    so much more. NaN: no rank differs, too many do, or they do not share their steps."""
     level, count, first = values[signal], ranks.lengths, ranks.bounds[:-1]
     ranked = level[np.lexsort((level, ranks.number))]  # NaN last
     lowest, usual = ranked[first], ranked[first + 1 + (count - 2) // 2]  # the middle one of the others

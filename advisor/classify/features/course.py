@@ -1,9 +1,7 @@
 """Workloads hour by hour: how often they work and rest, when and how, and what follows the clock.
 
-Most follows from samples a minute apart: means, highest values and 95th percentiles of an hour. It is what remains
-to distinguish kinds without data by the second. Hours are those of one GPU; a workload of less than `SHORT_HOURS` is
-read at in pieces of ten minutes, as far as its rows are that short. Memory is compared with itself in bytes, so that no
-total need be known.
+This distinguishes kinds without data by the second. Hours are those of one GPU; a workload of less than `SHORT_HOURS`
+is read in pieces of ten minutes. Memory is compared with itself in bytes, so that no total need be known.
 """
 
 from __future__ import annotations
@@ -54,10 +52,8 @@ class Course:
 
 
 def course_features(course: Course, segments: Segments, active_min: float) -> Figures:
-    """The features of `rules.policy.custom` about the hours of each workload (a segment of the rows).
-
-    `active_min`: from which activity of the engine on a row counts as active.
-    """
+    """The features of `rules.policy.custom` about the hours of each workload (a segment of the rows). `active_min`:
+    from which activity of the engine on a row counts as active."""
     engine, memory = (~np.isnan(values) & (course.seconds > 0) for values in (course.engine, course.memory))
     bins = _binned(course.of(engine), segments.where(engine))
     out = _engine_features(bins, active_min)
@@ -148,10 +144,8 @@ def _engine_features(bins: _Bins, active_min: float) -> Figures:
 
 
 def longest_rest(gpu: Ints, gpus: Segments, resting: Mask, lengths: Floats, *, breaks: Mask | None = None) -> Floats:
-    """The longest unbroken run of rests of each workload, summed over `lengths`, the median of its `gpus`.
-
-    `gpu`: which of them each row is of; rows of one stand together and in order of time. `breaks`: between which rows a
-    run ends whatever they are."""
+    """The longest unbroken run of rests of each workload, summed over `lengths`, the median of its `gpus`. `gpu`: of
+    each row, in order of GPU and time. `breaks`: between which rows a run ends whatever they are."""
     longest = np.zeros(gpus.bounds[-1])
     if len(gpu):
         starts = runs(gpu, resting, breaks=breaks)

@@ -1,8 +1,6 @@
-"""What is known of workloads, as named numbers, and how each is formed (`rules.policy.custom` has names and units).
-
-An unknown feature is absent. Means are weighted by observed seconds; "busy" rows are those not idle. Each
-feature is formed for all workloads at once (`core.segments`): one by one, ten thousand short jobs took minutes.
-"""
+"""What is known of workloads, as named numbers (`rules.policy.custom` has names and units). An unknown feature is
+absent. Means are weighted by observed seconds; "busy" rows are those not idle. Each feature is formed for all workloads
+at once: one by one, ten thousand short jobs took minutes."""
 
 from __future__ import annotations
 

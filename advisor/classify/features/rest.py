@@ -1,12 +1,12 @@
 """Rest, held and work: the one judge of every row of every GPU, for advice over weeks and for the watch over minutes.
 
-Pure: arrays in, states out. A trace of work by any counter is work. Rest is never concluded from one source alone: of
-the driver's utilization, the profiler's counters, free memory and power at rest two must agree. Where the driver's
-utilization is the only counter, it must be 0 throughout while power is steady at a level that is no work's.
+A trace of work by any counter is work. Rest needs two of: the driver's utilization, the profiler's counters, free
+memory, power at rest. Where the driver's utilization is the only counter, it must be 0 throughout while power is
+steady.
 
-A GPU with a CUDA context and nothing to do keeps its clocks up and draws a multiple of a free one (H100 72 to 122 W).
-So the level to compare power with is the GPU's own: a low quantile of its power while every counter is silent, with
-memory held and without. The catalog's bounds (`rules/resting_power.yaml`) apply where it never rested.
+A GPU with a CUDA context keeps its clocks up and draws a multiple of a free one (H100 72 to 122 W), so power is
+compared with the GPU's own level: a low quantile while every counter is silent, with memory held and without. Where it
+never rested, `rules/resting_power.yaml` applies.
 """
 
 from __future__ import annotations
@@ -43,14 +43,11 @@ _OWN_OVER_TABLE_MAX = 1.25
 
 @dataclass(frozen=True)
 class Activity:
-    """What rows show: one value each, NaN where missing; shares 0..1, watts.
-
-    `gpu`: the number of each row's GPU (of an instance: its parent's). `observed`: rows of which enough was observed.
-    `util`: the driver's utilization; `engine_max`, `engine_p95`: highest sample and 95th percentile of it, or of SM
-    activity; `pipes`: the busiest of the tensor, FP32 and FP64 pipes. `memory`: share in use. `sku`: the name of each
-    row's SKU; `limit`: its power limit. `instance`: rows of MIG instances; `moment`: the number of each row's GPU, time
-    and length, by which rows of a GPU and of its instances belong together (None: no parent of an instance has rows).
-    """
+    """What rows show: one value each, NaN where missing; shares 0..1, watts. `gpu`: the number of each row's GPU (of an
+    instance: its parent's). `observed`: rows of which enough was observed. `util`: the driver's utilization;
+    `engine_max`, `engine_p95`: of it, or of SM activity; `pipes`: the busiest of the tensor, FP32 and FP64 pipes.
+    `memory`: share in use. `sku`: name; `limit`: power limit. `instance`: rows of MIG instances; `moment`: by which
+    rows of a GPU and of its instances belong together (None: no parent of an instance has rows)."""
 
     gpu: Ints
     observed: Mask
@@ -148,13 +145,11 @@ def judge_rest(a: Activity, book: Rulebook, contradicted: Mask | None = None) ->
 def at_rest(
     frame: Frame, index: GpuIndex, out: pd.DataFrame, book: Rulebook, contradicted: Mask
 ) -> tuple[pd.DataFrame, list[Doubt]]:
-    """The measures with the columns below, and what of power was not believed.
-
-    `out`: the measures of every row of the frame's `gpu`; `contradicted`: rows whose counters contradict one another.
-    ``quiet``: no known counter shows work. ``idle``: at rest, or with a trace of work; ``rests``: without one.
-    ``held``: memory is in use. ``fault``: signals contradict one another. ``rest_power``, ``rest_free_power``: the
-    GPU's own level with memory held and without (NaN: it never rested so).
-    """
+    """The measures with the columns below, and what of power was not believed. `out`: the measures of every row of the
+    frame's `gpu`; `contradicted`: rows whose counters contradict one another. ``quiet``: no known counter shows work.
+    ``idle``: at rest, or with a trace of work; ``rests``: without one. ``held``: memory is in use. ``fault``: signals
+    contradict one another. ``rest_power``, ``rest_free_power``: the GPU's own level with memory held and without (NaN:
+    it never rested so)."""
     a = _activity(frame, index, out)
     rest = judge_rest(a, book, contradicted)
     seconds = np.where(rest.suspect, out["seconds"].to_numpy(float), 0.0)
@@ -294,11 +289,9 @@ class Since:
 def rested_since(
     subject: Ints, begin: Floats, end: Floats, *, active: Mask, rests: Mask, count: int, gap_seconds: float = np.inf
 ) -> Since:
-    """Since when `count` subjects have rested. Rows in any order, of each its subject's number.
-
-    It begins with the end of the last row of work, else with the first row. Rows that are not `active` and not at rest,
-    and time without rows, may hide work: after more than `gap_seconds` of it in a row, rest is counted from its end.
-    """
+    """Since when `count` subjects have rested: from the end of the last row of work, else from the first row. Rows in
+    any order, of each its subject's number. Rows that are not `active` and not at rest, and time without rows, may hide
+    work: after more than `gap_seconds` of it in a row, rest is counted from its end."""
     last = np.full(count, -np.inf)
     np.maximum.at(last, subject[active], end[active])
     first = np.full(count, np.inf)

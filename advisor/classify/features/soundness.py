@@ -1,8 +1,5 @@
-"""Plausibility of telemetry: readings that cannot be measurements become missing, and are reported.
-
-The one step before everything else: what follows sees a missing value instead of a wrong one. It uses no SKU; whether
-a GPU draws more than any rest explains is asked where its power at rest is known (`resting_power`).
-"""
+"""Plausibility of telemetry: readings that cannot be measurements become missing, and are reported. Uses no SKU: power
+beyond rest is judged where the power at rest is known (`resting_power`)."""
 
 from __future__ import annotations
 

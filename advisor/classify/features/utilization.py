@@ -1,10 +1,9 @@
 """Rows of telemetry in the terms of verdicts: every resource as a share of what the GPU has, and of what it sustains.
 
 Small letters (c, m, n, i, p) are relative to the peak of the SKU or the link, u_c ... u_p to what real kernels sustain
-(`GpuSku.achieved`). Where that was not measured (eta None) or the catalog lacks the SKU, u is NaN: missing, never zero.
-For labels alone there are `label_c` and `label_m`: u, or use over the middle of what was measured on others
-(`assumed_c`, `assumed_m` say where). The measured shares lie close together (matrix products 0.73 to 0.91 of the peak,
-memory 0.77 to 0.92), and the labels' thresholds are further apart. No money and no predicted time rests on them.
+(`GpuSku.achieved`); where that is unknown, u is NaN, never zero. For labels alone `label_c` and `label_m` assume the
+middle of what was measured on others (matrix products 0.73 to 0.91 of the peak, memory 0.77 to 0.92), as `assumed_c`
+and `assumed_m` say.
 """
 
 from __future__ import annotations
@@ -45,13 +44,9 @@ SWING_P95_MIN = 0.05
 
 
 def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """One row per row of the frame's `gpu`, in the same order; and what the ports of its node carried then (`ports`:
-    `port_traffic`).
-
-    `sm_p95`: of SM activity; where missing, the most that it can have been. Where the catalog has a GPU but
-    no sustained rate of it, the middle of the others is assumed. A second counts as busy (`i_share`,
-    `n_share`, `p_share`) from a share of the network's or PCIe's rate, or of what NVLink sustains, on.
-    """
+    """One row per row of the frame's `gpu`, in the same order; and what its node's ports carried then (`ports`:
+    `port_traffic`). `sm_p95`: of SM activity; where missing, the most that it can have been. A second counts as busy
+    (`i_share`, `n_share`, `p_share`) from a share of the network's or PCIe's rate, or of what NVLink sustains, on."""
     level = {name: threshold.value for name, threshold in book.bottlenecks.items()}
     link_busy, pcie_busy = level["network_util"], level["pcie_util"]
     achieved = [sku.achieved for sku in book.catalog.gpus.values()]
@@ -141,11 +136,9 @@ def _share_from_p95(mean: pd.Series, p95: pd.Series, level: pd.Series) -> pd.Ser
 
 
 def _waits(gpu: pd.DataFrame, engine: pd.Series) -> pd.Series:
-    """Share of time in which the engine runs while tensor cores and memory stay far below their working level.
-
-    A GPU that works and waits by turns has a mean far below its 95th percentile; one that works steadily has not. Only
-    samples shorter than the turns show it: over longer ones this is near zero.
-    """
+    """Share of time in which the engine runs while tensor cores and memory stay far below their working level: a GPU
+    that works and waits by turns has a mean far below its 95th percentile. Near zero where samples are longer than the
+    turns."""
     filled = pd.concat(
         [
             (gpu[f"{name}_mean"] / gpu[f"{name}_p95"]).where(gpu[f"{name}_p95"] >= SWING_P95_MIN).clip(0, 1)
@@ -174,11 +167,9 @@ def _symmetry(tx: pd.Series, rx: pd.Series) -> pd.Series:
 
 
 def _tensor_use(gpu: pd.DataFrame, sku: GpuIndex) -> pd.Series:
-    """Tensor activity as a share of what the counter reads at the SKU's peak.
-
-    Kernels that the SKU's limit does not hold (integers, FP16 accumulation) show above it, or above what active SMs, or
-    the power that is drawn, could do: then the pipe's peak counts. (A10G under vLLM: at 0.3 no less than 0.8 of 300 W.)
-    """
+    """Tensor activity as a share of what the counter reads at the SKU's peak. Kernels beyond the SKU's limit (integers,
+    FP16 accumulation) show above it, or above what active SMs or power could do: then the pipe's peak counts. (A10G
+    under vLLM: at 0.3 no less than 0.8 of 300 W.)"""
     peak, tensor = sku["tensor_active_at_peak"].fillna(1.0), gpu["tensor_active_mean"]
     most = gpu["sm_active_mean"].fillna(gpu["power_watts_mean"] / sku["tdp"]).fillna(1.0)
     return tensor / peak.mask((gpu["tensor_active_max"] > peak) | (tensor > peak * most), 1.0)
@@ -267,13 +258,10 @@ _USED = [
 
 
 def port_traffic(frame: Frame, book: Rulebook) -> pd.DataFrame:
-    """By node, moment and length of row: what its ports carried, and whether all of them were read (`known`).
-
-    `wire`, `bytes`, `ethernet`: of the busiest port, the share of what an exchange can reach, the bytes per second, and
-    of plain Ethernet the share of its line rate. `rdma`: the busiest RDMA port's use. `ports`: how many were read;
-    `loud`, `has_ethernet`: whether one carried more than next to nothing, and whether one is plain Ethernet; `sure`:
-    whether it is known if the node has RDMA ports. Flags are 0 and 1.
-    """
+    """By node, moment and length of row: what its ports carried, and whether all of them were read (`known`). `wire`,
+    `bytes`, `ethernet`: of the busiest port, the share of what an exchange can reach, the bytes per second, and of
+    plain Ethernet the share of its line rate. `rdma`: the busiest RDMA port's use. `ports`: how many were read; `loud`,
+    `has_ethernet`, `sure` (it is known whether the node has RDMA ports): 0 or 1."""
     level = {name: threshold.value for name, threshold in book.bottlenecks.items()}
     rdma = _rdma(frame, book.catalog)
     keys = ["node", "ts", "interval_seconds"]

@@ -1,8 +1,5 @@
-"""What engines, people and schedulers say about a workload, as clues to its kind.
-
-The weights are in rules/kind_priors.yaml, each with its reason, under a site's own lines. What is said twice counts
-once: framework, image and command name the same program, so the first of them that is sure speaks alone.
-"""
+"""What engines, people and schedulers say about a workload, as clues to its kind, weighted by rules/kind_priors.yaml.
+Framework, image and command name the same program, so the first of them that is sure speaks alone."""
 
 from __future__ import annotations
 
@@ -128,11 +125,9 @@ _PERIODIC, _NVLINK, _FABRIC = 0.3, 0.05, 0.02
 
 
 def engine_clue(session: Session, features: Features, engine: EngineFacts, priors: KindPriors) -> Clue:
-    """The clue of engines within a workload: a server that counted requests serves, whatever its shape.
-
-    Not so where a trainer is what the GPUs work for: its owner trains models, or they work in steps in which GPUs or
-    nodes meet. Then the engine generates for the training (as RLHF does), or is idle beside it, and decides nothing.
-    """
+    """The clue of engines within a workload: a server that counted requests serves, whatever its shape. Not so where
+    its owner trains models, or the GPUs work in steps in which they meet: then the engine generates for the training
+    (RLHF), or is idle beside it."""
     shown = WITHIN_TRAINING if _trains(session, features, priors) else COUNTED if engine.has_counted else COUNTED_NONE
     match = priors.first("engine", shown, features.get("chain_hours", session.chain_hours))
     weights: dict[str, float] = {} if match is None else {**match[0].log_odds}

@@ -1,13 +1,9 @@
 """What kind of work a workload is: facts and metadata first, shape second, abstaining where neither is enough.
 
-A transparent additive model: every piece of evidence adds or takes log-odds and says why in words; the sum becomes
-confidences by a softmax. What people wrote speaks by priors stated by hand (clues.py); the shapes of the
-signals (shapes.py) speak by weights that were fitted on real series and calibrated on owners left out
-(rules/kind_model.yaml, `make model`), each only ever for or against the kinds that it declares. It works from the
-shape alone where names say nothing, and where it abstains it says what would settle it.
-
-Training and fine-tuning are distinguished by length and number of GPUs alone. A verdict of either is as sure as that it
-is one of them; the likelier gives the label, and the other is named.
+Every piece of evidence adds or takes log-odds and says why; the sum becomes confidences by a softmax. Names speak by
+stated priors (clues.py), shapes of signals by weights fitted on real series and calibrated on owners left out
+(shapes.py, rules/kind_model.yaml), each only for or against the kinds that it declares. Training and fine-tuning differ
+by length and number of GPUs alone: a verdict of either is as sure as that it is one of them.
 """
 
 from __future__ import annotations
@@ -64,11 +60,9 @@ def judge_kind(
     model: KindModel,
     observed: float = 1.0,
 ) -> KindVerdict:
-    """The kind of one workload, its confidence, and the reasons, the strongest first.
-
-    `names`: what people and schedulers say of it. `observed`: share of its time that was observed. What rested whenever
-    it was judged is idle only where little of its time went unobserved, and no surer than so much was seen.
-    """
+    """The kind of one workload, its confidence, and the reasons, the strongest first. `names`: what people and
+    schedulers say of it. `observed`: share of its time that was observed; what rested is idle only where little went
+    unobserved."""
     clues = [_Heard(clue.weights, partial(_same, clue.reason), named=True) for clue in names]
     active = [features[name] for name in ("engine_active", "sm_active", "hbm_utilization") if name in features]
     rested = features.get("idle_share", 0.0)
@@ -153,13 +147,9 @@ def _observed_hours(features: Features) -> float:
 
 
 def _ceiling(features: Features, *, named: bool) -> float:
-    """Little data cannot make much confidence: 0.9 after half an hour of it, 0.95 after an hour, 0.99 after a day. How
-    often such verdicts were right, most of them of an hour or two, is in docs/method.md.
-
-    A shape of less than ten minutes is none: without rest or a name, it never reaches a verdict. So does one
-    of half a day in which it worked for minutes: whether that is somebody at a desk or a service that few ask, only a
-    night shows.
-    """
+    """Little data cannot make much confidence: 0.9 after half an hour of it, 0.95 after an hour, 0.99 after a day
+    (docs/method.md). Without rest or a name, less than ten minutes, or half a day with minutes of work, never reach a
+    verdict."""
     hours = _observed_hours(features)
     worked = features.get("engine_active", features.get("sm_active", 1.0)) * hours
     if not named and (hours < 1 / 6 or (hours < _HALF_A_DAY and worked < _MINUTES)):

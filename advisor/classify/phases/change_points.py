@@ -1,9 +1,6 @@
-"""Where a workload changes what it does: change points over the labels of its hours.
-
-Hours are labelled by their bottleneck. A path through the labels is sought that agrees with most of the time and turns
-seldom: every turn costs as much as some hours of disagreement, so a label that flickers turns nothing. The hours of one
-label, wherever they lie, are one behaviour, and are judged together by the judge of whole workloads.
-"""
+"""Where a workload changes what it does: change points over the labels of its hours. A path through the labels is
+sought that agrees with most of the time and turns seldom: a turn costs some hours of disagreement. The hours of one
+label, wherever they lie, are one behaviour, judged together."""
 
 from __future__ import annotations
 
@@ -132,13 +129,10 @@ def turns(
     ts: Floats, seconds: Floats, labels: Ints, names: Sequence[str], fabric: Floats,
     *, waits: bool, start: float, end: float,
 ) -> tuple[Turn, ...]:  # fmt: skip
-    """The behaviours of one workload in their order, without holes, from `start` (or its first row) to `end`.
-
-    One entry per row of the workload: `ts` its end, `seconds` observed, `labels` its bottleneck (of `names`, in order),
-    `fabric` 1 where the compute fabric of its node was in use, 0 where it was silent, NaN where unknown. Rows of
-    several nodes meet in their hour, so clocks that differ by minutes turn nothing. `waits`: the workload waits for
-    demand.
-    """
+    """The behaviours of one workload in their order, without holes, from `start` (or its first row) to `end`. One entry
+    per row: `ts` its end, `seconds` observed, `labels` its bottleneck (of `names`), `fabric` 1 where the compute fabric
+    of its node was in use, 0 where silent, NaN where unknown. Rows of several nodes meet in their hour. `waits`: the
+    workload waits for demand."""
     if end <= start:
         return ()
     if not (seconds > 0).any():

@@ -1,11 +1,6 @@
-"""What each phase of a workload is: the judge of whole workloads asked about the hours of each behaviour.
-
-A name says what most of a workload's time is for. A phase that computes otherwise is judged by its shape alone; a phase
-that only waits for something else (input, links, a slower clock) is the same kind of work, held back by another thing.
-
-Runs too short by themselves take their kind from the other runs of their series (a service that crashes and is
-started again, a pod that has just been moved to another node).
-"""
+"""What each phase of a workload is: the judge of whole workloads asked about the hours of each behaviour. A phase that
+computes otherwise is judged by its shape alone; one that waits for something else is the same kind of work. Runs too
+short by themselves take their kind from the other runs of their series."""
 
 from __future__ import annotations
 
@@ -39,11 +34,8 @@ _FABRIC_SILENT = coded("phase-without-fabric", "No fabric traffic.")
 def judge_phases(
     cuts: Sequence[Cut], judgements: Sequence[Judgement], judge: Callable[[Iterable[Piece]], list[Judgement]]
 ) -> list[tuple[Judgement, tuple[Phase, ...]]]:
-    """Each workload's judgement as its phases leave it, and the phases.
-
-    `judgements`: over all rows of each; `judge`: gives one for each piece. A workload of several computations is what
-    most of its time is: a judgement over all its hours would blur them into one that fits none.
-    """
+    """Each workload's judgement as its phases leave it, and the phases. `judgements`: over all rows of each; `judge`:
+    gives one for each piece. A workload of several computations is what most of its time is."""
     apart = [[key for key in cut.pieces if key.label != "idle" or key == cut.main] for cut in cuts]
     given = iter(judge(cut.pieces[key] for cut, keys in zip(cuts, apart, strict=True) for key in keys))
     parts = [{behaviour: next(given) for behaviour in behaviours} for behaviours in apart]
@@ -171,11 +163,9 @@ def with_series(
     verdicts: Sequence[WorkloadVerdict], pieces: Sequence[Piece],
     judge: Callable[[Iterable[Piece]], list[Judgement]],
 ) -> list[WorkloadVerdict]:  # fmt: skip
-    """The verdicts, the largest first, with short runs judged by the other runs of their series.
-
-    Longer runs that are known speak first; where there are none, the short ones of as many GPUs are judged together, as
-    one. `pieces`: all rows of each workload; `judge`: gives a judgement for each piece.
-    """
+    """The verdicts, the largest first, with short runs judged by the longer runs of their series, or where there are
+    none by the short ones of as many GPUs together. `pieces`: all rows of each workload; `judge`: gives a judgement for
+    each piece."""
     piece_of = {piece.session.workload_id: piece for piece in pieces}
     series: dict[str, list[WorkloadVerdict]] = {}
     for verdict in verdicts:

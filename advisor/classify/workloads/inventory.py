@@ -1,9 +1,6 @@
-"""Every GPU that exists in a window, and what was observed of each: made before anything is judged.
-
-A GPU exists where any series or table names it, where its node declares it, where its node's SKU has it, or where a pod
-requested it. What exists and was not observed stays in every count, with a reason. An instance's rows count for the GPU
-that it is a part of.
-"""
+"""Every GPU that exists in a window, and what was observed of each: where any series or table names it, its node
+declares it, its node's SKU has it, or a pod requested it. What was not observed stays in every count, with a reason. An
+instance's rows count for its GPU."""
 
 from __future__ import annotations
 
@@ -63,16 +60,12 @@ class GpuCoverage:
 
 @dataclass(frozen=True, slots=True)
 class NodeInventory:
-    """One node. `gpu_count`: physical GPUs known to exist, by `source` (node SKU, declared, named, requested).
-
-    `gpus`: those that something names, observed or not; `unobserved`: those of which nothing was observed in the
-    window. `surplus`: how many more GPUs were seen at once than the node's SKU has. `unaccounted_pods`: those that
-    requested GPUs of it in the last day of the window (``namespace/pod``) and that no metric names as holders.
-    `host_hours`: hours in which the use of its host's cores was observed. `moved_to`: the node under whose name all of
-    its GPUs were seen afterwards (it was renamed). `end`: when it was renamed or left, Unix seconds; None: it is there
-    until the window's end. `span_hours`: hours it is accounted for, from when it was first seen until then: hours in
-    which a node did not exist are no money spent.
-    """
+    """One node. `gpu_count`: physical GPUs known to exist, by `source` (node SKU, declared, named, requested). `gpus`:
+    those that something names; `unobserved`: those of which nothing was observed. `surplus`: GPUs seen at once beyond
+    the node's SKU. `unaccounted_pods`: requested its GPUs in the last day (``namespace/pod``) and no metric names them
+    as holders. `host_hours`: hours in which its cores were observed. `moved_to`: the node under whose name all its GPUs
+    were seen afterwards. `end`: when it was renamed or left, Unix seconds; None: there until the window's end.
+    `span_hours`: hours it is accounted for."""
 
     node: str
     gpu_count: int
@@ -97,11 +90,10 @@ class NodeInventory:
 
 @dataclass(frozen=True)
 class Inventory:
-    """All nodes by name. `end`: the window's end, Unix seconds. `parents`: each MIG instance and the GPU it is a part
-    of, by (node, id). `span_seconds`: from the fleet's first telemetry in the window to its end; `lacking`: how much of
-    the first and last row in it the GPU that observed most of it did not, seconds (inf: no GPU has such a row);
-    `seconds_by_hour`: of each hour as much as its fullest GPU observed.
-    """
+    """All nodes by name. `end`: the window's end, Unix seconds. `parents`: each MIG instance -> its GPU, by (node, id).
+    `span_seconds`: from the fleet's first telemetry to the window's end; `lacking`: how much of its first and last row
+    the best observed GPU lacks, seconds (inf: no such row); `seconds_by_hour`: of each hour as much as its fullest GPU
+    observed."""
 
     nodes: Mapping[str, NodeInventory] = field(default_factory=dict)
     end: float = 0.0
@@ -203,11 +195,9 @@ def _lacking(seen: pd.DataFrame, begin: float, end: float) -> tuple[float, float
 
 
 def _with_spans(nodes: dict[str, NodeInventory], frame: Frame, seen: pd.DataFrame) -> dict[str, NodeInventory]:
-    """The nodes with when they left (if they did not get another name before) and the hours they are accounted for.
-
-    A node exists from its first to its last telemetry. Servers date nodes by rows of up to an hour: within its first
-    and last row the moments count between which it was observed. `seen`: when each GPU was observed, row by row.
-    """
+    """The nodes with when they left and the hours they are accounted for: from first to last telemetry. Servers date
+    nodes by rows of up to an hour: within its first and last row the observed moments count. `seen`: when each GPU was
+    observed."""
     seconds, begin = seen["observed_seconds"], seen["ts"] - seen["interval_seconds"]
     rows = seen.assign(begin=begin, since=seen["ts"] - seconds, until=begin + seconds)
     by_node = rows.groupby("node")["ts"]

@@ -32,11 +32,9 @@ class SeriesRuns:
 @dataclass(frozen=True, slots=True)
 class Session:
     """One workload in the window. `start`, `end`: of its uses, cut to the window; `first_seen`, `last_seen`: uncut.
-
-    `held_seconds`: GPU-seconds held within the window, observed or not. `chain_hours`: hours from the first start to
-    the last end of the runs of this series and name that follow one another without a gap of more than fifteen minutes.
-    `series`: the runs of its series, itself among them.
-    """
+    `held_seconds`: GPU-seconds held within the window. `chain_hours`: from the first start to the last end of the runs
+    of this series and name with gaps of at most fifteen minutes. `series`: the runs of its series, itself among
+    them."""
 
     workload_id: str
     series_id: str
@@ -107,12 +105,9 @@ def _start_spread(starts: npt.NDArray[np.float64]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """`engines`: their names. `hours`: observed, of all engines summed. Tokens and requests are those of one engine:
-    tokens a second, `running` and `waiting` as means over the time observed. `kv_cache`: 95th percentile of the KV
-    cache in use, 0..1. None: unknown.
-
-    `has_counted`: whether a request or a token was ever counted; None: no counter was reported.
-    """
+    """`engines`: their names. `hours`: observed, of all engines summed. Tokens a second, `running` and `waiting`: means
+    of one engine over the time observed. `kv_cache`: 95th percentile of the KV cache in use, 0..1. None: unknown.
+    `has_counted`: whether a request or a token was ever counted; None: no counter was reported."""
 
     engines: tuple[str, ...]
     hours: float

@@ -1,9 +1,6 @@
-"""The same GPU at a lower SM clock or under a power cap: what is lost in time and what is saved in energy.
-
-The SM clock slows compute and latency; memory and links keep their own clocks. A cap bites only where the GPU draws
-more while its kernels run; below a knee the same work takes more energy again, for the power at rest is drawn for
-longer. The curve is fitted on measured runs (rules/power_model.yaml, docs/method.md), relative to today's run.
-"""
+"""The same GPU at a lower SM clock or under a power cap: what is lost in time and what is saved in energy. The SM clock
+slows compute and latency only. A cap bites where the GPU draws more while its kernels run; below a knee the same work
+takes more energy again. The curve is fitted on measured runs (rules/power_model.yaml, docs/method.md)."""
 
 from __future__ import annotations
 
@@ -58,11 +55,9 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class ClockMove:
-    """One way to run the present GPU. `clock_share`: SM clock over today's; `cap_watts`: None for a lower clock.
-
-    Watts are means of one GPU at work. `joules_sigma`: of the log of `joules_ratio`. `work_hours`: GPU-hours a month at
-    work, in which energy is saved. `shown`: whether runs of this architecture stand behind it.
-    """
+    """One way to run the present GPU. `clock_share`: SM clock over today's; `cap_watts`: None for a lower clock. Watts
+    are means of one GPU at work. `joules_sigma`: of the log of `joules_ratio`. `work_hours`: GPU-hours a month at work.
+    `shown`: runs of this architecture stand behind it."""
 
     clock_share: float
     cap_watts: float | None
@@ -296,9 +291,8 @@ _OUT_OF_RANGE = ("cap-outside-range", "cap-too-low")  # no prediction; other ref
 @dataclass(frozen=True, slots=True)
 class SlowerGpu:
     """The same GPU under a cap or at a clock, over the same GPU as it is. Watts are of one GPU at work; `measured`:
-    whether they were given. `unit`: of work ("output token") and its joules on all GPUs of a copy, today and then;
-    None: no unit can be counted. `knee_watts`: the cap below which energy rises again. `blocked_by`: what advises
-    against it."""
+    they were given. `unit`: of work ("output token") and its joules on all GPUs of a copy, today and then; None: none
+    can be counted. `knee_watts`: the cap below which energy rises again. `blocked_by`: what advises against it."""
 
     time_ratio: Interval
     joules_ratio: Interval

@@ -31,12 +31,9 @@ SIGMA_NOTHING_KNOWN = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Time on the target over time on the source, what forbids the move, and what the answer rests on.
-
-    `work`: the class of work whose errors give the interval; `assumed`: unpublished figures; `outside`: what was not
-    measured. `in_flight`: at a batch of decoding, the sequences that memory holds here and there; the time is of one
-    token then.
-    """
+    """Time on the target over time on the source, what forbids the move, and what the answer rests on. `work`: the
+    class whose errors give the interval; `assumed`: unpublished figures; `outside`: what was not measured. `in_flight`:
+    at a batch of decoding, the sequences that memory holds here and there; the time is of one token then."""
 
     time_ratio: Interval
     blocked_by: tuple[CodedText, ...]

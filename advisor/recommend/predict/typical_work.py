@@ -1,10 +1,9 @@
 """A published or asked workload as work: what one unit of it (a request, a step) costs on a GPU, part by part.
 
-For language models the parts follow from size, tokens, batch and precision; for everything else, and for training, from
-typical shares on a reference GPU (`rules/move_profiles.yaml`). Parts are added: kernels run one after the other. Within
-a matrix product the slower of arithmetic and memory wins, softened. The launches of layers and the latency of exchanges
-are shortened by no faster GPU. Constants are stated: factors fitted before these terms predicted model families that
-were left out no better (docs/method.md).
+For language models the parts follow from size, tokens, batch and precision; otherwise from typical shares on a
+reference GPU (`rules/move_profiles.yaml`). Parts are added. Within a matrix product the slower of arithmetic and memory
+wins, softened. Launches and the latency of exchanges are shortened by no faster GPU. Constants are stated, not fitted
+(docs/method.md).
 """
 
 from __future__ import annotations
