@@ -179,7 +179,6 @@ def _joined(parts: list[ColumnRows]) -> ColumnRows:
 
 
 def _or_nothing(column: npt.NDArray) -> npt.NDArray:
-    """The column; one number for all of its rows where all are missing: a fleet of which little is exported does not
-    pay for what is not."""
+    """The column; where all of it is missing, one number for all rows: what is not exported takes no memory."""
     missing = column.dtype == np.float32 and bool(np.isnan(column).all())
     return np.broadcast_to(np.float32(np.nan), column.shape) if missing else column

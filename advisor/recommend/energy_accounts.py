@@ -82,8 +82,7 @@ def _nested(rows: pd.DataFrame, outer: str, inner: str) -> dict[str, dict[str, S
 
 
 def _with_money(verdicts: Verdicts, book: PriceBook, site: SiteEnergy) -> pd.DataFrame:
-    """The rows of the accounting with the columns of `_SUMS`, NaN: not known; `unpriced` 1 where the hours have no
-    cost."""
+    """The rows of the accounting with the columns of `_SUMS`, NaN: not known; `unpriced` 1: no cost."""
     rows = verdicts.energy
     measured, hour, idle = rows["measured_hours"] > 0, rows["hour"].to_numpy(int), rows["idle"].astype(bool)
     kwh = (rows["joules"].astype(float) / JOULES_PER_KWH).where(measured)

@@ -56,8 +56,8 @@ class Move(ABC):
 
     @abstractmethod
     def title(self, r: Recommendation, of: str, at: str, fields: Fields) -> str:
-        """The recommendation as an action with its object. `of`: workload or nodes; `at`: `` on gpu-009``, or empty;
-        `fields`: its changes."""
+        """The recommendation as an action with its object. `of`: workload or nodes; `at`: `` on gpu-009``; `fields`:
+        its changes."""
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:  # noqa: ARG002
         """Its state by what was observed; None: undecided. `proposed`: it is recommended there again."""
@@ -70,8 +70,7 @@ class Move(ABC):
 
 @dataclass(frozen=True)
 class Saving:
-    """What a move saves a month: joint draws in US dollars, their prices, and what a month costs that they are taken
-    off."""
+    """What a move saves a month: joint draws in US dollars, their prices, and the monthly cost they are taken off."""
 
     draws: Array
     prices: tuple[Price | None, ...]
@@ -81,8 +80,7 @@ class Saving:
 
     @classmethod
     def of_nodes(cls, price: Price | None, freed: int, at: float, draws: Array | float, paid: int) -> Saving | None:
-        """What nodes bring that fall free, `draws` of `paid` ones; None: `freed` of them are no cash. `at`: Unix
-        seconds."""
+        """What nodes bring that fall free, `draws` of `paid` ones; None: no cash. `at`: Unix seconds."""
         cash = cash_of(price, freed, at)
         if cash is None or price is None:
             return None
@@ -125,9 +123,8 @@ def recommend(
     yardstick: SavingsBaseline | None = None,
     **parts: Any,  # noqa: ANN401
 ) -> Recommendation:
-    """A recommendation with its draws. `identity`: what its id rests on beside the action: owner, from and to
-    where. `saving`: None where it claims no dollars, and then `realisation` says what it brings. `parts`: else
-    empty."""
+    """A recommendation with its draws. `identity`: of its id, beside the action: owner, from and to where. `saving`:
+    None: no dollars, and `realisation` says what it brings. `parts`: else empty."""
     measured = yardstick or SavingsBaseline()
     fields = {"findings": (), "workload": None, "time_ratio": None, "rejected": (), "freed_gpu_hours_per_month": 0.0}
     return Recommendation(

@@ -148,9 +148,9 @@ USE_NAMES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Use:
-    """Rows of use of one workload on its source, relative to what the SKU sustains; NaN: not measured. `g`: share of
-    time the engine was active; `seconds`: each row's weight; `exposed_...`: in which rows the link's traffic stood in
-    the way of compute. `apart`: links (of `USE_NAMES`) that the work cannot use where it runs."""
+    """Rows of use of one workload on its source over what the SKU sustains; NaN: not measured. `g`: share of time the
+    engine was active; `seconds`: weights; `exposed_...`: rows in which the link's traffic stood in the way of compute.
+    `apart`: links (of `USE_NAMES`) that the work cannot use."""
 
     u_c: Array
     u_m: Array

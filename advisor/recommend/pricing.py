@@ -116,8 +116,8 @@ class PriceBook:
         return _assumed(max((p for p in prices if p is not None), key=_cheapest, default=None))
 
     def twin(self, node: NodeFacts, target: str) -> Price | None:
-        """What another node costs in the region of `of`, to see what sets the two apart. None: it is not sold
-        there, or a price by the GPU-hour does not show the difference."""
+        """What another node costs in the region of `of`; None: it is not sold there, or its price is by the
+        GPU-hour."""
         price = self.of(node)
         region = price.region if price is not None and price.region_assumed else node.region
         rate = self.price(target, region)
@@ -167,7 +167,7 @@ class PriceBook:
 
 
 def _guessed(node: NodeFacts, sku: NodeSku) -> bool:
-    """Whether the node's shape alone names its provider: neither firmware nor a region does."""
+    """Whether only the node's shape names its provider: no firmware and no region does."""
     by_shape = node.node_sku_source == "shape" and sku.provider not in MARKED
     return by_shape and all(price.region != node.region for price in sku.prices)
 
@@ -239,8 +239,8 @@ def standings(
 
 
 def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ...]:
-    """The workloads with `cost_usd`: their hours, idle ones too, at their nodes' prices; of shared GPUs their part.
-    None: a node has no price."""
+    """The workloads with `cost_usd`: all their hours at their nodes' prices; of shared GPUs their part. None: no
+    price."""
     prices = {n.node: book.per_gpu_hour(n) for n in verdicts.nodes}
     rates = {node: rate for node, rate in prices.items() if rate is not None}
     rows = verdicts.occupancy
@@ -260,8 +260,7 @@ def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ..
 
 
 def reconcile(verdicts: Verdicts, book: PriceBook) -> Reconciliation:
-    """Where every dollar of the priced nodes went; `total` is computed independently of the parts. None: no node has a
-    price."""
+    """Where every dollar of the priced nodes went; `total`: computed independently of the parts. None: no price."""
     rates = {n.node: book.per_gpu_hour(n) for n in verdicts.nodes}
     if not (priced := [n for n in verdicts.nodes if rates[n.node] is not None]):
         return Reconciliation(*[None] * 7)
@@ -273,8 +272,7 @@ def reconcile(verdicts: Verdicts, book: PriceBook) -> Reconciliation:
 
 
 def cash_of(price: Price | None, whole_nodes: float, at: float) -> tuple[Realisation, str | None] | None:
-    """How freed nodes come back in cash, and from which date (ISO) on where it is not now; None: they do not, they are
-    capacity for other work. `at`: Unix seconds."""
+    """How freed nodes become cash, and the date (ISO) if later; None: they are capacity. `at`: Unix seconds."""
     if price is None or whole_nodes <= 0 or price.basis == "owned":
         return None
     if not price.committed_until:
@@ -295,8 +293,7 @@ def prices_named(book: PriceBook, nodes: Sequence[NodeFacts], targets: Iterable[
 
 
 def price_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[CodedText, ...]:
-    """A line each: nodes without a price and what to write, nodes whose region is assumed, and prices of nothing
-    here."""
+    """A line each: nodes without a price, nodes whose region is assumed, prices of nothing here."""
     unpriced = [n for n in nodes if book.per_gpu_hour(n) is None]
     notes = [_unpriced(unpriced, len(nodes))] if unpriced else []
     if assumed := [(n, p) for n in nodes if (p := book.of(n)) is not None and p.region_assumed]:

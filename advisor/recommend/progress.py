@@ -1,5 +1,5 @@
-"""What became of a recommendation by later telemetry, as kinds of recommendations share it: where it stands, and what
-its nodes cost since (docs/plan.md). Costs are of whole nodes, in the prices of the prediction."""
+"""What became of a recommendation by later telemetry, and what its nodes cost since, in the prediction's prices
+(docs/plan.md)."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class WorkloadAddress:
 
 @dataclass(frozen=True, slots=True)
 class PredictionSnapshot:
-    """What a prediction rested on, to recognise the move in later telemetry. `series_id`, `address`: None for a move of
-    nodes; `nodes`: held by it then. `usd_per_hour`: node SKU -> the price then, used for both sides;
-    `prices`: in words. `seen_until`: end of the telemetry it rests on (Unix seconds); `fleet`: nodes it showed."""
+    """What a prediction rested on, to recognise the move later. `series_id`, `address`: None for a move of nodes;
+    `nodes`: held then. `usd_per_hour`: node SKU -> the price then; `prices`: in words. `seen_until`: end of its
+    telemetry (Unix seconds); `fleet`: nodes it showed."""
 
     series_id: str | None
     serving: bool

@@ -154,8 +154,8 @@ Verdict = Found | Unjudged | CodedText | None
 
 
 class WorkloadRule(Rule):
-    """A rule that judges recurring work, one group at a time. `judges_slices`: MIG instances, too. `needs_coverage`:
-    only what was seen for the rule's coverage floor."""
+    """A rule on recurring work, by group. `judges_slices`: MIG instances, too. `needs_coverage`: only from its coverage
+    floor on."""
 
     judges_slices: ClassVar[bool] = False
     needs_coverage: ClassVar[bool] = False

@@ -1,5 +1,5 @@
-"""What a lower precision would change for a service that runs: fewer GPUs a copy, or smaller ones, by its weights and
-the cache that it fills. No sum includes a lever, because no counter shows whether answers stay good."""
+"""What a lower precision would change for a service: fewer GPUs a copy, or smaller ones, by its weights and cache. No
+sum includes a lever: no counter shows whether answers stay good."""
 
 from __future__ import annotations
 
@@ -153,8 +153,7 @@ def _fewer(held: _Held) -> Iterator[CodedText]:
 
 
 def _smaller(held: _Held, fleet: Fleet, group: Group) -> Iterator[CodedText]:
-    """GPUs with less memory that are sold there, the largest first, of which no more would do in a lower precision
-    only."""
+    """GPUs with less memory that are sold there, the largest first, that do only in a lower precision."""
     sold: dict[str, tuple[GpuSku, int]] = {}  # with how many of it a node has
     for node in fleet.book.for_sale(group.nodes[0]) if group.nodes else ():
         gpu = fleet.catalog.gpu(node.gpu)

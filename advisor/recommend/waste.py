@@ -41,8 +41,7 @@ def fact_of(rule_id: str) -> str:
 
 
 class _OwnRule(WorkloadRule):
-    """A rule of a site's or a team's own: every condition must hold in every run. It claims no money, and nothing
-    answers it."""
+    """A site's or a team's rule: every condition must hold in every run. It claims no money and has no answer."""
 
     answered_by: ClassVar[Mapping[Action, int]] = {}
 
@@ -167,8 +166,8 @@ def _together(rule: Rule, reason: CodedText, those: Sequence[Unjudged]) -> NotJu
 
 
 def _contradicted(fleet: Fleet, rule: Rule, waste: Found) -> Unjudged | None:
-    """That what its workload shows contradicts a finding, so there is no verdict; None: nothing does. A rule judges by
-    its thresholds, a verdict by shapes, shares of time and engines' words: where they disagree one of them is wrong."""
+    """That a workload's own data contradict a finding, so there is no verdict; None: nothing does. A rule judges by
+    thresholds, a verdict by shapes, shares of time and engines' words."""
     asked = [waste.group] if waste.group is not None else []
     # What its own GPUs carried is no matter of who else is there.
     if rule.asks_neighbours and all(e.metric != "nvlink_util_mean" for e in waste.finding.evidence):
@@ -206,9 +205,9 @@ def excused(groups: Sequence[Group], exceptions: Exceptions, at: float) -> tuple
 
 
 def wasted(findings: Iterable[tuple[Finding, str | None]]) -> float:
-    """US dollars of the window that bought nothing, each once. `found`: with the series each is about. GPU-hours
-    without use count whole. What is paid too much for the others (fabric, NVLink, tier) counts for the rest of them, a
-    tier's difference only beyond what its links add. Waiting is no part of it."""
+    """US dollars of the window that bought nothing, each once. `findings`: with the series each is about. Unused
+    GPU-hours count whole; fabric, NVLink and tier count for the rest of them, a tier only beyond its links. Waiting is
+    no waste."""
     every = [(f, series, waste_of(f.rule), f.cost_usd or 0.0) for f, series in findings]
     total = sum((cost for _, _, waste, cost in every if waste in UNUSED), 0.0)
     surplus: dict[str | None, float] = defaultdict(float)

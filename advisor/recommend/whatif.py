@@ -1,5 +1,4 @@
-"""What if: one workload on a node, a count, a slice, a clock and a price that somebody chose. By the same model as the
-recommendations, without a finding: it names what blocks the choice and which figures are missing."""
+"""What if: one workload on a node, count, slice, clock and price that somebody chose, by the recommendations' model."""
 
 from __future__ import annotations
 
@@ -46,8 +45,8 @@ class WhatIfChoice:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Today, or then. `price`: of one node, `usd_per_month`: of all while they are held; `load`: 95th percentile;
-    `watts`: mean of one GPU at work. None: not known."""
+    """Today, or then. `price`: of one node, `usd_per_month`: of all while held; `load`: 95th percentile; `watts`: mean
+    of one GPU at work. None: not known."""
 
     gpu: str | None
     node: str | None

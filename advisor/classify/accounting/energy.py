@@ -264,8 +264,7 @@ def node_power(frame: Frame, inventory: Inventory, index: GpuIndex, energy: pd.D
 
 
 def token_energy(frame: Frame, attribution: Attribution, parts: Floats, energy: pd.DataFrame) -> dict[str, TokenEnergy]:
-    """Workload -> what it generated and drew. Those whose engines reported nothing, or in no hour enough, are left
-    out."""
+    """Workload -> what it generated and drew, without those whose engines reported nothing, or in no hour enough."""
     rows = _counted_rows(frame, attribution, parts, energy["measured"].to_numpy(), np.nan_to_num(energy["watts"]))
     hours = rows.groupby(_WORK).agg({"generated_tokens": "sum", "joules": "sum", "wall": "max"})
     return {

@@ -1,5 +1,4 @@
-"""Facts of nodes: what they are, how long they were observed, their links, what their fabric carried, whose GPUs and
-instances are, and what the GPUs draw at rest."""
+"""Facts of nodes: what they are, hours observed, links, fabrics, free GPUs, instances, and power at rest."""
 
 from __future__ import annotations
 
@@ -140,8 +139,8 @@ def _ports(fabric: pd.DataFrame) -> dict[str, list[Record]]:
 
 
 def _seconds_in_bins(rows: pd.DataFrame, bins: Matrix, at: Ints, port: Ints, count: int) -> npt.NDArray[np.float64]:
-    """Each port's seconds by how much of the line rate it used: the `bins` `at` its rows; a row without bins counts
-    with its highest value."""
+    """Each port's seconds by share of the line rate: `bins` `at` its rows; a row without bins counts with its
+    maximum."""
     most, p95, seconds = (rows[name].to_numpy(float) for name in ("util_max", "util_p95", "observed_seconds"))
     have = ~np.isnan(bins[at, 0])
     total = np.zeros((count, len(_EDGES)))

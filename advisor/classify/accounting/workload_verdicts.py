@@ -1,5 +1,4 @@
-"""The verdict of each workload as others read it: its judgement and phases with what is missing, and from when on more
-will be known; and what it used, row by row."""
+"""The verdict of each workload: its judgement and phases, what is missing, and what it used, row by row."""
 
 from __future__ import annotations
 
@@ -120,8 +119,8 @@ def workload_verdicts(  # noqa: PLR0917
 def _missing(
     session: Session, unseen: Sequence[str], absences: Mapping[str, list[tuple[int, Record]]], inputs: JudgementInputs
 ) -> dict[str, CodedText]:
-    """What was not measured of a workload, and why. `unseen`: metrics that none of its rows has; `absences`: of each
-    node, each with its place among all."""
+    """What was not measured of a workload, and why. `unseen`: metrics of none of its rows; `absences`: by node,
+    numbered."""
     uuids = {uuid for _, uuid in session.gpus}
     missing = dict.fromkeys(unseen, _NOT_MEASURED)
     noted = sorted((entry for node in session.nodes for entry in absences.get(node, ())), key=lambda entry: entry[0])

@@ -141,9 +141,8 @@ def _answers(r: Numbers, t: Mapping[str, float], links: Links) -> tuple[list[tup
         return (level >= t["link_level"]) & ~(level < t["link_dominance"] * most)
 
     def binds(level: Floats, share: Floats, often: Mask, correlation: Floats, falls_below: float) -> Mask:
-        """A link binds where compute falls while it is busy, or, where that is not visible (steps shorter than the
-        sampling show no correlation, and means over many steps a false one), where it leads all else. `level`: its use;
-        `share`: of busy seconds; `often`: where that is enough of them."""
+        """A link binds where compute falls while it is busy, or, where steps are too short to show that, where it leads
+        all else. `level`: its use; `share`: of busy seconds; `often`: where that is enough of them."""
         # The seconds it waits must outweigh those in which it computes: else the wait costs a little and binds nothing.
         falls = often & (correlation < falls_below) & ~coarse & ~(most > np.fmax(share, level))
         return falls | ((coarse | np.isnan(correlation)) & leads(level))

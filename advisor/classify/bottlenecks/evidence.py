@@ -124,8 +124,8 @@ def say(code: str, **figures: Scalar) -> CodedText:
 
 
 def figures_behind(label: str, mean: Callable[[str], float]) -> list[CodedText]:
-    """What was measured of what the label says, then of the GPU's use. `mean`: of a measure by time over the rows of
-    the label; NaN where it was not measured."""
+    """What was measured of what the label says, then of the GPU's use. `mean`: of a measure over the label's rows; NaN:
+    none."""
     named_figures = (
         (code, {key: mean(name) for key, name in of.items()}) for code, of in (*_FIGURES.get(label, ()), _USE)
     )
@@ -142,8 +142,7 @@ def figures_behind(label: str, mean: Callable[[str], float]) -> list[CodedText]:
 
 def signatures(rows: PieceRows, trains: Mask) -> list[list[CodedText]]:
     """Checkpoints and what they cost, communication, collectives that spin and ranks that wait, in the busy rows of
-    each case. They explain a verdict and decide none. `trains`: whether it is training, whose hosts write checkpoints.
-    """
+    each case: they explain a verdict and decide none. `trains`: whether it is training."""
     segments = rows.segments
     works = segments.total(rows.seconds) > 0
     several = segments.any(rows.flags("several")) & works
@@ -173,8 +172,7 @@ def signatures(rows: PieceRows, trains: Mask) -> list[list[CodedText]]:
 
 
 def _checkpoints(rows: PieceRows) -> Iterator[tuple[int, list[CodedText]]]:
-    """Cases with hours in which the host writes in bursts, and what these cost: measured where there are hours to
-    compare, else at most what is written or rests."""
+    """Cases whose host writes in bursts, and the cost: measured where hours can be compared, else an upper bound."""
     segments, weights = rows.segments, rows.seconds
     mean, most, engine = (rows.measured(name) for name in ("disk_write", "disk_write_max", "g"))
     measured = np.isfinite(mean) & np.isfinite(most)
@@ -236,8 +234,7 @@ def with_capacity(
 
 
 def unsettled(lacking: set[str], engine: float) -> list[CodedText]:
-    """The missing measurements that leave its bottleneck open, and what would settle it. `engine`: the share of
-    time in which it was active."""
+    """The missing measurements that leave its bottleneck open, and what would settle it. `engine`: its active share."""
     lacks = {name for text in lacking for name in text.split(",") if name}
     links = [say("waits-for-launches-or-gpus", engine=engine)] if lacks - {"work", "activity"} else []
     return links + [say(code) for name, code in SETTLES.items() if name in lacks]

@@ -1,9 +1,8 @@
-"""What work may wait for beside its GPU: links inside its node and ports between nodes; and ranks that wait for one
-late.
+"""What work may wait for beside its GPU: links inside its node, ports between nodes, and ranks that are late.
 
 A collective keeps the engine busy and a few SMs active while tensor cores and memory rest, which in a mean looks like
-work that waits for launches, except for the bytes on the links. So silence must be seen: an unmeasured link is neither
-quiet nor busy. A node's wires are known where every port was read, or where it has no RDMA port.
+work that waits for launches, except for the bytes on the links. So silence must be seen: an unmeasured link is not
+quiet and not busy. A node's wires are known where every port was read, or where it has no RDMA port.
 """
 
 from __future__ import annotations
@@ -110,8 +109,8 @@ def links_of(  # noqa: PLR0917
 
 
 def _works(frame: Frame, attribution: Attribution) -> tuple[Mask, Mask, Mask, Ints]:
-    """Per row, whether its workload has several GPUs of this node, may span nodes, surely does, and then the number of
-    its job (-1: none)."""
+    """Per row, whether its workload has several GPUs of this node, may span nodes, surely does, and its job (-1:
+    none)."""
     rows = attribution.workload_rows
     at, (codes, ids) = rows["row"].to_numpy(np.intp), pd.factorize(rows["workload_id"])
     node_codes, nodes = frame.gpu_keys.nodes()
@@ -206,8 +205,8 @@ class Lateness:
 def lateness(
     gpu: pd.DataFrame, rows: pd.DataFrame, workload_rows: pd.DataFrame, thresholds: Mapping[str, Threshold]
 ) -> Lateness:
-    """Who waits for whom. `gpu`: the frame's rows; `workload_rows`: whose they are. GPUs that several workloads share
-    are left out."""
+    """Who waits for whom. `gpu`: the frame's rows; `workload_rows`: whose they are; those of shared GPUs are left
+    out."""
     t = {name: threshold.value for name, threshold in thresholds.items()}
     several, waiting, late = (np.zeros(len(gpu), dtype=np.bool_) for _ in range(3))
     share = np.full(len(gpu), np.nan)

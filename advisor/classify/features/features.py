@@ -142,8 +142,7 @@ class Observed:
 def features(
     observed: Sequence[Observed], window: Window, tables: RowTables, index: GpuIndex, kinds: Mapping[str, Threshold]
 ) -> list[dict[str, float]]:
-    """All known features of each. `kinds`: thresholds, of which some say when memory is a preallocated
-    pool."""
+    """All known features of each. `kinds`: thresholds, also of when memory is a preallocated pool."""
     every = PieceRows.of(tables, [observed.rows for observed in observed])
     seen = every.segments.total(every.seconds) > 0
     hours = (every.segments.total(every.seconds) / 3600).tolist()

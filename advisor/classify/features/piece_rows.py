@@ -18,8 +18,8 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class RowTables:
-    """The rows of a frame's `gpu` by column, and what was measured of each; `uuid`: the number of each row's GPU, in
-    order of their uuids."""
+    """The rows of a frame's `gpu` by column, and what was measured of each; `uuid`: the number of each row's GPU, by
+    uuid."""
 
     gpu: Columns
     measures: Columns
@@ -28,8 +28,8 @@ class RowTables:
 
 @dataclass(frozen=True)
 class PieceRows:
-    """The rows of some pieces, one piece (a segment) after another. `at`: of the tables; `seconds`: observed of the
-    workload."""
+    """The rows of some pieces, one piece (a segment) after another. `at`: of the tables; `seconds`: observed of
+    each."""
 
     tables: RowTables
     segments: Segments

@@ -290,8 +290,8 @@ def rested_since(
     subject: Ints, begin: Floats, end: Floats, *, active: Mask, rests: Mask, count: int, gap_seconds: float = np.inf
 ) -> Since:
     """Since when `count` subjects have rested: from the end of the last row of work, else from the first row. Rows in
-    any order, of each its subject's number. Rows that are not `active` and not at rest, and time without rows, may hide
-    work: after more than `gap_seconds` of it in a row, rest is counted from its end."""
+    any order. Rows that are not `active` and not at rest, and time without rows, may hide work: after more than
+    `gap_seconds` of it, rest is counted from its end."""
     last = np.full(count, -np.inf)
     np.maximum.at(last, subject[active], end[active])
     first = np.full(count, np.inf)

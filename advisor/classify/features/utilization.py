@@ -136,9 +136,8 @@ def _share_from_p95(mean: pd.Series, p95: pd.Series, level: pd.Series) -> pd.Ser
 
 
 def _waits(gpu: pd.DataFrame, engine: pd.Series) -> pd.Series:
-    """Share of time in which the engine runs while tensor cores and memory stay far below their working level: a GPU
-    that works and waits by turns has a mean far below its 95th percentile. Near zero where samples are longer than the
-    turns."""
+    """Share of time in which the engine runs while tensor cores and memory stay far below their working level (mean far
+    below 95th percentile). Near zero where samples are longer than the turns."""
     filled = pd.concat(
         [
             (gpu[f"{name}_mean"] / gpu[f"{name}_p95"]).where(gpu[f"{name}_p95"] >= SWING_P95_MIN).clip(0, 1)
@@ -150,8 +149,8 @@ def _waits(gpu: pd.DataFrame, engine: pd.Series) -> pd.Series:
 
 
 def _idle_power(out: pd.DataFrame, sku: GpuIndex, memory_held: float) -> pd.Series:
-    """Idle power of each row's SKU: the lowest decile of its rows with a smaller share of memory than `memory_held`,
-    else a share of the power limit."""
+    """Idle power of each row's SKU: the lowest decile of its rows with less memory than `memory_held`, else of the
+    limit."""
     plausible = ~(out["power"] > IDLE_POWER_SHARE_MAX * sku["power_limit"])
     free = out["power"].where((out["g"] < 0.01) & (out["mem"] < memory_held) & plausible)
     observed = free.groupby(sku["name"]).transform(lambda power: power.quantile(0.1)) if len(out) else free
@@ -308,7 +307,7 @@ def port_traffic(frame: Frame, book: Rulebook) -> pd.DataFrame:
 
 
 def _rdma(frame: Frame, catalog: Catalog) -> dict[str, bool]:
-    """Whether a node has RDMA ports: by the catalog, else where a source looked for them, did not fail, and found
+    """Whether a node has RDMA ports: by the catalog, else where a source looked for them without failure and found
     none."""
     out: dict[str, bool] = {}
     absences = frame.absences

@@ -133,8 +133,8 @@ class Inventory:
 
 
 def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None], blind: Mapping[str, Blind]) -> Inventory:
-    """Count before judging. `gpus_of_sku`: GPUs of a node SKU; None where the catalog lacks it. `blind`: nodes whose
-    agent reads no GPU, and why."""
+    """Count before judging. `gpus_of_sku`: of a node SKU (None: not in the catalog). `blind`: nodes without GPU access,
+    and why."""
     covered = _coverage(frame)
     named: dict[str, dict[str, None]] = {}
     for key in zip(frame.gpus["node"].astype(str), frame.gpus["gpu_uuid"].astype(str), strict=True):
@@ -184,8 +184,7 @@ def merged_inventory(groups: Sequence[Inventory]) -> Inventory:
 
 
 def _lacking(seen: pd.DataFrame, begin: float, end: float) -> tuple[float, float]:
-    """Seconds of the first and the last row that were not observed: they may begin and end within an hour; of them as
-    much counts as the best observed GPU has."""
+    """Seconds of the first and the last row that were not observed by the best observed GPU."""
     stop, length = seen["ts"].to_numpy(float), seen["interval_seconds"].to_numpy(float)
     # What of the row lies after `begin` is all that can be missing in it.
     observed = np.minimum(seen["observed_seconds"].to_numpy(float), length)
@@ -227,8 +226,7 @@ def _with_spans(nodes: dict[str, NodeInventory], frame: Frame, seen: pd.DataFram
 
 
 def _rounded(seconds: Floats, length: Floats) -> Floats:
-    """Observed seconds of rows. Scrapes and ticks are not exact to the second: a sample or two that came late leave a
-    row whole."""
+    """Observed seconds of rows, whole where a sample or two came late."""
     return np.where(seconds >= WHOLE_ROW_MIN * length, length, seconds)
 
 

@@ -20,9 +20,8 @@ STARTS_MIN = 3
 
 @dataclass(frozen=True, slots=True)
 class SeriesRuns:
-    """`runs`: of the series in the window, one after another (what overlaps or follows at once is one run). `hours`:
-    their median length. `start_spread_hours`: how far the hours of the day at which they begin lie apart (circular
-    standard deviation); NaN where there are fewer than three."""
+    """`runs`: of the series in the window, one after another. `hours`: their median length. `start_spread_hours`:
+    circular standard deviation of the hours of the day at which they begin; NaN where there are fewer than three."""
 
     runs: int
     hours: float

@@ -123,8 +123,8 @@ class RestClocks(Move):
             yield from self._of(series, levels)
 
     def _of(self, series: Series, levels: Mapping[tuple[str, str], RestLevel]) -> Iterator[Recommendation]:
-        """None where it works more than it rests, its power at rest was not seen, its clocks are down already, or it
-        saves next to nothing."""
+        """None where it works more than it rests, power at rest was not seen, clocks are down already, or little is
+        saved."""
         fleet, group = series.fleet, series.group
         if group.kind not in SERVERS or not group.current or group.shared or group.sliced:
             return
@@ -207,8 +207,7 @@ class RestClocks(Move):
 
 
 def _free(level: RestLevel, levels: Mapping[tuple[str, str], RestLevel]) -> tuple[float, int] | None:
-    """What a GPU draws without a process, and where that was seen (of `_BASES`); None: no data. Only where its clock is
-    down as well: a bare context takes next to no memory."""
+    """What a GPU draws without a process at low clocks, and where that was seen (of `_BASES`); None: no data."""
     seen = [
         (o.free_watts, 0 if o is level else 1 if o.node == level.node else 2)
         for o in levels.values()

@@ -206,8 +206,8 @@ def _dearer_fabric(source: NodeSku | None, target: NodeSku) -> bool:
 def _fabric_reason(
     source: NodeSku | None, target: NodeSku, sold: Collection[NodeSku], fits: Collection[NodeSku]
 ) -> tuple[CodedText, ...]:
-    """Why a target with the dearer fabric is right; empty: the target's fabric is not dearer. `sold`: the nodes with a
-    known price at this provider and region; `fits`: those among them that nothing forbids."""
+    """Why a target with a dearer fabric is right; empty: it is not dearer. `sold`: nodes with a known price here;
+    `fits`: those that nothing forbids."""
     if not _dearer_fabric(source, target):
         return ()
     if not (plain := [n for n in sold if n.gpu == target.gpu and not _dearer_fabric(source, n)]):
@@ -228,8 +228,8 @@ def _rated(node: NodeSku) -> str:
 
 
 def _other_gpu(series: Series, skip: Collection[str]) -> tuple[Recommendation | None, tuple[Rejected, ...]]:
-    """The best other node of the same provider and region, or why every other was rejected. `skip`: node SKUs that
-    another recommendation covers. Where the best one saves nothing, it has what it would cost and is blocked."""
+    """The best other node of the same provider and region (blocked where it saves nothing), or why every other was
+    rejected. `skip`: node SKUs that another recommendation covers."""
     fleet, base, node = series.fleet, series.base, series.group.nodes[0]
     source, why = fleet.gpu_of(series.group), NODES_MIXED if base.mixed else None
     if source is None:

@@ -44,8 +44,8 @@ class Consolidate(Move):
 
 
 def _pools(fleet: Fleet) -> Iterator[Recommendation]:
-    """One for each pool of nodes alike that would empty some of them; it excludes other moves of the same work. Only
-    nodes that hold services and people's sessions alone: whatever jobs ran there may come back."""
+    """One for each pool of nodes alike that would empty some of them. Only nodes that hold services and sessions alone:
+    whatever jobs ran there may come back."""
     pools: dict[tuple[str | None, ...], dict[str, NodeFacts]] = {}
     on: dict[str, list[WorkloadVerdict]] = {}
     unfit: set[str] = set()
@@ -69,8 +69,8 @@ def _pools(fleet: Fleet) -> Iterator[Recommendation]:
 
 
 def _freed(nodes: Sequence[NodeFacts], held: Mapping[str, Sequence[WorkloadVerdict]]) -> list[NodeFacts]:
-    """The nodes that fall free: first fit, the largest first, onto the fullest nodes; nothing that stays is moved, and
-    replicas of one series on different nodes stay on different nodes."""
+    """The nodes that fall free: first fit, the largest first, onto the fullest nodes; replicas of one series stay
+    apart."""
     order = sorted(nodes, key=lambda n: (-sum(len(w.gpus) for w in held[n.node]), n.node))
     keep = {n.node: list(held[n.node]) for n in order}
     freed: list[NodeFacts] = []

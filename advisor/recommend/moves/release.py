@@ -135,8 +135,7 @@ def _released(
 
 
 def _drawn(fleet: Fleet, waste: Found) -> float | None:
-    """Watts that the GPUs drew at rest, all together; None: not measured of each. Instances have no power of their
-    own."""
+    """Watts that the GPUs drew at rest, all together; None: not measured of each (instances have no power)."""
     if (group := waste.group) is None:
         watts = [b.power_mean_watts for b in waste.bare if b.part >= 1 and b.power_mean_watts is not None]
         return sum(watts) if watts and len(watts) == len(waste.bare) else None
@@ -238,8 +237,7 @@ OffHours = tuple[int, int, int]
 
 
 def off_hours(usage: pd.DataFrame) -> OffHours | None:
-    """The longest stretch of the day in which none of these GPUs ever worked, by the highest samples of the hours with
-    data. None: there is none, or too few days."""
+    """The longest stretch of the day in which none of these GPUs ever worked; None: there is none, or too few days."""
     if "g_max" not in usage or usage.empty:
         return None
     most = usage["g_max"].to_numpy(float)
@@ -262,8 +260,8 @@ def off_hours(usage: pd.DataFrame) -> OffHours | None:
 
 
 def _not_drawn(series: Series, quiet: OffHours) -> Interval | None:
-    """What its GPUs would not draw in a month of these hours, kWh, by what they drew in them, of the right-sized nodes;
-    whole days resampled. None: no whole node can be switched off, or power was not measured."""
+    """What its GPUs would not draw a month in these hours, kWh, of the right-sized nodes; whole days resampled. None:
+    no whole node can be switched off, or power was not measured."""
     base, verdicts = series.base, series.fleet.verdicts
     usage = verdicts.usage_of({w.id for w in base.group.now}, "ts", "power_watts")
     if not base.whole or base.mixed or usage.empty or not all_seen(verdicts, [n.node for n in base.group.nodes]):

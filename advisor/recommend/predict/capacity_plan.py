@@ -1,5 +1,4 @@
-"""Both configurations of a model from the start: what it needs to be trained, and what it needs to be served. Only GPUs
-whose sustained rates were measured are proposed, on nodes with a list price."""
+"""GPUs for a model from the start: to train it, and to serve it, of GPUs whose sustained rates were measured."""
 
 from __future__ import annotations
 
@@ -201,15 +200,13 @@ COPIES = (1, 2, 4, 8, 16)  # GPUs that engines split one copy of a model over
 
 
 def usable(sku: GpuSku, precision: str) -> tuple[str, ...]:
-    """Precisions below `precision` that a GPU has, one a size: eight-bit integers only where there is no FP8, those of
-    four bits only where there is no FP4."""
+    """Precisions below `precision` that a GPU has, one a size: integers only where there is no float of that size."""
     has = [lower for lower in LOWER.get(precision, ()) if has_precision(sku, lower)]
     return tuple(lower for lower in has if {"int8": "fp8", "int4": "fp4"}.get(lower) not in has)
 
 
 def levers_of(question: Question, target: GpuSku) -> tuple[CodedText, ...]:
-    """Lower precisions of `target` in which the weights fit the GPUs that were asked about, where they do not as
-    asked."""
+    """Lower precisions of `target` in which the weights fit the asked GPUs, where they do not as asked."""
     gpus, room, now = question.gpus, room_bytes(target.mem_bytes), question.weights_bytes
     if question.params is None or question.phase == "training" or now / gpus <= room:
         return ()

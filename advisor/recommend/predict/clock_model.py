@@ -44,8 +44,7 @@ _STEP = 0.05  # steps of caps and clocks, as shares
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a cap does to each run, over the same at today's limit: SM clock, time and joules. `watts`: mean draw
-    then."""
+    """What a cap does to each run, over the same at today's limit: SM clock, time, joules. `watts`: mean draw."""
 
     clock: Array
     time: Array
@@ -179,9 +178,9 @@ def under_cap(
     cap_watts: Array,
     peak_watts: Array | float | None = None,
 ) -> Effect:
-    """Of arrays of runs, or of one run under several caps (watts as in `Draw`). While kernels run, a cap leaves the
-    clock at which they draw no more than it; they take longer by as much of their work as follows the clock. Host and
-    kernels overlap, so a run that waits for its host loses little."""
+    """Of arrays of runs, or of one run under several caps (watts as in `Draw`). A cap lowers the clock of kernels that
+    draw more; they take longer by what of their work follows the clock. Host and kernels overlap, so waiting for the
+    host hides it."""
     above = np.maximum(watts - rest_watts, _LEAST_ABOVE_WATTS)
     room = np.maximum(limit_watts - rest_watts, 2 * _LEAST_ABOVE_WATTS)
     at_work = above / np.clip(above / room, 1e-3, 1.0) ** curve.bursts
@@ -256,9 +255,9 @@ def knee(sku: GpuSku, draw: Draw, model: PowerModel) -> float | None:
 
 
 def best_cap(sku: GpuSku, draw: Draw, model: PowerModel, *, most_loss: float, most_loss_p90: float) -> ClockMove | None:
-    """The cap to propose (in steps of 5 % of the rated power): what saves most energy at a low risk of being slower,
-    else what saves most; None: no cap keeps `most_loss` of expected slowdown and `most_loss_p90` of its 90th percentile
-    and saves energy at the 90th percentile, even where the GPU draws more at rest than was measured."""
+    """The cap to propose (in steps of 5 % of the rated power): what saves most at a low risk of being slower, else what
+    saves most; None: no cap keeps `most_loss` and `most_loss_p90` of slowdown and saves energy at the 90th percentile,
+    even with more power at rest than was measured."""
     low, high = cap_range(sku, model)
     good: list[ClockMove] = []
     at_more_rest = replace(draw, rest_watts=REST_MARGIN * draw.rest_watts)

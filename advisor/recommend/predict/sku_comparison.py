@@ -86,8 +86,8 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
 def typical_ratio(
     question: Question, source: GpuSku, target: GpuSku, reference: GpuSku, model: MoveModel
 ) -> tuple[float, tuple[float, float] | None] | None:
-    """Time on the target over time on the source, at a batch of decoding that of one token, and then the sequences in
-    flight here and there; None: a rate is missing."""
+    """Time on the target over time on the source (at a batch of decoding: of one token, with the sequences in flight
+    here and there); None: a rate is missing."""
     if min(sequences_held(question, sku.mem_bytes) for sku in (source, target)) < 1:
         # One of them cannot hold the model at all, and is blocked: the answer is for as many in flight on both.
         question = replace(question, within_memory=False)

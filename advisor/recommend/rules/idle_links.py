@@ -71,8 +71,8 @@ class IdleFabric(Rule):
     def _unjudged(
         self, fleet: Fleet, node: NodeFacts, there: _Occupants, working: _Occupants, *, silent: bool
     ) -> Unjudged | None:
-        """Why there is no verdict on a node's fabric; None: there is one. The strictest of those who work there
-        decides. `there`: the work and the standby replicas."""
+        """Why there is no verdict on a node's fabric, by the strictest of `there` (work and standby replicas); None:
+        there is one."""
         fabric, note = node.fabric, None
         floor = max((self.limits(fleet, g).value("coverage_hours") for g, _ in there), default=0.0)
         if fabric is None:
@@ -101,8 +101,8 @@ class IdleFabric(Rule):
         return Unjudged(why, (node,), None, at_stake, note)
 
     def _doubt(self, fleet: Fleet, working: _Occupants) -> CodedText | None:
-        """Why a silent fabric may be needed all the same; None: no work there needs it. Confidences keep what they
-        promise, so averaged by hours they are the share of the node's hours that may have been training."""
+        """Why a silent fabric may be needed all the same; None: no work there needs it. Confidences averaged by hours
+        are the share of the node's hours that may have been training."""
         if not working:
             return coded("standby-only", "only replicas on standby are there, whose work was not observed")
         if any(fleet.faulty(g) for g, _ in working):
