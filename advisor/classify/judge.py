@@ -1,7 +1,6 @@
 """The stages of judging: telemetry that cannot be believed goes; GPUs are counted; rows find their workloads; each row
-is measured and labelled; each workload is judged by its rows, whole and behaviour by behaviour; every GPU-hour is
-accounted for. A fleet is judged in groups of whole series (`core/frame_groups.py`), so that memory does not grow with
-it."""
+is measured and labelled; each workload is judged whole and by behaviour; every GPU-hour is accounted for. A fleet is
+judged in groups of whole series (`core/frame_groups.py`), so that memory does not grow with it."""
 
 from __future__ import annotations
 

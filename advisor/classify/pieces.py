@@ -188,8 +188,7 @@ def judge_bottlenecks(
 
 
 def _shares(codes: Ints, rows: PieceRows, names: Sequence[str]) -> list[dict[str, float]]:
-    """Share of the time of each label that occurs in each case, the most first; of as many, by name. Empty: none of it
-    was observed."""
+    """Share of the time of each label in each case, the most first. Empty: not observed."""
     width, count = len(names), len(rows.segments)
     slot = rows.segments.number * width + codes
     sums = np.bincount(slot, weights=rows.seconds, minlength=count * width).reshape(count, width)
@@ -296,8 +295,7 @@ class JudgementInputs:
     def of(
         cls, frame: Frame, index: GpuIndex, rows: pd.DataFrame, nodes: Iterable[NodeFacts], book: Rulebook
     ) -> JudgementInputs:
-        """The inputs, their columns taken out once: every workload takes its rows from them. `rows`: the measures, with
-        the label of each."""
+        """The inputs, their columns taken out once. `rows`: the measures, with the label of each."""
         uuid = pd.factorize(frame.gpu["gpu_uuid"], sort=True)[0].astype(np.intp)
         tables = RowTables(columns_of(frame.gpu), columns_of(rows), uuid)
         labels, engines = RowLabels.of(tables.measures), engine_facts(frame.serving)

@@ -89,8 +89,7 @@ class NodeFacts:
     """One node in the window. `gpu_sku`: the catalog's name (None: none; `gpu_name`: the driver's). `hours_observed`:
     observed GPU-hours over its GPU count. `span_hours`: hours it is accounted for (`NodeInventory`). `pool_hours`:
     observed hours of its pool (nodes of its cluster and type) where nodes of it were replaced; 0: none was. `fabric`
-    None: no fabric port at all. `without_nvlink`: its GPUs are known to have none. `driver_version`: None: unknown, or
-    they differ."""
+    None: no fabric port at all. `without_nvlink`: no GPU has it. `driver_version`: None: unknown, or they differ."""
 
     node: str
     cluster: str
@@ -183,9 +182,9 @@ class TokenEnergy:
 
 @dataclass(frozen=True, slots=True)
 class NodePower:
-    """Watts of all GPUs of a node at once; None: at no time was the power of all of them measured, or a limit is not
-    known. `mean`, `p95`, `highest`: over intervals of up to `interval_seconds`, each by its length. `rated`: the sum of
-    the GPUs' power limits."""
+    """Watts of all GPUs of a node at once; None: never was all their power measured, or a limit is not known. `mean`,
+    `p95`, `highest`: over intervals of up to `interval_seconds`, each by its length. `rated`: the sum of the GPUs'
+    power limits."""
 
     mean: float | None
     p95: float | None

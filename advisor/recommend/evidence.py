@@ -157,8 +157,7 @@ def all_seen(verdicts: Verdicts, nodes: Iterable[str]) -> bool:
 
 
 def without_claim(r: Recommendation, subject: str, reasons: Iterable[CodedText]) -> Recommendation:
-    """The recommendation without what it claims, and why; the risk is high. `subject`: what it is called in a
-    sentence."""
+    """The recommendation without what it claims; the risk is high. `subject`: what it is called in a sentence."""
     why = tuple(reasons)
     return replace(
         r,

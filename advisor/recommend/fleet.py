@@ -153,9 +153,8 @@ WEAK = 9
 @dataclass(frozen=True)
 class Fleet:
     """`groups`: the largest first. `rules`: thresholds by id, with the teams' own. `model`: errors of predicted moves;
-    `site`: what moves done here say of them. `at`: the moment of the advice, Unix seconds; `seed`: of all draws.
-    `floor_hours`: observed hours of a GPU below which nothing is claimed. `waste`: empty before the rules were
-    asked."""
+    `site`: correction by moves done here. `at`: the moment of the advice, Unix seconds; `seed`: of all draws.
+    `floor_hours`: observed hours of a GPU below which nothing is claimed. `waste`: empty before rules were asked."""
 
     verdicts: Verdicts
     groups: tuple[Group, ...]

@@ -84,8 +84,7 @@ class Group:
 
     @cached_property
     def exchanges(self) -> bool:
-        """Whether the GPUs of a replica exchange anything over NVLink, by its mean, or because it follows the work;
-        False: not measured."""
+        """Whether the GPUs of a replica exchange anything over NVLink; False: not measured."""
         measured = np.isfinite(self.use.u_n) & (self.use.seconds > 0)
         if self.gpus_per_replica < 2 or not measured.any() or not self.use.u_n[measured].any():
             return False
@@ -158,8 +157,7 @@ class Group:
 
     @property
     def compute_p95(self) -> float | None:
-        """95th percentile of its use of compute over what the SKU sustains, by bins, else by rows; None: not
-        measured."""
+        """95th percentile of its use of compute over what the SKU sustains; None: not measured."""
         return self.feature("tensor_of_sustained_p95") or self.use_percentile("u_c", 95)
 
     @cached_property

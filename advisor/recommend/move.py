@@ -34,7 +34,7 @@ class Move(ABC):
     """One kind of recommendation, for one or more labels of `advice_types.Action`. `subject`: of "... is not
     recommended". Done after `done_hours` at its target, where it was not asked for after `unasked_hours` (None: never).
     `by_absence`: seen by what is not there any more, so the whole fleet must be in sight. `frees`: its series holds
-    less after it. `calibrates`: its measured time corrects the model here. `of_another`: its predicted time is another
+    less after it. `calibrates`: its measured time corrects the model here. `of_another`: its time is another
     series'."""
 
     actions: ClassVar[tuple[Action, ...]]
@@ -56,8 +56,7 @@ class Move(ABC):
 
     @abstractmethod
     def title(self, r: Recommendation, of: str, at: str, fields: Fields) -> str:
-        """The recommendation as an action with its object. `of`: workload or nodes; `at`: `` on gpu-009``; `fields`:
-        its changes."""
+        """An action with its object. `of`: workload or nodes; `at`: `` on gpu-009``; `fields`: its changes."""
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:  # noqa: ARG002
         """Its state by what was observed; None: undecided. `proposed`: it is recommended there again."""

@@ -116,8 +116,7 @@ class PriceBook:
         return _assumed(max((p for p in prices if p is not None), key=_cheapest, default=None))
 
     def twin(self, node: NodeFacts, target: str) -> Price | None:
-        """What another node costs in the region of `of`; None: it is not sold there, or its price is by the
-        GPU-hour."""
+        """What another node costs in the region of `of`; None: it is not sold there, or priced by the GPU-hour."""
         price = self.of(node)
         region = price.region if price is not None and price.region_assumed else node.region
         rate = self.price(target, region)
@@ -239,8 +238,7 @@ def standings(
 
 
 def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ...]:
-    """The workloads with `cost_usd`: all their hours at their nodes' prices; of shared GPUs their part. None: no
-    price."""
+    """The workloads with `cost_usd`: all their hours at their nodes' prices; of shared GPUs a part. None: no price."""
     prices = {n.node: book.per_gpu_hour(n) for n in verdicts.nodes}
     rates = {node: rate for node, rate in prices.items() if rate is not None}
     rows = verdicts.occupancy

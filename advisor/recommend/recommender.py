@@ -59,8 +59,7 @@ def work_that_is_over(fleet: Fleet) -> tuple[CodedText, ...]:
 
 
 def _ask_owners(options: Iterable[Recommendation], groups: Sequence[Group]) -> Iterator[Recommendation]:
-    """The options; those that touch work without an owner are blocked, at a risk one step higher: it was inferred from
-    activity."""
+    """The options; work without an owner is blocked, at a risk one step higher."""
     tells = "The GPUs of this work belong to several people or jobs. The grouping is inferred from their activity; pod "
     tells += "labels or the Slurm prolog make it certain."
     unowned = {group.series_id: group for group in groups if group.lead.basis == INFERRED}

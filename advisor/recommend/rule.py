@@ -154,8 +154,7 @@ Verdict = Found | Unjudged | CodedText | None
 
 
 class WorkloadRule(Rule):
-    """A rule on recurring work, by group. `judges_slices`: MIG instances, too. `needs_coverage`: only from its coverage
-    floor on."""
+    """A rule by group. `judges_slices`: MIG instances, too. `needs_coverage`: from its coverage floor on."""
 
     judges_slices: ClassVar[bool] = False
     needs_coverage: ClassVar[bool] = False

@@ -206,8 +206,7 @@ def excused(groups: Sequence[Group], exceptions: Exceptions, at: float) -> tuple
 
 def wasted(findings: Iterable[tuple[Finding, str | None]]) -> float:
     """US dollars of the window that bought nothing, each once. `findings`: with the series each is about. Unused
-    GPU-hours count whole; fabric, NVLink and tier count for the rest of them, a tier only beyond its links. Waiting is
-    no waste."""
+    GPU-hours count whole; fabric, NVLink and tier count for the rest of them, a tier only beyond its links."""
     every = [(f, series, waste_of(f.rule), f.cost_usd or 0.0) for f, series in findings]
     total = sum((cost for _, _, waste, cost in every if waste in UNUSED), 0.0)
     surplus: dict[str | None, float] = defaultdict(float)

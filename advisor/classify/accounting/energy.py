@@ -169,8 +169,7 @@ def energy_by_place(  # noqa: PLR0917
 ) -> pd.DataFrame:  # fmt: skip
     """`KEYS` and `SUMS`: what was observed and measured of each GPU, use, workload, phase and hour of the day. `joules`
     is of `measured_hours`, and of them `counted_joules` by a counter. Where more was observed than a node's span holds
-    (a clock that is off, a GPU that was replaced), all of it is scaled down. `idle`, `parts`: as of `placed_by_nodes`;
-    `energy`: of `row_energy`."""
+    (a replaced GPU), all of it is scaled down. `idle`, `parts`: as of `placed_by_nodes`; `energy`: of `row_energy`."""
     by_id = {w.id: w for w in workloads}
     watts, measured, counted = (energy[name].to_numpy() for name in ("watts", "measured", "counted"))
     middles = (frame.gpu["ts"] - frame.gpu["interval_seconds"] / 2).to_numpy(float)

@@ -139,8 +139,7 @@ def _ports(fabric: pd.DataFrame) -> dict[str, list[Record]]:
 
 
 def _seconds_in_bins(rows: pd.DataFrame, bins: Matrix, at: Ints, port: Ints, count: int) -> npt.NDArray[np.float64]:
-    """Each port's seconds by share of the line rate: `bins` `at` its rows; a row without bins counts with its
-    maximum."""
+    """Each port's seconds by line rate: `bins` `at` its rows; a row without bins counts with its maximum."""
     most, p95, seconds = (rows[name].to_numpy(float) for name in ("util_max", "util_p95", "observed_seconds"))
     have = ~np.isnan(bins[at, 0])
     total = np.zeros((count, len(_EDGES)))

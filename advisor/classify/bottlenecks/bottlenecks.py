@@ -44,8 +44,8 @@ def label_rows(
     rests although no link is in use), `thin` (little of the GPU is filled while it works), `hostless` (the label were
     it not for the host), `coarse` (samples too long for correlations), `wire`, `wire_bytes` (the node's busiest port),
     `nvlink_bytes` (bytes per second, busier direction), `exchange` (`i`, of Ethernet where the job uses that), `lacks`
-    (missing measurements, keys of `evidence.SETTLES`, with commas). `ranks`: who waits for whom; `links`: what is known
-    of what it may wait for."""
+    (missing measurements, keys of `evidence.SETTLES`, with commas). `ranks`: who waits for whom; `links`: what it may
+    wait for."""
     t = {name: threshold.value for name, threshold in thresholds.items()}
     r = {str(name): column.to_numpy(float) for name, column in rows.items()}
     # A node without RDMA communicates over Ethernet, and so does a job anywhere whose collectives fell back to TCP.

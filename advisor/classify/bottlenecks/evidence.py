@@ -124,8 +124,7 @@ def say(code: str, **figures: Scalar) -> CodedText:
 
 
 def figures_behind(label: str, mean: Callable[[str], float]) -> list[CodedText]:
-    """What was measured of what the label says, then of the GPU's use. `mean`: of a measure over the label's rows; NaN:
-    none."""
+    """What was measured of the label, then of the GPU's use. `mean`: of a measure over the label's rows; NaN: none."""
     named_figures = (
         (code, {key: mean(name) for key, name in of.items()}) for code, of in (*_FIGURES.get(label, ()), _USE)
     )

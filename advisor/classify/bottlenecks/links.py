@@ -49,8 +49,7 @@ class Links:
     on its node meanwhile. `wire`: the node's busiest port, mean rate over what an exchange can reach (NaN: no port was
     read); `wire_bytes`: bytes per second of the busiest; `ethernet`: the busiest of plain Ethernet over line rate;
     `wire_quiet`: every port was read and carried next to nothing. `within`: NVLink, else PCIe, over what it sustains
-    (NaN: not measured). `bridged`: the GPU has NVLink. `lacks`: missing measurements (keys of `evidence.SETTLES`, with
-    commas)."""
+    (NaN: not measured). `bridged`: the GPU has NVLink. `lacks`: missing measurements (keys of `evidence.SETTLES`)."""
 
     inside: Mask
     spans: Mask
@@ -109,8 +108,7 @@ def links_of(  # noqa: PLR0917
 
 
 def _works(frame: Frame, attribution: Attribution) -> tuple[Mask, Mask, Mask, Ints]:
-    """Per row, whether its workload has several GPUs of this node, may span nodes, surely does, and its job (-1:
-    none)."""
+    """Per row, whether work has several GPUs of this node, may span nodes, surely does, and its job (-1: none)."""
     rows = attribution.workload_rows
     at, (codes, ids) = rows["row"].to_numpy(np.intp), pd.factorize(rows["workload_id"])
     node_codes, nodes = frame.gpu_keys.nodes()
@@ -205,8 +203,7 @@ class Lateness:
 def lateness(
     gpu: pd.DataFrame, rows: pd.DataFrame, workload_rows: pd.DataFrame, thresholds: Mapping[str, Threshold]
 ) -> Lateness:
-    """Who waits for whom. `gpu`: the frame's rows; `workload_rows`: whose they are; those of shared GPUs are left
-    out."""
+    """Who waits for whom. `workload_rows`: whose they are; those of shared GPUs are left out."""
     t = {name: threshold.value for name, threshold in thresholds.items()}
     several, waiting, late = (np.zeros(len(gpu), dtype=np.bool_) for _ in range(3))
     share = np.full(len(gpu), np.nan)

@@ -64,9 +64,8 @@ def course_features(course: Course, segments: Segments, active_min: float) -> Fi
 
 @dataclass(frozen=True, slots=True)
 class _Bins:
-    """Courses in bins of one GPU and hour (or ten minutes), by GPU and time. `gpu`: its number, each workload's apart;
-    `gpus`, `segments`: of each workload. `at`: the bin's number since 1970; `bin_hours`: its length in each
-    workload."""
+    """Courses in bins of one GPU and hour (or ten minutes). `gpu`: its number, by workload; `gpus`, `segments`: of each
+    workload. `at`: the bin's number since 1970; `bin_hours`: its length in each workload."""
 
     segments: Segments
     gpus: Segments
@@ -169,8 +168,7 @@ def _memory_features(bins: _Bins, active_min: float) -> Figures:
 
 
 def _between_hours(bins: _Bins, chosen: Mask) -> tuple[Floats, Floats]:
-    """Medians over each workload's GPUs: memory's coefficient of variation, and the share of bins that differ from the
-    last."""
+    """Medians over GPUs: memory's coefficient of variation, and the share of bins that differ from the last."""
     memory, gpu = bins.memory[chosen], bins.gpu[chosen]
     per_gpu = Segments.of_sorted(gpu, bins.gpus.bounds[-1])
     count = per_gpu.lengths

@@ -18,8 +18,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class RowTables:
-    """The rows of a frame's `gpu` by column, and what was measured of each; `uuid`: the number of each row's GPU, by
-    uuid."""
+    """The rows of a frame's `gpu` by column, with measures; `uuid`: the number of each row's GPU, by uuid."""
 
     gpu: Columns
     measures: Columns
@@ -28,8 +27,7 @@ class RowTables:
 
 @dataclass(frozen=True)
 class PieceRows:
-    """The rows of some pieces, one piece (a segment) after another. `at`: of the tables; `seconds`: observed of
-    each."""
+    """The rows of some pieces, piece (segment) by piece. `at`: of the tables; `seconds`: observed of each."""
 
     tables: RowTables
     segments: Segments

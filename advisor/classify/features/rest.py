@@ -145,11 +145,11 @@ def judge_rest(a: Activity, book: Rulebook, contradicted: Mask | None = None) ->
 def at_rest(
     frame: Frame, index: GpuIndex, out: pd.DataFrame, book: Rulebook, contradicted: Mask
 ) -> tuple[pd.DataFrame, list[Doubt]]:
-    """The measures with the columns below, and what of power was not believed. `out`: the measures of every row of the
-    frame's `gpu`; `contradicted`: rows whose counters contradict one another. ``quiet``: no known counter shows work.
-    ``idle``: at rest, or with a trace of work; ``rests``: without one. ``held``: memory is in use. ``fault``: signals
-    contradict one another. ``rest_power``, ``rest_free_power``: the GPU's own level with memory held and without (NaN:
-    it never rested so)."""
+    """The measures with more columns, and what of power was not believed. `out`: the measures of the rows;
+    `contradicted`: rows whose counters contradict one another. ``quiet``: no known counter shows work. ``idle``: at
+    rest, or with a trace of work; ``rests``: without one. ``held``: memory is in use. ``fault``: signals contradict one
+    another. ``rest_power``, ``rest_free_power``: the GPU's own level with memory held and without (NaN: it never rested
+    so)."""
     a = _activity(frame, index, out)
     rest = judge_rest(a, book, contradicted)
     seconds = np.where(rest.suspect, out["seconds"].to_numpy(float), 0.0)

@@ -93,8 +93,7 @@ class Soundness:
 
 
 def examine(frame: Frame) -> Soundness:
-    """The frame without readings that cannot be measurements, what they were, and the rows that contradict
-    themselves."""
+    """The frame without readings that cannot be measurements, doubts, and rows with contradictions."""
     if frame.gpu.empty:
         return Soundness(frame, (), np.zeros(len(frame.gpu), dtype=np.bool_))
     table = _Table(frame)
@@ -244,8 +243,7 @@ def _frozen(table: _Table) -> None:
 
 
 def _one_way(table: _Table) -> None:
-    """Nothing one way, and traffic the other: both carry requests or acknowledgements and headers (DCGM's field
-    reference)."""
+    """Nothing one way, and traffic the other: both carry requests and headers (DCGM's field reference)."""
     for link, called in (("pcie", "PCIe"), ("nvlink", "NVLink")):
         for direction, other, said, beside in (("tx", "rx", "sent", "received"), ("rx", "tx", "received", "sent")):
             metric = f"{link}_{direction}_bytes_per_second"

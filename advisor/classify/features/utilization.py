@@ -2,8 +2,8 @@
 
 Small letters (c, m, n, i, p) are relative to the peak of the SKU or the link, u_c ... u_p to what real kernels sustain
 (`GpuSku.achieved`); where that is unknown, u is NaN, never zero. For labels alone `label_c` and `label_m` assume the
-middle of what was measured on others (matrix products 0.73 to 0.91 of the peak, memory 0.77 to 0.92), as `assumed_c`
-and `assumed_m` say.
+middle of what was measured on others (matrix products 0.73 to 0.91 of the peak, memory 0.77 to 0.92); see `assumed_c`,
+`assumed_m`.
 """
 
 from __future__ import annotations
@@ -149,8 +149,7 @@ def _waits(gpu: pd.DataFrame, engine: pd.Series) -> pd.Series:
 
 
 def _idle_power(out: pd.DataFrame, sku: GpuIndex, memory_held: float) -> pd.Series:
-    """Idle power of each row's SKU: the lowest decile of its rows with less memory than `memory_held`, else of the
-    limit."""
+    """Idle power of each row's SKU: the lowest decile of its rows below `memory_held`, else of the limit."""
     plausible = ~(out["power"] > IDLE_POWER_SHARE_MAX * sku["power_limit"])
     free = out["power"].where((out["g"] < 0.01) & (out["mem"] < memory_held) & plausible)
     observed = free.groupby(sku["name"]).transform(lambda power: power.quantile(0.1)) if len(out) else free
@@ -307,8 +306,7 @@ def port_traffic(frame: Frame, book: Rulebook) -> pd.DataFrame:
 
 
 def _rdma(frame: Frame, catalog: Catalog) -> dict[str, bool]:
-    """Whether a node has RDMA ports: by the catalog, else where a source looked for them without failure and found
-    none."""
+    """Whether a node has RDMA ports: by the catalog, else where a source looked and found none."""
     out: dict[str, bool] = {}
     absences = frame.absences
     if not absences.empty:

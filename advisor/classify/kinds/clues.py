@@ -125,9 +125,8 @@ _PERIODIC, _NVLINK, _FABRIC = 0.3, 0.05, 0.02
 
 
 def engine_clue(session: Session, features: Features, engine: EngineFacts, priors: KindPriors) -> Clue:
-    """The clue of engines within a workload: a server that counted requests serves, whatever its shape. Not so where
-    its owner trains models, or the GPUs work in steps in which they meet: then the engine generates for the training
-    (RLHF), or is idle beside it."""
+    """A server that counted requests serves, whatever its shape. Not so where its owner trains models, or the GPUs work
+    in steps in which they meet: then the engine generates for the training (RLHF)."""
     shown = WITHIN_TRAINING if _trains(session, features, priors) else COUNTED if engine.has_counted else COUNTED_NONE
     match = priors.first("engine", shown, features.get("chain_hours", session.chain_hours))
     weights: dict[str, float] = {} if match is None else {**match[0].log_odds}

@@ -60,9 +60,8 @@ def judge_kind(
     model: KindModel,
     observed: float = 1.0,
 ) -> KindVerdict:
-    """The kind of one workload, its confidence, and the reasons, the strongest first. `names`: what people and
-    schedulers say of it. `observed`: share of its time that was observed; what rested is idle only where little went
-    unobserved."""
+    """The kind of one workload, its confidence, and the reasons, the strongest first. `names`: what people say of it.
+    `observed`: share of its time that was observed."""
     clues = [_Heard(clue.weights, partial(_same, clue.reason), named=True) for clue in names]
     active = [features[name] for name in ("engine_active", "sm_active", "hbm_utilization") if name in features]
     rested = features.get("idle_share", 0.0)
@@ -147,9 +146,8 @@ def _observed_hours(features: Features) -> float:
 
 
 def _ceiling(features: Features, *, named: bool) -> float:
-    """Little data cannot make much confidence: 0.9 after half an hour of it, 0.95 after an hour, 0.99 after a day
-    (docs/method.md). Without rest or a name, less than ten minutes, or half a day with minutes of work, never reach a
-    verdict."""
+    """At most 0.9 after half an hour , 0.95 after an hour, 0.99 after a day (docs/method.md). Without rest or a name,
+    less than ten minutes, or half a day with minutes of work, never reach a verdict."""
     hours = _observed_hours(features)
     worked = features.get("engine_active", features.get("sm_active", 1.0)) * hours
     if not named and (hours < 1 / 6 or (hours < _HALF_A_DAY and worked < _MINUTES)):
@@ -292,8 +290,7 @@ _WITNESSES = (
 def settled_by(
     first: KindLabel, second: KindLabel, features: Features, names: Iterable[Clue], model: KindModel
 ) -> Sequence[CodedText]:
-    """What would distinguish `first` from `second`, the strongest first, at most two of them; empty where nothing that
-    is known to be missing would."""
+    """What would distinguish `first` from `second`, the strongest first, at most two of them."""
     questions: list[tuple[float, CodedText]] = []
     if not any(max(clue.weights.values(), default=0.0) > 0 for clue in names):
         questions.append((_OWNER_SAYS, _settles("settled-by-owner", _OWNER, _OWNER_SAYS, first, second)))

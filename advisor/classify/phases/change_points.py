@@ -76,8 +76,7 @@ class Cut:
 def cut_pieces(
     pieces: Sequence[Piece], judgements: Sequence[Judgement], places: pd.DataFrame, inputs: JudgementInputs
 ) -> list[Cut]:
-    """Where each workload changes what it does. `judgements`: over all rows of each; `places`: whose each moment was
-    (`Attribution.places`)."""
+    """Where each workload changes what it does. `judgements`: over all rows of each; `places`: the attribution's."""
     shared = np.zeros(len(inputs.frame.gpu), dtype=np.bool_)
     shared[places.loc[places["shared"].to_numpy(bool), "row"].to_numpy(int)] = True
     rows = PieceRows.of(inputs.tables, [piece.rows for piece in pieces])
@@ -131,8 +130,7 @@ def turns(
 ) -> tuple[Turn, ...]:  # fmt: skip
     """The behaviours of one workload in their order, without holes, from `start` (or its first row) to `end`. One entry
     per row: `ts` its end, `seconds` observed, `labels` its bottleneck (of `names`), `fabric` 1 where the compute fabric
-    of its node was in use, 0 where silent, NaN where unknown. Rows of several nodes meet in their hour. `waits`: the
-    workload waits for demand."""
+    of its node was in use, 0 where silent, NaN where unknown.  `waits`: the workload waits for demand."""
     if end <= start:
         return ()
     if not (seconds > 0).any():

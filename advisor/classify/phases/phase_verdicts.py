@@ -96,8 +96,7 @@ def _judged(
 
 
 def _by_shape(named: Judgement, shape: Judgement, lead: Judgement, *, hours: float) -> Judgement:
-    """What a phase is by its shape, where that decides; by name where its shape leaves the kind of the rest
-    possible."""
+    """What a phase is by its shape, where that decides; by name where that stays possible."""
     best = max((a.confidence for a in shape.kind.alternatives), default=0.0)
     likely = [a.label for a in shape.kind.alternatives if a.confidence >= POSSIBLE_SHARE * best]
     has_kind = shape.kind.label not in ("unknown", "idle")
@@ -164,8 +163,7 @@ def with_series(
     judge: Callable[[Iterable[Piece]], list[Judgement]],
 ) -> list[WorkloadVerdict]:  # fmt: skip
     """The verdicts, the largest first, with short runs judged by the longer runs of their series, or where there are
-    none by the short ones of as many GPUs together. `pieces`: all rows of each workload; `judge`: gives a judgement for
-    each piece."""
+    none by the short ones of as many GPUs together. `pieces`: all rows of each workload; `judge`: of each piece."""
     piece_of = {piece.session.workload_id: piece for piece in pieces}
     series: dict[str, list[WorkloadVerdict]] = {}
     for verdict in verdicts:

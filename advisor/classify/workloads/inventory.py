@@ -92,8 +92,7 @@ class NodeInventory:
 class Inventory:
     """All nodes by name. `end`: the window's end, Unix seconds. `parents`: each MIG instance -> its GPU, by (node, id).
     `span_seconds`: from the fleet's first telemetry to the window's end; `lacking`: how much of its first and last row
-    the best observed GPU lacks, seconds (inf: no such row); `seconds_by_hour`: of each hour as much as its fullest GPU
-    observed."""
+    the best observed GPU lacks, seconds (inf: no such row); `seconds_by_hour`: of each hour's fullest GPU."""
 
     nodes: Mapping[str, NodeInventory] = field(default_factory=dict)
     end: float = 0.0
@@ -133,8 +132,8 @@ class Inventory:
 
 
 def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None], blind: Mapping[str, Blind]) -> Inventory:
-    """Count before judging. `gpus_of_sku`: of a node SKU (None: not in the catalog). `blind`: nodes without GPU access,
-    and why."""
+    """Count before judging. `gpus_of_sku`: of a node SKU (None: not in the catalog). `blind`: nodes without GPU
+    access."""
     covered = _coverage(frame)
     named: dict[str, dict[str, None]] = {}
     for key in zip(frame.gpus["node"].astype(str), frame.gpus["gpu_uuid"].astype(str), strict=True):
@@ -194,9 +193,8 @@ def _lacking(seen: pd.DataFrame, begin: float, end: float) -> tuple[float, float
 
 
 def _with_spans(nodes: dict[str, NodeInventory], frame: Frame, seen: pd.DataFrame) -> dict[str, NodeInventory]:
-    """The nodes with when they left and the hours they are accounted for: from first to last telemetry. Servers date
-    nodes by rows of up to an hour: within its first and last row the observed moments count. `seen`: when each GPU was
-    observed."""
+    """The nodes with when they left and the hours they are accounted for: from first to last telemetry. Within its
+    first and last row the observed moments count. `seen`: when each GPU was observed."""
     seconds, begin = seen["observed_seconds"], seen["ts"] - seen["interval_seconds"]
     rows = seen.assign(begin=begin, since=seen["ts"] - seconds, until=begin + seconds)
     by_node = rows.groupby("node")["ts"]

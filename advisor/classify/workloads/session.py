@@ -32,8 +32,7 @@ class SeriesRuns:
 class Session:
     """One workload in the window. `start`, `end`: of its uses, cut to the window; `first_seen`, `last_seen`: uncut.
     `held_seconds`: GPU-seconds held within the window. `chain_hours`: from the first start to the last end of the runs
-    of this series and name with gaps of at most fifteen minutes. `series`: the runs of its series, itself among
-    them."""
+    of this series and name with gaps of at most fifteen minutes. `series`: the runs of its series."""
 
     workload_id: str
     series_id: str

@@ -25,10 +25,9 @@ PEAKS = (
 
 @dataclass(frozen=True)
 class GpuIndex:
-    """The GPUs of a frame: `table` is indexed by (node, gpu_uuid) with ``name`` (SKU, or the driver's name) and peaks.
-    `place`: the row of `table` for each of the frame's `gpu`, of index `rows`; -1: none. `skus`: (node, gpu_uuid) ->
-    catalog entry; `unknown`: driver names that the catalog lacks. Of each MIG instance: `profiles` and `slices`, None:
-    not known."""
+    """The GPUs of a frame: `table`: by (node, gpu_uuid), with ``name`` (SKU, or the driver's name) and peaks. `place`:
+    the row of `table` for each of the frame's `gpu`; -1: none. `skus`: (node, gpu_uuid) -> catalog entry; `unknown`:
+    driver names that the catalog lacks. Of each MIG instance: `profiles` and `slices`(None: unknown)."""
 
     table: pd.DataFrame
     place: npt.NDArray[np.intp]

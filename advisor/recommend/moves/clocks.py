@@ -123,8 +123,8 @@ class RestClocks(Move):
             yield from self._of(series, levels)
 
     def _of(self, series: Series, levels: Mapping[tuple[str, str], RestLevel]) -> Iterator[Recommendation]:
-        """None where it works more than it rests, power at rest was not seen, clocks are down already, or little is
-        saved."""
+        """None where it works more than it rests, power at rest was not seen, clocks are down already, or it saves
+        little."""
         fleet, group = series.fleet, series.group
         if group.kind not in SERVERS or not group.current or group.shared or group.sliced:
             return

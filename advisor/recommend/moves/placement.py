@@ -69,8 +69,7 @@ def _pools(fleet: Fleet) -> Iterator[Recommendation]:
 
 
 def _freed(nodes: Sequence[NodeFacts], held: Mapping[str, Sequence[WorkloadVerdict]]) -> list[NodeFacts]:
-    """The nodes that fall free: first fit, the largest first, onto the fullest nodes; replicas of one series stay
-    apart."""
+    """The nodes that fall free: first fit, largest first; replicas of one series stay apart."""
     order = sorted(nodes, key=lambda n: (-sum(len(w.gpus) for w in held[n.node]), n.node))
     keep = {n.node: list(held[n.node]) for n in order}
     freed: list[NodeFacts] = []

@@ -179,8 +179,7 @@ def under_cap(
     peak_watts: Array | float | None = None,
 ) -> Effect:
     """Of arrays of runs, or of one run under several caps (watts as in `Draw`). A cap lowers the clock of kernels that
-    draw more; they take longer by what of their work follows the clock. Host and kernels overlap, so waiting for the
-    host hides it."""
+    draw more; they take longer by what of their work follows the clock. Host and kernels overlap."""
     above = np.maximum(watts - rest_watts, _LEAST_ABOVE_WATTS)
     room = np.maximum(limit_watts - rest_watts, 2 * _LEAST_ABOVE_WATTS)
     at_work = above / np.clip(above / room, 1e-3, 1.0) ** curve.bursts

@@ -37,9 +37,9 @@ ONE_PASS_PARAMS = 4e9  # models below it that generate nothing are vision, langu
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked about; None: not said. `gpus` work on one copy of the model (tensor parallelism), with
-    `attention_copies` of its attention layers, each with `batch` sequences. `within_memory`: no more sequences than
-    memory holds."""
+    """What is asked about; None: not said. `gpus` work on one copy of the model (tensor parallelism),
+    `attention_copies` of its attention layers, each with `batch` sequences. `within_memory`: no more than memory
+    holds."""
 
     phase: PhaseAsked
     precision: str

@@ -274,8 +274,7 @@ def _held(fleet: Fleet, limits: WasteRule, group: Group) -> tuple[float, frozens
 
 def _left(rows: ColumnRows, kind: str, limits: WasteRule) -> bool:
     """Whether the rest of a workload at its end is no pause. It works where any GPU shows a sign of it: one request
-    leaves little in an hour's mean, so each row is compared with the others at rest, and its highest sample with a
-    limit."""
+    leaves little in an hour's mean, so each row is compared with the others at rest."""
     if not len(rows):
         return kind == "idle"
     resting = rows["bottleneck"] == "idle"

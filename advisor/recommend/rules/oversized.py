@@ -97,8 +97,7 @@ class TooManyGpus(WorkloadRule):
 
 def _needed(fleet: Fleet, group: Group, demand_p95: float, headroom: float) -> tuple[int, float]:
     """GPUs that carry it, and the load that they reach: in whole replicas, or with fewer in each (divided by a whole
-    number) where its memory fits. Each then computes and reads more and exchanges the same; unmeasured links take the
-    engine's time at most."""
+    number) where its memory fits. Each then computes and reads more and exchanges the same."""
     # Whole units, two at least where people wait. Each of several sessions is somebody's: none is given up for another.
     held, unit, use = group.gpu_count, group.unit, group.use
     floor = min(2, held // unit) if group.kind in ON_DEMAND_KINDS else 1
