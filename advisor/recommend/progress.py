@@ -1,4 +1,4 @@
-"""What became of a recommendation by later telemetry, and what its nodes cost since(docs/plan.md)."""
+"""What became of a recommendation by later telemetry, and what its nodes cost since (docs/plan.md)."""
 
 from __future__ import annotations
 

@@ -193,20 +193,12 @@ def seen_at_work(group: Group, limits: WasteRule) -> bool:
 def kind_chance(group: Group, *kinds: str) -> float:
     """How likely its work is one of these kinds, 0..1: by its verdict, or what an abstention names beside it."""
     verdict = group.lead.kind
-    kind_verdicts = [verdict] if verdict.label != "unknown" else []
-    return min(
-        sum(
-            {alternative.label: alternative.confidence for alternative in (*verdict.alternatives, *kind_verdicts)}.get(
-                kind, 0.0
-            )
-            for kind in kinds
-        ),
-        1.0,
-    )
+    named = [verdict] if verdict.label != "unknown" else []
+    chances = {kind.label: kind.confidence for kind in (*verdict.alternatives, *named)}
+    return min(sum(chances.get(kind, 0.0) for kind in kinds), 1.0)
 
 
 def is_job(group: Group) -> bool:
     """Whether its work ends by itself, or is likelier to than to serve requests, where its kind is open."""
-    return group.kind in JOB_KINDS or (
-        group.kind == "unknown" and kind_chance(group, *JOB_KINDS) > kind_chance(group, *ON_DEMAND_KINDS)
-    )
+    likelier = kind_chance(group, *JOB_KINDS) > kind_chance(group, *ON_DEMAND_KINDS)
+    return group.kind in JOB_KINDS or (group.kind == "unknown" and likelier)

@@ -121,7 +121,13 @@ def service_levers(fleet: Fleet, group: Group, served_models: ServedModels) -> L
     held = model if isinstance(model, CodedText) else _held(fleet, group, model)
     if isinstance(held, CodedText):
         return held
-    return (*_fewer(held), *islice(_smaller(held, fleet, group), 2))
+    # Fewer GPUs of the kind it holds, where they would not do in today's precision.
+    before, fewer = min(held.least(held.model.precision, held.sku, held.gpus), held.gpus), list[CodedText]()
+    for precision in usable(held.sku, held.model.precision):
+        if (least := held.least(precision, held.sku, held.gpus)) < before:
+            fewer.append(_lever(held, precision, held.sku, least))
+            before = least
+    return (*fewer, *islice(_smaller(held, fleet, group), 2))
 
 
 def _held(fleet: Fleet, group: Group, model: ServedModel) -> _Held | CodedText:
@@ -142,14 +148,6 @@ def _held(fleet: Fleet, group: Group, model: ServedModel) -> _Held | CodedText:
         return CodedText("memory-contradicts-size", text, fields)
     full = group.feature("kv_cache_used_p95")
     return _Held(model, gpus, sku, max(used - weights, 0.0) * (1.0 if full is None else full), full is not None)
-
-
-def _fewer(held: _Held) -> Iterator[CodedText]:
-    before = min(held.least(held.model.precision, held.sku, held.gpus), held.gpus)
-    for precision in usable(held.sku, held.model.precision):
-        if (least := held.least(precision, held.sku, held.gpus)) < before:
-            yield _lever(held, precision, held.sku, least)
-            before = least
 
 
 def _smaller(held: _Held, fleet: Fleet, group: Group) -> Iterator[CodedText]:

@@ -224,16 +224,12 @@ class _Evaluation:
         elif not same:
             text = "no prediction for a slice of {gpu} from whole {today}; choose the same GPU"
             self._lacks("slice-of-another-gpu", text, gpu=gpu.name, today=today)
-        elif group.shared:
-            text = "its GPUs are shared; slices are predicted only for work with a whole GPU"
-            self._lacks("slice-of-shared-gpu", text)
-        elif group.gpus_per_replica != 1:
-            text = "slices are predicted only for replicas of one GPU; these have {gpus}"
-            self._lacks("slice-of-larger-replica", text, gpus=group.gpus_per_replica)
+        elif group.shared or group.gpus_per_replica != 1:
+            code = "slice-of-shared-gpu" if group.shared else "slice-of-larger-replica"
+            self._lacks(code, "slices are predicted only for replicas with one whole GPU each")
         else:
-            self._lacks(
-                "no-such-instance", "the catalog has no instance {instance} of {gpu}", instance=asked, gpu=today
-            )
+            text = "the catalog has no instance {instance} of {gpu}"
+            self._lacks("no-such-instance", text, instance=asked, gpu=today)
         return fit
 
     def _clock(self, whole: bool) -> float | None:

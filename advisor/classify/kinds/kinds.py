@@ -146,7 +146,7 @@ def _observed_hours(features: Features) -> float:
 
 
 def _ceiling(features: Features, *, named: bool) -> float:
-    """At most 0.9 after half an hour , 0.95 after an hour, 0.99 after a day (docs/method.md). Without rest or a name,
+    """At most 0.9 after half an hour, 0.95 after an hour, 0.99 after a day (docs/method.md). Without rest or a name,
     less than ten minutes, or half a day with minutes of work, never reach a verdict."""
     hours = _observed_hours(features)
     worked = features.get("engine_active", features.get("sm_active", 1.0)) * hours

@@ -130,7 +130,7 @@ def turns(
 ) -> tuple[Turn, ...]:  # fmt: skip
     """The behaviours of one workload in their order, without holes, from `start` (or its first row) to `end`. One entry
     per row: `ts` its end, `seconds` observed, `labels` its bottleneck (of `names`), `fabric` 1 where the compute fabric
-    of its node was in use, 0 where silent, NaN where unknown.  `waits`: the workload waits for demand."""
+    of its node was in use, 0 where silent, NaN where unknown. `waits`: the workload waits for demand."""
     if end <= start:
         return ()
     if not (seconds > 0).any():

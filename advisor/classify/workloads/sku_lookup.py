@@ -27,7 +27,7 @@ PEAKS = (
 class GpuIndex:
     """The GPUs of a frame: `table`: by (node, gpu_uuid), with ``name`` (SKU, or the driver's name) and peaks. `place`:
     the row of `table` for each of the frame's `gpu`; -1: none. `skus`: (node, gpu_uuid) -> catalog entry; `unknown`:
-    driver names that the catalog lacks. Of each MIG instance: `profiles` and `slices`(None: unknown)."""
+    driver names that the catalog lacks. Of each MIG instance: `profiles` and `slices` (None: unknown)."""
 
     table: pd.DataFrame
     place: npt.NDArray[np.intp]

@@ -97,19 +97,16 @@ class ReduceGpus(Move):
 
 def _nothing_to_take(base: Baseline) -> CodedText:
     if base.demand is None or base.demand * base.gpus > base.headroom * (base.gpus - 1):
-        code, why = "load-too-high", f" (limit for fewer GPUs: {load_words(base.headroom)})"
-        more = {"headroom": base.headroom}
+        code, name, limit = "load-too-high", "headroom", base.headroom
+        why = f" (limit for fewer GPUs: {load_words(limit)})"
     elif base.unit > 1 and base.floor < base.gpus:
-        code, why = "replicas-not-split", f", and replicas of {base.unit} GPUs are not split"
-        more = {"replica_gpus": base.unit}
+        code, name, limit = "replicas-not-split", "replica_gpus", base.unit
+        why = f", and replicas of {limit} GPUs are not split"
     else:
-        code, why, more = (
-            "least-gpus-held",
-            f", but the service needs at least {base.floor}",
-            {"least_gpus": base.floor},
-        )
+        code, name, limit = "least-gpus-held", "least_gpus", base.floor
+        why = f", but the service needs at least {limit}"
     load = f"the 95th percentile of demand is {load_words(base.demand)} of what {base.gpus} GPUs sustain"
-    return CodedText(code, f"{load}{why}", {"load": base.demand, "gpus": base.gpus, **more})
+    return CodedText(code, f"{load}{why}", {"load": base.demand, "gpus": base.gpus, name: limit})
 
 
 class MigSlice(Move):

@@ -261,15 +261,11 @@ def best_cap(sku: GpuSku, draw: Draw, model: PowerModel, *, most_loss: float, mo
     good: list[ClockMove] = []
     at_more_rest = replace(draw, rest_watts=REST_MARGIN * draw.rest_watts)
     for cap in np.arange(high - _STEP * high, low - 1e-9, -_STEP * high).tolist():
-        prediction = predict_cap(sku, draw, cap, model)
-        if (
-            isinstance(prediction, CodedText)
-            or prediction.loss > most_loss
-            or prediction.prediction.interval.p90 > 1 + most_loss_p90
-        ):
+        move = predict_cap(sku, draw, cap, model)
+        if isinstance(move, CodedText) or move.loss > most_loss or move.prediction.interval.p90 > 1 + most_loss_p90:
             continue
-        if prediction.saves and weigh_cap(sku, at_more_rest, cap, model).saves:
-            good.append(prediction)
+        if move.saves and weigh_cap(sku, at_more_rest, cap, model).saves:
+            good.append(move)
     return min(good, key=lambda m: (m.prediction.risk not in COUNTED_RISKS, m.joules_ratio), default=None)
 
 
