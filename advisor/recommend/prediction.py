@@ -171,11 +171,8 @@ class Use:
     def lacking(self, *names: str) -> tuple[str, ...]:
         """Which of these uses were not measured in (nearly) all of the observed time; all of them of no time at all."""
         total = float(self.seconds.sum())
-        return tuple(
-            name
-            for name in names
-            if not total or float(self.seconds[np.isfinite(self.of(name))].sum()) < KNOWN_MIN * total
-        )
+        seconds = {name: float(self.seconds[np.isfinite(self.of(name))].sum()) for name in names}
+        return tuple(name for name in names if not total or seconds[name] < KNOWN_MIN * total)
 
     @cached_property
     def link_p95(self) -> Mapping[str, float]:

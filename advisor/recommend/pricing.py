@@ -132,13 +132,9 @@ class PriceBook:
     def for_sale(self, node: NodeFacts) -> tuple[NodeSku, ...]:
         """What the node's provider sells where the node stands, and what the team has a price for, by name."""
         listed = {p.sku for p in self.team} | set(self.hourly.node)
-        return tuple(
-            sku
-            for name, sku in sorted(self.catalog.nodes.items())
-            if sku.provider == node.provider
-            and (sku.prices or name in listed or sku.gpu in self.hourly.gpu)
-            and self.beside(node, name) is not None
-        )
+        sold = (sku for _, sku in sorted(self.catalog.nodes.items()) if sku.provider == node.provider)
+        priced = (s for s in sold if s.prices or s.name in listed or s.gpu in self.hourly.gpu)
+        return tuple(sku for sku in priced if self.beside(node, sku.name) is not None)
 
     def per_gpu_hour(self, node: NodeFacts) -> float | None:
         """A node's price shared by the GPUs it shows."""

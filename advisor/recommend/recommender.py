@@ -16,7 +16,7 @@ from ..core.worth import excluded_by_decisions
 from .evidence import EvidenceGate, with_gap, without_claim
 from .fleet import Fleet
 from .groups import Group
-from .latency import held_to_class, raised_risk
+from .move import held_to_class, raised_risk
 from .moves import BY_ACTION, MOVES
 from .moves.fix_first import block_until_fixed
 from .prediction import Array, percentiles
@@ -50,12 +50,10 @@ def work_that_is_over(fleet: Fleet) -> tuple[CodedText, ...]:
     """Notes on what was found of work that ended and did not recur: it saves nothing next month."""
     series_ids = {waste.group.series_id for waste in fleet.waste if waste.group is not None}
     faulty = frozenset[str]().union(*(waste.faulty for waste in fleet.waste))
-    text, ended = "{workload} {ended}; its past waste there is not recoverable.", "ended and did not recur"
-    return tuple(
-        coded("work-is-over", text, workload=group.lead.name, ended="moved to other nodes" if group.moved else ended)
-        for group in fleet.groups
-        if not group.recurs and group.series_id in series_ids - faulty
-    )
+    text = "{workload} {ended}; its past waste there is not recoverable."
+    ended = {True: "moved to other nodes", False: "ended and did not recur"}
+    over = (g for g in fleet.groups if not g.recurs and g.series_id in series_ids - faulty)
+    return tuple(coded("work-is-over", text, workload=g.lead.name, ended=ended[g.moved]) for g in over)
 
 
 def _ask_owners(options: Iterable[Recommendation], groups: Sequence[Group]) -> Iterator[Recommendation]:

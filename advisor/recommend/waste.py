@@ -71,9 +71,8 @@ class _OwnRule(WorkloadRule):
         if len(values) < len(custom_rule.conditions):
             return coded("feature-not-measured", "what the rule asks for was not measured in every run")
         if group.observed_hours < custom_rule.coverage_hours:
-            text = (
-                f"{self.id} appears to apply to {series_label(group)} ({span(group.observed_hours * 3600)} of data); "
-            )
+            seen = span(group.observed_hours * 3600)
+            text = f"{self.id} appears to apply to {series_label(group)} ({seen} of data); "
             fields = {"rule": self.id, "hours": group.observed_hours, "needed_hours": custom_rule.coverage_hours}
             text += f"a finding needs {custom_rule.coverage_hours:g} h."
             note = CodedText("custom-rule-seen-too-short", text, fields)

@@ -18,8 +18,7 @@ from ..core.timestamps import day
 from ..core.worth import HOURS_PER_MONTH
 from .constraints import NODES_MIXED, NODES_SHARED, fewer_gpus_gates, gates
 from .fleet import DRAWS, Baseline, Fleet, load_words, nodes_for
-from .latency import held_against, slowdown_of
-from .move import SAME_SPEED, Saving
+from .move import SAME_SPEED, Saving, held_against, slowdown_of
 from .moves.fewer_gpus import fitting, per_gpu
 from .moves.move_sku import ELSEWHERE, job_hours, link_of, no_figures, paid_on_top
 from .predict.clock_model import Draw, at_clock, predict_clock

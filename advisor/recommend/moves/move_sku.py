@@ -17,8 +17,7 @@ from ...core.worth import FABRIC_REASONS, HOURS_PER_MONTH
 from ..constraints import NODES_MIXED, NODES_SHARED, NVLINK, gates
 from ..evidence import WORK
 from ..fleet import WEAK, Baseline, Fleet, Found, Series, baseline_for, nodes_for, series_label
-from ..latency import held_to_class
-from ..move import SAME_SPEED, Fields, Move, Saving, recommend_for
+from ..move import SAME_SPEED, Fields, Move, Saving, held_to_class, recommend_for
 from ..prediction import Array, Prediction
 from ..pricing import cash_of
 

@@ -266,12 +266,8 @@ def _swap(fleet: Fleet, serving: Group, waste: Found, training: Group) -> Recomm
     names, count = {n.node for n in training.nodes}, len(training.nodes)
     gpus = count * max(serving.nodes[0].gpu_count, 1)
     # The training on these nodes that waited for the network, this and other, each run with its GPU-hours.
-    starving = [
-        (group, w.gpu_hours)
-        for group in fleet.groups
-        for w in group.workloads
-        if group.kind in TRAINING_KINDS and names.issuperset(w.nodes) and w.bottleneck.label in _WAITS
-    ]
+    trains = [(group, w) for group in fleet.groups if group.kind in TRAINING_KINDS for w in group.workloads]
+    starving = [(g, w.gpu_hours) for g, w in trains if names.issuperset(w.nodes) and w.bottleneck.label in _WAITS]
     freed, text = 0.0, "the speed-up of the training is unknown because its network was not measured"
     if prediction is not None:
         month = sum(fleet.monthly(group, gpu_hours) for group, gpu_hours in starving)

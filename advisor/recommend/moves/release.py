@@ -225,9 +225,8 @@ class ScheduleOff(Move):
         if not node_standings or any(p is None for p in prices) or span <= 0:
             return MoveCost(None, "no price for its nodes")
         # A node that goes on reporting through the night is on, and paid for.
-        hourly = sum(
-            (p or 0.0) * min(n.hours_observed / span, 1.0) for p, n in zip(prices, node_standings, strict=True)
-        )
+        on = (min(n.hours_observed / span, 1.0) for n in node_standings)
+        hourly = sum((price or 0.0) * share for price, share in zip(prices, on, strict=True))
         usd = hourly * HOURS_PER_MONTH
         return MoveCost(min(usd, snapshot.yardstick.usd_per_month or usd))
 

@@ -175,25 +175,17 @@ def _serving_on(wanted: Wanted, gpus: int, offer: Offer, reference: GpuSku, mode
 
 def _best(plans: Iterable[CapacityPlan | None], by: str) -> list[CapacityPlan]:
     """The cheapest plan of each GPU and provider, in order; of those that cost the same, the one that does most."""
-    done = "requests_per_second"
-    order = sorted(
-        (plan for plan in plans if plan is not None),
-        key=lambda p: (p.figures[by], p.usd_per_hour, -p.figures.get(done, 0.0), p.node.name),
-    )
-    kept: dict[tuple[str, str], CapacityPlan] = {}
+    done, kept = "requests_per_second", dict[tuple[str, str], CapacityPlan]()
+    there = (plan for plan in plans if plan is not None)
+    order = sorted(there, key=lambda p: (p.figures[by], p.usd_per_hour, -p.figures.get(done, 0.0), p.node.name))
     for plan in order:
         kept.setdefault((plan.gpu.name, plan.node.provider), plan)
     return list(kept.values())
 
 
 # Below each precision those that engines serve in, the least change first.
-LOWER = {
-    "fp32": ("bf16", "fp8", "int8", "fp4", "int4"),
-    "bf16": ("fp8", "int8", "fp4", "int4"),
-    "fp16": ("fp8", "int8", "fp4", "int4"),
-    "fp8": ("fp4", "int4"),
-    "int8": ("fp4", "int4"),
-}
+_SMALL = ("fp8", "int8", "fp4", "int4")
+LOWER = {"fp32": ("bf16", *_SMALL), "bf16": _SMALL, "fp16": _SMALL, "fp8": _SMALL[2:], "int8": _SMALL[2:]}
 # What arithmetic cannot show. Every lever includes it.
 CHECK = "First check the quality of its answers on your own tasks, and its latency at peak. No savings are counted"
 COPIES = (1, 2, 4, 8, 16)  # GPUs that engines split one copy of a model over

@@ -369,11 +369,9 @@ def _at_clock(question: Question, sku: GpuSku, parts: Parts | None, hertz: float
         text = "the catalog has no {precision} rate of {sku}"
         return coded("no-rate-at-precision", text, precision=question.precision, sku=sku.name)
     follow, longer = sum(parts.get(name, 0.0) for name in FOLLOW) / sum(parts.values()), sku.boost_hertz / hertz - 1.0
-    return Prediction(
-        1.0 + follow * longer,
-        math.hypot(sigma_at(hertz / sku.boost_hertz), SIGMA_PARTS * longer),
-        f"typical work, {follow:.0%} of it limited by the SM clock; power from one published point",
-    )
+    sigma = math.hypot(sigma_at(hertz / sku.boost_hertz), SIGMA_PARTS * longer)
+    basis = f"typical work, {follow:.0%} of it limited by the SM clock; power from one published point"
+    return Prediction(1.0 + follow * longer, sigma, basis)
 
 
 def _unit(question: Question, parts: Parts | None, watts: float, ratio: float) -> tuple[str, float, float] | None:

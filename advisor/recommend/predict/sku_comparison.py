@@ -7,13 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ....rules.catalog.types import GpuSku
-from ....rules.models.weights import (
-    EXPERTS,
-    TRAINING,
-    MoveModel,
-    Span,
-    WorkClass,
-)
+from ....rules.models.weights import EXPERTS, TRAINING, MoveModel, Span, WorkClass
 from ...core.advice_types import Interval
 from ...core.coded_text import CodedText, coded
 from ..constraints import arm_host, has_precision, lacks_precision, other_stack, room_bytes
@@ -67,11 +61,9 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
     class_ = model.classes[work]
     rates = [rates_of(sku, question.precision) for sku in (source, target)]
     # Sustained INT8 rates were measured nowhere and FP4 rates hardly, but whole workloads were: errors hold that.
-    assumed = tuple(
-        what
-        for what in dict.fromkeys(what for rate in rates if rate is not None for what in rate.assumed)
-        if "sustained INT8" not in what and "sustained FP4" not in what
-    )
+    whole = ("sustained INT8", "sustained FP4")
+    every = dict.fromkeys(what for rate in rates if rate is not None for what in rate.assumed)
+    assumed = tuple(what for what in every if not any(figure in what for figure in whole))
     outside = tuple(_outside(question, class_, source, target))
     unseen = assumed or any(why.code == "architecture-not-calibrated" for why in outside)
     sigma = class_.sigma * (model.unseen if unseen else 1.0)

@@ -130,13 +130,9 @@ class TelemetryFault(Rule):
         """`groups`: on the same nodes, the largest first. `doubts`: the contradictions of every GPU."""
         group, share = groups[0], max(g.fault_share for g in groups)
         # Of their GPUs while they held them; the longest first.
-        faulty = [
-            d
-            for w in (w for group in groups for w in group.workloads)
-            for uuid in w.gpus
-            for d in doubts.get(uuid, ())
-            if d.node in w.nodes and w.start < d.end and d.start < w.end
-        ]
+        runs = [w for group in groups for w in group.workloads]
+        every = ((w, d) for w in runs for uuid in w.gpus for d in doubts.get(uuid, ()))
+        faulty = [d for w, d in every if d.node in w.nodes and w.start < d.end and d.start < w.end]
         evidence = [
             ("contradiction", share, "share_min", "ratio of observed time"),
             ("engine_active", group.feature("engine_active"), None, "ratio"),

@@ -58,34 +58,25 @@ class Idle(Rule):
         counted = fleet.verdicts.inventory.nodes.get(node.node)
         seen = {gpu.gpu_uuid: gpu.hours for gpu in counted.gpus} if counted is not None else {}
         dark = {b: max(node.span_hours - seen.get(b.parent_uuid or b.gpu_uuid, 0.0), 0.0) for b in free}
-        seen_idle = [
-            b
-            for b in free
-            if not b.telemetry_fault
-            and b.idle_hours * 60 >= limits.value("minutes") * b.part
-            and b.idle_hours >= IDLE_OF_UNHELD * (b.idle_hours + b.part * b.busy_hours)
-        ]
-        still = [
-            b for b in seen_idle if b.idle_hours >= IDLE_OF_UNHELD * (b.idle_hours + b.part * (b.busy_hours + dark[b]))
-        ]
+        long = [b for b in free if not b.telemetry_fault and b.idle_hours * 60 >= limits.value("minutes") * b.part]
+
+        def rests(b: BareGpu, other_hours: float) -> bool:
+            return b.idle_hours >= IDLE_OF_UNHELD * (b.idle_hours + b.part * other_hours)
+
+        seen_idle = [b for b in long if rests(b, b.busy_hours)]
+        still = [b for b in seen_idle if rests(b, b.busy_hours + dark[b])]
         notes: list[tuple[CodedText, CodedText]] = []  # why there is no verdict on some of them, and what to read of it
         if faults := sorted({b.telemetry_fault for b in free if b.telemetry_fault}):
+            why = coded("signals-contradict", "its metrics contradict each other")
             text = "No verdict on idle GPUs of {node}: {fault}."
-            notes.append((
-                coded("signals-contradict", "its metrics contradict each other"),
-                coded("idle-not-judged", text, node=node.node, fault=" ".join(faults)),
-            ))  # fmt: skip
+            notes.append((why, coded("idle-not-judged", text, node=node.node, fault=" ".join(faults))))
         partly = [b for b in seen_idle if b not in still]
         hours = sum(b.idle_hours for b in partly)
         if hours > MIN_SHARE * node.gpu_count * node.span_hours and node.evidence_hours >= floor:
-            text = (
-                "No verdict on {gpus} GPUs of {node}: idle in all hours observed, but {unobserved_hours:.0f} h of the "
-            )
             fields = {"gpus": len(partly), "node": node.node, "unobserved_hours": max(dark[b] for b in partly)}
-            notes.append((
-                coded("partly-observed", "GPUs were idle whenever they were observed, which was not all of the time"),
-                coded("idle-partly-observed", f"{text}window were not.", **fields),
-            ))  # fmt: skip
+            why = coded("partly-observed", "GPUs were idle whenever they were observed, which was not all of the time")
+            text = "No verdict on {gpus} GPUs of {node}: idle in all hours observed, but {unobserved_hours:.0f} h "
+            notes.append((why, coded("idle-partly-observed", f"{text}of the window were not.", **fields)))
         hours = sum(b.idle_hours for b in still)
         share = hours / (node.gpu_count * node.span_hours) if node.gpu_count and node.span_hours else 0.0
         # A part of a GPU is little of a node, and all of it may be idle all along.

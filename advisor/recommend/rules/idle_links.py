@@ -274,12 +274,8 @@ class IdleNvlink(WorkloadRule):
     line = ("NVLink sent", "util_p995_max", "idle NVLink up to")
 
     def scope(self, fleet: Fleet) -> Iterable[Group]:
-        return (
-            group
-            for group in super().scope(fleet)
-            if all(fleet.nvlink(n) for n in group.nodes)
-            and not (group.kind in TRAINING_KINDS and group.gpus_per_replica > 1)
-        )
+        joined = (group for group in super().scope(fleet) if all(fleet.nvlink(n) for n in group.nodes))
+        return (g for g in joined if g.kind not in TRAINING_KINDS or g.gpus_per_replica == 1)
 
     def refuted(self, fleet: Fleet, group: Group, finding: Finding) -> str | None:  # noqa: ARG002
         return "nvlink-carries-its-work" if group.exchanges else None

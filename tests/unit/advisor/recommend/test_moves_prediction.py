@@ -11,8 +11,7 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import Latency, LatencyFigures
 from skuwise.advisor.pipeline import fleet_of
 from skuwise.advisor.recommend.fleet import Baseline, baseline_for
-from skuwise.advisor.recommend.latency import held_to_class
-from skuwise.advisor.recommend.move import SAME_SPEED, recommend
+from skuwise.advisor.recommend.move import SAME_SPEED, held_to_class, recommend
 from skuwise.advisor.recommend.prediction import Prediction, predict
 from skuwise.rules.models.weights import load_move_model
 from skuwise.rules.policy.latency_classes import load_latency_classes
