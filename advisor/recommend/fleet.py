@@ -19,7 +19,7 @@ from ...rules.models.weights import MoveModel
 from ...rules.policy.labels import ON_DEMAND_KINDS, TRAINING_KINDS
 from ...rules.policy.thresholds import WasteRule
 from ..classify.types import BareGpu, NodeFacts, Verdicts
-from ..core.advice_types import Action, Configuration, EvidenceClaim, Finding, Severity
+from ..core.advice_types import Action, Configuration, EvidenceClaim, Finding
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import listed
 from ..core.frame import Window
@@ -119,24 +119,12 @@ def ready_at(hours: float, floor: float, window: Window, at: float, node: NodeFa
     return max(at, window.end) + max(floor - hours, 0.0) * HOUR_SECONDS
 
 
-def severity_for_share(share: float, rule: WasteRule) -> Severity:
-    """The rule's severity where at least half of the time is wasted, one step less from a tenth, else low."""
-    order: tuple[Severity, ...] = ("low", "medium", "high")
-    top = order.index(rule.severity) if rule.severity in order else 1  # type: ignore[arg-type]
-    return order[top if share >= 0.5 else max(top - 1, 0) if share >= 0.1 else 0]
-
-
 def as_percent(value: float | None) -> str | None:
     return None if value is None else "below 0.1 %" if 0 < value < 0.001 else f"{value * 100:.3g} %"
 
 
 def watts(value: float | None) -> str | None:
     return None if value is None else f"{value:.0f} W"
-
-
-def power_words(power: float | None, idle: float | None) -> str:
-    """Power drawn beside that at rest, both in watts."""
-    return f"power {watts(power) or 'unknown'}, idle level {watts(idle) or 'unknown'}"
 
 
 DRAWS = 500

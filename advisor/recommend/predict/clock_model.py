@@ -11,26 +11,14 @@ import numpy as np
 
 from ....rules.catalog.types import GpuSku
 from ....rules.models.published import load_resting_power
-from ....rules.models.weights import PowerCurve, PowerModel, load_move_model, load_power_model
+from ....rules.models.weights import Z90, PowerCurve, PowerModel, load_move_model, load_power_model
 from ...classify.types import Verdicts
 from ...core.advice_types import COUNTED_RISKS, Interval
 from ...core.coded_text import CodedText, coded
 from ...core.energy_types import JOULES_PER_KWH
 from ...core.worth import HOURS_PER_MONTH
 from ..groups import Group
-from ..prediction import (
-    NORM,
-    Z90,
-    Array,
-    Factors,
-    Phase,
-    Prediction,
-    Use,
-    family,
-    interval_of,
-    not_measured,
-    time_ratio,
-)
+from ..prediction import NORM, Array, Factors, Phase, Prediction, Use, family, interval_of, not_measured, time_ratio
 from .typical_work import Parts, Question, parts_of, profile_of
 
 # Draw that is about to reach the cap is held a little already; this sharp, the loss at the cap itself is 4 %.

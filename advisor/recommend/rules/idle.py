@@ -12,24 +12,13 @@ from ....rules.policy.labels import JOB_KINDS
 from ....rules.policy.thresholds import WasteRule
 from ...classify.kinds.kinds import NOT_CONFIRMED
 from ...classify.types import BareGpu, NodeFacts
-from ...core.advice_types import Finding
+from ...core.advice_types import Finding, Severity
 from ...core.coded_text import CodedText, coded
 from ...core.column_rows import ColumnRows
 from ...core.formatting import listed
 from ...core.timestamps import minute, rfc3339, span
 from ..evidence import GAP_MAX
-from ..fleet import (
-    Clean,
-    Fleet,
-    Found,
-    Outcome,
-    Unjudged,
-    as_percent,
-    power_words,
-    severity_for_share,
-    watts,
-    when_possible,
-)
+from ..fleet import Clean, Fleet, Found, Outcome, Unjudged, as_percent, watts, when_possible
 from ..groups import Group
 from ..rule import MIN_SHARE, OF_WHOLE_GPUS, Rule, Verdict, Why, WorkloadRule, seen_too_short
 
@@ -295,3 +284,15 @@ def _last_worked(rows: ColumnRows) -> float | None:
     """End of the last interval in which any GPU of it worked, Unix seconds; None: in no interval of the window."""
     busy = rows.floats("ts")[rows["bottleneck"] != "idle"]
     return float(busy.max()) if len(busy) else None
+
+
+def severity_for_share(share: float, rule: WasteRule) -> Severity:
+    """The rule's severity where at least half of the time is wasted, one step less from a tenth, else low."""
+    order: tuple[Severity, ...] = ("low", "medium", "high")
+    top = order.index(rule.severity) if rule.severity in order else 1  # type: ignore[arg-type]
+    return order[top if share >= 0.5 else max(top - 1, 0) if share >= 0.1 else 0]
+
+
+def power_words(power: float | None, idle: float | None) -> str:
+    """Power drawn beside that at rest, both in watts."""
+    return f"power {watts(power) or 'unknown'}, idle level {watts(idle) or 'unknown'}"
