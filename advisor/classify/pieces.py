@@ -20,8 +20,8 @@ from ..core.verdict_types import INFERRED, Alternative, BottleneckVerdict, KindV
 from ..rulebook import Rulebook
 from .bottlenecks.evidence import figures_behind, say, signatures, unsettled
 from .bottlenecks.links import suspect
+from .features.course import PieceRows, RowTables
 from .features.features import Observed, features
-from .features.piece_rows import PieceRows, RowTables
 from .kinds.clues import Clue, metadata_clues
 from .kinds.kinds import judge_kind
 from .types import NodeFacts

@@ -30,7 +30,7 @@ from ...core.verdict_types import (
     WorkloadVerdict,
 )
 from ..bottlenecks.evidence import tokens_of, with_capacity
-from ..features.piece_rows import PieceRows
+from ..features.course import PieceRows
 from ..pieces import Judgement, JudgementInputs, Piece
 from ..workloads.attribution import Attribution
 from ..workloads.session import Session

@@ -14,8 +14,8 @@ import pandas as pd
 from ...core.coded_text import CodedText, Scalar, coded
 from ...core.segments import over
 from ...core.verdict_types import BottleneckVerdict
+from ..features.course import PieceRows
 from ..features.features import is_burst
-from ..features.piece_rows import PieceRows
 from ..workloads.session import kv_percentile
 
 Floats = npt.NDArray[np.float64]

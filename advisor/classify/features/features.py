@@ -19,8 +19,7 @@ from ...core.segments import Segments, over
 from ..types import NodeFacts
 from ..workloads.session import Session
 from ..workloads.sku_lookup import GpuIndex
-from .course import Course, Figures, course_features, hourly_features, longest_rest
-from .piece_rows import PieceRows, RowTables
+from .course import Course, Figures, PieceRows, RowTables, course_features, hourly_features, longest_rest
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

@@ -200,20 +200,13 @@ def _silent(rows: pd.DataFrame, at: Ints) -> str:
 def _bounds(a: Activity, resting: RestingPowers) -> list[Floats]:
     """Lowest and highest power of a context at rest, watts: by SKU, else by power limit; NaN: neither is known."""
     codes, names = pd.factorize(a.sku)
-    resting_powers = [resting.gpus.get(str(name)) for name in names]
-    return [
-        np.where(np.isnan(watts := np.array([*level, np.nan], dtype=np.float64)[codes]), share * a.limit, watts)
-        for level, share in (
-            (
-                [resting_power.watts.low if resting_power else np.nan for resting_power in resting_powers],
-                resting.shares.low,
-            ),
-            (
-                [resting_power.watts.high if resting_power else np.nan for resting_power in resting_powers],
-                resting.shares.high,
-            ),
-        )
-    ]
+    powers = [resting.gpus.get(str(name)) for name in names]
+
+    def bound(side: str) -> Floats:
+        watts = np.array([*(getattr(p.watts, side) if p else np.nan for p in powers), np.nan], dtype=np.float64)[codes]
+        return np.where(np.isnan(watts), getattr(resting.shares, side) * a.limit, watts)
+
+    return [bound("low"), bound("high")]
 
 
 def _level(values: Floats, gpu: Ints, at: Mask, share: float, least_rows: int) -> Floats:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ....rules.policy.labels import ON_DEMAND_KINDS
-from ..features.piece_rows import PieceRows
+from ..features.course import PieceRows
 from ..pieces import Judgement, JudgementInputs, Piece
 
 Floats = npt.NDArray[np.float64]

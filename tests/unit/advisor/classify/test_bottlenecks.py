@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from skuwise.advisor.classify.bottlenecks.bottlenecks import Courses, courses, latched, settled
 from skuwise.advisor.classify.bottlenecks.evidence import signatures
-from skuwise.advisor.classify.features.piece_rows import PieceRows, RowTables
+from skuwise.advisor.classify.features.course import PieceRows, RowTables
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.column_rows import columns_of
 from skuwise.advisor.core.segments import Segments
