@@ -28,8 +28,16 @@ from ..recommend.predict.capacity_plan import (
     plan_training,
 )
 from ..recommend.predict.clock_model import SlowerGpu, cap_range, rest_watts, slower_gpu
-from ..recommend.predict.sku_comparison import Comparison, blocks, compare
-from ..recommend.predict.typical_work import PhaseAsked, Question, batch_on, gpus_of_a_copy, profile_of
+from ..recommend.predict.sku_comparison import (
+    Comparison,
+    PhaseAsked,
+    Question,
+    batch_on,
+    blocks,
+    compare,
+    gpus_of_a_copy,
+    profile_of,
+)
 
 Answer = tuple[dict[str, object], list[str]]  # as JSON, and as lines for a person
 SCHEMA = "skuwise.plan/1"

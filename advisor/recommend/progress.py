@@ -154,6 +154,10 @@ class Observation:
         # Nodes of one fleet end their records within the hour that is being rolled up.
         return not self.gone(node) and (node not in self.nodes or self.last_seen(node) < self.end - 7200.0)
 
+    def mixed(self, since: float) -> bool:
+        """Whether the window begins before a move (Unix seconds), so that it holds days of both."""
+        return self.start < since - SLACK_SECONDS
+
     def shows(self, source: str, part: bool) -> bool:
         """Whether any `part` of other telemetry's places (`source` in words) was read, or all of them."""
         return (any if part else all)(place in self.source.split(", ") for place in source.split(", "))

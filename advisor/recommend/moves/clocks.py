@@ -18,17 +18,7 @@ from ..fleet import DRAWS, Fleet, Series, series_label
 from ..groups import Group
 from ..move import WEEK_HOURS, Fields, Move, at_power_price, recommend_for
 from ..prediction import Prediction, percentiles
-from ..progress import (
-    MIXED,
-    SLACK_SECONDS,
-    MoveCost,
-    MoveState,
-    Observation,
-    PredictionSnapshot,
-    by_level,
-    level,
-    measure,
-)
+from ..progress import MIXED, MoveCost, MoveState, Observation, PredictionSnapshot, by_level, level, measure
 
 
 class LowerClock(Move):
@@ -85,7 +75,7 @@ class LowerClock(Move):
         return by_level(snapshot, seen, "clock_ratio", before=before, target=target, words=words)
 
     def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
-        if seen.start < state.since - SLACK_SECONDS:
+        if seen.mixed(state.since):
             return MIXED
         before, after = snapshot.before, measure(seen.series(snapshot.series_id), seen.start, seen.end)
         price, paid = snapshot.yardstick.usd_per_kwh, snapshot.yardstick.usd_per_month
@@ -197,7 +187,7 @@ class RestClocks(Move):
         return by_level(snapshot, seen, "rest_watts", before=before, target=target, words=words)
 
     def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
-        if seen.start < state.since - SLACK_SECONDS:
+        if seen.mixed(state.since):
             return MIXED
         before, now = snapshot.before and snapshot.before.rest_watts, level(snapshot, seen, "rest_watts")
         price, paid = snapshot.yardstick.usd_per_kwh, snapshot.yardstick.usd_per_month

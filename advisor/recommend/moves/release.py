@@ -20,7 +20,7 @@ from ..fleet import DRAWS, Fleet, Found, Series, node_words, series_label
 from ..groups import Group
 from ..move import WEEK_HOURS, Fields, Move, Saving, recommend, recommend_for
 from ..prediction import percentiles, risk_of
-from ..progress import MIXED, SLACK_SECONDS, MoveCost, MoveState, Observation, PredictionSnapshot, hours, price_then
+from ..progress import MIXED, MoveCost, MoveState, Observation, PredictionSnapshot, hours, price_then
 
 # Instances that divide a GPU wholly add up to all of it, but for rounding.
 WHOLE = 0.999
@@ -217,7 +217,7 @@ class ScheduleOff(Move):
         return MoveState("target" if off[0] else "source", begins[nights - 1], nights * 24.0, text)
 
     def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
-        if seen.start < state.since - SLACK_SECONDS:
+        if seen.mixed(state.since):
             return MIXED
         node_standings = [seen.nodes[n] for n in snapshot.nodes if n in seen.nodes]
         prices = [price_then(snapshot, seen, n.node) for n in node_standings]

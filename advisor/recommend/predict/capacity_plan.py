@@ -12,8 +12,7 @@ from ....rules.models.weights import MoveModel
 from ...core.coded_text import CodedText
 from ..constraints import NVLINK, has_precision, room_bytes
 from ..prediction import BYTES, rates_of
-from .sku_comparison import PCIE_GROUP_MAX, blocks
-from .typical_work import STATE_BYTES, Question, parts_of, serving_times
+from .sku_comparison import PCIE_GROUP_MAX, STATE_BYTES, Question, blocks, parts_of, serving_times
 
 # Activations per token and hidden unit (arXiv 2205.05198): of a layer at work, and of each layer's input.
 LAYER_BYTES, INPUT_BYTES = 34.0, 2.0

@@ -19,7 +19,7 @@ from ...core.energy_types import JOULES_PER_KWH
 from ...core.worth import HOURS_PER_MONTH
 from ..groups import Group
 from ..prediction import NORM, Array, Factors, Phase, Prediction, Use, family, interval_of, not_measured, time_ratio
-from .typical_work import Parts, Question, parts_of, profile_of
+from .sku_comparison import Parts, Question, parts_of, profile_of
 
 # Draw that is about to reach the cap is held a little already; this sharp, the loss at the cap itself is 4 %.
 _SHARPNESS = 20.0

@@ -11,8 +11,7 @@ from skuwise.advisor.classify.types import MigInstance
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import KindVerdict
 from skuwise.advisor.recommend.predict.mig_model import fits, pack
-from skuwise.advisor.recommend.predict.sku_comparison import compare
-from skuwise.advisor.recommend.predict.typical_work import Question
+from skuwise.advisor.recommend.predict.sku_comparison import Question, compare
 from skuwise.advisor.recommend.prediction import percentiles
 from skuwise.advisor.recommend.pricing import PriceBook, cash_of, fabric_premium, price_notes, reconcile, with_costs
 from skuwise.advisor.recommend.recommender import best_together, recoverable_cash, without_losers
