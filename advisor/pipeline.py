@@ -183,7 +183,7 @@ def _judged(
         # GPU by GPU: one of eight that was observed long enough does not represent the node.
         enough = [
             gpu.gpu_uuid for gpu in node.gpus
-            if facts.hours_observed >= least and gpu.hours >= least and gpu.known.get(_ACTIVITY, 0.0) >= least > 0
+            if facts.hours_observed >= least and gpu.hours >= least and gpu.measured.get(_ACTIVITY, 0.0) >= least > 0
             and (facts.node, gpu.gpu_uuid) not in faulty
         ]  # fmt: skip
         if enough:

@@ -107,11 +107,11 @@ class Case:
 
 @dataclass(frozen=True)
 class RowLabels:
-    """The labels of rows as numbers. `names` in order; `own`, `hostless`: which of them each row of the frame's `gpu`
-    carries, with and without regard to the host."""
+    """The labels of rows as numbers. `names` in order; `labels`, `hostless`: of each row of the frame's `gpu`, with and
+    without regard to the host."""
 
     names: tuple[str, ...]
-    own: Ints
+    labels: Ints
     hostless: Ints
 
     @classmethod
@@ -127,7 +127,7 @@ class RowLabels:
     def by_kind(self, rows: PieceRows, cases: Sequence[Case]) -> Ints:
         """The label of each row of the cases, as work of their kinds has it."""
         whole = np.concatenate([np.empty(0, dtype=np.bool_), *(case.rows["whole"] for case in cases)])
-        labels, hostless = self.own[rows.at], self.hostless[rows.at]
+        labels, hostless = self.labels[rows.at], self.hostless[rows.at]
         job = np.array([case.likely(JOB_KINDS) for case in cases], dtype=np.bool_)
         asked = ~job & np.array([case.likely(ON_DEMAND_KINDS) for case in cases], dtype=np.bool_)
         has_kind = asked & np.array([case.kind.label != "unknown" for case in cases], dtype=np.bool_)

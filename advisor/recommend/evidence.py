@@ -1,5 +1,5 @@
 """The one gate between a recommendation and its claim: what it rests on (`Recommendation.needs`) and was not observed
-blocks it, each reason by name, and then it claims neither cash nor capacity."""
+blocks it, each reason by name, and then it claims no cash and no capacity."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ WORK = REST | {"tensor_active", "dram_active"}
 
 @dataclass(frozen=True)
 class EvidenceGate:
-    """The evidence of a window, with which claims are compared. `free`: node -> its GPUs with hours that no workload
-    accounts for; `floor_hours`: least observed hours of a GPU."""
+    """The evidence of a window, for claims. `free`: node -> GPUs without a workload; `floor_hours`: of a GPU."""
 
     verdicts: Verdicts
     free: Mapping[str, Sequence[BareGpu]]
@@ -122,7 +121,9 @@ class EvidenceGate:
             yield coded("observed-in-part", text, node=name, hours=least, window_hours=self._hours(name))
         else:
             for measure in sorted(claim.measures):
-                if lacking := sum(gpu.known.get(measure, 0.0) < (1.0 - GAP_MAX) * gpu.hours for gpu in gpu_coverages):
+                if lacking := sum(
+                    gpu.measured.get(measure, 0.0) < (1.0 - GAP_MAX) * gpu.hours for gpu in gpu_coverages
+                ):
                     which = "" if lacking == len(gpu_coverages) else f"{lacking} of {len(gpu_coverages)} GPUs of "
                     fields = {"measure": measure, "node": name, "gpus": lacking, "of": len(gpu_coverages)}
                     yield CodedText("measure-missing", f"no {NAMES[measure]} data for {which}{name}", fields)

@@ -78,8 +78,6 @@ class Unjudged:
 class Clean:
     """A node or a workload that a rule judged without a finding."""
 
-    about: Group | NodeFacts
-
 
 Outcome = Found | Unjudged | Clean
 
@@ -268,11 +266,9 @@ class Fleet:
                 by_group[waste.group.series_id][waste.finding.rule] = waste
         faulty = frozenset[str]().union(*(waste.faulty for waste in self.waste))
         faulty |= {s for s, rules in by_group.items() if any("release" in f.answered_by for f in rules.values())}
-        return tuple(
-            Series(self, baseline_for(self, group), by_group[group.series_id])
-            for group in self.groups
-            if group.recurs and group.series_id not in faulty and group.nodes and group.kind not in ("idle", "unknown")
-        )
+        named = [g for g in self.groups if g.recurs and g.nodes and g.kind not in ("idle", "unknown")]
+        movable = [g for g in named if g.series_id not in faulty]
+        return tuple(Series(self, baseline_for(self, g), by_group[g.series_id]) for g in movable)
 
 
 @dataclass(frozen=True)

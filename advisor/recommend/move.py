@@ -34,11 +34,10 @@ WEEK_HOURS = 7 * 24.0
 
 
 class Move(ABC):
-    """One kind of recommendation, for one or more labels of `advice_types.Action`. `subject`: of "... is not
-    recommended". Done after `done_hours` at its target, where it was not asked for after `unasked_hours` (None: never).
-    `by_absence`: seen by what is not there any more, so the whole fleet must be in sight. `frees`: its series holds
-    less after it. `calibrates`: its measured time corrects the model here. `of_another`: its time is another
-    series'."""
+    """One kind of recommendation, for labels of `advice_types.Action`. `subject`: of "... is not recommended". Done
+    after `done_hours` at its target, where it was not asked for after `unasked_hours` (None: never). `by_absence`: seen
+    by what is not there any more, so the whole fleet must be in sight. `frees`: its series holds less after it.
+    `calibrates`: its measured time corrects the model here. `of_another`: its time is another's."""
 
     actions: ClassVar[tuple[Action, ...]]
     subject: ClassVar[str]

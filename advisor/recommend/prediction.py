@@ -244,8 +244,8 @@ def predict(
     *,
     network: tuple[float | None, float | None] = (None, None),
 ) -> Prediction | CodedText:
-    """Target time over source time for the work that `use` describes, or why that is unknown. `network`: bytes per
-    second one way of each GPU, here and there; None: unknown."""
+    """Target time over source time for the work that `use` describes, or why unknown. `network`: bytes per second one
+    way of each GPU here and there."""
     same_network = network[0] == network[1]
     if source.name == target.name and (same_network or not use.may_matter("i")):
         return Prediction(1.0, SIGMA_SAME, SAME_GPU)

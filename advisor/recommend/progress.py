@@ -64,7 +64,7 @@ class WorkloadAddress:
 class PredictionSnapshot:
     """What a prediction rested on, to recognise the move later. `series_id`, `address`: None for a move of nodes;
     `nodes`: held then. `usd_per_hour`: node SKU -> the price then; `prices`: in words. `seen_until`: end of its
-    telemetry (Unix seconds); `fleet`: nodes it showed."""
+    telemetry (Unix seconds); `fleet`: its nodes."""
 
     series_id: str | None
     serving: bool
@@ -259,8 +259,7 @@ def level(snapshot: PredictionSnapshot, seen: Observation, name: str) -> float |
 def by_level(
     snapshot: PredictionSnapshot, seen: Observation, of: str, *, before: float | None, target: float | None, words: str
 ) -> MoveState | None:
-    """By a feature that the move lowers: past half of the way down is done. It is of whole runs, so this lags. `words`:
-    a template of the evidence, with `now`, `before` and `ratio`."""
+    """By a feature that the move lowers, done past half of the way. `words`: with `now`, `before` and `ratio`."""
     now = level(snapshot, seen, of)
     if now is None or before is None or target is None or before <= target:
         return None
@@ -299,8 +298,7 @@ def by_freed_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState
 
 
 def cost_after(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
-    """Of a series what its nodes cost now, with those of before that are still there and paid for; of nodes, and of a
-    series that is released, what those that are left cost."""
+    """What a series' nodes cost now, with earlier ones still paid for; of a release, what nodes are left cost."""
     if snapshot.series_id is None or snapshot.target.gpu_count == 0:
         return _cost_of_nodes_left(snapshot, seen)
     runs = [w for w in seen.series(snapshot.series_id) if w.end > state.since]

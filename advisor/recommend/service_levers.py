@@ -60,8 +60,6 @@ _EXPERTS = re.compile(r"\d+x\d|\d+b-\d+e(?![a-z0-9])", re.ASCII)
 _CACHED = re.compile(r"models--[^/]*?--([^/]+)")
 _WORD = re.compile(r"[^a-z0-9.]+")
 _NAME_MAX = 120
-
-
 # Of one series: what a lower precision would change, or why that is not known. Empty: nothing is gained.
 Levers = tuple[CodedText, ...] | CodedText
 

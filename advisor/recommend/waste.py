@@ -222,8 +222,7 @@ def wasted(findings: Iterable[tuple[Finding, str | None]]) -> float:
 
 
 def slowed_usd(findings: Iterable[Finding]) -> float:
-    """US dollars of the window that were paid while work waited. Of a workload that waits for several things the
-    largest loss counts, for the same hours may be in each."""
+    """US dollars of the window paid while work waited; of each workload the largest loss, for hours may overlap."""
     losses: dict[str, float] = defaultdict(float)
     for f in (f for f in findings if waste_of(f.rule) == "slowed"):
         losses[f.workload or f.id] = max(losses[f.workload or f.id], f.cost_usd or 0.0)

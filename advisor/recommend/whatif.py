@@ -44,8 +44,7 @@ class WhatIfChoice:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Today, or then. `price`: of one node, `usd_per_month`: of all while held; `load`: 95th percentile; `watts`: mean
-    of one GPU at work. None: not known."""
+    """Today, or then. `price`: of one node, `usd_per_month`: of all; `load`: 95th percentile; `watts`: of one GPU."""
 
     gpu: str | None
     node: str | None

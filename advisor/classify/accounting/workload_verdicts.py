@@ -244,13 +244,13 @@ def _latency(
     if kind == _SERVICE and "first_token" in figures:
         limited = [class_ for class_ in classes.classes.values() if class_.limits]
         for latency_class in limited:
-            known = {key: value for key in latency_class.limits if (value := _value(key, figures)) is not None}
-            is_kept = all(value <= latency_class.limits[key] for key, value in known.items())
-            if is_kept and any(LIMITS[key][0] == "first_token" for key in known):
+            met = {key: value for key in latency_class.limits if (value := _value(key, figures)) is not None}
+            is_kept = all(value <= latency_class.limits[key] for key, value in met.items())
+            if is_kept and any(LIMITS[key][0] == "first_token" for key in met):
                 figures_words = ", ".join(
                     f"{NAMES[LIMITS[key][0]]} {seconds_words(value)} at p{LIMITS[key][1] * 100:.0f}, "
                     f"limit {seconds_words(latency_class.limits[key])}"
-                    for key, value in known.items()
+                    for key, value in met.items()
                 )
                 text = "Latency class {label}: the strictest class that it meets today ({told})."
                 why = coded("latency-class-kept", text, label=latency_class.name, told=figures_words)

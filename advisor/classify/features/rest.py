@@ -88,11 +88,11 @@ class Rest:
 
 @dataclass(frozen=True)
 class _Sources:
-    """What can be said of each row. `known`: anything; `engine`: whether the engine ran; `two`: by counters of two
+    """What can be said of each row. `judged`: anything; `engine`: whether the engine ran; `two`: by counters of two
     sources; `others_work`: rows of an instance beside others that work, whose power is theirs."""
 
     quiet: Mask
-    known: Mask
+    judged: Mask
     engine: Mask
     two: Mask
     power: Floats
@@ -117,7 +117,7 @@ def judge_rest(a: Activity, book: Rulebook, contradicted: Mask | None = None) ->
             traces |= values > np.clip(np.nan_to_num(rules.noise_times * floor), least, most)
         s = _sources(a, ~worked)
         free = a.memory < rules.memory_held_min
-        resting = s.quiet & s.known
+        resting = s.quiet & s.judged
         if contradicted is not None:
             resting &= ~contradicted
         whole = resting & ~s.others_work
@@ -137,8 +137,8 @@ def judge_rest(a: Activity, book: Rulebook, contradicted: Mask | None = None) ->
     state[idle] = RESTED
     state[idle & (a.memory >= rules.memory_held_min)] = HELD
     state[suspect] = CONTRADICTED
-    state[s.known & s.quiet & traces] = TRACED
-    state[s.known & ~s.quiet] = WORKED
+    state[s.judged & s.quiet & traces] = TRACED
+    state[s.judged & ~s.quiet] = WORKED
     return Rest(state, idle, suspect, own_held, own_free, most)
 
 
@@ -261,7 +261,7 @@ def _sources(a: Activity, quiet: Mask) -> _Sources:
     # The parent's counters see nothing of its instances: these speak for it.
     speaks = (cut > 0) & ~a.instance
     return _Sources(
-        quiet=quiet & (~speaks | (busy == 0)), known=can_tell | speaks, engine=np.where(speaks, unclear == 0, engine),
+        quiet=quiet & (~speaks | (busy == 0)), judged=can_tell | speaks, engine=np.where(speaks, unclear == 0, engine),
         two=np.where(speaks, unclear == 0, two), power=np.where(cut > 0, power[code], a.power),
         others_work=a.instance & (busy - working > 0),
     )  # fmt: skip

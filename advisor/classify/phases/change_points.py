@@ -83,7 +83,7 @@ def cut_pieces(
     # What several held at once, or a row that another's time is part of, says nothing of what this one did.
     clear = np.concatenate([np.empty(0, dtype=np.bool_), *(piece.rows["whole"] for piece in pieces)])
     blurred = shared[rows.at] | (~clear & rows.segments.spread(rows.segments.any(clear)))
-    labels = np.where(blurred, inputs.labels.code("unknown"), inputs.labels.own[rows.at])
+    labels = np.where(blurred, inputs.labels.code("unknown"), inputs.labels.labels[rows.at])
     names, every, ends, out = inputs.labels.names, rows.gpu("ts"), rows.segments.bounds, []
     for piece, whole, begin, end in zip(pieces, judgements, ends[:-1], ends[1:], strict=True):
         piece_rows, session, turned = slice(begin, end), piece.session, ()

@@ -224,7 +224,7 @@ def _over_nobody(sweep: _Spans, spans: Sequence[tuple[float, float]], code_there
     """The sweep with free moments in these spans given a code; held moments stay."""
     if not len(spans):
         return sweep
-    marks = np.unique(np.concatenate((sweep.start, sweep.end, np.ravel(spans))))
+    marks = np.unique(np.concatenate((sweep.start, sweep.end, np.array(spans).ravel())))
     marks = marks[(marks >= sweep.start[0]) & (marks <= sweep.end[-1])]
     start, end = marks[:-1], marks[1:]
     code = sweep.code[np.searchsorted(sweep.end, start, side="right")]

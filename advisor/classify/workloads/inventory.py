@@ -45,7 +45,7 @@ WHOLE_ROW_MIN = 0.95
 
 @dataclass(frozen=True, slots=True)
 class GpuCoverage:
-    """What was observed of one physical GPU. `hours`: observed hours of the window; `known`: measure (`MEASURED`) ->
+    """What was observed of one physical GPU. `hours`: observed hours of the window; `measured`: measure (`MEASURED`) ->
     hours in which it was measured, on all of its instances where it is sliced. `first_ts`, `last_ts`: begin and end of
     what was observed (Unix seconds), NaN where nothing was. `sliced`: whether any of its instances was seen."""
 
@@ -54,7 +54,7 @@ class GpuCoverage:
     hours: float = 0.0
     first_ts: float = np.nan
     last_ts: float = np.nan
-    known: Mapping[str, float] = field(default_factory=dict)
+    measured: Mapping[str, float] = field(default_factory=dict)
     sliced: bool = False
 
 

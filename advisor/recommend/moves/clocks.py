@@ -63,9 +63,8 @@ class LowerClock(Move):
 
     def title(self, r: Recommendation, of: str, at: str, fields: Fields) -> str:
         if r.action == "power-cap":
-            return f"Lower the power limit of {of}" + (
-                f" to {fields['watts']:.0f} W per GPU" if "watts" in fields else ""
-            )
+            to = f" to {fields['watts']:.0f} W per GPU" if "watts" in fields else ""
+            return f"Lower the power limit of {of}{to}"
         return f"Lower the SM clock of {of}" + (f" to {fields['share'] * 100:.0f} %" if "share" in fields else "")
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
@@ -113,8 +112,7 @@ class RestClocks(Move):
             yield from self._of(series, levels)
 
     def _of(self, series: Series, levels: Mapping[tuple[str, str], RestLevel]) -> Iterator[Recommendation]:
-        """None where it works more than it rests, power at rest was not seen, clocks are down already, or it saves
-        little."""
+        """None where it works more than it rests, its rest was not seen, or its clocks are down already."""
         fleet, group = series.fleet, series.group
         if group.kind not in SERVERS or not group.current or group.shared or group.sliced:
             return

@@ -115,8 +115,8 @@ class MigSlice(Move):
     frees = True
 
     def of(self, series: Series) -> Iterator[Recommendation]:
-        """The smallest instance that nothing forbids and that is not too risky; else the one that slows it least. None
-        where a GPU has no instances, or a replica is no single GPU."""
+        """The smallest instance without a gate or much risk, else the one that slows it least; none for larger
+        replicas."""
         if not (fits := fitting(series.fleet.gpu_of(series.group), series.group, series.base.headroom)):
             return
         base, group = series.base, series.group

@@ -205,8 +205,7 @@ def _dearer_fabric(source: NodeSku | None, target: NodeSku) -> bool:
 def _fabric_reason(
     source: NodeSku | None, target: NodeSku, sold: Collection[NodeSku], fits: Collection[NodeSku]
 ) -> tuple[CodedText, ...]:
-    """Why a target with a dearer fabric is right; empty: it is not dearer. `sold`: nodes with a known price here;
-    `fits`: those that nothing forbids."""
+    """Why a dearer fabric is right; empty: it is not dearer. `sold`: priced nodes; `fits`: without a gate."""
     if not _dearer_fabric(source, target):
         return ()
     if not (plain := [n for n in sold if n.gpu == target.gpu and not _dearer_fabric(source, n)]):
@@ -315,8 +314,7 @@ def move_to(
 
 
 def market_recommendations(fleet: Fleet) -> tuple[Recommendation, ...]:
-    """For each recurring workload at known prices: the best node of the providers that would be cheapest for it. Shown
-    apart and never summed: that is arbitrage, not right-sizing."""
+    """For each recurring workload at known prices the best node elsewhere: arbitrage, shown apart and never summed."""
     out: list[Recommendation] = []
     for group in fleet.groups:
         source = fleet.gpu_of(group)

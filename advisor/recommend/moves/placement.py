@@ -44,8 +44,7 @@ class Consolidate(Move):
 
 
 def _pools(fleet: Fleet) -> Iterator[Recommendation]:
-    """One for each pool of nodes alike that would empty some of them. Only nodes that hold services and sessions alone:
-    whatever jobs ran there may come back."""
+    """One for each pool of like nodes with services and sessions alone: jobs that ran there may come back."""
     pools: dict[tuple[str | None, ...], dict[str, NodeFacts]] = {}
     on: dict[str, list[WorkloadVerdict]] = {}
     unfit: set[str] = set()

@@ -187,7 +187,6 @@ _SMALL = ("fp8", "int8", "fp4", "int4")
 LOWER = {"fp32": ("bf16", *_SMALL), "bf16": _SMALL, "fp16": _SMALL, "fp8": _SMALL[2:], "int8": _SMALL[2:]}
 # What arithmetic cannot show. Every lever includes it.
 CHECK = "First check the quality of its answers on your own tasks, and its latency at peak. No savings are counted"
-COPIES = (1, 2, 4, 8, 16)  # GPUs that engines split one copy of a model over
 
 
 def usable(sku: GpuSku, precision: str) -> tuple[str, ...]:
@@ -204,7 +203,7 @@ def levers_of(question: Question, target: GpuSku) -> tuple[CodedText, ...]:
     levers = []
     for precision in usable(target, question.precision):
         weights = replace(question, precision=precision).weights_bytes
-        if weights > room * max(n for n in COPIES if n <= gpus):
+        if weights > room * max(n for n in (1, 2, 4, 8, 16) if n <= gpus):
             continue
         text = (
             f"if served in {precision.upper()}: the weights need {weights / gpus / 1e9:.0f} GB per GPU instead of "

@@ -243,8 +243,8 @@ def knee(sku: GpuSku, draw: Draw, model: PowerModel) -> float | None:
 
 def best_cap(sku: GpuSku, draw: Draw, model: PowerModel, *, most_loss: float, most_loss_p90: float) -> ClockMove | None:
     """The cap to propose (in steps of 5 % of the rated power): what saves most at a low risk of being slower, else what
-    saves most; None: no cap keeps `most_loss` and `most_loss_p90` of slowdown and saves energy at the 90th percentile,
-    even with more power at rest than was measured."""
+    saves most; None: no cap keeps `most_loss` and `most_loss_p90` of slowdown and saves energy at the 90th percentile
+    (with a margin of power at rest)."""
     low, high = cap_range(sku, model)
     good: list[ClockMove] = []
     at_more_rest = replace(draw, rest_watts=REST_MARGIN * draw.rest_watts)

@@ -2,8 +2,7 @@
 
 For language models the parts follow from size, tokens, batch and precision; otherwise from typical shares on a
 reference GPU (`rules/move_profiles.yaml`). Parts are added. Within a matrix product the slower of arithmetic and memory
-wins, softened. Launches and the latency of exchanges are shortened by no faster GPU. Constants are stated, not fitted
-(docs/method.md).
+wins, softened. Launches and the latency of exchanges are shortened by no faster GPU. See docs/method.md.
 """
 
 from __future__ import annotations
@@ -40,8 +39,7 @@ ONE_PASS_PARAMS = 4e9  # models below it that generate nothing are vision, langu
 @dataclass(frozen=True, slots=True)
 class Question:
     """What is asked about; None: not said. `gpus` work on one copy of the model (tensor parallelism),
-    `attention_copies` of its attention layers, each with `batch` sequences. `within_memory`: no more than memory
-    holds."""
+    `attention_copies` of its attention, each with `batch` sequences. `within_memory`: as memory holds."""
 
     phase: PhaseAsked
     precision: str
@@ -289,8 +287,7 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
 def typical_ratio(
     question: Question, source: GpuSku, target: GpuSku, reference: GpuSku, model: MoveModel
 ) -> tuple[float, tuple[float, float] | None] | None:
-    """Time on the target over time on the source (at a batch of decoding: of one token, with the sequences in flight
-    here and there); None: a rate is missing."""
+    """Time on the target over time on the source and sequences in flight; None: a rate is missing."""
     if min(sequences_held(question, sku.mem_bytes) for sku in (source, target)) < 1:
         # One of them cannot hold the model at all, and is blocked: the answer is for as many in flight on both.
         question = replace(question, within_memory=False)

@@ -85,7 +85,7 @@ class Idle(Rule):
         if node.evidence_hours < floor:
             return Unjudged(seen_too_short(floor), (node,))
         unseen = any(b.engine_mean is None and b.dram_mean is None and not b.idle_hours for b in free)
-        return Unjudged(Why.ACTIVITY_NOT_MEASURED, (node,)) if unseen else Clean(node)
+        return Unjudged(Why.ACTIVITY_NOT_MEASURED, (node,)) if unseen else Clean()
 
     def _found(  # noqa: PLR0917
         self, fleet: Fleet, node: NodeFacts, idle: Sequence[BareGpu], hours: float, share: float,
@@ -240,8 +240,7 @@ def _held(fleet: Fleet, limits: WasteRule, group: Group) -> tuple[float, frozens
         return sum(hours for w, hours in held if w.id in left or w.kind.label == "idle"), left
 
     def trailing_idle_hours(rows: ColumnRows) -> float:
-        """GPU-hours after the last interval in which any GPU of the workload worked; none of them where a part of the
-        time since then was not observed: it may have worked in that."""
+        """GPU-hours after the last interval in which any of its GPUs worked; 0 where time since was not observed."""
         last, ts = _last_worked(rows), rows.floats("ts")
         if last is None:
             return rows.sum("seconds") / 3600

@@ -50,7 +50,7 @@ class IdleFabric(Rule):
         open_: list[Unjudged] = []
         for node in (n for n in fleet.verdicts.nodes if has_fabric(fleet.book, n)):
             there = [(by_series[s], h) for s, h in hours.get(node.node, {}).items()]
-            # A replica on standby was never observed at work: it counts neither for nor against waste.
+            # A replica on standby was never observed at work: it does not count.
             working = [(g, h) for g, h in there if seen_at_work(g, self.limits(fleet, g))]
             # The percentile is the upper edge of its bin, so "at or below" is "below" of what was measured.
             util = node.fabric.util_p995 if node.fabric is not None else None
@@ -61,7 +61,7 @@ class IdleFabric(Rule):
             elif silent:
                 together.setdefault(tuple(sorted(g.series_id for g, _ in working)), []).append(node)
             else:
-                yield Clean(node)
+                yield Clean()
         yield from _with_notes(open_)
         for series, nodes in together.items():
             held = {s: sum(hours[n.node].get(s, 0.0) for n in nodes) for s in series}

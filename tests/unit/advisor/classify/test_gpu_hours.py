@@ -170,7 +170,7 @@ def test_rows_of_instances_count_for_the_gpu_that_they_are_a_part_of() -> None:
     inventory = counted(b.frame())
     (gpu,) = inventory.nodes["n1"].gpus
     assert (inventory.gpu_count, gpu.gpu_uuid, gpu.sliced) == (1, parent, True) and gpu.hours == pytest.approx(10)
-    assert gpu.known["dram_active"] == pytest.approx(10) and not inventory.unobserved
+    assert gpu.measured["dram_active"] == pytest.approx(10) and not inventory.unobserved
 
 
 def test_a_node_that_was_renamed_counts_its_gpus_once_and_ends_where_the_other_name_begins() -> None:
