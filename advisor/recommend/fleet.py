@@ -78,6 +78,8 @@ class Unjudged:
 class Clean:
     """A node or a workload that a rule judged without a finding."""
 
+    about: Group | NodeFacts
+
 
 Outcome = Found | Unjudged | Clean
 

@@ -175,7 +175,7 @@ class WorkloadRule(Rule):
                 enough = fleet.waste_ready(group) and group.observed_hours >= floor
                 verdict = None if enough else seen_too_short(floor)
             verdict = verdict or self.judge(fleet, group, limits)
-            yield Unjudged(verdict, group.nodes, group) if isinstance(verdict, CodedText) else verdict or Clean()
+            yield Unjudged(verdict, group.nodes, group) if isinstance(verdict, CodedText) else verdict or Clean(group)
 
 
 def seen_too_short(floor: float) -> CodedText:

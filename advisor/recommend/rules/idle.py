@@ -85,7 +85,7 @@ class Idle(Rule):
         if node.evidence_hours < floor:
             return Unjudged(seen_too_short(floor), (node,))
         unseen = any(b.engine_mean is None and b.dram_mean is None and not b.idle_hours for b in free)
-        return Unjudged(Why.ACTIVITY_NOT_MEASURED, (node,)) if unseen else Clean()
+        return Unjudged(Why.ACTIVITY_NOT_MEASURED, (node,)) if unseen else Clean(node)
 
     def _found(  # noqa: PLR0917
         self, fleet: Fleet, node: NodeFacts, idle: Sequence[BareGpu], hours: float, share: float,

@@ -61,7 +61,7 @@ class IdleFabric(Rule):
             elif silent:
                 together.setdefault(tuple(sorted(g.series_id for g, _ in working)), []).append(node)
             else:
-                yield Clean()
+                yield Clean(node)
         yield from _with_notes(open_)
         for series, nodes in together.items():
             held = {s: sum(hours[n.node].get(s, 0.0) for n in nodes) for s in series}

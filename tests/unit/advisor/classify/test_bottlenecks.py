@@ -182,9 +182,8 @@ def test_nvlink_is_named_for_collectives_of_small_tensors_and_doubted() -> None:
 def test_training_waits_for_its_host_where_more_than_gpu_use_shows_it(values: Mapping[str, float], label: str) -> None:
     job = {"command": "torchrun train.py", "scheduler": "slurm", "framework": "torchrun"}
     bottleneck_verdict = alone(values, gpus=1, work=job).bottleneck
-    assert bottleneck_verdict.label == label and any(
-        s.code == "missing-activity" for s in bottleneck_verdict.evidence
-    ) == (values is USE_ALONE)
+    missing = any(s.code == "missing-activity" for s in bottleneck_verdict.evidence)
+    assert bottleneck_verdict.label == label and missing == (values is USE_ALONE)
     assert alone(values, wave="gpu_util", work=SERVES).bottleneck.label != "host-input"
 
 

@@ -100,7 +100,9 @@ def demanding(**measured: float) -> Advice:
     given = verdicts(nodes, pods, uses=uses)
     for node_facts in nodes:
         lacking = [name for name, key in (("dram_active", "u_m"), ("tensor_active", "u_c")) if np.isnan(values[key])]
-        measured = {k: v for k, v in given.inventory.nodes[node_facts.node].gpus[0].measured.items() if k not in lacking}
+        measured = {
+            k: v for k, v in given.inventory.nodes[node_facts.node].gpus[0].measured.items() if k not in lacking
+        }
         given = with_gpus(given, node_facts.node, {"measured": measured})
     return advice_of(given)
 

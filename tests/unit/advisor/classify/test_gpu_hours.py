@@ -53,13 +53,8 @@ def test_two_workloads_at_the_same_time_are_shared_and_belong_to_neither() -> No
     assert _occupied(b) == pytest.approx({"shared": 2, "workloads": 8, "total": 10})
     assert all(session.shared for session in attribution.sessions)
     # Together the hours are no more than the GPU's: by the shares of its use where they are known, else in equal parts.
-    for shares, hours in (
-        ((), (5, 5)),
-        ((0.75, 0.25), (5.5, 4.5)),
-        ((0.6, 0), (6, 4)),
-        ((0, 0), (5, 5)),
-        ((1, np.nan), (5, 5)),
-    ):
+    cases = ((), (5, 5)), ((0.75, 0.25), (5.5, 4.5)), ((0.6, 0), (6, 4)), ((0, 0), (5, 5)), ((1, np.nan), (5, 5))
+    for shares, hours in cases:
         frame = b.frame()
         uses = frame.uses.assign(share=shares) if shares else frame.uses
         found = {w.id: w.gpu_hours for w in judge(replace(frame, uses=uses), rulebook()).workloads}
@@ -183,10 +178,8 @@ def test_a_node_that_was_renamed_counts_its_gpus_once_and_ends_where_the_other_n
         b.use(DECODE, node="old", uuid=uuid, end=24)
         b.use(DECODE, node="new", uuid=uuid, start=24)
     inventory = counted(b.frame())
-    assert inventory.gpu_count == 2 and (inventory.nodes["old"].moved_to, inventory.nodes["old"].end) == (
-        "new",
-        START + 24 * HOUR,
-    )
+    old_node = inventory.nodes["old"]
+    assert (inventory.gpu_count, old_node.moved_to, old_node.end) == (2, "new", START + 24 * HOUR)
     verdicts = judge(b.frame(), rulebook(CATALOG))
     assert verdicts.occupancy["gpu_hours"].sum() == pytest.approx(80)
     assert {bare_gpu.node for bare_gpu in verdicts.bare} == {"old", "new"}
@@ -310,18 +303,13 @@ def test_groups_give_the_verdicts_of_the_whole(rows_at_once: int) -> None:
     parts = list(parts_of(frame, rows_at_once))
     assert len(parts) > 1 and sum(len(part.gpu) for part in parts) == len(frame.gpu)
     whole, grouped = judge(frame, book), judge_groups(parts, book)
-    for workload_verdict, same in zip(whole.workloads, grouped.workloads, strict=True):
-        assert (same.id, same.kind.label, same.bottleneck.label) == (
-            workload_verdict.id,
-            workload_verdict.kind.label,
-            workload_verdict.bottleneck.label,
-        )
-        assert same.gpu_hours == pytest.approx(workload_verdict.gpu_hours)
+    for w, same in zip(whole.workloads, grouped.workloads, strict=True):
+        assert (same.id, same.kind.label, same.bottleneck.label) == (w.id, w.kind.label, w.bottleneck.label)
+        assert same.gpu_hours == pytest.approx(w.gpu_hours)
     assert grouped.nodes == whole.nodes and grouped.inventory.hours == pytest.approx(whole.inventory.hours)
     assert grouped.inventory.observed_hours == pytest.approx(whole.inventory.observed_hours)
-    assert {node: node_inventory.span_hours for node, node_inventory in grouped.inventory.nodes.items()} == {
-        node: node_inventory.span_hours for node, node_inventory in whole.inventory.nodes.items()
-    }
+    spans = [{name: n.span_hours for name, n in both.inventory.nodes.items()} for both in (grouped, whole)]
+    assert spans[0] == spans[1]
     for name in ("occupancy", "energy"):
         own, other = (pd.DataFrame(getattr(verdicts, name)) for verdicts in (whole, grouped))
         own_hours, other_hours = (table.groupby("node")["gpu_hours"].sum() for table in (own, other))

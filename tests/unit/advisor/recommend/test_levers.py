@@ -10,16 +10,9 @@ import numpy as np
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.recommend.constraints import room_bytes
+from skuwise.advisor.recommend.predict import clock_model
 from skuwise.advisor.recommend.predict.capacity_plan import Wanted, plan_serving, plan_training
-from skuwise.advisor.recommend.predict.clock_model import (
-    REST_MARGIN,
-    Draw,
-    best_cap,
-    cap_range,
-    knee,
-    predict_cap,
-    weigh_cap,
-)
+from skuwise.advisor.recommend.predict.clock_model import REST_MARGIN, Draw, best_cap, cap_range, predict_cap, weigh_cap
 from skuwise.advisor.recommend.service_levers import ServedModel, served_model
 from skuwise.benchmarks.evaluation import power_caps
 from skuwise.benchmarks.fit.power_caps import TABLE, read_caps
@@ -80,11 +73,8 @@ NO_LEVER = {
     ],
 )
 def test_what_is_not_known_is_said_and_gives_no_lever(changes, code):
-    workload_verdict = advice(**{"kv": 0.1} | changes).workloads[0]
-    assert (workload_verdict.levers, workload_verdict.levers_unknown and workload_verdict.levers_unknown.code) == (
-        (),
-        code,
-    )
+    w = advice(**{"kv": 0.1} | changes).workloads[0]
+    assert (w.levers, w.levers_unknown and w.levers_unknown.code) == ((), code)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +160,7 @@ def test_a_lower_cap_costs_more_time_and_saves_energy_until_the_knee():
     assert all(m.watts_after <= cap for m, cap in zip(found, caps, strict=True))
     losses, joules = [m.loss for m in found], [m.joules_ratio for m in found]
     assert (losses, joules) == (sorted(losses), sorted(joules, reverse=True))
-    turn = knee(A40, BUSY, MODEL)
+    turn = clock_model.knee(A40, BUSY, MODEL)
     assert weigh_cap(A40, BUSY, turn - 40, MODEL).joules_ratio > weigh_cap(A40, BUSY, turn, MODEL).joules_ratio
 
 
@@ -262,10 +252,8 @@ def test_tokens_idle_hours_and_phases_of_a_workload():
     held = verdicts([node()], [workload("left", ("n1",))], idle_hours={"w-left": 8 * 24.0})
     (workload_verdict,) = advice_of(of.drawing(held, 100.0)).workloads
     assert workload_verdict.energy.idle_kwh == pytest.approx(8 * 24 * 0.1)
-    assert {p.phase for p in workload_verdict.energy.phases} == {
-        "idle",
-        "decode",
-    } and workload_verdict.energy.joules_per_token is None
+    assert {p.phase for p in workload_verdict.energy.phases} == {"idle", "decode"}
+    assert workload_verdict.energy.joules_per_token is None
 
 
 def typed(capsys: pytest.CaptureFixture[str], words: str) -> tuple[object, str, str]:

@@ -22,27 +22,13 @@ from skuwise.rules.models.weights import load_power_model
 from skuwise.tests.support import moves_builders as made
 from skuwise.tests.support.frame_builder import DECODE as DECODING
 from skuwise.tests.support.frame_builder import FREE, HELD, FrameBuilder
-from skuwise.tests.support.moves_builders import (
-    DAYS,
-    END,
-    IB,
-    PLAIN,
-    advice_of,
-    catalog,
-    gpus_of,
-    node,
-    usage,
-    use_of,
-    verdicts,
-    ways,
-    workload,
-)
+from skuwise.tests.support.moves_builders import END, PLAIN, catalog, node, usage, use_of, verdicts, ways, workload
 from skuwise.tests.support.rulebooks import rulebook
 
 
 def test_a_finished_job_that_does_not_recur_saves_nothing():
     gone = [replace(w, end=END - 3 * 86400) for w in made.founding().workloads[:1]]
-    advice = advice_of(made.verdicts([node()], gone))
+    advice = made.advice_of(made.verdicts([node()], gone))
     assert [f.rule for f in advice.findings] == ["idle-fabric", "over-tier"]
     assert not advice.recommendations
     assert advice.summary.recoverable_usd_per_month == 0.0
@@ -52,12 +38,12 @@ def test_a_finished_job_that_does_not_recur_saves_nothing():
 def test_a_move_is_credited_only_beyond_the_right_sized_count():
     pods = [workload("api", (f"n{i}",), id=f"w-{i}") for i in range(1, 5)]
     uses = [usage(w, u_c=0.05, u_m=0.15, u_n=0.2) for w in pods]
-    advice = advice_of(made.verdicts([node(w.nodes[0]) for w in pods], pods, uses=uses))
+    advice = made.advice_of(made.verdicts([node(w.nodes[0]) for w in pods], pods, uses=uses))
     finding = made.found(advice, "too-many-gpus")
     assert {e.metric: e.threshold for e in finding.evidence}["gpus_held"] == 16.0
     assert finding.cost_usd == pytest.approx(2 * 98.32 * 336)
     ways = {(r.action, r.target.node_sku): r for r in advice.recommendations}
-    fewer, moved = ways["reduce-gpus", IB], ways["move-sku", PLAIN]
+    fewer, moved = ways["reduce-gpus", made.IB], ways["move-sku", PLAIN]
     assert (fewer.target.gpu_count, moved.target.gpu_count, fewer.realisation) == (16, 16, "cash-now")
     assert "x the current peak demand" in (fewer.break_even or "")
     assert fewer.saving_usd_per_month.p50 == pytest.approx(2 * 98.32 * 730)
@@ -71,7 +57,7 @@ def begun(hours: float, window_hours: float = 336.0):
     start = {"start": END - hours * 3600}
     seen = {"first_seen": END - window_hours * 3600, "hours_observed": window_hours, "span_hours": window_hours}
 
-    def at(name, sku=IB, **ports):
+    def at(name, sku=made.IB, **ports):
         return node(name, sku, fabric=made.fabric(hours=window_hours, hours_known=window_hours, **ports), **seen)
 
     slow = {"util_p995": 0.9, "util_max": 1.0, "link_layer": "Ethernet", "line_rate_bytes_per_second": 10e9}
@@ -91,7 +77,7 @@ def begun(hours: float, window_hours: float = 336.0):
     nodes = [at("n1"), at("n2"), at("e1", PLAIN, **slow), at("e2", PLAIN, **slow), at("n3"), at("n4")]
     nodes = [replace(n, driver_version="580.105.08") for n in nodes]
     given = made.verdicts(nodes, [chat, job, loads, rests], uses=uses)
-    return advice_of(
+    return made.advice_of(
         replace(
             given,
             window=Window(END - window_hours * 3600, END),
@@ -147,7 +133,9 @@ def group_of(w, **use):
 def test_gates_close_with_their_reason(changes, use, target, said):
     w = workload(**changes)
     sold = catalog().node(target)
-    reasons = gates(group_of(w, **use), catalog().gpu("H100-SXM5"), catalog().node(IB), catalog().gpu(sold.gpu), sold)
+    reasons = gates(
+        group_of(w, **use), catalog().gpu("H100-SXM5"), catalog().node(made.IB), catalog().gpu(sold.gpu), sold
+    )
     assert any(said in r.text for r in reasons), reasons
 
 
@@ -234,27 +222,24 @@ def resting(w, share=0.75, held=122.0):
 
 
 def levels(name="n1", count=8, held=122.0, free=72.0, held_clock=1.08, free_clock=0.19, sku="H100-SXM5"):
-    return tuple(RestLevel(name, gpu, sku, held, free, held_clock, free_clock) for gpu in gpus_of(name, count))
+    return tuple(RestLevel(name, gpu, sku, held, free, held_clock, free_clock) for gpu in made.gpus_of(name, count))
 
 
 def rest_advice(rest, *, driver=DRIVER, share=0.75, prices=(), power=(), kind="online-inference", nodes=(), **changes):
     w = workload(kind=kind, **changes)
     given = verdicts([node(driver_version=driver), *nodes], [w], uses=[resting(w, share)])
     rules = {"power": power} if power else {}
-    return advice_of(replace(given, rest_levels=tuple(rest)), prices, **rules)
+    return made.advice_of(replace(given, rest_levels=tuple(rest)), prices, **rules)
 
 
 def test_the_difference_of_its_own_levels_over_its_rest_is_what_a_month_saves():
     (recommendation,) = ways(rest_advice(levels()), KIND)
-    hours = 8 * 730 * 0.75 * (DAYS * 24 - 1) / (DAYS * 24)
+    hours = 8 * 730 * 0.75 * (made.DAYS * 24 - 1) / (made.DAYS * 24)
     most = 50.0 * hours / 1000
     kwh = recommendation.energy_saving_kwh_per_month
     assert RECOVERED[0] * most * 0.99 <= kwh.p10 <= kwh.p50 <= kwh.p90 <= most * 1.01
-    assert (recommendation.blocked_by, recommendation.realisation, recommendation.saving_usd_per_month) == (
-        (),
-        "energy",
-        None,
-    )
+    assert (recommendation.blocked_by, recommendation.saving_usd_per_month) == ((), None)
+    assert recommendation.realisation == "energy"
     assert "CUDA_DISABLE_PERF_BOOST=1" in recommendation.text
     (late,) = [reason for reason in recommendation.would_change_if if reason.code == "first-request-after-rest"]
     assert late.fields == {"extra_seconds_low": 0.15, "extra_seconds_high": 0.22}
