@@ -23,16 +23,13 @@ NAN = float("nan")
 KWH = 3.6e6
 
 
-def energy_row(
-    power: float = NAN, joules: float = NAN, samples: float = 60.0, seconds: float = 60.0, limit: float = 700.0
-):
+def energy_row(power=NAN, joules=NAN, samples=60.0, seconds=60.0, limit=700.0):
     """(watts, measured share, counted share) of one row whose counter grew by `joules` over `samples` of 60."""
-    told = {
+    counted = {
         "gpu_util_n": 60.0, "tensor_active_n": NAN, "dram_active_n": NAN, "power_watts_n": 60.0,
         "energy_joules_n": samples, "power_watts_mean": power, "energy_joules_mean": joules / samples if samples else 0,
     }  # fmt: skip
-    found = of_rows(np.array([seconds]), pd.DataFrame(told, index=[0]), np.array([limit]))
-    return tuple(found.iloc[0])
+    return tuple(of_rows(np.array([seconds]), pd.DataFrame(counted, index=[0]), np.array([limit])).iloc[0])
 
 
 @pytest.mark.parametrize(
@@ -206,9 +203,8 @@ def test_what_nobody_waits_for_by_the_token_has_none(kind: str) -> None:
 
 
 def test_a_sites_word_comes_first_whatever_is_measured(tmp_path: Path) -> None:
-    (tmp_path / "latency_classes.yaml").write_text(
-        "services:\n  a: {class: interactive, match: {namespace: [chat]}, reason: people type}\n"
-    )
+    services = "services:\n  a: {class: interactive, match: {namespace: [chat]}, reason: people type}\n"
+    (tmp_path / "latency_classes.yaml").write_text(services)
     classes = load_latency_classes(tmp_path)
     workload_verdict = workload(owner=Owner(namespace="chat"))
     latency = latency_of(workload_verdict, row("w-chat", END, TOO_SLOW), classes=classes)

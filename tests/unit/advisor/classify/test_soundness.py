@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.advisor.classify.features import soundness
+from skuwise.advisor.classify.features import soundness as checks
 from skuwise.advisor.classify.features.rest import at_rest
 from skuwise.advisor.classify.features.soundness import BEYOND, BLANK, CLIPPED, CONTRADICTIONS, FROZEN, STUCK, examine
 from skuwise.advisor.classify.features.utilization import measures, port_traffic
@@ -103,7 +103,7 @@ def test_counters_at_zero_beside_a_busy_engine_are_named_with_hours() -> None:
     soundness = examine(b.frame())
     assert soundness.contradicted.tolist() == [False] * 17 + [True] * 31
     (doubt,) = soundness.doubts
-    assert doubt.code == soundness.SILENT
+    assert doubt.code == checks.SILENT
     assert doubt.text.startswith("GPU_UTIL 97 % (mean), but tensor, DRAM and SM activity 0 over 31.0 h from ")
     assert soundness.frame.gpu["dram_active_mean"].isna().sum() == 31
 
@@ -114,7 +114,7 @@ def test_counters_at_zero_beside_a_busy_engine_are_named_with_hours() -> None:
         ({"dram_active": 0.0}, "dram_active", STUCK, ""),
         ({"gpu_util": 0.0}, "gpu_util", STUCK, "GPU_UTIL 0 %, but SM activity 85 %"),
         # Tensor at zero shows the compute used only beside another pipe.
-        ({"tensor_active": 0.0, "fp32_active": NAN, "fp64_active": NAN}, "tensor_active", soundness.NO_PIPE, ""),
+        ({"tensor_active": 0.0, "fp32_active": NAN, "fp64_active": NAN}, "tensor_active", checks.NO_PIPE, ""),
         ({"tensor_active": 0.0, "fp32_active": 0.4}, None, None, ""),
     ],
 )
@@ -195,7 +195,7 @@ def test_power_that_only_work_explains_is_a_fault_with_both_signals_named(board)
     assert found["fault"].tolist() == [False] * 10 + [True] * 30 + [False] * 8
     verdicts = judge(frame, rulebook(CATALOG))
     (doubt,) = [d for d in verdicts.doubts if d.code in CONTRADICTIONS]
-    assert (doubt.code, doubt.hours) == (soundness.POWER, pytest.approx(30))
+    assert (doubt.code, doubt.hours) == (checks.POWER, pytest.approx(30))
     assert doubt.text.startswith(f"Power {0.85 * board.limit + 0.145:.0f} W (mean), at most ")
     assert "GPU_UTIL 0 %" in doubt.text and "over 30.0 h from" in doubt.text
 
