@@ -98,8 +98,8 @@ def test_tokens_are_held_against_the_energy_of_the_same_hours_alone() -> None:
     b.use(DECODE, uuid=uuids[1])
     b.work("w", [("n1", uuid) for uuid in uuids])
     # Hour 0 has no power of one GPU, hour 2 half of its tokens, hour 5 none.
-    told = [(0, 3600.0, 9e6), (1, 3600.0, 1e6), (2, 1800.0, 5e5), (3, 3600.0, 1e6), (4, 3500.0, 1e6)]
-    rows = [("n1", "w", "vllm", START + (n + 1) * HOUR, seconds, tokens) for n, seconds, tokens in told]
+    answer = [(0, 3600.0, 9e6), (1, 3600.0, 1e6), (2, 1800.0, 5e5), (3, 3600.0, 1e6), (4, 3500.0, 1e6)]
+    rows = [("n1", "w", "vllm", START + (n + 1) * HOUR, seconds, tokens) for n, seconds, tokens in answer]
     columns = ["node", "workload_id", "engine", "ts", "seconds", "generated_tokens"]
     tokens = pd.DataFrame(rows, columns=columns).reindex(columns=list(queries.TOKENS.columns))
     token = judge(replace(b.frame(), tokens=tokens), rulebook()).tokens["w"]
@@ -189,7 +189,7 @@ def test_the_strictest_class_that_is_kept_today_is_the_class(first, token, label
     ],
 )
 def test_what_nobody_measured_is_taken_from_its_kind_and_said_so(rows: list[tuple], why: str) -> None:
-    latency = latency_of(workload(), *(row(*one) for one in rows))
+    latency = latency_of(workload(), *(row(*part) for part in rows))
     assert latency is not None
     assert (latency.label, latency.basis, latency.first_token is None) == ("waited-for", "kind", why != "too few")
     assert why in latency.evidence[0].text

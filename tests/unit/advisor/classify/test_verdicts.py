@@ -231,11 +231,13 @@ def label(
     for row in b.gpu_rows:
         row["gpu_util_n"] = 60.0
     if pods:
-        for number, (node, own) in enumerate(held.items()):
+        for number, (node, holding) in enumerate(held.items()):
             part = "master" if number == 0 else "worker"
-            b.work(f"pod-{node}", own, name=f"job-{part}", series=part, scheduler="kubernetes", namespace="research")
+            b.work(
+                f"pod-{node}", holding, name=f"job-{part}", series=part, scheduler="kubernetes", namespace="research"
+            )
     else:
-        b.work("w", [one for own in held.values() for one in own], scheduler=scheduler)
+        b.work("w", [entry for holding in held.values() for entry in holding], scheduler=scheduler)
     limits = [w.bottleneck for w in judge(b.frame(), rulebook(CATALOG)).workloads]
     assert skip or len({limit.label for limit in limits}) == 1
     return max(limits, key=lambda limit: limit.label == "latency")

@@ -42,8 +42,8 @@ def test_a_move_is_credited_only_beyond_the_right_sized_count():
     finding = made.found(advice, "too-many-gpus")
     assert {e.metric: e.threshold for e in finding.evidence}["gpus_held"] == 16.0
     assert finding.cost_usd == pytest.approx(2 * 98.32 * 336)
-    ways = {(r.action, r.target.node_sku): r for r in advice.recommendations}
-    fewer, moved = ways["reduce-gpus", made.IB], ways["move-sku", PLAIN]
+    options = {(r.action, r.target.node_sku): r for r in advice.recommendations}
+    fewer, moved = options["reduce-gpus", made.IB], options["move-sku", PLAIN]
     assert (fewer.target.gpu_count, moved.target.gpu_count, fewer.realisation) == (16, 16, "cash-now")
     assert "x the current peak demand" in (fewer.break_even or "")
     assert fewer.saving_usd_per_month.p50 == pytest.approx(2 * 98.32 * 730)
@@ -160,9 +160,9 @@ def test_profiles_are_called_as_the_driver_calls_them():
     ("use", "phase", "low", "high"), [(GEMM, "training", 0.9 * 132 / 60, 132 / 60), (DECODE, "serving", 1.5, 2.0)]
 )
 def test_compute_follows_real_sms_and_memory_follows_eighths(use, phase, low, high):
-    found = predict_slice(H100, profile("3g.40gb"), use, phase)
-    assert isinstance(found, Prediction)
-    assert low < found.median < high
+    result = predict_slice(H100, profile("3g.40gb"), use, phase)
+    assert isinstance(result, Prediction)
+    assert low < result.median < high
 
 
 @pytest.mark.parametrize(
@@ -182,22 +182,22 @@ def test_light_work_fits_a_small_slice_and_heavy_work_or_much_memory_none(use, n
     ("use", "phase", "low", "high"), [(DECODE, "serving", 1.0, 1.10), (GEMM, "training", 1.25, 1 / 0.75)]
 )
 def test_a_lower_clock_costs_decode_little_and_a_gemm_all_of_it(use, phase, low, high):
-    found = predict_clock(use, phase, 0.75)
-    assert isinstance(found, Prediction)
-    assert low < found.median < high
+    result = predict_clock(use, phase, 0.75)
+    assert isinstance(result, Prediction)
+    assert low < result.median < high
     assert isinstance(predict_clock(use, phase, 0.3), CodedText)
 
 
 def test_lower_clock_saves_energy_for_memory_bound_work_alone():
     bound = use_of(u_c=0.10, u_m=0.95, g=0.99)
-    found = lower_clock(bound, "serving", Draw(300, 80), POWER)
-    assert isinstance(found, ClockMove)
-    assert found.saves and found.clock_share < 1 and found.joules_ratio < 0.95
-    assert found.prediction.interval.p90 <= 1.05
+    result = lower_clock(bound, "serving", Draw(300, 80), POWER)
+    assert isinstance(result, ClockMove)
+    assert result.saves and result.clock_share < 1 and result.joules_ratio < 0.95
+    assert result.prediction.interval.p90 <= 1.05
     assert lower_clock(GEMM, "training", Draw(650, 80), POWER) is None
     # A100 serving at 1110 of 1410 MHz, as published: a fifth less at the peak.
     for share, watts in ((1110 / 1410, 320), (1.0, 400)):
-        assert at_clock(found.prediction, share, Draw(400, 60), POWER).watts_after == pytest.approx(watts, rel=0.01)
+        assert at_clock(result.prediction, share, Draw(400, 60), POWER).watts_after == pytest.approx(watts, rel=0.01)
 
 
 def test_twice_the_gpus_are_less_than_twice_as_fast_where_they_talk():

@@ -129,8 +129,8 @@ def test_a_survey_begins_with_what_is_open_and_saves_most() -> None:
     results = survey(fleet, base, made.catalog().nodes.values())
     assert len(results) == len(made.catalog().nodes)
     savings = [o.saving_usd_per_month.p50 for o in results if o.open and o.saving_usd_per_month is not None]
-    for told in (savings, [o.open for o in results]):
-        assert told == sorted(told, reverse=True)
+    for answer in (savings, [o.open for o in results]):
+        assert answer == sorted(answer, reverse=True)
     assert all(o == what_if(fleet, base, o.choice) for o in results[::20])
 
 
@@ -142,8 +142,8 @@ def test_a_bench_judges_only_the_nodes_of_its_series_and_agrees_with_the_advice(
     assert result.is_that(move)
     assert result.saving_usd_per_month.p50 == pytest.approx(move.saving_usd_per_month.p50)
     assert bench.profiles[0] == "1g.10gb"
-    mine = [o.choice.node.partition("/")[0] for o in bench.targets]
-    assert mine == sorted(mine, key=lambda provider: provider != "azure")
+    held = [o.choice.node.partition("/")[0] for o in bench.targets]
+    assert held == sorted(held, key=lambda provider: provider != "azure")
     assert workbench(fleet().frame, fleet().advice.workloads, "nobody", HandLoader().rulebook(), NOW) is None
 
 
@@ -259,7 +259,7 @@ def test_other_providers_are_shown_apart_and_in_no_sum():
     without, beside = advice_of(given), advice_of(given, options=AdviseOptions(made.END, with_market=True))
     assert without.market is None and beside.market
     assert (beside.recommendations, beside.summary) == (without.recommendations, without.summary)
-    known = {q.id for q in beside.prices}
-    assert all(not r.target.node_sku.startswith("azure/") and known.issuperset(r.prices) for r in beside.market)
+    counted = {q.id for q in beside.prices}
+    assert all(not r.target.node_sku.startswith("azure/") and counted.issuperset(r.prices) for r in beside.market)
     for form in ("table", "json"):
         assert beside.market[0].target.node_sku.rpartition("/")[2] in render(beside, form)

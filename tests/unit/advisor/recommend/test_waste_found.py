@@ -34,9 +34,9 @@ def nvlink(util):
 
 def decoding(fabric_of_it=None, share=1.0, **features):
     """Eight replicas of one L40S each, bound by memory bandwidth."""
-    told = {"tensor_of_sustained_p95": 0.2, "mem_flat": 0.0, "cpu": 0.01, **features}
+    shape = {"tensor_of_sustained_p95": 0.2, "mem_flat": 0.0, "cpu": 0.01, **features}
     workload_verdicts = [
-        workload("api", id=f"w-{i}", gpus=(f"GPU-n1-{i}",), features=told, bottleneck=bound_by("hbm-bandwidth", share),
+        workload("api", id=f"w-{i}", gpus=(f"GPU-n1-{i}",), features=shape, bottleneck=bound_by("hbm-bandwidth", share),
                  **L40S)
         for i in range(8)
     ]  # fmt: skip

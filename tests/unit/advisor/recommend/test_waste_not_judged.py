@@ -105,8 +105,8 @@ def test_what_a_rule_cannot_know_is_not_judged_with_the_reason(rule, given, said
 
 
 def counts(advice, rule) -> tuple[int, int, int]:
-    (one,) = [j for j in advice.judged if j.rule == rule]
-    return one.flagged, one.clean, one.not_judged
+    (entry,) = [j for j in advice.judged if j.rule == rule]
+    return entry.flagged, entry.clean, entry.not_judged
 
 
 def test_those_of_one_reason_are_told_together_with_their_gpus():
@@ -210,8 +210,8 @@ def one(w):
 
 
 def test_a_custom_rule_tells_its_evidence_with_unit_and_threshold_and_claims_no_money(tmp_path):
-    told = advice(one(train()), tmp_path, {"custom/a.yaml": RULE})
-    finding = made.found(told, "custom/slow-input")
+    answer = advice(one(train()), tmp_path, {"custom/a.yaml": RULE})
+    finding = made.found(answer, "custom/slow-input")
     assert [(e.metric, e.value, e.threshold, e.unit) for e in finding.evidence] == [
         ("cpu", 0.9, 0.8, "ratio"),
         ("power_watts", 250.0, 300.0, "watts"),
@@ -220,9 +220,9 @@ def test_a_custom_rule_tells_its_evidence_with_unit_and_threshold_and_claims_no_
     assert (finding.severity, finding.cost_usd, finding.gpu_hours) == ("medium", None, 8 * 336)
     assert [reason.text for reason in finding.would_change_if] == ["The loader is given more than 8 cores."]
     without = advice(one(train()), tmp_path / "none_of_its_own", {"waste/idle.yaml": "id: idle\n"})
-    assert told.summary == without.summary
-    assert told.recommendations == without.recommendations
-    validate(json.loads(render(told, "json")), "advice")
+    assert answer.summary == without.summary
+    assert answer.recommendations == without.recommendations
+    validate(json.loads(render(answer, "json")), "advice")
 
 
 @pytest.mark.parametrize(
@@ -268,9 +268,9 @@ def test_a_teams_threshold_holds_for_its_work_and_on_the_nodes_it_shares(tmp_pat
 )
 def test_an_exception_silences_a_rule_and_says_so(tmp_path, changes, exceptions, why):
     files = {"exceptions.yaml": f"exceptions:\n  {exceptions}\n"} if exceptions else {"waste/a.yaml": "id: idle\n"}
-    told = advice(silent(**changes), tmp_path, files)
-    assert ("idle-fabric" in fired(told)) is (why is None)
-    said = [n for n in told.notes if n.code == "silenced-by-exception" and n.fields["rule"] == "idle-fabric"]
+    answer = advice(silent(**changes), tmp_path, files)
+    assert ("idle-fabric" in fired(answer)) is (why is None)
+    said = [n for n in answer.notes if n.code == "silenced-by-exception" and n.fields["rule"] == "idle-fabric"]
     assert len(said) == (why is not None)
     assert all(f"Exception {why}: " in n.text for n in said)
 
@@ -285,9 +285,9 @@ def test_a_team_keeps_the_headroom_it_set_in_findings_and_in_ways_out(tmp_path):
     features = {"mem_flat": 1.0, "cpu": 0.1, "tensor_of_sustained_p99": 0.05, "hbm_of_sustained_p99": 0.3}
     for namespace in ("calm", "other"):
         w = workload(features=features, owner=Owner(namespace=namespace))
-        told = advice(verdicts([node()], [w], uses=[usage(w, u_c=0.02, u_m=0.2)]), tmp_path, files)
-        (fewer,) = [r for r in told.recommendations if r.action == "reduce-gpus"]
-        needed = next(e.threshold for e in made.found(told, "too-many-gpus").evidence if e.metric == "gpus_held")
+        answer = advice(verdicts([node()], [w], uses=[usage(w, u_c=0.02, u_m=0.2)]), tmp_path, files)
+        (fewer,) = [r for r in answer.recommendations if r.action == "reduce-gpus"]
+        needed = next(e.threshold for e in made.found(answer, "too-many-gpus").evidence if e.metric == "gpus_held")
         assert fewer.target.gpu_count == needed
         held[namespace] = needed
     assert held == {"calm": 6, "other": 3}  # of 8, at 0.2 of what they sustain
