@@ -170,8 +170,8 @@ def test_a_rule_speaks_once_of_everybody_in_its_scope_and_the_counts_say_so(give
             elif rule.judges_nodes or outcome.group is None:
                 spoken += [n.node for n in outcome.nodes]
             else:
-                faulty = isinstance(outcome, Found) and outcome.faulty
-                spoken += sorted(outcome.faulty) if faulty else [outcome.group.series_id]
+                faulty = sorted(outcome.faulty) if isinstance(outcome, Found) else []
+                spoken += faulty or [outcome.group.series_id]
         assert len(spoken) == len(set(spoken))
         if isinstance(rule, WorkloadRule):
             assert set(spoken) == {group.series_id for group in rule.scope(fleet)}
