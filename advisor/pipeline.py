@@ -17,8 +17,7 @@ from .core.timestamps import minute, span
 from .core.verdict_types import INFERRED
 from .core.worth import marked, min_saving
 from .recommend.energy_accounts import energy_accounts
-from .recommend.finding import HOUR_SECONDS, ready_at, when_possible
-from .recommend.fleet import Fleet
+from .recommend.fleet import HOUR_SECONDS, Fleet, ready_at, when_possible
 from .recommend.groups import groups_of
 from .recommend.moves.move_sku import market_recommendations
 from .recommend.predict.calibration import NO_SITE, Site
@@ -176,7 +175,7 @@ def _judged(
         # GPU by GPU: one of eight that was observed long enough does not represent the node.
         enough = [
             gpu.gpu_uuid for gpu in node.gpus
-            if facts.hours_observed >= least and gpu.hours >= least and gpu.known.get(_ACTIVITY, 0.0) >= least > 0
+            if facts.hours_observed >= least and gpu.hours >= least and gpu.measured.get(_ACTIVITY, 0.0) >= least > 0
             and (facts.node, gpu.gpu_uuid) not in faulty
         ]  # fmt: skip
         if enough:

@@ -21,7 +21,7 @@ from ..core.formatting import counted, listed
 from ..core.frame import Frame
 from ..core.verdict_types import WorkloadVerdict
 from ..recommend.pricing import PriceBook, fabric_uses, price_notes
-from ..recommend.rules.idle_fabric import IdleFabric
+from ..recommend.rules.idle_links import IdleFabric
 from ..rulebook import Rulebook
 
 # Class of an hour in the accounting -> its category. The first three are a workload's, the others have no owner.

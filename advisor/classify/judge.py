@@ -1,11 +1,6 @@
-"""The stages of judging: each takes the tables of those before it and returns its own.
-
-Telemetry that cannot be believed goes; GPUs are counted; rows find their workloads; each row is measured and labelled;
-each workload is judged by its rows, whole and behaviour by behaviour; every GPU-hour is accounted for.
-
-A fleet is judged group by group, so that the memory which telemetry takes does not grow with it. A group holds whole
-series of workloads (`core/frame.py`), so that every verdict is the one that the fleet at once would give.
-"""
+"""The stages of judging: telemetry that cannot be believed goes; GPUs are counted; rows find their workloads; each row
+is measured and labelled; each workload is judged whole and by behaviour; every GPU-hour is accounted for. A fleet is
+judged in groups of whole series (`core/frame_groups.py`), so that memory does not grow with it."""
 
 from __future__ import annotations
 
@@ -26,17 +21,14 @@ from .accounting.energy import KEYS, energy_by_place, node_power, occupancy, row
 from .accounting.nodes import bare_gpus, instances, node_facts, rest_levels
 from .accounting.workload_verdicts import series_hours, usage_of, with_latency, workload_verdicts
 from .bottlenecks.bottlenecks import label_rows
-from .bottlenecks.links import links_of
-from .bottlenecks.stragglers import lateness
-from .doubts import Doubt
-from .features.port_traffic import port_traffic
+from .bottlenecks.links import lateness, links_of
 from .features.rest import at_rest
 from .features.soundness import examine
-from .features.utilization import measures
+from .features.utilization import measures, port_traffic
 from .phases.change_points import cut_pieces
 from .phases.phase_verdicts import judge_phases, with_series
 from .pieces import JudgementInputs, judge_pieces, pieces_of
-from .types import Verdicts
+from .types import Doubt, Verdicts
 from .workloads.attribution import Attribution, attribute
 from .workloads.inventory import Inventory, inventory_of, merged_inventory
 from .workloads.sku_lookup import GpuIndex, index_gpus, row_parts
@@ -63,9 +55,8 @@ def judge_groups(frames: Iterable[Frame], book: Rulebook, between: Callable[[], 
     for frame in frames:
         verdicts = judge(frame, book, between)
         # Of a part of a fleet the rows in use are copied, so that the telemetry behind them is released.
-        verdictses.append(
-            verdicts if frame.telemetry_span is None else replace(verdicts, usage=_compact(verdicts.usage))
-        )
+        whole = frame.telemetry_span is None
+        verdictses.append(verdicts if whole else replace(verdicts, usage=_compact(verdicts.usage)))
         del frame, verdicts  # not held while the next group is read
         between()
     return merged(verdictses)
@@ -186,7 +177,6 @@ def _joined(parts: list[ColumnRows]) -> ColumnRows:
 
 
 def _or_nothing(column: npt.NDArray) -> npt.NDArray:
-    """The column; one number for all of its rows where all are missing: a fleet of which little is exported does not
-    pay for what is not."""
+    """The column; where all of it is missing, one number for all rows: what is not exported takes no memory."""
     missing = column.dtype == np.float32 and bool(np.isnan(column).all())
     return np.broadcast_to(np.float32(np.nan), column.shape) if missing else column

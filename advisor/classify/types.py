@@ -1,11 +1,8 @@
-"""What the telemetry of a window says: every workload's verdict, every node's facts, every GPU-hour's place.
-
-`advisor/recommend` reads it. Nothing here knows a price: each workload's `cost_usd` is None until money fills it.
-"""
+"""What the telemetry of a window says: verdicts of workloads, facts of nodes, every GPU-hour's place. No prices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,23 +13,62 @@ import pandas as pd
 from ..core.coded_text import CodedText
 from ..core.column_rows import ColumnRows
 from ..core.frame import Window
+from ..core.timestamps import minute, span
 from ..core.verdict_types import WorkloadVerdict
-from .doubts import Doubt
 from .workloads.inventory import Inventory
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.intp]
+Sentence = str | Callable[[Ints], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Readings of one metric of one GPU that were not believed. `metric`: the frame's name, several with commas.
+    `code`: constants of `soundness`. `hours`: observed hours of the rows concerned, between `start` and `end` (Unix
+    seconds). `text`: a sentence that names the signals, the hours and since when."""
+
+    node: str
+    gpu_uuid: str
+    metric: str
+    code: str
+    hours: float
+    start: float
+    end: float
+    text: str
+
+
+def doubts_of(gpu: pd.DataFrame, at: Mask, *, metric: str, code: str, sentence: Sentence) -> list[Doubt]:
+    """One doubt for each GPU with rows `at`. `sentence`: without the hours, or what gives it of the GPU's rows `at`."""
+    where = np.flatnonzero(at)
+    rows = gpu.iloc[where]
+    seconds = rows["observed_seconds"].fillna(rows["interval_seconds"]).to_numpy(float)
+    end = rows["ts"].to_numpy(float)
+    begin = end - rows["interval_seconds"].to_numpy(float)
+    doubts = []
+    for (node, uuid), positions in rows.groupby(["node", "gpu_uuid"], sort=True).indices.items():  # type: ignore[misc]
+        hours, start = float(seconds[positions].sum()) / 3600, float(begin[positions].min())
+        said = sentence if isinstance(sentence, str) else sentence(where[positions])
+        text = f"{said} over {span(hours * 3600)} from {minute(start)}."
+        doubts.append(Doubt(str(node), str(uuid), metric, code, hours, start, float(end[positions].max()), text))
+    return doubts
+
+
+def percent(values: Floats) -> str:
+    """The mean of what is known, as in ``97 %``."""
+    value = values[~np.isnan(values)]
+    return f"{value.mean() * 100:.0f} %" if len(value) else "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class FabricFacts:
-    """What a node's compute fabric carried in the window.
-
-    `ports_compute`: ports as ``device/port``, of which alone the figures are. `readable`: whether the fabric could be
-    judged at all; if not, `reason` says why (no compute port, no counters, a port not ACTIVE: down is not silent).
-    `util_p995`: the 99.5th percentile of seconds of max(tx, rx) over line rate, the largest of the ports, an upper
-    bound; `util_max`: the highest second. `hours`: observed in the window (the least observed port); `hours_known`: of
-    which there are data at all. `last_active_ts`: end (Unix seconds) of the last interval in which any port exceeded
-    1 % of its line rate, as far back as hours reach; None: never. `line_rate_bytes_per_second`: one way, of all ports.
-    `still_share`: share of the observed time in which not a byte was counted on some port.
-    """
+    """What a node's compute fabric carried. `ports_compute`: ports as ``device/port``, of which alone the figures are.
+    `readable`: whether it could be judged; if not, `reason` says why. `util_p995`: 99.5th percentile of seconds of
+    max(tx, rx) over line rate, the largest of the ports, an upper bound; `util_max`: the highest second. `hours`:
+    observed in the window (least observed port); `hours_known`: with data at all. `last_active_ts`: end (Unix seconds)
+    of the last interval above 1 % of line rate, as far back as hours reach; None: never. `line_rate_bytes_per_second`:
+    one way, of all ports. `still_share`: share of the observed time without a byte on some port."""
 
     ports_compute: tuple[str, ...]
     readable: bool
@@ -50,13 +86,10 @@ class FabricFacts:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """One node in the window. `gpu_sku`: the catalog's name, None where it has none (`gpu_name`: the driver's).
-
-    `hours_observed`: observed GPU-hours over its GPU count. `span_hours`: hours it is accounted for
-    (`NodeInventory`). `pool_hours`: observed hours of its pool (the nodes of its cluster of the same type) where nodes
-    of that were replaced, side by side once; 0: none was. `fabric` None: it shows no fabric port at all.
-    `without_nvlink`: its GPUs are known to have none. `driver_version`: of its GPUs; None: unknown, or they differ.
-    """
+    """One node in the window. `gpu_sku`: the catalog's name (None: none; `gpu_name`: the driver's). `hours_observed`:
+    observed GPU-hours over its GPU count. `span_hours`: hours it is accounted for (`NodeInventory`). `pool_hours`:
+    observed hours of its pool (nodes of its cluster and type) where nodes of it were replaced; 0: none was. `fabric`
+    None: no fabric port at all. `without_nvlink`: no GPU has it. `driver_version`: None: unknown, or they differ."""
 
     node: str
     cluster: str
@@ -85,16 +118,11 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class BareGpu:
-    """A GPU's hours of the window that no workload accounts for, or a MIG instance's.
-
-    `part`: the part of a GPU that it is, 1 for a whole one; its hours are that part of its time. `hours`: observed
-    GPU-hours without a workload; `idle_hours`: those in which it met the definition of idle. `engine_mean`,
-    `engine_max`, `dram_mean`: over those hours, ratios; None: not measured. `power_mean_watts`, `idle_power_watts`:
-    drawn, and the idle power it is compared with.
-    `busy_hours`: those in which it worked for somebody whom nothing names, of intervals that no workload was on at any
-    time and of work that was inferred from its activity. `held_hours`: of the former, those in which somebody's memory
-    lay on it. `telemetry_fault`: why the signals contradict one another, if they do; then no verdict of idleness holds.
-    """
+    """A GPU's hours, or a MIG instance's, that no workload accounts for. `part`: the part of a GPU that it is. `hours`:
+    observed GPU-hours without a workload; `idle_hours`: of them idle. `engine_mean`, `engine_max`, `dram_mean`: ratios
+    over those hours; None: not measured. `power_mean_watts`, `idle_power_watts`: drawn, and the idle level.
+    `busy_hours`: in which it worked for somebody whom nothing names; `held_hours`: in which memory was held.
+    `telemetry_fault`: why its signals contradict one another, if they do."""
 
     node: str
     gpu_uuid: str
@@ -131,10 +159,8 @@ class RestLevel:
 
 @dataclass(frozen=True, slots=True)
 class MigInstance:
-    """One MIG instance that was there at the window's end. `compute`, `memory`: its slices; None: not known.
-
-    `held`: ids of the workloads that held it then.
-    """
+    """One MIG instance that was there at the window's end. `compute`, `memory`: its slices; None: not known. `held`:
+    ids of the workloads that held it then."""
 
     node: str
     gpu_uuid: str
@@ -156,9 +182,9 @@ class TokenEnergy:
 
 @dataclass(frozen=True, slots=True)
 class NodePower:
-    """Watts of all GPUs of a node at once; None: at no time was the power of all of them measured, or a limit is not
-    known. `mean`, `p95`, `highest`: over intervals of up to `interval_seconds`, each by its length. `rated`: the sum of
-    the GPUs' power limits."""
+    """Watts of all GPUs of a node at once; None: never was all their power measured, or a limit is not known. `mean`,
+    `p95`, `highest`: over intervals of up to `interval_seconds`, each by its length. `rated`: the sum of the GPUs'
+    power limits."""
 
     mean: float | None
     p95: float | None
@@ -169,22 +195,17 @@ class NodePower:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """All that is known of a window before any move is thought of.
+    """All that is known of a window before any move is thought of. `workloads`: one each (`series_id` joins restarts),
+    the largest first. `occupancy`: ``node, gpu_uuid, class, workload_id, gpu_hours`` (`accounting/energy.py`); class is
+    workload, shared, allocated_idle, unallocated, drained or unobserved; a node's rows sum to GPU count x `span_hours`.
+    `energy`: the joules of the same hours; `tokens`: by workload, `power`: by node. `waste_ready`: workload id ->
+    whether the hours of its series reach the coverage floor. `doubts`: readings that were not believed.
 
-    `workloads`: one each (restarts of a series stay apart; `series_id` joins them), the largest first.
-    `occupancy`: columns ``node, gpu_uuid, class, workload_id, gpu_hours`` (`accounting/energy.py`); class is workload,
-    shared, allocated_idle, unallocated, drained or unobserved, and a node's rows sum to GPU count x `span_hours`.
-    `energy`: where the joules of the same hours went (`accounting/energy.py`); `tokens`: by workload, `power`: by node.
-    `usage`: one row per workload, GPU and interval, for predictions. Columns: ``workload_id, node, gpu_uuid, ts``,
-    ``seconds`` (observed by this workload), ``u_c, u_m, u_n, u_i, u_p`` (use relative to what the SKU sustains, NaN:
-    unknown), ``c, m, n, i, p`` (relative to the peak), ``g, g_max`` (engine active, mean and highest), ``sm``,
-    ``clock_ratio``, ``lost`` (share of time its waiting ranks lose to a late one), ``duty``,
-    ``tensor_nvlink_correlation``, ``tensor_fabric_correlation``, ``bottleneck`` (label of that row),
-    ``mem_used_ratio``, ``power_watts``.
-    `waste_ready`: workload id -> whether the hours of its series reach the coverage floor for waste verdicts (a service
-    that is restarted every day is still the same service).
-    `inventory`: every GPU that exists, and what was observed of it. `instances`: the MIG instances at the window's end.
-    `rest_levels`: of every whole GPU that was seen at rest. `doubts`: readings that were not believed.
+    `usage`: one row per workload, GPU and interval: ``workload_id, node, gpu_uuid, ts``, ``seconds`` (observed), ``u_c,
+    u_m, u_n, u_i, u_p`` (use over what the SKU sustains, NaN: unknown), ``c, m, n, i, p`` (over the peak), ``g, g_max``
+    (engine active, mean and highest), ``sm``, ``clock_ratio``, ``lost`` (share of time its waiting ranks lose to a late
+    one), ``duty``, ``tensor_nvlink_correlation``, ``tensor_fabric_correlation``, ``bottleneck``, ``mem_used_ratio``,
+    ``power_watts``.
     """
 
     window: Window
@@ -212,7 +233,6 @@ class Verdicts:
         return rows.taken(np.sort(rows.at)).frame(names)
 
     def used(self, ids: Iterable[str]) -> ColumnRows:
-        """The rows of these workloads, one workload after another."""
         parts = [self._usage_rows[key] for key in ids if key in self._usage_rows]
         return self.usage.taken(np.concatenate([np.empty(0, dtype=np.intp), *parts]))
 

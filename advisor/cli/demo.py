@@ -37,7 +37,7 @@ def demo(folder: Path | None, seed: int) -> int:
     from ..notify.report import ReportJob, reported_week, write_previews
     from ..notify.routes import Routes
     from ..notify.routes import ReportSettings
-    from ..show.reader_commands import ReaderCommands
+    from ..show.reader_links import ReaderCommands
     from ..show.writers.formats import render
     from ..state.fleets import StateBeside
     from ..telemetry.source import Databases

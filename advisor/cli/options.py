@@ -26,7 +26,7 @@ from ...rules.base.output import plain, progress
 from ...rules.base.sanitize import clean, quoted
 from ..core.timestamps import parse_moment, rfc3339
 from ..show.page_options import Again
-from ..show.reader_commands import ReaderCommands
+from ..show.reader_links import ReaderCommands
 
 if TYPE_CHECKING:
     from sqlite_utils import Database

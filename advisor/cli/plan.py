@@ -63,7 +63,7 @@ def plan(
 ) -> int:
     """Plan which nodes to return, when and in which order."""
     from ..core.advice_json import document
-    from ..plan.planner import Planner
+    from ..plan.figures import Planner
     from ..plan.problem import FleetChange, PlanRequest
     from ..plan.result import SCHEMA
     from ..plan.whatif import parse_add, parse_demand

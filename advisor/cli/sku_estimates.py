@@ -15,16 +15,28 @@ from ...rules.base.errors import NothingToDo, UsageError
 from ...rules.base.output import columns
 from ...rules.catalog.loader import Catalog
 from ...rules.catalog.types import GpuSku, NodeSku
-from ...rules.models.weights import load_move_model, load_power_model
+from ...rules.models import load_move_model, load_power_model
 from ..core.coded_text import CodedText, coded
-from ..core.formatting import counted, fabric_words, figure, time_words, usd
-from ..recommend.predict.capacity_plan import CapacityPlan, Wanted, plan_serving, plan_training
-from ..recommend.predict.clock_model import cap_range
-from ..recommend.predict.precision_levers import levers_of, levers_of_plan
-from ..recommend.predict.sku_comparison import Comparison, blocks, compare
-from ..recommend.predict.typical_clock import SlowerGpu, rest_watts, slower_gpu
-from ..recommend.predict.typical_work import PhaseAsked, Question, batch_on, gpus_of_a_copy, profile_of
-from .options import lines_of
+from ..core.formatting import counted, figure, time_words, usd
+from ..recommend.predict.capacity_plan import (
+    CapacityPlan,
+    Wanted,
+    levers_of,
+    levers_of_plan,
+    plan_serving,
+    plan_training,
+)
+from ..recommend.predict.clock_model import SlowerGpu, cap_range, rest_watts, slower_gpu
+from ..recommend.predict.sku_comparison import (
+    Comparison,
+    PhaseAsked,
+    Question,
+    batch_on,
+    blocks,
+    compare,
+    gpus_of_a_copy,
+    profile_of,
+)
 
 Answer = tuple[dict[str, object], str]  # as JSON, and for a person
 SCHEMA = "skuwise.plan/1"

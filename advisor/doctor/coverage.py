@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...rules.catalog.hour_prices import SOURCE
+from ...rules.catalog.price_files import SOURCE
 from ...rules.catalog.loader import Catalog
 from ...rules.catalog.types import Price
 from ..classify.types import NodeFacts, Verdicts
@@ -73,7 +73,7 @@ def metric_coverage(
     for name, title in (GPU_MEASURES | NODE_MEASURES).items():
         if name in GPU_MEASURES:
             known_as = "activity" if name == "engine_active" else name
-            hours = [(gpu.node, gpu.known.get(known_as, 0.0)) for gpu in gpus if models.can_have(gpu, name)]
+            hours = [(gpu.node, gpu.measured.get(known_as, 0.0)) for gpu in gpus if models.can_have(gpu, name)]
             # Unobserved GPUs lack every measure that the others of their node can have.
             without = {gpu.node for gpu in gpus} - {node for node, _ in hours}
             of = len(hours) + sum(inventory.nodes[node].unobserved_count for node in hours_of if node not in without)
@@ -128,7 +128,7 @@ class _Models:
         that the catalog lacks only where a measure shows it."""
         sku = self._catalog.gpu(self.of(gpu))
         profiled = sku is not None and not sku.name.startswith("P100")
-        return profiled or any(gpu.known.get(measure, 0.0) > 0 for measure in PROFILED)
+        return profiled or any(gpu.measured.get(measure, 0.0) > 0 for measure in PROFILED)
 
     def can_have(self, gpu: GpuCoverage, measure: str) -> bool:
         if measure in PROFILED and not self.can_be_profiled(gpu):

@@ -17,7 +17,7 @@ from ..core.frame import blind_nodes
 from ..core.scalars import records, text
 from ..core.timestamps import minute, span
 from ..core.verdict_types import INFERRED
-from ..recommend.finding import ready_at, when_possible
+from ..recommend.fleet import ready_at, when_possible
 from ..show.coverage import observed_fabrics
 from .coverage import HOUR, WINDOW_SHARE, Diagnosis, MetricCoverage, NodeState, TelemetryGap, unprofiled
 

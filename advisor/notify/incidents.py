@@ -25,10 +25,10 @@ from ..core.formatting import counted, evidence_words
 from ..core.http_session import UnansweredError, post
 from ..core.incident_types import Incident, IncidentEvent, Subject
 from ..core.timestamps import minute, rfc3339
-from ..show.dashboard import Dashboard
+from ..show.reader_links import Dashboard
 from ..show.incident_words import Item, ItemKind, line_words, summary_words, where_words
 from ..show.pages.incident import details_command
-from ..show.reader_commands import NO_COMMANDS, ReaderCommands, ReaderLinks
+from ..show.reader_links import NO_COMMANDS, ReaderCommands, ReaderLinks
 from ..state.deliveries import Message, Told, queue, told, waiting
 from ..state.file import State
 from ..state.incidents import current, mark, untold

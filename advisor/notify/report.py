@@ -21,9 +21,9 @@ from ..core.worth import added_intervals, counted_recommendations, marked
 from ..pipeline import WINDOW_NOTES
 from ..recommend.waste import slowed_usd, wasted
 from ..rulebook import Rulebook
-from ..show.dashboard import Dashboard
+from ..show.reader_links import Dashboard
 from ..show.pages.story import story_of
-from ..show.reader_commands import NO_COMMANDS, ReaderCommands, ReaderLinks
+from ..show.reader_links import NO_COMMANDS, ReaderCommands, ReaderLinks
 from ..show.writers.csv import csv_text
 from ..state.deliveries import known, queue
 from ..state.file import State

@@ -25,7 +25,7 @@ from ...rules.base.sanitize import QUOTED_MAX, clean, quoted
 from ..core.credentials import is_loopback
 from ..core.incident_types import Subject
 from ..core.verdict_types import WorkloadVerdict
-from ..show.dashboard import PLACEHOLDERS, url_fault
+from ..show.reader_links import PLACEHOLDERS, url_fault
 from ..state.deliveries import Channel
 
 Security = Literal["starttls", "tls", "none"]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean, quoted
-from ..recommend.moves.rest_clocks import VARIABLE
+from ..recommend.moves.clocks import VARIABLE
 from .change import (
     BY_HAND,
     GPU_PRODUCT,

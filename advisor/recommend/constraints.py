@@ -141,9 +141,8 @@ def _split(group: Group, node: NodeSku, source: GpuSku, target: GpuSku) -> Itera
     linked = any(not n.without_nvlink for n in group.nodes)
     quiet = all(group.use.link_p95[link] < LINK_IN_USE for link in "np")  # what was not measured is not quiet
     if node.gpu_count < together and not (quiet and (fits or linked)):
-        what = (
-            "one workload uses {together} GPUs per node, this node has {gpu_count}, and the work may not be divisible"
-        )
+        what = "one workload uses {together} GPUs per node, this node has {gpu_count}, and the work "
+        what += "may not be divisible"
         yield coded("node-too-small", what, together=together, gpu_count=node.gpu_count)
 
 

@@ -15,22 +15,7 @@ from ...rules.catalog.loader import ANY_REGION
 from ...rules.catalog.price_files import SiteEnergy, SiteFigure
 from ...rules.catalog.types import PowerPrice
 from ..classify.types import NodeFacts, TokenEnergy, Verdicts
-from ..core.energy_types import (
-    JOULES_PER_KWH,
-    PHASES,
-    EnergyByUse,
-    EnergyFigure,
-    FleetEnergy,
-    GpuEnergy,
-    NodeEnergy,
-    PhaseEnergy,
-    StatedFigure,
-    WorkloadEnergy,
-    basis_of,
-    joules_a_token,
-    owners_of,
-    phases_together,
-)
+from ..core import energy_types as types
 from ..core.verdict_types import WorkloadVerdict
 from .pricing import PriceBook
 
@@ -47,40 +32,34 @@ _NOTHING: Sums = dict.fromkeys(_SUMS) | dict.fromkeys(_HOURS, 0.0)
 class EnergyAccounts:
     """`fleet` None: no node was evaluated. `workloads`: with their energy; `nodes`: by name."""
 
-    fleet: FleetEnergy | None
+    fleet: types.FleetEnergy | None
     workloads: tuple[WorkloadVerdict, ...]
-    nodes: tuple[NodeEnergy, ...]
+    nodes: tuple[types.NodeEnergy, ...]
 
 
 def energy_accounts(
     verdicts: Verdicts, workloads: Sequence[WorkloadVerdict], book: PriceBook, site: SiteEnergy
 ) -> EnergyAccounts:
-    """`workloads`: those of the verdicts, as the advice has them."""
     if not verdicts.nodes or verdicts.energy.empty:
         return EnergyAccounts(None, tuple(workloads), ())
     rows = _with_money(verdicts, book, site)
     row = rows[rows["class"].isin(_OWN)]
     by_workload, by_node = _sums(row, "workload_id"), _sums(rows, "node")
     phases, gpus = _nested(row, "workload_id", "phase"), _nested(rows, "node", "gpu_uuid")
-    workload_verdicts = tuple(
-        replace(w, energy=_of_workload(w, by_workload, phases, verdicts.tokens.get(w.id))) for w in workloads
-    )
+    tokens, stated = verdicts.tokens, _stated(verdicts, book, site)
+    with_energy = tuple(replace(w, energy=_of_workload(w, by_workload, phases, tokens.get(w.id))) for w in workloads)
     facts = sorted(verdicts.nodes, key=lambda n: n.node)
     nodes = tuple(_of_node(n, by_node.get(n.node, _NOTHING), gpus.get(n.node, {}), verdicts) for n in facts)
-    return EnergyAccounts(
-        _of_fleet(rows, workload_verdicts, verdicts, _stated(verdicts, book, site)), workload_verdicts, nodes
-    )
+    return EnergyAccounts(_of_fleet(rows, with_energy, verdicts, stated), with_energy, nodes)
 
 
 def _sums(rows: pd.DataFrame, *by: str) -> dict[Any, Sums]:
-    """The sums of each group, by its name (names, of several columns)."""
     table = rows.groupby(list(by))[_SUMS].sum(min_count=1)
     names, table = table.index.tolist(), table.fillna(dict.fromkeys(_HOURS, 0.0)).astype(object)
     return dict(zip(names, table.where(table.notna(), None).to_dict("records"), strict=True))
 
 
 def _nested(rows: pd.DataFrame, outer: str, inner: str) -> dict[str, dict[str, Sums]]:
-    """The sums of the groups of two columns, by the first and then by the second."""
     by_key: dict[str, dict[str, Sums]] = defaultdict(dict)
     for (first, second), totals in _sums(rows, outer, inner).items():
         by_key[first][second] = totals
@@ -88,11 +67,10 @@ def _nested(rows: pd.DataFrame, outer: str, inner: str) -> dict[str, dict[str, S
 
 
 def _with_money(verdicts: Verdicts, book: PriceBook, site: SiteEnergy) -> pd.DataFrame:
-    """The rows of the accounting with the columns of `_SUMS`, NaN: not known; `unpriced` 1 where the hours have no
-    cost."""
+    """The rows of the accounting with the columns of `_SUMS`, NaN: not known; `unpriced` 1: no cost."""
     rows = verdicts.energy
     measured, hour, idle = rows["measured_hours"] > 0, rows["hour"].to_numpy(int), rows["idle"].astype(bool)
-    kwh = (rows["joules"].astype(float) / JOULES_PER_KWH).where(measured)
+    kwh = (rows["joules"].astype(float) / types.JOULES_PER_KWH).where(measured)
     drawn = kwh * _by_hour(site.pue, hour, 1.0)
     usd_per_kwh = np.full(len(rows), np.nan)
     regions = {n.node: n.region for n in verdicts.nodes}
@@ -103,7 +81,7 @@ def _with_money(verdicts: Verdicts, book: PriceBook, site: SiteEnergy) -> pd.Dat
     cost = rows["gpu_hours"] * rows["node"].map({n.node: book.per_gpu_hour(n) for n in verdicts.nodes}).astype(float)
     return rows.assign(
         kwh=kwh,
-        counted=(rows["counted_joules"].astype(float) / JOULES_PER_KWH).where(measured),
+        counted=(rows["counted_joules"].astype(float) / types.JOULES_PER_KWH).where(measured),
         idle_kwh=kwh.where(idle),
         busy_kwh=kwh.where(~idle),
         busy_hours=rows["measured_hours"].where(~idle),
@@ -120,18 +98,19 @@ def _by_hour(figure: SiteFigure | None, hours: np.ndarray, without: float) -> np
     return np.array([figure.at(hour) for hour in range(24)])[hours]
 
 
-def _stated(verdicts: Verdicts, book: PriceBook, site: SiteEnergy) -> tuple[StatedFigure, ...]:
-    """The figures that dollars and carbon rest on, each with its source."""
+def _stated(verdicts: Verdicts, book: PriceBook, site: SiteEnergy) -> tuple[types.StatedFigure, ...]:
     powers = {p.region: p for n in verdicts.nodes if (p := book.power(n.region)) is not None}
     regional = [(None if region == ANY_REGION else region, _figure(price)) for region, price in sorted(powers.items())]
-    figures: list[tuple[EnergyFigure, SiteFigure | None, str | None]] = [
+    figures: list[tuple[types.EnergyFigure, SiteFigure | None, str | None]] = [
         *(("usd_per_kwh", figure, region) for region, figure in regional if not site.usd_per_kwh),
         ("usd_per_kwh", site.usd_per_kwh, None),
         ("pue", site.pue, None),
         ("co2_grams_per_kwh", site.co2_grams_per_kwh, None),
     ]
     return tuple(
-        StatedFigure(name, *((f.values[0], ()) if len(f.values) == 1 else (None, f.values)), f.source, f.as_of, region)
+        types.StatedFigure(
+            name, *((f.values[0], ()) if len(f.values) == 1 else (None, f.values)), f.source, f.as_of, region
+        )
         for name, f, region in figures
         if f is not None
     )
@@ -151,16 +130,16 @@ def _figures(of: Sums, gpu_hours: float) -> dict[str, Any]:
         "idle_kwh": None if of["kwh"] is None else of["idle_kwh"] or 0.0,
         "usd": of["usd"],
         "co2_kg": of["co2_kg"],
-        "basis": basis_of(of["kwh"], of["counted"]),
+        "basis": types.basis_of(of["kwh"], of["counted"]),
     }
 
 
 def _of_workload(
     w: WorkloadVerdict, sums: Mapping[str, Sums], phases: Mapping[str, Mapping[str, Sums]], tokens: TokenEnergy | None
-) -> WorkloadEnergy:
+) -> types.WorkloadEnergy:
     of, workload_phases = sums.get(w.id, _NOTHING), phases.get(w.id, {})
     per_token = tokens.joules / tokens.tokens if tokens is not None else None
-    return WorkloadEnergy(
+    return types.WorkloadEnergy(
         # What was not observed of its time, or was shared, has no energy; hours that only the verdict counts neither.
         **_figures(of, max(of["gpu_hours"], w.gpu_hours)),
         busy_gpu_hours=of["busy_hours"],
@@ -170,19 +149,19 @@ def _of_workload(
         joules_per_token=per_token,
         tokens_per_second_per_watt=1.0 / per_token if per_token else None,
         phases=tuple(
-            PhaseEnergy(name, p["gpu_hours"], p["kwh"], None if p["unpriced"] else p["cost"], p["usd"], p["co2_kg"])
-            for name in PHASES
+            types.PhaseEnergy(
+                name, p["gpu_hours"], p["kwh"], None if p["unpriced"] else p["cost"], p["usd"], p["co2_kg"]
+            )
+            for name in types.PHASES
             if (p := workload_phases.get(name)) is not None
         ),
     )
 
 
-def _of_node(node: NodeFacts, of: Sums, gpus: Mapping[str, Sums], verdicts: Verdicts) -> NodeEnergy:
+def _of_node(node: NodeFacts, of: Sums, gpus: Mapping[str, Sums], verdicts: Verdicts) -> types.NodeEnergy:
     figures, power = _figures(of, node.gpu_count * node.span_hours), verdicts.power.get(node.node)
-    each = (
-        GpuEnergy(uuid, figures["kwh"], figures["counted"], figures["measured_hours"]) for uuid, figures in gpus.items()
-    )
-    energy = NodeEnergy(**figures, node=node.node, gpus=tuple(each))
+    each = (types.GpuEnergy(uuid, s["kwh"], s["counted"], s["measured_hours"]) for uuid, s in gpus.items())
+    energy = types.NodeEnergy(**figures, node=node.node, gpus=tuple(each))
     return energy if power is None else replace(
         energy, mean_watts=power.mean, p95_watts=power.p95, highest_watts=power.highest, rated_watts=power.rated,
         interval_seconds=power.interval_seconds,
@@ -190,27 +169,27 @@ def _of_node(node: NodeFacts, of: Sums, gpus: Mapping[str, Sums], verdicts: Verd
 
 
 def _of_fleet(
-    rows: pd.DataFrame, workloads: Sequence[WorkloadVerdict], verdicts: Verdicts, stated: tuple[StatedFigure, ...]
-) -> FleetEnergy:
+    rows: pd.DataFrame, workloads: Sequence[WorkloadVerdict], verdicts: Verdicts, stated: tuple[types.StatedFigure, ...]
+) -> types.FleetEnergy:
     by_class = rows.groupby("class")[["kwh", "idle_kwh"]].sum().reindex(_USES, fill_value=0.0)
     free = float(by_class["idle_kwh"][["unallocated", "drained"]].sum())
     (sums,) = _sums(rows.assign(all=True), "all").values()
     figures = _figures(sums, sum(n.gpu_count * n.span_hours for n in verdicts.nodes))
     kwh = figures["kwh"]
     parts = [w.energy for w in workloads if w.energy is not None]
-    tokens, joules = joules_a_token(parts)
+    tokens, joules = types.joules_a_token(parts)
     hours = verdicts.occupancy
     unobserved = float(hours.loc[hours["class"] == "unobserved", "gpu_hours"].sum())
     by_use = None
     if kwh is not None:
-        by_use = EnergyByUse(*by_class["kwh"].tolist(), total=kwh, unobserved_gpu_hours=unobserved)
-    return FleetEnergy(
+        by_use = types.EnergyByUse(*by_class["kwh"].tolist(), total=kwh, unobserved_gpu_hours=unobserved)
+    return types.FleetEnergy(
         **figures,
         idle_held_kwh=None if kwh is None else figures["idle_kwh"] - free,
         idle_free_kwh=None if kwh is None else free,
         by_use=by_use,
-        phases=phases_together(phase for part in parts for phase in part.phases),
-        owners=owners_of((w.owner.name, w.energy) for w in workloads),
+        phases=types.phases_together(phase for part in parts for phase in part.phases),
+        owners=types.owners_of((w.owner.name, w.energy) for w in workloads),
         generated_tokens=tokens,
         joules_per_token=joules,
         figures=stated,

@@ -1,5 +1,5 @@
 """The one gate between a recommendation and its claim: what it rests on (`Recommendation.needs`) and was not observed
-blocks it, each reason by name, and then it claims neither cash nor capacity."""
+blocks it, each reason by name, and then it claims no cash and no capacity."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ WORK = REST | {"tensor_active", "dram_active"}
 
 @dataclass(frozen=True)
 class EvidenceGate:
-    """The evidence of a window, with which claims are compared. `free`: node -> its GPUs with hours that no workload
-    accounts for; `floor_hours`: least observed hours of a GPU."""
+    """The evidence of a window, for claims. `free`: node -> GPUs without a workload; `floor_hours`: of a GPU."""
 
     verdicts: Verdicts
     free: Mapping[str, Sequence[BareGpu]]
@@ -65,7 +64,6 @@ class EvidenceGate:
         return hours if facts is None or not facts.pool_hours else min(hours, facts.span_hours)
 
     def _gpus(self, name: str, claim: EvidenceClaim | None) -> Sequence[GpuCoverage]:
-        """The observed GPUs of a node that a claim is about."""
         node, parents = self.verdicts.inventory.nodes.get(name), self.verdicts.inventory.parents
         if node is None or claim is None:
             return ()
@@ -123,7 +121,9 @@ class EvidenceGate:
             yield coded("observed-in-part", text, node=name, hours=least, window_hours=self._hours(name))
         else:
             for measure in sorted(claim.measures):
-                if lacking := sum(gpu.known.get(measure, 0.0) < (1.0 - GAP_MAX) * gpu.hours for gpu in gpu_coverages):
+                if lacking := sum(
+                    gpu.measured.get(measure, 0.0) < (1.0 - GAP_MAX) * gpu.hours for gpu in gpu_coverages
+                ):
                     which = "" if lacking == len(gpu_coverages) else f"{lacking} of {len(gpu_coverages)} GPUs of "
                     fields = {"measure": measure, "node": name, "gpus": lacking, "of": len(gpu_coverages)}
                     yield CodedText("measure-missing", f"no {NAMES[measure]} data for {which}{name}", fields)
@@ -153,16 +153,12 @@ class EvidenceGate:
 
 def all_seen(verdicts: Verdicts, nodes: Iterable[str]) -> bool:
     """Whether every GPU of these nodes was observed: what is switched off is a node, with all of them."""
-    node_inventories = [verdicts.inventory.nodes.get(name) for name in nodes]
-    return all(
-        node_inventory is not None and not node_inventory.unobserved and not node_inventory.surplus
-        for node_inventory in node_inventories
-    )
+    counted = [verdicts.inventory.nodes.get(name) for name in nodes]
+    return all(node is not None and not node.unobserved and not node.surplus for node in counted)
 
 
 def without_claim(r: Recommendation, subject: str, reasons: Iterable[CodedText]) -> Recommendation:
-    """The recommendation without what it claims, and why. What was not observed leaves the risk open: it is high.
-    `subject`: what it is called in a sentence."""
+    """The recommendation without what it claims; the risk is high. `subject`: what it is called in a sentence."""
     why = tuple(reasons)
     return replace(
         r,

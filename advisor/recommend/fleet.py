@@ -6,28 +6,126 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
-from ...rules.catalog.loader import NVLINK_PRIORS, Catalog
+from ...rules.catalog.loader import NVLINK_PRIORS, Premium
+from ...rules.catalog.loader import Catalog
 from ...rules.catalog.types import GpuSku, NodeSku, Price
 from ...rules.models import MoveModel
 from ...rules.policy.labels import ON_DEMAND_KINDS, TRAINING_KINDS
 from ...rules.policy.thresholds import WasteRule
 from ..classify.types import BareGpu, NodeFacts, Verdicts
-from ..core.advice_types import Action, Configuration, EvidenceClaim
+from ..core.advice_types import Action, Configuration, EvidenceClaim, Finding
 from ..core.coded_text import CodedText, coded
+from ..core.formatting import listed
+from ..core.frame import Window
+from ..core.timestamps import rfc3339
 from ..core.worth import HOURS_PER_MONTH
 from .constraints import fewer_gpus_gates
 from .evidence import WORK
-from .finding import Found
 from .groups import Group
 from .predict.calibration import NO_SITE, Site
+from .predict.clock_model import ClockMove
 from .prediction import Array, Prediction, predict
 from .pricing import PriceBook
 from .progress import JOB_SECONDS
+
+HOUR_SECONDS = 3600.0
+# What findings are of the money; work that waits ("slowed") is no waste.
+Waste = Literal["unused", "surplus", "fabric", "nvlink", "tier", "slowed", "none"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A finding and what recommendations need: its group (None: bare GPUs), nodes, bare GPUs, and a link's premium.
+    `fault`: the bottleneck to fix first; `clock`: how else to run the GPU; `faulty`: series whose telemetry is wrong.
+    `answered_by`, `waste`: as its rule has them. `notes`: what should be read beside it."""
+
+    finding: Finding
+    group: Group | None
+    nodes: tuple[NodeFacts, ...]
+    bare: tuple[BareGpu, ...] = ()
+    premium: Premium | None = None
+    fault: str | None = None
+    clock: ClockMove | None = None
+    faulty: frozenset[str] = frozenset()
+    answered_by: Mapping[Action, int] = field(default_factory=dict)
+    waste: Waste = "none"
+    notes: tuple[CodedText, ...] = ()
+
+    @property
+    def label(self) -> str:
+        return series_label(self.group) if self.group is not None else node_words(self.nodes)
+
+
+@dataclass(frozen=True)
+class Unjudged:
+    """No verdict of a rule on a node or a workload. `reason`: a clause, the same for all whom it concerns.
+    `usd_per_month`: what is at stake, where a price is known. `note`: what a person should read of it, if anything."""
+
+    reason: CodedText
+    nodes: tuple[NodeFacts, ...]
+    group: Group | None = None
+    usd_per_month: float | None = None
+    note: CodedText | None = None
+
+
+@dataclass(frozen=True)
+class Clean:
+    """A node or a workload that a rule judged without a finding."""
+
+    about: Group | NodeFacts
+
+
+Outcome = Found | Unjudged | Clean
+
+
+def node_words(nodes: Sequence[NodeFacts]) -> str:
+    return f"node {nodes[0].node}" if len(nodes) == 1 else f"{len(nodes)} nodes ({listed([n.node for n in nodes])})"
+
+
+def series_label(group: Group) -> str:
+    lead = group.lead
+    kind = group.kind.replace("-inference", " inference")
+    if group.kind == "online-inference":
+        kind += " service"
+    elif not lead.name.startswith("job "):  # a job that has a number alone
+        kind += " job"
+    others = len({w.name for w in group.now} - {lead.name})
+    owner = lead.owner.team or lead.owner.namespace or lead.owner.account or lead.owner.user
+    about = ", ".join(filter(None, (owner, f"{others} similar" if others else None)))
+    return f"The {kind} {lead.name}" + (f" ({about})" if about else "")
+
+
+def when_possible(hours: float, floor: float, window: Window, at: float, node: NodeFacts) -> str:
+    """A sentence: what it takes to reach a coverage floor (hours) of which `hours` were observed on a node: another
+    window, or the hours that are missing, counted from `at` (Unix seconds), the moment of the advice."""
+    if (ready := ready_at(hours, floor, window, at, node)) is not None:
+        return f"A verdict is possible from {rfc3339(ready)} if telemetry continues."
+    if window.hours < floor and window.end - node.first_seen >= floor * HOUR_SECONDS:
+        return f"For a verdict, use a longer window: --since {floor:g}h or more."
+    return "For a verdict, use a later window (--until); newer data are available."
+
+
+def ready_at(hours: float, floor: float, window: Window, at: float, node: NodeFacts) -> float | None:
+    """When a coverage floor is reached at the earliest, Unix seconds; None: another window has more data now."""
+    longer = window.hours < floor and window.end - node.first_seen >= floor * HOUR_SECONDS
+    if longer or node.last_seen > window.end + HOUR_SECONDS:
+        return None
+    return max(at, window.end) + max(floor - hours, 0.0) * HOUR_SECONDS
+
+
+def as_percent(value: float | None) -> str | None:
+    return None if value is None else "below 0.1 %" if 0 < value < 0.001 else f"{value * 100:.3g} %"
+
+
+def watts(value: float | None) -> str | None:
+    return None if value is None else f"{value:.0f} W"
+
 
 DRAWS = 500
 # How much more than the 95th percentile of the window a count of GPUs is made for. Made for it alone, 5.3 % of 1,527
@@ -42,10 +140,9 @@ WEAK = 9
 
 @dataclass(frozen=True)
 class Fleet:
-    """`groups`: the largest first. `rules`: thresholds by id, with the teams' own. `model`: what predictions of moves
-    were worth; `site`: what moves done here say of them. `at`: the moment of the advice, Unix seconds; `seed`: of all
-    draws. `floor_hours`: observed hours of a GPU below which nothing is claimed. `found`: empty before the rules were
-    asked."""
+    """`groups`: the largest first. `rules`: thresholds by id, with the teams' own. `model`: errors of predicted moves;
+    `site`: correction by moves done here. `at`: the moment of the advice, Unix seconds; `seed`: of all draws.
+    `floor_hours`: observed hours of a GPU below which nothing is claimed. `waste`: empty before rules were asked."""
 
     verdicts: Verdicts
     groups: tuple[Group, ...]
@@ -170,24 +267,18 @@ class Fleet:
             if waste.group is not None:
                 by_group[waste.group.series_id][waste.finding.rule] = waste
         faulty = frozenset[str]().union(*(waste.faulty for waste in self.waste))
-        faulty |= {
-            s for s, answers in by_group.items() if any("release" in waste.answered_by for waste in answers.values())
-        }
-        return tuple(
-            Series(self, baseline_for(self, group), by_group[group.series_id])
-            for group in self.groups
-            if group.recurs and group.series_id not in faulty and group.nodes and group.kind not in ("idle", "unknown")
-        )
+        faulty |= {s for s, rules in by_group.items() if any("release" in f.answered_by for f in rules.values())}
+        named = [g for g in self.groups if g.recurs and g.nodes and g.kind not in ("idle", "unknown")]
+        movable = [g for g in named if g.series_id not in faulty]
+        return tuple(Series(self, baseline_for(self, g), by_group[g.series_id]) for g in movable)
 
 
 @dataclass(frozen=True)
 class Baseline:
     """A group as it stands, and the same SKU at its right-sized count, against which every move is credited.
-
     `headroom`: the load that fewer GPUs may reach. `gpus`, `nodes`: held now. `right_...`: what the demand needs; the
-    draws go with `demand_draws`. `whole`: no other work is on its nodes, so that nodes can become free. `demand`: 95th
-    percentile of the load on today's GPUs. `mixed`: its nodes are of several kinds. `unit`: GPUs that go together.
-    """
+    draws go with `demand_draws`. `whole`: no other work is on its nodes. `demand`: 95th percentile of the load on
+    today's GPUs. `mixed`: its nodes are of several kinds. `unit`: GPUs that go together."""
 
     group: Group
     headroom: float

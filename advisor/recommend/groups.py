@@ -25,14 +25,12 @@ EXCHANGE_IN_SECONDS, EXCHANGE_BY_ROWS, EXCHANGE_ROWS_MIN = 0.1, 0.5, 12
 
 @dataclass(frozen=True)
 class Group:
-    """One series on one kind of node (`series_id` distinguishes them where it ran on several).
-
-    `lead`: its newest workload; `now`: those that hold GPUs at the window's end (or last did), with `gpus` and `nodes`;
-    `alone`: nodes that no other workload is on (of a job: was on). `current`: seen in the last day; `recurs`: current,
-    or run more than once and not `moved` to other hardware since. `use`: all rows of use; `load`: the same by moment.
-    `shared`: others hold the same GPUs or other parts of them; `sliced`: it holds MIG instances by itself. `excused`:
-    rule id -> the exception from it; `kept`: what its findings would have been of the money -> such an exception.
-    """
+    """One series on one kind of node (`series_id` distinguishes them where it ran on several). `lead`: its newest
+    workload; `now`: those that hold GPUs at the window's end (or last did), with `gpus` and `nodes`; `alone`: nodes
+    that no other workload is on (of a job: was on). `current`: seen in the last day; `recurs`: current, or run more
+    than once and not `moved` to other hardware. `use`: all rows of use; `load`: the same by moment. `shared`: others
+    hold the same GPUs or parts of them; `sliced`: it holds MIG instances by itself. `excused`: rule id -> the exception
+    from it; `kept`: waste of its findings -> such an exception."""
 
     series_id: str
     lead: WorkloadVerdict
@@ -56,8 +54,7 @@ class Group:
 
     @property
     def identity(self) -> str:
-        """What ids of its recommendations rest on, beside the node they lead from: the series, wherever else it ran, so
-        that a move that is undone is the one that was proposed."""
+        """What ids of its recommendations rest on, beside the node they lead from: the series, wherever else it ran."""
         return self.lead.series_id if self.lead.node_sku and self.lead.gpu_sku else self.series_id
 
     @property
@@ -87,8 +84,7 @@ class Group:
 
     @cached_property
     def exchanges(self) -> bool:
-        """Whether the GPUs of a replica exchange anything over NVLink, however little: by its mean, or because what it
-        carries follows the work. False where it was not measured."""
+        """Whether the GPUs of a replica exchange anything over NVLink; False: not measured."""
         measured = np.isfinite(self.use.u_n) & (self.use.seconds > 0)
         if self.gpus_per_replica < 2 or not measured.any() or not self.use.u_n[measured].any():
             return False
@@ -161,14 +157,12 @@ class Group:
 
     @property
     def compute_p95(self) -> float | None:
-        """95th percentile of its use of compute, of what the SKU sustains; None: not measured. By the merged bins where
-        they are known: they see the seconds that an hour's mean hides."""
+        """95th percentile of its use of compute over what the SKU sustains; None: not measured."""
         return self.feature("tensor_of_sustained_p95") or self.use_percentile("u_c", 95)
 
     @cached_property
     def demand_p95(self) -> float | None:
-        """95th percentile of the load on the GPUs held now; None: compute or memory was not measured in a part of its
-        time."""
+        """95th percentile of the load on the GPUs held now; None: compute or memory was not measured all along."""
         return float(np.percentile(self.load, 95)) if len(self.load) and not self.lacking else None
 
     @cached_property

@@ -1,10 +1,9 @@
 """What nodes and workloads cost, where every dollar went, and the price that a saving may use.
 
 First a team's price file, then its settings (dollars per node-hour, per GPU-hour), then the list price of the node's
-region, then that of the provider's reference region, which is assumed and says so. Where the region is assumed a saving
-takes the node at the lowest price it has in any region (or at one that binds), and what it would move to at the
-highest: a label that is lost never raises a claim. Where nothing but a node's shape names the provider, the machine may
-as well be owned: without a region that the provider has, no list price is taken.
+region, then that of the provider's reference region, marked as assumed. Where the region is assumed, a saving takes the
+node's lowest price in any region (or one that binds) and the target's highest: a lost label never raises a claim. Where
+only a node's shape names the provider, it may be owned: no list price without a region of the provider.
 """
 
 from __future__ import annotations
@@ -92,7 +91,6 @@ class PriceBook:
         every = [self._by_hour(sku), *(self.price(sku.name, region) for region in self._regions(sku))]
 
         def least_claim(price: Price) -> tuple[int, int, float, str]:
-            """What binds for good first, then what binds longest, then the lowest."""
             until = int((price.committed_until or "0").replace("-", ""))
             rank = 1 if until else 2 if price.basis in UNBOUND else 0
             return (rank, -until, *_cheapest(price))
@@ -116,8 +114,7 @@ class PriceBook:
         return _assumed(max((p for p in prices if p is not None), key=_cheapest, default=None))
 
     def twin(self, node: NodeFacts, target: str) -> Price | None:
-        """What another node costs in the region of `of`, to see what sets the two apart. None: it is not sold
-        there, or a price by the GPU-hour does not show the difference."""
+        """What another node costs in the region of `of`; None: it is not sold there, or priced by the GPU-hour."""
         price = self.of(node)
         region = price.region if price is not None and price.region_assumed else node.region
         rate = self.price(target, region)
@@ -133,13 +130,9 @@ class PriceBook:
     def for_sale(self, node: NodeFacts) -> tuple[NodeSku, ...]:
         """What the node's provider sells where the node stands, and what the team has a price for, by name."""
         listed = {p.sku for p in self.team} | set(self.hourly.node)
-        return tuple(
-            sku
-            for name, sku in sorted(self.catalog.nodes.items())
-            if sku.provider == node.provider
-            and (sku.prices or name in listed or sku.gpu in self.hourly.gpu)
-            and self.beside(node, name) is not None
-        )
+        sold = (sku for _, sku in sorted(self.catalog.nodes.items()) if sku.provider == node.provider)
+        priced = (s for s in sold if s.prices or s.name in listed or s.gpu in self.hourly.gpu)
+        return tuple(sku for sku in priced if self.beside(node, sku.name) is not None)
 
     def per_gpu_hour(self, node: NodeFacts) -> float | None:
         """A node's price shared by the GPUs it shows."""
@@ -163,18 +156,16 @@ class PriceBook:
         return Price(id_, name, ANY_REGION, usd, basis, source, self.hourly.as_of)
 
     def _regions(self, sku: NodeSku) -> Iterator[str]:
-        """Whether the team or the list has a price of the node."""
         yield from dict.fromkeys((*(p.region for p in self.team if p.sku == sku.name), *(p.region for p in sku.prices)))
 
 
 def _guessed(node: NodeFacts, sku: NodeSku) -> bool:
-    """Whether the node's shape alone names its provider: neither firmware nor a region does."""
+    """Whether only the node's shape names its provider: no firmware and no region does."""
     by_shape = node.node_sku_source == "shape" and sku.provider not in MARKED
     return by_shape and all(price.region != node.region for price in sku.prices)
 
 
 def _assumed(price: Price | None) -> Price | None:
-    """The price of a region that is not known to be the node's."""
     if price is None or price.region == ANY_REGION:
         return price
     return replace(price, id=f"{price.id}:region-assumed", region_assumed=True)
@@ -197,7 +188,6 @@ def nvlink_premium(book: PriceBook, node: NodeFacts) -> Premium | None:
 
 
 def _prices_at(book: PriceBook, node: NodeFacts) -> PriceOf:
-    """Prices of a node and of its likes, all in the region that its own price is of."""
     return lambda name, _: book.of(node) if name == node.node_sku else book.twin(node, name)
 
 
@@ -242,8 +232,7 @@ def standings(
 
 
 def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ...]:
-    """The workloads with `cost_usd`: their hours, idle ones too, at their nodes' prices; of shared GPUs their part.
-    None: a node has no price."""
+    """The workloads with `cost_usd`: all their hours at their nodes' prices; of shared GPUs a part. None: no price."""
     prices = {n.node: book.per_gpu_hour(n) for n in verdicts.nodes}
     rates = {node: rate for node, rate in prices.items() if rate is not None}
     rows = verdicts.occupancy
@@ -263,8 +252,7 @@ def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ..
 
 
 def reconcile(verdicts: Verdicts, book: PriceBook) -> Reconciliation:
-    """Where every dollar of the priced nodes went; `total` is computed independently of the parts. None: no node has a
-    price."""
+    """Where every dollar of the priced nodes went; `total`: computed independently of the parts. None: no price."""
     rates = {n.node: book.per_gpu_hour(n) for n in verdicts.nodes}
     if not (priced := [n for n in verdicts.nodes if rates[n.node] is not None]):
         return Reconciliation(*[None] * 7)
@@ -276,8 +264,7 @@ def reconcile(verdicts: Verdicts, book: PriceBook) -> Reconciliation:
 
 
 def cash_of(price: Price | None, whole_nodes: float, at: float) -> tuple[Realisation, str | None] | None:
-    """How freed nodes come back in cash, and from which date (ISO) on where it is not now; None: they do not, they are
-    capacity for other work. `at`: Unix seconds."""
+    """How freed nodes become cash, and the date (ISO) if later; None: they are capacity. `at`: Unix seconds."""
     if price is None or whole_nodes <= 0 or price.basis == "owned":
         return None
     if not price.committed_until:
@@ -298,8 +285,7 @@ def prices_named(book: PriceBook, nodes: Sequence[NodeFacts], targets: Iterable[
 
 
 def price_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[CodedText, ...]:
-    """A line each: nodes without a price and what to write, nodes whose region is assumed, and prices of nothing
-    here."""
+    """A line each: nodes without a price, nodes whose region is assumed, prices of nothing here."""
     unpriced = [n for n in nodes if book.per_gpu_hour(n) is None]
     notes = [_unpriced(unpriced, len(nodes))] if unpriced else []
     if assumed := [(n, p) for n in nodes if (p := book.of(n)) is not None and p.region_assumed]:
@@ -321,7 +307,6 @@ def price_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[CodedText,
 
 
 def _unpriced(nodes: Sequence[NodeFacts], of: int) -> CodedText:
-    """`of`: nodes in all."""
     counts = Counter(n.gpu_sku or n.gpu_name or "" for n in nodes)
     skus = [sku for sku, _ in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])) if sku]
     fields = {"nodes": len(nodes), "of": of, "gpus": ", ".join(skus)}

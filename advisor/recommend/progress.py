@@ -1,5 +1,4 @@
-"""What became of a recommendation by later telemetry, as kinds of recommendations share it: where it stands, and what
-its nodes cost since (docs/plan.md). Costs are of whole nodes, in the prices of the prediction."""
+"""What became of a recommendation by later telemetry, and what its nodes cost since (docs/plan.md)."""
 
 from __future__ import annotations
 
@@ -63,9 +62,9 @@ class WorkloadAddress:
 
 @dataclass(frozen=True, slots=True)
 class PredictionSnapshot:
-    """What a prediction rested on, to recognise the move in later telemetry. `series_id`, `address`: None for a move of
-    nodes; `nodes`: held by it then. `usd_per_hour`: node SKU -> the price then, used for both sides;
-    `prices`: in words. `seen_until`: end of the telemetry it rests on (Unix seconds); `fleet`: nodes it showed."""
+    """What a prediction rested on, to recognise the move later. `series_id`, `address`: None for a move of nodes;
+    `nodes`: held then. `usd_per_hour`: node SKU -> the price then; `prices`: in words. `seen_until`: end of its
+    telemetry (Unix seconds); `fleet`: its nodes."""
 
     series_id: str | None
     serving: bool
@@ -126,11 +125,9 @@ class Observation:
         return runs
 
     def series(self, series_id: str | None) -> Sequence[WorkloadVerdict]:
-        """Its runs in the window, in the order of their ends."""
         return self._by_key.get(("series", series_id or ""), ())
 
     def on_node(self, node: str) -> Sequence[WorkloadVerdict]:
-        """The workloads that held GPUs of a node in the window, in the order of their ends."""
         return self._by_key.get(("node", node), ())
 
     def now(self, series_id: str | None) -> tuple[WorkloadVerdict, ...]:
@@ -157,6 +154,10 @@ class Observation:
         # Nodes of one fleet end their records within the hour that is being rolled up.
         return not self.gone(node) and (node not in self.nodes or self.last_seen(node) < self.end - 7200.0)
 
+    def mixed(self, since: float) -> bool:
+        """Whether the window begins before a move (Unix seconds), so that it holds days of both."""
+        return self.start < since - SLACK_SECONDS
+
     def shows(self, source: str, part: bool) -> bool:
         """Whether any `part` of other telemetry's places (`source` in words) was read, or all of them."""
         return (any if part else all)(place in self.source.split(", ") for place in source.split(", "))
@@ -170,7 +171,6 @@ def observation_of(advice: Advice) -> Observation:
 
 
 def source_words(advice: Advice) -> str:
-    """Where the telemetry lay, in words."""
     databases = advice.source.get("databases", ())
     return ", ".join(str(name) for name in databases) or str(advice.source.get("url", ""))  # type: ignore[union-attr]
 
@@ -191,7 +191,6 @@ def measure(runs: Sequence[WorkloadVerdict], start: float, end: float) -> Measur
         return None
 
     def mean(name: str, of: Sequence[WorkloadVerdict] = runs) -> float | None:
-        """The mean of a feature over runs that have it, by GPU-hours."""
         weighted = [(w.features[name], w.gpu_hours) for w in of if math.isfinite(w.features.get(name, math.nan))]
         weight = sum(h for _, h in weighted)
         return float(sum(value * h for value, h in weighted) / weight) if weight > 0 else None
@@ -221,7 +220,6 @@ def serves(runs: Sequence[WorkloadVerdict]) -> bool:
 
 
 def stands_on(w: WorkloadVerdict, there: Configuration) -> bool:
-    """Whether a run is on these nodes and GPUs."""
     return w.node_sku == there.node_sku and w.gpu_sku == there.gpu_sku
 
 
@@ -261,8 +259,7 @@ def level(snapshot: PredictionSnapshot, seen: Observation, name: str) -> float |
 def by_level(
     snapshot: PredictionSnapshot, seen: Observation, of: str, *, before: float | None, target: float | None, words: str
 ) -> MoveState | None:
-    """By a feature that the move lowers: past half of the way down is done. It is of whole runs, so this lags. `words`:
-    a template of the evidence, with `now`, `before` and `ratio`."""
+    """By a feature that the move lowers, done past half of the way. `words`: with `now`, `before` and `ratio`."""
     now = level(snapshot, seen, of)
     if now is None or before is None or target is None or before <= target:
         return None
@@ -301,8 +298,7 @@ def by_freed_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState
 
 
 def cost_after(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
-    """Of a series what its nodes cost now, with those of before that are still there and paid for; of nodes, and of a
-    series that is released, what those that are left cost."""
+    """What a series' nodes cost now, with earlier ones still paid for; of a release, what nodes are left cost."""
     if snapshot.series_id is None or snapshot.target.gpu_count == 0:
         return _cost_of_nodes_left(snapshot, seen)
     runs = [w for w in seen.series(snapshot.series_id) if w.end > state.since]
@@ -335,7 +331,6 @@ def cost_after(snapshot: PredictionSnapshot, state: MoveState, seen: Observation
 
 
 def _cost_of_nodes_left(snapshot: PredictionSnapshot, seen: Observation) -> MoveCost:
-    """What the nodes that were to fall free cost as long as they are there."""
     nodes = snapshot.yardstick.nodes
     still = [n for n in nodes if not seen.gone(n)]
     if (unsure := _unsure(still, seen)) is not None:
@@ -358,9 +353,5 @@ def _unsure(nodes: Sequence[str], seen: Observation) -> MoveCost | None:
 
 def price_then(snapshot: PredictionSnapshot, seen: Observation, node: str) -> float | None:
     """Of a node per hour: as it stood in the proposal, else as it stands today."""
-    node_standing = seen.nodes.get(node)
-    return (
-        None
-        if node_standing is None
-        else snapshot.usd_per_hour.get(node_standing.node_sku or "", node_standing.usd_per_hour)
-    )
+    standing = seen.nodes.get(node)
+    return standing and snapshot.usd_per_hour.get(standing.node_sku or "", standing.usd_per_hour)

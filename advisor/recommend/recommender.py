@@ -1,5 +1,5 @@
-"""Every recommendation of a fleet, and what can be had together. Of options that exclude one another those that bring
-most together count, not the best first, so that an option that is lost can never raise the sum of what is left."""
+"""Every recommendation of a fleet, and what can be had together: of options that exclude one another, those that bring
+most together, so that an option that is lost never raises the sum of what is left."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..core.worth import excluded_by_decisions
 from .evidence import EvidenceGate, with_gap, without_claim
 from .fleet import Fleet
 from .groups import Group
-from .latency import held_to_class, raised_risk
+from .move import held_to_class, raised_risk
 from .moves import BY_ACTION, MOVES
 from .moves.fix_first import block_until_fixed
 from .prediction import Array, percentiles
@@ -27,8 +27,8 @@ _NAMED = 3
 
 
 def all_recommendations(fleet: Fleet) -> tuple[Recommendation, ...]:
-    """All recommendations with their draws. A fix comes before any move of the same work; what rests on an unnamed
-    owner waits until somebody was asked; what was not observed is not claimed; no latency class breaks unseen."""
+    """All recommendations with their draws: a fix comes before any move of the same work, unnamed owners are asked
+    first, what was not observed is not claimed, and no latency class breaks unseen."""
     options = block_until_fixed([r for move in MOVES for r in move.build(fleet)], fleet.series)
     gate = EvidenceGate(fleet.verdicts, fleet.free, fleet.floor_hours)
     bases = {s.group.lead.id: s.base for s in fleet.series}
@@ -50,17 +50,14 @@ def work_that_is_over(fleet: Fleet) -> tuple[CodedText, ...]:
     """Notes on what was found of work that ended and did not recur: it saves nothing next month."""
     series_ids = {waste.group.series_id for waste in fleet.waste if waste.group is not None}
     faulty = frozenset[str]().union(*(waste.faulty for waste in fleet.waste))
-    text, ended = "{workload} {ended}; its past waste there is not recoverable.", "ended and did not recur"
-    return tuple(
-        coded("work-is-over", text, workload=group.lead.name, ended="moved to other nodes" if group.moved else ended)
-        for group in fleet.groups
-        if not group.recurs and group.series_id in series_ids - faulty
-    )
+    text = "{workload} {ended}; its past waste there is not recoverable."
+    ended = {True: "moved to other nodes", False: "ended and did not recur"}
+    over = (g for g in fleet.groups if not g.recurs and g.series_id in series_ids - faulty)
+    return tuple(coded("work-is-over", text, workload=g.lead.name, ended=ended[g.moved]) for g in over)
 
 
 def _ask_owners(options: Iterable[Recommendation], groups: Sequence[Group]) -> Iterator[Recommendation]:
-    """The options, with those that touch work without an owner blocked until somebody was asked, at a risk one step
-    higher: its GPUs, kind and bottleneck were inferred from what the GPUs do."""
+    """The options; work without an owner is blocked, at a risk one step higher."""
     tells = "The GPUs of this work belong to several people or jobs. The grouping is inferred from their activity; pod "
     tells += "labels or the Slurm prolog make it certain."
     unowned = {group.series_id: group for group in groups if group.lead.basis == INFERRED}
@@ -138,8 +135,7 @@ def _best(options: Sequence[Recommendation]) -> list[Recommendation]:
 
 
 def without_losers(draws: Sequence[Array]) -> list[Array]:
-    """Joint draws without those whose going raises the median of the sum, the worst first: an option that loses about
-    as often as it gains can lower the sum of the others."""
+    """Joint draws without those whose removal raises the median of the sum, the worst first."""
     left = list(draws)
     while len(left) > 1:
         total = np.sum(left, axis=0)

@@ -14,8 +14,7 @@ from ..core.advice_types import Action, Evidence, Finding, Severity
 from ..core.coded_text import CodedText, Scalar, coded
 from ..core.formatting import dated, usd
 from ..core.ids import stable_id
-from .finding import Clean, Found, Outcome, Unjudged, Waste, node_words, series_label
-from .fleet import Fleet
+from .fleet import Clean, Fleet, Found, Outcome, Unjudged, Waste, node_words, series_label
 from .groups import Group
 
 # Time wasted below this share of what was held is the gap between two pieces of work, not something to act on.
@@ -29,15 +28,12 @@ AT_CAPACITY = frozenset({"kv-cache-full", "kv-cache-preempted"})
 
 
 class Rule(ABC):
-    """One kind of waste. Its thresholds and texts are in ``rules/waste/<id>.yaml``.
-
-    `fact`: what it finds, in a title ("gpu-009: idle GPUs"). `answered_by`: the recommendations that answer it, each
-    with the place of this reason among others (1 is the first). `waste`: what it is of the money. `judges_nodes`: with
-    all who work there, so any of them may be excepted. `contradicted_by`: codes of evidence beside which a finding
-    cannot stand; `contradicting_limit`: a bottleneck of that kind, from `LIMIT_SHARE` of the busy time on;
-    `asks_neighbours`: of the work on its nodes. `line`: of a workload's history, the threshold that it is held
-    against and the words before it.
-    """
+    """One kind of waste. Its thresholds and texts are in ``rules/waste/<id>.yaml``. `fact`: what it finds, in a title
+    ("gpu-009: idle GPUs"). `answered_by`: the recommendations that answer it, each with its rank among their reasons.
+    `waste`: what it is of the money. `judges_nodes`: with all who work there. `contradicted_by`: codes of evidence
+    beside which a finding cannot stand; `contradicting_limit`: a bottleneck of that kind, from `LIMIT_SHARE` of the
+    busy time on; `asks_neighbours`: of the work on its nodes. `line`: of a workload's history, the threshold it is
+    compared with and the words around it."""
 
     id: ClassVar[str]
     fact: ClassVar[str]
@@ -80,13 +76,10 @@ class Rule(ABC):
         bare: Sequence[BareGpu] = (),
         **more: Any,  # noqa: ANN401
     ) -> Found:
-        """A finding about a group, or about free GPUs of a node (`bare`), with what answers it.
-
-        `evidence`: metric, value, threshold (a number, or the name of one of the rule's) and unit. `cost`: US dollars
-        (None: unknown). `values` fill the rule's texts, beside what is known of every group; `before`, `after`:
-        sentences that follow (None: what it costs). `sure`: how far the rule's own reasons are trusted (0..1).
-        `nodes`, `gpus`: those it is about, where not all of the group's. `more`: of `Found`.
-        """
+        """A finding about a group, or about free GPUs of a node (`bare`), with what answers it. `evidence`: metric,
+        value, threshold (a number, or the name of one of the rule's) and unit. `cost`: US dollars (None: unknown).
+        `values` fill the rule's texts; `before`, `after`: sentences that follow (None: what it costs). `sure`: how far
+        the rule's own reasons are trusted (0..1). `nodes`, `gpus`: where not all of the group's. `more`: of `Found`."""
         group, whole = (about, about.nodes) if isinstance(about, Group) else (None, (about,))
         limits, nodes = self.limits(fleet, group), nodes or whole
         gpus = tuple(gpus) or (group.gpus if group is not None else tuple(bare_gpu.gpu_uuid for bare_gpu in bare))
@@ -161,8 +154,7 @@ Verdict = Found | Unjudged | CodedText | None
 
 
 class WorkloadRule(Rule):
-    """A rule that judges recurring work, one group at a time. `judges_slices`: MIG instances, too. `needs_coverage`:
-    only what was seen for the rule's coverage floor."""
+    """A rule by group. `judges_slices`: MIG instances, too. `needs_coverage`: from its coverage floor on."""
 
     judges_slices: ClassVar[bool] = False
     needs_coverage: ClassVar[bool] = False
@@ -201,20 +193,12 @@ def seen_at_work(group: Group, limits: WasteRule) -> bool:
 def kind_chance(group: Group, *kinds: str) -> float:
     """How likely its work is one of these kinds, 0..1: by its verdict, or what an abstention names beside it."""
     verdict = group.lead.kind
-    kind_verdicts = [verdict] if verdict.label != "unknown" else []
-    return min(
-        sum(
-            {alternative.label: alternative.confidence for alternative in (*verdict.alternatives, *kind_verdicts)}.get(
-                kind, 0.0
-            )
-            for kind in kinds
-        ),
-        1.0,
-    )
+    named = [verdict] if verdict.label != "unknown" else []
+    chances = {kind.label: kind.confidence for kind in (*verdict.alternatives, *named)}
+    return min(sum(chances.get(kind, 0.0) for kind in kinds), 1.0)
 
 
 def is_job(group: Group) -> bool:
     """Whether its work ends by itself, or is likelier to than to serve requests, where its kind is open."""
-    return group.kind in JOB_KINDS or (
-        group.kind == "unknown" and kind_chance(group, *JOB_KINDS) > kind_chance(group, *ON_DEMAND_KINDS)
-    )
+    likelier = kind_chance(group, *JOB_KINDS) > kind_chance(group, *ON_DEMAND_KINDS)
+    return group.kind in JOB_KINDS or (group.kind == "unknown" and likelier)

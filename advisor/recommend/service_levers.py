@@ -1,5 +1,5 @@
-"""What a lower precision would change for a service that runs: fewer GPUs a copy, or smaller ones, by its weights and
-the cache that it fills. No sum includes a lever, because no counter shows whether answers stay good."""
+"""What a lower precision would change for a service: fewer GPUs a copy, or smaller ones, by its weights and cache. No
+sum includes a lever: no counter shows whether answers stay good."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ..core.verdict_types import WorkloadVerdict
 from .constraints import arm_host, other_stack, room_bytes
 from .fleet import Fleet
 from .groups import Group
-from .predict.precision_levers import CHECK, usable
+from .predict.capacity_plan import CHECK, usable
 from .predict.sku_comparison import PCIE_GROUP_MAX
-from .sustained_rates import BYTES, rates_of
+from .prediction import BYTES, rates_of
 
 SERVING = (*ON_DEMAND_KINDS, "batch-inference")
 # Recommendations about which GPUs, and how many: levers are shown beside these.
@@ -60,8 +60,6 @@ _EXPERTS = re.compile(r"\d+x\d|\d+b-\d+e(?![a-z0-9])", re.ASCII)
 _CACHED = re.compile(r"models--[^/]*?--([^/]+)")
 _WORD = re.compile(r"[^a-z0-9.]+")
 _NAME_MAX = 120
-
-
 # Of one series: what a lower precision would change, or why that is not known. Empty: nothing is gained.
 Levers = tuple[CodedText, ...] | CodedText
 
@@ -121,7 +119,13 @@ def service_levers(fleet: Fleet, group: Group, served_models: ServedModels) -> L
     held = model if isinstance(model, CodedText) else _held(fleet, group, model)
     if isinstance(held, CodedText):
         return held
-    return (*_fewer(held), *islice(_smaller(held, fleet, group), 2))
+    # Fewer GPUs of the kind it holds, where they would not do in today's precision.
+    before, fewer = min(held.least(held.model.precision, held.sku, held.gpus), held.gpus), list[CodedText]()
+    for precision in usable(held.sku, held.model.precision):
+        if (least := held.least(precision, held.sku, held.gpus)) < before:
+            fewer.append(_lever(held, precision, held.sku, least))
+            before = least
+    return (*fewer, *islice(_smaller(held, fleet, group), 2))
 
 
 def _held(fleet: Fleet, group: Group, model: ServedModel) -> _Held | CodedText:
@@ -144,18 +148,8 @@ def _held(fleet: Fleet, group: Group, model: ServedModel) -> _Held | CodedText:
     return _Held(model, gpus, sku, max(used - weights, 0.0) * (1.0 if full is None else full), full is not None)
 
 
-def _fewer(held: _Held) -> Iterator[CodedText]:
-    """Fewer GPUs of the kind it holds, where they would not do in today's precision."""
-    before = min(held.least(held.model.precision, held.sku, held.gpus), held.gpus)
-    for precision in usable(held.sku, held.model.precision):
-        if (least := held.least(precision, held.sku, held.gpus)) < before:
-            yield _lever(held, precision, held.sku, least)
-            before = least
-
-
 def _smaller(held: _Held, fleet: Fleet, group: Group) -> Iterator[CodedText]:
-    """GPUs with less memory that are sold there, the largest first, of which no more would do in a lower precision
-    only."""
+    """GPUs with less memory that are sold there, the largest first, that do only in a lower precision."""
     sold: dict[str, tuple[GpuSku, int]] = {}  # with how many of it a node has
     for node in fleet.book.for_sale(group.nodes[0]) if group.nodes else ():
         gpu = fleet.catalog.gpu(node.gpu)

@@ -13,8 +13,7 @@ from ..core.advice_types import Action, Finding, NotJudged, RuleVerdicts
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import figure, listed
 from ..core.timestamps import day, span
-from .finding import Found, Unjudged, Waste, as_percent, series_label
-from .fleet import SIZING_RULE, Fleet
+from .fleet import SIZING_RULE, Fleet, Found, Unjudged, Waste, as_percent, series_label
 from .groups import Group
 from .rule import LIMIT_SHARE, Rule, Verdict, WorkloadRule, seen_too_short
 from .rules import RULES
@@ -41,8 +40,7 @@ def fact_of(rule_id: str) -> str:
 
 
 class _OwnRule(WorkloadRule):
-    """A rule of a site's or a team's own: every condition must hold in every run. It claims no money, and nothing
-    answers it."""
+    """A site's or a team's rule: every condition must hold in every run. It claims no money and has no answer."""
 
     answered_by: ClassVar[Mapping[Action, int]] = {}
 
@@ -51,9 +49,7 @@ class _OwnRule(WorkloadRule):
         self._custom = custom
 
     def scope(self, fleet: Fleet) -> Iterable[Group]:
-        return (
-            group for group in fleet.groups if any(group.kind in custom_rule.kinds for custom_rule in self._of(group))
-        )
+        return (group for group in fleet.groups if any(group.kind in rule.kinds for rule in self._of(group)))
 
     def _of(self, group: Group) -> list[CustomRule]:
         """The rule, as the group's team has it; empty: the team has none."""
@@ -74,9 +70,8 @@ class _OwnRule(WorkloadRule):
         if len(values) < len(custom_rule.conditions):
             return coded("feature-not-measured", "what the rule asks for was not measured in every run")
         if group.observed_hours < custom_rule.coverage_hours:
-            text = (
-                f"{self.id} appears to apply to {series_label(group)} ({span(group.observed_hours * 3600)} of data); "
-            )
+            seen = span(group.observed_hours * 3600)
+            text = f"{self.id} appears to apply to {series_label(group)} ({seen} of data); "
             fields = {"rule": self.id, "hours": group.observed_hours, "needed_hours": custom_rule.coverage_hours}
             text += f"a finding needs {custom_rule.coverage_hours:g} h."
             note = CodedText("custom-rule-seen-too-short", text, fields)
@@ -157,12 +152,7 @@ def find_waste(fleet: Fleet, exceptions: Exceptions, custom: CustomRules) -> Ask
 def _together(rule: Rule, reason: CodedText, those: Sequence[Unjudged]) -> NotJudged:
     usd_per_months = [unjudged.usd_per_month for unjudged in those if unjudged.usd_per_month is not None]
     groups = [unjudged.group for unjudged in those if unjudged.group is not None and not rule.judges_nodes]
-    whole = {
-        node.node: node.gpu_count
-        for unjudged in those
-        if unjudged.group is None or rule.judges_nodes
-        for node in unjudged.nodes
-    }
+    whole = {n.node: n.gpu_count for u in those if u.group is None or rule.judges_nodes for n in u.nodes}
     return NotJudged(
         rule=rule.id,
         reason=reason,
@@ -174,8 +164,8 @@ def _together(rule: Rule, reason: CodedText, those: Sequence[Unjudged]) -> NotJu
 
 
 def _contradicted(fleet: Fleet, rule: Rule, waste: Found) -> Unjudged | None:
-    """That what its workload shows contradicts a finding, so there is no verdict; None: nothing does. A rule judges by
-    its thresholds, a verdict by shapes, shares of time and engines' words: where they disagree one of them is wrong."""
+    """That a workload's own data contradict a finding, so there is no verdict; None: nothing does. A rule judges by
+    thresholds, a verdict by shapes, shares of time and engines' words."""
     asked = [waste.group] if waste.group is not None else []
     # What its own GPUs carried is no matter of who else is there.
     if rule.asks_neighbours and all(e.metric != "nvlink_util_mean" for e in waste.finding.evidence):
@@ -213,9 +203,8 @@ def excused(groups: Sequence[Group], exceptions: Exceptions, at: float) -> tuple
 
 
 def wasted(findings: Iterable[tuple[Finding, str | None]]) -> float:
-    """US dollars of the window that bought nothing, each once. `found`: with the series each is about. GPU-hours
-    without use count whole. What is paid too much for the others (fabric, NVLink, tier) counts for the rest of them, a
-    tier's difference only beyond what its links add. Waiting is no part of it."""
+    """US dollars of the window that bought nothing, each once. `findings`: with the series each is about. Unused
+    GPU-hours count whole; fabric, NVLink and tier count for the rest of them, a tier only beyond its links."""
     every = [(f, series, waste_of(f.rule), f.cost_usd or 0.0) for f, series in findings]
     total = sum((cost for _, _, waste, cost in every if waste in UNUSED), 0.0)
     surplus: dict[str | None, float] = defaultdict(float)
@@ -232,8 +221,7 @@ def wasted(findings: Iterable[tuple[Finding, str | None]]) -> float:
 
 
 def slowed_usd(findings: Iterable[Finding]) -> float:
-    """US dollars of the window that were paid while work waited. Of a workload that waits for several things the
-    largest loss counts, for the same hours may be in each."""
+    """US dollars of the window paid while work waited; of each workload the largest loss, for hours may overlap."""
     losses: dict[str, float] = defaultdict(float)
     for f in (f for f in findings if waste_of(f.rule) == "slowed"):
         losses[f.workload or f.id] = max(losses[f.workload or f.id], f.cost_usd or 0.0)

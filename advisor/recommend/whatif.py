@@ -1,5 +1,4 @@
-"""What if: one workload on a node, a count, a slice, a clock and a price that somebody chose. By the same model as the
-recommendations, without a finding: it names what blocks the choice and which figures are missing."""
+"""What if: one workload on a node, count, slice, clock and price that somebody chose, by the recommendations' model."""
 
 from __future__ import annotations
 
@@ -17,13 +16,11 @@ from ..core.coded_text import CodedText, Scalar, coded
 from ..core.energy_types import JOULES_PER_KWH
 from ..core.timestamps import day
 from ..core.worth import HOURS_PER_MONTH
-from .candidates import job_hours, link_of, no_figures
 from .constraints import NODES_MIXED, NODES_SHARED, fewer_gpus_gates, gates
 from .fleet import DRAWS, Baseline, Fleet, load_words, nodes_for
-from .latency import held_against, slowdown_of
-from .move import SAME_SPEED, Saving
-from .moves.mig_slice import fitting, per_gpu
-from .moves.move_sku import ELSEWHERE, paid_on_top
+from .move import SAME_SPEED, Saving, held_against, slowdown_of
+from .moves.fewer_gpus import fitting, per_gpu
+from .moves.move_sku import ELSEWHERE, job_hours, link_of, no_figures, paid_on_top
 from .predict.clock_model import Draw, at_clock, predict_clock
 from .predict.mig_model import INSTANCE_BUSY, SliceFit
 from .prediction import SAME_GPU, Array, Factors, Phase, Prediction, Use, not_measured, time_ratio
@@ -47,8 +44,7 @@ class WhatIfChoice:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Today, or then. `price`: of one node, `usd_per_month`: of all while they are held; `load`: 95th percentile;
-    `watts`: mean of one GPU at work. None: not known."""
+    """Today, or then. `price`: of one node, `usd_per_month`: of all; `load`: 95th percentile; `watts`: of one GPU."""
 
     gpu: str | None
     node: str | None
@@ -108,12 +104,12 @@ def what_if(fleet: Fleet, base: Baseline, choice: WhatIfChoice, drawn: Draw | No
 
 def survey(fleet: Fleet, base: Baseline, nodes: Iterable[NodeSku]) -> tuple[WhatIfResult, ...]:
     """Each of these nodes, as if it alone were chosen: what is open and saves most first, unknown last."""
-    results = [(what_if(fleet, base, WhatIfChoice(node.name)), node.name) for node in nodes]
-    ranked = [
-        (not o.open, o.then is None, -saving.p50 if (saving := o.saving_usd_per_month) else math.inf, name, o)
-        for o, name in results
-    ]
-    return tuple(entry[-1] for entry in sorted(ranked, key=lambda entry: entry[:-1]))
+
+    def rank(result: WhatIfResult) -> tuple[bool, bool, float, str]:
+        saving = result.saving_usd_per_month
+        return not result.open, result.then is None, -saving.p50 if saving else math.inf, result.choice.node or ""
+
+    return tuple(sorted((what_if(fleet, base, WhatIfChoice(node.name)) for node in nodes), key=rank))
 
 
 def predict_count(use: Use, phase: Phase, here: int, there: int) -> Prediction | CodedText:
@@ -154,7 +150,6 @@ class _Evaluation:
         return WhatIfResult(self.choice, today, then, blocked_by=blocked, missing=missing, notes=notes, **answer)
 
     def _then(self, gpu: GpuSku) -> tuple[Side, dict[str, Any]]:
-        """The side then, and the fields of the result that rest on it."""
         base, same = self.base, self.source is not None and gpu.name == self.source.name
         fit = self._slice(gpu, same)
         watts = self._clock(same and self.choice.profile is None)
@@ -194,7 +189,6 @@ class _Evaluation:
         return True
 
     def _moved(self) -> GpuSku | None:
-        """The GPU then, with the time on it; None: one is not known, and `missing` says so."""
         group, source, gpu = self.base.group, self.source, None
         if source is None:
             self._lacks("gpus-not-in-catalog", "the catalog has no data for its GPUs")
@@ -228,16 +222,12 @@ class _Evaluation:
         elif not same:
             text = "no prediction for a slice of {gpu} from whole {today}; choose the same GPU"
             self._lacks("slice-of-another-gpu", text, gpu=gpu.name, today=today)
-        elif group.shared:
-            text = "its GPUs are shared; slices are predicted only for work with a whole GPU"
-            self._lacks("slice-of-shared-gpu", text)
-        elif group.gpus_per_replica != 1:
-            text = "slices are predicted only for replicas of one GPU; these have {gpus}"
-            self._lacks("slice-of-larger-replica", text, gpus=group.gpus_per_replica)
+        elif group.shared or group.gpus_per_replica != 1:
+            code = "slice-of-shared-gpu" if group.shared else "slice-of-larger-replica"
+            self._lacks(code, "slices are predicted only for replicas with one whole GPU each")
         else:
-            self._lacks(
-                "no-such-instance", "the catalog has no instance {instance} of {gpu}", instance=asked, gpu=today
-            )
+            text = "the catalog has no instance {instance} of {gpu}"
+            self._lacks("no-such-instance", text, instance=asked, gpu=today)
         return fit
 
     def _clock(self, whole: bool) -> float | None:
@@ -262,8 +252,6 @@ class _Evaluation:
         return move.watts_after
 
     def _count(self, same: bool, fit: SliceFit | None) -> None:
-        """Whole GPUs, and the time on so many: as chosen; else of a job as today, of a service what the demand
-        needs."""
         base, gpus = self.base, self.choice.gpus or self.base.gpus
         if fit is not None:
             self.gpus = math.ceil(gpus / per_gpu(fit))
@@ -287,7 +275,6 @@ class _Evaluation:
         self.gpus = gpus
 
     def _load(self, fit: SliceFit | None) -> float | None:
-        """95th percentile of a service's load then; above the headroom it blocks the choice."""
         base, most = self.base, self.base.headroom
         if self.jobs or base.demand is None:
             return None
@@ -302,7 +289,6 @@ class _Evaluation:
         return load
 
     def _nodes_drawn(self, per_node: int, fit: SliceFit | None) -> Array:
-        """Nodes of each draw; a count that was chosen, and that of a job, is what it is."""
         base, same = self.base, self.time.basis == SAME_GPU
         if self.jobs or self.choice.gpus is not None or fit is not None or base.demand is None:
             return np.full(DRAWS, float(nodes_for(self.gpus, per_node)))
@@ -313,7 +299,6 @@ class _Evaluation:
         return np.minimum(drawn, base.nodes) if self.stays else drawn
 
     def _price(self) -> Price | None:
-        """The price chosen; else that of the region; else, at another provider, the lowest."""
         base, target, node = self.base, self.target, self.base.group.nodes[0]
         price = base.price if self.stays else self.fleet.book.beside(node, target.name) if target else None
         if price is None and target is not None and target.provider != node.provider:
@@ -355,7 +340,6 @@ class _Evaluation:
         return None
 
     def _held_to_class(self) -> None:
-        """What breaks the latency class of the service blocks; that it is kept, or not predicted, is a note."""
         latency, gpus = self.base.group.lead.latency, self.gpus if self.choice.profile is None else None
         if latency is None or not latency.limits:
             return

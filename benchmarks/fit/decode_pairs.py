@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from skuwise.advisor.recommend.predict.typical_work import Question, sequences_held
-from skuwise.advisor.recommend.sustained_rates import PRECISIONS
+from skuwise.advisor.recommend.predict.sku_comparison import Question, sequences_held
+from skuwise.advisor.recommend.prediction import PRECISIONS
 from skuwise.rules.catalog.loader import Catalog
 from skuwise.rules.models import load_served_models
 

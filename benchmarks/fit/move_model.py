@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from skuwise.advisor.core.advice_types import Interval
 from skuwise.advisor.recommend.predict.sku_comparison import compare, typical_ratio, work_class
-from skuwise.advisor.recommend.sustained_rates import family
+from skuwise.advisor.recommend.prediction import family
 from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
 from skuwise.rules.base.yaml_loader import packaged_rules
 from skuwise.rules.catalog.loader import load_catalog

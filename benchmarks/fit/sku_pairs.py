@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from skuwise.advisor.recommend.predict.typical_work import PhaseAsked, Question, gpus_of_a_copy
-from skuwise.advisor.recommend.sustained_rates import PRECISIONS
+from skuwise.advisor.recommend.predict.sku_comparison import PhaseAsked, Question, gpus_of_a_copy
+from skuwise.advisor.recommend.prediction import PRECISIONS
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.loader import Catalog
 from skuwise.rules.catalog.types import GpuSku

@@ -13,7 +13,7 @@ from skuwise.advisor.demo import simulate
 from skuwise.advisor.notify.letters import Letter, report_letter
 from skuwise.advisor.notify.report import split_by_team
 from skuwise.advisor.show.pages.story import story_of
-from skuwise.advisor.show.reader_commands import ReaderCommands, ReaderLinks
+from skuwise.advisor.show.reader_links import ReaderCommands, ReaderLinks
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z: the pictures are the same whenever they are drawn
 WEEK = 7 * 86400.0

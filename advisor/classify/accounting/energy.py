@@ -1,15 +1,12 @@
-"""What every row of a GPU drew, where every GPU-hour and joule of the window went, so that money can be
-held to account, and energy by node and against generated tokens.
+"""What every row of a GPU drew, and where every GPU-hour and joule of the window went.
 
-A counter counts what flowed between two readings, so it misses nothing; a mean of power readings is as good as they are
-dense. Where a counter missed a part of a row (its first reading, a reset, an agent that restarted) the rest of the row
-is power times time. A counter that shows more than the GPU can have drawn went back or was mixed up with another: it is
-not believed in that row, and power stands. Without either, nothing is known, and that is never 0.
+A counter counts what flowed between two readings; where it missed a part of a row (first reading, reset, restart), the
+rest is mean power times time. A counter that shows more than the GPU can have drawn is not believed in that row.
+Without counter and power nothing is known, and that is never 0.
 
-A node's hours are those from max(window start, first seen) to the window's end: hours before it existed are no money
-spent. Hours without data are unobserved, also those of a GPU that a node should have and that never had data. An
-hour that a workload held without using it is allocated idle, and still carries the workload's id. An hour that no work
-held while the node was marked as out of service is drained: no work could use it, so it is not waste.
+A node's hours run from max(window start, first seen) to the window's end. Hours without data are unobserved; hours that
+a workload held without use are allocated idle and keep its id; hours without work on a node out of service are drained,
+not waste.
 """
 
 from __future__ import annotations
@@ -85,9 +82,8 @@ def hours_by_use(occupancy: pd.DataFrame) -> Reconciliation:
 
 def summed(tables: Iterable[pd.DataFrame], keys: list[str], sums: list[str]) -> pd.DataFrame:
     """Sums by keys, in their order, where no two tables have a key in common."""
-    entries = [
-        table.groupby(keys, dropna=False, sort=False)[sums].sum().reset_index() for table in tables if not table.empty
-    ]
+    filled = (table for table in tables if not table.empty)
+    entries = [table.groupby(keys, dropna=False, sort=False)[sums].sum().reset_index() for table in filled]
     if not entries:
         return pd.DataFrame({name: pd.Series(dtype=float if name in sums else object) for name in (*keys, *sums)})
     # A table without holders has no text among its workloads.
@@ -97,13 +93,9 @@ def summed(tables: Iterable[pd.DataFrame], keys: list[str], sums: list[str]) -> 
 def placed_by_nodes(
     frame: Frame, attribution: Attribution, idle: pd.Series, parts: Floats, block_rows: int = BLOCK_ROWS
 ) -> Iterator[pd.DataFrame]:
-    """Every observed moment once: `COLUMNS`, whether it stood ``idle``, and its ``row`` in the frame's `gpu`. Instances
-    stand under their GPU.
-
-    `idle`, `parts`: of every row of the frame's `gpu`, whether the GPU stood idle in it, and the part of a GPU whose
-    hours it stands for (`mig.row_parts`). Nodes of so many rows come at a time: what is made of the tables needs little
-    memory, however large the fleet is.
-    """
+    """Every observed moment once: `COLUMNS`, whether it stood ``idle``, and its ``row`` in the frame's `gpu`; instances
+    under their GPU. `idle`, `parts`: of every row, whether the GPU stood idle, and the part of a GPU whose hours it
+    stands for (`mig.row_parts`). `block_rows`: of nodes at a time, so that memory does not grow with the fleet."""
     places = attribution.places
     keys = frame.gpu_keys
     nodes, names = keys.nodes()
@@ -132,12 +124,9 @@ def placed_by_nodes(
 
 
 def row_energy(frame: Frame, index: GpuIndex) -> pd.DataFrame:
-    """Of every row of the frame's `gpu`: ``watts``, the mean power over what was measured of it, NaN where nothing was;
-    ``measured``, that as a share of its observed time; ``counted``, of its energy the share that a counter measured.
-
-    A MIG instance has no counter: its row has its GPU's power, of which it has the part that its hours
-    have.
-    """
+    """Of every row of the frame's `gpu`: ``watts``, mean power over what was measured of it (NaN: nothing);
+    ``measured``, that as a share of its observed time; ``counted``, of its energy the share that a counter measured. A
+    MIG instance has no counter: its row has its GPU's power."""
     gpu = frame.gpu
     row_power = of_rows(gpu["observed_seconds"].to_numpy(float), gpu, index["power_limit"].to_numpy(float))
     keys = frame.gpu_keys
@@ -178,13 +167,9 @@ def energy_by_place(  # noqa: PLR0917
     frame: Frame, inventory: Inventory, attribution: Attribution, idle: pd.Series, parts: Floats,
     energy: pd.DataFrame, workloads: Sequence[WorkloadVerdict],
 ) -> pd.DataFrame:  # fmt: skip
-    """`KEYS` and `SUMS`: what was observed and measured of each GPU, use, workload, phase and hour of the day.
-
-    A moment's energy is whose the moment is: a workload's, shared, unallocated, drained; energy of moments at rest is
-    listed apart. `joules` is of `measured_hours`, and of them `counted_joules` by a counter; hours without power or
-    counter have no energy. Where more was observed than a node's span holds (a clock that is off, a GPU that was
-    replaced), all of it is scaled down. `idle`, `parts`: as of `placed_by_nodes`; `energy`: of `row_energy`.
-    """
+    """`KEYS` and `SUMS`: what was observed and measured of each GPU, use, workload, phase and hour of the day. `joules`
+    is of `measured_hours`, and of them `counted_joules` by a counter. Where more was observed than a node's span holds
+    (a replaced GPU), all of it is scaled down. `idle`, `parts`: as of `placed_by_nodes`; `energy`: of `row_energy`."""
     by_id = {w.id: w for w in workloads}
     watts, measured, counted = (energy[name].to_numpy() for name in ("watts", "measured", "counted"))
     middles = (frame.gpu["ts"] - frame.gpu["interval_seconds"] / 2).to_numpy(float)
@@ -209,10 +194,8 @@ def energy_by_place(  # noqa: PLR0917
 
 
 def phase_name(phase: Phase, *, generates: bool) -> EnergyPhase:
-    """What a phase of a verdict is called. `generates`: whether the workload runs an engine for language models: what
-    it generates is called prefill where computing holds it back and decode where memory bandwidth does, for that is
-    what the two halves of it are bound by. Other inference, and work limited by something else, is not
-    distinguished."""
+    """What a phase of a verdict is called. `generates`: the workload runs an engine for language models: then prefill
+    where computing limits it, and decode where memory bandwidth does. Other inference is not distinguished."""
     if any(reason.code == "evaluates" for reason in phase.evidence):
         return "evaluation"
     if phase.kind in ("online-inference", "batch-inference"):
@@ -224,10 +207,7 @@ def phases_of_rows(
     workload_ids: pd.Series, middle: Floats, idle: npt.NDArray[np.bool_], workloads: Mapping[str, WorkloadVerdict]
 ) -> npt.NDArray[np.object_]:
     """The phase of every row by the middle of its time (Unix seconds); "" where it is no workload's. `workloads`: by
-    id.
-
-    A row at rest is idle, whatever the phase around it; one between phases, which was not judged, has none.
-    """
+    id. A row at rest is idle, whatever the phase around it; one between phases has none."""
     out = np.full(len(workload_ids), "", dtype=object)
     for key, at in workload_ids.reset_index(drop=True).groupby(workload_ids.to_numpy(), sort=False).indices.items():
         w = workloads.get(str(key))
@@ -267,11 +247,8 @@ def node_power(frame: Frame, inventory: Inventory, index: GpuIndex, energy: pd.D
     number, out = {str(name): n for n, name in enumerate(names)}, {}
     for node, counted in inventory.nodes.items():
         node_limits, n = limits.get(node, []), number.get(node, len(names))
-        rated = (
-            float(sum(node_limits))
-            if node_limits and len(node_limits) == counted.gpu_count and not np.isnan(node_limits).any()
-            else None
-        )
+        complete = len(node_limits) == counted.gpu_count > 0 and not np.isnan(node_limits).any()
+        rated = float(sum(node_limits)) if complete else None
         at = np.arange(*np.searchsorted(place, [n, n + 1]))
         at = at[gpus[at] >= counted.gpu_count]
         watts, seconds = drawn[at], lengths[at]
@@ -286,8 +263,7 @@ def node_power(frame: Frame, inventory: Inventory, index: GpuIndex, energy: pd.D
 
 
 def token_energy(frame: Frame, attribution: Attribution, parts: Floats, energy: pd.DataFrame) -> dict[str, TokenEnergy]:
-    """Workload -> what it generated and drew. Those whose engines reported nothing, or in no hour enough, are left
-    out."""
+    """Workload -> what it generated and drew, without those whose engines reported nothing, or in no hour enough."""
     rows = _counted_rows(frame, attribution, parts, energy["measured"].to_numpy(), np.nan_to_num(energy["watts"]))
     hours = rows.groupby(_WORK).agg({"generated_tokens": "sum", "joules": "sum", "wall": "max"})
     return {
@@ -298,11 +274,8 @@ def token_energy(frame: Frame, attribution: Attribution, parts: Floats, energy: 
 
 
 def token_hours(frame: Frame, attribution: Attribution, parts: Floats) -> pd.DataFrame:
-    """`TOKENS`: of each workload whose engines reported tokens, by node and day (its beginning, Unix seconds).
-
-    A node on which a replica's engine does not report has GPU-hours and no tokens. Workloads of which no
-    hour counts are left out.
-    """
+    """`TOKENS`: of each workload whose engines reported tokens, by node and day (its beginning, Unix seconds). A node
+    whose engine does not report has GPU-hours and no tokens. Workloads of which no hour counts are left out."""
     rows = _counted_rows(frame, attribution, parts, np.ones(len(frame.gpu)), np.zeros(len(frame.gpu)))
     rows["gpu_hours"] = rows["measured"] / HOUR
     return rows.groupby(list(TOKENS[:3]), sort=True)[list(TOKENS[3:])].sum().reset_index()
@@ -311,13 +284,10 @@ def token_hours(frame: Frame, attribution: Attribution, parts: Floats) -> pd.Dat
 def _counted_rows(
     frame: Frame, attribution: Attribution, parts: Floats, measured: Floats, watts: Floats
 ) -> pd.DataFrame:
-    """Of the hours that count, ``workload_id, hour, node, day``: what engines reported (``generated_tokens``), and what
-    was the workload's alone (``measured`` GPU-seconds, and the ``joules`` drawn in them); ``wall``: seconds of the
-    hour. `parts`, `measured`, `watts`: of every row of the frame's `gpu`, the part of a GPU that it is, the share of it
-    that was measured, its power then.
-
-    An hour counts where the workload's engines reported their tokens, and its GPUs were its alone and measured, for
-    nine tenths of it: where another workload held the same GPUs, an hour is not the workload's alone."""
+    """Of the hours that count, ``workload_id, hour, node, day``: what engines reported (``generated_tokens``), what was
+    the workload's alone (``measured`` GPU-seconds and their ``joules``), and ``wall``, the hour's seconds. `parts`,
+    `measured`, `watts`: of every row of the frame's `gpu`. An hour counts where engines reported, and the GPUs were the
+    workload's alone and measured, for nine tenths of it."""
     gpu, tokens = frame.gpu, frame.tokens
     tokens = tokens[tokens["generated_tokens"].notna()] if not tokens.empty else tokens
     if tokens.empty:

@@ -1,5 +1,4 @@
-"""Facts of nodes: what they are, how long they were observed, their links, what their fabric carried, whose GPUs and
-instances are, and what the GPUs draw at rest."""
+"""Facts of nodes: what they are, hours observed, links, fabrics, free GPUs, instances, and power at rest."""
 
 from __future__ import annotations
 
@@ -18,10 +17,9 @@ from ...core.column_rows import BinsArray, ColumnRows, Matrix, bins_quantile
 from ...core.frame import Frame, Key
 from ...core.scalars import Record, records, text
 from ...core.verdict_types import INFERRED
-from ..doubts import Doubt
-from ..features.port_traffic import FAILED
 from ..features.soundness import CONTRADICTIONS
-from ..types import BareGpu, FabricFacts, MigInstance, NodeFacts, RestLevel
+from ..features.utilization import FAILED
+from ..types import BareGpu, Doubt, FabricFacts, MigInstance, NodeFacts, RestLevel
 from ..workloads.attribution import Attribution
 from ..workloads.inventory import Inventory
 from ..workloads.sku_lookup import GpuIndex, whole_gpus
@@ -41,9 +39,8 @@ Ints = npt.NDArray[np.intp]
 def fabric_facts(frame: Frame) -> Mapping[str, FabricFacts]:
     """Of each node that shows a port, or whose absence has the reason why it shows none."""
     absences, ports = dict[str, CodedText](), _ports(frame.fabric)
-    unread = (frame.absences["scope"] == "fabric") | (
-        (frame.absences["reason"] == FAILED) & (frame.absences["device"] == "infiniband")
-    )
+    absent_ports = (frame.absences["reason"] == FAILED) & (frame.absences["device"] == "infiniband")
+    unread = (frame.absences["scope"] == "fabric") | absent_ports
     for row in records(frame.absences[unread & (frame.absences["reason"] != "no-fabric")]):  # the first has the reason
         reason = str(row["reason"])
         said = CodedText(reason, text(row["detail"]) or f"Fabric counters not available ({reason}).")
@@ -66,10 +63,8 @@ def fabric_facts(frame: Frame) -> Mapping[str, FabricFacts]:
                 layer = "Ethernet" if all(port["ethernet"] for port in every) else None
             out[node] = FabricFacts((), False, absent.text, None, None, 0.0, None, None, layer, code=absent.code)
             continue
-        ever, hours = (
-            [port["last_active_ts"] for port in compute_ports],
-            min(port["observed"] for port in compute_ports) / 3600,
-        )
+        ever = [port["last_active_ts"] for port in compute_ports]
+        hours = min(port["observed"] for port in compute_ports) / 3600
         if not history.empty:  # the history goes back beyond the window
             node_history = by_node.get(node, history.iloc[:0])
             ever = [*ever, float(node_history["last_active_ts"].max())] if len(node_history) else []
@@ -90,7 +85,6 @@ def fabric_facts(frame: Frame) -> Mapping[str, FabricFacts]:
 
 
 def _unreadable(ports: Sequence[Record], absent: CodedText | None) -> CodedText | None:
-    """Why the compute ports of a node cannot be judged; None: they can."""
     for port in ports:
         if port["active"] < ACTIVE_SHARE_MIN:
             return coded(
@@ -105,11 +99,10 @@ def _unreadable(ports: Sequence[Record], absent: CodedText | None) -> CodedText 
 
 
 def _ports(fabric: pd.DataFrame) -> dict[str, list[Record]]:
-    """Node -> its ports by ``name``: whether it is one of a ``compute`` fabric in some row, and whether one of
-    ``ethernet`` in all; and over its rows as such: ``seconds`` in which its traffic was counted (``observed``: in all),
-    ``still`` without a byte, mean share of time in which it was ``active`` (0..1), ``line_rate`` (bytes a second),
-    ``util_max`` and ``util_p995`` (an upper bound), shares of the line rate, ``last_active_ts``: end of the last row
-    above 1 % of it. NaN: not known."""
+    """Node -> its ports by ``name``: ``compute`` (of a compute fabric in some row), ``ethernet`` (in all rows),
+    ``seconds`` in which traffic was counted (``observed``: in all), ``still`` without a byte, share of time ``active``
+    (0..1), ``line_rate`` (bytes a second), ``util_max`` and ``util_p995`` (an upper bound) over line rate,
+    ``last_active_ts``: end of the last row above 1 % of it. NaN: not known."""
     if fabric.empty:
         return {}
     of_port = fabric.groupby(["node", "device", "port"], sort=False)
@@ -145,8 +138,7 @@ def _ports(fabric: pd.DataFrame) -> dict[str, list[Record]]:
 
 
 def _seconds_in_bins(rows: pd.DataFrame, bins: Matrix, at: Ints, port: Ints, count: int) -> npt.NDArray[np.float64]:
-    """Each port's seconds by how much of the line rate it used: the `bins` `at` its rows; a row without bins counts
-    with its highest value."""
+    """Each port's seconds by line rate: `bins` `at` its rows; a row without bins counts with its maximum."""
     most, p95, seconds = (rows[name].to_numpy(float) for name in ("util_max", "util_p95", "observed_seconds"))
     have = ~np.isnan(bins[at, 0])
     total = np.zeros((count, len(_EDGES)))
@@ -216,7 +208,6 @@ def node_facts(
 
 
 def _only(values: Iterable[str]) -> str | None:
-    """The one value that all are; None: they differ, or there is none."""
     distinct = set(values)
     return distinct.pop() if len(distinct) == 1 else None
 
@@ -235,13 +226,9 @@ def _with_pools(facts: Sequence[NodeFacts], frame: Frame, inventory: Inventory) 
 
 
 def _nvlink_peaks(frame: Frame, rows: pd.DataFrame, whole: Iterable[Key]) -> dict[str, float]:
-    """The 99.5th percentile of NVLink use of each node's busiest GPU.
-
-    Rows without bins count with their 95th percentile, of which the highest stands: of the seconds above it nothing is
-    known but that a mean so low leaves no room for many. None of a node of which one GPU's NVLink was not measured
-    throughout: its traffic is unknown. So is that of one whose counters on a server never moved: on some nodes
-    DCGM's stand at 0 although NVLink works (DCGM#149); the agent reads NVML's.
-    """
+    """The 99.5th percentile of NVLink use of each node's busiest GPU; rows without bins count with their 95th
+    percentile. None where one GPU's NVLink was not measured throughout, or where a server's counters never moved:
+    DCGM's may stand at 0 although NVLink works (DCGM#149)."""
     matrix = cast("BinsArray", frame.gpu["nvlink_bins"].array).matrix
     have = ~np.isnan(matrix[:, 0])
     seconds, p95 = np.nan_to_num(frame.gpu["observed_seconds"].to_numpy(float)), rows["n_p95"].to_numpy(float)
@@ -268,12 +255,9 @@ def _nvlink_peaks(frame: Frame, rows: pd.DataFrame, whole: Iterable[Key]) -> dic
 def bare_gpus(  # noqa: PLR0917
     frame: Frame, index: GpuIndex, attribution: Attribution, rows: pd.DataFrame, parts: Floats, doubts: Sequence[Doubt]
 ) -> tuple[BareGpu, ...]:
-    """Every GPU and instance with hours that no workload accounts for while its node was in service, by node and index.
-
-    A divided GPU itself is left out for the time of its instances. `parts`: the part of a GPU that each row of the
-    frame's `gpu` stands for. `doubts`: what of its telemetry was not believed; those that contradict one another name
-    its fault.
-    """
+    """Every GPU and instance with hours that no workload accounts for while its node was in service, by node and index;
+    a divided GPU is left out for the time of its instances. `parts`: the part of a GPU that each row of the frame's
+    `gpu` stands for. `doubts`: contradictions among them name a GPU's fault."""
     places = attribution.places
     at = places["row"].to_numpy(int)
     # What is left of a GPU beside its instances has no counters: nothing is said of it.
@@ -350,11 +334,8 @@ def instances(frame: Frame, attribution: Attribution, index: GpuIndex) -> tuple[
 
 
 def rest_levels(frame: Frame, index: GpuIndex, rows: pd.DataFrame) -> tuple[RestLevel, ...]:
-    """Every whole GPU that was seen at rest, by node and id. `rows`: the measures of the frame's `gpu`, in its order.
-
-    The watts are the GPU's own levels, low quantiles of its rows at rest (`features/rest.py`); the clocks are
-    medians of the same rows. GPUs that are cut into instances are left out: their instances share one clock.
-    """
+    """Every whole, undivided GPU that was seen at rest, by node and id. `rows`: the measures of the frame's `gpu`, in
+    its order. Watts are low quantiles of its rows at rest (`features/rest.py`), clocks medians of the same rows."""
 
     def median(values: Floats) -> float | None:
         value = values[np.isfinite(values)]

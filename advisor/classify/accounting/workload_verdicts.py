@@ -1,5 +1,4 @@
-"""The verdict of each workload as others read it: its judgement and phases with what is missing, and from when on more
-will be known; and what it used, row by row."""
+"""The verdict of each workload: its judgement and phases, what is missing, and what it used, row by row."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ from ...core.verdict_types import (
     WorkloadVerdict,
 )
 from ..bottlenecks.evidence import tokens_of, with_capacity
-from ..features.piece_rows import PieceRows
+from ..features.course import PieceRows
 from ..pieces import Judgement, JudgementInputs, Piece
 from ..workloads.attribution import Attribution
 from ..workloads.session import Session
@@ -120,8 +119,7 @@ def workload_verdicts(  # noqa: PLR0917
 def _missing(
     session: Session, unseen: Sequence[str], absences: Mapping[str, list[tuple[int, Record]]], inputs: JudgementInputs
 ) -> dict[str, CodedText]:
-    """What was not measured of a workload, and why. `unseen`: metrics that none of its rows has; `absences`: of each
-    node, each with its place among all."""
+    """What was not measured, and why. `unseen`: metrics of none of its rows; `absences`: by node, numbered."""
     uuids = {uuid for _, uuid in session.gpus}
     missing = dict.fromkeys(unseen, _NOT_MEASURED)
     noted = sorted((entry for node in session.nodes for entry in absences.get(node, ())), key=lambda entry: entry[0])
@@ -212,7 +210,6 @@ def with_latency(
 
 
 def _measured(hours: _Hours) -> tuple[Mapping[str, LatencyFigures], int]:
-    """Figures by measure, and how many hours they are of."""
     # Requests show how busy an hour was; tokens where an engine does not count first tokens.
     by = next((m for m in MEASURES if any(m in hour for hour in hours.values())), MEASURES[0])
     sizes = {hour: sum(buckets.get(by, ())) for hour, buckets in hours.items()}
@@ -247,20 +244,17 @@ def _latency(
     if kind == _SERVICE and "first_token" in figures:
         limited = [class_ for class_ in classes.classes.values() if class_.limits]
         for latency_class in limited:
-            known = {key: value for key in latency_class.limits if (value := _value(key, figures)) is not None}
-            is_kept = all(value <= latency_class.limits[key] for key, value in known.items())
-            if is_kept and any(LIMITS[key][0] == "first_token" for key in known):
+            met = {key: value for key in latency_class.limits if (value := _value(key, figures)) is not None}
+            is_kept = all(value <= latency_class.limits[key] for key, value in met.items())
+            if is_kept and any(LIMITS[key][0] == "first_token" for key in met):
                 figures_words = ", ".join(
                     f"{NAMES[LIMITS[key][0]]} {seconds_words(value)} at p{LIMITS[key][1] * 100:.0f}, "
                     f"limit {seconds_words(latency_class.limits[key])}"
-                    for key, value in known.items()
+                    for key, value in met.items()
                 )
                 text = "Latency class {label}: the strictest class that it meets today ({told})."
-                return given(
-                    latency_class.name,
-                    "measured",
-                    coded("latency-class-kept", text, label=latency_class.name, told=figures_words),
-                )
+                why = coded("latency-class-kept", text, label=latency_class.name, told=figures_words)
+                return given(latency_class.name, "measured", why)
         loosest = [key for latency_class in limited for key in latency_class.limits][-1:]
         if loosest and _value(loosest[0], figures) is not None:
             p90 = figures["first_token"].p90
@@ -286,6 +280,5 @@ def _latency(
 
 
 def _value(key: str, figures: Mapping[str, LatencyFigures]) -> float | None:
-    """What was measured of a limit; None: too little was counted."""
     measure, share = LIMITS[key]
     return figures[measure].at(share) if measure in figures else None

@@ -1,13 +1,11 @@
-"""What holds a workload back: a question per row, in order, then shares of time.
+"""What holds a workload back: ordered questions per row (rules/bottlenecks.yaml), then shares of time.
 
-The order matters (a throttled GPU looks latency-bound, one that waits for the network looks idle), and the numbers
-are rules/bottlenecks.yaml's. Rows are hours or minutes, whose means blur what happened within. Three things bring it
-back: seconds counted in bins (how long a link was busy), correlations taken at 1 s (whether compute fell while it was),
-and the share of time the engine was active, by which means are scaled to the busy part. Where samples are longer than
-the parts of a step none of the three is known, and levels are compared instead: the link's with compute's and memory's.
+Rows are hours or minutes, whose means blur what happened within. Seconds counted in bins, correlations at 1 s and the
+share of time the engine was active bring it back. Where samples are longer than the parts of a step, the link's level
+is compared with compute's and memory's.
 
-Labels do not flicker where a measure hovers about a threshold: an answer that was yes stays yes until its measure falls
-below a lower level, and a label that lasted less than some minutes is part of what was before it.
+Labels do not flicker: an answer that was yes stays yes until its measure falls below a lower level, and a label of less
+than some minutes is part of what was before it.
 """
 
 from __future__ import annotations
@@ -22,8 +20,7 @@ import pandas as pd
 from ....rules.policy.thresholds import Threshold
 from ...core.column_rows import with_one_nothing
 from ...core.segments import runs
-from .links import Links
-from .stragglers import Lateness
+from .links import Lateness, Links
 
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -42,18 +39,13 @@ _LOOSE = ("idle", "unknown")
 def label_rows(
     gpu: pd.DataFrame, rows: pd.DataFrame, ranks: Lateness, links: Links, thresholds: Mapping[str, Threshold]
 ) -> pd.DataFrame:
-    """The measures with the bottleneck of every row of the frame's `gpu` as `label`, ``unknown`` where too little is
-    measured.
-
-    With it what the judge of a workload needs beside them: `several`, `late`, `waiting` (flags) and `lost` (share of
-    time) of its rank beside the others, `starved` (an engine that was seen to rest although no link is in use), `thin`
-    (it fills little of the GPU while it works, however seldom), `hostless` (the label were it not for the host),
-    `coarse` (samples too long for correlations), `wire`, `wire_bytes` (of the node's busiest port), `nvlink_bytes`
-    (bytes per second, of the busier direction), `exchange` (`i`, of Ethernet where the job uses that), `lacks` (what is
-    not known where that keeps it from a label: keys of `evidence.SETTLES`, with commas), and which GPU it is.
-
-    `ranks`: who waits for whom in each row; `links`: what is known of what it may wait for.
-    """
+    """The measures with the bottleneck of every row of the frame's `gpu` as `label` (``unknown``: too little is
+    measured), and: `several`, `late`, `waiting` (flags), `lost` (share of time) of its rank, `starved` (the engine
+    rests although no link is in use), `thin` (little of the GPU is filled while it works), `hostless` (the label were
+    it not for the host), `coarse` (samples too long for correlations), `wire`, `wire_bytes` (the node's busiest port),
+    `nvlink_bytes` (bytes per second, busier direction), `exchange` (`i`, of Ethernet where the job uses that), `lacks`
+    (missing measurements, keys of `evidence.SETTLES`, with commas). `ranks`: who waits for whom; `links`: what it may
+    wait for."""
     t = {name: threshold.value for name, threshold in thresholds.items()}
     r = {str(name): column.to_numpy(float) for name, column in rows.items()}
     # A node without RDMA communicates over Ethernet, and so does a job anywhere whose collectives fell back to TCP.
@@ -133,9 +125,8 @@ def _answers(r: Numbers, t: Mapping[str, float], links: Links) -> tuple[list[tup
     # The engine rests while no link is in use, and more than GPU use says so: SM activity, a link or a busy host. A
     # collective keeps the engine busy, so unmeasured links do not explain the rest: what lacks is work.
     caused = (r["cpu"] >= t["host_cpu_min"]) | (r["io_wait"] >= t["host_io_wait_min"])
-    starved = (
-        (g < t["host_engine_max"]) & ~(linked >= t["host_link_max"]) & (~np.isnan(sm) | ~np.isnan(linked) | caused)
-    )
+    shown = ~np.isnan(sm) | ~np.isnan(linked) | caused
+    starved = (g < t["host_engine_max"]) & ~(linked >= t["host_link_max"]) & shown
     # Compute was seen to work in the very seconds in which the fabric is busy, of which there are others.
     varies = (r["i_share"] >= t["network_share"]) & (r["i_share"] <= 1 - t["network_share"])
     overlapped = varies & (r["tensor_fabric_correlation"] > -t["network_correlation"])
@@ -150,9 +141,8 @@ def _answers(r: Numbers, t: Mapping[str, float], links: Links) -> tuple[list[tup
         return (level >= t["link_level"]) & ~(level < t["link_dominance"] * most)
 
     def binds(level: Floats, share: Floats, often: Mask, correlation: Floats, falls_below: float) -> Mask:
-        """A link binds where compute falls while it is busy, or, where that is not visible (steps shorter than the
-        sampling show no correlation, and means over many steps a false one), where it leads all else. `level`: its use;
-        `share`: of busy seconds; `often`: where that is enough of them."""
+        """A link binds where compute falls while it is busy, or, where steps are too short to show that, where it leads
+        all else. `level`: its use; `share`: of busy seconds; `often`: where that is enough of them."""
         # The seconds it waits must outweigh those in which it computes: else the wait costs a little and binds nothing.
         falls = often & (correlation < falls_below) & ~coarse & ~(most > np.fmax(share, level))
         return falls | ((coarse | np.isnan(correlation)) & leads(level))
@@ -243,10 +233,8 @@ def latched(enter: Mask, stay: Mask, along: Courses) -> Mask:
 
 
 def settled(labels: npt.NDArray, along: Courses, *, hold_seconds: float, loose: Mask) -> npt.NDArray:
-    """Labels whose runs last at least `hold_seconds`: a shorter run is taken as what was before it.
-
-    `loose`: rows (idle, unseen, contradictory) that are what they are, however short, and whose label nothing takes on.
-    """
+    """Labels whose runs last at least `hold_seconds`: a shorter run is taken as what was before it. `loose`: rows
+    (idle, unseen, contradictory) that are what they are, however short, and whose label nothing takes on."""
     if not len(labels):
         return labels.copy()
     row_labels, free = labels[along.order], loose[along.order]

@@ -14,9 +14,9 @@ import pandas as pd
 from ...core.coded_text import CodedText, Scalar, coded
 from ...core.segments import over
 from ...core.verdict_types import BottleneckVerdict
-from ..features.at_work import is_burst
-from ..features.piece_rows import PieceRows
-from ..workloads.engine_facts import kv_percentile
+from ..features.course import PieceRows
+from ..features.features import is_burst
+from ..workloads.session import kv_percentile
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -120,13 +120,11 @@ SETTLES = {
 
 
 def say(code: str, **figures: Scalar) -> CodedText:
-    """The sentence of this code with these figures in it."""
     return coded(code, SENTENCES[code], **figures)
 
 
 def figures_behind(label: str, mean: Callable[[str], float]) -> list[CodedText]:
-    """What was measured of what the label says, then of the GPU's use. `mean`: of a measure by time over the rows of
-    the label; NaN where it was not measured."""
+    """What was measured of the label, then of the GPU's use. `mean`: of a measure over the label's rows; NaN: none."""
     named_figures = (
         (code, {key: mean(name) for key, name in of.items()}) for code, of in (*_FIGURES.get(label, ()), _USE)
     )
@@ -143,8 +141,7 @@ def figures_behind(label: str, mean: Callable[[str], float]) -> list[CodedText]:
 
 def signatures(rows: PieceRows, trains: Mask) -> list[list[CodedText]]:
     """Checkpoints and what they cost, communication, collectives that spin and ranks that wait, in the busy rows of
-    each case. They explain a verdict and decide none. `trains`: whether it is training, whose hosts write checkpoints.
-    """
+    each case: they explain a verdict and decide none. `trains`: whether it is training."""
     segments = rows.segments
     works = segments.total(rows.seconds) > 0
     several = segments.any(rows.flags("several")) & works
@@ -174,8 +171,7 @@ def signatures(rows: PieceRows, trains: Mask) -> list[list[CodedText]]:
 
 
 def _checkpoints(rows: PieceRows) -> Iterator[tuple[int, list[CodedText]]]:
-    """Cases with hours in which the host writes in bursts, and what these cost: measured where there are hours to
-    compare, else at most what is written or rests."""
+    """Cases whose host writes in bursts, and the cost: measured where hours can be compared, else an upper bound."""
     segments, weights = rows.segments, rows.seconds
     mean, most, engine = (rows.measured(name) for name in ("disk_write", "disk_write_max", "g"))
     measured = np.isfinite(mean) & np.isfinite(most)
@@ -223,12 +219,9 @@ def tokens_of(serving: pd.DataFrame) -> float | None:
 def with_capacity(
     verdict: BottleneckVerdict, serving: pd.DataFrame, kv_p95_min: float
 ) -> tuple[BottleneckVerdict, float | None]:
-    """The verdict with the overlay ``hbm-capacity`` in its evidence, where its servers' KV cache is full or threw
-    requests out because it was full, and the 95th percentile of the cache in use (0..1; None: not reported). `serving`:
-    rows of its servers, at least one.
-
-    Capacity is not a label: an engine whose cache is full still spends its time on memory bandwidth or compute.
-    """
+    """The verdict with ``hbm-capacity`` in its evidence where its servers' KV cache is full or evicted requests, and
+    the 95th percentile of the cache in use (0..1; None: not reported). `serving`: rows of its servers, at least one.
+    Capacity is no label: such an engine still spends its time on memory bandwidth or compute."""
     hours = float(serving["seconds"].sum()) / 3600
     kv_p95, preempted = kv_percentile(serving), serving["preemptions"].sum()
     said: list[CodedText] = []
@@ -240,8 +233,7 @@ def with_capacity(
 
 
 def unsettled(lacking: set[str], engine: float) -> list[CodedText]:
-    """The missing measurements that leave its bottleneck open, and what would settle it. `engine`: the share of
-    time in which it was active."""
+    """The missing measurements that leave its bottleneck open, and what would settle it. `engine`: its active share."""
     lacks = {name for text in lacking for name in text.split(",") if name}
     links = [say("waits-for-launches-or-gpus", engine=engine)] if lacks - {"work", "activity"} else []
     return links + [say(code) for name, code in SETTLES.items() if name in lacks]

@@ -1,10 +1,8 @@
-"""What work may wait for beside its GPU: the links inside its node and the ports between nodes, and what is known of
-them.
+"""What work may wait for beside its GPU: links inside its node, ports between nodes, and ranks that are late.
 
-A collective's kernel keeps the engine busy and a few SMs active while tensor cores and memory rest. In a mean over many
-steps that looks exactly like work that waits for launches, except for the bytes on the links. So silence must be seen:
-an unmeasured link is not quiet and not busy. A node's wires are known where every port was read, its RDMA
-ports among them, or where it is known to have none.
+A collective keeps the engine busy and a few SMs active while tensor cores and memory rest, which in a mean looks like
+work that waits for launches, except for the bytes on the links. So silence must be seen: an unmeasured link is not
+quiet and not busy. A node's wires are known where every port was read, or where it has no RDMA port.
 """
 
 from __future__ import annotations
@@ -12,19 +10,24 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ....rules.policy.thresholds import Threshold
+from ...core.coded_text import CodedText
+from ...core.column_rows import ColumnRows
 from ...core.frame import Frame
-from ...core.segments import grouped
+from ...core.segments import Segments, grouped, runs
 from ...rulebook import Rulebook
 from ..workloads.attribution import Attribution
 from ..workloads.session import Session
 from ..workloads.sku_lookup import GpuIndex, whole_gpus
+from .evidence import say
 
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -41,18 +44,12 @@ HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Per row of the frame's `gpu`.
-
-    `inside`: its workload has several GPUs of this node; `spans`: it is on several nodes, or has its node to itself and
-    may be a part of a job on several, which only some schedulers rule out; `apart`: it is on several; `alone`: nothing
-    else works on its node meanwhile, so that what the node's ports carry is its own. `wire`: the
-    busiest port of the node, its mean rate over what an exchange can reach at most (NaN: no port was read);
-    `wire_bytes`: bytes per second of the one that carries most; `ethernet`: the busiest of plain Ethernet, over its
-    line rate. `wire_quiet`: whether every port was read, and carried next to nothing. `within`: NVLink
-    where the GPU has it, else PCIe, as a share of what it sustains (NaN: not measured). `bridged`: whether the
-    GPU has NVLink. `lacks`: the missing measurements (keys of `evidence.SETTLES`, with commas), empty for
-    nothing.
-    """
+    """Per row of the frame's `gpu`. `inside`: its workload has several GPUs of this node; `apart`: it is on several
+    nodes; `spans`: it is, or has its node to itself and may be a part of a job on several; `alone`: nothing else works
+    on its node meanwhile. `wire`: the node's busiest port, mean rate over what an exchange can reach (NaN: no port was
+    read); `wire_bytes`: bytes per second of the busiest; `ethernet`: the busiest of plain Ethernet over line rate;
+    `wire_quiet`: every port was read and carried next to nothing. `within`: NVLink, else PCIe, over what it sustains
+    (NaN: not measured). `bridged`: the GPU has NVLink. `lacks`: missing measurements (keys of `evidence.SETTLES`)."""
 
     inside: Mask
     spans: Mask
@@ -101,9 +98,8 @@ def links_of(  # noqa: PLR0917
         ",".join(name for n, (name, _) in enumerate(observable) if code >> n & 1)
         for code in range(1 << len(observable))
     ]
-    lacks = np.array(words, dtype=object)[
-        np.sum([mask.astype(np.intp) << n for n, (_, mask) in enumerate(observable)], axis=0)
-    ]
+    bits = np.sum([mask.astype(np.intp) << n for n, (_, mask) in enumerate(observable)], axis=0)
+    lacks = np.array(words, dtype=object)[bits]
     return Links(
         inside=inside, spans=spans, apart=apart, alone=_alone(frame, rows, attribution), wire=columns["wire"],
         wire_bytes=columns["bytes"], ethernet=columns["ethernet"], wire_quiet=quiet, within=within,
@@ -112,8 +108,7 @@ def links_of(  # noqa: PLR0917
 
 
 def _works(frame: Frame, attribution: Attribution) -> tuple[Mask, Mask, Mask, Ints]:
-    """Per row, whether its workload has several GPUs of this node, may span nodes, surely does, and then the number of
-    its job (-1: none)."""
+    """Per row, whether work has several GPUs of this node, may span nodes, surely does, and its job (-1: none)."""
     rows = attribution.workload_rows
     at, (codes, ids) = rows["row"].to_numpy(np.intp), pd.factorize(rows["workload_id"])
     node_codes, nodes = frame.gpu_keys.nodes()
@@ -147,7 +142,6 @@ def _works(frame: Frame, attribution: Attribution) -> tuple[Mask, Mask, Mask, In
 
 
 def _alone(frame: Frame, rows: pd.DataFrame, attribution: Attribution) -> Mask:
-    """Whether no other workload works on the row's node at its time, on GPUs that somebody holds."""
     out = np.zeros(len(frame.gpu), dtype=np.bool_)
     workload_rows = attribution.workload_rows
     at = workload_rows["row"].to_numpy(int)
@@ -176,10 +170,7 @@ def _all_of(mask: Mask, gpu: pd.DataFrame, job: Ints) -> Mask:
 
 def _mates(sessions: Sequence[Session]) -> dict[str, str]:
     """Workloads that may be parts of one job, with the job's name: of one name (but for their part in it), and begun
-    together on several nodes.
-
-    Schedulers that name all nodes of a job need no such guess.
-    """
+    together on several nodes. Schedulers that name all nodes of a job need no such guess."""
     by_name: dict[tuple[str | None, str], list[Session]] = {}
     for session in sessions:
         if session.scheduler not in _WHOLE_JOBS:
@@ -190,3 +181,102 @@ def _mates(sessions: Sequence[Session]) -> dict[str, str]:
             if after.first_seen - before.first_seen <= _TOGETHER_SECONDS and set(before.nodes) != set(after.nodes):
                 jobs |= dict.fromkeys((before.workload_id, after.workload_id), f"{namespace}/{name}")
     return jobs
+
+
+# A GPU is the suspect where it was the late one for most of the time that somebody was.
+_SUSPECT_SHARE_MIN = 0.5
+# A difference in waiting is worth telling from this share of the time on.
+_WAITS_MIN = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """Per row of the measures: whether its workload has several ranks, whether it waits for another, whether it is the
+    one waited for, and the share of time that its workload's waiting ranks lose (NaN where none waits)."""
+
+    several: Mask
+    waiting: Mask
+    late: Mask
+    lost: Floats
+
+
+def lateness(
+    gpu: pd.DataFrame, rows: pd.DataFrame, workload_rows: pd.DataFrame, thresholds: Mapping[str, Threshold]
+) -> Lateness:
+    """Who waits for whom. `workload_rows`: whose they are; those of shared GPUs are left out."""
+    t = {name: threshold.value for name, threshold in thresholds.items()}
+    several, waiting, late = (np.zeros(len(gpu), dtype=np.bool_) for _ in range(3))
+    share = np.full(len(gpu), np.nan)
+    workload_row = workload_rows[workload_rows["whole"].to_numpy(bool) & ~workload_rows["shared"].to_numpy(bool)]
+    at, code = workload_row["row"].to_numpy(int), pd.factorize(workload_row["workload_id"])[0]
+    works = ~(rows["idle"].to_numpy(bool) | rows["fault"].to_numpy(bool))[at]
+    at, code = at[works], code[works]
+    # Rows end on the minute or the hour: moments of nodes whose clocks differ a little fall together.
+    moment, length = gpu["ts"].to_numpy(float)[at], gpu["interval_seconds"].to_numpy(float)[at]
+    order = np.lexsort((length, moment, code))
+    at = at[order]
+    if len(at):
+        first = np.nonzero(runs(code[order], moment[order], length[order]))[0]
+        size = np.diff(np.append(first, len(at)))
+        at, ranks = at[np.repeat(size >= 2, size)], Segments.of_lengths(size[size >= 2])
+        values = {name: rows[name].to_numpy(float)[at] for name in ("waits", "c", "g", "clock_ratio")}
+        apart, lost = np.zeros(len(at), dtype=np.bool_), np.full(len(ranks), np.nan)
+        # Waiting counts before the rest: it shows what is lost whatever makes the rank late.
+        for signal in ("g", "clock_ratio", "waits") if len(ranks) else ():
+            behind, loses = _one_apart(ranks, values, signal, t)
+            apart = np.where(ranks.spread(~np.isnan(loses)), behind, apart)
+            lost = np.where(np.isnan(loses), lost, loses)
+        slowed = ranks.spread(~np.isnan(lost))
+        several[at] = True
+        waiting[at], late[at] = slowed & ~apart, slowed & apart
+        share[at] = ranks.spread(lost)
+    return Lateness(several, waiting, late, share)
+
+
+def _one_apart(
+    ranks: Segments, values: Mapping[str, Floats], signal: str, t: Mapping[str, float]
+) -> tuple[Mask, Floats]:
+    """Which ranks stand apart as late by one signal, and per moment the share of time that the others lose. waits: the
+    others wait so much more; clock_ratio: the late run at so much less of the others' clock; g: the late engine rests
+    so much more. NaN: no rank differs, too many do, or they do not share their steps."""
+    level, count, first = values[signal], ranks.lengths, ranks.bounds[:-1]
+    ranked = level[np.lexsort((level, ranks.number))]  # NaN last
+    lowest, usual = ranked[first], ranked[first + 1 + (count - 2) // 2]  # the middle one of the others
+    lost = 1 - lowest / usual if signal == "clock_ratio" else usual - lowest
+    late = level < ranks.spread((usual + lowest) / 2)
+    incomplete = np.logical_and.reduce([~np.isnan(values[name]) for name in (signal, "c", "g")])
+    apart = ranks.all(incomplete) & (lost >= t["straggler_wait_min"])
+    apart &= ranks.count(late) <= np.maximum(1, count * t["straggler_late_share_max"])
+    apart &= usual >= {"waits": t["straggler_wait_min"], "g": t["spin_engine_min"]}.get(signal, 0.0)
+    (work, busy), (work_of_others, busy_of_others) = (
+        [ranks.mean(np.where(chosen, values[name], np.nan)) for name in ("c", "g")] for chosen in (late, ~late)
+    )
+    within = t["straggler_work_within"]
+    apart &= np.abs(work - work_of_others) <= within * np.maximum(work, work_of_others)
+    # The others do not finish early and rest: they are as busy as the late one, in a collective.
+    apart &= busy_of_others >= (1 - within) * busy
+    return late, np.where(apart, lost, np.nan)
+
+
+def suspect(rows: ColumnRows, weights: Floats) -> list[CodedText]:
+    """Which GPU the others wait for: the one that waits least, or does the same work at a lower clock."""
+    slowed = rows.flags("late") | rows.flags("waiting")
+    if not slowed.any():
+        return []
+    table, seconds = rows.where(slowed), pd.Series(weights[slowed])
+    late = table.flags("late")
+    by_gpu = seconds[late].groupby([table[name][late] for name in ("node", "gpu_uuid", "gpu_index")]).sum()
+    if by_gpu.empty or by_gpu.max() < _SUSPECT_SHARE_MIN * by_gpu.sum():
+        return [say("no-single-suspect")]
+    node, uuid, number = cast("tuple[str, str, float]", by_gpu.idxmax())
+    column_rows, others = table.where((table["gpu_uuid"] == uuid) & late), table.where(~late)
+    waits, clock, held = ((column_rows.mean(name), others.mean(name)) for name in ("waits", "clock_ratio", "throttled"))
+    who = {"gpu_index": float(number), "node": str(node), "gpu_uuid": str(uuid)}
+    differs = waits[1] - waits[0] >= _WAITS_MIN
+    said = [say("suspect-is-slower", **who)]
+    if differs:
+        said = [say("suspect-waits-least", **who, waits=waits[0], others_wait=waits[1])]
+    if clock[0] < 0.95 * clock[1]:
+        ratio = clock[0] / clock[1]
+        said.append(say("suspect-is-throttled", clock=ratio, throttled=held[0], others_throttled=held[1]))
+    return said

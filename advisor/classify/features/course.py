@@ -1,25 +1,72 @@
 """Workloads hour by hour: how often they work and rest, when and how, and what follows the clock.
 
-Most follows from samples a minute apart: means, highest values and 95th percentiles of an hour. It is what remains
-to distinguish kinds without data by the second. Hours are those of one GPU; a workload of less than `SHORT_HOURS` is
-read at in pieces of ten minutes, as far as its rows are that short. Memory is compared with itself in bytes, so that no
-total need be known.
+This distinguishes kinds without data by the second. Hours are those of one GPU; a workload of less than `SHORT_HOURS`
+is read in pieces of ten minutes. Memory is compared with itself in bytes, so that no total need be known.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from ...core.column_rows import ColumnRows, Columns
 from ...core.segments import Segments, group_highest, group_means, grouped, over, runs
-from .piece_rows import PieceRows
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class RowTables:
+    """The rows of a frame's `gpu` by column, with measures; `uuid`: the number of each row's GPU, by uuid."""
+
+    gpu: Columns
+    measures: Columns
+    uuid: Ints
+
+
+@dataclass(frozen=True)
+class PieceRows:
+    """The rows of some pieces, piece (segment) by piece. `at`: of the tables; `seconds`: observed of each."""
+
+    tables: RowTables
+    segments: Segments
+    at: Ints
+    seconds: Floats
+
+    @classmethod
+    def of(cls, tables: RowTables, pieces: Sequence[ColumnRows]) -> PieceRows:
+        """`pieces`: rows of `Attribution.workload_rows`, of each."""
+        at = np.concatenate([np.empty(0, dtype=np.intp), *(piece["row"] for piece in pieces)])
+        seconds = np.concatenate([np.empty(0), *(piece["seconds"] for piece in pieces)])
+        return cls(tables, Segments.of_lengths([len(piece) for piece in pieces]), at, seconds)
+
+    def where(self, chosen: Mask) -> PieceRows:
+        return PieceRows(self.tables, self.segments.where(chosen), self.at[chosen], self.seconds[chosen])
+
+    @property
+    def uuid(self) -> Ints:
+        return self.tables.uuid[self.at]
+
+    def measured(self, name: str) -> Floats:
+        return self.tables.measures[name][self.at].astype(np.float64, copy=False)
+
+    def flags(self, name: str) -> Mask:
+        return self.tables.measures[name][self.at].astype(np.bool_, copy=False)
+
+    def gpu(self, name: str) -> Floats:
+        return self.tables.gpu[name][self.at].astype(np.float64, copy=False)
+
+    def mean(self, name: str) -> Floats:
+        """The mean of a measure by time; NaN where nothing is known."""
+        return self.segments.mean(self.measured(name), self.seconds)
+
+
 # One figure of every workload by its name, NaN where unknown.
 Figures = dict[str, Floats]
 
@@ -54,10 +101,8 @@ class Course:
 
 
 def course_features(course: Course, segments: Segments, active_min: float) -> Figures:
-    """The features of `rules.policy.custom` about the hours of each workload (a segment of the rows).
-
-    `active_min`: from which activity of the engine on a row counts as active.
-    """
+    """The features of `rules.policy.custom` about the hours of each workload (a segment of the rows). `active_min`:
+    from which activity of the engine on a row counts as active."""
     engine, memory = (~np.isnan(values) & (course.seconds > 0) for values in (course.engine, course.memory))
     bins = _binned(course.of(engine), segments.where(engine))
     out = _engine_features(bins, active_min)
@@ -68,9 +113,8 @@ def course_features(course: Course, segments: Segments, active_min: float) -> Fi
 
 @dataclass(frozen=True, slots=True)
 class _Bins:
-    """Courses in bins of one GPU and hour (or ten minutes), ordered by GPU and time. `gpu`: its number, each workload's
-    apart; `gpus`, `segments`: the GPUs and the bins of each workload. `at`: the bin's number since 1970; `bin_hours`:
-    its length in each workload."""
+    """Courses in bins of one GPU and hour (or ten minutes). `gpu`: its number, by workload; `gpus`, `segments`: of each
+    workload. `at`: the bin's number since 1970; `bin_hours`: its length in each workload."""
 
     segments: Segments
     gpus: Segments
@@ -86,7 +130,6 @@ class _Bins:
 
     @property
     def follows(self) -> Mask:
-        """Whether each bin but the first comes right after the one before it."""
         return (self.gpu[1:] == self.gpu[:-1]) & (self.at[1:] == self.at[:-1] + 1)
 
 
@@ -149,10 +192,8 @@ def _engine_features(bins: _Bins, active_min: float) -> Figures:
 
 
 def longest_rest(gpu: Ints, gpus: Segments, resting: Mask, lengths: Floats, *, breaks: Mask | None = None) -> Floats:
-    """The longest unbroken run of rests of each workload, summed over `lengths`, the median of its `gpus`.
-
-    `gpu`: which of them each row is of; rows of one stand together and in order of time. `breaks`: between which rows a
-    run ends whatever they are."""
+    """The longest unbroken run of rests of each workload, summed over `lengths`, the median of its `gpus`. `gpu`: of
+    each row, in order of GPU and time. `breaks`: between which rows a run ends whatever they are."""
     longest = np.zeros(gpus.bounds[-1])
     if len(gpu):
         starts = runs(gpu, resting, breaks=breaks)
@@ -162,12 +203,10 @@ def longest_rest(gpu: Ints, gpus: Segments, resting: Mask, lengths: Floats, *, b
 
 
 def _memory_features(bins: _Bins, active_min: float) -> Figures:
-    """Memory against itself: within the hour, from hour to hour, and at rest against at work."""
     segments, memory, weight = bins.segments, bins.memory, bins.seconds
     active = _active(bins, active_min) | segments.spread(segments.all(np.isnan(bins.engine)))
-    rising = np.divide(
-        bins.memory_max - memory, bins.memory_max, out=np.full(len(memory), np.nan), where=bins.memory_max > 0
-    )
+    nothing, most = np.full(len(memory), np.nan), bins.memory_max
+    rising = np.divide(most - memory, most, out=nothing, where=most > 0)
     out = {"mem_swing_in_hour": segments.where(active).mean(rising[active], weight[active])}
     out["mem_hourly_cv"], out["mem_changes_share"] = _between_hours(bins, _inner(bins) & active)
     rest = ~active
@@ -178,8 +217,7 @@ def _memory_features(bins: _Bins, active_min: float) -> Figures:
 
 
 def _between_hours(bins: _Bins, chosen: Mask) -> tuple[Floats, Floats]:
-    """Over each workload's GPUs with two such bins, the medians: memory's coefficient of variation, and the share of
-    bins that differ from the last one."""
+    """Medians over GPUs: memory's coefficient of variation, and the share of bins that differ from the last."""
     memory, gpu = bins.memory[chosen], bins.gpu[chosen]
     per_gpu = Segments.of_sorted(gpu, bins.gpus.bounds[-1])
     count = per_gpu.lengths
@@ -296,7 +334,6 @@ def hourly_features(shape: PieceRows, several: Mask) -> Figures:
 
 
 def _drift(each: Segments, values: Floats) -> Floats:
-    """The correlation of each hour with the next."""
     place = np.arange(len(values)) - each.spread(each.bounds[:-1])
     before, after = place < each.spread(each.lengths) - 1, place > 0
     pairs, ones, others = each.where(after), values[before], values[after]
@@ -325,7 +362,6 @@ def _together(shape: PieceRows, several: Mask) -> Figures:
 
 
 def _sync(wide: Floats) -> float:
-    """Median correlation between columns over the rows in which all are known."""
     wide = wide[~np.isnan(wide).any(axis=1)]
     if len(wide) < SYNC_ROWS_MIN:
         return math.nan

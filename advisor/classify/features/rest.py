@@ -1,12 +1,12 @@
 """Rest, held and work: the one judge of every row of every GPU, for advice over weeks and for the watch over minutes.
 
-Pure: arrays in, states out. A trace of work by any counter is work. Rest is never concluded from one source alone: of
-the driver's utilization, the profiler's counters, free memory and power at rest two must agree. Where the driver's
-utilization is the only counter, it must be 0 throughout while power is steady at a level that is no work's.
+A trace of work by any counter is work. Rest needs two of: the driver's utilization, the profiler's counters, free
+memory, power at rest. Where the driver's utilization is the only counter, it must be 0 throughout while power is
+steady.
 
-A GPU with a CUDA context and nothing to do keeps its clocks up and draws a multiple of a free one (H100 72 to 122 W).
-So the level to compare power with is the GPU's own: a low quantile of its power while every counter is silent, with
-memory held and without. The catalog's bounds (`rules/resting_power.yaml`) apply where it never rested.
+A GPU with a CUDA context keeps its clocks up and draws a multiple of a free one (H100 72 to 122 W), so power is
+compared with the GPU's own level: a low quantile while every counter is silent, with memory held and without. Where it
+never rested, `rules/resting_power.yaml` applies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ....rules.models import RestingPowers
 from ....rules.policy.thresholds import Levels
 from ...core.frame import Frame
 from ...rulebook import Rulebook
-from ..doubts import Doubt, doubts_of, percent
+from ..types import Doubt, doubts_of, percent
 from ..workloads.sku_lookup import GpuIndex
 from .soundness import POWER, TRACE
 from .utilization import p95_at_most
@@ -43,14 +43,11 @@ _OWN_OVER_TABLE_MAX = 1.25
 
 @dataclass(frozen=True)
 class Activity:
-    """What rows show: one value each, NaN where missing; shares 0..1, watts.
-
-    `gpu`: the number of each row's GPU (of an instance: its parent's). `observed`: rows of which enough was observed.
-    `util`: the driver's utilization; `engine_max`, `engine_p95`: highest sample and 95th percentile of it, or of SM
-    activity; `pipes`: the busiest of the tensor, FP32 and FP64 pipes. `memory`: share in use. `sku`: the name of each
-    row's SKU; `limit`: its power limit. `instance`: rows of MIG instances; `moment`: the number of each row's GPU, time
-    and length, by which rows of a GPU and of its instances belong together (None: no parent of an instance has rows).
-    """
+    """What rows show: one value each, NaN where missing; shares 0..1, watts. `gpu`: the number of each row's GPU (of an
+    instance: its parent's). `observed`: rows of which enough was observed. `util`: the driver's utilization;
+    `engine_max`, `engine_p95`: of it, or of SM activity; `pipes`: the busiest of the tensor, FP32 and FP64 pipes.
+    `memory`: share in use. `sku`: name; `limit`: power limit. `instance`: rows of MIG instances; `moment`: by which
+    rows of a GPU and of its instances belong together (None: no parent of an instance has rows)."""
 
     gpu: Ints
     observed: Mask
@@ -91,11 +88,11 @@ class Rest:
 
 @dataclass(frozen=True)
 class _Sources:
-    """What can be said of each row. `known`: anything; `engine`: whether the engine ran; `two`: by counters of two
+    """What can be said of each row. `judged`: anything; `engine`: whether the engine ran; `two`: by counters of two
     sources; `others_work`: rows of an instance beside others that work, whose power is theirs."""
 
     quiet: Mask
-    known: Mask
+    judged: Mask
     engine: Mask
     two: Mask
     power: Floats
@@ -120,13 +117,12 @@ def judge_rest(a: Activity, book: Rulebook, contradicted: Mask | None = None) ->
             traces |= values > np.clip(np.nan_to_num(rules.noise_times * floor), least, most)
         s = _sources(a, ~worked)
         free = a.memory < rules.memory_held_min
-        resting = s.quiet & s.known
+        resting = s.quiet & s.judged
         if contradicted is not None:
             resting &= ~contradicted
         whole = resting & ~s.others_work
-        own_free, own_held = (
-            _level(s.power, a.gpu, whole & part, _REST_QUANTILE, _REST_ROWS_MIN) for part in (free, ~free)
-        )
+        quantile = (_REST_QUANTILE, _REST_ROWS_MIN)
+        own_free, own_held = (_level(s.power, a.gpu, whole & part, *quantile) for part in (free, ~free))
         plausible = [np.where(level <= _OWN_OVER_TABLE_MAX * high, level, np.nan) for level in (own_free, own_held)]
         level = np.fmax.reduce([high, *plausible])
         most = rules.power_margin * level
@@ -141,21 +137,19 @@ def judge_rest(a: Activity, book: Rulebook, contradicted: Mask | None = None) ->
     state[idle] = RESTED
     state[idle & (a.memory >= rules.memory_held_min)] = HELD
     state[suspect] = CONTRADICTED
-    state[s.known & s.quiet & traces] = TRACED
-    state[s.known & ~s.quiet] = WORKED
+    state[s.judged & s.quiet & traces] = TRACED
+    state[s.judged & ~s.quiet] = WORKED
     return Rest(state, idle, suspect, own_held, own_free, most)
 
 
 def at_rest(
     frame: Frame, index: GpuIndex, out: pd.DataFrame, book: Rulebook, contradicted: Mask
 ) -> tuple[pd.DataFrame, list[Doubt]]:
-    """The measures with the columns below, and what of power was not believed.
-
-    `out`: the measures of every row of the frame's `gpu`; `contradicted`: rows whose counters contradict one another.
-    ``quiet``: no known counter shows work. ``idle``: at rest, or with a trace of work; ``rests``: without one.
-    ``held``: memory is in use. ``fault``: signals contradict one another. ``rest_power``, ``rest_free_power``: the
-    GPU's own level with memory held and without (NaN: it never rested so).
-    """
+    """The measures with more columns, and what of power was not believed. `out`: the measures of the rows;
+    `contradicted`: rows whose counters contradict one another. ``quiet``: no known counter shows work. ``idle``: at
+    rest, or with a trace of work; ``rests``: without one. ``held``: memory is in use. ``fault``: signals contradict one
+    another. ``rest_power``, ``rest_free_power``: the GPU's own level with memory held and without (NaN: it never rested
+    so)."""
     a = _activity(frame, index, out)
     rest = judge_rest(a, book, contradicted)
     seconds = np.where(rest.suspect, out["seconds"].to_numpy(float), 0.0)
@@ -198,7 +192,6 @@ def _activity(frame: Frame, index: GpuIndex, out: pd.DataFrame) -> Activity:
 
 
 def _silent(rows: pd.DataFrame, at: Ints) -> str:
-    """The counters that are known in these rows of the measures, with their means."""
     names = (("GPU_UTIL", "g"), ("SM activity", "sm"), ("tensor activity", "c"), ("DRAM activity", "m"))
     shown = [(name, rows[column].to_numpy(float)[at]) for name, column in names]
     return ", ".join(f"{name} {percent(values)}" for name, values in shown if not np.isnan(values).all())
@@ -207,20 +200,13 @@ def _silent(rows: pd.DataFrame, at: Ints) -> str:
 def _bounds(a: Activity, resting: RestingPowers) -> list[Floats]:
     """Lowest and highest power of a context at rest, watts: by SKU, else by power limit; NaN: neither is known."""
     codes, names = pd.factorize(a.sku)
-    resting_powers = [resting.gpus.get(str(name)) for name in names]
-    return [
-        np.where(np.isnan(watts := np.array([*level, np.nan], dtype=np.float64)[codes]), share * a.limit, watts)
-        for level, share in (
-            (
-                [resting_power.watts.low if resting_power else np.nan for resting_power in resting_powers],
-                resting.shares.low,
-            ),
-            (
-                [resting_power.watts.high if resting_power else np.nan for resting_power in resting_powers],
-                resting.shares.high,
-            ),
-        )
-    ]
+    powers = [resting.gpus.get(str(name)) for name in names]
+
+    def bound(side: str) -> Floats:
+        watts = np.array([*(getattr(p.watts, side) if p else np.nan for p in powers), np.nan], dtype=np.float64)[codes]
+        return np.where(np.isnan(watts), getattr(resting.shares, side) * a.limit, watts)
+
+    return [bound("low"), bound("high")]
 
 
 def _level(values: Floats, gpu: Ints, at: Mask, share: float, least_rows: int) -> Floats:
@@ -266,10 +252,8 @@ def _sources(a: Activity, quiet: Mask) -> _Sources:
     # A GPU in instances is as busy as all of them, and they share its power.
     count = int(code.max(initial=-1)) + 1
     working = a.instance & ~quiet
-    busy, cut, unclear = (
-        np.bincount(code, weights=mask, minlength=count)[code]
-        for mask in (working, a.instance, a.instance & ~(several & engine))
-    )
+    masks = (working, a.instance, a.instance & ~(several & engine))
+    busy, cut, unclear = (np.bincount(code, weights=mask, minlength=count)[code] for mask in masks)
     power = np.full(count, np.nan)
     for mask in (a.instance, ~a.instance):  # the parent's own reading, where there is one, comes last
         measured = mask & ~np.isnan(a.power)
@@ -277,7 +261,7 @@ def _sources(a: Activity, quiet: Mask) -> _Sources:
     # The parent's counters see nothing of its instances: these speak for it.
     speaks = (cut > 0) & ~a.instance
     return _Sources(
-        quiet=quiet & (~speaks | (busy == 0)), known=can_tell | speaks, engine=np.where(speaks, unclear == 0, engine),
+        quiet=quiet & (~speaks | (busy == 0)), judged=can_tell | speaks, engine=np.where(speaks, unclear == 0, engine),
         two=np.where(speaks, unclear == 0, two), power=np.where(cut > 0, power[code], a.power),
         others_work=a.instance & (busy - working > 0),
     )  # fmt: skip
@@ -298,11 +282,9 @@ class Since:
 def rested_since(
     subject: Ints, begin: Floats, end: Floats, *, active: Mask, rests: Mask, count: int, gap_seconds: float = np.inf
 ) -> Since:
-    """Since when `count` subjects have rested. Rows in any order, of each its subject's number.
-
-    It begins with the end of the last row of work, else with the first row. Rows that are not `active` and not at rest,
-    and time without rows, may hide work: after more than `gap_seconds` of it in a row, rest is counted from its end.
-    """
+    """Since when `count` subjects have rested: from the end of the last row of work, else from the first row. Rows in
+    any order. Rows that are not `active` and not at rest, and time without rows, may hide work: after more than
+    `gap_seconds` of it, rest is counted from its end."""
     last = np.full(count, -np.inf)
     np.maximum.at(last, subject[active], end[active])
     first = np.full(count, np.inf)

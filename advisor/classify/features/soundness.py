@@ -1,8 +1,5 @@
-"""Plausibility of telemetry: readings that cannot be measurements become missing, and are reported.
-
-The one step before everything else: what follows sees a missing value instead of a wrong one. It uses no SKU; whether
-a GPU draws more than any rest explains is asked where its power at rest is known (`resting_power`).
-"""
+"""Plausibility of telemetry: readings that cannot be measurements become missing, and are reported. Uses no SKU: power
+beyond rest is judged where the power at rest is known (`resting_power`)."""
 
 from __future__ import annotations
 
@@ -16,7 +13,8 @@ import pandas as pd
 from ...core.column_rows import BinsArray
 from ...core.formatting import listed
 from ...core.frame import Frame
-from ..doubts import Doubt, Sentence, doubts_of, percent
+from ...core.column_rows import BinsArray
+from ..types import Doubt, Sentence, doubts_of, percent
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -96,8 +94,7 @@ class Soundness:
 
 
 def examine(frame: Frame) -> Soundness:
-    """The frame without readings that cannot be measurements, what they were, and the rows in which two signals
-    contradict one another."""
+    """The frame without readings that cannot be measurements, doubts, and rows with contradictions."""
     if frame.gpu.empty:
         return Soundness(frame, (), np.zeros(len(frame.gpu), dtype=np.bool_))
     table = _Table(frame)
@@ -123,7 +120,6 @@ class _Table:
         self.stored = frame.source.get("kind") == "sqlite"
 
     def get(self, name: str) -> Floats:
-        """A column; NaN where the frame lacks it."""
         return self.gpu[name].to_numpy(float) if name in self.gpu.columns else np.full(len(self.gpu), np.nan)
 
     def put(self, name: str, at: Mask, value: float | Floats) -> None:
@@ -135,7 +131,6 @@ class _Table:
         self.gpu[name] = column
 
     def remove(self, metric: str, at: Mask) -> None:
-        """Make a metric, and what was formed of it, missing in these rows."""
         for name in (metric, *(f"{metric}_{statistic}" for statistic in _STATISTICS), *_FORMED.get(metric, ())):
             self.put(name, at, np.nan)
         if (name := _BINS.get(metric, "")) in self.gpu.columns and at.any():
@@ -146,12 +141,10 @@ class _Table:
                 self._set(name, pd.Series(BinsArray(matrix), index=column.index, copy=False))
 
     def doubt(self, metric: str, code: str, at: Mask, sentence: Sentence) -> None:
-        """One doubt for each GPU with rows `at`."""
         if at.any():
             self.doubts += doubts_of(self.gpu, at, metric=metric, code=code, sentence=sentence)
 
     def reject(self, metric: str, code: str, at: Mask, sentence: Sentence) -> None:
-        """Remove a metric in these rows, with a doubt of them."""
         self.doubt(metric, code, at, sentence)
         self.remove(metric, at)
 
@@ -162,7 +155,6 @@ class _Table:
 
 
 def _sizes(gpus: pd.DataFrame) -> pd.DataFrame:
-    """The GPUs, without sizes and limits that are blanks."""
     for name, most in (("mem_total_bytes", _BYTES_MOST), ("power_limit_watts", WATTS_MOST)):
         if name in gpus.columns and len(gpus):
             values = gpus[name].to_numpy(float)
@@ -172,7 +164,6 @@ def _sizes(gpus: pd.DataFrame) -> pd.DataFrame:
 
 
 def _is_blank(values: Floats) -> Mask:
-    """Which values are one of DCGM's blanks, in any unit."""
     out = values >= _PLAIN_BLANKS.min() - 32.0
     value = values[out]
     above = np.searchsorted(_BLANKS, value).clip(1, len(_BLANKS) - 1)
@@ -253,8 +244,7 @@ def _frozen(table: _Table) -> None:
 
 
 def _one_way(table: _Table) -> None:
-    """Nothing at all one way, and traffic the other: what is sent is asked for or acknowledged, and the profiler counts
-    headers with the payload (DCGM's field reference)."""
+    """Nothing one way, and traffic the other: both carry requests and headers (DCGM's field reference)."""
     for link, called in (("pcie", "PCIe"), ("nvlink", "NVLink")):
         for direction, other, said, beside in (("tx", "rx", "sent", "received"), ("rx", "tx", "received", "sent")):
             metric = f"{link}_{direction}_bytes_per_second"
@@ -277,7 +267,6 @@ def _zeros(table: _Table) -> Mask:
     silent &= ~(table.get("fp32_active_mean") > 0) & ~(table.get("fp64_active_mean") > 0)
 
     def known(names: Sequence[str], rows: Ints) -> dict[str, Floats]:
-        """The counters that are measured in these rows, by their names in sentences."""
         values = {_NAMES[name]: table.get(f"{name}_mean")[rows] for name in names}
         return {name: column for name, column in values.items() if not np.isnan(column).all()}
 

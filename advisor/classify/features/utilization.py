@@ -1,10 +1,9 @@
 """Rows of telemetry in the terms of verdicts: every resource as a share of what the GPU has, and of what it sustains.
 
 Small letters (c, m, n, i, p) are relative to the peak of the SKU or the link, u_c ... u_p to what real kernels sustain
-(`GpuSku.achieved`). Where that was not measured (eta None) or the catalog lacks the SKU, u is NaN: missing, never zero.
-For labels alone there are `label_c` and `label_m`: u, or use over the middle of what was measured on others
-(`assumed_c`, `assumed_m` say where). The measured shares lie close together (matrix products 0.73 to 0.91 of the peak,
-memory 0.77 to 0.92), and the labels' thresholds are further apart. No money and no predicted time rests on them.
+(`GpuSku.achieved`); where that is unknown, u is NaN, never zero. For labels alone `label_c` and `label_m` assume the
+middle of what was measured on others (matrix products 0.73 to 0.91 of the peak, memory 0.77 to 0.92); see `assumed_c`,
+`assumed_m`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from ....agent.metrics import BIN_EDGES
-from ...core.column_rows import BinsArray, with_one_nothing
+from ....rules.catalog.loader import Catalog
+from ...core.column_rows import with_one_nothing
 from ...core.frame import Frame
 from ...rulebook import Rulebook
 from ..workloads.sku_lookup import GpuIndex
@@ -43,13 +43,9 @@ SWING_P95_MIN = 0.05
 
 
 def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """One row per row of the frame's `gpu`, in the same order; and what the ports of its node carried then (`ports`:
-    `port_traffic`).
-
-    `sm_p95`: of SM activity; where missing, the most that it can have been. Where the catalog has a GPU but
-    no sustained rate of it, the middle of the others is assumed. A second counts as busy (`i_share`,
-    `n_share`, `p_share`) from a share of the network's or PCIe's rate, or of what NVLink sustains, on.
-    """
+    """One row per row of the frame's `gpu`, in the same order; and what its node's ports carried then (`ports`:
+    `port_traffic`). `sm_p95`: of SM activity; where missing, the most that it can have been. A second counts as busy
+    (`i_share`, `n_share`, `p_share`) from a share of the network's or PCIe's rate, or of what NVLink sustains, on."""
     level = {name: threshold.value for name, threshold in book.bottlenecks.items()}
     link_busy, pcie_busy = level["network_util"], level["pcie_util"]
     achieved = [sku.achieved for sku in book.catalog.gpus.values()]
@@ -84,9 +80,8 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     # All-reduce is the only link figure that is measured; where it is not, NVLink and PCIe are relative to the peak.
     eta_link = sku["eta_link"].fillna(1.0)
     out["u_n"], out["u_p"] = out["n"] / eta_link, out["p"]
-    out["n_share"] = _share_above(gpu["nvlink_bins"], link_busy * eta_link).fillna(
-        _share_from_p95(out["n"], out["n_p95"], link_busy * eta_link)
-    )
+    by_p95 = _share_from_p95(out["n"], out["n_p95"], link_busy * eta_link)
+    out["n_share"] = _share_above(gpu["nvlink_bins"], link_busy * eta_link).fillna(by_p95)
     out["p_share"] = _share_from_p95(out["p"], out["p_p95"], pd.Series(pcie_busy, index=gpu.index))
     counts = gpu[["gpu_util_n", "tensor_active_n", "dram_active_n", "power_watts_n"]].max(axis=1)
     out["sample_seconds"] = (out["seconds"] / counts).where(counts > 0)
@@ -140,11 +135,8 @@ def _share_from_p95(mean: pd.Series, p95: pd.Series, level: pd.Series) -> pd.Ser
 
 
 def _waits(gpu: pd.DataFrame, engine: pd.Series) -> pd.Series:
-    """Share of time in which the engine runs while tensor cores and memory stay far below their working level.
-
-    A GPU that works and waits by turns has a mean far below its 95th percentile; one that works steadily has not. Only
-    samples shorter than the turns show it: over longer ones this is near zero.
-    """
+    """Share of time in which the engine runs while tensor cores and memory stay far below their working level (mean far
+    below 95th percentile). Near zero where samples are longer than the turns."""
     filled = pd.concat(
         [
             (gpu[f"{name}_mean"] / gpu[f"{name}_p95"]).where(gpu[f"{name}_p95"] >= SWING_P95_MIN).clip(0, 1)
@@ -156,8 +148,7 @@ def _waits(gpu: pd.DataFrame, engine: pd.Series) -> pd.Series:
 
 
 def _idle_power(out: pd.DataFrame, sku: GpuIndex, memory_held: float) -> pd.Series:
-    """Idle power of each row's SKU: the lowest decile of its rows with a smaller share of memory than `memory_held`,
-    else a share of the power limit."""
+    """Idle power of each row's SKU: the lowest decile of its rows below `memory_held`, else of the limit."""
     plausible = ~(out["power"] > IDLE_POWER_SHARE_MAX * sku["power_limit"])
     free = out["power"].where((out["g"] < 0.01) & (out["mem"] < memory_held) & plausible)
     observed = free.groupby(sku["name"]).transform(lambda power: power.quantile(0.1)) if len(out) else free
@@ -168,17 +159,14 @@ def _idle_power(out: pd.DataFrame, sku: GpuIndex, memory_held: float) -> pd.Seri
 
 
 def _symmetry(tx: pd.Series, rx: pd.Series) -> pd.Series:
-    """Smaller over larger direction of traffic."""
     both = pd.concat([tx, rx], axis=1)
     return both.min(axis=1, skipna=False) / both.max(axis=1, skipna=False)
 
 
 def _tensor_use(gpu: pd.DataFrame, sku: GpuIndex) -> pd.Series:
-    """Tensor activity as a share of what the counter reads at the SKU's peak.
-
-    Kernels that the SKU's limit does not hold (integers, FP16 accumulation) show above it, or above what active SMs, or
-    the power that is drawn, could do: then the pipe's peak counts. (A10G under vLLM: at 0.3 no less than 0.8 of 300 W.)
-    """
+    """Tensor activity as a share of what the counter reads at the SKU's peak. Kernels beyond the SKU's limit (integers,
+    FP16 accumulation) show above it, or above what active SMs or power could do: then the pipe's peak counts. (A10G
+    under vLLM: at 0.3 no less than 0.8 of 300 W.)"""
     peak, tensor = sku["tensor_active_at_peak"].fillna(1.0), gpu["tensor_active_mean"]
     most = gpu["sm_active_mean"].fillna(gpu["power_watts_mean"] / sku["tdp"]).fillna(1.0)
     return tensor / peak.mask((gpu["tensor_active_max"] > peak) | (tensor > peak * most), 1.0)
@@ -255,3 +243,76 @@ def _places(index: pd.Index, *wanted: npt.NDArray) -> npt.NDArray[np.intp]:
 def _taken(values: Floats, places: npt.NDArray[np.intp]) -> Floats:
     """The values at these places, NaN where there is none."""
     return np.where(places >= 0, values[places], np.nan)
+
+
+_COLUMNS = ("wire", "bytes", "ethernet", "rdma", "ports", "known", "loud", "has_ethernet", "sure")
+# Reason of an absence: node_exporter's collector ended with an error, so that what it did not report may exist.
+FAILED = "collector-failed"
+_USED = [
+    "node", "device", "port", "link_layer", "role", "ts", "interval_seconds", "line_rate_bytes_per_second",
+    "active_fraction", "util_mean", "tx_bytes_per_second_mean", "rx_bytes_per_second_mean",
+]  # fmt: skip
+
+
+def port_traffic(frame: Frame, book: Rulebook) -> pd.DataFrame:
+    """By node, moment and length of row: what its ports carried, and whether all of them were read (`known`). `wire`,
+    `bytes`, `ethernet`: of the busiest port, the share of what an exchange can reach, the bytes per second, and of
+    plain Ethernet the share of its line rate. `rdma`: the busiest RDMA port's use. `ports`: how many were read; `loud`,
+    `has_ethernet`, `sure` (it is known whether the node has RDMA ports): 0 or 1."""
+    level = {name: threshold.value for name, threshold in book.bottlenecks.items()}
+    rdma = _rdma(frame, book.catalog)
+    keys = ["node", "ts", "interval_seconds"]
+    # A storage port carries no exchange.
+    ports = frame.fabric.loc[frame.fabric["role"] != "storage", _USED] if not frame.fabric.empty else frame.fabric
+    if ports.empty:
+        return pd.DataFrame(columns=list(_COLUMNS), dtype=float)
+    plain = (ports["link_layer"] == "Ethernet") & (ports["role"] != "compute")
+    line = ports["line_rate_bytes_per_second"]
+    line = line.where(line > 0)
+    used = ports["util_mean"]
+    bytes_ = ports[["tx_bytes_per_second_mean", "rx_bytes_per_second_mean"]]
+    # One direction alone may be the quiet one.
+    rate = bytes_.max(axis=1, skipna=False).fillna(used * line)
+    reach = line.where(~plain, line.fillna(np.inf).clip(upper=level["network_tcp_bytes_per_second_max"]))
+    use = (rate / reach).fillna(used.where(~plain))
+    # Of a port of unknown speed, the share is the least that it can be; only few bytes are surely quiet.
+    quiet = (use <= level["network_quiet_max"]) & (line.notna() | (rate <= level["network_quiet_bytes_per_second_max"]))
+    read, down = use.notna(), ports["active_fraction"] == 0.0
+    port = ports.groupby(["node", "device", "port"], sort=False, dropna=False).ngroup()
+    ever = (read | ~down).groupby(port).transform("any")
+    table = pd.DataFrame(
+        {
+            **{key: ports[key] for key in keys},
+            "wire": use, "bytes": rate,
+            "ethernet": (rate / line).fillna(use).where(plain).clip(upper=1.0), "rdma": use.where(~plain),
+            "ports": read.astype(float), "settled": (read | down).where(ever, False).astype(float),
+            "loud": (read & ~quiet).astype(float), "has_ethernet": (plain & read).astype(float),
+            "is_rdma": (~plain & read).astype(float),
+        }
+    )  # fmt: skip
+    by = table.groupby(keys)
+    out = by[["wire", "bytes", "ethernet", "rdma", "loud", "has_ethernet", "is_rdma"]].max()
+    out["ports"] = by["ports"].sum()
+    count = port[ever].groupby(ports["node"][ever]).nunique()
+    node = out.index.get_level_values("node")
+    expected = pd.Series(node.map(count.to_dict()), index=out.index).fillna(0.0)
+    has = pd.Series(node.map(rdma), index=out.index, dtype=object)
+    sure = (out["is_rdma"] == 1.0) | (has == False)  # noqa: E712 - None: not known
+    # Where it is said to have none and shows one, or the other way round, what is seen counts.
+    out["sure"] = sure.astype(float)
+    out["known"] = (sure & (out["ports"] > 0) & (by["settled"].sum() >= expected)).astype(float)
+    return out[list(_COLUMNS)]
+
+
+def _rdma(frame: Frame, catalog: Catalog) -> dict[str, bool]:
+    """Whether a node has RDMA ports: by the catalog, else where a source looked and found none."""
+    out: dict[str, bool] = {}
+    absences = frame.absences
+    if not absences.empty:
+        none, failed = (set(absences.loc[absences["reason"] == why, "node"]) for why in ("no-fabric", FAILED))
+        out |= dict.fromkeys(map(str, none - failed), False)
+    for node, name in zip(frame.nodes["node"], frame.nodes["node_sku"], strict=True):
+        sku = catalog.node(name) if isinstance(name, str) and name else None
+        if sku is not None and sku.fabric.rdma is not None:
+            out[str(node)] = sku.fabric.rdma
+    return out

@@ -1,8 +1,5 @@
-"""What engines, people and schedulers say about a workload, as clues to its kind.
-
-The weights are in rules/kind_priors.yaml, each with its reason, under a site's own lines. What is said twice counts
-once: framework, image and command name the same program, so the first of them that is sure speaks alone.
-"""
+"""What engines, people and schedulers say about a workload, as clues to its kind, weighted by rules/kind_priors.yaml.
+Framework, image and command name the same program, so the first of them that is sure speaks alone."""
 
 from __future__ import annotations
 
@@ -14,8 +11,7 @@ from ....rules.base.sanitize import clean
 from ....rules.policy.kind_priors import KindPrior, KindPriors
 from ...core.coded_text import CodedText, coded
 from ..features.features import Features
-from ..workloads.engine_facts import EngineFacts
-from ..workloads.session import Session
+from ..workloads.session import EngineFacts, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +84,6 @@ def _clue(of: str, texts: dict[str, str | None], hours: float, priors: KindPrior
 
 
 def _said(of: str, line: KindPrior, text: str, word: str) -> CodedText:
-    """The sentence of a line, in which outside text is harmless and short."""
     what = clean(line.says)
     if of == "framework":
         return coded("framework", "Framework {name}, {what}.", name=text, what=what)
@@ -130,17 +125,13 @@ _PERIODIC, _NVLINK, _FABRIC = 0.3, 0.05, 0.02
 
 
 def engine_clue(session: Session, features: Features, engine: EngineFacts, priors: KindPriors) -> Clue:
-    """The clue of engines within a workload: a server that counted requests serves, whatever its shape.
-
-    Not so where a trainer is what the GPUs work for: its owner trains models, or they work in steps in which GPUs or
-    nodes meet. Then the engine generates for the training (as RLHF does), or is idle beside it, and decides nothing.
-    """
+    """A server that counted requests serves, whatever its shape. Not so where its owner trains models, or the GPUs work
+    in steps in which they meet: then the engine generates for the training (RLHF)."""
     shown = WITHIN_TRAINING if _trains(session, features, priors) else COUNTED if engine.has_counted else COUNTED_NONE
     match = priors.first("engine", shown, features.get("chain_hours", session.chain_hours))
     weights: dict[str, float] = {} if match is None else {**match[0].log_odds}
-    if shown == COUNTED and (
-        (engine.running or 0.0) >= _RUNNING or (engine.generated_tokens_per_second or 0) >= _TOKENS
-    ):
+    busy = (engine.running or 0.0) >= _RUNNING or (engine.generated_tokens_per_second or 0) >= _TOKENS
+    if shown == COUNTED and busy:
         weights["idle"] = RULED_OUT
     return Clue(weights, _engine_said(shown, engine))
 
@@ -184,7 +175,6 @@ def _engine_said(shown: str, engine: EngineFacts) -> CodedText:
 
 
 def _figures(engine: EngineFacts) -> str:
-    """What was counted, in words and units; the time at least."""
     parts = [f"{engine.hours:.0f} h observed"]
     if engine.generated_tokens_per_second is not None:
         parts.append(f"{engine.generated_tokens_per_second:.1f} tokens/s generated")

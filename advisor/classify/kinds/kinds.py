@@ -1,13 +1,9 @@
 """What kind of work a workload is: facts and metadata first, shape second, abstaining where neither is enough.
 
-A transparent additive model: every piece of evidence adds or takes log-odds and says why in words; the sum becomes
-confidences by a softmax. What people wrote speaks by priors stated by hand (clues.py); the shapes of the
-signals (shapes.py) speak by weights that were fitted on real series and calibrated on owners left out
-(rules/kind_model.yaml, `make model`), each only ever for or against the kinds that it declares. It works from the
-shape alone where names say nothing, and where it abstains it says what would settle it.
-
-Training and fine-tuning are distinguished by length and number of GPUs alone. A verdict of either is as sure as that it
-is one of them; the likelier gives the label, and the other is named.
+Every piece of evidence adds or takes log-odds and says why; the sum becomes confidences by a softmax. Names speak by
+stated priors (clues.py), shapes of signals by weights fitted on real series and calibrated on owners left out
+(shapes.py, rules/kind_model.yaml), each only for or against the kinds that it declares. Training and fine-tuning differ
+by length and number of GPUs alone: a verdict of either is as sure as that it is one of them.
 """
 
 from __future__ import annotations
@@ -22,9 +18,8 @@ from ....rules.policy.labels import JOB_KINDS, TRAINING_KINDS, WORKING_KINDS, Ki
 from ....rules.policy.thresholds import Threshold
 from ...core.coded_text import CodedText, coded
 from ...core.verdict_types import Alternative, KindVerdict
-from ..features.at_work import PERIOD_INTERVAL_MAX_SECONDS
 from ..features.course import DIURNAL_DAYS_MIN
-from ..features.features import Features
+from ..features.features import PERIOD_INTERVAL_MAX_SECONDS, Features
 from .clues import RULED_OUT, Clue
 from .shapes import SHAPES, derived, is_fine, low_in_lockstep
 
@@ -65,23 +60,16 @@ def judge_kind(
     model: KindModel,
     observed: float = 1.0,
 ) -> KindVerdict:
-    """The kind of one workload, its confidence, and the reasons, the strongest first.
-
-    `names`: what people and schedulers say of it. `observed`: share of its time that was observed. What rested whenever
-    it was judged is idle only where little of its time went unobserved, and no surer than so much was seen.
-    """
+    """The kind of one workload, its confidence, and the reasons, the strongest first. `names`: what people say of it.
+    `observed`: share of its time that was observed."""
     clues = [_Heard(clue.weights, partial(_same, clue.reason), named=True) for clue in names]
     active = [features[name] for name in ("engine_active", "sm_active", "hbm_utilization") if name in features]
     rested = features.get("idle_share", 0.0)
     # Zero throughout that is no rest has no shape: a counter that is stuck.
     measured = any(active) or (bool(active) and rested > 0)
     if not measured and not clues:
-        why = (
-            coded("zero-not-confirmed", NOT_CONFIRMED)
-            if active
-            else coded("activity-not-measured", "No activity data.")
-        )
-        return KindVerdict("unknown", 0.0, (why,))
+        unmeasured = coded("activity-not-measured", "No activity data.")
+        return KindVerdict("unknown", 0.0, (coded("zero-not-confirmed", NOT_CONFIRMED) if active else unmeasured,))
     scores: dict[KindLabel, float] = dict.fromkeys(LABELS, 0.0)
     in_many_hours = features.get("active_share", 0.0) > thresholds["idle_active_hours_max"].value
     if in_many_hours and features.get("engine_active", 0.0) >= _LIGHT_USE_MIN:
@@ -118,9 +106,8 @@ def judge_kind(
     confidence = round(min(sure, _ceiling(features, named=bool(names) or is_idle)) * (1 - 0.5 * faulty), 3)
     faults = [coded("telemetry-faulty", _CONTRADICTED, share=faulty)] if faulty else []
     evidence = (*faults, *_ordered(clues, label), *_limits(features, label), *_either(label, confidences))
-    rivals: list[KindLabel] = [
-        kind_label for kind_label in ranked if kind_label != label and not {kind_label, label} <= {*TRAINING_KINDS}
-    ]
+    learning = {*TRAINING_KINDS}
+    rivals: list[KindLabel] = [rival for rival in ranked if rival != label and not {rival, label} <= learning]
     others = tuple(Alternative(name, round(confidences[name], 3)) for name in rivals if confidences[name] >= 0.05)
     if confidence < thresholds["abstain_below"].value:
         second: KindLabel = next(rival for rival in rivals if rival != "idle")
@@ -137,7 +124,6 @@ def likeliest(shares: Mapping[KindLabel, float]) -> tuple[KindLabel, float]:
 
 
 def _either(label: KindLabel, confidences: Mapping[KindLabel, float]) -> Iterator[CodedText]:
-    """That the other of training and fine-tuning is nearly as likely."""
     if label in TRAINING_KINDS:
         other = TRAINING_KINDS[1 - TRAINING_KINDS.index(label)]
         share = confidences[other] / (confidences[other] + confidences[label])
@@ -150,25 +136,18 @@ def _either(label: KindLabel, confidences: Mapping[KindLabel, float]) -> Iterato
 
 
 def softmax(scores: Mapping[KindLabel, float]) -> Mapping[KindLabel, float]:
-    """Shares that sum to 1 from log-odds."""
     top = max(scores.values())
     total = sum(math.exp(score - top) for score in scores.values())
     return {label: math.exp(score - top) / total for label, score in scores.items()}
 
 
 def _observed_hours(features: Features) -> float:
-    """Hours of data of each GPU."""
     return features.get("hours", 0.0) / max(features.get("gpus", 1.0), 1.0)
 
 
 def _ceiling(features: Features, *, named: bool) -> float:
-    """Little data cannot make much confidence: 0.9 after half an hour of it, 0.95 after an hour, 0.99 after a day. How
-    often such verdicts were right, most of them of an hour or two, is in docs/method.md.
-
-    A shape of less than ten minutes is none: without rest or a name, it never reaches a verdict. So does one
-    of half a day in which it worked for minutes: whether that is somebody at a desk or a service that few ask, only a
-    night shows.
-    """
+    """At most 0.9 after half an hour, 0.95 after an hour, 0.99 after a day (docs/method.md). Without rest or a name,
+    less than ten minutes, or half a day with minutes of work, never reach a verdict."""
     hours = _observed_hours(features)
     worked = features.get("engine_active", features.get("sm_active", 1.0)) * hours
     if not named and (hours < 1 / 6 or (hours < _HALF_A_DAY and worked < _MINUTES)):
@@ -201,9 +180,8 @@ def _shape_clues(features: Features, model: KindModel) -> Iterator[_Heard]:
 def _idleness(features: Features, thresholds: Mapping[str, Threshold]) -> _Heard:
     share = features.get("idle_share", 0.0)
     most, level = thresholds["idle_engine_max"].value, features.get("mem_level", 0.0)
-    said = coded(
-        "stood-idle", "Engine and memory activity below {most:.0%} in {share:.0%} of the time.", most=most, share=share
-    )
+    text = "Engine and memory activity below {most:.0%} in {share:.0%} of the time."
+    said = coded("stood-idle", text, most=most, share=share)
     over = features.get("power_over_idle")
     held = over is not None and over >= thresholds["held_power_over_idle_min"].value
     if held or level >= 0.02:
@@ -231,17 +209,14 @@ def _ordered(clues: Sequence[_Heard], label: KindLabel) -> Iterator[CodedText]:
 
 
 def _limits(features: Features, label: KindLabel) -> Iterator[CodedText]:
-    """What data of this sort cannot show."""
     hours = _observed_hours(features)
     if hours < 1:
         yield CodedText("minutes-observed", f"Only {60 * hours:.0f} minutes of data.", {"hours": hours})
     if label not in JOB_KINDS:
         return
     if features.get("gpus") == 1:
-        yield coded(
-            "one-gpu-looks-alike",
-            "On one GPU, training and batch inference look alike: there is no traffic between GPUs to compare.",
-        )
+        text = "On one GPU, training and batch inference look alike: there is no traffic between GPUs to compare."
+        yield coded("one-gpu-looks-alike", text)
     if not is_fine(features):
         yield coded(
             "samples-show-no-step",
@@ -254,56 +229,45 @@ def _limits(features: Features, label: KindLabel) -> Iterator[CodedText]:
 # Log-odds that a scheduler's word for its work carries, at least; the priors are stated beside each.
 _OWNER_SAYS = 2.0
 _TELLING_MIN = math.log(2.0)  # what cannot double the odds settles nothing
-
-
-@dataclass(frozen=True, slots=True)
-class _Witness:
-    """Something that a source could add. `lacking`: whether it is missing; `shapes`: what it would let us see."""
-
-    code: str
-    what: str
-    lacking: Callable[[Features], bool]
-    shapes: tuple[str, ...]
-
-
-_WITNESSES = (
-    _Witness(
+# What a source could add: code, words, whether it is missing, and the shapes that it would show.
+_WITNESSES: tuple[tuple[str, str, Callable[[Features], bool], tuple[str, ...]], ...] = (
+    (
         "settled-by-seconds",
         "samples one second apart (run the skuwise agent on its node)",
         lambda f: f.get("resolution_seconds", 1.0) > PERIOD_INTERVAL_MAX_SECONDS,
         ("periodic", "aperiodic", "pauses"),
     ),
-    _Witness(
+    (
         "settled-by-pipes",
         "tensor and memory activity (DCGM_FI_PROF_PIPE_TENSOR_ACTIVE and DCGM_FI_PROF_DRAM_ACTIVE)",
         lambda f: "tensor_utilization" not in f or "hbm_utilization" not in f,
         ("bandwidth-bound", "compute-bound", "thin-seconds"),
     ),
-    _Witness(
+    (
         "settled-by-nvlink",
         "NVLink traffic (DCGM_FI_PROF_NVLINK_TX_BYTES and RX_BYTES)",
         lambda f: "nvlink_utilization" not in f and f.get("gpus", 1.0) > 1,
         ("collectives", "links-against-compute"),
     ),
-    _Witness(
+    (
         "settled-by-fabric",
         "traffic of the fabric ports of its nodes (node_infiniband_port_data_*_bytes_total)",
         lambda f: "fabric_utilization" not in f and f.get("nodes", 1.0) > 1,
         ("fabric-busy", "fabric-silent"),
     ),
-    _Witness(
+    (
         "settled-by-memory",
         "memory in use (DCGM_FI_DEV_FB_USED)",
-        lambda f: "mem_hourly_cv" not in f and "mem_level" not in f and not _young(f),
+        lambda f: "mem_hourly_cv" not in f and "mem_level" not in f and f.get("elapsed_hours", 0.0) >= 1.0,
         ("memory-pool", "memory-still", "memory-moves"),
     ),
-    _Witness(
+    (
         "settled-by-a-day",
         "one full day of data",
         lambda f: f.get("elapsed_hours", 0.0) < 20.0 and not f.get("ended"),
         ("never-rests", "seldom-at-work", "rests-at-night"),
     ),
-    _Witness(
+    (
         "settled-by-days",
         "three days of data",
         lambda f: 20.0 <= f.get("elapsed_hours", 0.0) < 24 * DIURNAL_DAYS_MIN and not f.get("ended"),
@@ -315,18 +279,14 @@ _WITNESSES = (
 def settled_by(
     first: KindLabel, second: KindLabel, features: Features, names: Iterable[Clue], model: KindModel
 ) -> Sequence[CodedText]:
-    """What would distinguish `first` from `second`, the strongest first, at most two of them; empty where nothing that
-    is known to be missing would."""
+    """What would distinguish `first` from `second`, the strongest first, at most two of them."""
     questions: list[tuple[float, CodedText]] = []
     if not any(max(clue.weights.values(), default=0.0) > 0 for clue in names):
         questions.append((_OWNER_SAYS, _settles("settled-by-owner", _OWNER, _OWNER_SAYS, first, second)))
-    for witness in _WITNESSES:
-        if not witness.lacking(features):
-            continue
-        gaps = [abs(model.weights[name][first] - model.weights[name][second]) for name in witness.shapes]
-        gap = max(gaps, default=0.0)
-        if gap >= _TELLING_MIN:
-            questions.append((gap, _settles(witness.code, witness.what, gap, first, second)))
+    for code, what, lacks, shapes in _WITNESSES:
+        gap = max(abs(model.weights[name][first] - model.weights[name][second]) for name in shapes)
+        if lacks(features) and gap >= _TELLING_MIN:
+            questions.append((gap, _settles(code, what, gap, first, second)))
     questions.sort(key=lambda question: -question[0])
     return [said for _, said in questions[:2]]
 
@@ -335,13 +295,5 @@ _OWNER = "its owner (pod owner from kube-state-metrics, Slurm's job table, or it
 
 
 def _settles(code: str, what: str, log_odds: float, first: str, second: str) -> CodedText:
-    text = coded(
-        code,
-        "Would decide between {first} and {second} (by up to {odds:.0f} to 1): {what}.",
-        what=what, odds=math.exp(min(log_odds, 7.0)), first=first, second=second,
-    )  # fmt: skip
-    return text
-
-
-def _young(features: Features) -> bool:
-    return features.get("elapsed_hours", 0.0) < 1.0 or (is_fine(features) and "mem_level" in features)
+    text = "Would decide between {first} and {second} (by up to {odds:.0f} to 1): {what}."
+    return coded(code, text, what=what, odds=math.exp(min(log_odds, 7.0)), first=first, second=second)

@@ -19,8 +19,7 @@ from string import Formatter
 
 from ....rules.policy.labels import WORKING_KINDS, KindLabel
 from ...core.coded_text import CodedText, coded
-from ..features.at_work import PERIOD_INTERVAL_MAX_SECONDS
-from ..features.features import Features
+from ..features.features import PERIOD_INTERVAL_MAX_SECONDS, Features
 
 # Runs and duty counted over samples farther apart than this are of something else.
 FINE_SECONDS = 5.0

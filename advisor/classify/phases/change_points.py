@@ -1,9 +1,6 @@
-"""Where a workload changes what it does: change points over the labels of its hours.
-
-Hours are labelled by their bottleneck. A path through the labels is sought that agrees with most of the time and turns
-seldom: every turn costs as much as some hours of disagreement, so a label that flickers turns nothing. The hours of one
-label, wherever they lie, are one behaviour, and are judged together by the judge of whole workloads.
-"""
+"""Where a workload changes what it does: change points over the labels of its hours. A path through the labels is
+sought that agrees with most of the time and turns seldom: a turn costs some hours of disagreement. The hours of one
+label, wherever they lie, are one behaviour, judged together."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ....rules.policy.labels import ON_DEMAND_KINDS
-from ..features.piece_rows import PieceRows
+from ..features.course import PieceRows
 from ..pieces import Judgement, JudgementInputs, Piece
 
 Floats = npt.NDArray[np.float64]
@@ -79,15 +76,14 @@ class Cut:
 def cut_pieces(
     pieces: Sequence[Piece], judgements: Sequence[Judgement], places: pd.DataFrame, inputs: JudgementInputs
 ) -> list[Cut]:
-    """Where each workload changes what it does. `judgements`: over all rows of each; `places`: whose each moment was
-    (`Attribution.places`)."""
+    """Where each workload changes what it does. `judgements`: over all rows of each; `places`: the attribution's."""
     shared = np.zeros(len(inputs.frame.gpu), dtype=np.bool_)
     shared[places.loc[places["shared"].to_numpy(bool), "row"].to_numpy(int)] = True
     rows = PieceRows.of(inputs.tables, [piece.rows for piece in pieces])
     # What several held at once, or a row that another's time is part of, says nothing of what this one did.
     clear = np.concatenate([np.empty(0, dtype=np.bool_), *(piece.rows["whole"] for piece in pieces)])
     blurred = shared[rows.at] | (~clear & rows.segments.spread(rows.segments.any(clear)))
-    labels = np.where(blurred, inputs.labels.code("unknown"), inputs.labels.own[rows.at])
+    labels = np.where(blurred, inputs.labels.code("unknown"), inputs.labels.labels[rows.at])
     names, every, ends, out = inputs.labels.names, rows.gpu("ts"), rows.segments.bounds, []
     for piece, whole, begin, end in zip(pieces, judgements, ends[:-1], ends[1:], strict=True):
         piece_rows, session, turned = slice(begin, end), piece.session, ()
@@ -132,13 +128,9 @@ def turns(
     ts: Floats, seconds: Floats, labels: Ints, names: Sequence[str], fabric: Floats,
     *, waits: bool, start: float, end: float,
 ) -> tuple[Turn, ...]:  # fmt: skip
-    """The behaviours of one workload in their order, without holes, from `start` (or its first row) to `end`.
-
-    One entry per row of the workload: `ts` its end, `seconds` observed, `labels` its bottleneck (of `names`, in order),
-    `fabric` 1 where the compute fabric of its node was in use, 0 where it was silent, NaN where unknown. Rows of
-    several nodes meet in their hour, so clocks that differ by minutes turn nothing. `waits`: the workload waits for
-    demand.
-    """
+    """The behaviours of one workload in their order, without holes, from `start` (or its first row) to `end`. One entry
+    per row: `ts` its end, `seconds` observed, `labels` its bottleneck (of `names`), `fabric` 1 where the compute fabric
+    of its node was in use, 0 where silent, NaN where unknown. `waits`: the workload waits for demand."""
     if end <= start:
         return ()
     if not (seconds > 0).any():
@@ -215,7 +207,6 @@ def _settled(path: Ints, states: list[str], decided: Mask) -> Ints:
 
 
 def _joined(runs: Iterable[tuple[int, float, int]]) -> list[tuple[int, float, int]]:
-    """Runs (state, decided hours, hours) of which neighbours of one state are one."""
     groups = ((state, list(same)) for state, same in itertools.groupby(runs, key=lambda run: run[0]))
     return [(state, sum(run[1] for run in same), sum(run[2] for run in same)) for state, same in groups]
 

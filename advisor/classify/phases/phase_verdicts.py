@@ -1,11 +1,6 @@
-"""What each phase of a workload is: the judge of whole workloads asked about the hours of each behaviour.
-
-A name says what most of a workload's time is for. A phase that computes otherwise is judged by its shape alone; a phase
-that only waits for something else (input, links, a slower clock) is the same kind of work, held back by another thing.
-
-Runs too short by themselves take their kind from the other runs of their series (a service that crashes and is
-started again, a pod that has just been moved to another node).
-"""
+"""What each phase of a workload is: the judge of whole workloads asked about the hours of each behaviour. A phase that
+computes otherwise is judged by its shape alone; one that waits for something else is the same kind of work. Runs too
+short by themselves take their kind from the other runs of their series."""
 
 from __future__ import annotations
 
@@ -39,17 +34,10 @@ _FABRIC_SILENT = coded("phase-without-fabric", "No fabric traffic.")
 def judge_phases(
     cuts: Sequence[Cut], judgements: Sequence[Judgement], judge: Callable[[Iterable[Piece]], list[Judgement]]
 ) -> list[tuple[Judgement, tuple[Phase, ...]]]:
-    """Each workload's judgement as its phases leave it, and the phases.
-
-    `judgements`: over all rows of each; `judge`: gives one for each piece. A workload of several computations is what
-    most of its time is: a judgement over all its hours would blur them into one that fits none.
-    """
-    apart = [
-        [behaviour for behaviour in cut.pieces if behaviour.label != "idle" or behaviour == cut.main] for cut in cuts
-    ]
-    given = iter(
-        judge(cut.pieces[behaviour] for cut, behaviours in zip(cuts, apart, strict=True) for behaviour in behaviours)
-    )
+    """Each workload's judgement as its phases leave it, and the phases. `judgements`: over all rows of each; `judge`:
+    gives one for each piece. A workload of several computations is what most of its time is."""
+    apart = [[key for key in cut.pieces if key.label != "idle" or key == cut.main] for cut in cuts]
+    given = iter(judge(cut.pieces[key] for cut, keys in zip(cuts, apart, strict=True) for key in keys))
     parts = [{behaviour: next(given) for behaviour in behaviours} for behaviours in apart]
     others = [
         [
@@ -68,15 +56,12 @@ def judge_phases(
 
 
 def _computation(judged: Judgement) -> float:
-    """Memory over compute, by its logarithm; NaN: not known."""
     return math.log(ratio) if (ratio := judged.features.get("memory_over_compute", 0.0)) > 0 else math.nan
 
 
 def _judged(
     cut: Cut, whole: Judgement, parts: Mapping[Behaviour, Judgement], shapes: Mapping[Behaviour, Judgement]
 ) -> tuple[Judgement, tuple[Phase, ...]]:
-    """`parts`: of the behaviours that are judged apart; `shapes`: without any names, of those that compute
-    otherwise than the main one."""
     if not parts:
         label = cut.turned[0].behaviour.label if cut.turned else "unknown"
         kind = "idle" if label == "idle" and whole.kind.label not in ON_DEMAND_KINDS else whole.kind.label
@@ -111,8 +96,7 @@ def _judged(
 
 
 def _by_shape(named: Judgement, shape: Judgement, lead: Judgement, *, hours: float) -> Judgement:
-    """What a phase is by its shape, where that decides; by name where its shape leaves the kind of the rest
-    possible."""
+    """What a phase is by its shape, where that decides; by name where that stays possible."""
     best = max((a.confidence for a in shape.kind.alternatives), default=0.0)
     likely = [a.label for a in shape.kind.alternatives if a.confidence >= POSSIBLE_SHARE * best]
     has_kind = shape.kind.label not in ("unknown", "idle")
@@ -136,7 +120,6 @@ def _phase(judged: Judgement, behaviour: Behaviour) -> Phase:
 
 
 def _whole(whole: Judgement, lead: Judgement, others: list[tuple[float, Judgement]], *, idle: float) -> Judgement:
-    """The whole, named after what most of its time is, with the rest listed."""
     if others:
         said = (
             coded(
@@ -179,11 +162,8 @@ def with_series(
     verdicts: Sequence[WorkloadVerdict], pieces: Sequence[Piece],
     judge: Callable[[Iterable[Piece]], list[Judgement]],
 ) -> list[WorkloadVerdict]:  # fmt: skip
-    """The verdicts, the largest first, with short runs judged by the other runs of their series.
-
-    Longer runs that are known speak first; where there are none, the short ones of as many GPUs are judged together, as
-    one. `pieces`: all rows of each workload; `judge`: gives a judgement for each piece.
-    """
+    """The verdicts, the largest first, with short runs judged by the longer runs of their series, or where there are
+    none by the short ones of as many GPUs together. `pieces`: all rows of each workload; `judge`: of each piece."""
     piece_of = {piece.session.workload_id: piece for piece in pieces}
     series: dict[str, list[WorkloadVerdict]] = {}
     for verdict in verdicts:
@@ -221,7 +201,6 @@ def with_series(
 
 
 def _agreed(judged: list[WorkloadVerdict], open_: list[WorkloadVerdict]) -> KindVerdict | None:
-    """The kind that the known runs agree on, where they are more than those they speak for."""
     hours: dict[str, float] = {}
     for verdict in judged:
         hours[verdict.kind.label] = hours.get(verdict.kind.label, 0.0) + verdict.gpu_hours
@@ -240,7 +219,6 @@ def _agreed(judged: list[WorkloadVerdict], open_: list[WorkloadVerdict]) -> Kind
 
 
 def _together(alike: Sequence[WorkloadVerdict], piece_of: Mapping[str, Piece]) -> Piece | None:
-    """All their rows as those of one run, which lasted as long as all of them."""
     parts = [piece_of[v.id].rows for v in alike if len(piece_of[v.id].rows)]
     if len(parts) < 2:
         return None

@@ -1,9 +1,8 @@
 """From uses to sessions: which workload held which GPUs when, and which rows of telemetry are whose.
 
-A session is one workload on all its GPUs and nodes (a multi-node job is one). Restarts of the same series stay
-sessions of their own; `chain_hours` joins those that follow one another: a job that is requeued is still the same job.
-Where two workloads hold a GPU at the same time, its figures belong to neither and are counted as shared; its hours are
-split between them by their shares of its use where those are known, else in equal parts.
+A session is one workload on all its GPUs and nodes. Restarts of a series stay sessions; `chain_hours` joins those that
+follow one another. Where two workloads hold a GPU at once, its figures count as shared; its hours are split by their
+shares of its use, else in equal parts.
 """
 
 from __future__ import annotations
@@ -33,14 +32,11 @@ _NOBODY, _SHARED, _DRAINED = -1, -2, -3
 
 @dataclass(frozen=True)
 class Attribution:
-    """Whose each moment of each GPU was.
-
-    `workload_rows`: columns ``row`` (position in the frame's `gpu`), ``workload_id, seconds`` (observed), ``whole``
-    (the row lies within the use, so its shape is the workload's), ``shared`` and ``share`` (of the GPU's time in the
-    use, 1 where it was the only holder). A row of a shared GPU is there once a workload.
-    `places`: each observed moment once: ``row, workload_id`` (None: free or shared), ``shared, drained`` (the node
-    was out of service and without work), ``seconds``.
-    """
+    """Whose each moment of each GPU was. `workload_rows`: ``row`` (position in the frame's `gpu`), ``workload_id,
+    seconds`` (observed), ``whole`` (the row lies within the use), ``shared`` and ``share`` (of the GPU's time in the
+    use, 1 for the only holder); a row of a shared GPU is there once a workload. `places`: each observed moment once:
+    ``row, workload_id`` (None: free or shared), ``shared, drained`` (the node was out of service and without work),
+    ``seconds``."""
 
     sessions: tuple[Session, ...]
     workload_rows: pd.DataFrame
@@ -56,7 +52,6 @@ class _Spans(NamedTuple):
 
 
 def attribute(frame: Frame) -> Attribution:
-    """Sessions of the window and the rows that belong to them."""
     uses, window = frame.uses, frame.window
     uses = uses[uses["ts_end"] > uses["ts_start"]]
     ids = sorted(uses["workload_id"].unique())
@@ -115,9 +110,7 @@ def overlaps(
     begin: Floats, stop: Floats, observed: Floats, span_start: Floats, span_end: Floats
 ) -> tuple[Ints, Ints, Floats, Mask]:
     """Pairs of rows (begin, stop] and spans that overlap: row, span, observed seconds in common, row wholly inside.
-
-    Rows are sorted and do not overlap one another; spans may be anything. Linear in rows, spans and pairs.
-    """
+    Rows are sorted and do not overlap one another; spans may be anything. Linear in rows, spans and pairs."""
     low = np.searchsorted(stop, span_start, side="right")
     counts = np.maximum(np.searchsorted(begin, span_end, side="left") - low, 0)
     span = np.repeat(np.arange(len(span_start)), counts)
@@ -166,8 +159,7 @@ def _uses_by_gpu(
 
 
 def _joined(uses: Sequence[tuple[int, float, float, float]]) -> tuple[_Spans, Floats]:
-    """Each workload's spans, in the order in which workloads come first, and the share of each. `uses`: whose, start,
-    end, seconds of use."""
+    """Each workload's spans and shares, by first appearance. `uses`: whose, start, end, seconds of use."""
     rank = {code: n for n, code in enumerate(dict.fromkeys(code for code, *_ in uses))}
     spans: list[list[float]] = []
     for code, start, end, used in sorted(uses, key=lambda use: (rank[use[0]], use[1])):
@@ -215,10 +207,8 @@ def _sweep(
 
 
 def drained_spans(frame: Frame) -> dict[str, list[tuple[float, float]]]:
-    """Per node, when it was out of service: the absences ``drained``, cut to the window.
-
-    An absence that never ended lasts to the end of the node's records: there are no data after it.
-    """
+    """Per node, when it was out of service: the absences ``drained``, cut to the window; one that never ended lasts to
+    the end of the node's records."""
     last = dict(zip(frame.nodes["node"].astype(str), frame.nodes["last_seen"].astype(float), strict=True))
     drained: dict[str, list[tuple[float, float]]] = {}
     for row in records(frame.absences[frame.absences["reason"] == "drained"]):
@@ -234,7 +224,7 @@ def _over_nobody(sweep: _Spans, spans: Sequence[tuple[float, float]], code_there
     """The sweep with free moments in these spans given a code; held moments stay."""
     if not len(spans):
         return sweep
-    marks = np.unique(np.concatenate((sweep.start, sweep.end, np.ravel(spans))))
+    marks = np.unique(np.concatenate((sweep.start, sweep.end, np.array(spans).ravel())))
     marks = marks[(marks >= sweep.start[0]) & (marks <= sweep.end[-1])]
     start, end = marks[:-1], marks[1:]
     code = sweep.code[np.searchsorted(sweep.end, start, side="right")]

@@ -1,9 +1,6 @@
-"""Every GPU that exists in a window, and what was observed of each: made before anything is judged.
-
-A GPU exists where any series or table names it, where its node declares it, where its node's SKU has it, or where a pod
-requested it. What exists and was not observed stays in every count, with a reason. An instance's rows count for the GPU
-that it is a part of.
-"""
+"""Every GPU that exists in a window, and what was observed of each: where any series or table names it, its node
+declares it, its node's SKU has it, or a pod requested it. What was not observed stays in every count, with a reason. An
+instance's rows count for its GPU."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ WHOLE_ROW_MIN = 0.95
 
 @dataclass(frozen=True, slots=True)
 class GpuCoverage:
-    """What was observed of one physical GPU. `hours`: observed hours of the window; `known`: measure (`MEASURED`) ->
+    """What was observed of one physical GPU. `hours`: observed hours of the window; `measured`: measure (`MEASURED`) ->
     hours in which it was measured, on all of its instances where it is sliced. `first_ts`, `last_ts`: begin and end of
     what was observed (Unix seconds), NaN where nothing was. `sliced`: whether any of its instances was seen."""
 
@@ -55,22 +52,18 @@ class GpuCoverage:
     hours: float = 0.0
     first_ts: float = np.nan
     last_ts: float = np.nan
-    known: Mapping[str, float] = field(default_factory=dict)
+    measured: Mapping[str, float] = field(default_factory=dict)
     sliced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class NodeInventory:
-    """One node. `gpu_count`: physical GPUs known to exist, by `source` (node SKU, declared, named, requested).
-
-    `gpus`: those that something names, observed or not; `unobserved`: those of which nothing was observed in the
-    window. `surplus`: how many more GPUs were seen at once than the node's SKU has. `unaccounted_pods`: those that
-    requested GPUs of it in the last day of the window (``namespace/pod``) and that no metric names as holders.
-    `host_hours`: hours in which the use of its host's cores was observed. `moved_to`: the node under whose name all of
-    its GPUs were seen afterwards (it was renamed). `end`: when it was renamed or left, Unix seconds; None: it is there
-    until the window's end. `span_hours`: hours it is accounted for, from when it was first seen until then: hours in
-    which a node did not exist are no money spent.
-    """
+    """One node. `gpu_count`: physical GPUs known to exist, by `source` (node SKU, declared, named, requested). `gpus`:
+    those that something names; `unobserved`: those of which nothing was observed. `surplus`: GPUs seen at once beyond
+    the node's SKU. `unaccounted_pods`: requested its GPUs in the last day (``namespace/pod``) and no metric names them
+    as holders. `host_hours`: hours in which its cores were observed. `moved_to`: the node under whose name all its GPUs
+    were seen afterwards. `end`: when it was renamed or left, Unix seconds; None: there until the window's end.
+    `span_hours`: hours it is accounted for."""
 
     node: str
     gpu_count: int
@@ -95,11 +88,9 @@ class NodeInventory:
 
 @dataclass(frozen=True)
 class Inventory:
-    """All nodes by name. `end`: the window's end, Unix seconds. `parents`: each MIG instance and the GPU it is a part
-    of, by (node, id). `span_seconds`: from the fleet's first telemetry in the window to its end; `lacking`: how much of
-    the first and last row in it the GPU that observed most of it did not, seconds (inf: no GPU has such a row);
-    `seconds_by_hour`: of each hour as much as its fullest GPU observed.
-    """
+    """All nodes by name. `end`: the window's end, Unix seconds. `parents`: each MIG instance -> its GPU, by (node, id).
+    `span_seconds`: from the fleet's first telemetry to the window's end; `lacking`: how much of its first and last row
+    the best observed GPU lacks, seconds (inf: no such row); `seconds_by_hour`: of each hour's fullest GPU."""
 
     nodes: Mapping[str, NodeInventory] = field(default_factory=dict)
     end: float = 0.0
@@ -126,10 +117,8 @@ class Inventory:
             if node.moved_to is None for end in (self.end if node.end is None else node.end,)
         ]  # fmt: skip
         moments = {end for _, end, _ in spans}
-        return max(
-            (sum(n for start, end, n in spans if end == at or start + LEFT_SECONDS < at < end) for at in moments),
-            default=0,
-        )
+        at_once = (sum(n for start, end, n in spans if end == at or start + LEFT_SECONDS < at < end) for at in moments)
+        return max(at_once, default=0)
 
     @cached_property
     def unobserved(self) -> tuple[Unobserved, ...]:
@@ -141,8 +130,8 @@ class Inventory:
 
 
 def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None], blind: Mapping[str, Blind]) -> Inventory:
-    """Count before judging. `gpus_of_sku`: GPUs of a node SKU; None where the catalog lacks it. `blind`: nodes whose
-    agent reads no GPU, and why."""
+    """Count before judging. `gpus_of_sku`: of a node SKU (None: not in the catalog). `blind`: nodes without GPU
+    access."""
     covered = _coverage(frame)
     named: dict[str, dict[str, None]] = {}
     for key in zip(frame.gpus["node"].astype(str), frame.gpus["gpu_uuid"].astype(str), strict=True):
@@ -182,7 +171,6 @@ def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None], blind: 
 
 
 def merged_inventory(groups: Sequence[Inventory]) -> Inventory:
-    """The inventory of a fleet from those of groups of its nodes."""
     begin, end = (min(edge) for edge in zip(*(group.lacking for group in groups), strict=True))
     hours = {hour for inventory in groups for hour in inventory.seconds_by_hour}
     by_hour = {hour: max(inventory.seconds_by_hour.get(hour, 0.0) for inventory in groups) for hour in hours}
@@ -193,8 +181,7 @@ def merged_inventory(groups: Sequence[Inventory]) -> Inventory:
 
 
 def _lacking(seen: pd.DataFrame, begin: float, end: float) -> tuple[float, float]:
-    """Seconds of the first and the last row that were not observed: they may begin and end within an hour; of them as
-    much counts as the best observed GPU has."""
+    """Seconds of the first and the last row that were not observed by the best observed GPU."""
     stop, length = seen["ts"].to_numpy(float), seen["interval_seconds"].to_numpy(float)
     # What of the row lies after `begin` is all that can be missing in it.
     observed = np.minimum(seen["observed_seconds"].to_numpy(float), length)
@@ -204,11 +191,8 @@ def _lacking(seen: pd.DataFrame, begin: float, end: float) -> tuple[float, float
 
 
 def _with_spans(nodes: dict[str, NodeInventory], frame: Frame, seen: pd.DataFrame) -> dict[str, NodeInventory]:
-    """The nodes with when they left (if they did not get another name before) and the hours they are accounted for.
-
-    A node exists from its first to its last telemetry. Servers date nodes by rows of up to an hour: within its first
-    and last row the moments count between which it was observed. `seen`: when each GPU was observed, row by row.
-    """
+    """The nodes with when they left and the hours they are accounted for: from first to last telemetry. Within its
+    first and last row the observed moments count. `seen`: when each GPU was observed."""
     seconds, begin = seen["observed_seconds"], seen["ts"] - seen["interval_seconds"]
     rows = seen.assign(begin=begin, since=seen["ts"] - seconds, until=begin + seconds)
     by_node = rows.groupby("node")["ts"]
@@ -238,8 +222,7 @@ def _with_spans(nodes: dict[str, NodeInventory], frame: Frame, seen: pd.DataFram
 
 
 def _rounded(seconds: Floats, length: Floats) -> Floats:
-    """Observed seconds of rows. Scrapes and ticks are not exact to the second: a sample or two that came late leave a
-    row whole."""
+    """Observed seconds of rows, whole where a sample or two came late."""
     return np.where(seconds >= WHOLE_ROW_MIN * length, length, seconds)
 
 
@@ -285,9 +268,8 @@ def _node(
     unnamed = tuple(f"unnamed-{n + 1}" for n in range(missing - len(silent)))
     unobserved: list[Unobserved] = []
     if silent:
-        unobserved.append(
-            Unobserved(name, tuple(silent), *_why_silent(frame, name, any(g.hours > 0 for g in gpus), blind))
-        )
+        others = any(gpu.hours > 0 for gpu in gpus)
+        unobserved.append(Unobserved(name, tuple(silent), *_why_silent(frame, name, others, blind)))
     if unnamed:
         who = {"node SKU": "The node's SKU has", "declared": "The node declares", "named": "Time series name"}
         has = f"Pods requested {count} GPUs on the node" if source == "requested" else f"{who[source]} {count} GPUs"
@@ -298,7 +280,6 @@ def _node(
 
 
 def _why_silent(frame: Frame, node: str, others: bool, blind: Blind | None) -> tuple[str, str]:
-    """Reason in words, and its code, for GPUs that are named and of which nothing was observed."""
     if blind is not None and not others:
         return blind.words, blind.reason
     for row in records(frame.absences[frame.absences["node"] == node]):
@@ -319,10 +300,9 @@ def _pods(frame: Frame) -> tuple[dict[str, int], dict[str, tuple[str, ...]]]:
     if requests.empty:
         return {}, {}
     whole = requests[requests["resource"].isin(["nvidia_com_gpu", "amd_com_gpu"])]
-    requested = {
-        str(node): round(peak(zip(rows["ts_start"], rows["ts_end"], rows["count"], strict=True)))
-        for node, rows in whole.groupby("node")
-    }
+    requested: dict[str, int] = {}
+    for node, rows in whole.groupby("node"):
+        requested[str(node)] = round(peak(zip(rows["ts_start"], rows["ts_end"], rows["count"], strict=True)))
     late = requests[requests["ts_end"] >= frame.window.end - 24 * HOUR_SECONDS]
     named = {(str(space), pod) for space, pod in zip(about["namespace"], about["pod"], strict=True)}
     out: dict[str, set[str]] = {}
@@ -333,7 +313,6 @@ def _pods(frame: Frame) -> tuple[dict[str, int], dict[str, tuple[str, ...]]]:
 
 
 def _coverage(frame: Frame) -> dict[tuple[str, str], GpuCoverage]:
-    """What was observed of each physical GPU."""
     gpu = frame.gpu
     observed, length = gpu["observed_seconds"].to_numpy(float), gpu["interval_seconds"].to_numpy(float)
     seconds = _rounded(np.where(np.isfinite(observed), observed, 0.0), length)

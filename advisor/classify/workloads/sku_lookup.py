@@ -1,9 +1,5 @@
-"""Which catalog entry each GPU is, the peaks its rows are compared with, and the part of a GPU that a row covers.
-
-Sums over a fleet count whole GPUs. An hour of an instance is the hour of the part of its GPU that no other can have
-(`rules.catalog.types`), so the instances of a GPU that is divided wholly cost what the GPU costs; the rest is
-unallocated. Rules about whole GPUs do not apply to work on instances.
-"""
+"""Which catalog entry each GPU is, the peaks its rows are compared with, and the part of a GPU that a row covers. Sums
+over a fleet count whole GPUs: an hour of an instance is the hour of its part of the GPU; the rest is unallocated."""
 
 from __future__ import annotations
 
@@ -29,12 +25,9 @@ PEAKS = (
 
 @dataclass(frozen=True)
 class GpuIndex:
-    """The GPUs of a frame: `table` is indexed by (node, gpu_uuid) with ``name`` (SKU, or the driver's name) and peaks.
-
-    `place`: the row of `table` for each of the frame's `gpu`, of index `rows`; -1: none. `skus`: (node, gpu_uuid) ->
-    catalog entry; `unknown`: driver names that the catalog lacks. Of each MIG instance: `profiles`, as drivers write
-    it, and `slices`, None: not known.
-    """
+    """The GPUs of a frame: `table`: by (node, gpu_uuid), with ``name`` (SKU, or the driver's name) and peaks. `place`:
+    the row of `table` for each of the frame's `gpu`; -1: none. `skus`: (node, gpu_uuid) -> catalog entry; `unknown`:
+    driver names that the catalog lacks. Of each MIG instance: `profiles` and `slices` (None: unknown)."""
 
     table: pd.DataFrame
     place: npt.NDArray[np.intp]
@@ -104,11 +97,8 @@ def whole_gpus(frame: Frame) -> dict[Key, None]:
 
 
 def row_parts(frame: Frame, index: GpuIndex) -> npt.NDArray[np.float64]:
-    """Of every row of the frame's `gpu` the part of a GPU whose hours it stands for.
-
-    A whole GPU is 1. An instance is its part of the GPU, by time: instances that were there one after the other within
-    a row share it. The GPU itself is what its instances leave.
-    """
+    """Of every row of the frame's `gpu` the part of a GPU whose hours it stands for: 1 for a whole GPU, an instance's
+    part by time (instances one after the other within a row share it), what its instances leave for the GPU itself."""
     keys, gpu = frame.gpu_keys, frame.gpu
     cut = keys.among(frame.parents)
     if not cut.any():

@@ -1,4 +1,4 @@
-"""The kinds of recommendation: one class a file, in the order in which they are built and named here."""
+"""The kinds of recommendation, in the order in which they are built and named here."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from typing import get_args
 from ...core.advice_types import Action, Recommendation
 from ...core.formatting import listed
 from ..move import Move
-from .consolidate import Consolidate
+from .clocks import LowerClock, RestClocks
+from .fewer_gpus import MigSlice, ReduceGpus
 from .fix_first import FixFirst
-from .lower_clock import LowerClock
-from .mig_slice import MigSlice
 from .move_sku import MoveSku
-from .reduce_gpus import ReduceGpus
-from .release import Release
-from .rest_clocks import RestClocks
-from .schedule_off import ScheduleOff
-from .swap_placement import SwapPlacement
+from .placement import Consolidate, SwapPlacement
+from .release import Release, ScheduleOff
 
 MOVES: tuple[Move, ...] = (
     FixFirst(), Release(), SwapPlacement(), ReduceGpus(), MigSlice(), MoveSku(), ScheduleOff(), LowerClock(),
@@ -32,8 +28,6 @@ def title(r: Recommendation, workload: str | None, nodes: Sequence[str]) -> str:
     """The action with its object; of one that another version made, its action and what it is about. `workload`: its
     name, None: it is about no workload; `nodes`: that its findings name."""
     of, at = workload or listed(nodes) or "the fleet", f" on {listed(nodes)}" if nodes else ""
-    move, fields = (
-        BY_ACTION.get(r.action),
-        {name: value for change in r.changes for name, value in change.fields.items()},
-    )
+    move = BY_ACTION.get(r.action)
+    fields = {name: value for change in r.changes for name, value in change.fields.items()}
     return move.title(r, of, at, fields) if move is not None else f"{of}: {r.action}"

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from ...core.advice_types import Configuration, Recommendation
 from ...core.coded_text import coded
-from ..finding import Found, series_label
-from ..fleet import Fleet, Series
+from ..fleet import Fleet, Found, Series, series_label
 from ..move import Fields, Move, recommend
 from ..progress import MoveState, Observation, PredictionSnapshot, hours
-from ..rules.fix_first import REMEDIES
+from ..rules.faults import REMEDIES
 
 _COUNTERS = "telemetry"
 _TITLES = {
@@ -32,7 +31,6 @@ class FixFirst(Move):
     by_absence = True
 
     def build(self, fleet: Fleet) -> Iterator[Recommendation]:
-        """Faulty telemetry is fixed whatever runs there; a bottleneck only where the work goes on."""
         counters = (f for f in fleet.waste if "fix-first" in f.answered_by and f.fault is None)
         for counter in (*counters, *(f for series in fleet.series for f in _faults(series))):
             yield _recommendation(fleet, counter)
@@ -48,7 +46,6 @@ class FixFirst(Move):
 
 
 def block_until_fixed(options: Iterable[Recommendation], movable: Iterable[Series]) -> list[Recommendation]:
-    """The moves of work that needs a fix first: shown, and blocked until then."""
     faults = {series.group.series_id: waste.fault for series in movable for waste in _faults(series)}
     text, kept = "fix its bottleneck first ({fault}): its GPU use changes with the fix", list[Recommendation]()
     for r in options:
@@ -63,7 +60,6 @@ def _faults(series: Series) -> list[Found]:
 
 
 def _recommendation(fleet: Fleet, waste: Found) -> Recommendation:
-    """The fix of a fault. What it frees is an upper bound."""
     group, fault, node = waste.group, waste.fault, waste.nodes[0]
     freed, then = 0.0, "The gain is unknown." if fault is not None else "Its metrics are not reliable until then."
     if group is not None and fault is not None and waste.finding.cost_usd is not None:

@@ -1,4 +1,4 @@
-"""Unused GPUs released: free ones, and those that a workload holds without using them."""
+"""GPUs that work holds without use are given back: released for good, or switched off at fixed hours."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 
+import numpy as np
+import pandas as pd
+
+from ....rules.policy.labels import ON_DEMAND_KINDS
 from ...core.advice_types import Configuration, EvidenceClaim, Interval, Recommendation, SavingsBaseline
+from ...core.coded_text import coded
 from ...core.formatting import counted, gpus, listed
 from ...core.timestamps import minute
 from ...core.worth import HOURS_PER_MONTH
 from ..evidence import GAP_MAX, REST, all_seen
-from ..finding import Found, node_words, series_label
-from ..fleet import Fleet
+from ..fleet import DRAWS, Fleet, Found, Series, node_words, series_label
 from ..groups import Group
-from ..move import WEEK_HOURS, Fields, Move, Saving, recommend
-from ..progress import MoveState, Observation, PredictionSnapshot, hours
+from ..move import WEEK_HOURS, Fields, Move, Saving, recommend, recommend_for
+from ..prediction import percentiles, risk_of
+from ..progress import MIXED, MoveCost, MoveState, Observation, PredictionSnapshot, hours, price_then
 
 # Instances that divide a GPU wholly add up to all of it, but for rounding.
 WHOLE = 0.999
@@ -29,7 +34,6 @@ class Release(Move):
     frees = True
 
     def build(self, fleet: Fleet) -> Iterator[Recommendation]:
-        """None of GPUs that are used at other times, or no longer held."""
         for waste in fleet.waste:
             if "release" in waste.answered_by:
                 r = _bare(fleet, waste) if waste.group is None else _held(fleet, waste, waste.group)
@@ -131,8 +135,7 @@ def _released(
 
 
 def _drawn(fleet: Fleet, waste: Found) -> float | None:
-    """Watts that the GPUs drew at rest, all together; None: not measured of each. Instances have no power of their
-    own."""
+    """Watts that the GPUs drew at rest, all together; None: not measured of each (instances have no power)."""
     if (group := waste.group) is None:
         watts = [b.power_mean_watts for b in waste.bare if b.part >= 1 and b.power_mean_watts is not None]
         return sum(watts) if watts and len(watts) == len(waste.bare) else None
@@ -141,3 +144,134 @@ def _drawn(fleet: Fleet, waste: Found) -> float | None:
     each = rows.groupby(["node", "gpu_uuid"])["power_watts"].mean()
     is_measured = len(each) == group.gpu_count and not rows["power_watts"].isna().any() and not group.sliced
     return float(each.sum()) if is_measured else None
+
+
+# The highest engine activity of an unused hour: monitors and health checks stay below.
+OFF_ENGINE_MAX = 0.05
+# Share of its quiet hours that a service which is switched off may still hold its GPUs for.
+OFF_SHARE_MAX = 0.1
+DAY_SECONDS = 86400.0
+
+
+class ScheduleOff(Move):
+    actions = ("schedule-off",)
+    subject = "Shutting the nodes down in quiet hours"
+    unasked_hours = WEEK_HOURS
+    frees = True
+
+    def of(self, series: Series) -> Iterator[Recommendation]:
+        fleet, base, group = series.fleet, series.base, series.group
+        if group.kind not in ON_DEMAND_KINDS or not group.current or group.shared or "unused" in group.kept:
+            return
+        quiet = off_hours(fleet.verdicts.usage_of({w.id for w in group.now}, "g_max", "seconds", "ts"))
+        if quiet is None:
+            return
+        begin, length, days = quiet
+        share, end = length / 24, (begin + length) % 24
+        kwh = _not_drawn(series, quiet)
+        whole = base.right_nodes if base.whole and not base.mixed else 0
+        saving = Saving.of_nodes(base.price, whole, fleet.at, base.right_nodes_draws * share, base.right_nodes)
+        then = f"its {base.gpus} GPUs are free for other work. No cash savings: no whole node becomes free."
+        if saving is not None:
+            then = f"its nodes cost nothing. {saving.sentence}"
+        if kwh is not None:
+            then += f" This also saves {kwh.p50:,.0f} kWh/month (measured power of these hours)."
+        yield recommend_for(
+            series, "schedule-off",
+            text=(
+                f"{series_label(group)} was unused between {begin:02d}:00 and {end:02d}:00 UTC on "
+                f"{days} days (no sample with engine activity above {OFF_ENGINE_MAX * 100:.0f} %). During a "
+                f"daily shutdown of {length} hours, {then}"
+            ),
+            energy_saving_kwh_per_month=kwh,
+            changes=(coded("off-hours", "switched off {begin:02d}:00 to {end:02d}:00 UTC", begin=begin, end=end),),
+            saving=saving, freed_gpu_hours_per_month=base.gpus * HOURS_PER_MONTH * share,
+            # How likely it is that a new day differs, by the rule of succession.
+            risk=risk_of(1 / (days + 2)),
+            would_change_if=(
+                coded("needed-at-that-hour", "somebody needs it during these hours (on call, another time zone)"),
+                coded("memory-lost", "it must not lose its memory contents at shutdown"),
+            ),
+            yardstick=SavingsBaseline(off_hours=(begin, end)),
+            needs=base.claim(whole=saving is not None, measures=REST),
+        )  # fmt: skip
+
+    def title(self, r: Recommendation, of: str, at: str, fields: Fields) -> str:
+        when = f"from {fields['begin']:02d}:00 to {fields['end']:02d}:00 UTC" if "begin" in fields else "at night"
+        return f"Switch off the nodes of {of} {when}"
+
+    def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
+        """By the latest nights in a row that were alike: off, or held."""
+        quiet, runs = snapshot.yardstick.off_hours, seen.series(snapshot.series_id)
+        if quiet is None or not seen.now(snapshot.series_id):
+            return None
+        length, begin = ((quiet[1] - quiet[0]) % 24 or 24) * 3600.0, quiet[0] * 3600.0
+        latest = (seen.end - length - begin) // DAY_SECONDS * DAY_SECONDS + begin
+        begins = np.arange(latest, seen.start - 1e-6, -DAY_SECONDS).tolist()
+        off = [hours(runs, at, at + length) * 3600 <= OFF_SHARE_MAX * length for at in begins]
+        nights = next((n for n, is_off in enumerate(off) if is_off != off[0]), len(off))
+        # Nights in a row that a service must have been off: one may be an outage, two a week-end.
+        if nights < 3:
+            return None
+        text = f"It held {'no GPUs during quiet hours' if off[0] else 'its GPUs'} for {nights} consecutive nights."
+        return MoveState("target" if off[0] else "source", begins[nights - 1], nights * 24.0, text)
+
+    def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
+        if seen.mixed(state.since):
+            return MIXED
+        node_standings = [seen.nodes[n] for n in snapshot.nodes if n in seen.nodes]
+        prices = [price_then(snapshot, seen, n.node) for n in node_standings]
+        span = (seen.end - seen.start) / 3600
+        if not node_standings or any(p is None for p in prices) or span <= 0:
+            return MoveCost(None, "no price for its nodes")
+        # A node that goes on reporting through the night is on, and paid for.
+        on = (min(n.hours_observed / span, 1.0) for n in node_standings)
+        hourly = sum((price or 0.0) * share for price, share in zip(prices, on, strict=True))
+        usd = hourly * HOURS_PER_MONTH
+        return MoveCost(min(usd, snapshot.yardstick.usd_per_month or usd))
+
+
+# Where quiet hours of the day begin (UTC), how many they are, over midnight or not, and on how many days they were.
+OffHours = tuple[int, int, int]
+
+
+def off_hours(usage: pd.DataFrame) -> OffHours | None:
+    """The longest stretch of the day in which none of these GPUs ever worked; None: there is none, or too few days."""
+    if "g_max" not in usage or usage.empty:
+        return None
+    most = usage["g_max"].to_numpy(float)
+    measured = np.isfinite(most) & (usage["seconds"].to_numpy(float) > 0)
+    hour = np.ceil(usage["ts"].to_numpy(float)[measured] / 3600).astype(np.int64) - 1
+    seen = np.bincount(np.unique(hour) % 24, minlength=24)
+    used = np.bincount(hour[most[measured] > OFF_ENGINE_MAX] % 24, minlength=24) > 0
+    # A working week and two days: fewer mornings do not show a habit.
+    quiet = ~used & (seen >= 7)
+    if used.all() or not used.any():
+        return None
+    begin, length, run = 0, 0, 0
+    for n in range(48):  # twice around the clock: a stretch may go over midnight
+        run = run + 1 if quiet[n % 24] else 0
+        if length < run <= 24:
+            begin, length = (n - run + 1) % 24, run
+    days = min((int(seen[(begin + n) % 24]) for n in range(length)), default=0)
+    # Shorter than this, loading the models again eats what is saved.
+    return (begin, length, days) if length >= 6 else None
+
+
+def _not_drawn(series: Series, quiet: OffHours) -> Interval | None:
+    """What its GPUs would not draw a month in these hours, kWh, of the right-sized nodes; whole days resampled. None:
+    no whole node can be switched off, or power was not measured."""
+    base, verdicts = series.base, series.fleet.verdicts
+    usage = verdicts.usage_of({w.id for w in base.group.now}, "ts", "power_watts")
+    if not base.whole or base.mixed or usage.empty or not all_seen(verdicts, [n.node for n in base.group.nodes]):
+        return None
+    hour = (np.ceil(usage["ts"].to_numpy(float) / 3600).astype(np.int64) - 1) % 24
+    begin, length, _ = quiet
+    quiet_rows = usage[(hour - begin) % 24 < length]
+    if quiet_rows["power_watts"].isna().any() or quiet_rows.empty:
+        return None
+    day = np.floor(quiet_rows["ts"].to_numpy(float) / DAY_SECONDS)
+    watts = quiet_rows["power_watts"].groupby(day).mean().to_numpy(float)
+    picks = series.fleet.draws("off-hours", base.group.series_id).integers(0, len(watts), (DRAWS, len(watts)))
+    gpus = min(base.gpus, base.right_nodes * base.gpus_per_node)
+    return percentiles(watts[picks].mean(axis=1) * gpus * HOURS_PER_MONTH * length / 24 / 1000)

@@ -36,18 +36,15 @@ class Site:
 
     @property
     def notes(self) -> tuple[CodedText, ...]:
-        """What is said of it beside the advice."""
         said, (predicted, measured) = [], self.saved
         if self.cases:
             sentence = f"{self.factor:.2f}x those of the model, based on {_moves(self.cases)} measured here."
             fields = {"factor": self.factor, "moves": self.cases}
             said.append(CodedText("site-factor", f"Predicted times on other GPUs are {sentence}", fields))
         if self.savings and predicted > 0:
-            text = (
-                f"{_moves(self.savings).capitalize()} completed here saved {usd(measured)}/month, "
-                f"{percent(measured / predicted)} of the predicted {usd(predicted)}/month. Predictions are not scaled "
-                "by this."
-            )
+            text = f"{_moves(self.savings).capitalize()} completed here saved {usd(measured)}/month, "
+            text += f"{percent(measured / predicted)} of the predicted {usd(predicted)}/month. "
+            text += "Predictions are not scaled by this."
             fields = {"moves": self.savings, "predicted_usd_per_month": predicted, "measured_usd_per_month": measured}
             said.append(CodedText("savings-measured", text, fields))
         return tuple(said)

@@ -1,19 +1,18 @@
-"""Both configurations of a model from the start: what it needs to be trained, and what it needs to be served. Only GPUs
-whose sustained rates were measured are proposed, on nodes with a list price."""
+"""GPUs for a model from the start: to train it, and to serve it, of GPUs whose sustained rates were measured."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ....rules.catalog.loader import Catalog
 from ....rules.catalog.types import GpuSku, NodeSku, Price
 from ....rules.models import MoveModel
-from ..constraints import NVLINK, room_bytes
-from ..sustained_rates import rates_of
-from .sku_comparison import PCIE_GROUP_MAX, blocks
-from .typical_work import STATE_BYTES, Question, parts_of, serving_times
+from ...core.coded_text import CodedText
+from ..constraints import NVLINK, has_precision, room_bytes
+from ..prediction import BYTES, rates_of
+from .sku_comparison import PCIE_GROUP_MAX, STATE_BYTES, Question, blocks, parts_of, serving_times
 
 # Activations per token and hidden unit (arXiv 2205.05198): of a layer at work, and of each layer's input.
 LAYER_BYTES, INPUT_BYTES = 34.0, 2.0
@@ -91,7 +90,6 @@ def plan_serving(wanted: Wanted, catalog: Catalog, model: MoveModel, nodes: Iter
 
 
 def _for_sale(catalog: Catalog, nodes: Iterable[NodeSku], precision: str) -> Iterator[Offer]:
-    """Nodes with a list price and a GPU all of whose rates were measured."""
     for node in nodes:
         gpu = catalog.gpu(node.gpu)
         rates = rates_of(gpu, precision) if gpu else None
@@ -124,10 +122,8 @@ def _training_on(wanted: Wanted, offer: Offer, reference: GpuSku, model: MoveMod
     # Nodes are rented whole, so all of their GPUs train.
     gpus = nodes * node.gpu_count
     tokens_per_second = speed * gpus / per_token
-    figures = {
-        "tokens_per_second": tokens_per_second,
-        "usd_per_million_tokens": nodes * price.usd_per_hour / 3600 / tokens_per_second * 1e6,
-    }
+    usd = nodes * price.usd_per_hour / 3600 / tokens_per_second * 1e6
+    figures = {"tokens_per_second": tokens_per_second, "usd_per_million_tokens": usd}
     if wanted.train_tokens:
         figures["days"] = wanted.train_tokens / tokens_per_second / 86400
         figures["usd"] = nodes * price.usd_per_hour * figures["days"] * 24
@@ -178,12 +174,73 @@ def _serving_on(wanted: Wanted, gpus: int, offer: Offer, reference: GpuSku, mode
 
 def _best(plans: Iterable[CapacityPlan | None], by: str) -> list[CapacityPlan]:
     """The cheapest plan of each GPU and provider, in order; of those that cost the same, the one that does most."""
-    done = "requests_per_second"
-    order = sorted(
-        (plan for plan in plans if plan is not None),
-        key=lambda p: (p.figures[by], p.usd_per_hour, -p.figures.get(done, 0.0), p.node.name),
-    )
-    kept: dict[tuple[str, str], CapacityPlan] = {}
+    done, kept = "requests_per_second", dict[tuple[str, str], CapacityPlan]()
+    there = (plan for plan in plans if plan is not None)
+    order = sorted(there, key=lambda p: (p.figures[by], p.usd_per_hour, -p.figures.get(done, 0.0), p.node.name))
     for plan in order:
         kept.setdefault((plan.gpu.name, plan.node.provider), plan)
     return list(kept.values())
+
+
+# Below each precision those that engines serve in, the least change first.
+_SMALL = ("fp8", "int8", "fp4", "int4")
+LOWER = {"fp32": ("bf16", *_SMALL), "bf16": _SMALL, "fp16": _SMALL, "fp8": _SMALL[2:], "int8": _SMALL[2:]}
+# What arithmetic cannot show. Every lever includes it.
+CHECK = "First check the quality of its answers on your own tasks, and its latency at peak. No savings are counted"
+
+
+def usable(sku: GpuSku, precision: str) -> tuple[str, ...]:
+    """Precisions below `precision` that a GPU has, one a size: integers only where there is no float of that size."""
+    has = [lower for lower in LOWER.get(precision, ()) if has_precision(sku, lower)]
+    return tuple(lower for lower in has if {"int8": "fp8", "int4": "fp4"}.get(lower) not in has)
+
+
+def levers_of(question: Question, target: GpuSku) -> tuple[CodedText, ...]:
+    """Lower precisions of `target` in which the weights fit the asked GPUs, where they do not as asked."""
+    gpus, room, now = question.gpus, room_bytes(target.mem_bytes), question.weights_bytes
+    if question.params is None or question.phase == "training" or now / gpus <= room:
+        return ()
+    levers = []
+    for precision in usable(target, question.precision):
+        weights = replace(question, precision=precision).weights_bytes
+        if weights > room * max(n for n in (1, 2, 4, 8, 16) if n <= gpus):
+            continue
+        text = (
+            f"if served in {precision.upper()}: the weights need {weights / gpus / 1e9:.0f} GB per GPU instead of "
+            f"{now / gpus / 1e9:.0f} GB; {target.name} has room for {room / 1e9:.0f} GB. {CHECK}"
+        )
+        fields = {
+            "sku": target.name, "precision": precision, "precision_now": question.precision, "weights_bytes": weights,
+            "weights_bytes_now": now, "room_bytes": room, "gpus": gpus, "gpus_at_least": math.ceil(weights / room),
+        }  # fmt: skip
+        levers.append(CodedText("lever-weights-fit", text, fields))
+    return tuple(levers)
+
+
+def levers_of_plan(
+    wanted: Wanted, serving: Sequence[CapacityPlan], catalog: Catalog, model: MoveModel, nodes: Iterable[NodeSku]
+) -> tuple[CodedText, ...]:
+    """Lower precisions in which fewer GPUs do. `serving`: the plans in the precision that was asked for, the proposal
+    first; empty: no node serves it so. Precisions without measured rates are in no plan."""
+    there, levers = list(nodes), []
+    gpu, least = (serving[0].gpu, serving[0].gpus) if serving else (None, None)
+    for precision in LOWER.get(wanted.precision, ()):
+        if BYTES[precision] > 1:  # then the cache would keep its 16 bits
+            continue
+        plans = plan_serving(replace(wanted, precision=precision), catalog, model, there)
+        alike = [plan for plan in plans if plan.gpu == gpu]
+        best = min(alike, key=lambda plan: plan.gpus, default=None) if gpu else next(iter(plans), None)
+        if best is None or (least is not None and best.gpus >= least):
+            continue
+        now = f"instead of {least}" if least is not None else "(none at the given precision)"
+        text = (
+            f"if served in {precision.upper()} with an 8-bit cache: {best.gpus} x {best.gpu.name} {now}, "
+            f"{best.group_gpus} per copy of the model. {CHECK}"
+        )
+        fields = {
+            "precision": precision, "precision_now": wanted.precision, "sku": best.gpu.name, "gpus": best.gpus,
+            "gpus_now": least, "gpus_a_copy": best.group_gpus,
+        }  # fmt: skip
+        levers.append(CodedText("lever-plan", text, fields))
+        least = best.gpus
+    return tuple(levers)

@@ -1,9 +1,6 @@
-"""The same GPU at a lower SM clock or under a power cap: what is lost in time and what is saved in energy.
-
-The SM clock slows compute and latency; memory and links keep their own clocks. A cap bites only where the GPU draws
-more while its kernels run; below a knee the same work takes more energy again, for the power at rest is drawn for
-longer. The curve is fitted on measured runs (rules/power_model.yaml, docs/method.md), relative to today's run.
-"""
+"""The same GPU at a lower SM clock or under a power cap: what is lost in time and what is saved in energy. The SM clock
+slows compute and latency only. A cap bites where the GPU draws more while its kernels run; below a knee the same work
+takes more energy again. The curve is fitted on measured runs (rules/power_model.yaml, docs/method.md)."""
 
 from __future__ import annotations
 
@@ -13,15 +10,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ....rules.catalog.types import GpuSku
-from ....rules.models import PowerCurve, PowerModel
+from ....rules.models import load_resting_power
+from ....rules.models import Z90, PowerCurve, PowerModel, load_move_model, load_power_model
 from ...classify.types import Verdicts
 from ...core.advice_types import COUNTED_RISKS, Interval
 from ...core.coded_text import CodedText, coded
 from ...core.energy_types import JOULES_PER_KWH
 from ...core.worth import HOURS_PER_MONTH
 from ..groups import Group
-from ..prediction import NORM, Array, Factors, Phase, Prediction, Use, interval_of, not_measured, time_ratio
-from ..sustained_rates import family
+from ..prediction import NORM, Array, Factors, Phase, Prediction, Use, family, interval_of, not_measured, time_ratio
+from .sku_comparison import Parts, Question, parts_of, profile_of
 
 # Draw that is about to reach the cap is held a little already; this sharp, the loss at the cap itself is 4 %.
 _SHARPNESS = 20.0
@@ -34,8 +32,7 @@ _STEP = 0.05  # steps of caps and clocks, as shares
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a cap does to each run, over the same at today's limit: SM clock, time and joules. `watts`: mean draw
-    then."""
+    """What a cap does to each run, over the same at today's limit: SM clock, time, joules. `watts`: mean draw."""
 
     clock: Array
     time: Array
@@ -45,11 +42,9 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class ClockMove:
-    """One way to run the present GPU. `clock_share`: SM clock over today's; `cap_watts`: None for a lower clock.
-
-    Watts are means of one GPU at work. `joules_sigma`: of the log of `joules_ratio`. `work_hours`: GPU-hours a month at
-    work, in which energy is saved. `shown`: whether runs of this architecture stand behind it.
-    """
+    """One way to run the present GPU. `clock_share`: SM clock over today's; `cap_watts`: None for a lower clock. Watts
+    are means of one GPU at work. `joules_sigma`: of the log of `joules_ratio`. `work_hours`: GPU-hours a month at work.
+    `shown`: runs of this architecture stand behind it."""
 
     clock_share: float
     cap_watts: float | None
@@ -171,9 +166,8 @@ def under_cap(
     cap_watts: Array,
     peak_watts: Array | float | None = None,
 ) -> Effect:
-    """Of arrays of runs, or of one run under several caps (watts as in `Draw`). While kernels run, a cap leaves the
-    clock at which they draw no more than it; they take longer by as much of their work as follows the clock. Host and
-    kernels overlap, so a run that waits for its host loses little."""
+    """Of arrays of runs, or of one run under several caps (watts as in `Draw`). A cap lowers the clock of kernels that
+    draw more; they take longer by what of their work follows the clock. Host and kernels overlap."""
     above = np.maximum(watts - rest_watts, _LEAST_ABOVE_WATTS)
     room = np.maximum(limit_watts - rest_watts, 2 * _LEAST_ABOVE_WATTS)
     at_work = above / np.clip(above / room, 1e-3, 1.0) ** curve.bursts
@@ -182,7 +176,6 @@ def under_cap(
     busy = above / at_work
 
     def held(limit: Array | float) -> Array:
-        """The lower of the draw at work and what a limit leaves above rest, softly."""
         most = np.maximum(curve.drawn_of_cap * limit - rest_watts, 2.0)
         return at_work / (1 + (at_work / most) ** _SHARPNESS) ** (1 / _SHARPNESS)
 
@@ -229,9 +222,8 @@ def weigh_cap(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) -> C
     time, shown = float(effect.time[0]), model.measured(family(sku))
     sigma, joules_sigma = model.spread(time, family(sku))
     where = f"some on {sku.architecture}" if shown else f"none on {sku.architecture} (wider interval)"
-    predicted = Prediction(
-        time, sigma, f"power cap of {cap_watts:.0f} W; {model.made.lines} training runs under caps, {where}"
-    )
+    basis = f"power cap of {cap_watts:.0f} W; {model.made.lines} training runs under caps, {where}"
+    predicted = Prediction(time, sigma, basis)
     # A draw that is at rest already is taken a little above it: the watts are those that were measured.
     after, clock = draw.watts * float(effect.joules[0]) / time, float(effect.clock[0])
     return ClockMove(clock, cap_watts, predicted, draw.watts, after, joules_sigma, draw.hours_per_month, shown)
@@ -250,22 +242,18 @@ def knee(sku: GpuSku, draw: Draw, model: PowerModel) -> float | None:
 
 
 def best_cap(sku: GpuSku, draw: Draw, model: PowerModel, *, most_loss: float, most_loss_p90: float) -> ClockMove | None:
-    """The cap to propose (in steps of 5 % of the rated power): what saves most energy at a low risk of being slower,
-    else what saves most; None: no cap keeps `most_loss` of expected slowdown and `most_loss_p90` of its 90th percentile
-    and saves energy at the 90th percentile, even where the GPU draws more at rest than was measured."""
+    """The cap to propose (in steps of 5 % of the rated power): what saves most at a low risk of being slower, else what
+    saves most; None: no cap keeps `most_loss` and `most_loss_p90` of slowdown and saves energy at the 90th percentile
+    (with a margin of power at rest)."""
     low, high = cap_range(sku, model)
     good: list[ClockMove] = []
     at_more_rest = replace(draw, rest_watts=REST_MARGIN * draw.rest_watts)
     for cap in np.arange(high - _STEP * high, low - 1e-9, -_STEP * high).tolist():
-        prediction = predict_cap(sku, draw, cap, model)
-        if (
-            isinstance(prediction, CodedText)
-            or prediction.loss > most_loss
-            or prediction.prediction.interval.p90 > 1 + most_loss_p90
-        ):
+        move = predict_cap(sku, draw, cap, model)
+        if isinstance(move, CodedText) or move.loss > most_loss or move.prediction.interval.p90 > 1 + most_loss_p90:
             continue
-        if prediction.saves and weigh_cap(sku, at_more_rest, cap, model).saves:
-            good.append(prediction)
+        if move.saves and weigh_cap(sku, at_more_rest, cap, model).saves:
+            good.append(move)
     return min(good, key=lambda m: (m.prediction.risk not in COUNTED_RISKS, m.joules_ratio), default=None)
 
 
@@ -274,3 +262,113 @@ def _effect(draw: Draw, caps: Array, model: PowerModel) -> Effect:
         model.curve, watts=draw.watts, rest_watts=min(draw.rest_watts, draw.watts), limit_watts=draw.limit_watts,
         cap_watts=caps, peak_watts=draw.peak_watts,
     )  # fmt: skip
+
+
+FOLLOW = ("matrix", "vector", "latency")  # the parts that wait for the SM clock
+# Share of the time by which the parts of one piece of work differ from the typical. Assumed.
+SIGMA_PARTS = 0.15
+_OUT_OF_RANGE = ("cap-outside-range", "cap-too-low")  # no prediction; other refusals only advise against
+
+
+@dataclass(frozen=True, slots=True)
+class SlowerGpu:
+    """The same GPU under a cap or at a clock, over the same GPU as it is. Watts are of one GPU at work; `measured`:
+    they were given. `unit`: of work ("output token") and its joules on all GPUs of a copy, today and then; None: none
+    can be counted. `knee_watts`: the cap below which energy rises again. `blocked_by`: what advises against it."""
+
+    time_ratio: Interval
+    joules_ratio: Interval
+    move: ClockMove
+    measured: bool
+    unit: tuple[str, float, float] | None
+    knee_watts: float | None
+    blocked_by: tuple[CodedText, ...]
+    basis: str
+
+
+def slower_gpu(
+    question: Question,
+    sku: GpuSku,
+    reference: GpuSku,
+    *,
+    cap_watts: float | None = None,
+    clock_hertz: float | None = None,
+    watts: float | None = None,
+) -> SlowerGpu | CodedText:
+    """The answer under a cap, else at an SM clock. `reference`: the GPU that profiles describe; `watts`: what one
+    GPU draws at work, where it was measured. Refused: a cap or a clock outside of what can be predicted."""
+    model, rest = load_power_model(), rest_watts(sku)
+    parts = parts_of(question, sku, reference, load_move_model())
+    kind = profile_of(question) or question.phase
+
+    def typical(off: float) -> float:
+        share = model.typical[kind].share * math.exp(off * model.typical_sigma)
+        return rest + min(share, 1.0) * max(sku.tdp_watts - rest, 0.0)
+
+    middle = typical(0.0) if watts is None else watts
+    turn, blocked = None, ()
+    if cap_watts is not None:
+        draw = Draw(middle, rest, sku.tdp_watts)
+        if isinstance(prediction := predict_cap(sku, draw, cap_watts, model), CodedText):
+            if prediction.code in _OUT_OF_RANGE:
+                return prediction
+            blocked = (prediction,)
+        turn = knee(sku, draw, model)
+
+        def weigh(at_work: float) -> ClockMove:
+            return weigh_cap(sku, Draw(at_work, rest, sku.tdp_watts), cap_watts, model)
+
+    else:
+        if isinstance(time := _at_clock(question, sku, parts, clock_hertz or sku.boost_hertz), CodedText):
+            return time
+        share = (clock_hertz or sku.boost_hertz) / sku.boost_hertz
+
+        def weigh(at_work: float) -> ClockMove:
+            return at_clock(time, share, Draw(at_work, rest), model)
+
+    move = weigh(middle)
+    time_sigma, joules_sigma, basis = move.prediction.sigma, move.joules_sigma, move.prediction.basis
+    if watts is None:
+        # What the work draws is not known: the answer for little and for much of it are both in the interval.
+        little, much = weigh(typical(-Z90)), weigh(typical(Z90))
+        apart = abs(math.log(little.prediction.median / much.prediction.median)) / (2 * Z90)
+        time_sigma = math.hypot(time_sigma, apart)
+        joules_sigma = math.hypot(joules_sigma, abs(math.log(little.joules_ratio / much.joules_ratio)) / (2 * Z90))
+        basis += f"; {middle:.0f} W while busy is typical of {kind}, not measured"
+    time_ratio, joules = interval_of(move.prediction.median, time_sigma), interval_of(move.joules_ratio, joules_sigma)
+    unit = _unit(question, parts, middle, move.joules_ratio)
+    return SlowerGpu(time_ratio, joules, move, watts is not None, unit, turn, blocked, basis)
+
+
+def rest_watts(sku: GpuSku) -> float:
+    """Of a GPU with nothing to do but a context held: the middle of what is known."""
+    resting = load_resting_power()
+    resting_power, share = resting.gpus.get(sku.name), (resting.shares.low + resting.shares.high) / 2
+    return share * sku.tdp_watts if resting_power is None else (resting_power.watts.low + resting_power.watts.high) / 2
+
+
+def _at_clock(question: Question, sku: GpuSku, parts: Parts | None, hertz: float) -> Prediction | CodedText:
+    """Time at an SM clock over time at the boost clock. Refused: clocks above that and below half of it."""
+    low, high = LOWEST_SHARE * sku.boost_hertz, sku.boost_hertz
+    if not low <= hertz <= high:
+        text = "an SM clock of {mhz:.0f} MHz is outside the {low:.0f} to {high:.0f} MHz range of {sku}"
+        return coded("sm-clock-outside-range", text, mhz=hertz / 1e6, low=low / 1e6, high=high / 1e6, sku=sku.name)
+    if parts is None:
+        text = "the catalog has no {precision} rate of {sku}"
+        return coded("no-rate-at-precision", text, precision=question.precision, sku=sku.name)
+    follow, longer = sum(parts.get(name, 0.0) for name in FOLLOW) / sum(parts.values()), sku.boost_hertz / hertz - 1.0
+    sigma = math.hypot(sigma_at(hertz / sku.boost_hertz), SIGMA_PARTS * longer)
+    basis = f"typical work, {follow:.0%} of it limited by the SM clock; power from one published point"
+    return Prediction(1.0 + follow * longer, sigma, basis)
+
+
+def _unit(question: Question, parts: Parts | None, watts: float, ratio: float) -> tuple[str, float, float] | None:
+    """Joules a token of language models, or a request that is mostly prompt; None: the work has no unit, or trains."""
+    if profile_of(question) is not None or parts is None:
+        return None
+    tokens_in, tokens_out = question.tokens
+    name, count = ("output token", tokens_out) if tokens_out > 1 else ("input token", tokens_in)
+    if question.phase == "prefill" and tokens_out > 1:
+        name, count = "request", 1
+    each = sum(parts.values()) * watts * question.gpus / max(count, 1)
+    return name, each, each * ratio

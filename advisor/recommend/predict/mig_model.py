@@ -111,9 +111,8 @@ def pack(instances: Sequence[MigInstance]) -> tuple[list[str], list[str], list[M
         trial = {other: list(mig_instances) for other, mig_instances in keep.items() if other != gpu}
         places: list[str] = []
         for mig_instance in sorted(keep[gpu], key=lambda part: (-(part.memory or 0), part.gpu_uuid)):
-            if (
-                there := next((o for o in reversed(order) if o in trial and hold([*trial[o], mig_instance])), None)
-            ) is None:
+            there = next((o for o in reversed(order) if o in trial and hold([*trial[o], mig_instance])), None)
+            if there is None:
                 break
             trial[there].append(mig_instance)
             places.append(there)

@@ -10,8 +10,7 @@ from ....rules.policy.thresholds import WasteRule
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import usd
 from ...core.worth import HOURS_PER_MONTH
-from ..finding import as_percent, watts
-from ..fleet import Fleet
+from ..fleet import Fleet, as_percent, watts
 from ..groups import Group
 from ..predict.clock_model import ClockMove, best_cap, lower_clock, power_at_work
 from ..pricing import PriceBook
@@ -66,7 +65,6 @@ class Energy(WorkloadRule):
 
 
 def _move(fleet: Fleet, limits: WasteRule, group: Group) -> ClockMove | CodedText | None:
-    """How else to run the GPUs of a group, or why that is unknown; None: as they run is best."""
     memory, compute = group.busy_share("hbm-bandwidth"), group.busy_share("compute")
     least, use = limits.value("bound_share_min"), group.compute_p95
     if max(memory, compute) < least:

@@ -1,17 +1,26 @@
-"""Free GPUs that stood idle for a tenth of their node's hours or more."""
+"""GPUs that nothing uses: free on a node, or held by work that does not use them."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
+
+from ....rules.policy.labels import JOB_KINDS
+from ....rules.policy.thresholds import WasteRule
+from ...classify.kinds.kinds import NOT_CONFIRMED
 from ...classify.types import BareGpu, NodeFacts
+from ...core.advice_types import Finding, Severity
 from ...core.coded_text import CodedText, coded
-from ...core.timestamps import span
+from ...core.column_rows import ColumnRows
+from ...core.formatting import listed
+from ...core.timestamps import minute, rfc3339, span
 from ..evidence import GAP_MAX
-from ..finding import Clean, Found, Outcome, Unjudged, as_percent, power_words, severity_for_share, watts, when_possible
-from ..fleet import Fleet
-from ..rule import MIN_SHARE, OF_WHOLE_GPUS, Rule, Why, seen_too_short
+from ..fleet import Clean, Fleet, Found, Outcome, Unjudged, as_percent, watts, when_possible
+from ..groups import Group
+from ..rule import MIN_SHARE, OF_WHOLE_GPUS, Rule, Verdict, Why, WorkloadRule, seen_too_short
 
 # Of the time without a holder: the share by which work is called idle (rules/kinds.yaml).
 IDLE_OF_UNHELD = 0.95
@@ -38,34 +47,25 @@ class Idle(Rule):
         counted = fleet.verdicts.inventory.nodes.get(node.node)
         seen = {gpu.gpu_uuid: gpu.hours for gpu in counted.gpus} if counted is not None else {}
         dark = {b: max(node.span_hours - seen.get(b.parent_uuid or b.gpu_uuid, 0.0), 0.0) for b in free}
-        seen_idle = [
-            b
-            for b in free
-            if not b.telemetry_fault
-            and b.idle_hours * 60 >= limits.value("minutes") * b.part
-            and b.idle_hours >= IDLE_OF_UNHELD * (b.idle_hours + b.part * b.busy_hours)
-        ]
-        still = [
-            b for b in seen_idle if b.idle_hours >= IDLE_OF_UNHELD * (b.idle_hours + b.part * (b.busy_hours + dark[b]))
-        ]
+        long = [b for b in free if not b.telemetry_fault and b.idle_hours * 60 >= limits.value("minutes") * b.part]
+
+        def rests(b: BareGpu, other_hours: float) -> bool:
+            return b.idle_hours >= IDLE_OF_UNHELD * (b.idle_hours + b.part * other_hours)
+
+        seen_idle = [b for b in long if rests(b, b.busy_hours)]
+        still = [b for b in seen_idle if rests(b, b.busy_hours + dark[b])]
         notes: list[tuple[CodedText, CodedText]] = []  # why there is no verdict on some of them, and what to read of it
         if faults := sorted({b.telemetry_fault for b in free if b.telemetry_fault}):
+            why = coded("signals-contradict", "its metrics contradict each other")
             text = "No verdict on idle GPUs of {node}: {fault}."
-            notes.append((
-                coded("signals-contradict", "its metrics contradict each other"),
-                coded("idle-not-judged", text, node=node.node, fault=" ".join(faults)),
-            ))  # fmt: skip
+            notes.append((why, coded("idle-not-judged", text, node=node.node, fault=" ".join(faults))))
         partly = [b for b in seen_idle if b not in still]
         hours = sum(b.idle_hours for b in partly)
         if hours > MIN_SHARE * node.gpu_count * node.span_hours and node.evidence_hours >= floor:
-            text = (
-                "No verdict on {gpus} GPUs of {node}: idle in all hours observed, but {unobserved_hours:.0f} h of the "
-            )
             fields = {"gpus": len(partly), "node": node.node, "unobserved_hours": max(dark[b] for b in partly)}
-            notes.append((
-                coded("partly-observed", "GPUs were idle whenever they were observed, which was not all of the time"),
-                coded("idle-partly-observed", f"{text}window were not.", **fields),
-            ))  # fmt: skip
+            why = coded("partly-observed", "GPUs were idle whenever they were observed, which was not all of the time")
+            text = "No verdict on {gpus} GPUs of {node}: idle in all hours observed, but {unobserved_hours:.0f} h "
+            notes.append((why, coded("idle-partly-observed", f"{text}of the window were not.", **fields)))
         hours = sum(b.idle_hours for b in still)
         share = hours / (node.gpu_count * node.span_hours) if node.gpu_count and node.span_hours else 0.0
         # A part of a GPU is little of a node, and all of it may be idle all along.
@@ -127,3 +127,171 @@ class Idle(Rule):
             },
             bare=tuple(idle), notes=notes,
         )  # fmt: skip
+
+
+# How sure a rest is the end of work: of a job, of what people or requests may come back to, of what has no name.
+_SURE_OF_JOB, _SURE_OF_OTHERS = 0.9, 0.8
+
+
+class HeldIdle(WorkloadRule):
+    """Work that held GPUs, or MIG instances, without use for a tenth of its time or more."""
+
+    id = "held-idle"
+    fact = "holds idle GPUs"
+    answered_by = {"release": 1}
+    waste = "unused"
+    judges_slices = True
+
+    def scope(self, fleet: Fleet) -> Iterable[Group]:
+        return fleet.groups
+
+    def refuted(self, fleet: Fleet, group: Group, finding: Finding) -> str | None:
+        """More GPU-hours held without use than rested at all, whatever is said of its kind."""
+        usage = [(w.gpu_part, fleet.verdicts.used((w.id,))) for w in group.workloads]
+        rested = sum(part * float(rows.floats("seconds")[rows["bottleneck"] == "idle"].sum()) for part, rows in usage)
+        seen = any(len(rows) for _, rows in usage)
+        # GPU-hours of work that a finding of rest may hold: rows begin and end beside it.
+        return "worked-meanwhile" if seen and finding.gpu_hours > 1.05 * rested / 3600 + 0.1 else None
+
+    def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
+        gpus = group.gpu_equivalents or 1
+        held, left = _held(fleet, limits, group)
+        share = held / group.gpu_hours if group.gpu_hours else 0.0
+        # In a long window a rest of days may be a small share of what was held.
+        long = held >= limits.value("rest_hours") * gpus
+        rests = held * 60 >= limits.value("minutes") * gpus and (share >= MIN_SHARE or long)
+        least, floor = min(group.nodes, key=lambda n: n.evidence_hours), limits.value("coverage_hours")
+        unsure = [w for w in group.now if w.features.get("engine_active") == 0 and w.id not in fleet.idle_hours]
+        where = listed(sorted({n for w in unsure for n in w.nodes}))
+        text = "No verdict on the GPUs that {workload} holds"
+        fields = {"workload": group.lead.name, "nodes": where, "because": NOT_CONFIRMED}
+        note = coded("held-idle-not-judged", f"{text} on {{nodes}}: {{because}}", **fields)
+        if rests and least.evidence_hours >= floor:
+            return self._found(fleet, limits, group, left, held, share, (note,) if unsure else ())
+        if rests:
+            then = when_possible(least.hours_observed, floor, fleet.verdicts.window, fleet.at, least)
+            seen = span(least.hours_observed * 3600)
+            text = f"{group.lead.name} appears to hold GPUs without using them ({seen} of data). {then}"
+            fields = {"workload": group.lead.name, "hours": least.hours_observed, "needed_hours": floor}
+            note = CodedText("held-idle-seen-too-short", text, fields)
+            return Unjudged(seen_too_short(floor), group.nodes, group, note=note)
+        if unsure:
+            reason = coded("zero-not-confirmed", "its activity is 0, but its power does not show that it rests")
+            return Unjudged(reason, group.nodes, group, note=note)
+        if least.evidence_hours < floor:
+            return seen_too_short(floor)
+        return None if np.isfinite(group.use.g).any() else Why.ACTIVITY_NOT_MEASURED
+
+    def _found(  # noqa: PLR0917
+        self, fleet: Fleet, limits: WasteRule, group: Group, left: frozenset[str], held: float, share: float,
+        notes: tuple[CodedText, ...],
+    ) -> Found:  # fmt: skip
+        verdicts = fleet.verdicts
+        rows = verdicts.used(w.id for w in group.workloads)
+        rows = rows.where(rows["bottleneck"] == "idle")
+        engine, dram, power, memory = (
+            None if name not in rows or math.isnan(value := rows.mean(name)) else value
+            for name in ("g", "m", "power_watts", "mem_used_ratio")
+        )
+        floors = [b.idle_power_watts for b in verdicts.bare if b.gpu_sku == group.lead.gpu_sku and b.idle_power_watts]
+        floor = float(np.median(floors)) if floors else None
+        over = group.feature("power_over_idle") or (power / floor if power is not None and floor else None)
+        floor = power / over if floor is None and power and over else floor
+        evidence = [
+            ("engine_active", engine, "sm_max", "ratio"),
+            ("dram_active", dram, "dram_max", "ratio"),
+            ("power_over_idle", over, "power_over_idle_min", "ratio"),
+            ("mem_used", memory, None, "ratio"),
+            ("held_idle", held, limits.value("minutes") / 60 * group.gpu_equivalents, "GPU-hours"),
+        ]
+        text, last = "", _last_worked(verdicts.used(w.id for w in group.now))
+        if group.current and last is not None and last < verdicts.window.end:
+            evidence.append(("last_worked", rfc3339(last), None, "time (UTC)"))
+            text = f"Last activity: {minute(last)}."
+        values: dict[str, object] = {
+            "sm": as_percent(engine), "engine": as_percent(engine), "dram": as_percent(dram), "power": watts(power),
+            "idle_power": watts(floor), "power_words": power_words(power, floor), "mem_used": as_percent(memory),
+        }  # fmt: skip
+        if group.sliced:
+            of_it = set(group.gpus)
+            profiles = sorted({instance.profile for instance in verdicts.instances if instance.gpu_uuid in of_it})
+            what = f"MIG {'instance' if group.gpu_count == 1 else 'instances'} ({', '.join(profiles)})"
+            values |= {"power_words": OF_WHOLE_GPUS, "gpu_sku": f"{what} of {group.lead.gpu_sku or 'a GPU'}"}
+        sure = _SURE_OF_JOB if group.kind in JOB_KINDS else _SURE_OF_OTHERS
+        resting = [w for w in group.now if w.id in left] or group.now
+        return self.found(
+            fleet, group, evidence=evidence, gpu_hours=held, cost=fleet.cost(held, group.nodes), before=text,
+            values=values,
+            sure=group.lead.kind.confidence if group.kind == "idle" else sure,
+            severity=severity_for_share(share, limits),
+            gpus=sorted({gpu for w in resting for gpu in w.gpus}),
+            nodes=[n for n in group.nodes if any(n.node in w.nodes for w in resting)], notes=notes,
+        )  # fmt: skip
+
+
+def _held(fleet: Fleet, limits: WasteRule, group: Group) -> tuple[float, frozenset[str]]:
+    """GPU-hours held without use: all idle ones of what never worked, those at the end of work that is over; and the
+    workloads whose rest is no pause: beside an idle replica others may serve."""
+    held = [(w, fleet.idle_hours[w.id]) for w in group.workloads if w.id in fleet.idle_hours]
+    usage = {w.id: fleet.verdicts.used((w.id,)) for w, _ in held}
+    if not (left := frozenset(key for key, rows in usage.items() if _left(rows, group.kind, limits))):
+        return 0.0, left
+    if group.kind == "idle":
+        return sum(hours for w, hours in held if w.id in left or w.kind.label == "idle"), left
+
+    def trailing_idle_hours(rows: ColumnRows) -> float:
+        """GPU-hours after the last interval in which any of its GPUs worked; 0 where time since was not observed."""
+        last, ts = _last_worked(rows), rows.floats("ts")
+        if last is None:
+            return rows.sum("seconds") / 3600
+        seconds = float(rows.floats("seconds")[ts > last].sum())
+        elapsed = (float(ts.max()) - last) * len(set(rows["gpu_uuid"]))
+        return seconds / 3600 if seconds >= IDLE_OF_UNHELD * elapsed else 0.0
+
+    return sum(min(trailing_idle_hours(usage[w.id]) * w.gpu_part, hours) for w, hours in held), left
+
+
+def _left(rows: ColumnRows, kind: str, limits: WasteRule) -> bool:
+    """Whether the rest of a workload at its end is no pause. It works where any GPU shows a sign of it: one request
+    leaves little in an hour's mean, so each row is compared with the others at rest."""
+    if not len(rows):
+        return kind == "idle"
+    resting = rows["bottleneck"] == "idle"
+    signs = ~resting
+    for name, least in (("g", limits.value("trace_engine_max")), ("m", limits.value("trace_dram_max"))):
+        values = rows.floats(name)
+        value = values[resting & np.isfinite(values)]
+        # A row that shows so many times what rows at rest show is no noise of theirs.
+        level = 3.0 * float(np.median(value)) if len(value) else 0.0
+        signs |= values > max(least, level)
+    if "g_max" in rows:
+        signs |= rows.floats("g_max") >= limits.value("kernel_max")
+    ends, row = rows.floats("ts"), float(np.median(rows.floats("seconds")))
+    last, hours = float(ends.max()), (float(ends.max() - ends.min()) + row) / 3600
+    at = np.unique(ends[signs])
+    if not len(at):  # never at work: all of it is one rest, for an unknown reason
+        return kind == "idle" or hours >= limits.value("rest_hours")
+    longest_before = max(float(np.diff(at).max() - row) if len(at) > 1 else 0.0, 0.0) / 3600
+    rested = (last - float(at[-1])) / 3600
+    if rested < limits.value("rest_times") * longest_before:
+        return False
+    least = limits.value("minutes") / 60 if kind in JOB_KINDS else limits.value("rest_hours")
+    return rested >= (min(least, 0.5 * hours) if kind == "idle" else least)
+
+
+def _last_worked(rows: ColumnRows) -> float | None:
+    """End of the last interval in which any GPU of it worked, Unix seconds; None: in no interval of the window."""
+    busy = rows.floats("ts")[rows["bottleneck"] != "idle"]
+    return float(busy.max()) if len(busy) else None
+
+
+def severity_for_share(share: float, rule: WasteRule) -> Severity:
+    """The rule's severity where at least half of the time is wasted, one step less from a tenth, else low."""
+    order: tuple[Severity, ...] = ("low", "medium", "high")
+    top = order.index(rule.severity) if rule.severity in order else 1  # type: ignore[arg-type]
+    return order[top if share >= 0.5 else max(top - 1, 0) if share >= 0.1 else 0]
+
+
+def power_words(power: float | None, idle: float | None) -> str:
+    """Power drawn beside that at rest, both in watts."""
+    return f"power {watts(power) or 'unknown'}, idle level {watts(idle) or 'unknown'}"

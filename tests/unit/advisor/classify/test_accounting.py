@@ -23,16 +23,13 @@ NAN = float("nan")
 KWH = 3.6e6
 
 
-def energy_row(
-    power: float = NAN, joules: float = NAN, samples: float = 60.0, seconds: float = 60.0, limit: float = 700.0
-):
+def energy_row(power=NAN, joules=NAN, samples=60.0, seconds=60.0, limit=700.0):
     """(watts, measured share, counted share) of one row whose counter grew by `joules` over `samples` of 60."""
-    told = {
+    counted = {
         "gpu_util_n": 60.0, "tensor_active_n": NAN, "dram_active_n": NAN, "power_watts_n": 60.0,
         "energy_joules_n": samples, "power_watts_mean": power, "energy_joules_mean": joules / samples if samples else 0,
     }  # fmt: skip
-    found = of_rows(np.array([seconds]), pd.DataFrame(told, index=[0]), np.array([limit]))
-    return tuple(found.iloc[0])
+    return tuple(of_rows(np.array([seconds]), pd.DataFrame(counted, index=[0]), np.array([limit])).iloc[0])
 
 
 @pytest.mark.parametrize(
@@ -101,8 +98,8 @@ def test_tokens_are_held_against_the_energy_of_the_same_hours_alone() -> None:
     b.use(DECODE, uuid=uuids[1])
     b.work("w", [("n1", uuid) for uuid in uuids])
     # Hour 0 has no power of one GPU, hour 2 half of its tokens, hour 5 none.
-    told = [(0, 3600.0, 9e6), (1, 3600.0, 1e6), (2, 1800.0, 5e5), (3, 3600.0, 1e6), (4, 3500.0, 1e6)]
-    rows = [("n1", "w", "vllm", START + (n + 1) * HOUR, seconds, tokens) for n, seconds, tokens in told]
+    answer = [(0, 3600.0, 9e6), (1, 3600.0, 1e6), (2, 1800.0, 5e5), (3, 3600.0, 1e6), (4, 3500.0, 1e6)]
+    rows = [("n1", "w", "vllm", START + (n + 1) * HOUR, seconds, tokens) for n, seconds, tokens in answer]
     columns = ["node", "workload_id", "engine", "ts", "seconds", "generated_tokens"]
     tokens = pd.DataFrame(rows, columns=columns).reindex(columns=list(queries.TOKENS.columns))
     token = judge(replace(b.frame(), tokens=tokens), rulebook()).tokens["w"]
@@ -192,7 +189,7 @@ def test_the_strictest_class_that_is_kept_today_is_the_class(first, token, label
     ],
 )
 def test_what_nobody_measured_is_taken_from_its_kind_and_said_so(rows: list[tuple], why: str) -> None:
-    latency = latency_of(workload(), *(row(*one) for one in rows))
+    latency = latency_of(workload(), *(row(*part) for part in rows))
     assert latency is not None
     assert (latency.label, latency.basis, latency.first_token is None) == ("waited-for", "kind", why != "too few")
     assert why in latency.evidence[0].text
@@ -206,9 +203,8 @@ def test_what_nobody_waits_for_by_the_token_has_none(kind: str) -> None:
 
 
 def test_a_sites_word_comes_first_whatever_is_measured(tmp_path: Path) -> None:
-    (tmp_path / "latency_classes.yaml").write_text(
-        "services:\n  a: {class: interactive, match: {namespace: [chat]}, reason: people type}\n"
-    )
+    services = "services:\n  a: {class: interactive, match: {namespace: [chat]}, reason: people type}\n"
+    (tmp_path / "latency_classes.yaml").write_text(services)
     classes = load_latency_classes(tmp_path)
     workload_verdict = workload(owner=Owner(namespace="chat"))
     latency = latency_of(workload_verdict, row("w-chat", END, TOO_SLOW), classes=classes)

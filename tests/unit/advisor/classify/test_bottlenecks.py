@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from skuwise.advisor.classify.bottlenecks.bottlenecks import Courses, courses, latched, settled
 from skuwise.advisor.classify.bottlenecks.evidence import signatures
-from skuwise.advisor.classify.features.piece_rows import PieceRows, RowTables
+from skuwise.advisor.classify.features.course import PieceRows, RowTables
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.column_rows import columns_of
 from skuwise.advisor.core.segments import Segments
@@ -173,7 +173,7 @@ def test_nvlink_is_named_for_collectives_of_small_tensors_and_doubted() -> None:
 @pytest.mark.parametrize(
     ("values", "label"),
     [
-        (RESTS, "host-input"),  # neither busy cores nor a period: demand cannot be what a training job lacks
+        (RESTS, "host-input"),  # no busy cores and no period: demand cannot be what a training job lacks
         ({**USE_ALONE, "sm_active": 0.25}, "host-input"),
         ({**USE_ALONE, "pcie_tx_bytes_per_second": 1e8, "pcie_rx_bytes_per_second": 1e8}, "host-input"),
         (USE_ALONE, "unknown"),
@@ -182,9 +182,8 @@ def test_nvlink_is_named_for_collectives_of_small_tensors_and_doubted() -> None:
 def test_training_waits_for_its_host_where_more_than_gpu_use_shows_it(values: Mapping[str, float], label: str) -> None:
     job = {"command": "torchrun train.py", "scheduler": "slurm", "framework": "torchrun"}
     bottleneck_verdict = alone(values, gpus=1, work=job).bottleneck
-    assert bottleneck_verdict.label == label and any(
-        s.code == "missing-activity" for s in bottleneck_verdict.evidence
-    ) == (values is USE_ALONE)
+    missing = any(s.code == "missing-activity" for s in bottleneck_verdict.evidence)
+    assert bottleneck_verdict.label == label and missing == (values is USE_ALONE)
     assert alone(values, wave="gpu_util", work=SERVES).bottleneck.label != "host-input"
 
 
@@ -193,17 +192,17 @@ def test_a_full_cache_is_an_overlay_not_a_label() -> None:
     (uuid,) = b.node()
     b.use(DECODE)
     b.work("w", [("n1", uuid)])
-    told = pd.DataFrame(
+    reply = pd.DataFrame(
         {"node": "n1", "workload_id": ["w", "w", "other"], "engine": "vllm", "kv_percent": [50.0, 96.0, 99.0],
          "samples": [900.0, 100.0, 1.0], "preemptions": [0.0, 12.0, 5.0], "seconds": [9000.0, 1000.0, 10.0]}
     )  # fmt: skip
-    verdict = judge(dataclasses.replace(b.frame(), serving=told), rulebook()).workloads[0].bottleneck
+    verdict = judge(dataclasses.replace(b.frame(), serving=reply), rulebook()).workloads[0].bottleneck
     assert verdict.label == "hbm-bandwidth"
     assert [s.text for s in verdict.evidence if s.code in ("kv-cache-full", "kv-cache-preempted")] == [
         "KV cache 96 % full (95th percentile, 3 h): limited by GPU memory capacity (hbm-capacity).",
         "12 requests preempted from the KV cache in 3 h: limited by GPU memory capacity (hbm-capacity).",
     ]
-    roomy = told.assign(kv_percent=[50.0, 60.0, 99.0], preemptions=np.nan)
+    roomy = reply.assign(kv_percent=[50.0, 60.0, 99.0], preemptions=np.nan)
     plain = judge(dataclasses.replace(b.frame(), serving=roomy), rulebook()).workloads[0].bottleneck
     assert not any("hbm-capacity" in s.text for s in plain.evidence)
 
@@ -271,9 +270,9 @@ def test_a_host_that_writes_all_along_or_of_other_work_writes_no_checkpoints():
 @pytest.mark.parametrize(("share", "use", "said"), [(0.2, 0.1, 0.2), (0.0, 0.25, 0.25), (0.1, 0.1, None)])
 def test_communication_is_told_with_its_share_and_its_rate(share, use, said):
     row = {**CALM, "several": True, "n_share": share, "u_n": use, "nvlink_bytes": 4e10}
-    found = told(*[row] * 4).get("communication-nvlink")
-    assert (found and found["share"]) == (said and pytest.approx(said))
-    assert found is None or found["bytes_per_second"] == pytest.approx(4e10)
+    result = told(*[row] * 4).get("communication-nvlink")
+    assert (result and result["share"]) == (said and pytest.approx(said))
+    assert result is None or result["bytes_per_second"] == pytest.approx(4e10)
 
 
 def test_polling_is_told_only_where_samples_are_short_enough_to_show_it():

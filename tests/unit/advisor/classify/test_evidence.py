@@ -53,8 +53,8 @@ def test_gpus_that_nobody_observed_keep_their_node() -> None:
 
 
 NEEDS = [
-    ({"known": dict.fromkeys(("engine_active", "mem_used"), 336.0)}, "no power data"),
-    ({"known": dict.fromkeys(("mem_used", "power"), 336.0)}, "no engine activity data"),
+    ({"measured": dict.fromkeys(("engine_active", "mem_used"), 336.0)}, "no power data"),
+    ({"measured": dict.fromkeys(("mem_used", "power"), 336.0)}, "no engine activity data"),
     ({"hours": 325.0}, "has data for 325 of 336 h"),
     ({"last_ts": END - 5 * 3600}, "no data for spare after"),
 ]
@@ -100,8 +100,10 @@ def demanding(**measured: float) -> Advice:
     given = verdicts(nodes, pods, uses=uses)
     for node_facts in nodes:
         lacking = [name for name, key in (("dram_active", "u_m"), ("tensor_active", "u_c")) if np.isnan(values[key])]
-        known = {k: v for k, v in given.inventory.nodes[node_facts.node].gpus[0].known.items() if k not in lacking}
-        given = with_gpus(given, node_facts.node, {"known": known})
+        measured = {
+            k: v for k, v in given.inventory.nodes[node_facts.node].gpus[0].measured.items() if k not in lacking
+        }
+        given = with_gpus(given, node_facts.node, {"measured": measured})
     return advice_of(given)
 
 

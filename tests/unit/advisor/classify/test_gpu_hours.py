@@ -36,9 +36,9 @@ def test_rows_that_a_use_cuts_are_shared_out_but_are_not_its_shape() -> None:
     (uuid,) = b.node()
     b.use(TRAINING)
     b.work("job", [("n1", uuid)], start=0.5, end=3)
-    mine = attribute(b.frame()).workload_rows
-    assert mine["seconds"].tolist() == pytest.approx([1800, 3600, 3600])
-    assert mine["whole"].tolist() == [False, True, True]
+    of_job = attribute(b.frame()).workload_rows
+    assert of_job["seconds"].tolist() == pytest.approx([1800, 3600, 3600])
+    assert of_job["whole"].tolist() == [False, True, True]
 
 
 def test_two_workloads_at_the_same_time_are_shared_and_belong_to_neither() -> None:
@@ -51,17 +51,12 @@ def test_two_workloads_at_the_same_time_are_shared_and_belong_to_neither() -> No
     assert _occupied(b) == pytest.approx({"shared": 2, "workloads": 8, "total": 10})
     assert all(session.shared for session in attribution.sessions)
     # Together the hours are no more than the GPU's: by the shares of its use where they are known, else in equal parts.
-    for shares, hours in (
-        ((), (5, 5)),
-        ((0.75, 0.25), (5.5, 4.5)),
-        ((0.6, 0), (6, 4)),
-        ((0, 0), (5, 5)),
-        ((1, np.nan), (5, 5)),
-    ):
+    cases = ((), (5, 5)), ((0.75, 0.25), (5.5, 4.5)), ((0.6, 0), (6, 4)), ((0, 0), (5, 5)), ((1, np.nan), (5, 5))
+    for shares, hours in cases:
         frame = b.frame()
         uses = frame.uses.assign(share=shares) if shares else frame.uses
-        found = {w.id: w.gpu_hours for w in judge(replace(frame, uses=uses), rulebook()).workloads}
-        assert found == pytest.approx(dict(zip("ab", hours, strict=True)))
+        result = {w.id: w.gpu_hours for w in judge(replace(frame, uses=uses), rulebook()).workloads}
+        assert result == pytest.approx(dict(zip("ab", hours, strict=True)))
 
 
 @pytest.mark.parametrize("gpu_count", [2, 3])
@@ -168,7 +163,7 @@ def test_rows_of_instances_count_for_the_gpu_that_they_are_a_part_of() -> None:
     inventory = counted(b.frame())
     (gpu,) = inventory.nodes["n1"].gpus
     assert (inventory.gpu_count, gpu.gpu_uuid, gpu.sliced) == (1, parent, True) and gpu.hours == pytest.approx(10)
-    assert gpu.known["dram_active"] == pytest.approx(10) and not inventory.unobserved
+    assert gpu.measured["dram_active"] == pytest.approx(10) and not inventory.unobserved
 
 
 def test_a_node_that_was_renamed_counts_its_gpus_once_and_ends_where_the_other_name_begins() -> None:
@@ -181,10 +176,8 @@ def test_a_node_that_was_renamed_counts_its_gpus_once_and_ends_where_the_other_n
         b.use(DECODE, node="old", uuid=uuid, end=24)
         b.use(DECODE, node="new", uuid=uuid, start=24)
     inventory = counted(b.frame())
-    assert inventory.gpu_count == 2 and (inventory.nodes["old"].moved_to, inventory.nodes["old"].end) == (
-        "new",
-        START + 24 * HOUR,
-    )
+    old_node = inventory.nodes["old"]
+    assert (inventory.gpu_count, old_node.moved_to, old_node.end) == (2, "new", START + 24 * HOUR)
     verdicts = judge(b.frame(), rulebook(CATALOG))
     assert verdicts.occupancy["gpu_hours"].sum() == pytest.approx(80)
     assert {bare_gpu.node for bare_gpu in verdicts.bare} == {"old", "new"}
@@ -225,12 +218,12 @@ def divided(cut: list[str], reads: Sequence[Mapping[str, float]], hours: int) ->
     b = FrameBuilder(hours=hours)
     b.node()
     b.use(_PARENT_READS)
-    for number, (profile, own) in enumerate(zip(cut, reads, strict=True), start=1):
+    for number, (profile, holding) in enumerate(zip(cut, reads, strict=True), start=1):
         uuid = f"MIG-n1-{number}"
         b.gpus.append(b.gpus[0] | {"gpu_uuid": uuid, "kind": "mig", "parent_uuid": PARENT, "mig_profile": profile,
                                    "name": f"NVIDIA H100 80GB HBM3 MIG {profile}", "power_limit_watts": None,
                                    "nvlink_bytes_per_second": None})  # fmt: skip
-        b.use({name: own[name] for name in _INSTANCE_READS}, uuid=uuid)
+        b.use({name: holding[name] for name in _INSTANCE_READS}, uuid=uuid)
     return b
 
 
@@ -276,8 +269,8 @@ def test_work_on_an_instance_has_its_own_rows_and_is_shared_with_nobody() -> Non
 )  # fmt: skip
 def test_instances_that_divide_a_gpu_wholly_are_all_of_it(cut: list[str], parts: list[float]) -> None:
     b = divided(cut, [FREE] * len(cut), hours=4)
-    found = row_parts(b.frame(), index_gpus(b.frame(), load_catalog()))
-    rows = dict(zip(b.frame().gpu["gpu_uuid"], found, strict=True))
+    result = row_parts(b.frame(), index_gpus(b.frame(), load_catalog()))
+    rows = dict(zip(b.frame().gpu["gpu_uuid"], result, strict=True))
     assert [rows[f"MIG-n1-{n + 1}"] for n in range(len(cut))] == pytest.approx(parts)
     assert rows[PARENT] == pytest.approx(1 - sum(parts), abs=1e-9)
 
@@ -308,21 +301,16 @@ def test_groups_give_the_verdicts_of_the_whole(rows_at_once: int) -> None:
     parts = list(parts_of(frame, rows_at_once))
     assert len(parts) > 1 and sum(len(part.gpu) for part in parts) == len(frame.gpu)
     whole, grouped = judge(frame, book), judge_groups(parts, book)
-    for workload_verdict, same in zip(whole.workloads, grouped.workloads, strict=True):
-        assert (same.id, same.kind.label, same.bottleneck.label) == (
-            workload_verdict.id,
-            workload_verdict.kind.label,
-            workload_verdict.bottleneck.label,
-        )
-        assert same.gpu_hours == pytest.approx(workload_verdict.gpu_hours)
+    for w, same in zip(whole.workloads, grouped.workloads, strict=True):
+        assert (same.id, same.kind.label, same.bottleneck.label) == (w.id, w.kind.label, w.bottleneck.label)
+        assert same.gpu_hours == pytest.approx(w.gpu_hours)
     assert grouped.nodes == whole.nodes and grouped.inventory.hours == pytest.approx(whole.inventory.hours)
     assert grouped.inventory.observed_hours == pytest.approx(whole.inventory.observed_hours)
-    assert {node: node_inventory.span_hours for node, node_inventory in grouped.inventory.nodes.items()} == {
-        node: node_inventory.span_hours for node, node_inventory in whole.inventory.nodes.items()
-    }
+    spans = [{name: n.span_hours for name, n in both.inventory.nodes.items()} for both in (grouped, whole)]
+    assert spans[0] == spans[1]
     for name in ("occupancy", "energy"):
-        own, other = (pd.DataFrame(getattr(verdicts, name)) for verdicts in (whole, grouped))
-        own_hours, other_hours = (table.groupby("node")["gpu_hours"].sum() for table in (own, other))
+        holding, other = (pd.DataFrame(getattr(verdicts, name)) for verdicts in (whole, grouped))
+        own_hours, other_hours = (table.groupby("node")["gpu_hours"].sum() for table in (holding, other))
         pd.testing.assert_series_equal(own_hours, other_hours)
     assert len(grouped.usage) == len(whole.usage)
     ids = [workload.id for workload in whole.workloads]
@@ -360,8 +348,8 @@ def test_replicas_side_by_side_do_not_add_up_to_the_floor() -> None:
 
 def test_services_of_one_name_in_two_namespaces_are_two() -> None:
     b = FrameBuilder(hours=48)
-    one, two = b.node(gpus=2)
-    for uuid, namespace in ((one, "red"), (two, "blue")):
+    entry, two = b.node(gpus=2)
+    for uuid, namespace in ((entry, "red"), (two, "blue")):
         b.use(DECODE, uuid=uuid)
         b.work(namespace, [("n1", uuid)], name="chat", namespace=namespace,
                series=series_id("c", namespace, None, "chat"))  # fmt: skip

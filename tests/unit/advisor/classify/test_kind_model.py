@@ -12,8 +12,7 @@ from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.kinds.clues import Clue, metadata_clues
 from skuwise.advisor.classify.kinds.kinds import judge_kind, settled_by
 from skuwise.advisor.classify.kinds.shapes import PROBE, SHAPES, Shape, fingerprint, levels
-from skuwise.advisor.classify.workloads.engine_facts import EngineFacts
-from skuwise.advisor.classify.workloads.session import Session
+from skuwise.advisor.classify.workloads.session import EngineFacts, Session
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.verdict_types import Scheduled, WorkloadVerdict
@@ -80,12 +79,12 @@ def model(**weights: float) -> KindModel:
     return KindModel(dict.fromkeys(WORKING_KINDS, 0.0), table, Calibration(1.0, 0.0), fingerprint(SHAPES), "x", {})
 
 
-def settling(features: Mapping[str, float], told: KindModel, *, named: bool = True) -> list[CodedText]:
-    return list(settled_by("training", "batch-inference", features, NAMED if named else (), told))
+def settling(features: Mapping[str, float], answer: KindModel, *, named: bool = True) -> list[CodedText]:
+    return list(settled_by("training", "batch-inference", features, NAMED if named else (), answer))
 
 
-def codes(found: list[CodedText]) -> list[str]:
-    return [reason.code for reason in found]
+def codes(result: list[CodedText]) -> list[str]:
+    return [reason.code for reason in result]
 
 
 def without(*names: str) -> dict[str, float]:
@@ -148,30 +147,30 @@ BUSY = EngineFacts(("vllm",), 20.0, 400.0, 120.0, 3.0, 0.5, 0.42, has_counted=Tr
 PRIORS = rulebook().kind_priors
 
 
-def session(name: str = "acme", *, hours: float = 48.0, **told: object) -> Session:
+def session(name: str = "acme", *, hours: float = 48.0, **answer: object) -> Session:
     """A workload of which nothing is said but this; fields of `Scheduled` go there."""
-    own = {one: told.pop(one) for one in list(told) if one in Scheduled.__dataclass_fields__}
+    holding = {entry: answer.pop(entry) for entry in list(answer) if entry in Scheduled.__dataclass_fields__}
     base = Session(
         "w", "s", name, "kubernetes", None, None, None, None, None, None, (("n", "g"),), ("n",), 0.0, 1.0, 0.0, 1.0,
-        "allocation", False, 1.0, hours, scheduled=Scheduled(**own),  # type: ignore[arg-type]
+        "allocation", False, 1.0, hours, scheduled=Scheduled(**holding),  # type: ignore[arg-type]
     )  # fmt: skip
-    return replace(base, **told)  # type: ignore[arg-type]
+    return replace(base, **answer)  # type: ignore[arg-type]
 
 
-def clues(one: Session, features: Mapping[str, float] = {}, engine: EngineFacts | None = None) -> list[Clue]:
-    return list(metadata_clues(one, features, engine, PRIORS))
+def clues(entry: Session, features: Mapping[str, float] = {}, engine: EngineFacts | None = None) -> list[Clue]:
+    return list(metadata_clues(entry, features, engine, PRIORS))
 
 
-def scores(found: list[Clue]) -> dict[str, float]:
+def scores(result: list[Clue]) -> dict[str, float]:
     out: dict[str, float] = {}
-    for clue in found:
+    for clue in result:
         for kind, weight in clue.weights.items():
             out[kind] = out.get(kind, 0.0) + weight
     return out
 
 
-def lead(found: list[Clue], kind: str, other: str) -> float:
-    return scores(found).get(kind, 0.0) - scores(found).get(other, 0.0)
+def lead(result: list[Clue], kind: str, other: str) -> float:
+    return scores(result).get(kind, 0.0) - scores(result).get(other, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +199,7 @@ def test_what_runs_anything_says_nothing(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "one",
+    "entry",
     [
         session(controller_kind="Deployment", image="quay.io/jupyter/pytorch-notebook:1"),
         session("jupyter-ann", controller_kind="StatefulSet"),
@@ -211,9 +210,9 @@ def test_what_runs_anything_says_nothing(kind: str) -> None:
         session("bash", scheduler="slurm", partition="batch"),
     ],
 )
-def test_what_people_sit_in_front_of_is_interactive(one: Session) -> None:
-    found = clues(one)
-    assert all(lead(found, "interactive", kind) >= 1.2 for kind in ("online-inference", "training", "batch-inference"))
+def test_what_people_sit_in_front_of_is_interactive(entry: Session) -> None:
+    result = clues(entry)
+    assert all(lead(result, "interactive", kind) >= 1.2 for kind in ("online-inference", "training", "batch-inference"))
 
 
 def test_partitions_qos_and_namespaces_speak_a_little() -> None:
@@ -237,11 +236,11 @@ def test_images_with_hostile_names_say_nothing_harmful() -> None:
 
 
 def test_a_server_that_counted_requests_serves_whoever_owns_it() -> None:
-    found = clues(session(controller_kind="Job"), {}, BUSY)
-    assert found[0].reason.code == "engine-serves"
-    assert all(lead(found, "online-inference", kind) >= 1.5 for kind in ("training", "batch-inference", "interactive"))
-    assert "120.0 tokens/s generated" in found[0].reason.text and "0.5 waiting" in found[0].reason.text
-    assert "KV cache 42 % full" in found[0].reason.text
+    result = clues(session(controller_kind="Job"), {}, BUSY)
+    assert result[0].reason.code == "engine-serves"
+    assert all(lead(result, "online-inference", kind) >= 1.5 for kind in ("training", "batch-inference", "interactive"))
+    assert "120.0 tokens/s generated" in result[0].reason.text and "0.5 waiting" in result[0].reason.text
+    assert "KV cache 42 % full" in result[0].reason.text
 
 
 STEPS = {"period_share": 0.8, "nvlink_utilization": 0.3, "nodes": 4.0, "fabric_utilization": 0.2}
@@ -260,8 +259,8 @@ STEPS = {"period_share": 0.8, "nvlink_utilization": 0.3, "nodes": 4.0, "fabric_u
     ],
 )
 def test_an_engine_inside_a_trainer_decides_nothing(owner: str | None, features: dict[str, float], code: str) -> None:
-    found = clues(session(controller_kind=owner), features, BUSY)
-    assert found[0].reason.code == code and any(found[0].weights.values()) == (code == "engine-serves")
+    result = clues(session(controller_kind=owner), features, BUSY)
+    assert result[0].reason.code == code and any(result[0].weights.values()) == (code == "engine-serves")
 
 
 def _told(**columns: object) -> pd.DataFrame:

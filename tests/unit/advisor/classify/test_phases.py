@@ -25,14 +25,14 @@ DECODE_STEADY = {**DECODE, "tensor_active": 0.08}
 def _turned(course: str, *, waits: bool = False, fabric: Sequence[float] | None = None) -> list[tuple[str, float]]:
     """(label, hours) of the turns of a workload whose hours have these labels."""
     ts = START + HOUR * np.arange(1.0, len(course) + 1)
-    found = turns(
+    result = turns(
         ts, np.full(len(course), HOUR), np.array([_NAMES.index(_LABELS[c]) for c in course]), _NAMES,
         np.full(len(course), np.nan) if fabric is None else np.array(fabric), waits=waits, start=START,
         end=float(ts[-1]),
     )  # fmt: skip
-    assert found[0].start == START and found[-1].end == ts[-1]
-    assert all(a.end == b.start for a, b in itertools.pairwise(found))
-    return [(turn.behaviour.label, (turn.end - turn.start) / HOUR) for turn in found]
+    assert result[0].start == START and result[-1].end == ts[-1]
+    assert all(a.end == b.start for a, b in itertools.pairwise(result))
+    return [(turn.behaviour.label, (turn.end - turn.start) / HOUR) for turn in result]
 
 
 @pytest.mark.parametrize(
@@ -200,8 +200,8 @@ CALENDAR = ("working_hours_share", "night_level", "day_before", "weekend_level")
     ],
 )  # fmt: skip
 def test_what_a_course_tells(courses: list[Course], figures: dict[str, float], untold: Sequence[str]) -> None:
-    found = told(*courses)
-    assert {name: found[name] for name in figures} == pytest.approx(figures) and not set(untold) & set(found)
+    result = told(*courses)
+    assert {name: result[name] for name in figures} == pytest.approx(figures) and not set(untold) & set(result)
 
 
 def test_a_weekend_is_saturday_and_sunday() -> None:
@@ -210,9 +210,9 @@ def test_a_weekend_is_saturday_and_sunday() -> None:
 
 def test_memory_that_breathes_swings_within_the_hour_and_changes_from_hour_to_hour() -> None:
     used = [(10 + 4 * (n % 2)) * GIB for n in range(24)]
-    found = told(course([0.5] * 24, memory=used, memory_top=[16 * GIB] * 24))
-    assert found["mem_swing_in_hour"] == pytest.approx(1 - 12 / 16, abs=0.01) and found["mem_changes_share"] == 1.0
-    assert found["mem_hourly_cv"] == pytest.approx(2 / 12, rel=0.02) and told(BLIND)["mem_hourly_cv"] > 0
+    result = told(course([0.5] * 24, memory=used, memory_top=[16 * GIB] * 24))
+    assert result["mem_swing_in_hour"] == pytest.approx(1 - 12 / 16, abs=0.01) and result["mem_changes_share"] == 1.0
+    assert result["mem_hourly_cv"] == pytest.approx(2 / 12, rel=0.02) and told(BLIND)["mem_hourly_cv"] > 0
 
 
 def test_nothing_known_is_nothing_said() -> None:

@@ -9,23 +9,12 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.advisor.classify.doubts import Doubt
-from skuwise.advisor.classify.features.port_traffic import port_traffic
+from skuwise.advisor.classify.features import soundness as checks
 from skuwise.advisor.classify.features.rest import at_rest
-from skuwise.advisor.classify.features.soundness import (
-    BEYOND,
-    BLANK,
-    CLIPPED,
-    CONTRADICTIONS,
-    FROZEN,
-    NO_PIPE,
-    POWER,
-    SILENT,
-    STUCK,
-    examine,
-)
-from skuwise.advisor.classify.features.utilization import measures
+from skuwise.advisor.classify.features.soundness import BEYOND, BLANK, CLIPPED, CONTRADICTIONS, FROZEN, STUCK, examine
+from skuwise.advisor.classify.features.utilization import measures, port_traffic
 from skuwise.advisor.classify.judge import judge
+from skuwise.advisor.classify.types import Doubt
 from skuwise.advisor.classify.workloads.sku_lookup import index_gpus
 from skuwise.advisor.core.frame import Frame
 from skuwise.rules.catalog.loader import load_catalog
@@ -57,7 +46,7 @@ def built(values: Mapping[str, float], *, hours: int = 48, **extra: object) -> F
 
 @pytest.fixture(scope="module")
 def training() -> Frame:
-    """Made once: `sound` makes a frame of its own."""
+    """Made once: `sound` makes a new frame."""
     return built(TRAINING)
 
 
@@ -114,7 +103,7 @@ def test_counters_at_zero_beside_a_busy_engine_are_named_with_hours() -> None:
     soundness = examine(b.frame())
     assert soundness.contradicted.tolist() == [False] * 17 + [True] * 31
     (doubt,) = soundness.doubts
-    assert doubt.code == SILENT
+    assert doubt.code == checks.SILENT
     assert doubt.text.startswith("GPU_UTIL 97 % (mean), but tensor, DRAM and SM activity 0 over 31.0 h from ")
     assert soundness.frame.gpu["dram_active_mean"].isna().sum() == 31
 
@@ -125,7 +114,7 @@ def test_counters_at_zero_beside_a_busy_engine_are_named_with_hours() -> None:
         ({"dram_active": 0.0}, "dram_active", STUCK, ""),
         ({"gpu_util": 0.0}, "gpu_util", STUCK, "GPU_UTIL 0 %, but SM activity 85 %"),
         # Tensor at zero shows the compute used only beside another pipe.
-        ({"tensor_active": 0.0, "fp32_active": NAN, "fp64_active": NAN}, "tensor_active", NO_PIPE, ""),
+        ({"tensor_active": 0.0, "fp32_active": NAN, "fp64_active": NAN}, "tensor_active", checks.NO_PIPE, ""),
         ({"tensor_active": 0.0, "fp32_active": 0.4}, None, None, ""),
     ],
 )
@@ -157,12 +146,12 @@ def replaced(frame: Frame, metric: str, how: str) -> Frame:
     """The frame with one metric's values replaced, all along."""
     gpu = frame.gpu.copy()
     for name in (f"{metric}_mean", f"{metric}_p95", f"{metric}_max"):
-        known = gpu[name].notna() if name in gpu.columns else None
-        if known is None or not known.any():
+        counted = gpu[name].notna() if name in gpu.columns else None
+        if counted is None or not counted.any():
             continue
-        first = float(gpu.loc[known, name].min())
+        first = float(gpu.loc[counted, name].min())
         value = {"blank": BLANKED, "int-blank": float(0x7FFFFFF0), "zero": 0.0, "last": first, "gone": np.nan}[how]
-        gpu.loc[known, name] = value
+        gpu.loc[counted, name] = value
     return replace(frame, gpu=gpu)
 
 
@@ -174,23 +163,23 @@ WAYS = st.builds(
 
 @given(WAYS)
 def test_a_context_at_rest_and_light_work_are_never_faulty(drawn_way: tuple[int, Way]) -> None:
-    seed, way = drawn_way
-    frame = one(way, seed)
-    found = measured(frame)
-    assert not found["fault"].any()
-    if way.busy == 0 and way.util:
-        assert found["idle"].all()
-    assert not examine(frame).doubts or way.busy > 0
+    seed, replacement = drawn_way
+    frame = one(replacement, seed)
+    result = measured(frame)
+    assert not result["fault"].any()
+    if replacement.busy == 0 and replacement.util:
+        assert result["idle"].all()
+    assert not examine(frame).doubts or replacement.busy > 0
 
 
 @given(WAYS, st.sampled_from(METRICS), st.sampled_from(["blank", "int-blank", "zero", "last", "gone"]))
 def test_no_metric_that_is_replaced_makes_a_gpu_idle_that_worked(
     drawn_way: tuple[int, Way], metric: str, how: str
 ) -> None:
-    seed, way = drawn_way
-    if way.busy < 2 * WORKS or not way.util:
-        way = replace(way, busy=2 * WORKS + way.busy, util=True, day=False)
-    frame = one(way, seed)
+    seed, replacement = drawn_way
+    if replacement.busy < 2 * WORKS or not replacement.util:
+        replacement = replace(replacement, busy=2 * WORKS + replacement.busy, util=True, day=False)
+    frame = one(replacement, seed)
     worked = (frame.gpu["gpu_util_mean"] >= WORKS).to_numpy()
     after = measured(replaced(frame, metric, how))
     assert not after["idle"].to_numpy(bool)[worked].any()
@@ -198,15 +187,15 @@ def test_no_metric_that_is_replaced_makes_a_gpu_idle_that_worked(
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.sku)
 def test_power_that_only_work_explains_is_a_fault_with_both_signals_named(board) -> None:
-    way = Way(board, context=(board.low + board.high) / 2, busy=0.0)
-    columns = rows(np.random.default_rng(1), way, hours=48)
+    replacement = Way(board, context=(board.low + board.high) / 2, busy=0.0)
+    columns = rows(np.random.default_rng(1), replacement, hours=48)
     columns["power_watts"][10:40] = [0.85 * board.limit + n / 100 for n in range(30)]
-    frame = one(way, 1, columns=columns)
-    found = measured(frame)
-    assert found["fault"].tolist() == [False] * 10 + [True] * 30 + [False] * 8
+    frame = one(replacement, 1, columns=columns)
+    result = measured(frame)
+    assert result["fault"].tolist() == [False] * 10 + [True] * 30 + [False] * 8
     verdicts = judge(frame, rulebook(CATALOG))
     (doubt,) = [d for d in verdicts.doubts if d.code in CONTRADICTIONS]
-    assert (doubt.code, doubt.hours) == (POWER, pytest.approx(30))
+    assert (doubt.code, doubt.hours) == (checks.POWER, pytest.approx(30))
     assert doubt.text.startswith(f"Power {0.85 * board.limit + 0.145:.0f} W (mean), at most ")
     assert "GPU_UTIL 0 %" in doubt.text and "over 30.0 h from" in doubt.text
 
@@ -253,7 +242,7 @@ def of_minutes(**columns: object) -> Frame:
     values = {"gpu_util": 0.0, "power_watts": 22.0, "mem_used_bytes": 30 * GIB}
     b.use(values, interval=60.0, observed=1.0)
     frame = b.frame()
-    still = {f"power_watts_{one}": 22.0 for one in ("mean", "p95", "max")}
+    still = {f"power_watts_{entry}": 22.0 for entry in ("mean", "p95", "max")}
     return replace(frame, gpu=frame.gpu.assign(**{**still, **columns}))  # type: ignore[arg-type]
 
 
@@ -267,19 +256,19 @@ ONE = np.arange(240) == 120
         ({"mem_used_bytes_mean": 78 * GIB}, 240),
         ({"gpu_util_max": np.where(ONE, 1.5, 0.0), "gpu_util_mean": np.where(ONE, 1.5 / 60, 0.0)}, 240),
         ({"power_watts_mean": np.where(ONE, 2.0**63, 22.0)}, 239),
-        ({f"power_watts_{one}": np.nan for one in ("mean", "p95", "max")}, 0),  # held, by one source alone
-        ({**{f"power_watts_{one}": np.nan for one in ("mean", "p95", "max")}, "mem_used_bytes_mean": 1e7}, 240),
-        ({f"gpu_util_{one}": np.nan for one in ("mean", "p95", "max")}, 0),  # no activity metric
-        ({f"gpu_util_{one}": 0.4 for one in ("mean", "p95", "max")}, 0),
+        ({f"power_watts_{entry}": np.nan for entry in ("mean", "p95", "max")}, 0),  # held, by one source alone
+        ({**{f"power_watts_{entry}": np.nan for entry in ("mean", "p95", "max")}, "mem_used_bytes_mean": 1e7}, 240),
+        ({f"gpu_util_{entry}": np.nan for entry in ("mean", "p95", "max")}, 0),  # no activity metric
+        ({f"gpu_util_{entry}": 0.4 for entry in ("mean", "p95", "max")}, 0),
     ],
     ids=["held", "nearly full", "above 1", "blank", "no power, held", "no power, free", "no activity", "in use"],
 )  # fmt: skip
 def test_all_zero_use_at_steady_power_is_rest_whatever_the_catalog_knows(columns: dict, idle: int) -> None:
-    found = measured(of_minutes(**columns))
-    assert int(found["idle"].sum()) == int(found["rests"].sum()) == idle
+    result = measured(of_minutes(**columns))
+    assert int(result["idle"].sum()) == int(result["rests"].sum()) == idle
 
 
 def test_a_trace_of_work_counts_as_idle_time_and_ends_a_rest() -> None:
     heartbeat = {"gpu_util_max": np.where(ONE, 0.3, 0.0), "gpu_util_p95": 0.0, "sm_active_mean": 0.0}
-    found = measured(of_minutes(**heartbeat, dram_active_mean=0.0))
-    assert found["idle"].all() and found["rests"].tolist() == (~ONE).tolist()
+    result = measured(of_minutes(**heartbeat, dram_active_mean=0.0))
+    assert result["idle"].all() and result["rests"].tolist() == (~ONE).tolist()

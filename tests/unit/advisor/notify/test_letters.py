@@ -48,10 +48,10 @@ from skuwise.advisor.notify.routes import (
     routes_of,
 )
 from skuwise.advisor.show.aggregates import DRAINED, NO_WORKLOAD, NOT_OBSERVED, holdings, hours_by_kind
-from skuwise.advisor.show.dashboard import Dashboard
+from skuwise.advisor.show.reader_links import Dashboard
 from skuwise.advisor.show.incident_words import Item, as_dict, line_words, phrase_words, title
 from skuwise.advisor.show.pages.story import story_of
-from skuwise.advisor.show.reader_commands import NO_LINKS, ReaderCommands, ReaderLinks
+from skuwise.advisor.show.reader_links import NO_LINKS, ReaderCommands, ReaderLinks
 from skuwise.advisor.watch.settings import WatchSettings
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.golden_files import golden

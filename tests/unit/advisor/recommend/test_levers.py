@@ -10,16 +10,9 @@ import numpy as np
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.recommend.constraints import room_bytes
+from skuwise.advisor.recommend.predict import clock_model
 from skuwise.advisor.recommend.predict.capacity_plan import Wanted, plan_serving, plan_training
-from skuwise.advisor.recommend.predict.clock_model import (
-    REST_MARGIN,
-    Draw,
-    best_cap,
-    cap_range,
-    knee,
-    predict_cap,
-    weigh_cap,
-)
+from skuwise.advisor.recommend.predict.clock_model import REST_MARGIN, Draw, best_cap, cap_range, predict_cap, weigh_cap
 from skuwise.advisor.recommend.service_levers import ServedModel, served_model
 from skuwise.benchmarks.evaluation import power_caps
 from skuwise.benchmarks.fit.power_caps import TABLE, read_caps
@@ -41,20 +34,20 @@ def advice(command=LLAMA, *, kv=0.3, framework="vllm", **changes):
 
 
 def test_an_empty_cache_lets_fp8_fit_half_of_the_gpus_beside_recommendations_and_in_no_sum():
-    told, without = advice(), advice("vllm serve acme/secret-model")
-    by_name = {(lever.fields["sku"], lever.fields["precision"]): lever for lever in told.workloads[0].levers}
+    answer, without = advice(), advice("vllm serve acme/secret-model")
+    by_name = {(lever.fields["sku"], lever.fields["precision"]): lever for lever in answer.workloads[0].levers}
     fewer = by_name["H100-SXM5", "fp8"]
     f, cache = fewer.fields, 0.3 * (0.9 * of.catalog().gpus["H100-SXM5"].mem_bytes * 4 - 140e9)
-    assert (told.workloads[0].levers_unknown, fewer.code) == (None, "lever-precision")
+    assert (answer.workloads[0].levers_unknown, fewer.code) == (None, "lever-precision")
     assert (f["gpus"], f["gpus_now"], f["precision_now"]) == (2, 4, "bf16")
     assert (f["weights_bytes_now"], f["cache_bytes"]) == (pytest.approx(140e9), pytest.approx(cache))
     assert f["read_time_ratio"] == pytest.approx((70e9 + cache) * 2 / (140e9 + cache))
     assert f["matrix_rate_ratio"] == pytest.approx(1.0, abs=0.25)
     assert "First check the quality of its answers" in fewer.text and "$" not in fewer.text
-    beside = {r.action for r in told.recommendations if r.levers}
+    beside = {r.action for r in answer.recommendations if r.levers}
     assert beside and beside <= {"move-sku", "reduce-gpus", "mig-slice", "consolidate"}
-    assert told.summary == without.summary
-    assert tuple(replace(r, levers=()) for r in told.recommendations) == without.recommendations
+    assert answer.summary == without.summary
+    assert tuple(replace(r, levers=()) for r in answer.recommendations) == without.recommendations
 
 
 NO_LEVER = {
@@ -71,7 +64,7 @@ NO_LEVER = {
     ("changes", "code"),
     [
         *(({"command": command}, code) for code, commands in NO_LEVER.items() for command in commands),
-        # What serves no language model has neither lever nor gap.
+        # What serves no language model has no lever and no gap.
         ({"kind": "training"}, None),
         ({"command": "python train.py --model meta-llama/Llama-3.1-70B", "framework": None}, None),
         ({"command": "tritonserver --model-repository /m", "framework": "triton"}, None),
@@ -79,11 +72,8 @@ NO_LEVER = {
     ],
 )
 def test_what_is_not_known_is_said_and_gives_no_lever(changes, code):
-    workload_verdict = advice(**{"kv": 0.1} | changes).workloads[0]
-    assert (workload_verdict.levers, workload_verdict.levers_unknown and workload_verdict.levers_unknown.code) == (
-        (),
-        code,
-    )
+    w = advice(**{"kv": 0.1} | changes).workloads[0]
+    assert (w.levers, w.levers_unknown and w.levers_unknown.code) == ((), code)
 
 
 @pytest.mark.parametrize(
@@ -127,20 +117,22 @@ def skus(capsys, words):
     ],
 )
 def test_compare_names_the_precision_in_which_weights_fit(capsys, words, precisions, code):
-    told = skus(capsys, f"compare H100-SXM5 {words} --phase decode")
-    assert code is None or code in {one["code"] for one in told["blocked_by"]}
-    levers = told.get("levers")
+    answer = skus(capsys, f"compare H100-SXM5 {words} --phase decode")
+    assert code is None or code in {entry["code"] for entry in answer["blocked_by"]}
+    levers = answer.get("levers")
     assert (levers and [lever["fields"]["precision"] for lever in levers]) == precisions
     if levers:
-        assert {one["code"] for one in levers} == {"lever-weights-fit"} and levers[0]["fields"]["gpus_at_least"] == 2
+        assert {entry["code"] for entry in levers} == {"lever-weights-fit"} and levers[0]["fields"][
+            "gpus_at_least"
+        ] == 2
 
 
 def test_plans_name_the_precision_in_which_fewer_gpus_do(capsys):
     words = "plan --params 70B --load 20rps --latency 1s"
-    told = skus(capsys, words)
-    first, f = told["serving"][0], told["levers"][0]["fields"]
+    answer = skus(capsys, words)
+    first, f = answer["serving"][0], answer["levers"][0]["fields"]
     assert (f["precision"], f["sku"], f["gpus_now"]) == ("fp8", first["gpu_sku"], first["gpus"])
-    assert f["gpus"] < f["gpus_now"] and "$" not in told["levers"][0]["text"]
+    assert f["gpus"] < f["gpus_now"] and "$" not in answer["levers"][0]["text"]
     assert "levers" not in skus(capsys, f"{words} --precision int4")
 
 
@@ -149,7 +141,7 @@ def test_a_batch_whose_cache_does_not_fit_is_blocked_with_the_batch_that_does(ca
 
     def too_large(batch):
         blocked = skus(capsys, f"{words} {batch}")["blocked_by"]
-        return {one["code"]: one["fields"] for one in blocked}.get("batch-too-large")
+        return {entry["code"]: entry["fields"] for entry in blocked}.get("batch-too-large")
 
     f = too_large(256)
     most = f["batch_at_most"]
@@ -165,11 +157,11 @@ BUSY = Draw(270.0, 82.0, 300.0)
 
 def test_a_lower_cap_costs_more_time_and_saves_energy_until_the_knee():
     caps = (275.0, 250.0, 225.0, 200.0)
-    found = [predict_cap(A40, BUSY, cap, MODEL) for cap in caps]
-    assert all(m.watts_after <= cap for m, cap in zip(found, caps, strict=True))
-    losses, joules = [m.loss for m in found], [m.joules_ratio for m in found]
+    result = [predict_cap(A40, BUSY, cap, MODEL) for cap in caps]
+    assert all(m.watts_after <= cap for m, cap in zip(result, caps, strict=True))
+    losses, joules = [m.loss for m in result], [m.joules_ratio for m in result]
     assert (losses, joules) == (sorted(losses), sorted(joules, reverse=True))
-    turn = knee(A40, BUSY, MODEL)
+    turn = clock_model.knee(A40, BUSY, MODEL)
     assert weigh_cap(A40, BUSY, turn - 40, MODEL).joules_ratio > weigh_cap(A40, BUSY, turn, MODEL).joules_ratio
 
 
@@ -205,11 +197,11 @@ def test_what_is_proposed_saves_at_the_ninetieth_percentile_also_at_more_rest():
 
 def test_predictions_hold_on_what_was_left_out():
     lines, _ = read_caps(TABLE, CATALOG, load_resting_power())
-    told = power_caps.held_out(lines, lambda c: c.gpu)
-    for errors in ([t.time_error for t in told], [t.joules_error for t in told]):
+    answer = power_caps.held_out(lines, lambda c: c.gpu)
+    for errors in ([t.time_error for t in answer], [t.joules_error for t in answer]):
         assert np.median(errors) <= 0.06 and np.percentile(errors, 90) <= 0.18
-    time = np.mean([t.time_between[0] <= t.capped.time <= t.time_between[1] for t in told])
-    energy = np.mean([t.joules_between[0] <= t.capped.joules <= t.joules_between[1] for t in told])
+    time = np.mean([t.time_between[0] <= t.capped.time <= t.time_between[1] for t in answer])
+    energy = np.mean([t.joules_between[0] <= t.capped.joules <= t.joules_between[1] for t in answer])
     assert 0.76 <= time <= 0.86 and 0.76 <= energy <= 0.86
 
 
@@ -261,17 +253,15 @@ def test_tokens_idle_hours_and_phases_of_a_workload():
     held = verdicts([node()], [workload("left", ("n1",))], idle_hours={"w-left": 8 * 24.0})
     (workload_verdict,) = advice_of(of.drawing(held, 100.0)).workloads
     assert workload_verdict.energy.idle_kwh == pytest.approx(8 * 24 * 0.1)
-    assert {p.phase for p in workload_verdict.energy.phases} == {
-        "idle",
-        "decode",
-    } and workload_verdict.energy.joules_per_token is None
+    assert {p.phase for p in workload_verdict.energy.phases} == {"idle", "decode"}
+    assert workload_verdict.energy.joules_per_token is None
 
 
 def typed(capsys: pytest.CaptureFixture[str], words: str) -> tuple[object, str, str]:
     """Status, stdout and stderr of `skuwise skus` with these words."""
     status = main(["skus", *words.split()])
-    told = capsys.readouterr()
-    return status, told.out, told.err
+    answer = capsys.readouterr()
+    return status, answer.out, answer.err
 
 
 MOVES = load_move_model()
@@ -315,9 +305,9 @@ def document(capsys, words):
 
 
 def test_json_holds_both_configurations_with_prices_and_their_dates(capsys):
-    told = document(capsys, "plan --params 70B --precision fp8 --load 5rps")
-    assert told["schema"] == "skuwise.plan/1"
-    for best in (told["training"][0], told["serving"][0]):
+    answer = document(capsys, "plan --params 70B --precision fp8 --load 5rps")
+    assert answer["schema"] == "skuwise.plan/1"
+    for best in (answer["training"][0], answer["serving"][0]):
         assert best["usd_per_hour"] == pytest.approx(best["nodes"] * best["price"]["usd_per_hour"])
         assert best["price"]["as_of"] and best["price"]["source"]
         assert best["memory_bytes_per_gpu"]["needed"] <= best["memory_bytes_per_gpu"]["room"]
@@ -327,10 +317,10 @@ HEAD = ["from", "to", "phase", "precision", "time_ratio", "blocked_by", "basis"]
 
 
 def test_json_of_a_comparison_has_the_agreed_shape(capsys):
-    told = document(capsys, "compare H100-SXM5 L40S --phase decode --precision fp8 --params 13B")
-    assert list(told) == [*HEAD, "speedup", "outside"]
-    assert list(told["time_ratio"]) == ["p10", "p50", "p90"]
-    assert told["time_ratio"]["p50"] > 3
+    answer = document(capsys, "compare H100-SXM5 L40S --phase decode --precision fp8 --params 13B")
+    assert list(answer) == [*HEAD, "speedup", "outside"]
+    assert list(answer["time_ratio"]) == ["p10", "p50", "p90"]
+    assert answer["time_ratio"]["p50"] > 3
 
 
 HUGE = "compare H100 H200-SXM --phase decode --precision fp8 --params 5000B --gpus 64 --batch 9999"
@@ -347,24 +337,24 @@ WHOLE = "compare H100 L40S --phase decode --precision fp8 --params 70B --gpus 4"
 )
 def test_the_table_says_the_basis_and_what_forbids_or_lies_outside(capsys, words, said):
     status, out, _ = typed(capsys, words)
-    assert status == 0 and all(one in out for one in said)
+    assert status == 0 and all(entry in out for entry in said)
 
 
 def test_a_batch_is_answered_by_the_token_and_says_what_lies_outside(capsys):
-    told = document(capsys, HUGE)
-    assert {"size-not-calibrated", "batch-not-calibrated"} <= {one["code"] for one in told["outside"]}
-    assert told["speedup"] > 1  # more sequences in flight, though each of them waits longer
+    answer = document(capsys, HUGE)
+    assert {"size-not-calibrated", "batch-not-calibrated"} <= {entry["code"] for entry in answer["outside"]}
+    assert answer["speedup"] > 1  # more sequences in flight, though each of them waits longer
 
 
 def test_a_cap_is_answered_with_time_watts_and_joules(capsys):
-    told = document(capsys, "compare H100 H100 --power-limit 500W --phase prefill --power-at-work 650")
-    assert list(told)[:7] == HEAD
-    assert 1.0 < told["time_ratio"]["p50"] < 1.2
-    assert (told["watts"]["before"], told["watts"]["measured"], told["power_limit_watts"]) == (650, True, 500)
-    assert told["watts"]["after"] < 500
-    joules, ratio = told["joules_a_unit"], told["joules_ratio"]["p50"]
+    answer = document(capsys, "compare H100 H100 --power-limit 500W --phase prefill --power-at-work 650")
+    assert list(answer)[:7] == HEAD
+    assert 1.0 < answer["time_ratio"]["p50"] < 1.2
+    assert (answer["watts"]["before"], answer["watts"]["measured"], answer["power_limit_watts"]) == (650, True, 500)
+    assert answer["watts"]["after"] < 500
+    joules, ratio = answer["joules_a_unit"], answer["joules_ratio"]["p50"]
     assert joules["unit"] == "request" and joules["after"] / joules["before"] == pytest.approx(ratio)
-    assert ratio < 1 and told["blocked_by"] == [] and "none on Hopper" in told["basis"]
+    assert ratio < 1 and answer["blocked_by"] == [] and "none on Hopper" in answer["basis"]
 
 
 COMPARE, SELF, PLAN = "compare H100 L40S", "compare H100 H100", "plan --params 7B"
@@ -397,7 +387,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("words", "told"), [(words, told) for told, several in BAD.items() for words in several])
-def test_bad_input_is_refused_in_a_sentence(capsys, words, told):
+@pytest.mark.parametrize(("words", "answer"), [(words, answer) for answer, several in BAD.items() for words in several])
+def test_bad_input_is_refused_in_a_sentence(capsys, words, answer):
     status, out, err = typed(capsys, words)
-    assert (status, out) == (2, "") and told in err and "Traceback" not in err
+    assert (status, out) == (2, "") and answer in err and "Traceback" not in err

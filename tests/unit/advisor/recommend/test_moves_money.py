@@ -11,8 +11,7 @@ from skuwise.advisor.classify.types import MigInstance
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import KindVerdict
 from skuwise.advisor.recommend.predict.mig_model import fits, pack
-from skuwise.advisor.recommend.predict.sku_comparison import compare
-from skuwise.advisor.recommend.predict.typical_work import Question
+from skuwise.advisor.recommend.predict.sku_comparison import Question, compare
 from skuwise.advisor.recommend.prediction import percentiles
 from skuwise.advisor.recommend.pricing import PriceBook, cash_of, fabric_premium, price_notes, reconcile, with_costs
 from skuwise.advisor.recommend.recommender import best_together, recoverable_cash, without_losers
@@ -194,8 +193,8 @@ def test_what_lies_outside_of_what_was_measured_is_said(target, precision, more,
     comparison = asked("H100", target, "decode", precision, **more)
     assert code in [reason.code for reason in comparison.outside]
     assert "outside what was measured" in comparison.basis
-    known = MODEL.classes[comparison.work].sigma
-    assert comparison.sigma == pytest.approx(known * MODEL.unseen if wider else known)
+    counted = MODEL.classes[comparison.work].sigma
+    assert comparison.sigma == pytest.approx(counted * MODEL.unseen if wider else counted)
 
 
 @pytest.mark.parametrize("phase", ["training", "prefill", "decode", "mixed"])
@@ -274,7 +273,7 @@ def test_the_emptiest_gpu_is_emptied_onto_the_others() -> None:
         )
     ]  # fmt: skip
     kept, freed, moved = pack(mig_instances)
-    assert (kept, freed, [one.gpu_uuid for one in moved]) == (["a"], ["b"], ["b/1"])
+    assert (kept, freed, [entry.gpu_uuid for entry in moved]) == (["a"], ["b"], ["b/1"])
 
 
 @pytest.mark.parametrize("code", ["shape-collectives", "nvlink-use"])

@@ -11,8 +11,7 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import Latency, LatencyFigures
 from skuwise.advisor.pipeline import fleet_of
 from skuwise.advisor.recommend.fleet import Baseline, baseline_for
-from skuwise.advisor.recommend.latency import held_to_class
-from skuwise.advisor.recommend.move import SAME_SPEED, recommend
+from skuwise.advisor.recommend.move import SAME_SPEED, held_to_class, recommend
 from skuwise.advisor.recommend.prediction import Prediction, predict
 from skuwise.rules.models import load_move_model
 from skuwise.rules.policy.latency_classes import load_latency_classes
@@ -61,8 +60,8 @@ def test_published_medians_are_met(source, target, profile, phase, published, to
     ],
 )
 def test_what_was_not_measured_or_is_not_there_is_refused(target, use, said):
-    found = predicted("H100-SXM5", target, use, "serving")
-    assert isinstance(found, CodedText) and said in found.text
+    result = predicted("H100-SXM5", target, use, "serving")
+    assert isinstance(result, CodedText) and said in result.text
 
 
 def test_a_faster_network_helps_only_what_waits_for_it():
@@ -80,7 +79,7 @@ def test_missing_host_time_is_not_sped_up_for_jobs():
 
 
 def test_risk_is_the_chance_of_a_tenth_slower():
-    risks = [Prediction(*one, "").risk for one in ((0.7, 0.12), (0.95, 0.1), (1.0, 0.12), (1.3, 0.12))]
+    risks = [Prediction(*entry, "").risk for entry in ((0.7, 0.12), (0.95, 0.1), (1.0, 0.12), (1.3, 0.12))]
     assert risks == ["very-low", "low", "medium", "high"]
 
 
@@ -99,14 +98,14 @@ SLOWER = Interval(1.0, 1.05, 1.1)
 
 def latency(label: str | None = "interactive", first: float | None = 0.06, token: float | None = 0.03) -> Latency:
     """Measured at p90; the 99th percentile is twice that."""
-    told = (None if p90 is None else LatencyFigures(5000.0, p90 / 2, p90, p90, 2 * p90) for p90 in (first, token))
-    return Latency(label, "measured", dict(CLASSES[label].limits) if label else {}, *told, busy_hours=8.0)
+    answer = (None if p90 is None else LatencyFigures(5000.0, p90 / 2, p90, p90, 2 * p90) for p90 in (first, token))
+    return Latency(label, "measured", dict(CLASSES[label].limits) if label else {}, *answer, busy_hours=8.0)
 
 
-def weighed(told: Latency | None) -> Baseline:
+def weighed(answer: Latency | None) -> Baseline:
     """A service of two replicas of 8 GPUs each at this load, as the moves see it."""
     nodes = [node("n1"), node("n2")]
-    told_of = {"latency": told, "features": DECODE_LATENCY}
+    told_of = {"latency": answer, "features": DECODE_LATENCY}
     works = [workload("chat", (n.node,), id=f"w-{n.node}", **told_of) for n in nodes]
     given = verdicts(nodes, works, uses=[usage(w, u_m=0.3, u_c=0.05) for w in works])
     fleet = fleet_of(given, rulebook(catalog()), END, np.random.default_rng(1))
@@ -121,8 +120,8 @@ def proposed(action: Action, time: Interval | None, gpus: int = 16) -> Recommend
     )  # fmt: skip
 
 
-def held(action: Action, time: Interval | None, told: Latency | None, gpus: int = 16) -> Recommendation:
-    return held_to_class(proposed(action, time, gpus), weighed(told))
+def held(action: Action, time: Interval | None, answer: Latency | None, gpus: int = 16) -> Recommendation:
+    return held_to_class(proposed(action, time, gpus), weighed(answer))
 
 
 @pytest.mark.parametrize("action", ["lower-clock", "power-cap", "mig-slice", "move-sku"])
@@ -142,20 +141,20 @@ def test_the_outer_limit_is_held_at_the_99th_percentile() -> None:
     assert why.fields["predicted_seconds"] == pytest.approx(2 * 0.95 * 1.1)
 
 
-@pytest.mark.parametrize("told", [None, latency(None, 9.0), latency("batch", 9.0, 9.0)])
-def test_where_nobody_waits_or_no_class_is_kept_nothing_is_held_against_a_move(told: Latency | None) -> None:
+@pytest.mark.parametrize("answer", [None, latency(None, 9.0), latency("batch", 9.0, 9.0)])
+def test_where_nobody_waits_or_no_class_is_kept_nothing_is_held_against_a_move(answer: Latency | None) -> None:
     before = proposed("lower-clock", SLOWER)
-    assert held("lower-clock", SLOWER, told) == before
+    assert held("lower-clock", SLOWER, answer) == before
 
 
-@pytest.mark.parametrize("told", [latency(first=None, token=None), latency(token=None), latency("waited-for", None)])
-def test_where_it_cannot_be_predicted_the_risk_is_a_step_higher_and_what_to_measure_is_said(told: Latency) -> None:
-    recommendation = held("lower-clock", SLOWER, told)
+@pytest.mark.parametrize("answer", [latency(first=None, token=None), latency(token=None), latency("waited-for", None)])
+def test_where_it_cannot_be_predicted_the_risk_is_a_step_higher_and_what_to_measure_is_said(answer: Latency) -> None:
+    recommendation = held("lower-clock", SLOWER, answer)
     assert (recommendation.blocked_by, recommendation.risk) == ((), "medium")
     assert "histogram" in recommendation.text
     assert recommendation.would_change_if[-1].code == "latency-not-measured"
     faster = Interval(0.5, 0.6, 0.9)
-    assert held("move-sku", faster, told) == proposed("move-sku", faster)
+    assert held("move-sku", faster, answer) == proposed("move-sku", faster)
 
 
 def test_fewer_gpus_make_requests_wait() -> None:
@@ -169,17 +168,14 @@ def test_fewer_gpus_make_requests_wait() -> None:
 
 
 def test_advice_blocks_the_lower_clock_of_a_chat_service_that_has_no_room() -> None:
-    def lower_clock(told: Latency) -> Recommendation:
-        workload_verdict = workload(features=DECODE_LATENCY, latency=told)
-        advice = advice_of(
-            verdicts([node()], [workload_verdict], uses=[usage(workload_verdict, u_m=0.85, u_c=0.05, g=0.95)])
-        )
+    def lower_clock(answer: Latency) -> Recommendation:
+        workload_verdict = workload(features=DECODE_LATENCY, latency=answer)
+        use = usage(workload_verdict, u_m=0.85, u_c=0.05, g=0.95)
+        advice = advice_of(verdicts([node()], [workload_verdict], uses=[use]))
         (recommendation,) = [r for r in advice.recommendations if r.action == "lower-clock"]
         return recommendation
 
     recommendation = lower_clock(latency(first=0.06, token=0.0499))
-    assert ([why.fields["measure"] for why in recommendation.blocked_by], recommendation.counts) == (
-        ["output_token"],
-        False,
-    )
+    assert [why.fields["measure"] for why in recommendation.blocked_by] == ["output_token"]
+    assert not recommendation.counts
     assert lower_clock(latency(first=0.03, token=0.02)).blocked_by == ()

@@ -8,30 +8,14 @@ from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, KindVerdict, Phase
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.catalog.types import PowerPrice
+from skuwise.tests.support import moves_builders as made
 from skuwise.tests.support.frame_builder import FREE, HOUR, FrameBuilder
 from skuwise.tests.support.frame_builder import START as H_START
-from skuwise.tests.support.moves_builders import (
-    END,
-    IB,
-    PLAIN,
-    START,
-    advice_of,
-    bare,
-    fabric,
-    fired,
-    found,
-    gpus_of,
-    node,
-    price_of,
-    usage,
-    verdicts,
-    ways,
-    workload,
-)
+from skuwise.tests.support.moves_builders import START, advice_of, fired, found, node, usage, verdicts, ways, workload
 from skuwise.tests.support.rulebooks import rulebook
 
 L40S = {"node_sku": "aws/g6e.48xlarge", "gpu_sku": "L40S"}
-ETHERNET = fabric(util_p995=0.9, util_max=1.0, link_layer="Ethernet", line_rate_bytes_per_second=10e9)
+ETHERNET = made.fabric(util_p995=0.9, util_max=1.0, link_layer="Ethernet", line_rate_bytes_per_second=10e9)
 DECODE = {"power_watts": 400.0, "power_over_idle": 4.0, "tensor_of_sustained_p95": 0.1, "mem_flat": 1.0, "cpu": 0.1}
 
 
@@ -45,14 +29,14 @@ def on_one_node(w, *, host=None, uses=None, **use):
 
 
 def nvlink(util):
-    return on_one_node(workload(gpus=gpus_of("n1", 1)), host=node(fabric=None, nvlink_util_p995=util))
+    return on_one_node(workload(gpus=made.gpus_of("n1", 1)), host=node(fabric=None, nvlink_util_p995=util))
 
 
 def decoding(fabric_of_it=None, share=1.0, **features):
     """Eight replicas of one L40S each, bound by memory bandwidth."""
-    told = {"tensor_of_sustained_p95": 0.2, "mem_flat": 0.0, "cpu": 0.01, **features}
+    shape = {"tensor_of_sustained_p95": 0.2, "mem_flat": 0.0, "cpu": 0.01, **features}
     workload_verdicts = [
-        workload("api", id=f"w-{i}", gpus=(f"GPU-n1-{i}",), features=told, bottleneck=bound_by("hbm-bandwidth", share),
+        workload("api", id=f"w-{i}", gpus=(f"GPU-n1-{i}",), features=shape, bottleneck=bound_by("hbm-bandwidth", share),
                  **L40S)
         for i in range(8)
     ]  # fmt: skip
@@ -61,10 +45,10 @@ def decoding(fabric_of_it=None, share=1.0, **features):
 
 
 def memory(most):
-    return on_one_node(workload(gpus=gpus_of("n1", 1), features={"engine_active": 0.9}), memory=most)
+    return on_one_node(workload(gpus=made.gpus_of("n1", 1), features={"engine_active": 0.9}), memory=most)
 
 
-def starved(share=0.2, sku=PLAIN, **changes):
+def starved(share=0.2, sku=made.PLAIN, **changes):
     """Training on two nodes that waits for the network between them."""
     values = {"kind": "training", "node_sku": sku, "features": {}, "bottleneck": bound_by("network", share)}
     job = workload("job", ("n1", "n2"), **{**values, **changes})
@@ -92,7 +76,7 @@ def mended(kind, label, share):
 def doubtful(gpus, chance, label="batch-inference"):
     """A job that may be training after all, on so many GPUs of a node with a silent fabric that others serve on."""
     kind = KindVerdict(label, 0.7, (), (Alternative("training", chance),))
-    of_node, compute = gpus_of("n1"), BottleneckVerdict("compute", 0.9, {"compute": 1.0})
+    of_node, compute = made.gpus_of("n1"), BottleneckVerdict("compute", 0.9, {"compute": 1.0})
     job = workload("job", kind=kind, gpus=of_node[:gpus], bottleneck=compute)
     return verdicts([node()], [job, workload("chat", gpus=of_node[gpus:])])
 
@@ -114,7 +98,7 @@ def doubtful(gpus, chance, label="batch-inference"):
         ("memory-unused", memory(0.5), False),
         ("under-tier", starved(), 16 * 336 * 0.2),  # bounded by the link's use, and by its share of the time
         ("under-tier", starved(0.19), False),
-        ("under-tier", starved(sku=IB), False),
+        ("under-tier", starved(sku=made.IB), False),
         ("under-tier", starved(kind="batch-inference"), False),
         ("under-tier", starved(sku=None), True),  # its ports are Ethernet, though the node is unknown
         ("energy", clocked(), True),
@@ -154,7 +138,7 @@ def test_a_lower_clock_is_energy_and_dollars_only_where_the_team_pays_for_the_po
     assert (recommendation.realisation, recommendation.saving_usd_per_month) == ("energy", None)
     assert recommendation.time_ratio.p90 <= 1.1
     power = (PowerPrice("eastus", 0.10, "utility bill", "2026-10-01"),)
-    advice = advice_of(clocked(), (price_of(usd=60.0, basis="owned"),), power=power)
+    advice = advice_of(clocked(), (made.price_of(usd=60.0, basis="owned"),), power=power)
     finding, (recommendation,) = found(advice, "energy"), ways(advice, "lower-clock")
     kwh = next(e.value for e in finding.evidence if e.metric == "energy_saved_per_month")
     assert recommendation.saving_usd_per_month.p50 == pytest.approx(kwh * 0.10, rel=0.05)
@@ -190,7 +174,7 @@ def test_a_fault_of_the_telemetry_is_told_once_a_node_and_stops_every_verdict_an
 
 
 def test_what_is_wasted_is_counted_once_though_several_rules_say_so():
-    advice = advice_of(decoding(fabric(link_layer="EFA", line_rate_bytes_per_second=50e9)))
+    advice = advice_of(decoding(made.fabric(link_layer="EFA", line_rate_bytes_per_second=50e9)))
     silent, tier = found(advice, "idle-fabric").cost_usd, found(advice, "over-tier").cost_usd
     assert advice.summary.wasted_usd == pytest.approx(max(silent, tier))
 
@@ -206,7 +190,7 @@ def served(confidence: float = 0.99, training: float = 0.0, label: str = "online
 
 
 SURE, UNSURE = served(), served(0.586, 0.4, "unknown")
-PHASES = (Phase(START, START + DAY, "training", "compute"), Phase(START + DAY, END, "online-inference", "compute"))
+PHASES = (Phase(START, START + DAY, "training", "compute"), Phase(START + DAY, made.END, "online-inference", "compute"))
 
 
 @pytest.mark.parametrize(
@@ -230,43 +214,38 @@ PHASES = (Phase(START, START + DAY, "training", "compute"), Phase(START + DAY, E
 def test_every_node_with_a_fabric_is_found_clean_or_not_judged_with_the_price_at_stake(
     kinds, changes, seen, expected, code
 ):
-    workload_verdicts = [
-        workload("chat", (f"n{i}",), id=f"w-{i}", kind=kind, **changes) for i, kind in enumerate(kinds, 1)
-    ]
-    nodes = [node(w.nodes[0], fabric=None if seen is None else fabric(**seen)) for w in workload_verdicts]
-    advice = advice_of(verdicts(nodes, workload_verdicts, uses=[usage(w, u_c=0.4) for w in workload_verdicts]))
+    runs = [workload("chat", (f"n{i}",), id=f"w-{i}", kind=kind, **changes) for i, kind in enumerate(kinds, 1)]
+    nodes = [node(w.nodes[0], fabric=None if seen is None else made.fabric(**seen)) for w in runs]
+    advice = advice_of(verdicts(nodes, runs, uses=[usage(w, u_c=0.4) for w in runs]))
     (rule_verdicts,) = [j for j in advice.judged if j.rule == "idle-fabric"]
     assert (rule_verdicts.flagged, rule_verdicts.clean, rule_verdicts.not_judged) == expected
     if rule_verdicts.flagged:
-        finding = found(advice, "idle-fabric")
-        assert (len(finding.nodes), finding.cost_usd) == (
-            len(workload_verdicts),
-            pytest.approx(len(workload_verdicts) * PREMIUM * 336, rel=1e-3),
-        )
+        finding, cost = found(advice, "idle-fabric"), len(runs) * PREMIUM * 336
+        assert (len(finding.nodes), finding.cost_usd) == (len(runs), pytest.approx(cost, rel=1e-3))
     open_ = [n for n in advice.not_judged if n.rule == "idle-fabric"]
     assert [n.reason.code for n in open_] == ([code] if code else [])
     for not_judged in open_:
-        assert (not_judged.nodes, not_judged.gpu_count) == (tuple(n.node for n in nodes), 8 * len(workload_verdicts))
-        assert not_judged.usd_per_month == pytest.approx(len(workload_verdicts) * PREMIUM * 730, rel=1e-3)
+        assert (not_judged.nodes, not_judged.gpu_count) == (tuple(n.node for n in nodes), 8 * len(runs))
+        assert not_judged.usd_per_month == pytest.approx(len(runs) * PREMIUM * 730, rel=1e-3)
     for note in (n for n in advice.notes if n.code == "fabric-silent-not-judged"):
         assert note.fields["nodes"] == ", ".join(n.node for n in nodes)
         assert "At stake: $" in note.text
     assert ("fabrics-not-observed" in {n.code for n in advice.notes}) == (seen is None)
 
 
-HOURS = round((END - START) / 3600)
+HOURS = round((made.END - START) / 3600)
 KINDS = ("training", "batch-inference", "online-inference", "interactive", "unknown")
 AT_REST = {"u_c": 0, "u_m": 0, "g": 0, "label": "idle"}
 
 
 def test_a_node_that_runs_nothing_is_idle_and_its_fabric_is_not_counted_again():
-    advice = advice_of(verdicts([node()], [], bare_gpus=[bare("n1", i) for i in range(8)]))
+    advice = advice_of(verdicts([node()], [], bare_gpus=[made.bare("n1", i) for i in range(8)]))
     assert fired(advice) == ["idle"]
     assert found(advice, "idle").cost_usd == advice.summary.wasted_usd == pytest.approx(98.32 * 336)
 
 
 def test_a_telemetry_fault_is_told_as_one_and_is_no_waste():
-    faulty = [bare("n1", i, telemetry_fault="power is high while every counter is zero") for i in range(8)]
+    faulty = [made.bare("n1", i, telemetry_fault="power is high while every counter is zero") for i in range(8)]
     advice = advice_of(verdicts([node()], [], bare_gpus=faulty))
     assert (fired(advice), found(advice, "telemetry-fault").cost_usd) == (["telemetry-fault"], None)
     assert "idle-not-judged" in {n.code for n in advice.notes}
@@ -311,7 +290,7 @@ def test_an_idle_replica_is_released_without_those_that_serve(idle):
     advice = advice_of(verdicts(nodes, pods, uses=uses, idle_hours={f"w-{idle}": 8 * 336.0}))
     where = next(w.nodes[0] for w in pods if w.id == f"w-{idle}")
     finding = found(advice, "held-idle")
-    assert (finding.node, finding.gpus, finding.gpu_hours) == (where, gpus_of(where), pytest.approx(8 * 336))
+    assert (finding.node, finding.gpus, finding.gpu_hours) == (where, made.gpus_of(where), pytest.approx(8 * 336))
     (released,) = ways(advice, "release")
     assert (released.source.gpu_count, released.yardstick.nodes) == (8, (where,))
     assert released.saving_usd_per_month.p50 == pytest.approx(98.32 * 730)

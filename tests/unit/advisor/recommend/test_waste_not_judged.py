@@ -14,28 +14,14 @@ from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, KindVerdict, Owner
 from skuwise.advisor.pipeline import AdviseOptions, fleet_of, reason_on
-from skuwise.advisor.recommend.finding import Clean, Found
+from skuwise.advisor.recommend.fleet import Clean, Found
 from skuwise.advisor.recommend.groups import Group
 from skuwise.advisor.recommend.rule import WorkloadRule
 from skuwise.advisor.recommend.rules import RULES
 from skuwise.advisor.recommend.waste import find_waste
 from skuwise.advisor.show.writers.formats import render
-from skuwise.tests.support.moves_builders import (
-    END,
-    IB,
-    PLAIN,
-    advice_of,
-    bare,
-    catalog,
-    fabric,
-    fired,
-    found,
-    gpus_of,
-    node,
-    usage,
-    verdicts,
-    workload,
-)
+from skuwise.tests.support import moves_builders as made
+from skuwise.tests.support.moves_builders import END, advice_of, bare, fired, gpus_of, node, usage, verdicts, workload
 from skuwise.tests.support.rulebooks import rulebook
 from skuwise.tests.support.schemas import validate
 
@@ -119,20 +105,16 @@ def test_what_a_rule_cannot_know_is_not_judged_with_the_reason(rule, given, said
 
 
 def counts(advice, rule) -> tuple[int, int, int]:
-    (one,) = [j for j in advice.judged if j.rule == rule]
-    return one.flagged, one.clean, one.not_judged
+    (entry,) = [j for j in advice.judged if j.rule == rule]
+    return entry.flagged, entry.clean, entry.not_judged
 
 
 def test_those_of_one_reason_are_told_together_with_their_gpus():
     two = [workload("b", gpus=gpus_of("n1")[:2]), workload("a", gpus=gpus_of("n1")[2:4])]
     advice = advice_of(verdicts([node(fabric=None)], two))
     (not_judged,) = [n for n in advice.not_judged if n.rule == "idle-nvlink"]
-    assert (not_judged.nodes, not_judged.workloads, not_judged.gpu_count, not_judged.usd_per_month) == (
-        ("n1",),
-        ("w-a", "w-b"),
-        4,
-        None,
-    )
+    assert (not_judged.nodes, not_judged.workloads) == (("n1",), ("w-a", "w-b"))
+    assert (not_judged.gpu_count, not_judged.usd_per_month) == (4, None)
     (rule_verdicts,) = [j for j in advice.judged if j.rule == "idle-nvlink"]
     assert (rule_verdicts.flagged, rule_verdicts.clean, rule_verdicts.not_judged) == (0, 0, 2)
 
@@ -150,7 +132,7 @@ def fleets(draw):
         changes = {"nvlink_util_p995": draw(st.sampled_from([None, 0.0, 0.5]))}
         if draw(st.booleans()):
             changes["fabric"] = None
-        nodes.append(node(name, draw(st.sampled_from([None, IB, PLAIN])), hours_observed=hours, **changes))
+        nodes.append(node(name, draw(st.sampled_from([None, made.IB, made.PLAIN])), hours_observed=hours, **changes))
         for _ in range(draw(st.integers(0, 2))):
             features = {"mem_flat": draw(st.sampled_from([0.0, 1.0])), "cpu": 0.1}
             features |= draw(
@@ -175,7 +157,7 @@ def fleets(draw):
 @given(fleets())
 @settings(max_examples=100, deadline=None)
 def test_a_rule_speaks_once_of_everybody_in_its_scope_and_the_counts_say_so(given):
-    book = rulebook(catalog())
+    book = rulebook(made.catalog())
     fleet = fleet_of(given, book, END, np.random.default_rng(1))
     counted = {
         rule_verdicts.rule: rule_verdicts for rule_verdicts in find_waste(fleet, book.exceptions, book.custom).judged
@@ -188,11 +170,8 @@ def test_a_rule_speaks_once_of_everybody_in_its_scope_and_the_counts_say_so(give
             elif rule.judges_nodes or outcome.group is None:
                 spoken += [n.node for n in outcome.nodes]
             else:
-                spoken += (
-                    sorted(outcome.faulty)
-                    if isinstance(outcome, Found) and outcome.faulty
-                    else [outcome.group.series_id]
-                )
+                faulty = sorted(outcome.faulty) if isinstance(outcome, Found) else []
+                spoken += faulty or [outcome.group.series_id]
         assert len(spoken) == len(set(spoken))
         if isinstance(rule, WorkloadRule):
             assert set(spoken) == {group.series_id for group in rule.scope(fleet)}
@@ -218,7 +197,7 @@ def advice(given, root: Path, files: dict[str, str] | None = None) -> Advice:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    book = replace(load_rulebook(root, None, END), catalog=catalog())
+    book = replace(load_rulebook(root, None, END), catalog=made.catalog())
     return reason_on(given, book, AdviseOptions(END), np.random.default_rng(1), source={"kind": "sqlite"}).advice
 
 
@@ -231,8 +210,8 @@ def one(w):
 
 
 def test_a_custom_rule_tells_its_evidence_with_unit_and_threshold_and_claims_no_money(tmp_path):
-    told = advice(one(train()), tmp_path, {"custom/a.yaml": RULE})
-    finding = found(told, "custom/slow-input")
+    answer = advice(one(train()), tmp_path, {"custom/a.yaml": RULE})
+    finding = made.found(answer, "custom/slow-input")
     assert [(e.metric, e.value, e.threshold, e.unit) for e in finding.evidence] == [
         ("cpu", 0.9, 0.8, "ratio"),
         ("power_watts", 250.0, 300.0, "watts"),
@@ -241,9 +220,9 @@ def test_a_custom_rule_tells_its_evidence_with_unit_and_threshold_and_claims_no_
     assert (finding.severity, finding.cost_usd, finding.gpu_hours) == ("medium", None, 8 * 336)
     assert [reason.text for reason in finding.would_change_if] == ["The loader is given more than 8 cores."]
     without = advice(one(train()), tmp_path / "none_of_its_own", {"waste/idle.yaml": "id: idle\n"})
-    assert told.summary == without.summary
-    assert told.recommendations == without.recommendations
-    validate(json.loads(render(told, "json")), "advice")
+    assert answer.summary == without.summary
+    assert answer.recommendations == without.recommendations
+    validate(json.loads(render(answer, "json")), "advice")
 
 
 @pytest.mark.parametrize(
@@ -262,7 +241,7 @@ def test_a_custom_rule_is_silent_where_it_cannot_hold(tmp_path, w):
 
 def silent(**changes):
     w = workload(**changes)
-    return verdicts([node(fabric=fabric(util_p995=0.0008))], [w], uses=[usage(w, u_n=0.2)])
+    return verdicts([node(fabric=made.fabric(util_p995=0.0008))], [w], uses=[usage(w, u_n=0.2)])
 
 
 def test_a_teams_threshold_holds_for_its_work_and_on_the_nodes_it_shares(tmp_path):
@@ -273,7 +252,7 @@ def test_a_teams_threshold_holds_for_its_work_and_on_the_nodes_it_shares(tmp_pat
     assert "idle-fabric" in fired(advice(silent(), tmp_path, files))
     assert "idle-fabric" not in fired(advice(silent(owner=Owner(namespace="strict")), tmp_path))
     both = [workload("a", shared=True), workload("b", shared=True, owner=Owner(namespace="strict"))]
-    given = verdicts([node(fabric=fabric(util_p995=0.0008))], both, uses=[usage(w, u_n=0.2) for w in both])
+    given = verdicts([node(fabric=made.fabric(util_p995=0.0008))], both, uses=[usage(w, u_n=0.2) for w in both])
     assert "idle-fabric" not in fired(advice(given, tmp_path))
 
 
@@ -289,9 +268,9 @@ def test_a_teams_threshold_holds_for_its_work_and_on_the_nodes_it_shares(tmp_pat
 )
 def test_an_exception_silences_a_rule_and_says_so(tmp_path, changes, exceptions, why):
     files = {"exceptions.yaml": f"exceptions:\n  {exceptions}\n"} if exceptions else {"waste/a.yaml": "id: idle\n"}
-    told = advice(silent(**changes), tmp_path, files)
-    assert ("idle-fabric" in fired(told)) is (why is None)
-    said = [n for n in told.notes if n.code == "silenced-by-exception" and n.fields["rule"] == "idle-fabric"]
+    answer = advice(silent(**changes), tmp_path, files)
+    assert ("idle-fabric" in fired(answer)) is (why is None)
+    said = [n for n in answer.notes if n.code == "silenced-by-exception" and n.fields["rule"] == "idle-fabric"]
     assert len(said) == (why is not None)
     assert all(f"Exception {why}: " in n.text for n in said)
 
@@ -306,9 +285,9 @@ def test_a_team_keeps_the_headroom_it_set_in_findings_and_in_ways_out(tmp_path):
     features = {"mem_flat": 1.0, "cpu": 0.1, "tensor_of_sustained_p99": 0.05, "hbm_of_sustained_p99": 0.3}
     for namespace in ("calm", "other"):
         w = workload(features=features, owner=Owner(namespace=namespace))
-        told = advice(verdicts([node()], [w], uses=[usage(w, u_c=0.02, u_m=0.2)]), tmp_path, files)
-        (fewer,) = [r for r in told.recommendations if r.action == "reduce-gpus"]
-        needed = next(e.threshold for e in found(told, "too-many-gpus").evidence if e.metric == "gpus_held")
+        answer = advice(verdicts([node()], [w], uses=[usage(w, u_c=0.02, u_m=0.2)]), tmp_path, files)
+        (fewer,) = [r for r in answer.recommendations if r.action == "reduce-gpus"]
+        needed = next(e.threshold for e in made.found(answer, "too-many-gpus").evidence if e.metric == "gpus_held")
         assert fewer.target.gpu_count == needed
         held[namespace] = needed
     assert held == {"calm": 6, "other": 3}  # of 8, at 0.2 of what they sustain

@@ -11,7 +11,7 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.cli import idle, watch
 from skuwise.advisor.cli.options import SourceOptions
-from skuwise.advisor.core.recent import Recent
+from skuwise.advisor.core.incident_types import Recent
 from skuwise.advisor.demo import simulate
 from skuwise.advisor.notify import incidents
 from skuwise.advisor.state.file import State

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.classify.workloads.engine_facts import engine_facts
+from skuwise.advisor.classify.workloads.session import engine_facts
 from skuwise.advisor.telemetry import queries
 from skuwise.advisor.telemetry.tables import to_table
 from skuwise.agent.base.address import PageError

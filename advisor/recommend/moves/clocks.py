@@ -1,5 +1,4 @@
-"""Servers at rest most of the time: a CUDA context keeps the clocks up although nothing runs, unless
-CUDA_DISABLE_PERF_BOOST=1 in its environment leaves them to the load. It saves energy, never cash."""
+"""Lower clocks: at work, where the work takes little longer for less energy, and at rest, where nothing happens."""
 
 from __future__ import annotations
 
@@ -10,17 +9,80 @@ import numpy as np
 
 from ....rules.policy.labels import ON_DEMAND_KINDS
 from ...classify.types import NodeFacts, RestLevel
-from ...core.advice_types import Recommendation, SavingsBaseline
+from ...core.advice_types import Interval, Recommendation, SavingsBaseline
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import gpus, percent
 from ...core.worth import HOURS_PER_MONTH
 from ..evidence import REST
-from ..finding import series_label
-from ..fleet import DRAWS, Fleet, Series
+from ..fleet import DRAWS, Fleet, Series, series_label
 from ..groups import Group
 from ..move import WEEK_HOURS, Fields, Move, at_power_price, recommend_for
-from ..prediction import percentiles
-from ..progress import MIXED, SLACK_SECONDS, MoveCost, MoveState, Observation, PredictionSnapshot, by_level, level
+from ..prediction import Prediction, percentiles
+from ..progress import MIXED, MoveCost, MoveState, Observation, PredictionSnapshot, by_level, level, measure
+
+
+class LowerClock(Move):
+    actions = ("lower-clock", "power-cap")
+    subject = "A lower clock"
+
+    def of(self, series: Series) -> Iterator[Recommendation]:
+        """The change that a finding carries. Dollars only where the team pays for the power."""
+        for move in (waste.clock for waste in series.asking("lower-clock") if waste.clock is not None):
+            group, interval, cap = series.group, move.prediction.interval, move.cap_watts
+            share, joules, drawn = move.clock_share, move.joules, move.drawn_kwh_per_month
+            rng = series.fleet.draws("clock", group.series_id)
+            drawn_ratio = Prediction(move.joules_ratio, move.joules_sigma, "energy").draw(rng, DRAWS)
+            price = series.fleet.book.power_of(group.nodes[0])
+            saving, then = at_power_price(price, (1 - drawn_ratio) * drawn, drawn)
+            if cap is None:
+                how = f"an SM clock at {share * 100:.0f} % of the current one"
+                changed = coded("sm-clock", "SM clock at {share:.0%} of today's", share=share)
+            else:
+                how = f"a power cap of {cap:.0f} W per GPU"
+                changed = coded("power-limit", "power limit {watts:.0f} W per GPU", watts=cap)
+                if not move.shown:
+                    then = f"The interval is wide because no capped run was measured on this architecture. {then}"
+            yield recommend_for(
+                series, "lower-clock" if cap is None else "power-cap", place="clock",
+                text=(
+                    f"{series_label(group)} with {how}: {interval.p50:.2f}x the time ({interval.p10:.2f} to "
+                    f"{interval.p90:.2f}), {move.watts_after:.0f} W per busy GPU instead of {move.watts_before:.0f} W. "
+                    f"Saves {move.kwh_per_month:,.0f} kWh/month ({(1 - joules.p90) * 100:.0f} to "
+                    f"{(1 - joules.p10) * 100:.0f} % of its energy). {then}"
+                ),
+                changes=(changed,),
+                saving=saving, time_ratio=interval, realisation="energy", risk=move.prediction.risk,
+                energy_saving_kwh_per_month=Interval(*((1 - j) * drawn for j in (joules.p90, joules.p50, joules.p10))),
+                would_change_if=(
+                    coded("latency-target", "latency targets leave no room for the slowdown"),
+                    coded("clocks-reset", "the driver or the scheduler resets clocks at every start"),
+                ),
+                yardstick=SavingsBaseline(clock_share=share, usd_per_kwh=price and price.usd_per_kwh),
+                needs=series.base.claim(whole=False),
+            )  # fmt: skip
+
+    def title(self, r: Recommendation, of: str, at: str, fields: Fields) -> str:
+        if r.action == "power-cap":
+            to = f" to {fields['watts']:.0f} W per GPU" if "watts" in fields else ""
+            return f"Lower the power limit of {of}{to}"
+        return f"Lower the SM clock of {of}" + (f" to {fields['share'] * 100:.0f} %" if "share" in fields else "")
+
+    def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
+        before, share = snapshot.before and snapshot.before.clock_ratio, snapshot.yardstick.clock_share
+        target = None if before is None or share is None else before * share
+        words = "Its SM clock while busy is {ratio:.2f}x the earlier clock."
+        return by_level(snapshot, seen, "clock_ratio", before=before, target=target, words=words)
+
+    def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
+        if seen.mixed(state.since):
+            return MIXED
+        before, after = snapshot.before, measure(seen.series(snapshot.series_id), seen.start, seen.end)
+        price, paid = snapshot.yardstick.usd_per_kwh, snapshot.yardstick.usd_per_month
+        then, now = before and before.watts, after and after.watts
+        if price is None or paid is None or after is None or then is None or now is None:
+            return MoveCost(None, "no power data")
+        return MoveCost(paid - (then - now) / 1000 * after.gpu_hours_per_month * price)
+
 
 VARIABLE = "CUDA_DISABLE_PERF_BOOST"
 # Not what people type into: a notebook of one GPU would save a dollar a month.
@@ -50,8 +112,7 @@ class RestClocks(Move):
             yield from self._of(series, levels)
 
     def _of(self, series: Series, levels: Mapping[tuple[str, str], RestLevel]) -> Iterator[Recommendation]:
-        """None where it works more than it rests, its power at rest was not seen, its clocks are down already, or it
-        saves next to nothing."""
+        """None where it works more than it rests, its rest was not seen, or its clocks are down already."""
         fleet, group = series.fleet, series.group
         if group.kind not in SERVERS or not group.current or group.shared or group.sliced:
             return
@@ -68,11 +129,8 @@ class RestClocks(Move):
         if len(watts) < len(keys) or (clocks and max(clocks) < CLOCKS_UP):
             return
         free = [seen for rest_level in rest_levels if (seen := _free(rest_level, levels)) is not None]
-        is_known, gpu_hours, held = (
-            len(free) == len(rest_levels),
-            fleet.monthly(group, at_rest / 3600),
-            float(watts.mean()),
-        )
+        is_known, gpu_hours = len(free) == len(rest_levels), fleet.monthly(group, at_rest / 3600)
+        held = float(watts.mean())
         blocked = _blocked(group, free_known=is_known, clocks_known=len(clocks) == len(rest_levels))
         price, rest_watts, kwh, saving, then = fleet.book.power_of(group.nodes[0]), None, None, None, ""
         text = f"It draws {held:.0f} W per idle GPU. Savings unknown: no data on idle power at lower clocks."
@@ -127,7 +185,7 @@ class RestClocks(Move):
         return by_level(snapshot, seen, "rest_watts", before=before, target=target, words=words)
 
     def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
-        if seen.start < state.since - SLACK_SECONDS:
+        if seen.mixed(state.since):
             return MIXED
         before, now = snapshot.before and snapshot.before.rest_watts, level(snapshot, seen, "rest_watts")
         price, paid = snapshot.yardstick.usd_per_kwh, snapshot.yardstick.usd_per_month
@@ -137,8 +195,7 @@ class RestClocks(Move):
 
 
 def _free(level: RestLevel, levels: Mapping[tuple[str, str], RestLevel]) -> tuple[float, int] | None:
-    """What a GPU draws without a process, and where that was seen (of `_BASES`); None: no data. Only where its clock is
-    down as well: a bare context takes next to no memory."""
+    """What a GPU draws without a process at low clocks, and where that was seen (of `_BASES`); None: no data."""
     seen = [
         (o.free_watts, 0 if o is level else 1 if o.node == level.node else 2)
         for o in levels.values()

@@ -1,4 +1,4 @@
-"""More GPUs than the demand needs: fewer of them would carry it, or a slice of one."""
+"""Too much of a GPU, or too many of them: a count above the demand, and memory that stays free."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Finding
 from ...core.coded_text import coded
 from ..constraints import room_bytes
-from ..finding import as_percent
-from ..fleet import SIZING_RULE, Fleet
+from ..fleet import SIZING_RULE, WEAK, Fleet, as_percent
 from ..groups import Group
 from ..prediction import NORM, USE_NAMES, demand, engine, not_measured
 from ..progress import hours
-from ..rule import AT_CAPACITY, MIN_SHARE, Verdict, Why, WorkloadRule, kind_chance
+from ..rule import AT_CAPACITY, MIN_SHARE, Verdict, Why, WorkloadRule, is_job, kind_chance, seen_at_work, seen_too_short
 
 # Share of the rows above a rule's level that its own percentile leaves room for, and as much again.
 _ABOVE_SHARE = 0.02
@@ -97,9 +96,8 @@ class TooManyGpus(WorkloadRule):
 
 
 def _needed(fleet: Fleet, group: Group, demand_p95: float, headroom: float) -> tuple[int, float]:
-    """GPUs that carry it, and the load that they reach: in whole replicas, or with fewer in each replica (which is
-    divided by a whole number) where the memory that it needs fits on them. Each has more to compute and to read then,
-    and no more to exchange; of links that were not measured the engine's time is the most that they take."""
+    """GPUs that carry it, and the load that they reach: in whole replicas, or with fewer in each (divided by a whole
+    number) where its memory fits. Each then computes and reads more and exchanges the same."""
     # Whole units, two at least where people wait. Each of several sessions is somebody's: none is given up for another.
     held, unit, use = group.gpu_count, group.unit, group.use
     floor = min(2, held // unit) if group.kind in ON_DEMAND_KINDS else 1
@@ -120,3 +118,48 @@ def _needed(fleet: Fleet, group: Group, demand_p95: float, headroom: float) -> t
         if load <= headroom:
             return (each * replicas, load) if each * replicas < whole else best
     return best
+
+
+# Memory that was never taken means the same for all kinds of work but an engine's pool, which its level shows.
+_SURE_OF_ANY = 0.8
+
+
+class MemoryUnused(WorkloadRule):
+    """Work that never took half of its GPUs' memory: what it took bounds what it needs from above. An engine that fills
+    whatever it finds says nothing of its need, and is out of its scope."""
+
+    id = "memory-unused"
+    fact = "GPU memory mostly unused"
+    answered_by = {"mig-slice": 2, "move-sku": WEAK}
+    contradicted_by = AT_CAPACITY | {"shape-memory-pool"}
+    line = ("memory used", "mem_max", "memory unused up to")
+
+    def scope(self, fleet: Fleet) -> Iterable[Group]:
+        return (group for group in super().scope(fleet) if not group.preallocates)
+
+    def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
+        if (most := group.mem_needed_max) is None:
+            return Why.MEMORY_NOT_MEASURED
+        if most >= limits.value("mem_max"):
+            return None
+        # Somebody's session works in short spells, which is no probing.
+        if group.kind != "interactive" and not seen_at_work(group, limits):
+            return Why.ON_STANDBY
+        # A service may be asked for more on another day; a job has shown in its own hours what it takes.
+        floor = limits.value("job_hours" if is_job(group) else "coverage_hours")
+        if group.observed_hours < floor:
+            return seen_too_short(floor)
+        sku = fleet.gpu_of(group)
+        size = None if sku is None else sku.mem_bytes
+        return self.found(
+            fleet, group,
+            evidence=(
+                ("mem_used_max", most, "mem_max", "ratio of the GPU's memory"),
+                ("mem_total", None if size is None else float(size), None, "bytes"),
+                ("hours_observed", group.observed_hours, floor, "hours"),
+            ),
+            gpu_hours=group.gpu_hours,
+            values={"mem_used": as_percent(most), "mem_gb": None if size is None else f"{most * size / 1e9:.0f}"},
+            sure=max(group.lead.kind.confidence, _SURE_OF_ANY),
+            after="Memory has no separate price; see the recommendations for the savings of a smaller GPU or a slice.",
+        )  # fmt: skip

@@ -1,25 +1,28 @@
-"""The founding waste: an expensive fabric under work that never speaks over it."""
+"""Links that are paid for and carry nothing: the fabric between nodes, and NVLink within."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from ....rules.catalog.loader import Premium
 from ....rules.policy.labels import TRAINING_KINDS
+from ....rules.policy.thresholds import WasteRule
 from ...classify.types import NodeFacts
+from ...core.advice_types import Finding
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import counted, dated, listed, usd
 from ...core.ids import stable_id
 from ...core.timestamps import day, span
 from ...core.verdict_types import WorkloadVerdict
 from ...core.worth import HOURS_PER_MONTH
-from ..finding import Clean, Found, Outcome, Unjudged, node_words, when_possible
-from ..fleet import Fleet
+from ..fleet import Clean, Fleet, Found, Outcome, Unjudged, as_percent, node_words, when_possible
 from ..groups import Group
-from ..pricing import FABRIC_REMEDY, fabric_premium, has_fabric
-from ..rule import Rule, seen_at_work, seen_too_short
+from ..pricing import FABRIC_REMEDY, fabric_premium, has_fabric, nvlink_premium
+from ..rule import Rule, Verdict, Why, WorkloadRule, seen_at_work, seen_too_short
 
 # What is left of the doubt where work only reads memory: recommenders train like that too.
 _OF_READING = 0.5
@@ -47,7 +50,7 @@ class IdleFabric(Rule):
         open_: list[Unjudged] = []
         for node in (n for n in fleet.verdicts.nodes if has_fabric(fleet.book, n)):
             there = [(by_series[s], h) for s, h in hours.get(node.node, {}).items()]
-            # A replica on standby was never observed at work: it counts neither for nor against waste.
+            # A replica on standby was never observed at work: it does not count.
             working = [(g, h) for g, h in there if seen_at_work(g, self.limits(fleet, g))]
             # The percentile is the upper edge of its bin, so "at or below" is "below" of what was measured.
             util = node.fabric.util_p995 if node.fabric is not None else None
@@ -68,8 +71,7 @@ class IdleFabric(Rule):
     def _unjudged(
         self, fleet: Fleet, node: NodeFacts, there: _Occupants, working: _Occupants, *, silent: bool
     ) -> Unjudged | None:
-        """Why there is no verdict on a node's fabric; None: there is one. The strictest of those who work there
-        decides. `there`: the work and the standby replicas."""
+        """Why there is no verdict on a node's fabric, by the strictest of `there`; None: there is one."""
         fabric, note = node.fabric, None
         floor = max((self.limits(fleet, g).value("coverage_hours") for g, _ in there), default=0.0)
         if fabric is None:
@@ -98,8 +100,8 @@ class IdleFabric(Rule):
         return Unjudged(why, (node,), None, at_stake, note)
 
     def _doubt(self, fleet: Fleet, working: _Occupants) -> CodedText | None:
-        """Why a silent fabric may be needed all the same; None: no work there needs it. Confidences keep what they
-        promise, so averaged by hours they are the share of the node's hours that may have been training."""
+        """Why a silent fabric may be needed all the same; None: no work there needs it. Confidences averaged by hours
+        are the share of the node's hours that may have been training."""
         if not working:
             return coded("standby-only", "only replicas on standby are there, whose work was not observed")
         if any(fleet.faulty(g) for g, _ in working):
@@ -237,7 +239,6 @@ def _with_notes(open_: Sequence[Unjudged]) -> Iterator[Unjudged]:
 
 
 def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], *, rented: bool) -> str:
-    """`premiums`: of all the nodes, or empty where one is not known."""
     if not premiums:
         lacking = "the catalog has no such node without the fabric, and does not list it as RDMA"
         return f"Cost unknown: {lacking if rented else 'no price for the node'}."
@@ -251,3 +252,85 @@ def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], *, rent
         text = f"Assumed cost: {each}/hour ({total}), {first.share * 100:.1f} % of {whose} {price}, {when}."
         return f"{text} The share is that of node pairs at other providers."
     return f"Cost of the fabric: {each} of {whose} {price} ({total}), {when}. Same node without it: {first.twin.sku}."
+
+
+# At a mean so small a share of the limit, a link is above the limit for half a per cent of the seconds at most.
+_REST = 0.005
+
+
+class IdleNvlink(WorkloadRule):
+    """Work on nodes whose NVLink was silent in all but a few seconds, or between whose own GPUs it
+    was. Training on several GPUs is out of its scope: another bottleneck may keep its NVLink silent."""
+
+    id = "idle-nvlink"
+    fact = "NVLink unused"
+    answered_by = {"move-sku": 2}
+    waste = "nvlink"
+    asks_neighbours, contradicting_limit = True, "nvlink"
+    contradicted_by = frozenset({
+        "shape-collectives", "shape-links-with-compute", "shape-links-against-compute", "nvlink-use",
+        "limited-by-nvlink", "communication-nvlink",
+    })  # fmt: skip
+    line = ("NVLink sent", "util_p995_max", "idle NVLink up to")
+
+    def scope(self, fleet: Fleet) -> Iterable[Group]:
+        joined = (group for group in super().scope(fleet) if all(fleet.nvlink(n) for n in group.nodes))
+        return (g for g in joined if g.kind not in TRAINING_KINDS or g.gpus_per_replica == 1)
+
+    def refuted(self, fleet: Fleet, group: Group, finding: Finding) -> str | None:  # noqa: ARG002
+        return "nvlink-carries-its-work" if group.exchanges else None
+
+    def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
+        limit, floor = limits.value("util_p995_max"), limits.value("coverage_hours")
+        peaks = [n.nvlink_util_p995 for n in group.nodes]
+        measured = [p for p in peaks if p is not None]
+        # Where the node's NVLink is another's, its own GPUs may be silent still, if that was measured all along.
+        use, average_use = group.use, None
+        held = use.seconds > 0
+        if group.gpus_per_replica > 1 and held.any() and np.isfinite(use.u_n[held]).all():
+            average_use = float(np.average(use.u_n[held], weights=use.seconds[held]))
+        silent = bool(measured) and max(measured) <= limit
+        alone = average_use is not None and average_use <= limit * _REST
+        # Some hundred MB/s are below a hundredth of it, and all that experts or a small model's shards exchange.
+        if group.exchanges or (len(measured) == len(peaks) and not silent and not alone):
+            return None
+        if len(measured) < len(peaks):
+            return Why.NVLINK_NOT_MEASURED
+        if group.kind == "unknown" and group.gpus_per_replica > 1:  # it may be training
+            return Why.KIND_UNKNOWN
+        if not seen_at_work(group, limits):
+            return Why.ON_STANDBY
+        observed = min(n.hours_observed for n in group.nodes)
+        if not fleet.waste_ready(group) or min(n.evidence_hours for n in group.nodes) < floor:
+            return seen_too_short(floor)
+        util = max(measured) if silent else limit
+        share, cost, text, premium = None, None, "Price share of NVLink: unknown.", None
+        premiums = [p for n in group.nodes if (p := nvlink_premium(fleet.book, n)) is not None]
+        if len(premiums) == len(group.nodes):
+            premium, share = premiums[0], sum(p.share for p in premiums) / len(premiums)
+            whole = fleet.cost(group.gpu_hours, group.nodes)
+            cost = None if whole is None else whole * share
+        if premium is not None and cost is not None:
+            paid = f"{usd(cost)} in the window, {dated((premium.price,))}"
+            of = f"{premium.share * 100:.0f} % of the node's price, {paid}"
+            text = f"NVLink adds an assumed {of} (from node pairs at other providers)."
+            if premium.twin is not None:
+                text = f"NVLink adds {of}, compared with {premium.twin.sku} (PCIe card, a slower GPU as well)."
+        most = "less than 0.1 %" if util < 0.001 else f"at most {as_percent(util)}"
+        carried = f"used {most} of one direction" if util > 0 else "carried no traffic"
+        return self.found(
+            fleet, group,
+            evidence=(
+                ("nvlink_util_p995", util, "util_p995_max", "ratio of one-way NVLink") if silent
+                else ("nvlink_util_mean", average_use, limit * _REST, "ratio of what NVLink sustains"),
+                ("hours_observed", observed, "coverage_hours", "hours"),
+                *([("nvlink_premium", share, None, "ratio of the node's price")] if premium is not None else ()),
+            ),
+            gpu_hours=group.gpu_hours, cost=cost,
+            values={
+                "util": as_percent(util), "traffic": f"{carried} in 99.5 % of seconds",
+                "whose": "whatever ran there" if silent else "between its GPUs",
+            },
+            sure=1.0 if group.gpus_per_replica == 1 else group.lead.kind.confidence,
+            after=text, premium=premium,
+        )  # fmt: skip
