@@ -141,7 +141,7 @@ def _write_mails(fleet: Path, folder: Path, book: Rulebook, now: float) -> None:
     from ..notify.report import ReportJob, reported_week, write_previews
     from ..notify.routes import Routes
     from ..notify.settings import ReportSettings
-    from ..show.reader_commands import ReaderCommands
+    from ..show.reader_links import ReaderCommands
     from ..state.beside import StateBeside
     from ..telemetry.source import Databases
 

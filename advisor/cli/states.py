@@ -15,7 +15,7 @@ from ...rules.base.errors import NothingToDo, StoreError, UsageError
 from ...rules.base.output import program, say
 from ...rules.base.sanitize import clean
 from ..show.page_options import Again
-from ..show.reader_commands import ReaderCommands
+from ..show.reader_links import ReaderCommands
 from .options import RulebookOptions, SourceOptions, Telemetry, flags
 
 if TYPE_CHECKING:

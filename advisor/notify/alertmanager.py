@@ -22,7 +22,7 @@ from ..core.incident_types import Incident, Subject
 from ..core.timestamps import minute, rfc3339
 from ..show.incident_words import Item, line_words, summary_words, where_words
 from ..show.pages.incident import details_command
-from ..show.reader_commands import ReaderLinks
+from ..show.reader_links import ReaderLinks
 from ..watch.settings import WatchSettings
 
 # An open alert that is not sent again ends after so many passes: the watch itself is down.
@@ -78,8 +78,8 @@ def alerts_of(
             "labels": _cleaned(labels, LABEL_MAX), "annotations": _cleaned(annotations, ANNOTATION_MAX),
             "startsAt": rfc3339(starts), "endsAt": rfc3339(max(ends, starts + 1.0)),
         }  # fmt: skip
-        dashboard = links.of_window(team or "", starts, max(starts, min(ends, now))).dashboard
-        url = dashboard.link(subject.workload_id or "", subject.nodes[0] if subject.nodes else "") or dashboard.link()
+        page = links.of_window(team or "", starts, max(starts, min(ends, now)))
+        url = page.link(subject.workload_id or "", subject.nodes[0] if subject.nodes else "") or page.link()
         alerts.append({**alert, "generatorURL": url} if url else alert)
     return alerts
 

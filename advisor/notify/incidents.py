@@ -20,9 +20,8 @@ from ...rules.base.errors import SkuwiseError, UsageError
 from ...rules.base.sanitize import clean
 from ..core.formatting import counted
 from ..core.incident_types import Incident, IncidentEvent
-from ..show.dashboard import Dashboard
 from ..show.incident_words import Item, ItemKind
-from ..show.reader_commands import NO_COMMANDS, ReaderCommands, ReaderLinks
+from ..show.reader_links import ReaderCommands, ReaderLinks
 from ..state.deliveries import Message, Told, queue, told, waiting
 from ..state.file import State
 from ..state.incidents import current, mark_printed, settle, untold
@@ -58,7 +57,7 @@ class NotifyRun:
     clocks: Clocks
     say: Callable[[str], None]
     environ: Mapping[str, str] = field(default_factory=dict)
-    commands: ReaderCommands = NO_COMMANDS
+    commands: ReaderCommands = ReaderCommands()
 
     @property
     def now(self) -> float:
@@ -66,7 +65,7 @@ class NotifyRun:
 
     @property
     def links(self) -> ReaderLinks:
-        return ReaderLinks(self.commands, Dashboard(self.report.dashboard_url))
+        return ReaderLinks(self.commands, self.report.dashboard_url)
 
     def recipients(self, incident: Incident) -> tuple[Recipient, ...]:
         """Its team, and after it the administrators where it has none, or only they can fix it."""

@@ -18,7 +18,7 @@ from ..show.incident_words import Item
 from ..show.pages.incident import incident_document
 from ..show.pages.report import report_document
 from ..show.pages.story import Story, TeamRow
-from ..show.reader_commands import NO_LINKS, ReaderLinks
+from ..show.reader_links import NO_LINKS, ReaderLinks
 from ..show.writers.csv import csv_text
 from ..show.writers.formats import FORMATS, render
 from ..show.writers.html import mail_html

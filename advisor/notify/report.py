@@ -17,9 +17,8 @@ from ..core.timestamps import day, minute, span
 from ..core.worth import marked
 from ..pipeline import WINDOW_NOTES
 from ..rulebook import Rulebook
-from ..show.dashboard import Dashboard
 from ..show.pages.story import story_of
-from ..show.reader_commands import NO_COMMANDS, ReaderCommands, ReaderLinks
+from ..show.reader_links import ReaderCommands, ReaderLinks
 from ..show.writers.csv import csv_text
 from ..state.beside import StateBeside
 from ..state.deliveries import known, queue
@@ -104,7 +103,7 @@ class ReportJob:
     only: str | None
     say: Callable[[str], None]
     named: bool = True
-    commands: ReaderCommands = NO_COMMANDS
+    commands: ReaderCommands = ReaderCommands()
 
     @property
     def teams(self) -> tuple[TeamRoute, ...]:
@@ -153,7 +152,7 @@ def team_letters(
 
     parts, parts_before = split(advice), split(before) if before is not None else None
     outcomes_of = outcomes_by_team(outcomes, parts)
-    links = ReaderLinks(job.commands, Dashboard(job.settings.dashboard_url))
+    links = ReaderLinks(job.commands, job.settings.dashboard_url)
     for team in teams:
         known_ids = reported.get(team.name, frozenset())
         if team.name == "":

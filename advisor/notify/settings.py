@@ -18,7 +18,7 @@ from msgspec import Meta
 from ...agent.config import load_section
 from ...rules.base.errors import UsageError
 from ..core.credentials import is_loopback
-from ..show.dashboard import PLACEHOLDERS, url_fault
+from ..show.reader_links import PLACEHOLDERS, url_fault
 
 Security = Literal["starttls", "tls", "none"]
 # Submission with STARTTLS (RFC 6409), submissions (RFC 8314), SMTP.

@@ -8,6 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Union
 
+from ...rules.base.sanitize import clean
+
+NAME_MAX = 48
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:
@@ -91,10 +95,8 @@ def _is_empty(block: Block) -> bool:
             return not block.rows
         case Bullets():
             return not block.items
-        case AsideBlock():
+        case AsideBlock() | Link():
             return not block.text
-        case Link():
-            return not block.url
         case _:
             return not block
 
@@ -113,3 +115,11 @@ class Document:
     footer: tuple[str, ...] = ()
     link: Link | None = None
     lead: str = ""
+
+
+def brief(text: object, limit: int = NAME_MAX) -> str:
+    """Clean text from outside of at most `limit` characters: a name of 10 kB must not fill a mail."""
+    raw = str(text)
+    # Cleaning lengthens text and is slow on long text.
+    plain = clean(raw[: limit + 1])
+    return plain if len(raw) <= limit and len(plain) <= limit else f"{plain[: limit - 1].rstrip()}…"

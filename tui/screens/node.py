@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from ...advisor.core import formatting as words
 from ...advisor.core.timestamps import minute, span
-from ...advisor.show.energy_shares import node_words
+from ...advisor.show.pages.energy import node_words
 from ...rules.base.errors import SkuwiseError
 from ...rules.base.sanitize import clean
 from ..cell_text import fit, line, lines, spark

@@ -11,7 +11,7 @@ from ...core.verdict_types import WorkloadVerdict
 from ...core.worth import compatible, selected
 from .. import coverage
 from ..aggregates import blind_spots
-from ..document import AsideBlock, Bullets, Document, Figures, Section, Table, section
+from ..document import AsideBlock, Bullets, Document, Figures, Section, Table, brief, section
 from ..page_options import SHORT, PageOptions
 from ..phases import phase_sentence
 from ..titles import (
@@ -25,7 +25,6 @@ from ..titles import (
     runs_words,
     waste_of,
 )
-from ..truncate import brief
 from . import head, sections
 from .energy import energy_section
 from .explain import claim_block

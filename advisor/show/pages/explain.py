@@ -17,7 +17,7 @@ from ...core.timestamps import minute, span
 from ...core.verdict_types import INFERRED, WorkloadVerdict
 from ...core.worth import HOURS_PER_MONTH
 from ..document import AsideBlock, Bullets, Document, Figures, Section, Table, section
-from ..energy_shares import workload_words
+from .energy import workload_words
 from ..page_options import Again
 from ..phases import phase_reasons, phase_table
 from ..subjects import Subject, replicas_of, workload_of

@@ -7,9 +7,8 @@ from ...core.timestamps import day, minute
 from ...core.worth import CAPACITY, RECOVERABLE, SLOWED, WASTED, selected
 from .. import coverage
 from ..aggregates import holdings
-from ..document import Tile
+from ..document import Tile, brief
 from ..titles import covered_hours, monthly, short_usd, usd_per_month
-from ..truncate import brief
 from .story import Change, Story
 
 _HINT_LENGTH = 320

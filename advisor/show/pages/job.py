@@ -10,8 +10,7 @@ from ...core.advice_json import plain
 from ...core.card_types import LIST_SCHEMA, SCHEMA, Card
 from ...core.ids import short_ids
 from ...core.timestamps import minute, span
-from ..document import Document, Figures, Section, Table
-from ..truncate import brief
+from ..document import Document, Figures, Section, Table, brief
 
 _SHARES_LISTED, _SHARE_MIN = 4, 0.005
 _TEXT_MAX = 172  # two lines of 100 columns beside the label

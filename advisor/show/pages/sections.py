@@ -11,9 +11,8 @@ from ...core.coded_text import UNSPECIFIED, CodedText
 from ...core.totals import sum_if_all
 from .. import coverage as cover
 from ..aggregates import NOT_OBSERVED, blind_spots, holdings, hours_by_kind, observed_share
-from ..document import Bars, Bullets, Section, Table, section
+from ..document import Bars, Bullets, Section, Table, brief, section
 from ..titles import waste_of
-from ..truncate import brief
 
 _EXAMPLE_MAX = 160
 # One sentence for all notes of a code. `{count}`: how many.
