@@ -17,7 +17,7 @@ from ..show.document import Document
 from ..show.incident_words import Item
 from ..show.pages.incident import incident_document
 from ..show.pages.report import report_document
-from ..show.pages.story import Story, TeamRow
+from ..show.pages.story import Story
 from ..show.reader_links import NO_LINKS, ReaderLinks
 from ..show.writers.csv import csv_text
 from ..show.writers.formats import FORMATS, render
@@ -125,7 +125,7 @@ def _files(story: Story) -> tuple[Attachment, ...]:
 
     add(".html", "html", render(story.advice, "html", team=story.team))
     if story.teams:
-        rows = [_team_values(row) for row in story.teams]
+        rows = [_team_values(*row) for row in story.teams]
         add("-teams.csv", "csv", csv_text(tuple(rows[0]), rows))
         add("-teams.json", "json", json.dumps({"teams": rows}, indent=2, allow_nan=False) + "\n")
     for form in ("csv", "json"):
@@ -133,12 +133,12 @@ def _files(story: Story) -> tuple[Attachment, ...]:
     return tuple(files)
 
 
-def _team_values(row: TeamRow) -> dict[str, object]:
-    s, was = row.part.summary, row.before.summary if row.before is not None else None
+def _team_values(team: str | None, part: Advice, before: Advice | None) -> dict[str, object]:
+    s, was = part.summary, before.summary if before is not None else None
     return {
-        "team": clean(row.team) if row.team is not None else None,
-        "workloads": len(row.part.workloads),
-        "moves": len(selected(row.part).shown),
+        "team": clean(team) if team is not None else None,
+        "workloads": len(part.workloads),
+        "moves": len(selected(part).shown),
         "gpu_hours": s.gpu_hours,
         "gpu_hours_before": was.gpu_hours if was else None,
         "cost_usd": s.cost_usd,

@@ -95,7 +95,7 @@ def _is_empty(block: Block) -> bool:
             return not block.rows
         case Bullets():
             return not block.items
-        case AsideBlock() | Link():
+        case AsideBlock():
             return not block.text
         case _:
             return not block

@@ -16,8 +16,7 @@ from ...advisor.core.ids import short_ids
 from ...advisor.show import coverage
 from ...advisor.show.aggregates import answered_findings, hours_by_bottleneck, hours_by_kind, observed_share
 from ...advisor.show.pages import energy
-from ...advisor.show.pages.head import tiles
-from ...advisor.show.pages.story import story_of
+from ...advisor.show.pages.story import story_of, tiles
 from ...advisor.show.titles import Titles, fact_of, is_waste, waste_of
 from ..cell_text import cost_cell, line, lines
 from ..state import FINDINGS_WINDOW, Loaded, Look
