@@ -130,13 +130,13 @@ class _Watcher:
 
 def _once(watcher: _Watcher, form: str) -> int:
     """One pass: how much was evaluated, and the open incidents."""
-    from ..show.incident_words import as_dict, as_table, by_urgency
+    from ..show.incident_words import as_dict, as_table, urgency
     from ..state.incidents import listed
 
     file, watched, _ = watcher.evaluate()
     failed = watcher.notify(file)
     with file.reading() as db:
-        incidents = by_urgency(listed(db))
+        incidents = sorted(listed(db), key=urgency)
     if form == "json":
         document = {
             "schema": "skuwise.watch/1",

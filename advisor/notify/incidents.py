@@ -21,7 +21,7 @@ from ...rules.base.sanitize import clean
 from ..core.formatting import counted
 from ..core.incident_types import Incident, IncidentEvent
 from ..show.incident_words import Item, ItemKind
-from ..show.reader_links import ReaderCommands, ReaderLinks
+from ..show.reader_links import NO_COMMANDS, ReaderCommands, ReaderLinks
 from ..state.deliveries import Message, Told, queue, told, waiting
 from ..state.file import State
 from ..state.incidents import current, mark_printed, settle, untold
@@ -57,7 +57,7 @@ class NotifyRun:
     clocks: Clocks
     say: Callable[[str], None]
     environ: Mapping[str, str] = field(default_factory=dict)
-    commands: ReaderCommands = ReaderCommands()
+    commands: ReaderCommands = NO_COMMANDS
 
     @property
     def now(self) -> float:

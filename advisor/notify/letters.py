@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from ...agent.base.safe_text import clean_text
 from ...rules.base.sanitize import clean
+from ..core.advice_types import Advice
 from ..core.timestamps import day
 from ..core.worth import selected
 from ..show.document import Document

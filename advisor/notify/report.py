@@ -18,7 +18,7 @@ from ..core.worth import marked
 from ..pipeline import WINDOW_NOTES
 from ..rulebook import Rulebook
 from ..show.pages.story import story_of
-from ..show.reader_links import ReaderCommands, ReaderLinks
+from ..show.reader_links import NO_COMMANDS, ReaderCommands, ReaderLinks
 from ..show.writers.csv import csv_text
 from ..state.beside import StateBeside
 from ..state.deliveries import known, queue
@@ -103,7 +103,7 @@ class ReportJob:
     only: str | None
     say: Callable[[str], None]
     named: bool = True
-    commands: ReaderCommands = ReaderCommands()
+    commands: ReaderCommands = NO_COMMANDS
 
     @property
     def teams(self) -> tuple[TeamRoute, ...]:

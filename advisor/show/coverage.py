@@ -108,8 +108,7 @@ def not_judged(summary: Summary) -> str:
 
 def not_judged_short(summary: Summary) -> str:
     """`not_judged` as a sentence."""
-    text = not_judged(summary)
-    return f"{text[:1].upper()}{text[1:]}."
+    return f"{not_judged(summary).replace('n', 'N', 1)}."
 
 
 def judged_of(summary: Summary) -> str:
@@ -169,9 +168,9 @@ def open_verdicts(advice: Advice, most: int = 2) -> tuple[str, ...]:
 def nothing_found_words(advice: Advice) -> str:
     """No finding, in sentences that claim no more than was judged."""
     s, undecided = advice.summary, open_verdicts(advice)
-    short = nothing_found_short(advice)
     if s.nothing_judged and s.gpu_count:
         return why_not_judged(s)
+    short = nothing_found_short(advice)
     if s.partly_judged:
         short = f"{short} The other GPUs were not observed long enough."
     return f"{short} Not judged: {'; '.join(undecided)}." if undecided else short
@@ -187,13 +186,6 @@ def nothing_found_short(advice: Advice) -> str:
     if open_verdicts(advice):
         return "Not all was judged; no waste was found in the rest."
     return f"No waste found{'; the notes list what could not be evaluated' if advice.notes else ' in this window'}."
-
-
-def idleness(summary: Summary) -> str:
-    """No idle GPU was found, in a sentence that claims no more than was judged."""
-    if summary.nothing_judged and summary.gpu_count:
-        return f"Idle GPUs: {not_judged(summary)}."
-    return f"No GPU was idle or held without use{f' ({judged_of(summary)})' if summary.partly_judged else ''}."
 
 
 def unobserved_rows(summary: Summary) -> tuple[tuple[str, ...], ...]:

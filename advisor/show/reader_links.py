@@ -74,12 +74,15 @@ class ReaderCommands:
         return " ".join(filter(None, (self.program, command, *map(shlex.quote, words), " ".join(options.split()))))
 
 
+NO_COMMANDS = ReaderCommands()
+
+
 @dataclass(frozen=True, slots=True)
 class ReaderLinks:
     """`dashboard`: a template that `url_fault` accepts; empty: the site has none. `team`: of the page; `start`, `end`:
     its window, Unix seconds."""
 
-    commands: ReaderCommands = ReaderCommands()
+    commands: ReaderCommands = NO_COMMANDS
     dashboard: str = ""
     team: str = ""
     start: float = 0.0

@@ -17,7 +17,7 @@ from ...advisor.show import coverage
 from ...advisor.show.aggregates import answered_findings, hours_by_bottleneck, hours_by_kind, observed_share
 from ...advisor.show.pages import energy
 from ...advisor.show.pages.story import story_of, tiles
-from ...advisor.show.titles import Titles, fact_of, is_waste, waste_of
+from ...advisor.show.titles import Titles, fact_of, sum_of
 from ..cell_text import cost_cell, line, lines
 from ..state import FINDINGS_WINDOW, Loaded, Look
 from ..widgets.panel import Scroll, panel
@@ -154,11 +154,6 @@ class _Row:
     saves: float | None
     id: str
     sum: str
-
-
-def sum_of(rule: str) -> str:
-    """The sum that contains the cost of a rule's findings."""
-    return "wasted" if is_waste(rule) else "slowed" if waste_of(rule) == "slowed" else words.NONE
 
 
 def _rows(advice: Advice) -> list[_Row]:

@@ -7,28 +7,18 @@ from collections.abc import Sequence
 from ...core import formatting as words
 from ...core.advice_types import Advice, Finding
 from ...core.ids import short_ids
+from ...core.totals import sum_if_all
 from ...core.verdict_types import WorkloadVerdict
 from ...core.worth import compatible, selected
 from .. import coverage
 from ..aggregates import blind_spots
 from ..document import AsideBlock, Bullets, Document, Figures, Section, Table, brief, section
 from ..page_options import SHORT, PageOptions
-from ..phases import phase_sentence
-from ..titles import (
-    Row,
-    Titles,
-    fact_of,
-    gain_text,
-    is_waste,
-    left_out_words,
-    monthly,
-    runs_words,
-    waste_of,
-)
-from . import head, sections
+from ..titles import Row, Titles, fact_of, gain_text, left_out_words, monthly, runs_words, sum_of
+from . import sections
 from .energy import energy_section
-from .explain import claim_block
-from .story import Story, story_of
+from .explain import activity_sentence, claim_block
+from .story import Story, page_heading, price_basis, story_of, tiles, window_words, written_words
 
 _NAME, _NOTE, _TITLE = 28, 200, 200  # characters
 _ALL = 10**9
@@ -48,7 +38,7 @@ def advice_page(advice: Advice, options: PageOptions = SHORT, team: str | None =
         "idle": lambda: sections.idle(advice),
         "fabric": lambda: sections.fabric(advice, team),
         "kinds": lambda: sections.kinds(advice),
-        "levers": lambda: levers(advice),
+        "levers": lambda: sections.levers(advice),
         "market": lambda: market(advice, options),
         "method": lambda: sections.method(advice, team),
         "prices": lambda: sections.prices(advice.prices),
@@ -56,13 +46,13 @@ def advice_page(advice: Advice, options: PageOptions = SHORT, team: str | None =
     parts = [build() for name, build in builders.items() if options.shows(name)]
     parts += _details(story) if options.verbose else ()
     return Document(
-        title=head.heading(story),
-        heading=head.heading(story),
-        window=head.window(story),
-        summary=head.basis(story),
-        tiles=head.tiles(story, _ALL if options.whole else 2),
+        title=page_heading(story),
+        heading=page_heading(story),
+        window=window_words(story),
+        summary=price_basis(story),
+        tiles=tiles(story, _ALL if options.whole else 2),
         sections=tuple(part for part in (*parts, _next(story, options)) if part.blocks),
-        footer=(head.written(story),) if options.whole else (),
+        footer=(written_words(story),) if options.whole else (),
     )
 
 
@@ -131,11 +121,10 @@ def findings(story: Story, options: PageOptions = SHORT) -> Section:
     rows: list[tuple[str, ...]] = []
     sums: list[int] = []
     for rule, same in kept:
-        kind = "wasted" if is_waste(rule) else "slowed" if waste_of(rule) == "slowed" else words.NONE
         answered = sum(f.id in answers and not answers[f.id].left_out for f in same)
         name = f"{brief(fact_of(rule), _NAME + 8)} ({len(same):,})"
         sums.append(len(rows))
-        rows.append((name, brief(rule, 20), kind, _cost(same, advice), f"{answered:,} of {len(same):,}"))
+        rows.append((name, brief(rule, 20), sum_of(rule), _cost(same, advice), f"{answered:,} of {len(same):,}"))
         largest = sorted(same, key=lambda f: (_size([f]), f.id))[: each or (1 if len(same) == 1 else 0)]
         rows += [
             (brief(titles.resource(f), _NAME), brief(short[f.id], 20), "", _cost([f], advice), answer(f))
@@ -177,11 +166,10 @@ def workloads(advice: Advice, options: PageOptions) -> Section:
     short = short_ids(w.id for w in advice.workloads)
 
     def cost(same: Sequence[WorkloadVerdict]) -> str:
-        costs = [w.cost_usd for w in same if w.cost_usd is not None]
-        if len(costs) == len(same):
-            return words.usd(monthly(sum(costs), advice))
+        if (usd := sum_if_all(w.cost_usd for w in same)) is not None:
+            return words.usd(monthly(usd, advice))
         hours = monthly(sum(w.gpu_hours for w in same), advice) or 0.0
-        return words.hours(hours, "GPU-hours" if priced else "").rstrip()
+        return words.hours(hours) if priced else words.bare_hours(hours)
 
     def row(same: Sequence[WorkloadVerdict]) -> tuple[str, ...]:
         first, gpus = same[0], len({gpu for w in same for gpu in w.gpus})
@@ -203,7 +191,7 @@ def workloads(advice: Advice, options: PageOptions) -> Section:
 
 def _remarks(workloads: Sequence[WorkloadVerdict]) -> tuple[Bullets, ...]:
     """The phases of workloads that change, and latency classes that do not follow from the kind alone."""
-    changing = tuple(sentence for w in workloads if (sentence := phase_sentence(w)) is not None)
+    changing = tuple(filter(None, map(activity_sentence, workloads)))
     latency = {
         w.series_id: f"{w.name}: latency class {words.latency_words(w.latency)}."
         for w in workloads
@@ -232,18 +220,12 @@ def notes(advice: Advice, options: PageOptions = SHORT) -> Section:
     return section("Notes", Bullets((*lines[: options.rows.notes], *rest)))
 
 
-def levers(advice: Advice) -> Section:
-    """What a lower precision would change, by service."""
-    lines = tuple(f"{w.name}: {lever}" for w in advice.workloads for lever in w.levers)
-    return section("Lower precision (not included in any sum)", Bullets(lines))
-
-
 def market(advice: Advice, options: PageOptions) -> Section:
     """What other providers would charge; empty where it was not asked for."""
     if advice.market is None:
         return section(words.MARKET)
     titles = Titles(advice)
-    lines = [f"{brief(titles.of(r), _TITLE)} ({gain_text(r, advice)})" for r in compatible(advice.market)]
+    lines = [f"{brief(titles.of(r), _TITLE)} ({gain_text(r)})" for r in compatible(advice.market)]
     most = 3 if options.short else len(lines)
     more = [f"{len(lines) - most} more"] if len(lines) > most else []
     return section(words.MARKET, Bullets((*lines[:most], *more)) if lines else words.NO_MARKET)

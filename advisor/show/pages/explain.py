@@ -14,20 +14,19 @@ from ...core.advice_types import Advice, Configuration, Finding, Interval, Recom
 from ...core.coded_text import CodedText
 from ...core.ids import short_id, short_ids
 from ...core.timestamps import minute, span
-from ...core.verdict_types import INFERRED, WorkloadVerdict
+from ...core.verdict_types import INFERRED, Phase, WorkloadVerdict
 from ...core.worth import HOURS_PER_MONTH
 from ..document import AsideBlock, Bullets, Document, Figures, Section, Table, section
-from .energy import workload_words
 from ..page_options import Again
-from ..phases import phase_reasons, phase_table
 from ..subjects import Subject, replicas_of, workload_of
 from ..titles import Titles, finding_title, runs_noun, titled
+from .energy import workload_words
 from .sections import price_line
 
 _BASIS = {
     "allocation": "allocated by a scheduler", "process": "held by processes", INFERRED: "inferred from activity",
 }  # fmt: skip
-_FACTS, _ALL = 5, 10**9  # rows
+_FACTS, _REPLICAS, _ALL = 5, 10, 10**9
 _SAME = 0.005  # a product that differs more from the claimed cost is not how it was calculated
 
 
@@ -78,7 +77,7 @@ def explain_page(
         heading=title,
         lead=text,
         window=_identity(subject),
-        summary=_replicas(advice, subject, findings),
+        summary=_replicas(advice, subject, findings, _ALL if verbose else _REPLICAS),
         tiles=(),
         sections=tuple(part for part in shown if part.blocks),
     )
@@ -137,14 +136,15 @@ def _use(w: WorkloadVerdict) -> str:
     )
 
 
-def _replicas(advice: Advice, subject: Subject, findings: Sequence[Finding]) -> str:
-    """All replicas or runs that a claim is about; empty for a single one."""
+def _replicas(advice: Advice, subject: Subject, findings: Sequence[Finding], most: int) -> str:
+    """The replicas or runs that a claim is about, `most` by their ids; empty for a single one."""
     replicas = replicas_of(advice, subject, {gpu for f in findings for gpu in f.gpus})
     if len(replicas) < 2:
         return ""
     short, names = short_ids(w.id for w in advice.workloads), list(dict.fromkeys(w.name for w in replicas))
-    ids = ", ".join(short[w.id] for w in replicas)
-    return f"{len(replicas)} {runs_noun(replicas)} of {words.listed(names)}: {ids}."
+    ids = ", ".join(short[w.id] for w in replicas[:most])
+    more = f" and {len(replicas) - most} more (--verbose)" if len(replicas) > most else ""
+    return f"{len(replicas)} {runs_noun(replicas)} of {words.listed(names)}: {ids}{more}."
 
 
 def _claims(title: str, advice: Advice, claims: Sequence[Finding | Recommendation]) -> Section:
@@ -173,10 +173,15 @@ def _thresholds(rule: WasteRule | None) -> Section:
 
 def _figures(r: Recommendation) -> Figures:
     """The figures of a recommendation; what it does not change is left out."""
+
+    def configuration(c: Configuration) -> str:
+        gpus = f"{c.gpu_count} x {c.gpu_sku or 'unknown GPU'} on {c.node_sku or 'an unknown node'}"
+        return gpus if c.gpu_count else "no GPUs"
+
     projected = r.saving_usd_per_month or r.freed_gpu_hours_per_month or r.energy_saving_kwh_per_month
     rows = (
-        ("from", _configuration(r.source)),
-        ("to", _configuration(r.target)),
+        ("from", configuration(r.source)),
+        ("to", configuration(r.target)),
         ("predicted time", words.time_words(r.time_ratio)),
         ("saving", words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)),
         ("energy saved/month", words.energy_words(r)),
@@ -187,12 +192,6 @@ def _figures(r: Recommendation) -> Figures:
         ("excludes", ", ".join(r.excludes)),
     )
     return Figures(tuple((name, value) for name, value in rows if value and value != words.NONE))
-
-
-def _configuration(c: Configuration) -> str:
-    if c.gpu_count == 0:
-        return "no GPUs"
-    return f"{c.gpu_count} x {c.gpu_sku or 'unknown GPU'} on {c.node_sku or 'an unknown node'}"
 
 
 def _workload_details(w: WorkloadVerdict) -> Iterator[Section]:
@@ -208,7 +207,11 @@ def _workload_details(w: WorkloadVerdict) -> Iterator[Section]:
     )
     if w.latency is not None:
         yield section(f"Latency class: {words.latency_words(w.latency)}", Bullets(tuple(map(str, w.latency.evidence))))
-    yield section("Phases", phase_table(w.phases), Bullets(tuple(phase_reasons(w.phases))))
+    activities = _activities(w.phases)
+    rows = tuple(row for row, _ in activities)
+    reasons = tuple(f"{row[0]}, {row[1]}: {reason}" for row, reason in activities if reason)
+    heads = ("kind", "bottleneck", "share of the time", "times", "last start")
+    yield section("Phases", Table(heads, rows, (2,)), Bullets(reasons))
     yield section(
         "Coverage",
         f"{words.percent(w.coverage.fraction)} of its GPU time was observed, a sample every "
@@ -228,31 +231,53 @@ def _workload_details(w: WorkloadVerdict) -> Iterator[Section]:
     yield section("Measurements", Table(("feature", "value", "unit", "meaning"), measured, (1,)))
 
 
+def _activities(phases: Sequence[Phase]) -> list[tuple[tuple[str, ...], str]]:
+    """What a workload does, the longest first, however often it changes: a row, and its evidence."""
+    groups: dict[tuple[str, str, tuple[CodedText, ...]], list[Phase]] = {}
+    for phase in phases:
+        groups.setdefault((phase.kind, phase.bottleneck, phase.evidence), []).append(phase)
+    total = sum(phase.end - phase.start for phase in phases) or 1.0
+    rows = []
+    for (kind, bottleneck, evidence), same in groups.items():
+        seconds, last = sum(p.end - p.start for p in same), max(p.start for p in same)
+        times = f"{'once' if len(same) == 1 else f'{len(same)} times'} for {span(seconds / len(same))}"
+        row = (kind, bottleneck, words.percent(seconds / total), times, minute(last))
+        rows.append((-seconds, row, " ".join(map(str, evidence))))
+    return [(row, reason) for _, row, reason in sorted(rows, key=lambda row: row[0])]
+
+
+def activity_sentence(workload: WorkloadVerdict) -> str:
+    """One sentence on a workload whose activity changes; empty: it does not."""
+    parts = [f"{kind} ({limit}) in {share} of the time, {times}"
+             for (kind, limit, share, times, _), _ in _activities(workload.phases)]  # fmt: skip
+    return f"{workload.name} changes what it does: {', '.join(parts)}." if len(workload.phases) > 1 else ""
+
+
 def _calculation(advice: Advice, subject: Subject, findings: Sequence[Finding], catalog: Catalog | None) -> Section:
     """How the money comes about, with the prices it rests on; without `catalog` the prices alone."""
-    moves = isinstance(subject, Recommendation)
-    ids = {*(subject.prices if moves else ())} or {f.price for f in findings}
+    move = subject if isinstance(subject, Recommendation) else None
+    ids = {*(move.prices if move else ())} or {f.price for f in findings}
     prices = [p for p in advice.prices if p.id in ids]
     lines: list[str] = []
     if isinstance(subject, WorkloadVerdict):
         prices = prices or [p for p in advice.prices if p.sku == subject.node_sku]
-        lines += _hours_times_price(subject.gpu_hours, subject.cost_usd, prices, catalog)
-    if moves and subject.saving_usd_per_month is not None:
-        lines += _months(subject, subject.saving_usd_per_month, prices, catalog)
-    else:
-        for f in findings:
-            premium = next((e.value for e in f.evidence if e.metric == "fabric_premium"), None)
-            if isinstance(premium, float) and premium and f.cost_usd is not None:
-                lines.append(
-                    f"{f.cost_usd / premium:,.1f} node-hours observed x {words.usd(premium)} a node-hour for the "
-                    f"fabric = {words.usd(f.cost_usd)} in the window."
-                )
-            else:
-                lines += _hours_times_price(f.gpu_hours, f.cost_usd, prices, catalog)
-        freed = subject.source.gpu_count - subject.target.gpu_count if moves else 0
-        if moves and abs(freed * HOURS_PER_MONTH - subject.freed_gpu_hours_per_month) < 1 <= freed:
-            hours = words.hours(freed * HOURS_PER_MONTH)
-            lines.append(f"{freed} GPUs x {HOURS_PER_MONTH:.0f} h = {hours}/month freed.")
+        lines += _hours_times_price(subject, prices, catalog)
+    if move is not None and move.saving_usd_per_month is not None:
+        lines += _months(move, move.saving_usd_per_month, prices, catalog)
+        findings = ()
+    for f in findings:
+        premium = next((e.value for e in f.evidence if e.metric == "fabric_premium"), None)
+        if isinstance(premium, float) and premium and f.cost_usd is not None:
+            lines.append(
+                f"{f.cost_usd / premium:,.1f} node-hours observed x {words.usd(premium)} a node-hour for the "
+                f"fabric = {words.usd(f.cost_usd)} in the window."
+            )
+        else:
+            lines += _hours_times_price(f, prices, catalog)
+    freed = move.source.gpu_count - move.target.gpu_count if move is not None and findings else 0
+    if move is not None and abs(freed * HOURS_PER_MONTH - move.freed_gpu_hours_per_month) < 1 <= freed:
+        hours = words.hours(freed * HOURS_PER_MONTH)
+        lines.append(f"{words.counted(freed, 'GPU')} x {HOURS_PER_MONTH:.0f} h = {hours}/month freed.")
     return _listed("Calculation", dict.fromkeys((*lines, *map(price_line, prices))))
 
 
@@ -273,16 +298,16 @@ def _months(r: Recommendation, saving: Interval, prices: Sequence[Price], catalo
 
 
 def _hours_times_price(
-    gpu_hours: float, cost: float | None, prices: Sequence[Price], catalog: Catalog | None
+    of: Finding | WorkloadVerdict, prices: Sequence[Price], catalog: Catalog | None
 ) -> Iterator[str]:
     """Empty where no price times the hours gives the cost."""
-    if catalog is None or cost is None:
-        return
     for price in prices:
-        node = catalog.node(price.sku)
-        if node is not None and abs(gpu_hours * price.usd_per_hour / node.gpu_count - cost) <= _SAME * abs(cost):
+        node = catalog.node(price.sku) if catalog is not None else None
+        if node is None or of.cost_usd is None:
+            continue
+        if abs(of.gpu_hours * price.usd_per_hour / node.gpu_count - of.cost_usd) <= _SAME * abs(of.cost_usd):
             yield (
-                f"{words.hours(gpu_hours)} x {words.usd(price.usd_per_hour)} a node-hour / {node.gpu_count} GPUs a "
-                f"node = {words.usd(cost)} in the window."
+                f"{words.hours(of.gpu_hours)} x {words.usd(price.usd_per_hour)} a node-hour / {node.gpu_count} GPUs a "
+                f"node = {words.usd(of.cost_usd)} in the window."
             )
             return

@@ -40,7 +40,7 @@ def plan_document(plan: Plan, advice: Advice, again: Again | None = None, rows: 
         patch = AsideBlock("Accept a step, then print the patch that does it:", accept)
     left = tuple(
         (n.recommendation, named.get(n.recommendation, n.action),
-         gain_text(by_id[n.recommendation], advice) if n.recommendation in by_id else "-", n.why.text)
+         gain_text(by_id[n.recommendation]) if n.recommendation in by_id else "-", n.why.text)
         for n in sorted(plan.not_in_plan, key=lambda n: not n.risk_alone)
         if n.why.code != "plan-blocked" and (not n.risk_alone or (n.would_bring_usd_per_month or 0.0) >= 0)
     )  # fmt: skip

@@ -52,10 +52,14 @@ def idle(advice: Advice) -> Section:
         for h in held
     )  # fmt: skip
     heads = ("owner", "what", "GPUs", "GPU-hours", *["cost"] * costs)
+    sentence = f"Idleness was {cover.judged_of(s)}; no data for the others." if s.partly_judged else ""
+    if not held:
+        extent = f" ({cover.judged_of(s)})" if s.partly_judged else ""
+        sentence = f"No GPU was idle or held without use{extent}."
+        sentence = f"Idle GPUs: {cover.not_judged(s)}." if s.nothing_judged and s.gpu_count else sentence
     return section(
         "Idle and held GPUs, by owner",
-        cover.idleness(s) if not held else "",
-        f"Idleness was {cover.judged_of(s)}; no data for the others." if held and s.partly_judged else "",
+        sentence,
         Table(heads, tuple(rows), tuple(range(2, len(heads)))),
     )
 
@@ -128,6 +132,12 @@ def coverage(a: Advice) -> Section:
         Table(cover.HEADS, rows, (1, 3)),
         Bullets(missing),
     )
+
+
+def levers(advice: Advice) -> Section:
+    """What a lower precision would change, by service."""
+    lines = tuple(f"{w.name}: {lever}" for w in advice.workloads for lever in w.levers)
+    return section("Lower precision (not included in any sum)", Bullets(lines))
 
 
 def missing_metrics(advice: Advice) -> tuple[str, ...]:

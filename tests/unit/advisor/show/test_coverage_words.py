@@ -17,8 +17,8 @@ from skuwise.advisor.notify.by_team import split_by_team
 from skuwise.advisor.notify.letters import report_letter
 from skuwise.advisor.show import coverage
 from skuwise.advisor.show.page_options import PageOptions
-from skuwise.advisor.show.pages.advice import advice_page
 from skuwise.advisor.show.pages import energy as words
+from skuwise.advisor.show.pages.advice import advice_page
 from skuwise.advisor.show.pages.energy import energy_section
 from skuwise.advisor.show.pages.story import story_of
 from skuwise.advisor.show.writers.formats import render
