@@ -18,7 +18,7 @@ from msgspec import Meta
 from ...agent.config import load_section
 from ...rules.base.errors import UsageError
 from ..core.credentials import is_loopback
-from ..show.reader_links import PLACEHOLDERS, url_fault
+from ..show.reader_links import PLACEHOLDERS, is_template
 
 Security = Literal["starttls", "tls", "none"]
 # Submission with STARTTLS (RFC 6409), submissions (RFC 8314), SMTP.
@@ -60,11 +60,11 @@ def mail_addresses(value: object, what: str) -> tuple[str, ...]:
 
 
 def _dashboard(value: object, what: str) -> str:
-    fault = "is no text" if not isinstance(value, str) else url_fault(value) if value else None
-    if fault is not None:
+    if not isinstance(value, str) or (value and not is_template(value)):
         names = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
-        raise UsageError(f"{what} {fault}.", f"Use https://HOST/PATH; allowed placeholders: {names}.")
-    return str(value)
+        remedy = f"Use https://HOST/PATH; allowed placeholders behind HOST: {names}."
+        raise UsageError(f"{what} is not an http or https URL of a fixed host.", remedy)
+    return value
 
 
 def _text(pattern: str, fault: str, remedy: str) -> Callable[[object, str], str]:

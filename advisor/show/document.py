@@ -86,19 +86,13 @@ Block = Union[str, Table, Figures, Bars, Bullets, AsideBlock, Link, Section]  # 
 
 def section(title: str, *blocks: Block | None, id: str = "") -> Section:
     """A section of the blocks that are not empty."""
-    return Section(title, tuple(block for block in blocks if block is not None and not _is_empty(block)), id)
+    return Section(title, tuple(block for block in blocks if block is not None and _has_content(block)), id)
 
 
-def _is_empty(block: Block) -> bool:
-    match block:
-        case Table() | Figures() | Bars():
-            return not block.rows
-        case Bullets():
-            return not block.items
-        case AsideBlock():
-            return not block.text
-        case _:
-            return not block
+def _has_content(block: Block) -> bool:
+    if isinstance(block, Bullets):
+        return bool(block.items)
+    return bool(block.rows if isinstance(block, (Table, Figures, Bars)) else getattr(block, "text", block))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,23 +17,16 @@ _PLACEHOLDER = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
 _URL = re.compile(r"https?://[A-Za-z0-9._~:/?#\[\]@!$&()*+,;=%-]+")
 
 
-def url_fault(url: str) -> str | None:
-    """What is wrong with a template, for a sentence after its name; None: nothing."""
-    bare = _PLACEHOLDER.sub("x", url)
-    if len(url) > _URL_MAX:
-        return f"has more than {_URL_MAX} characters"
-    if "{" in bare or "}" in bare:
-        return "has an unknown placeholder"
-    if not _URL.fullmatch(bare):
-        return "is not an http or https URL without spaces and quotes"
+def is_template(url: str) -> bool:
+    """Whether this is an http or https URL of a fixed host without a user name, with no placeholder but ours."""
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
-        return "is not a valid URL"
-    if not parts.hostname or "{" in parts.netloc:
-        return "has no fixed host"
-    return "contains a user name" if "@" in parts.netloc else None
+        return False
+    known = _PLACEHOLDER.sub("x", url)
+    is_fixed = bool(parts.hostname) and not {"{", "@"} & set(parts.netloc)
+    return is_fixed and len(url) <= _URL_MAX and "{" not in known and "}" not in known and bool(_URL.fullmatch(known))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +72,7 @@ NO_COMMANDS = ReaderCommands()
 
 @dataclass(frozen=True, slots=True)
 class ReaderLinks:
-    """`dashboard`: a template that `url_fault` accepts; empty: the site has none. `team`: of the page; `start`, `end`:
+    """`dashboard`: the template of a URL (`is_template`); empty: none. `team`: of the page; `start`, `end`:
     its window, Unix seconds."""
 
     commands: ReaderCommands = NO_COMMANDS

@@ -185,19 +185,8 @@ def workloads(advice: Advice, options: PageOptions) -> Section:
     return section(
         f"Workloads by {'cost' if priced else 'GPU-hours'}",
         Table((*heads, *(("nodes",) if options.whole else ())), tuple(map(row, shown)), (5,), more),
-        *(() if options.short else _remarks([same[0] for same in shown])),
+        Bullets(() if options.short else tuple(filter(None, (activity_sentence(same[0]) for same in shown)))),
     )
-
-
-def _remarks(workloads: Sequence[WorkloadVerdict]) -> tuple[Bullets, ...]:
-    """The phases of workloads that change, and latency classes that do not follow from the kind alone."""
-    changing = tuple(filter(None, map(activity_sentence, workloads)))
-    latency = {
-        w.series_id: f"{w.name}: latency class {words.latency_words(w.latency)}."
-        for w in workloads
-        if w.latency is not None and w.latency.basis != "kind"
-    }
-    return Bullets(changing), Bullets(tuple(latency.values()))
 
 
 def notes(advice: Advice, options: PageOptions = SHORT) -> Section:

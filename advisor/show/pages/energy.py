@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ....rules.base.sanitize import clean
 from ...core import formatting as words
@@ -12,6 +13,7 @@ from ...core.energy_types import (
     Energy,
     FleetEnergy,
     NodeEnergy,
+    PhaseEnergy,
     StatedFigure,
     WorkloadEnergy,
     figures_of,
@@ -39,21 +41,17 @@ def energy_section(advice: Advice, team: str | None = None) -> Section:
     e = advice.summary.energy
     if e is None:
         return section("Energy")
-    phases = _table(
-        {"phase": _PHASES.get(p.phase, p.phase), "GPU-hours": words.bare_hours(p.gpu_hours), "kWh": kwh(p.kwh, ""),
-         "spend": words.usd(p.cost_usd), **_money(p.usd, p.co2_kg)}
-        for p in e.phases
-    )  # fmt: skip
-    tables = [phases, _workloads(advice)]
+    owners = [(owner.owner or "unknown owner", owner) for owner in e.owners]
+    nodes = sorted(advice.node_energy, key=lambda n: (-(_load(n) or 0.0), n.node))
+    phases = _table("phase", _PHASE, [(_PHASES.get(p.phase, p.phase), p) for p in e.phases])
+    workloads = _table("workload", ("kWh", "at rest", "kWh per busy GPU-hour", *_TOKENS), _workloads(advice))
+    tables = [phases, workloads]
     if team is None:
-        by_load = sorted(advice.node_energy, key=lambda n: (-(_load(n) or 0.0), n.node))
-        nodes = _table(
-            {"node": n.node, "kWh": kwh(n.kwh, ""), "at rest": kwh(n.idle_kwh, ""), "mean W": watts(n.mean_watts, ""),
-             "95th percentile W": watts(n.p95_watts, ""), "limits W": watts(n.rated_watts, ""),
-             "of the limits": words.percent(_load(n))}
-            for n in by_load
-        )  # fmt: skip
-        tables = [_uses(e), phases, _owners(e), _workloads(advice), nodes]
+        tables = [
+            _uses(e), phases,
+            _table("owner", _OWNER, owners) if any(owner.owner for owner in e.owners) else None,
+            workloads, _table("node", _NODE, [(n.node, n) for n in nodes]),
+        ]  # fmt: skip
     return section(
         "Energy",
         drawn_words(e, "the GPUs" if team is None else "the team's workloads"),
@@ -65,12 +63,34 @@ def energy_section(advice: Advice, team: str | None = None) -> Section:
     )
 
 
-def _table(rows: Iterable[Mapping[str, str]]) -> Table:
-    """Rows of the same columns, without columns in which nothing is known."""
-    rows = list(rows)
-    heads = [head for head in rows[0] if any(row[head] not in ("unknown", words.NONE) for row in rows)] if rows else []
-    cells = tuple(tuple(row[head] for head in heads) for row in rows)
-    return Table(tuple(heads), cells, tuple(range(1, len(heads))))
+_COLUMNS: Mapping[str, Callable[[Any], str]] = {
+    "GPU-hours": lambda e: words.bare_hours(e.gpu_hours if isinstance(e, PhaseEnergy) else e.measured_gpu_hours),
+    "kWh": lambda e: kwh(e.kwh, ""),
+    "at rest": lambda e: kwh(e.idle_kwh, ""),
+    "spend": lambda e: words.usd(e.cost_usd),
+    "kWh per GPU-hour": lambda e: small(_ratio(e.kwh, e.measured_gpu_hours)),
+    "kWh per busy GPU-hour": lambda e: small(e.kwh_per_busy_gpu_hour),
+    "J per token": lambda e: small(e.joules_per_token),
+    "tokens/s per W": lambda e: small(_ratio(1.0, e.joules_per_token)),
+    "power cost": lambda e: words.usd(e.usd),
+    "kg CO2": lambda e: kwh(e.co2_kg, ""),
+    "mean W": lambda e: watts(e.mean_watts, ""),
+    "95th percentile W": lambda e: watts(e.p95_watts, ""),
+    "limits W": lambda e: watts(e.rated_watts, ""),
+    "of the limits": lambda e: words.percent(_load(e)),
+}
+_TOKENS = ("J per token", "tokens/s per W", "power cost", "kg CO2")
+_PHASE = ("GPU-hours", "kWh", "spend", "power cost", "kg CO2")
+_OWNER = ("GPU-hours", "kWh", "at rest", "kWh per GPU-hour", *_TOKENS)
+_NODE = ("kWh", "at rest", "mean W", "95th percentile W", "limits W", "of the limits")
+
+
+def _table(first: str, heads: Sequence[str], records: Sequence[tuple[str, object]]) -> Table:
+    """A row for each record with its name, without columns in which nothing is known."""
+    columns = {head: [_COLUMNS[head](record) for _, record in records] for head in heads}
+    columns = {head: cells for head, cells in columns.items() if not {*cells} <= {"unknown", words.NONE}}
+    rows = tuple(zip((name for name, _ in records), *columns.values(), strict=True))
+    return Table((first, *columns), rows, tuple(range(1, 1 + len(columns))))
 
 
 def _uses(e: FleetEnergy) -> Table | None:
@@ -82,47 +102,27 @@ def _uses(e: FleetEnergy) -> Table | None:
     rows.append(("total", kwh(u.total, ""), ""))
     if u.unobserved_gpu_hours > 0:
         rows.append(("not observed", "unknown", words.hours(u.unobserved_gpu_hours)))
-    return _table(dict(zip(("energy breakdown", "kWh", "share"), row, strict=True)) for row in rows)
+    return Table(("energy breakdown", "kWh", "share"), tuple(rows), (1, 2))
 
 
-def _owners(e: FleetEnergy) -> Table | None:
-    if not any(owner.owner for owner in e.owners):
-        return None
-    rows = []
-    for owner in e.owners:
-        hours = owner.measured_gpu_hours
-        per_hour = owner.kwh / hours if owner.kwh is not None and hours > 0 else None
-        figures = _figures(owner, "kWh per GPU-hour", per_hour, owner.joules_per_token)
-        rows.append({"owner": owner.owner or "unknown owner", "GPU-hours": words.bare_hours(hours), **figures})
-    return _table(rows)
-
-
-def _workloads(advice: Advice) -> Table:
-    """Workloads by energy; runs of one series and name in a row."""
+def _workloads(advice: Advice) -> list[tuple[str, WorkloadEnergy]]:
+    """The energy of the runs of one series and name together, the most first."""
     runs: dict[tuple[str, str], list[WorkloadVerdict]] = {}
     for w in advice.workloads:
-        runs.setdefault((w.series_id, w.name), []).append(w)
-    rows: list[tuple[float, str, dict[str, str]]] = []
+        if w.energy is not None:
+            runs.setdefault((w.series_id, w.name), []).append(w)
+    sums = []
     for (_, name), same in runs.items():
-        if parts := [w.energy for w in same if w.energy is not None]:
-            busy = sum((p.kwh_per_busy_gpu_hour or 0.0) * p.busy_gpu_hours for p in parts)
-            hours, energy = sum(p.busy_gpu_hours for p in parts), Energy(**figures_of(parts))
-            per_hour = busy / hours if hours > 0 else None
-            figures = _figures(energy, "kWh per busy GPU-hour", per_hour, joules_a_token(parts)[1])
-            rows.append((-(energy.kwh or 0.0), name, {"workload": f"{name}{runs_words(same)}", **figures}))
-    return _table(row for *_, row in sorted(rows, key=lambda row: row[:2]))
+        parts = [w.energy for w in same if w.energy is not None]
+        hours = sum(p.busy_gpu_hours for p in parts)
+        busy = sum((p.kwh_per_busy_gpu_hour or 0.0) * p.busy_gpu_hours for p in parts)
+        figures = {"kwh_per_busy_gpu_hour": _ratio(busy, hours), "joules_per_token": joules_a_token(parts)[1]}
+        sums.append((f"{name}{runs_words(same)}", WorkloadEnergy(**figures_of(parts), **figures)))
+    return sorted(sums, key=lambda named: (-(named[1].kwh or 0.0), named[0]))
 
 
-def _figures(e: Energy, per: str, per_hour: float | None, joules: float | None) -> dict[str, str]:
-    return {
-        "kWh": kwh(e.kwh, ""), "at rest": kwh(e.idle_kwh, ""), per: small(per_hour),
-        "J per token": small(joules), "tokens/s per W": small(1 / joules if joules else None),
-        **_money(e.usd, e.co2_kg),
-    }  # fmt: skip
-
-
-def _money(usd: float | None, co2_kg: float | None) -> dict[str, str]:
-    return {"power cost": words.usd(usd), "kg CO2": kwh(co2_kg, "")}
+def _ratio(value: float | None, by: float | None) -> float | None:
+    return value / by if value is not None and by else None
 
 
 def kwh(value: float | None, unit: str = " kWh") -> str:
@@ -246,4 +246,4 @@ def node_words(e: NodeEnergy) -> str:
 
 def _load(e: NodeEnergy) -> float | None:
     """The 95th percentile of a node's GPU power over their limits; None: unknown."""
-    return e.p95_watts / e.rated_watts if e.p95_watts is not None and e.rated_watts else None
+    return _ratio(e.p95_watts, e.rated_watts)
