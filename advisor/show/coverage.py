@@ -61,11 +61,10 @@ def share_words(share: float) -> str:
     return f"{min(share * 100, 99.9):.1f} %" if 0.99 < share < 1 else words.percent(share)
 
 
-def extent_sentence(summary: Summary) -> str:
+def extent_sentence(s: Summary) -> str:
     """On how many GPUs waste was judged, where not on all."""
-    if summary.nothing_judged and summary.gpu_count:
-        return why_not_judged(summary)
-    return f"Waste was {judged_of(summary)}." if summary.partly_judged else ""
+    judged = f"Waste was {judged_of(s)}." if s.partly_judged else ""
+    return why_not_judged(s) if s.nothing_judged and s.gpu_count else judged
 
 
 def size_words(summary: Summary) -> str:
@@ -101,14 +100,7 @@ def short_words(advice: Advice) -> str:
 
 def not_judged(summary: Summary) -> str:
     """``not judged yet; possible from 2026-11-10 09:00 UTC``."""
-    if summary.judged_from is None:
-        return "not judged"
-    return f"not judged yet; possible from {minute(summary.judged_from)}"
-
-
-def not_judged_short(summary: Summary) -> str:
-    """`not_judged` as a sentence."""
-    return f"{not_judged(summary).replace('n', 'N', 1)}."
+    return f"not judged yet; possible from {minute(summary.judged_from)}" if summary.judged_from else "not judged"
 
 
 def judged_of(summary: Summary) -> str:
@@ -180,7 +172,7 @@ def nothing_found_short(advice: Advice) -> str:
     """`nothing_found_words` in one sentence."""
     s = advice.summary
     if s.nothing_judged and s.gpu_count:
-        return not_judged_short(s)
+        return f"Waste is {not_judged(s)}."
     if s.partly_judged:
         return f"No waste was found ({judged_of(s)})."
     if open_verdicts(advice):

@@ -37,7 +37,6 @@ def find(advice: Advice, asked: str, command: Callable[[str], str] = "skuwise ex
 
 
 def _names(advice: Advice) -> list[Named]:
-    """A workload is found by its name and its nodes, a finding without a workload by its nodes."""
     window = f"{day(advice.start)} to {day(advice.end)}"
     workloads = {workload.id: workload for workload in advice.workloads}
     names = [

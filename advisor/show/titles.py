@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,7 +11,7 @@ from ..core import formatting as words
 from ..core.advice_types import Advice, Finding, Interval, Recommendation
 from ..core.ids import short_ids
 from ..core.verdict_types import WorkloadVerdict
-from ..core.worth import HOURS_PER_MONTH, compatible, selected
+from ..core.worth import HOURS_PER_MONTH, selected
 
 # ruff: noqa: PLC0415 - the rules and moves need numpy, which the screens load later
 
@@ -134,17 +135,10 @@ def recommendation_rows(advice: Advice) -> tuple[Row, ...]:
 
 
 def left_out_words(rows: Iterable[Row], more: int = 0) -> str:
-    """``Not shown: 2 more; 3 below $100/month or uncertain (total $81/month); 12 blocked.`` Counts the `rows` that a
+    """``Not shown: 2 more; 3 below $100/month or uncertain; 12 blocked.`` Counts the `rows` that a
     list leaves out, and `more` for which it has no room. Empty: nothing is left out."""
-    parts, groups = [f"{more:,} more"] if more > 0 else [], dict[str, list[Recommendation]]()
-    for row in rows:
-        if row.left_out:
-            groups.setdefault(row.left_out, []).append(row.recommendation)
-    for why, same in groups.items():
-        # Alternatives are counted once.
-        usd = sum(max(r.saving_usd_per_month.p50, 0.0) for r in compatible(same) if r.saving_usd_per_month is not None)
-        total = f" (total {words.usd(usd)}/month)" if usd and why.startswith("below") else ""
-        parts.append(f"{len(same):,} {why}{total}")
+    parts = [f"{more:,} more"] if more > 0 else []
+    parts += [f"{count:,} {why}" for why, count in Counter(row.left_out for row in rows if row.left_out).items()]
     return f"Not shown: {'; '.join(parts)}." if parts else ""
 
 

@@ -221,7 +221,6 @@ def market(advice: Advice, options: PageOptions) -> Section:
 
 
 def _details(story: Story) -> tuple[Section, ...]:
-    """Every recommendation and every finding with its evidence, a block each."""
     advice = story.advice
     findings = sorted(advice.findings, key=lambda f: (_size([f]), f.id))
     return (
@@ -231,7 +230,6 @@ def _details(story: Story) -> tuple[Section, ...]:
 
 
 def _next(story: Story, options: PageOptions) -> Section:
-    """Commands to paste; none where the source of the advice is unknown."""
     again, advice, rows = options.again, story.advice, []
     ids = (*(row.id for row in story.listed[:1]), *(f.id for f in advice.findings[:1]))
     if again is not None and ids:

@@ -211,7 +211,6 @@ def _amounts(e: Energy) -> list[str]:
 
 
 def _stated(f: StatedFigure) -> str:
-    """``$0.085 per kWh, 2026-11-01 (utility bill, October)``; of hourly figures the lowest and highest."""
     sign = "$" if f.name == "usd_per_kwh" else ""
     values = [f.value] if f.value is not None else [min(f.by_hour_utc), max(f.by_hour_utc)]
     value = " to ".join(f"{sign}{number:,.4g}" for number in values)

@@ -64,7 +64,10 @@ def explain_page(
             section("Figures", _figures(subject)), _listed("Lower precision (not included in any sum)", subject.levers),
             _listed("Rejected", rejected), _claims("Findings", advice, findings),
         ]  # fmt: skip
-    shown += [_listed("This would change if", conditions), _calculation(advice, subject, findings, catalog)]
+    shown += [
+        _listed("This would change if", list(conditions)[:most]),
+        _calculation(advice, subject, findings, catalog),
+    ]
     if verbose:
         if workload is not None and workload is not subject:
             details.append(section(_kind(workload), _identity(workload), _use(workload)))
@@ -99,7 +102,6 @@ def _findings_of(advice: Advice, subject: Subject) -> list[Finding]:
 
 
 def _identity(subject: Subject) -> str:
-    """Its id, its owner or rule, and how sure it is."""
     if isinstance(subject, Finding):
         of = f", workload {subject.workload}" if subject.workload else ""
         return (
@@ -156,9 +158,9 @@ def _evidence(advice: Advice, findings: Sequence[Finding], most: int, time_ratio
     """The measured values, those with a threshold first; of a recommendation also the predicted time."""
     rows = [("predicted time", words.time_words(time_ratio), words.NONE, "")] if time_ratio else []
     titles = Titles(advice)
-    facts = sorted(((f, e) for f in findings for e in f.evidence), key=lambda fact: fact[1].threshold is None)
-    for f, e in facts:
-        of = f" ({titles.resource(f)})" if len(findings) > 1 else ""
+    facts = [(titles.resource(f), e) for f in findings for e in f.evidence]
+    for resource, e in sorted(facts, key=lambda fact: fact[1].threshold is None):
+        of = f" ({resource})" if len({resource for resource, _ in facts}) > 1 else ""
         rows.append((f"{e.metric}{of}", words.figure(e.value), words.figure(e.threshold), e.unit))
     return section("Evidence", Table(("measured", "value", "threshold", "unit"), tuple(rows[:most]), (1, 2)))
 
@@ -172,8 +174,6 @@ def _thresholds(rule: WasteRule | None) -> Section:
 
 
 def _figures(r: Recommendation) -> Figures:
-    """The figures of a recommendation; what it does not change is left out."""
-
     def configuration(c: Configuration) -> str:
         gpus = f"{c.gpu_count} x {c.gpu_sku or 'unknown GPU'} on {c.node_sku or 'an unknown node'}"
         return gpus if c.gpu_count else "no GPUs"
@@ -195,7 +195,6 @@ def _figures(r: Recommendation) -> Figures:
 
 
 def _workload_details(w: WorkloadVerdict) -> Iterator[Section]:
-    """Everything measured and judged of a workload."""
     others = ", ".join(f"{a.label} {words.percent(a.confidence)}" for a in w.kind.alternatives)
     yield _listed("Kind", (*w.kind.evidence, *((f"It could also be: {others}.",) if others else ())))
     shares = sorted(w.bottleneck.time_shares.items(), key=lambda share: -share[1])
@@ -282,7 +281,6 @@ def _calculation(advice: Advice, subject: Subject, findings: Sequence[Finding], 
 
 
 def _months(r: Recommendation, saving: Interval, prices: Sequence[Price], catalog: Catalog | None) -> Iterator[str]:
-    """What both sides cost a month, and the difference."""
     for what, side in (("Now", r.source), ("Then", r.target)):
         node = catalog.node(side.node_sku) if catalog is not None and side.node_sku else None
         price = next((p for p in prices if p.sku == side.node_sku), None)

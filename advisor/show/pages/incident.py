@@ -75,7 +75,6 @@ def incident_document(
 
 
 def _commands(incident: Incident, commands: ReaderCommands) -> tuple[str, str]:
-    """Those that acknowledge and snooze it."""
     acknowledge = commands.stored("incidents acknowledge", incident.id)
     return acknowledge, commands.stored("incidents snooze", incident.id, "--until", "1d")
 
@@ -103,7 +102,6 @@ def _tiles(item: Item) -> tuple[Tile, ...]:
 
 
 def _limit(seconds: float) -> str:
-    """A length of time from the settings: ``2 h``."""
     return span(seconds).replace(".0 ", " ")
 
 
@@ -146,7 +144,6 @@ def _digest(items: Sequence[Item], now: float, links: ReaderLinks) -> Document:
 
 
 def _sums(items: Sequence[Item]) -> tuple[str, str]:
-    """Dollars, empty where no price is known, and GPU-hours of several incidents."""
     costs = [item.incident.cost_usd for item in items if item.incident.cost_usd is not None]
     return say.dollars(sum(costs)) if costs else "", bare_hours(sum(item.incident.gpu_hours for item in items))
 
@@ -161,7 +158,6 @@ def _named(kind: ItemKind, named: Sequence[Item], total: int) -> Section:
 
 
 def _rest(rest: Sequence[Item]) -> Section:
-    """Those without a name in the message, counted by kind and owner."""
     groups: dict[tuple[str, str], list[Item]] = defaultdict(list)
     for item in rest:
         sighting = item.incident.sighting

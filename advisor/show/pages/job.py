@@ -172,7 +172,6 @@ def csv_rows(cards: Sequence[Card]) -> list[dict[str, object]]:
 
 
 def _title(card: Card) -> str:
-    """``train-7b (Slurm job 4711)``."""
     about = ""
     if card.scheduler == "slurm":
         about = f" (Slurm job {brief(card.job_id)})" if card.job_id else " (Slurm job)"
@@ -186,7 +185,6 @@ def _pod(card: Card) -> str:
 
 
 def _state(card: Card) -> str:
-    """Slurm's word where it has one that fits, else the state by telemetry."""
     state = "running when telemetry ended" if card.state == "unknown" else card.state
     if card.scheduler_state and (card.state == "ended" or card.scheduler_state == "RUNNING"):
         state = card.scheduler_state
@@ -204,7 +202,6 @@ def _idle(card: Card, idle: float) -> str:
 
 
 def _listed(*values: tuple[float | None, Callable[[float], str]]) -> str:
-    """The values that are not None in words, with commas."""
     return ", ".join(words_of(value) for value, words_of in values if value is not None)
 
 
@@ -218,5 +215,4 @@ def _percent(value: float) -> str:
 
 
 def _gib(value: float) -> str:
-    """``71.2 GiB``, as a GPU's memory is sold."""
     return f"{value / 2**30:.3g} GiB"

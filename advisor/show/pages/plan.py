@@ -103,8 +103,6 @@ def tiles(plan: Plan) -> tuple[Tile, ...]:
 
 
 def _returned_table(plan: Plan, rows: int | None) -> Table:
-    """Nodes to return by SKU, date and how they are paid back."""
-
     def key(r: ReturnedNode) -> tuple[str, str, str]:
         return r.available_from or "", r.node_sku or r.pool, r.realisation
 
@@ -126,7 +124,6 @@ def _cost(usd: Iterable[float | None]) -> str:
 
 
 def _table(heads: tuple[str, ...], lines: Sequence[tuple[str, ...]], rows: int | None, right: tuple[int, ...]) -> Table:
-    """The first `rows` lines; None: all."""
     more = f"{len(lines) - rows} more: --all" if rows is not None and len(lines) > rows else ""
     return Table(heads, tuple(lines[:rows]), right, more)
 

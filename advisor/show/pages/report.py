@@ -80,7 +80,6 @@ def _sentence(text: object, limit: int) -> str:
 
 
 def _recommendations(story: Story, links: ReaderLinks) -> Section:
-    """The first ten in the order of every list, each with the command that accepts it."""
     shown, commands, new = story.listed[:LISTED_MAX], links.commands, set(story.proposed)
     findings = {f.id: f for f in story.advice.findings}
     workloads = {w.id: w for w in story.advice.workloads}
@@ -190,8 +189,6 @@ def _teams(story: Story, shown: int) -> Section:
 
 
 def _accepted(outcomes: Sequence[MoveOutcome], shown: int, commands: ReaderCommands) -> Section:
-    """What was accepted, and what it brought: savings that were measured and last."""
-
     def row(o: MoveOutcome) -> tuple[str, ...]:
         when = o.done_at if o.done_at is not None else o.accepted_at
         saving, ratio = o.predicted_saving_usd_per_month, o.predicted_time_ratio
@@ -225,7 +222,6 @@ def _more(every: Sequence[object], shown: int) -> str:
 
 
 def _what(o: MoveOutcome) -> str:
-    """``chat-7: 8 x H100-SXM5 to 4 x H100-SXM5``."""
     to = "nothing held" if o.to_config == words.NONE else brief(o.to_config, 80)
     return f"{_sentence(o.about, 80)}: {brief(o.from_config, 80)} to {to}"
 

@@ -15,25 +15,18 @@ from ..document import Bars, Bullets, Section, Table, brief, section
 from ..titles import waste_of
 
 _EXAMPLE_MAX = 160
-# One sentence for all notes of a code. `{count}`: how many.
-_TOGETHER = {
-    "work-is-over": "{count} workloads ended, or moved to other nodes, and did not recur: no savings there next month.",
-    "silenced-by-exception": "{count} exceptions silence findings.",
-}
 
 
 def note_groups(notes: Iterable[CodedText]) -> tuple[tuple[str, str], ...]:
-    """Code and text of the notes, one text for each code, in order of appearance: a sentence for all, or the first with
-    the count of the others. Notes without a code stay apart."""
+    """Code and text of the notes, in order of appearance: of a code the first with the count of the others. Notes
+    without a code stay apart."""
     groups: dict[str, list[str]] = {}
     for number, note in enumerate(notes):
         groups.setdefault(note.code if note.code != UNSPECIFIED else f"{number}", []).append(note.text)
-    lines = []
-    for code, (first, *others) in groups.items():
-        more = f" ({words.counted(len(others), 'more note')})" if others else ""
-        text = f"{brief(first, _EXAMPLE_MAX)}{more}" if others else first
-        lines.append((code, _TOGETHER[code].format(count=len(others) + 1) if others and code in _TOGETHER else text))
-    return tuple(lines)
+    return tuple(
+        (code, f"{brief(first, _EXAMPLE_MAX)} ({words.counted(len(others), 'more note')})" if others else first)
+        for code, (first, *others) in groups.items()
+    )
 
 
 def kinds(advice: Advice) -> Section:

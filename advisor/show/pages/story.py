@@ -101,7 +101,6 @@ def page_heading(story: Story) -> str:
 
 
 def _headline(story: Story) -> str:
-    """Spend and recoverable cash, both per month."""
     a, s = story.advice, story.advice.summary
     if story.empty:
         return "no GPU work observed"

@@ -79,7 +79,6 @@ def _compute_ports(frame: Frame) -> pd.DataFrame:
 
 
 def _while_held(rows: pd.DataFrame, uses: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """The rows of devices in `uses`, as far as they lie within the use."""
     if rows.empty or uses.empty:
         return rows.iloc[:0]
     spans = uses.groupby(keys, as_index=False).agg(held_from=("ts_start", "min"), held_to=("ts_end", "max"))

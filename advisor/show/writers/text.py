@@ -66,14 +66,12 @@ def _line(console: Console, text: str, style: str = "") -> None:
 
 
 def _hanging(console: Console, text: str, by: int, lead: str = "") -> None:
-    """Text folded under itself after `lead`, `by` columns from the left."""
     for part in Text(clean(text)).wrap(console, max(console.width - by - len(lead), _MIN_WIDTH // 4)):
         console.file.write(f"{' ' * by}{lead}{part.plain}\n")
         lead = " " * len(lead)
 
 
 def _title(console: Console, title: str, rule: str) -> None:
-    """A heading: bold on a terminal, underlined elsewhere."""
     _line(console, title, "bold")
     if not console.is_terminal:
         _line(console, rule * min(len(clean(title)), console.width))
