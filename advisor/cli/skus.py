@@ -266,7 +266,7 @@ def sku_text(sku: Sku, catalog: Catalog) -> str:
             ("clock of the rates", f"{sku.tensor_reference_hertz / 1e6:g} MHz"),
             *rates,
             ("memory", f"{sku.mem_bytes / 1024**3:.1f} GiB at {sku.mem_bandwidth_bytes_per_second / 1e9:g} GB/s"),
-            (f"{sku.link_name} one way", _rate(sku.link_bytes_per_second, "none")),
+            (f"{sku.link_name} one way", _link(sku)),
             ("PCIe one way", f"{sku.pcie_bytes_per_second / 1e9:.1f} GB/s"),
             ("power limit", f"{sku.tdp_watts:g} W{lowest}"),
             ("MIG slices", str(sku.mig_slices_max or "none")),
@@ -316,6 +316,11 @@ def _premium_words(premium: Premium, node: NodeSku, catalog: Catalog) -> str:
     twin = catalog.nodes[premium.twin.sku]
     slower = f" of {twin.gpu}, a slower part as well" if twin.gpu != node.gpu else f", {fabric_words(twin)}"
     return f"{cost}, over {twin.name}{slower} ({premium.twin.usd_per_hour:.3f} USD/h, {premium.twin.as_of})"
+
+
+def _link(sku: GpuSku) -> str:
+    pairs = ", by a bridge between two GPUs" if sku.nvlink_by_bridge else ""
+    return f"{_rate(sku.link_bytes_per_second, 'none')}{pairs}"
 
 
 def _rate(value: float | None, none: str) -> str:

@@ -87,14 +87,8 @@ def phrase_words(incident: Incident) -> str:
 def title(incident: Incident) -> str:
     """``train-7: 8 H100s held but idle``. It holds names from outside."""
     name = incident.sighting.subject.name
-    if len(name) > _TITLE_NAME_MAX:
-        name = f"{name[: _TITLE_NAME_MAX - 1]}…"
+    name = name if len(name) <= _TITLE_NAME_MAX else f"{name[: _TITLE_NAME_MAX - 1]}…"
     return f"{name}: {words.clause(phrase_words(incident))}"
-
-
-def lasted_words(incident: Incident) -> str:
-    """From its beginning to the last pass that confirmed it: ``2.1 h``."""
-    return span(max(incident.last_seen_at - incident.since, 0.0))
 
 
 def where_words(subject: Subject) -> str:
@@ -113,8 +107,8 @@ def who_words(subject: Subject) -> str:
     """``alice, job 4711``; ``owner unknown`` for a workload without one; empty where it is about none."""
     if subject.workload_id is None:
         return owner_name(subject)
-    is_job = subject.job_id and subject.scheduler == "slurm"
-    holder = f"job {short(subject.job_id or '')}" if is_job else short(subject.name)
+    job = subject.job_id if subject.scheduler == "slurm" else None
+    holder = f"job {short(job)}" if job else short(subject.name)
     return f"{owner_name(subject) or 'owner unknown'}, {holder}"
 
 
@@ -128,6 +122,11 @@ def amount_words(incident: Incident) -> str:
     if incident.cost_usd is not None:
         return dollars(incident.cost_usd)
     return words.hours(incident.gpu_hours) if incident.gpu_hours > 0 else ""
+
+
+def lasted_words(incident: Incident) -> str:
+    """From its beginning to the last pass that confirmed it: ``2.1 h``."""
+    return span(max(incident.last_seen_at - incident.since, 0.0))
 
 
 def line_words(item: Item) -> str:

@@ -11,7 +11,7 @@ from ..core import formatting as words
 from ..core.advice_types import Advice, Finding, Interval, Recommendation
 from ..core.ids import short_ids
 from ..core.verdict_types import WorkloadVerdict
-from ..core.worth import HOURS_PER_MONTH, selected
+from ..core.worth import HOURS_PER_MONTH, compatible, selected
 
 # ruff: noqa: PLC0415 - the rules and moves need numpy, which the screens load later
 
@@ -135,10 +135,14 @@ def recommendation_rows(advice: Advice) -> tuple[Row, ...]:
 
 
 def left_out_words(rows: Iterable[Row], more: int = 0) -> str:
-    """``Not shown: 2 more; 3 below $100/month or uncertain; 12 blocked.`` Counts the `rows` that a
+    """``Not shown: 2 more; 3 below $100/month or uncertain (total $81/month); 12 blocked.`` Counts the `rows` that a
     list leaves out, and `more` for which it has no room. Empty: nothing is left out."""
-    parts = [f"{more:,} more"] if more > 0 else []
-    parts += [f"{count:,} {why}" for why, count in Counter(row.left_out for row in rows if row.left_out).items()]
+    parts, left = [f"{more:,} more"] if more > 0 else [], [row for row in rows if row.left_out]
+    for why, count in Counter(row.left_out for row in left).items():
+        same = compatible([row.recommendation for row in left if row.left_out == why])
+        usd = sum(max(r.saving_usd_per_month.p50, 0.0) for r in same if r.saving_usd_per_month is not None)
+        total = f" (total {words.usd(usd)}/month)" if usd and why.startswith("below") else ""
+        parts.append(f"{count:,} {why}{total}")
     return f"Not shown: {'; '.join(parts)}." if parts else ""
 
 

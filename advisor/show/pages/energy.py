@@ -116,8 +116,9 @@ def _workloads(advice: Advice) -> list[tuple[str, WorkloadEnergy]]:
         parts = [w.energy for w in same if w.energy is not None]
         hours = sum(p.busy_gpu_hours for p in parts)
         busy = sum((p.kwh_per_busy_gpu_hour or 0.0) * p.busy_gpu_hours for p in parts)
-        figures = {"kwh_per_busy_gpu_hour": _ratio(busy, hours), "joules_per_token": joules_a_token(parts)[1]}
-        sums.append((f"{name}{runs_words(same)}", WorkloadEnergy(**figures_of(parts), **figures)))
+        per_hour, joules = _ratio(busy, hours), joules_a_token(parts)[1]
+        energy = WorkloadEnergy(**figures_of(parts), kwh_per_busy_gpu_hour=per_hour, joules_per_token=joules)
+        sums.append((f"{name}{runs_words(same)}", energy))
     return sorted(sums, key=lambda named: (-(named[1].kwh or 0.0), named[0]))
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
@@ -118,7 +118,7 @@ def in_frame(frame: Frame, node: str) -> NodeSeries:
     keyed: dict[Scope, pd.DataFrame] = {
         "gpu": gpu.assign(key=gpu["gpu_uuid"]), "port": ports, "host": host.assign(key=""),
     }  # fmt: skip
-    tables = {
+    tables: dict[Scope, pd.DataFrame] = {
         scope: table[["key", "ts", *(f"{column}_mean" for column in GAUGES[scope])]].set_axis(
             ["key", "ts", *GAUGES[scope]], axis=1
         )
@@ -224,7 +224,7 @@ def _series(
     for uuid, workload, name in work:
         held.setdefault(str(uuid), {})[str(workload), str(name)] = None
 
-    def device(scope: Scope, key: str, name: str, about: str, tops: Mapping[str, float]) -> Device:
+    def device(scope: Scope, key: str, name: str, about: str, tops: Mapping[str, Any]) -> Device:
         rows, gauges = measured.get((scope, key)), []
         for column, (label, unit, factor) in GAUGES[scope].items():
             values = [math.nan] * len(ends)
@@ -240,12 +240,12 @@ def _series(
     for uuid, index, sku, profile, _, memory, power, nvlink in gpus:
         if uuid not in parents:
             number, about = whole(index), " ".join(filter(None, (text(sku), text(profile))))
-            tops = dict.fromkeys(("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second"), nvlink)
+            tops: dict[str, Any] = dict.fromkeys(("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second"), nvlink)
             tops |= {"mem_used_bytes": memory, "power_watts": power}
             devices.append(device("gpu", uuid, f"GPU {'?' if number is None else number}", about, tops))
     for key, role, layer, rate, state in ports:
         about = f"{role} {layer}" + (f", {state}" if state != "ACTIVE" else "")
-        tops = dict.fromkeys(("tx_bytes_per_second", "rx_bytes_per_second"), rate)
+        tops: dict[str, Any] = dict.fromkeys(("tx_bytes_per_second", "rx_bytes_per_second"), rate)
         devices.append(device("port", str(key), str(key), about, tops))
     devices.append(device("host", "", "host", "", {}))
     return NodeSeries(node, tuple(ends), ends[-1] - ends[-2] if len(ends) > 1 else 0.0, tuple(devices))

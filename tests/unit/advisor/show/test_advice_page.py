@@ -136,7 +136,7 @@ def test_many_notes_of_a_kind_are_one_line() -> None:
     advice = replace(fleet(1, 1), notes=(*over, CodedText("prices-missing", "No price.")))
     assert len(note_groups(advice.notes)) == 2
     text = render(advice, "table")
-    assert text.index("Findings") < text.index("84 workloads ended") and "run-7 has ended" not in text
+    assert text.index("Findings") < text.index("(83 more notes)") and "run-7 has ended" not in text
     for page in (PageOptions(verbose=True), PageOptions(whole=True)):
         assert "run-83 has ended" in render(advice, "table", page=page)
     assert "run-83 has ended" in render(advice, "html")

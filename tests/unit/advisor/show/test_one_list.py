@@ -96,7 +96,7 @@ def test_programs_get_the_same_list() -> None:
 @pytest.mark.parametrize("surface", ["table", "mail", "mail as html"])
 def test_what_a_surface_leaves_out_it_counts(surface: str) -> None:
     said = left_out_words(recommendation_rows(surfaces()))
-    assert said == "Not shown: 1 below $100/month or uncertain; 1 dismissed; 1 blocked."
+    assert said == "Not shown: 1 below $100/month or uncertain (total $12.00/month); 1 dismissed; 1 blocked."
     text = " ".join(SURFACES[surface](surfaces()).split())
     assert said in text and not any(id_[:10] in text for id_ in (SMALL, BLOCKED, GONE))
 
