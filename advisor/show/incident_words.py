@@ -153,10 +153,6 @@ def summary_words(item: Item) -> str:
     return f"Resolved at {minute(incident.resolved_at)}{end}. The incident was: {text}"
 
 
-def _is_snoozed(incident: Incident, now: float) -> bool:
-    return incident.resolved_at is None and (incident.snoozed_until or 0.0) > now
-
-
 def state_word(incident: Incident, now: float) -> str:
     """Its state in a word or two, for a narrow column."""
     state = state_words(incident, now)
@@ -263,5 +259,9 @@ def price_words(incidents: Iterable[Incident], most: int = 3) -> str:
 
 def as_dict(incident: Incident, now: float) -> dict[str, object]:
     """An incident as the values of JSON: times in RFC 3339, UTC; unknown is null."""
-    more = {"title": title(incident), "snoozed": _is_snoozed(incident, now), "command": command_of(incident)}
+    more = {
+        "title": title(incident),
+        "snoozed": incident.resolved_at is None and (incident.snoozed_until or 0.0) > now,
+        "command": command_of(incident),
+    }
     return {"id": incident.id, **more, **plain(incident.sighting), **plain(incident)}

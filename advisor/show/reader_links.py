@@ -24,9 +24,9 @@ def is_template(url: str) -> bool:
         _ = parts.port
     except ValueError:
         return False
-    known = _PLACEHOLDER.sub("x", url)
+    bare = _PLACEHOLDER.sub("x", url)
     is_fixed = bool(parts.hostname) and not {"{", "@"} & set(parts.netloc)
-    return is_fixed and len(url) <= _URL_MAX and "{" not in known and "}" not in known and bool(_URL.fullmatch(known))
+    return is_fixed and len(url) <= _URL_MAX and "{" not in bare and "}" not in bare and bool(_URL.fullmatch(bare))
 
 
 @dataclass(frozen=True, slots=True)

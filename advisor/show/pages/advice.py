@@ -44,7 +44,12 @@ def advice_page(advice: Advice, options: PageOptions = SHORT, team: str | None =
         "prices": lambda: sections.prices(advice.prices),
     }
     parts = [build() for name, build in builders.items() if options.shows(name)]
-    parts += _details(story) if options.verbose else ()
+    if options.verbose:
+        by_size = sorted(advice.findings, key=lambda f: (_size([f]), f.id))
+        parts += [
+            section("Recommendations in detail", *(claim_block(advice, row.recommendation) for row in story.rows)),
+            section("Findings in detail", *(claim_block(advice, f) for f in by_size)),
+        ]
     return Document(
         title=page_heading(story),
         heading=page_heading(story),
@@ -218,15 +223,6 @@ def market(advice: Advice, options: PageOptions) -> Section:
     most = 3 if options.short else len(lines)
     more = [f"{len(lines) - most} more"] if len(lines) > most else []
     return section(words.MARKET, Bullets((*lines[:most], *more)) if lines else words.NO_MARKET)
-
-
-def _details(story: Story) -> tuple[Section, ...]:
-    advice = story.advice
-    findings = sorted(advice.findings, key=lambda f: (_size([f]), f.id))
-    return (
-        section("Recommendations in detail", *(claim_block(advice, row.recommendation) for row in story.rows)),
-        section("Findings in detail", *(claim_block(advice, f) for f in findings)),
-    )
 
 
 def _next(story: Story, options: PageOptions) -> Section:

@@ -41,10 +41,11 @@ def explain_page(
 ) -> Document:
     """What is claimed of `subject`, and why. `catalog`: for the calculation of dollars; `rules`: as they apply to its
     owner, for the reasons of thresholds; `verbose`: all evidence, limits, rejected nodes and measurements too."""
-    findings, most = _findings_of(advice, subject), _ALL if verbose else _FACTS
+    most = _ALL if verbose else _FACTS
     workload = subject if isinstance(subject, WorkloadVerdict) else workload_of(advice, subject.workload)
     if isinstance(subject, WorkloadVerdict):
         title, text = _kind(subject), _use(subject)
+        findings = [f for f in advice.findings if f.workload == subject.id]
         facts = (*subject.kind.evidence, *subject.bottleneck.evidence, *(e for f in findings for e in f.evidence))
         lines = [e.text if isinstance(e, CodedText) else words.evidence_words(e) for e in facts]
         moves = [r for r in advice.recommendations if r.workload == subject.id and (verbose or not r.blocked_by)]
@@ -53,11 +54,13 @@ def explain_page(
         conditions, details = dict.fromkeys(c for f in findings for c in f.would_change_if), []
     elif isinstance(subject, Finding):
         title, text, conditions = finding_title(subject, advice), subject.text, subject.would_change_if
+        findings = [subject]
         shown = [_evidence(advice, findings, most)]
         answers = [r for r in advice.recommendations if subject.id in r.findings]
         details = [_thresholds(rules.get(subject.rule)), _claims("Recommendations", advice, answers)]
     else:
         title, text, conditions = titled(subject, advice), subject.text, subject.would_change_if
+        findings = [f for f in advice.findings if f.id in subject.findings]
         shown = [_listed("Blocked by", subject.blocked_by), _evidence(advice, findings, most, subject.time_ratio)]
         rejected = (f"{node.sku}: {node.reason}" for node in subject.rejected)
         details = [
@@ -91,14 +94,6 @@ def claim_block(advice: Advice, subject: Finding | Recommendation) -> Section:
     page = explain_page(advice, subject)
     figures = _figures(subject) if isinstance(subject, Recommendation) else None
     return section(page.title, page.window, page.lead, page.summary, figures, *page.sections, id=subject.id)
-
-
-def _findings_of(advice: Advice, subject: Subject) -> list[Finding]:
-    if isinstance(subject, Finding):
-        return [subject]
-    if isinstance(subject, Recommendation):
-        return [f for f in advice.findings if f.id in subject.findings]
-    return [f for f in advice.findings if f.workload == subject.id]
 
 
 def _identity(subject: Subject) -> str:
