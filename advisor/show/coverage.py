@@ -14,6 +14,22 @@ HEADS = ("node", "GPUs", "reason", "cost")
 # Above this share of the hours nothing is missing: clocks and scrapes differ by the rest.
 WHOLE_MIN = 0.999
 _SHORT_HOURS = 48.0  # shorter windows are given in hours
+# What settles a verdict that a rule could not give, by the reason's code.
+_JOB_NAMES = "names of its jobs (pod labels, the Slurm prolog)"
+_SETTLED_BY = {
+    "may-train": _JOB_NAMES,
+    "training-there": "an exception or a swap, once it is known that its training stays on single nodes",
+    "kind-unknown": f"{_JOB_NAMES}, or metrics of its engine",
+    "seen-too-short": "more hours of data",
+    "work-seen-too-short": "more hours of data",
+    "partly-observed": "data for the whole window",
+    "fabric-not-observed": "port counters (node_exporter --collector.infiniband, or the agent)",
+    "counters-unreadable": "port counters that can be read, of active ports",
+    "signals-contradict": "counters that agree (restart DCGM and its exporter)",
+    "gpus-shared": "whole GPUs of its own",
+    "no-price": "a price (--prices)",
+}
+_PROFILING = "profiling metrics (dcgm-exporter, or the agent)"
 
 
 def window_words(advice: Advice) -> str:
@@ -126,8 +142,8 @@ def why_not_judged(summary: Summary) -> str:
 
 
 def open_verdicts(advice: Advice, most: int = 2) -> tuple[str, ...]:
-    """What the waste rules could not judge and why, the most at stake first; the rest is counted. Empty: all was
-    judged, or nothing (see `why_not_judged`)."""
+    """What the waste rules could not judge, the most at stake first, each with what settles it; the rest is counted. Empty:
+    all was judged, or nothing (see `why_not_judged`)."""
     if advice.summary.nothing_judged:
         return ()
     undecided = [n for n in advice.not_judged if is_waste(n.rule)]
@@ -135,7 +151,9 @@ def open_verdicts(advice: Advice, most: int = 2) -> tuple[str, ...]:
     for n in sorted(undecided, key=lambda n: (-(n.usd_per_month or 0.0), -n.gpu_count, n.rule, n.reason.code)):
         subjects = words.counted(len(n.workloads), "workload") if n.workloads else words.counted(len(n.nodes), "node")
         price = f", {words.usd(n.usd_per_month)}/month at stake" if n.usd_per_month else ""
-        lines.append(f"{fact_of(n.rule)}: {subjects} ({n.reason.text}{price})")
+        settled = _SETTLED_BY.get(n.reason.code, _PROFILING if "measured" in n.reason.code else "")
+        remedy = f"; settled by {settled}" if settled else ""
+        lines.append(f"{fact_of(n.rule)}: {subjects} ({n.reason.text}{price}{remedy})")
     more = len(lines) - most
     return (*lines[:most], *((f"{more} more (see advise --all)",) if more > 0 else ()))
 
