@@ -142,8 +142,8 @@ def why_not_judged(summary: Summary) -> str:
 
 
 def open_verdicts(advice: Advice, most: int = 2) -> tuple[str, ...]:
-    """What the waste rules could not judge, the most at stake first, each with what settles it; the rest is counted. Empty:
-    all was judged, or nothing (see `why_not_judged`)."""
+    """What the waste rules could not judge, the most at stake first, each with what settles it; the rest is counted.
+    Empty: all was judged, or nothing (see `why_not_judged`)."""
     if advice.summary.nothing_judged:
         return ()
     undecided = [n for n in advice.not_judged if is_waste(n.rule)]

@@ -26,7 +26,7 @@ from .sections import price_line
 _BASIS = {
     "allocation": "allocated by a scheduler", "process": "held by processes", INFERRED: "inferred from activity",
 }  # fmt: skip
-_FACTS, _REPLICAS, _ALL = 5, 10, 10**9
+_FACTS, _CONDITIONS, _REPLICAS, _ALL = 5, 3, 10, 10**9
 _SAME = 0.005  # a product that differs more from the claimed cost is not how it was calculated
 
 
@@ -68,7 +68,7 @@ def explain_page(
             _listed("Rejected", rejected), _claims("Findings", advice, findings),
         ]  # fmt: skip
     shown += [
-        _listed("This would change if", list(conditions)[:most]),
+        _listed("This would change if", list(conditions)[: most if verbose else _CONDITIONS]),
         _calculation(advice, subject, findings, catalog),
     ]
     if verbose:
