@@ -37,12 +37,13 @@ def incidents() -> None:
 @state_options()
 def list_(every: bool, form: str, state: StateOptions) -> int:
     """List open incidents, the most severe and expensive first."""
-    from ..show.incident_words import as_dict, as_table, by_urgency
+    from ..show.incident_words import as_dict, as_table, urgency
 
     files, now = _incidents_by_file(state), time.time()
     if form == "json":
         fleet_of = {incident.id: fleet or None for _, fleet, of_file in files for incident in of_file}
-        listed = by_urgency(i for _, _, of_file in files for i in of_file if every or i.resolved_at is None)
+        shown = (i for _, _, of_file in files for i in of_file if every or i.resolved_at is None)
+        listed = sorted(shown, key=urgency)
         values = [{"fleet": fleet_of[incident.id], **as_dict(incident, now)} for incident in listed]
         write_json({"schema": "skuwise.incidents/1", "incidents": values})
         return EXIT_DONE
@@ -67,13 +68,13 @@ def _command(example: str) -> Callable[[Callable[..., int]], click.Command]:
 @format_option("table", "json")
 def show(incident: str, form: str, state: StateOptions) -> int:
     """Show one incident: evidence, cost so far and history."""
-    from ..show.incident_words import as_dict, as_text
+    from ..show.incident_words import as_dict, details, labelled
 
     (_, shown), now = _find(incident, state), time.time()
     if form == "json":
         write_json({"schema": "skuwise.incident/1", "incident": as_dict(shown, now)})
     else:
-        write_stdout(as_text(shown, now, terminal_width(120)))
+        write_stdout(labelled(details(shown, now), terminal_width(120)))
     return EXIT_DONE
 
 

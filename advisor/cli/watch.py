@@ -148,11 +148,11 @@ class _Watcher:
 
 def _print(file: State, watched: WatchPass, form: str) -> None:
     """How much was evaluated, and the open incidents."""
-    from ..show.incident_words import as_dict, as_table, by_urgency
+    from ..show.incident_words import as_dict, as_table, urgency
     from ..state.incidents import listed
 
     with file.reading() as db:
-        incidents = by_urgency(listed(db))
+        incidents = sorted(listed(db), key=urgency)
     if form != "json":
         write_stdout(f"{_summary(watched)}\n{as_table(incidents, 0, watched.now)}")
         return

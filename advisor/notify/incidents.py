@@ -25,7 +25,6 @@ from ..core.formatting import counted, evidence_words
 from ..core.http_session import UnansweredError, post
 from ..core.incident_types import Incident, IncidentEvent, Subject
 from ..core.timestamps import minute, rfc3339
-from ..show.reader_links import Dashboard
 from ..show.incident_words import Item, ItemKind, line_words, summary_words, where_words
 from ..show.pages.incident import details_command
 from ..show.reader_links import NO_COMMANDS, ReaderCommands, ReaderLinks
@@ -93,8 +92,8 @@ def alerts_of(
             "labels": _cleaned(labels, LABEL_MAX), "annotations": _cleaned(annotations, ANNOTATION_MAX),
             "startsAt": rfc3339(starts), "endsAt": rfc3339(max(ends, starts + 1.0)),
         }  # fmt: skip
-        dashboard = links.of_window(team or "", starts, max(starts, min(ends, now))).dashboard
-        url = dashboard.link(subject.workload_id or "", subject.nodes[0] if subject.nodes else "") or dashboard.link()
+        page = links.of_window(team or "", starts, max(starts, min(ends, now)))
+        url = page.link(subject.workload_id or "", subject.nodes[0] if subject.nodes else "") or page.link()
         alerts.append({**alert, "generatorURL": url} if url else alert)
     return alerts
 
@@ -180,7 +179,7 @@ class NotifyRun:
 
     @property
     def links(self) -> ReaderLinks:
-        return ReaderLinks(self.commands, Dashboard(self.report.dashboard_url))
+        return ReaderLinks(self.commands, self.report.dashboard_url)
 
     def recipients(self, incident: Incident) -> tuple[Recipient, ...]:
         """Its team, and after it the administrators where it has none, or only they can fix it."""

@@ -18,13 +18,14 @@ from typing import Any
 
 from ...agent.base.safe_text import clean_text
 from ...rules.base.sanitize import clean
+from ..core.advice_types import Advice
 from ..core.timestamps import day
 from ..core.worth import selected
 from ..show.document import Document
 from ..show.incident_words import Item
 from ..show.pages.incident import incident_document
 from ..show.pages.report import report_document
-from ..show.pages.story import Story, TeamRow
+from ..show.pages.story import Story
 from ..show.reader_links import NO_LINKS, ReaderLinks
 from ..show.writers.csv import csv_text
 from ..show.writers.formats import FORMATS, render
@@ -133,7 +134,7 @@ def _files(story: Story) -> tuple[Attachment, ...]:
 
     add(".html", "html", render(story.advice, "html", team=story.team))
     if story.teams:
-        rows = [_team_values(row) for row in story.teams]
+        rows = [_team_values(*row) for row in story.teams]
         add("-teams.csv", "csv", csv_text(tuple(rows[0]), rows))
         add("-teams.json", "json", json.dumps({"teams": rows}, indent=2, allow_nan=False) + "\n")
     for form in ("csv", "json"):
@@ -141,10 +142,10 @@ def _files(story: Story) -> tuple[Attachment, ...]:
     return tuple(files)
 
 
-def _team_values(row: TeamRow) -> dict[str, object]:
-    now, was = row.part.summary, row.before.summary if row.before is not None else None
-    values: dict[str, object] = {"team": clean(row.team) if row.team is not None else None}
-    values |= {"workloads": len(row.part.workloads), "moves": len(selected(row.part).shown)}
+def _team_values(team: str | None, part: Advice, before: Advice | None) -> dict[str, object]:
+    now, was = part.summary, before.summary if before is not None else None
+    values: dict[str, object] = {"team": clean(team) if team is not None else None}
+    values |= {"workloads": len(part.workloads), "moves": len(selected(part).shown)}
     for name in ("gpu_hours", "cost_usd"):
         values |= {name: getattr(now, name), f"{name}_before": getattr(was, name, None)}
     return values | {name: getattr(now, name) for name in ("wasted_usd", "slowed_usd", "recoverable_usd_per_month")}

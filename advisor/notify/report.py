@@ -21,7 +21,6 @@ from ..core.worth import added_intervals, counted_recommendations, marked
 from ..pipeline import WINDOW_NOTES
 from ..recommend.waste import slowed_usd, wasted
 from ..rulebook import Rulebook
-from ..show.reader_links import Dashboard
 from ..show.pages.story import story_of
 from ..show.reader_links import NO_COMMANDS, ReaderCommands, ReaderLinks
 from ..show.writers.csv import csv_text
@@ -303,7 +302,7 @@ def team_letters(
 
     parts, parts_before = split(advice), split(before) if before is not None else None
     outcomes_of = outcomes_by_team(outcomes, parts)
-    links = ReaderLinks(job.commands, Dashboard(job.settings.dashboard_url))
+    links = ReaderLinks(job.commands, job.settings.dashboard_url)
     for team in teams:
         known_ids = reported.get(team.name, frozenset())
         if team.name == "":

@@ -25,7 +25,7 @@ from ...rules.base.sanitize import QUOTED_MAX, clean, quoted
 from ..core.credentials import is_loopback
 from ..core.incident_types import Subject
 from ..core.verdict_types import WorkloadVerdict
-from ..show.reader_links import PLACEHOLDERS, url_fault
+from ..show.reader_links import PLACEHOLDERS, is_template
 from ..state.deliveries import Channel
 
 Security = Literal["starttls", "tls", "none"]
@@ -67,11 +67,11 @@ def mail_addresses(value: object, what: str) -> tuple[str, ...]:
 
 
 def _dashboard(value: object, what: str) -> str:
-    fault = "is no text" if not isinstance(value, str) else url_fault(value) if value else None
-    if fault is not None:
+    if not isinstance(value, str) or (value and not is_template(value)):
         names = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
-        raise UsageError(f"{what} {fault}.", f"Use https://HOST/PATH; allowed placeholders: {names}.")
-    return str(value)
+        remedy = f"Use https://HOST/PATH; allowed placeholders behind HOST: {names}."
+        raise UsageError(f"{what} is not an http or https URL of a fixed host.", remedy)
+    return value
 
 
 def _text(pattern: str, fault: str, remedy: str) -> Callable[[object, str], str]:

@@ -6,9 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..core.advice_types import Advice, Finding
+from ..core.advice_types import Advice, Finding, Recommendation
 from ..core.formatting import owner_words
 from ..core.scalars import sum_if_all
+from ..core.worth import Worth
 from .titles import waste_of
 
 NO_WORKLOAD, DRAINED, NOT_OBSERVED = "no workload", "drained", "not observed"
@@ -87,3 +88,20 @@ def blind_spots(advice: Advice) -> tuple[tuple[str, str, int], ...]:
     counts = Counter(missing for w in advice.workloads for missing in w.coverage.missing.items())
     ordered = sorted(counts.items(), key=lambda spot: (-spot[1], spot[0]))
     return tuple((metric, why, count) for (metric, why), count in ordered)
+
+
+def answered_findings(advice: Advice) -> list[tuple[Finding, Recommendation | None]]:
+    """The findings, each with the first recommendation that answers it and gains something now, in the order of these;
+    then by severity and cost."""
+    worth, best = Worth(advice), dict[str, Recommendation]()
+    for r in sorted(advice.recommendations, key=lambda r: r.rank):
+        if not r.blocked_by and not r.set_aside and worth.usd(r).p50 > 0:
+            for finding in r.findings:
+                best.setdefault(finding, r)
+
+    def order(f: Finding) -> tuple[object, ...]:
+        r = best.get(f.id)
+        severity = ("high", "medium", "low").index(f.severity)
+        return r is None, r.rank if r else (), severity, -(f.cost_usd or 0.0), f.id
+
+    return [(f, best.get(f.id)) for f in sorted(advice.findings, key=order)]

@@ -15,10 +15,11 @@ HEADS = ("node", "GPUs", "reason", "cost")
 WHOLE_MIN = 0.999
 _SHORT_HOURS = 48.0  # shorter windows are given in hours
 # What settles a verdict that a rule could not give, by the reason's code.
+_JOB_NAMES = "names of its jobs (pod labels, the Slurm prolog)"
 _SETTLED_BY = {
-    "may-train": "names of its jobs (pod labels, the Slurm prolog)",
+    "may-train": _JOB_NAMES,
     "training-there": "an exception or a swap, once it is known that its training stays on single nodes",
-    "kind-unknown": "names of its jobs (pod labels, the Slurm prolog), or metrics of its engine",
+    "kind-unknown": f"{_JOB_NAMES}, or metrics of its engine",
     "seen-too-short": "more hours of data",
     "work-seen-too-short": "more hours of data",
     "partly-observed": "data for the whole window",
@@ -61,11 +62,10 @@ def share_words(share: float) -> str:
     return f"{min(share * 100, 99.9):.1f} %" if 0.99 < share < 1 else words.percent(share)
 
 
-def extent_sentence(summary: Summary) -> str:
+def extent_sentence(s: Summary) -> str:
     """On how many GPUs waste was judged, where not on all."""
-    if summary.nothing_judged and summary.gpu_count:
-        return why_not_judged(summary)
-    return f"Waste was {judged_of(summary)}." if summary.partly_judged else ""
+    judged = f"Waste was {judged_of(s)}." if s.partly_judged else ""
+    return why_not_judged(s) if s.nothing_judged and s.gpu_count else judged
 
 
 def size_words(summary: Summary) -> str:
@@ -101,15 +101,7 @@ def short_words(advice: Advice) -> str:
 
 def not_judged(summary: Summary) -> str:
     """``not judged yet; possible from 2026-11-10 09:00 UTC``."""
-    if summary.judged_from is None:
-        return "not judged"
-    return f"not judged yet; possible from {minute(summary.judged_from)}"
-
-
-def not_judged_short(summary: Summary) -> str:
-    """`not_judged` as a sentence."""
-    text = not_judged(summary)
-    return f"{text[:1].upper()}{text[1:]}."
+    return f"not judged yet; possible from {minute(summary.judged_from)}" if summary.judged_from else "not judged"
 
 
 def judged_of(summary: Summary) -> str:
@@ -169,9 +161,9 @@ def open_verdicts(advice: Advice, most: int = 2) -> tuple[str, ...]:
 def nothing_found_words(advice: Advice) -> str:
     """No finding, in sentences that claim no more than was judged."""
     s, undecided = advice.summary, open_verdicts(advice)
-    short = nothing_found_short(advice)
     if s.nothing_judged and s.gpu_count:
         return why_not_judged(s)
+    short = nothing_found_short(advice)
     if s.partly_judged:
         short = f"{short} The other GPUs were not observed long enough."
     return f"{short} Not judged: {'; '.join(undecided)}." if undecided else short
@@ -181,19 +173,12 @@ def nothing_found_short(advice: Advice) -> str:
     """`nothing_found_words` in one sentence."""
     s = advice.summary
     if s.nothing_judged and s.gpu_count:
-        return not_judged_short(s)
+        return f"Waste is {not_judged(s)}."
     if s.partly_judged:
         return f"No waste was found ({judged_of(s)})."
     if open_verdicts(advice):
         return "Not all was judged; no waste was found in the rest."
     return f"No waste found{'; the notes list what could not be evaluated' if advice.notes else ' in this window'}."
-
-
-def idleness(summary: Summary) -> str:
-    """No idle GPU was found, in a sentence that claims no more than was judged."""
-    if summary.nothing_judged and summary.gpu_count:
-        return f"Idle GPUs: {not_judged(summary)}."
-    return f"No GPU was idle or held without use{f' ({judged_of(summary)})' if summary.partly_judged else ''}."
 
 
 def unobserved_rows(summary: Summary) -> tuple[tuple[str, ...], ...]:

@@ -8,6 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Union
 
+from ...rules.base.sanitize import clean
+
+NAME_MAX = 48
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:
@@ -82,21 +86,13 @@ Block = Union[str, Table, Figures, Bars, Bullets, AsideBlock, Link, Section]  # 
 
 def section(title: str, *blocks: Block | None, id: str = "") -> Section:
     """A section of the blocks that are not empty."""
-    return Section(title, tuple(block for block in blocks if block is not None and not _is_empty(block)), id)
+    return Section(title, tuple(block for block in blocks if block is not None and _has_content(block)), id)
 
 
-def _is_empty(block: Block) -> bool:
-    match block:
-        case Table() | Figures() | Bars():
-            return not block.rows
-        case Bullets():
-            return not block.items
-        case AsideBlock():
-            return not block.text
-        case Link():
-            return not block.url
-        case _:
-            return not block
+def _has_content(block: Block) -> bool:
+    if isinstance(block, Bullets):
+        return bool(block.items)
+    return bool(block.rows if isinstance(block, (Table, Figures, Bars)) else getattr(block, "text", block))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +109,11 @@ class Document:
     footer: tuple[str, ...] = ()
     link: Link | None = None
     lead: str = ""
+
+
+def brief(text: object, limit: int = NAME_MAX) -> str:
+    """Clean text from outside of at most `limit` characters: a name of 10 kB must not fill a mail."""
+    raw = str(text)
+    # Cleaning lengthens text and is slow on long text.
+    plain = clean(raw[: limit + 1])
+    return plain if len(raw) <= limit and len(plain) <= limit else f"{plain[: limit - 1].rstrip()}…"

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -66,10 +67,6 @@ def urgency(incident: Incident) -> tuple[bool, int, float, float, str]:
     return is_over, severity, -(incident.cost_usd or 0.0), -incident.gpu_hours, incident.id
 
 
-def by_urgency(incidents: Iterable[Incident]) -> list[Incident]:
-    return sorted(incidents, key=urgency)
-
-
 def gpus_words(subject: Subject) -> str:
     """``8 H100s``; of MIG instances the part of a GPU that they are: ``0.43 H100``."""
     count, sku = subject.gpu_count, short(subject.gpu_sku) if subject.gpu_sku else None
@@ -90,20 +87,8 @@ def phrase_words(incident: Incident) -> str:
 def title(incident: Incident) -> str:
     """``train-7: 8 H100s held but idle``. It holds names from outside."""
     name = incident.sighting.subject.name
-    if len(name) > _TITLE_NAME_MAX:
-        name = f"{name[: _TITLE_NAME_MAX - 1]}…"
+    name = name if len(name) <= _TITLE_NAME_MAX else f"{name[: _TITLE_NAME_MAX - 1]}…"
     return f"{name}: {words.clause(phrase_words(incident))}"
-
-
-def lasted_words(incident: Incident) -> str:
-    """From its beginning to the last pass that confirmed it: ``2.1 h``."""
-    return span(max(incident.last_seen_at - incident.since, 0.0))
-
-
-def end_words(item: Item) -> str:
-    """``, GPUs released``; empty for what goes on."""
-    resolution = item.incident.resolution
-    return f", {_RESOLUTIONS[resolution]}" if item.ended and resolution is not None else ""
 
 
 def where_words(subject: Subject) -> str:
@@ -122,8 +107,8 @@ def who_words(subject: Subject) -> str:
     """``alice, job 4711``; ``owner unknown`` for a workload without one; empty where it is about none."""
     if subject.workload_id is None:
         return owner_name(subject)
-    is_job = subject.job_id and subject.scheduler == "slurm"
-    holder = f"job {short(subject.job_id or '')}" if is_job else short(subject.name)
+    job = subject.job_id if subject.scheduler == "slurm" else None
+    holder = f"job {short(job)}" if job else short(subject.name)
     return f"{owner_name(subject) or 'owner unknown'}, {holder}"
 
 
@@ -139,6 +124,11 @@ def amount_words(incident: Incident) -> str:
     return words.hours(incident.gpu_hours) if incident.gpu_hours > 0 else ""
 
 
+def lasted_words(incident: Incident) -> str:
+    """From its beginning to the last pass that confirmed it: ``2.1 h``."""
+    return span(max(incident.last_seen_at - incident.since, 0.0))
+
+
 def line_words(item: Item) -> str:
     """One line: ``8 H100s held but idle for 2.1 h on gpu-009 (alice, job 4711): $51 so far``."""
     amount = amount_words(item.incident)
@@ -146,30 +136,27 @@ def line_words(item: Item) -> str:
 
 
 def event_words(item: Item) -> str:
-    """``8 H100s held but idle for 2.1 h, GPUs released on gpu-009 (alice, job 4711)``."""
+    """``8 H100s held but idle for 2.1 h on gpu-009 (alice, job 4711), GPUs released``."""
     incident, subject = item.incident, item.incident.sighting.subject
     where, who = where_words(subject), who_words(subject)
+    end = f", {_RESOLUTIONS[incident.resolution]}" if item.ended and incident.resolution is not None else ""
     lasted = f"{phrase_words(incident)} for {lasted_words(incident)}"
-    return f"{lasted}{f' on {where}' if where else ''}{f' ({who})' if who else ''}{end_words(item)}"
+    return f"{lasted}{f' on {where}' if where else ''}{f' ({who})' if who else ''}{end}"
 
 
 def summary_words(item: Item) -> str:
     """The finding in a sentence; of what ended, how."""
-    text, resolved_at = short(item.incident.sighting.text.text, 600), item.incident.resolved_at
-    if not item.ended or resolved_at is None:
+    incident, text = item.incident, short(item.incident.sighting.text.text, 600)
+    if not item.ended or incident.resolved_at is None:
         return text
-    return f"Resolved at {minute(resolved_at)}{end_words(item).replace(',', ':', 1)}. The incident was: {text}"
-
-
-def _is_snoozed(incident: Incident, now: float) -> bool:
-    return incident.resolved_at is None and incident.snoozed_until is not None and incident.snoozed_until > now
+    end = f": {_RESOLUTIONS[incident.resolution]}" if incident.resolution is not None else ""
+    return f"Resolved at {minute(incident.resolved_at)}{end}. The incident was: {text}"
 
 
 def state_word(incident: Incident, now: float) -> str:
     """Its state in a word or two, for a narrow column."""
-    if incident.resolved_at is None and incident.acknowledged_at is None and incident.silent_since is not None:
-        return "no data"
-    return "snoozed" if incident.state == "open" and _is_snoozed(incident, now) else incident.state
+    state = state_words(incident, now)
+    return "no data" if state.endswith("no data") else re.split(r"[ :]", state)[0]
 
 
 def state_words(incident: Incident, now: float) -> str:
@@ -204,10 +191,8 @@ def command_of(incident: Incident) -> str:
     subject = incident.sighting.subject
     if incident.sighting.kind == "telemetry-dead":
         return "skuwise doctor SOURCE"
-    command, name = ("job", subject.workload_id) if subject.workload_id is not None else ("explain", subject.name)
-    if command == "explain" and subject.nodes:
-        name = subject.nodes[0]
-    return f"skuwise {command} {shlex.quote(clean(name))} SOURCE"
+    name = subject.workload_id or (subject.nodes[0] if subject.nodes else subject.name)
+    return f"skuwise {'job' if subject.workload_id else 'explain'} {shlex.quote(clean(name))} SOURCE"
 
 
 def details(incident: Incident, now: float) -> list[tuple[str, str]]:
@@ -249,18 +234,13 @@ def labelled(lines: Sequence[tuple[str, str]], width: int) -> str:
     return "\n".join(shown) + "\n"
 
 
-def as_text(incident: Incident, now: float, width: int) -> str:
-    """One incident in full."""
-    return labelled(details(incident, now), width)
-
-
 def as_table(incidents: Sequence[Incident], resolved: int, now: float) -> str:
     """The incidents as a person reads them, with what their dollars rest on. `resolved`: how many are not listed."""
     more = f"{words.counted(resolved, 'resolved incident')} not listed; --all lists them.\n" if resolved else ""
     if not incidents:
         return f"No open incidents.\n{more}"
     rows = []
-    for i in by_urgency(incidents):
+    for i in sorted(incidents, key=urgency):
         cost = words.usd(i.cost_usd) if i.cost_usd is not None else words.NONE
         cells = (state_words(i, now), title(i), owner_words(i), minute(i.since), words.bare_hours(i.gpu_hours), cost)
         rows.append((i.id, i.sighting.severity, *cells))
@@ -279,5 +259,9 @@ def price_words(incidents: Iterable[Incident], most: int = 3) -> str:
 
 def as_dict(incident: Incident, now: float) -> dict[str, object]:
     """An incident as the values of JSON: times in RFC 3339, UTC; unknown is null."""
-    more = {"title": title(incident), "snoozed": _is_snoozed(incident, now), "command": command_of(incident)}
+    more = {
+        "title": title(incident),
+        "snoozed": incident.resolved_at is None and (incident.snoozed_until or 0.0) > now,
+        "command": command_of(incident),
+    }
     return {"id": incident.id, **more, **plain(incident.sighting), **plain(incident)}

@@ -110,13 +110,11 @@ def _measured_lines(entry: LedgerEntry) -> list[str]:
 
 
 def _state_words(entry: LedgerEntry, now: float) -> str:
-    """Its state, with the end of a snooze."""
     decision = entry.decision(now)
     return f"{decision.state} until {minute(decision.until)}" if decision.until is not None else decision.state
 
 
 def _event_words(event: LedgerEvent) -> str:
-    """``dismissed by ann on 2026-11-02 10:00 UTC: a warm standby``."""
     until = f" until {minute(event.until)}" if event.until is not None else ""
     return f"{event.act}{until} by {event.by} on {minute(event.at)}" + (f": {event.why}" if event.why else "")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
+from typing import NamedTuple
 
 # Sections of the page in their order, as ``--section`` takes them; the first four are the short page.
 SECTIONS = (
@@ -25,8 +26,7 @@ class Again:
         return " ".join(part for part in (self.program, name, self.arguments, *rest) if part)
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(NamedTuple):
     """Rows of each list of the short page. `findings`: rules and single findings together."""
 
     recommendations: int = 10
@@ -35,9 +35,8 @@ class Rows:
     workloads: int = 10
     notes: int = 6
 
-    def fewer(self) -> Rows:
-        """Each list shorter by a fifth, at least one row."""
-        return Rows(*(max(value * 4 // 5, 1) for value in astuple(self)))
+
+ROWS = Rows()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class PageOptions:
     whole: bool = False
     verbose: bool = False
     again: Again | None = None
-    rows: Rows = Rows()
+    rows: Rows = ROWS
 
     def shows(self, section: str) -> bool:
         """Whether it shows a section; the market is in the advice only where it was asked for."""

@@ -37,7 +37,6 @@ def find(advice: Advice, asked: str, command: Callable[[str], str] = "skuwise ex
 
 
 def _names(advice: Advice) -> list[Named]:
-    """A workload is found by its name and its nodes, a finding without a workload by its nodes."""
     window = f"{day(advice.start)} to {day(advice.end)}"
     workloads = {workload.id: workload for workload in advice.workloads}
     names = [
@@ -48,16 +47,14 @@ def _names(advice: Advice) -> list[Named]:
         for w in advice.workloads
     ]  # fmt: skip
     for f in advice.findings:
-        about = workloads.get(f.workload or "")
-        what, nodes = f"finding: {f.rule}", f.nodes or ((f.node,) if f.node else ())
-        what, nodes = (f"{what} of {about.name}", ()) if about else (what, nodes)
-        names.append(Named(f.id, what, "", nodes, (), window, usd(f.cost_usd)))
+        about, nodes = workloads.get(f.workload or ""), f.nodes or ((f.node,) if f.node else ())
+        what = f"finding: {f.rule}{f' of {about.name}' if about else ''}"
+        names.append(Named(f.id, what, "", () if about else nodes, (), window, usd(f.cost_usd)))
     for r in advice.recommendations:
         about = workloads.get(r.workload or "")
-        saving = r.saving_usd_per_month if r.realisation in ("cash-now", "cash-at") else None
-        cost = f"saves {usd(saving.p50)}/month" if saving is not None else ""
         what = f"recommendation: {r.action}{f' of {about.name}' if about else ''}"
-        names.append(Named(r.id, what, when=window, cost=cost))
+        saving = r.saving_usd_per_month if r.realisation in ("cash-now", "cash-at") else None
+        names.append(Named(r.id, what, when=window, cost=f"saves {usd(saving.p50)}/month" if saving else ""))
     return names
 
 

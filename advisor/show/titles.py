@@ -26,18 +26,21 @@ def fact_of(rule_id: str) -> str:
     return waste.fact_of(rule_id)
 
 
-def is_waste(rule_id: str) -> bool:
-    """Whether findings of a rule are about money that bought nothing."""
-    from ..recommend import waste
-
-    return waste.is_waste(rule_id)
-
-
 def waste_of(rule_id: str) -> str:
     """The category of waste of a rule's findings; "none" of a site's custom rules."""
     from ..recommend import waste
 
     return waste.waste_of(rule_id)
+
+
+def is_waste(rule_id: str) -> bool:
+    """Whether findings of a rule are about money that bought nothing."""
+    return waste_of(rule_id) not in ("slowed", "none")
+
+
+def sum_of(rule_id: str) -> str:
+    """The sum of the page's head that contains the cost of a rule's findings."""
+    return "wasted" if is_waste(rule_id) else words.NONE if waste_of(rule_id) == "none" else "slowed"
 
 
 def runs_noun(workloads: Sequence[WorkloadVerdict]) -> str:
@@ -123,7 +126,7 @@ def recommendation_rows(advice: Advice) -> tuple[Row, ...]:
 
     def row(r: Recommendation, why: str) -> Row:
         state = r.decision.state if r.set_aside and r.decision is not None else why
-        gain, hours = gain_text(r, advice), r.freed_gpu_hours_per_month
+        gain, hours = gain_text(r), r.freed_gpu_hours_per_month
         if r.saving_usd_per_month is None and hours > 0 and chosen.worth.gpu_hour_usd(r) is not None:
             gain += f", worth {short_usd(chosen.worth.usd(r).p50)}"
         return Row(r, short[r.id], titles.of(r), gain, short.get(earlier.get(r.id, ""), ""), state)
@@ -134,27 +137,13 @@ def recommendation_rows(advice: Advice) -> tuple[Row, ...]:
 def left_out_words(rows: Iterable[Row], more: int = 0) -> str:
     """``Not shown: 2 more; 3 below $100/month or uncertain (total $81/month); 12 blocked.`` Counts the `rows` that a
     list leaves out, and `more` for which it has no room. Empty: nothing is left out."""
-    rows = [row for row in rows if row.left_out]
-    parts = [f"{more:,} more"] if more > 0 else []
-    for why, count in Counter(row.left_out for row in rows).items():
-        total = _total([row.recommendation for row in rows if row.left_out == why]) if why.startswith("below") else ""
+    parts, left = [f"{more:,} more"] if more > 0 else [], [row for row in rows if row.left_out]
+    for why, count in Counter(row.left_out for row in left).items():
+        same = compatible([row.recommendation for row in left if row.left_out == why])
+        usd = sum(max(r.saving_usd_per_month.p50, 0.0) for r in same if r.saving_usd_per_month is not None)
+        total = f" (total {words.usd(usd)}/month)" if usd and why.startswith("below") else ""
         parts.append(f"{count:,} {why}{total}")
     return f"Not shown: {'; '.join(parts)}." if parts else ""
-
-
-def _total(recommendations: Sequence[Recommendation]) -> str:
-    """`` (total $5,100/month, 12 GPU-hours/month)``, alternatives counted once; empty: no gain."""
-    usd = hours = kwh = 0.0
-    for r in compatible(recommendations):
-        if r.saving_usd_per_month is not None:
-            usd += max(r.saving_usd_per_month.p50, 0.0)
-        elif r.freed_gpu_hours_per_month > 0:
-            hours += r.freed_gpu_hours_per_month
-        elif r.energy_saving_kwh_per_month is not None:
-            kwh += max(r.energy_saving_kwh_per_month.p50, 0.0)
-    sums = (usd and words.usd(usd), hours and words.hours(hours), kwh and f"{kwh:,.0f} kWh")
-    total = ", ".join(f"{part}/month" for part in sums if part)
-    return f" (total {total})" if total else ""
 
 
 def short_usd(value: float) -> str:
@@ -164,12 +153,7 @@ def short_usd(value: float) -> str:
     return f"${value / 1e3:,.0f}k" if abs(value) >= 1e4 else words.usd(value)
 
 
-def recommendation_title(r: Recommendation, advice: Advice) -> str:
-    """``Release 8 idle H100s on gpu-009``."""
-    return Titles(advice).of(r)
-
-
-def gain_text(r: Recommendation, advice: Advice) -> str:  # noqa: ARG001 - as every text of a title
+def gain_text(r: Recommendation) -> str:
     """``saves $72k/month``, ``frees 2,920 GPU-hours/month``, ``saves 418 kWh/month``; as exact as its interval is."""
     saving, kwh = r.saving_usd_per_month, r.energy_saving_kwh_per_month
     if saving is not None:
@@ -187,7 +171,7 @@ def gain_text(r: Recommendation, advice: Advice) -> str:  # noqa: ARG001 - as ev
 
 def titled(r: Recommendation, advice: Advice) -> str:
     """``Release 8 idle H100s on gpu-009 (saves $71,774/month)``; of a blocked one without its gain."""
-    return f"{Titles(advice).of(r)} ({'blocked' if r.blocked_by else gain_text(r, advice)})"
+    return f"{Titles(advice).of(r)} ({'blocked' if r.blocked_by else gain_text(r)})"
 
 
 def finding_title(f: Finding, advice: Advice) -> str:
@@ -213,16 +197,11 @@ def covered_hours(advice: Advice) -> float:
 
 
 def usd_per_month(value: float, interval: Interval | None = None) -> str:
-    """``$71,774/month``; ``$72k/month`` where the interval supports no more."""
-    return f"{rounded_usd(value, interval)}/month"
-
-
-def rounded_usd(value: float, interval: Interval | None = None) -> str:
-    """Dollars to what the interval supports, at least two digits; without one as they are."""
+    """``$71,774/month``; ``$72k/month`` where the interval supports no more: at least two digits."""
     if interval is None or _is_sure(interval):
-        return words.usd(value)
+        return f"{words.usd(value)}/month"
     near = _rounded(value, interval)
-    return short_usd(near) if abs(near) >= 1e4 else f"${near:,.0f}"
+    return f"{short_usd(near) if abs(near) >= 1e4 else f'${near:,.0f}'}/month"
 
 
 def _is_sure(interval: Interval) -> bool:
@@ -232,5 +211,4 @@ def _is_sure(interval: Interval) -> bool:
 def _rounded(value: float, interval: Interval) -> float:
     if value == 0 or _is_sure(interval):
         return value
-    digits = 2 - len(f"{abs(value):.0f}")
-    return round(value, min(digits, 0))
+    return round(value, min(2 - len(f"{abs(value):.0f}"), 0))

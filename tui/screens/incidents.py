@@ -121,20 +121,22 @@ class Incidents(ListPage):
         self, incidents: Sequence[Incident], problem: tuple[str, ...] = (), message: str | None = None
     ) -> None:
         """Show the incidents. `problem`: why there are none, in lines; `message`: what was decided."""
-        from ...advisor.show.incident_words import by_urgency  # noqa: PLC0415
+        from ...advisor.show.incident_words import urgency  # noqa: PLC0415
 
         if not self.is_mounted:
             return
         self._problem = problem
-        self.query_one(ItemTable).set_data([Row(incident, self._now) for incident in by_urgency(incidents)], _NONE)
+        self.query_one(ItemTable).set_data(
+            [Row(incident, self._now) for incident in sorted(incidents, key=urgency)], _NONE
+        )
         if message is not None:
             self.notify(message, markup=False)
         self.tell()
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
-        from ...advisor.show.incident_words import as_text  # noqa: PLC0415
+        from ...advisor.show.incident_words import details, labelled  # noqa: PLC0415
 
-        self.post_message(ReadingWanted("Incident", as_text(event.item.incident, self._now, _WIDTH)))
+        self.post_message(ReadingWanted("Incident", labelled(details(event.item.incident, self._now), _WIDTH)))
 
     def tell(self) -> None:
         from ...advisor.show.incident_words import details  # noqa: PLC0415

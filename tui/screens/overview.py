@@ -13,12 +13,11 @@ from textual.widgets import Static
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Advice, Finding
 from ...advisor.core.ids import short_ids
-from ...advisor.show import coverage, energy_shares
-from ...advisor.show.aggregates import hours_by_bottleneck, hours_by_kind, observed_share
-from ...advisor.show.finding_groups import cases
-from ...advisor.show.pages.head import tiles
-from ...advisor.show.pages.story import story_of
-from ...advisor.show.titles import Titles, fact_of, is_waste, waste_of
+from ...advisor.show import coverage
+from ...advisor.show.aggregates import answered_findings, hours_by_bottleneck, hours_by_kind, observed_share
+from ...advisor.show.pages import energy
+from ...advisor.show.pages.story import story_of, tiles
+from ...advisor.show.titles import Titles, fact_of, sum_of
 from ..cell_text import cost_cell, line, lines
 from ..state import FINDINGS_WINDOW, Loaded, Look
 from ..widgets.panel import Scroll, panel
@@ -116,9 +115,9 @@ def _cost(look: Look) -> Content:
     cost = f"{words.usd(s.cost_usd)} in {over}: " if words.has_prices(s) else ""
     text.append(line(f"{cost}{coverage.size_words(s)}"))
     if s.energy is not None:
-        text.append(line(f"Energy {energy_shares.kwh(s.energy.kwh)}. {energy_shares.idle_words(s.energy)}"))
+        text.append(line(f"Energy {energy.kwh(s.energy.kwh)}. {energy.idle_words(s.energy)}"))
         stated = s.energy.usd is not None or s.energy.co2_kg is not None
-        more = (energy_shares.token_words(s.energy), *(energy_shares.money_words(s.energy)[:1] if stated else ()))
+        more = (energy.token_words(s.energy), *(energy.money_words(s.energy)[:1] if stated else ()))
         text += [line(sentence) for sentence in more if sentence]
     notes = [note.text for note in look.advice.notes if note.code in words.PRICE_NOTES]
     basis = notes or [words.price_note(look.advice.prices)]
@@ -157,15 +156,9 @@ class _Row:
     sum: str
 
 
-def sum_of(rule: str) -> str:
-    """The sum that contains the cost of a rule's findings."""
-    return "wasted" if is_waste(rule) else "slowed" if waste_of(rule) == "slowed" else words.NONE
-
-
 def _rows(advice: Advice) -> list[_Row]:
     titles, ids, rows = Titles(advice), short_ids(f.id for f in advice.findings), []
-    for group in cases(advice):
-        f, best = group.finding, group.best
+    for f, best in answered_findings(advice):
         cash = best.saving_usd_per_month if best is not None else None
         action = words.NONE if best is None else titles.of(best)
         saves = cash.p50 if cash is not None else None

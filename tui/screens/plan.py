@@ -306,7 +306,7 @@ def step_words(row: StepRow, advice: Advice) -> Content:
     step, r = row.step, row.recommendation
     text = [line(f"Step {step.number}: {row.title}", "bold")]
     if r is not None:
-        text.append(line(f"Alone: {gain_text(r, advice)}", "$success" if r.saving_usd_per_month else ""))
+        text.append(line(f"Alone: {gain_text(r)}", "$success" if r.saving_usd_per_month else ""))
     if step.frees:
         text.append(line(f"Empties: {words.listed(step.frees)}"))
     before = ", ".join(map(str, step.after))

@@ -86,7 +86,7 @@ class Recommendations(ListPage):
     def _list(self, look: Look) -> None:
         summary, left_out = look.advice.summary, left_out_words(self._rows)
         shown = [row for row in self._rows if self._unfolded or not row.left_out]
-        empty = coverage.not_judged_short(summary) if summary.nothing_judged else _NONE
+        empty = f"Waste is {coverage.not_judged(summary)}." if summary.nothing_judged else _NONE
         self.query_one(ItemTable).set_data(shown, empty)
         folded = self.query_one("#folded", Static)
         folded.display = bool(left_out)

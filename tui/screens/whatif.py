@@ -16,7 +16,7 @@ from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Recommendation
 from ...advisor.core.verdict_types import WorkloadVerdict
 from ...advisor.show.pages.plan import node_type
-from ...advisor.show.titles import recommendation_title
+from ...advisor.show.titles import Titles
 from ...rules.base.errors import UsageError
 from ..cell_text import line, lines
 from ..state import Loaded, State
@@ -205,7 +205,7 @@ class WhatIf(Page):
     def action_accept(self) -> None:
         r = self._proposed(self._outcome) if self._outcome is not None else None
         if r is not None and self._loaded is not None:
-            self.post_message(DecisionWanted("accepted", r.id, recommendation_title(r, self._loaded.advice)))
+            self.post_message(DecisionWanted("accepted", r.id, Titles(self._loaded.advice).of(r)))
         elif self._outcome is not None:
             self.notify("No recommendation proposes this change, so there is nothing to accept.", severity="warning")
 

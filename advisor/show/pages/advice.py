@@ -7,29 +7,18 @@ from collections.abc import Sequence
 from ...core import formatting as words
 from ...core.advice_types import Advice, Finding
 from ...core.ids import short_ids
+from ...core.scalars import sum_if_all
 from ...core.verdict_types import WorkloadVerdict
 from ...core.worth import compatible, selected
 from .. import coverage
 from ..aggregates import blind_spots
-from ..document import AsideBlock, Bullets, Document, Figures, Section, Table, section
+from ..document import AsideBlock, Bullets, Document, Figures, Section, Table, brief, section
 from ..page_options import SHORT, PageOptions
-from ..phases import phase_sentence
-from ..titles import (
-    Row,
-    Titles,
-    fact_of,
-    gain_text,
-    is_waste,
-    left_out_words,
-    monthly,
-    runs_words,
-    waste_of,
-)
-from ..truncate import brief
-from . import head, sections
+from ..titles import Row, Titles, fact_of, gain_text, left_out_words, monthly, runs_words, sum_of
+from . import sections
 from .energy import energy_section
-from .explain import claim_block
-from .story import Story, story_of
+from .explain import activity_sentence, claim_block
+from .story import Story, page_heading, price_basis, story_of, tiles, window_words, written_words
 
 _NAME, _NOTE, _TITLE = 28, 200, 200  # characters
 _ALL = 10**9
@@ -49,21 +38,26 @@ def advice_page(advice: Advice, options: PageOptions = SHORT, team: str | None =
         "idle": lambda: sections.idle(advice),
         "fabric": lambda: sections.fabric(advice, team),
         "kinds": lambda: sections.kinds(advice),
-        "levers": lambda: levers(advice),
+        "levers": lambda: sections.levers(advice),
         "market": lambda: market(advice, options),
         "method": lambda: sections.method(advice, team),
         "prices": lambda: sections.prices(advice.prices),
     }
     parts = [build() for name, build in builders.items() if options.shows(name)]
-    parts += _details(story) if options.verbose else ()
+    if options.verbose:
+        by_size = sorted(advice.findings, key=lambda f: (_size([f]), f.id))
+        parts += [
+            section("Recommendations in detail", *(claim_block(advice, row.recommendation) for row in story.rows)),
+            section("Findings in detail", *(claim_block(advice, f) for f in by_size)),
+        ]
     return Document(
-        title=head.heading(story),
-        heading=head.heading(story),
-        window=head.window(story),
-        summary=head.basis(story),
-        tiles=head.tiles(story, _ALL if options.whole else 2),
+        title=page_heading(story),
+        heading=page_heading(story),
+        window=window_words(story),
+        summary=price_basis(story),
+        tiles=tiles(story, _ALL if options.whole else 2),
         sections=tuple(part for part in (*parts, _next(story, options)) if part.blocks),
-        footer=(head.written(story),) if options.whole else (),
+        footer=(written_words(story),) if options.whole else (),
     )
 
 
@@ -132,11 +126,10 @@ def findings(story: Story, options: PageOptions = SHORT) -> Section:
     rows: list[tuple[str, ...]] = []
     sums: list[int] = []
     for rule, same in kept:
-        kind = "wasted" if is_waste(rule) else "slowed" if waste_of(rule) == "slowed" else words.NONE
         answered = sum(f.id in answers and not answers[f.id].left_out for f in same)
         name = f"{brief(fact_of(rule), _NAME + 8)} ({len(same):,})"
         sums.append(len(rows))
-        rows.append((name, brief(rule, 20), kind, _cost(same, advice), f"{answered:,} of {len(same):,}"))
+        rows.append((name, brief(rule, 20), sum_of(rule), _cost(same, advice), f"{answered:,} of {len(same):,}"))
         largest = sorted(same, key=lambda f: (_size([f]), f.id))[: each or (1 if len(same) == 1 else 0)]
         rows += [
             (brief(titles.resource(f), _NAME), brief(short[f.id], 20), "", _cost([f], advice), answer(f))
@@ -178,11 +171,10 @@ def workloads(advice: Advice, options: PageOptions) -> Section:
     short = short_ids(w.id for w in advice.workloads)
 
     def cost(same: Sequence[WorkloadVerdict]) -> str:
-        costs = [w.cost_usd for w in same if w.cost_usd is not None]
-        if len(costs) == len(same):
-            return words.usd(monthly(sum(costs), advice))
+        if (usd := sum_if_all(w.cost_usd for w in same)) is not None:
+            return words.usd(monthly(usd, advice))
         hours = monthly(sum(w.gpu_hours for w in same), advice) or 0.0
-        return words.hours(hours, "GPU-hours" if priced else "").rstrip()
+        return words.hours(hours) if priced else words.bare_hours(hours)
 
     def row(same: Sequence[WorkloadVerdict]) -> tuple[str, ...]:
         first, gpus = same[0], len({gpu for w in same for gpu in w.gpus})
@@ -198,19 +190,8 @@ def workloads(advice: Advice, options: PageOptions) -> Section:
     return section(
         f"Workloads by {'cost' if priced else 'GPU-hours'}",
         Table((*heads, *(("nodes",) if options.whole else ())), tuple(map(row, shown)), (5,), more),
-        *(() if options.short else _remarks([same[0] for same in shown])),
+        Bullets(() if options.short else tuple(filter(None, (activity_sentence(same[0]) for same in shown)))),
     )
-
-
-def _remarks(workloads: Sequence[WorkloadVerdict]) -> tuple[Bullets, ...]:
-    """The phases of workloads that change, and latency classes that do not follow from the kind alone."""
-    changing = tuple(sentence for w in workloads if (sentence := phase_sentence(w)) is not None)
-    latency = {
-        w.series_id: f"{w.name}: latency class {words.latency_words(w.latency)}."
-        for w in workloads
-        if w.latency is not None and w.latency.basis != "kind"
-    }
-    return Bullets(changing), Bullets(tuple(latency.values()))
 
 
 def notes(advice: Advice, options: PageOptions = SHORT) -> Section:
@@ -233,35 +214,18 @@ def notes(advice: Advice, options: PageOptions = SHORT) -> Section:
     return section("Notes", Bullets((*lines[: options.rows.notes], *rest)))
 
 
-def levers(advice: Advice) -> Section:
-    """What a lower precision would change, by service."""
-    lines = tuple(f"{w.name}: {lever}" for w in advice.workloads for lever in w.levers)
-    return section("Lower precision (not included in any sum)", Bullets(lines))
-
-
 def market(advice: Advice, options: PageOptions) -> Section:
     """What other providers would charge; empty where it was not asked for."""
     if advice.market is None:
         return section(words.MARKET)
     titles = Titles(advice)
-    lines = [f"{brief(titles.of(r), _TITLE)} ({gain_text(r, advice)})" for r in compatible(advice.market)]
+    lines = [f"{brief(titles.of(r), _TITLE)} ({gain_text(r)})" for r in compatible(advice.market)]
     most = 3 if options.short else len(lines)
     more = [f"{len(lines) - most} more"] if len(lines) > most else []
     return section(words.MARKET, Bullets((*lines[:most], *more)) if lines else words.NO_MARKET)
 
 
-def _details(story: Story) -> tuple[Section, ...]:
-    """Every recommendation and every finding with its evidence, a block each."""
-    advice = story.advice
-    findings = sorted(advice.findings, key=lambda f: (_size([f]), f.id))
-    return (
-        section("Recommendations in detail", *(claim_block(advice, row.recommendation) for row in story.rows)),
-        section("Findings in detail", *(claim_block(advice, f) for f in findings)),
-    )
-
-
 def _next(story: Story, options: PageOptions) -> Section:
-    """Commands to paste; none where the source of the advice is unknown."""
     again, advice, rows = options.again, story.advice, []
     ids = (*(row.id for row in story.listed[:1]), *(f.id for f in advice.findings[:1]))
     if again is not None and ids:

@@ -1,21 +1,37 @@
-"""The section on energy: how much and how it was measured, at rest or in use, by phase, owner, workload and node."""
+"""Energy in words and tables: every figure with its unit and how it was measured, every dollar with its source."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from ....rules.base.sanitize import clean
 from ...core import formatting as words
 from ...core.advice_types import Advice
-from ...core.energy_types import Energy, FleetEnergy, figures_of, joules_a_token
+from ...core.energy_types import (
+    Energy,
+    FleetEnergy,
+    NodeEnergy,
+    PhaseEnergy,
+    StatedFigure,
+    WorkloadEnergy,
+    figures_of,
+    joules_a_token,
+)
 from ...core.verdict_types import WorkloadVerdict
-from .. import energy_shares as say
+from ..coverage import share_words
 from ..document import AsideBlock, Section, Table, section
 from ..titles import runs_words
 
+APART = "The cost of power is not included in any other sum: the price of a rented node includes its power."
 _LIMITS = (
     "Limits: the sum of the power limits of a node's GPUs, without the rest of the node. The 95th percentile "
     "covers intervals of up to an hour in which every GPU of the node was measured."
 )
+_NOT_SET = "{}: not configured. Set {} in [energy] of skuwise.toml."
+_UNITS = {"usd_per_kwh": "per kWh", "co2_grams_per_kwh": "g of CO2 per kWh"}
+_USES = ("workloads", "shared", "allocated_idle", "unallocated", "drained")
 _PHASES = {"inference": "inference, phase unknown", "not-told": "phase unknown"}
 
 
@@ -25,99 +41,209 @@ def energy_section(advice: Advice, team: str | None = None) -> Section:
     e = advice.summary.energy
     if e is None:
         return section("Energy")
-    tables = [_phases(e), _workloads(advice)]
+    owners = [(owner.owner or "unknown owner", owner) for owner in e.owners]
+    nodes = sorted(advice.node_energy, key=lambda n: (-(_load(n) or 0.0), n.node))
+    phases = _table("phase", _PHASE, [(_PHASES.get(p.phase, p.phase), p) for p in e.phases])
+    workloads = _table("workload", ("kWh", "at rest", "kWh per busy GPU-hour", *_TOKENS), _workloads(advice))
+    tables = [phases, workloads]
     if team is None:
-        tables = [_uses(e), _phases(e), _owners(e), _workloads(advice), _nodes(advice)]
+        tables = [
+            _uses(e), phases,
+            _table("owner", _OWNER, owners) if any(owner.owner for owner in e.owners) else None,
+            workloads, _table("node", _NODE, [(n.node, n) for n in nodes]),
+        ]  # fmt: skip
     return section(
         "Energy",
-        say.drawn_words(e, "the GPUs" if team is None else "the team's workloads"),
-        say.idle_words(e),
-        say.token_words(e),
-        *say.money_words(e),
+        drawn_words(e, "the GPUs" if team is None else "the team's workloads"),
+        idle_words(e),
+        token_words(e),
+        *money_words(e),
         *tables,
         AsideBlock(_LIMITS) if team is None and any(n.rated_watts for n in advice.node_energy) else None,
     )
+
+
+_COLUMNS: Mapping[str, Callable[[Any], str]] = {
+    "GPU-hours": lambda e: words.bare_hours(e.gpu_hours if isinstance(e, PhaseEnergy) else e.measured_gpu_hours),
+    "kWh": lambda e: kwh(e.kwh, ""),
+    "at rest": lambda e: kwh(e.idle_kwh, ""),
+    "spend": lambda e: words.usd(e.cost_usd),
+    "kWh per GPU-hour": lambda e: small(_ratio(e.kwh, e.measured_gpu_hours)),
+    "kWh per busy GPU-hour": lambda e: small(e.kwh_per_busy_gpu_hour),
+    "J per token": lambda e: small(e.joules_per_token),
+    "tokens/s per W": lambda e: small(_ratio(1.0, e.joules_per_token)),
+    "power cost": lambda e: words.usd(e.usd),
+    "kg CO2": lambda e: kwh(e.co2_kg, ""),
+    "mean W": lambda e: watts(e.mean_watts, ""),
+    "95th percentile W": lambda e: watts(e.p95_watts, ""),
+    "limits W": lambda e: watts(e.rated_watts, ""),
+    "of the limits": lambda e: words.percent(_load(e)),
+}
+_TOKENS = ("J per token", "tokens/s per W", "power cost", "kg CO2")
+_PHASE = ("GPU-hours", "kWh", "spend", "power cost", "kg CO2")
+_OWNER = ("GPU-hours", "kWh", "at rest", "kWh per GPU-hour", *_TOKENS)
+_NODE = ("kWh", "at rest", "mean W", "95th percentile W", "limits W", "of the limits")
+
+
+def _table(first: str, heads: Sequence[str], records: Sequence[tuple[str, object]]) -> Table:
+    """A row for each record with its name, without columns in which nothing is known."""
+    columns = {head: [_COLUMNS[head](record) for _, record in records] for head in heads}
+    columns = {head: cells for head, cells in columns.items() if not {*cells} <= {"unknown", words.NONE}}
+    rows = tuple(zip((name for name, _ in records), *columns.values(), strict=True))
+    return Table((first, *columns), rows, tuple(range(1, 1 + len(columns))))
 
 
 def _uses(e: FleetEnergy) -> Table | None:
     u = e.by_use
     if u is None or u.total <= 0:
         return None
-    parts = (
-        ("workloads", u.workloads), ("shared", u.shared), ("allocated but idle", u.allocated_idle),
-        ("unallocated", u.unallocated), ("drained", u.drained),
-    )  # fmt: skip
-    rows = [(name, say.kwh(value, ""), words.percent(value / u.total)) for name, value in parts if value]
-    rows.append(("total", say.kwh(u.total, ""), ""))
+    parts = {name.replace("_", " but "): getattr(u, name) for name in _USES}
+    rows = [(name, kwh(value, ""), words.percent(value / u.total)) for name, value in parts.items() if value]
+    rows.append(("total", kwh(u.total, ""), ""))
     if u.unobserved_gpu_hours > 0:
         rows.append(("not observed", "unknown", words.hours(u.unobserved_gpu_hours)))
     return Table(("energy breakdown", "kWh", "share"), tuple(rows), (1, 2))
 
 
-def _phases(e: FleetEnergy) -> Table | None:
-    return _table([
-        {
-            "phase": _PHASES.get(p.phase, p.phase), "GPU-hours": words.bare_hours(p.gpu_hours),
-            "kWh": say.kwh(p.kwh, ""), "spend": words.usd(p.cost_usd), **_money(p.usd, p.co2_kg),
-        }
-        for p in e.phases
-    ])  # fmt: skip
-
-
-def _owners(e: FleetEnergy) -> Table | None:
-    if not any(owner.owner for owner in e.owners):
-        return None
-    rows = []
-    for owner in e.owners:
-        hours = owner.measured_gpu_hours
-        per_hour = owner.kwh / hours if owner.kwh is not None and hours > 0 else None
-        figures = _figures(owner, "kWh per GPU-hour", per_hour, owner.joules_per_token)
-        rows.append({"owner": owner.owner or "unknown owner", "GPU-hours": words.bare_hours(hours), **figures})
-    return _table(rows)
-
-
-def _workloads(advice: Advice) -> Table | None:
-    """Workloads by energy; runs of one series and name in a row."""
+def _workloads(advice: Advice) -> list[tuple[str, WorkloadEnergy]]:
+    """The energy of the runs of one series and name together, the most first."""
     runs: dict[tuple[str, str], list[WorkloadVerdict]] = {}
     for w in advice.workloads:
-        runs.setdefault((w.series_id, w.name), []).append(w)
-    rows: list[tuple[float, str, dict[str, str]]] = []
+        if w.energy is not None:
+            runs.setdefault((w.series_id, w.name), []).append(w)
+    sums = []
     for (_, name), same in runs.items():
-        if parts := [w.energy for w in same if w.energy is not None]:
-            busy = sum((p.kwh_per_busy_gpu_hour or 0.0) * p.busy_gpu_hours for p in parts)
-            hours, energy = sum(p.busy_gpu_hours for p in parts), Energy(**figures_of(parts))
-            per_hour = busy / hours if hours > 0 else None
-            figures = _figures(energy, "kWh per busy GPU-hour", per_hour, joules_a_token(parts)[1])
-            rows.append((-(energy.kwh or 0.0), name, {"workload": f"{name}{runs_words(same)}", **figures}))
-    return _table([row for *_, row in sorted(rows, key=lambda row: row[:2])])
+        parts = [w.energy for w in same if w.energy is not None]
+        hours = sum(p.busy_gpu_hours for p in parts)
+        busy = sum((p.kwh_per_busy_gpu_hour or 0.0) * p.busy_gpu_hours for p in parts)
+        per_hour, joules = _ratio(busy, hours), joules_a_token(parts)[1]
+        energy = WorkloadEnergy(**figures_of(parts), kwh_per_busy_gpu_hour=per_hour, joules_per_token=joules)
+        sums.append((f"{name}{runs_words(same)}", energy))
+    return sorted(sums, key=lambda named: (-(named[1].kwh or 0.0), named[0]))
 
 
-def _figures(e: Energy, per: str, per_hour: float | None, joules: float | None) -> dict[str, str]:
-    return {
-        "kWh": say.kwh(e.kwh, ""), "at rest": say.kwh(e.idle_kwh, ""), per: say.small(per_hour),
-        "J per token": say.small(joules), "tokens/s per W": say.small(1 / joules if joules else None),
-        **_money(e.usd, e.co2_kg),
-    }  # fmt: skip
+def _ratio(value: float | None, by: float | None) -> float | None:
+    return value / by if value is not None and by else None
 
 
-def _money(usd: float | None, co2_kg: float | None) -> dict[str, str]:
-    return {"power cost": words.usd(usd), "kg CO2": say.kwh(co2_kg, "")}
+def kwh(value: float | None, unit: str = " kWh") -> str:
+    """``1,234 kWh``; ``unknown`` where nothing was measured."""
+    if value is None or not math.isfinite(value):
+        return "unknown"
+    digits = 0 if abs(value) >= 100 or value == 0 else 1 if abs(value) >= 1 else 2
+    return f"{value:,.{digits}f}{unit}"
 
 
-def _nodes(advice: Advice) -> Table | None:
-    by_load = sorted(advice.node_energy, key=lambda n: (-(say.load_of(n) or 0.0), n.node))
-    return _table([
-        {
-            "node": n.node, "kWh": say.kwh(n.kwh, ""), "at rest": say.kwh(n.idle_kwh, ""),
-            "mean W": say.watts(n.mean_watts, ""), "95th percentile W": say.watts(n.p95_watts, ""),
-            "limits W": say.watts(n.rated_watts, ""), "of the limits": words.percent(say.load_of(n)),
-        }
-        for n in by_load
-    ])  # fmt: skip
+def watts(value: float | None, unit: str = " W") -> str:
+    return "unknown" if value is None else f"{value:,.0f}{unit}"
 
 
-def _table(rows: Sequence[Mapping[str, str]]) -> Table | None:
-    """Rows that have the same columns, without columns in which nothing is known; None without rows."""
-    heads = [head for head in rows[0] if any(row[head] not in ("unknown", words.NONE) for row in rows)] if rows else []
-    cells = tuple(tuple(row[head] for head in heads) for row in rows)
-    return Table(tuple(heads), cells, tuple(range(1, len(heads)))) if rows else None
+def small(value: float | None) -> str:
+    """A figure to three digits; a dash where it is unknown."""
+    return words.NONE if value is None else f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def _measured(e: Energy) -> str:
+    """How it was measured, and in how many of the GPU-hours where not in all."""
+    share = (e.counted_kwh or 0.0) / (e.kwh or 1.0)
+    how = {
+        "counter": "by the GPUs' energy counters",
+        "power": "power times time (no energy counter available)",
+        "both": f"{words.percent(share)} by the GPUs' energy counters, the rest power times time",
+    }.get(e.basis or "", "not measured")
+    hours = e.measured_gpu_hours + e.unmeasured_gpu_hours
+    if e.unmeasured_gpu_hours < 0.0005 * hours:
+        return how
+    return f"{how}; measured in {share_words(e.measured_gpu_hours / hours)} of {words.hours(hours)}"
+
+
+def drawn_words(e: Energy, whose: str) -> str:
+    """How much was drawn, how it was measured, and what is not included."""
+    if e.kwh is None:
+        return f"Energy of {whose}: unknown. No energy counter and no power reading is available."
+    rest = "Fans, CPUs, power supplies and cooling are not included."
+    return f"{whose[:1].upper()}{whose[1:]} drew {kwh(e.kwh)}, {_measured(e)}. {rest}"
+
+
+def idle_words(e: FleetEnergy) -> str:
+    """The energy drawn at rest; empty where nothing was measured."""
+    if not e.kwh or e.idle_kwh is None:
+        return ""
+    rest = f"At rest: {kwh(e.idle_kwh)} ({words.percent(e.idle_kwh / e.kwh)})"
+    if e.idle_free_kwh is None:
+        return f"{rest}, while its workloads held the GPUs."
+    return f"{rest}: {kwh(e.idle_held_kwh)} on held GPUs, {kwh(e.idle_free_kwh)} on free GPUs."
+
+
+def token_words(e: FleetEnergy) -> str:
+    """Joules per token; empty where no engine reports tokens."""
+    if e.joules_per_token is None or e.generated_tokens is None:
+        return ""
+    over = f"{e.generated_tokens:,.0f} tokens of the hours in which both were measured"
+    return f"{_per_token(e.joules_per_token)}, over {over}."
+
+
+def _per_token(joules: float) -> str:
+    per_watt = f", {small(1 / joules)} tokens per second per watt" if joules > 0 else ""
+    return f"{small(joules)} J per generated token{per_watt}"
+
+
+def money_words(e: FleetEnergy) -> tuple[str, ...]:
+    """The cost and CO2 by the site's figures, each with its source; or what to configure."""
+    if e.kwh is None:
+        return ()
+    names = {figure.name for figure in e.figures}
+    if not names & _UNITS.keys():
+        return (_NOT_SET.format("Cost and CO2 of energy", "usd_per_kwh and co2_grams_per_kwh"),)
+    figures = "; ".join(map(_stated, e.figures))
+    sentences = (
+        f"{' and '.join(parts)}, by the site's figures: {figures}." if (parts := _amounts(e)) else "",
+        "" if "pue" in names else "No PUE is set: cooling and losses are not included.",
+        "" if "usd_per_kwh" in names else _NOT_SET.format("Cost of energy", "usd_per_kwh"),
+        "" if "co2_grams_per_kwh" in names else _NOT_SET.format("CO2 of energy", "co2_grams_per_kwh"),
+        APART if e.usd is not None else "",
+    )
+    return tuple(filter(None, sentences))
+
+
+def _amounts(e: Energy) -> list[str]:
+    parts = [f"{words.usd(e.usd)} of power"] if e.usd is not None else []
+    return parts + ([f"{kwh(e.co2_kg, ' kg')} of CO2"] if e.co2_kg is not None else [])
+
+
+def _stated(f: StatedFigure) -> str:
+    sign = "$" if f.name == "usd_per_kwh" else ""
+    values = [f.value] if f.value is not None else [min(f.by_hour_utc), max(f.by_hour_utc)]
+    value = " to ".join(f"{sign}{number:,.4g}" for number in values)
+    value = f"PUE {value}" if f.name == "pue" else f"{value} {_UNITS[f.name]}"
+    hourly = "" if f.value is not None else " by the hour, UTC"
+    region = f" in {clean(f.region)}" if f.region else ""
+    return f"{value}{hourly}{region}, {clean(f.as_of)} ({clean(f.source)})"
+
+
+def workload_words(e: WorkloadEnergy) -> str:
+    """The energy of a workload in one line."""
+    if e.kwh is None:
+        return "Energy: not measured."
+    parts = [f"Energy: {kwh(e.kwh)}, {_measured(e)}", f"{kwh(e.idle_kwh)} at rest" if e.idle_kwh else ""]
+    if e.joules_per_token is not None:
+        parts.append(_per_token(e.joules_per_token))
+    elif e.kwh_per_busy_gpu_hour is not None:
+        parts.append(f"{small(e.kwh_per_busy_gpu_hour)} kWh per busy GPU-hour")
+    return f"{'; '.join(filter(None, (*parts, *_amounts(e))))}."
+
+
+def node_words(e: NodeEnergy) -> str:
+    """The energy of a node in one line, and its power against the limits of its GPUs."""
+    if e.kwh is None:
+        return "energy not measured"
+    energy, load = f"{kwh(e.kwh)}, {_measured(e)}", _load(e)
+    if e.mean_watts is None:
+        return energy
+    share = f", {words.percent(load)} of {watts(e.rated_watts)}" if load is not None else ""
+    return f"{energy}; GPUs together {watts(e.mean_watts)}, 95th percentile {watts(e.p95_watts)}{share}"
+
+
+def _load(e: NodeEnergy) -> float | None:
+    """The 95th percentile of a node's GPU power over their limits; None: unknown."""
+    return _ratio(e.p95_watts, e.rated_watts)

@@ -13,20 +13,19 @@ from ...core.advice_types import Advice, Configuration, Finding, Interval, Recom
 from ...core.coded_text import CodedText
 from ...core.ids import short_id, short_ids
 from ...core.timestamps import minute, span
-from ...core.verdict_types import INFERRED, WorkloadVerdict
+from ...core.verdict_types import INFERRED, Phase, WorkloadVerdict
 from ...core.worth import HOURS_PER_MONTH
 from ..document import AsideBlock, Bullets, Document, Figures, Section, Table, section
-from ..energy_shares import workload_words
 from ..page_options import Again
-from ..phases import phase_reasons, phase_table
 from ..subjects import Subject, replicas_of, workload_of
 from ..titles import Titles, finding_title, runs_noun, titled
+from .energy import workload_words
 from .sections import price_line
 
 _BASIS = {
     "allocation": "allocated by a scheduler", "process": "held by processes", INFERRED: "inferred from activity",
 }  # fmt: skip
-_FACTS, _ALL = 5, 10**9  # rows
+_FACTS, _CONDITIONS, _REPLICAS, _ALL = 5, 3, 10, 10**9
 _SAME = 0.005  # a product that differs more from the claimed cost is not how it was calculated
 
 
@@ -41,10 +40,11 @@ def explain_page(
 ) -> Document:
     """What is claimed of `subject`, and why. `catalog`: for the calculation of dollars; `rules`: as they apply to its
     owner, for the reasons of thresholds; `verbose`: all evidence, limits, rejected nodes and measurements too."""
-    findings, most = _findings_of(advice, subject), _ALL if verbose else _FACTS
+    most = _ALL if verbose else _FACTS
     workload = subject if isinstance(subject, WorkloadVerdict) else workload_of(advice, subject.workload)
     if isinstance(subject, WorkloadVerdict):
         title, text = _kind(subject), _use(subject)
+        findings = [f for f in advice.findings if f.workload == subject.id]
         facts = (*subject.kind.evidence, *subject.bottleneck.evidence, *(e for f in findings for e in f.evidence))
         lines = [e.text if isinstance(e, CodedText) else words.evidence_words(e) for e in facts]
         moves = [r for r in advice.recommendations if r.workload == subject.id and (verbose or not r.blocked_by)]
@@ -53,18 +53,23 @@ def explain_page(
         conditions, details = dict.fromkeys(c for f in findings for c in f.would_change_if), []
     elif isinstance(subject, Finding):
         title, text, conditions = finding_title(subject, advice), subject.text, subject.would_change_if
+        findings = [subject]
         shown = [_evidence(advice, findings, most)]
         answers = [r for r in advice.recommendations if subject.id in r.findings]
         details = [_thresholds(rules.get(subject.rule)), _claims("Recommendations", advice, answers)]
     else:
         title, text, conditions = titled(subject, advice), subject.text, subject.would_change_if
+        findings = [f for f in advice.findings if f.id in subject.findings]
         shown = [_listed("Blocked by", subject.blocked_by), _evidence(advice, findings, most, subject.time_ratio)]
         rejected = (f"{node.sku}: {node.reason}" for node in subject.rejected)
         details = [
             section("Figures", _figures(subject)), _listed("Lower precision (not included in any sum)", subject.levers),
             _listed("Rejected", rejected), _claims("Findings", advice, findings),
         ]  # fmt: skip
-    shown += [_listed("This would change if", conditions), _calculation(advice, subject, findings, catalog)]
+    shown += [
+        _listed("This would change if", list(conditions)[: most if verbose else _CONDITIONS]),
+        _calculation(advice, subject, findings, catalog),
+    ]
     if verbose:
         if workload is not None and workload is not subject:
             details.append(section(_kind(workload), _identity(workload), _use(workload)))
@@ -77,7 +82,7 @@ def explain_page(
         heading=title,
         lead=text,
         window=_identity(subject),
-        summary=_replicas(advice, subject, findings),
+        summary=_replicas(advice, subject, findings, _ALL if verbose else _REPLICAS),
         tiles=(),
         sections=tuple(part for part in shown if part.blocks),
     )
@@ -90,16 +95,7 @@ def claim_block(advice: Advice, subject: Finding | Recommendation) -> Section:
     return section(page.title, page.window, page.lead, page.summary, figures, *page.sections, id=subject.id)
 
 
-def _findings_of(advice: Advice, subject: Subject) -> list[Finding]:
-    if isinstance(subject, Finding):
-        return [subject]
-    if isinstance(subject, Recommendation):
-        return [f for f in advice.findings if f.id in subject.findings]
-    return [f for f in advice.findings if f.workload == subject.id]
-
-
 def _identity(subject: Subject) -> str:
-    """Its id, its owner or rule, and how sure it is."""
     if isinstance(subject, Finding):
         of = f", workload {subject.workload}" if subject.workload else ""
         return (
@@ -136,14 +132,15 @@ def _use(w: WorkloadVerdict) -> str:
     )
 
 
-def _replicas(advice: Advice, subject: Subject, findings: Sequence[Finding]) -> str:
-    """All replicas or runs that a claim is about; empty for a single one."""
+def _replicas(advice: Advice, subject: Subject, findings: Sequence[Finding], most: int) -> str:
+    """The replicas or runs that a claim is about, `most` by their ids; empty for a single one."""
     replicas = replicas_of(advice, subject, {gpu for f in findings for gpu in f.gpus})
     if len(replicas) < 2:
         return ""
     short, names = short_ids(w.id for w in advice.workloads), list(dict.fromkeys(w.name for w in replicas))
-    ids = ", ".join(short[w.id] for w in replicas)
-    return f"{len(replicas)} {runs_noun(replicas)} of {words.listed(names)}: {ids}."
+    ids = ", ".join(short[w.id] for w in replicas[:most])
+    more = f" and {len(replicas) - most} more (--verbose)" if len(replicas) > most else ""
+    return f"{len(replicas)} {runs_noun(replicas)} of {words.listed(names)}: {ids}{more}."
 
 
 def _claims(title: str, advice: Advice, claims: Sequence[Finding | Recommendation]) -> Section:
@@ -155,9 +152,9 @@ def _evidence(advice: Advice, findings: Sequence[Finding], most: int, time_ratio
     """The measured values, those with a threshold first; of a recommendation also the predicted time."""
     rows = [("predicted time", words.time_words(time_ratio), words.NONE, "")] if time_ratio else []
     titles = Titles(advice)
-    facts = sorted(((f, e) for f in findings for e in f.evidence), key=lambda fact: fact[1].threshold is None)
-    for f, e in facts:
-        of = f" ({titles.resource(f)})" if len(findings) > 1 else ""
+    facts = [(titles.resource(f), e) for f in findings for e in f.evidence]
+    for resource, e in sorted(facts, key=lambda fact: fact[1].threshold is None):
+        of = f" ({resource})" if len({resource for resource, _ in facts}) > 1 else ""
         rows.append((f"{e.metric}{of}", words.figure(e.value), words.figure(e.threshold), e.unit))
     return section("Evidence", Table(("measured", "value", "threshold", "unit"), tuple(rows[:most]), (1, 2)))
 
@@ -171,11 +168,14 @@ def _thresholds(rule: WasteRule | None) -> Section:
 
 
 def _figures(r: Recommendation) -> Figures:
-    """The figures of a recommendation; what it does not change is left out."""
+    def configuration(c: Configuration) -> str:
+        gpus = f"{c.gpu_count} x {c.gpu_sku or 'unknown GPU'} on {c.node_sku or 'an unknown node'}"
+        return gpus if c.gpu_count else "no GPUs"
+
     projected = r.saving_usd_per_month or r.freed_gpu_hours_per_month or r.energy_saving_kwh_per_month
     rows = (
-        ("from", _configuration(r.source)),
-        ("to", _configuration(r.target)),
+        ("from", configuration(r.source)),
+        ("to", configuration(r.target)),
         ("predicted time", words.time_words(r.time_ratio)),
         ("saving", words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)),
         ("energy saved/month", words.energy_words(r)),
@@ -188,14 +188,7 @@ def _figures(r: Recommendation) -> Figures:
     return Figures(tuple((name, value) for name, value in rows if value and value != words.NONE))
 
 
-def _configuration(c: Configuration) -> str:
-    if c.gpu_count == 0:
-        return "no GPUs"
-    return f"{c.gpu_count} x {c.gpu_sku or 'unknown GPU'} on {c.node_sku or 'an unknown node'}"
-
-
 def _workload_details(w: WorkloadVerdict) -> Iterator[Section]:
-    """Everything measured and judged of a workload."""
     others = ", ".join(f"{a.label} {words.percent(a.confidence)}" for a in w.kind.alternatives)
     yield _listed("Kind", (*w.kind.evidence, *((f"It could also be: {others}.",) if others else ())))
     shares = sorted(w.bottleneck.time_shares.items(), key=lambda share: -share[1])
@@ -207,7 +200,11 @@ def _workload_details(w: WorkloadVerdict) -> Iterator[Section]:
     )
     if w.latency is not None:
         yield section(f"Latency class: {words.latency_words(w.latency)}", Bullets(tuple(map(str, w.latency.evidence))))
-    yield section("Phases", phase_table(w.phases), Bullets(tuple(phase_reasons(w.phases))))
+    activities = _activities(w.phases)
+    rows = tuple(row for row, _ in activities)
+    reasons = tuple(f"{row[0]}, {row[1]}: {reason}" for row, reason in activities if reason)
+    heads = ("kind", "bottleneck", "share of the time", "times", "last start")
+    yield section("Phases", Table(heads, rows, (2,)), Bullets(reasons))
     yield section(
         "Coverage",
         f"{words.percent(w.coverage.fraction)} of its GPU time was observed, a sample every "
@@ -227,36 +224,57 @@ def _workload_details(w: WorkloadVerdict) -> Iterator[Section]:
     yield section("Measurements", Table(("feature", "value", "unit", "meaning"), measured, (1,)))
 
 
+def _activities(phases: Sequence[Phase]) -> list[tuple[tuple[str, ...], str]]:
+    """What a workload does, the longest first, however often it changes: a row, and its evidence."""
+    groups: dict[tuple[str, str, tuple[CodedText, ...]], list[Phase]] = {}
+    for phase in phases:
+        groups.setdefault((phase.kind, phase.bottleneck, phase.evidence), []).append(phase)
+    total = sum(phase.end - phase.start for phase in phases) or 1.0
+    rows = []
+    for (kind, bottleneck, evidence), same in groups.items():
+        seconds, last = sum(p.end - p.start for p in same), max(p.start for p in same)
+        times = f"{'once' if len(same) == 1 else f'{len(same)} times'} for {span(seconds / len(same))}"
+        row = (kind, bottleneck, words.percent(seconds / total), times, minute(last))
+        rows.append((-seconds, row, " ".join(map(str, evidence))))
+    return [(row, reason) for _, row, reason in sorted(rows, key=lambda row: row[0])]
+
+
+def activity_sentence(workload: WorkloadVerdict) -> str:
+    """One sentence on a workload whose activity changes; empty: it does not."""
+    parts = [f"{kind} ({limit}) in {share} of the time, {times}"
+             for (kind, limit, share, times, _), _ in _activities(workload.phases)]  # fmt: skip
+    return f"{workload.name} changes what it does: {', '.join(parts)}." if len(workload.phases) > 1 else ""
+
+
 def _calculation(advice: Advice, subject: Subject, findings: Sequence[Finding], catalog: Catalog | None) -> Section:
     """How the money comes about, with the prices it rests on; without `catalog` the prices alone."""
-    moves = isinstance(subject, Recommendation)
-    ids = {*(subject.prices if moves else ())} or {f.price for f in findings}
+    move = subject if isinstance(subject, Recommendation) else None
+    ids = {*(move.prices if move else ())} or {f.price for f in findings}
     prices = [p for p in advice.prices if p.id in ids]
     lines: list[str] = []
     if isinstance(subject, WorkloadVerdict):
         prices = prices or [p for p in advice.prices if p.sku == subject.node_sku]
-        lines += _hours_times_price(subject.gpu_hours, subject.cost_usd, prices, catalog)
-    if moves and subject.saving_usd_per_month is not None:
-        lines += _months(subject, subject.saving_usd_per_month, prices, catalog)
-    else:
-        for f in findings:
-            premium = next((e.value for e in f.evidence if e.metric == "fabric_premium"), None)
-            if isinstance(premium, float) and premium and f.cost_usd is not None:
-                lines.append(
-                    f"{f.cost_usd / premium:,.1f} node-hours observed x {words.usd(premium)} a node-hour for the "
-                    f"fabric = {words.usd(f.cost_usd)} in the window."
-                )
-            else:
-                lines += _hours_times_price(f.gpu_hours, f.cost_usd, prices, catalog)
-        freed = subject.source.gpu_count - subject.target.gpu_count if moves else 0
-        if moves and abs(freed * HOURS_PER_MONTH - subject.freed_gpu_hours_per_month) < 1 <= freed:
-            hours = words.hours(freed * HOURS_PER_MONTH)
-            lines.append(f"{freed} GPUs x {HOURS_PER_MONTH:.0f} h = {hours}/month freed.")
+        lines += _hours_times_price(subject, prices, catalog)
+    if move is not None and move.saving_usd_per_month is not None:
+        lines += _months(move, move.saving_usd_per_month, prices, catalog)
+        findings = ()
+    for f in findings:
+        premium = next((e.value for e in f.evidence if e.metric == "fabric_premium"), None)
+        if isinstance(premium, float) and premium and f.cost_usd is not None:
+            lines.append(
+                f"{f.cost_usd / premium:,.1f} node-hours observed x {words.usd(premium)} a node-hour for the "
+                f"fabric = {words.usd(f.cost_usd)} in the window."
+            )
+        else:
+            lines += _hours_times_price(f, prices, catalog)
+    freed = move.source.gpu_count - move.target.gpu_count if move is not None and findings else 0
+    if move is not None and abs(freed * HOURS_PER_MONTH - move.freed_gpu_hours_per_month) < 1 <= freed:
+        hours = words.hours(freed * HOURS_PER_MONTH)
+        lines.append(f"{words.counted(freed, 'GPU')} x {HOURS_PER_MONTH:.0f} h = {hours}/month freed.")
     return _listed("Calculation", dict.fromkeys((*lines, *map(price_line, prices))))
 
 
 def _months(r: Recommendation, saving: Interval, prices: Sequence[Price], catalog: Catalog | None) -> Iterator[str]:
-    """What both sides cost a month, and the difference."""
     for what, side in (("Now", r.source), ("Then", r.target)):
         node = catalog.node(side.node_sku) if catalog is not None and side.node_sku else None
         price = next((p for p in prices if p.sku == side.node_sku), None)
@@ -272,16 +290,16 @@ def _months(r: Recommendation, saving: Interval, prices: Sequence[Price], catalo
 
 
 def _hours_times_price(
-    gpu_hours: float, cost: float | None, prices: Sequence[Price], catalog: Catalog | None
+    of: Finding | WorkloadVerdict, prices: Sequence[Price], catalog: Catalog | None
 ) -> Iterator[str]:
     """Empty where no price times the hours gives the cost."""
-    if catalog is None or cost is None:
-        return
     for price in prices:
-        node = catalog.node(price.sku)
-        if node is not None and abs(gpu_hours * price.usd_per_hour / node.gpu_count - cost) <= _SAME * abs(cost):
+        node = catalog.node(price.sku) if catalog is not None else None
+        if node is None or of.cost_usd is None:
+            continue
+        if abs(of.gpu_hours * price.usd_per_hour / node.gpu_count - of.cost_usd) <= _SAME * abs(of.cost_usd):
             yield (
-                f"{words.hours(gpu_hours)} x {words.usd(price.usd_per_hour)} a node-hour / {node.gpu_count} GPUs a "
-                f"node = {words.usd(cost)} in the window."
+                f"{words.hours(of.gpu_hours)} x {words.usd(price.usd_per_hour)} a node-hour / {node.gpu_count} GPUs a "
+                f"node = {words.usd(of.cost_usd)} in the window."
             )
             return

@@ -4,7 +4,7 @@ several the worst by name, the rest counted by kind and owner."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from ...core.formatting import NONE, bare_hours, counted, usd
 from ...core.incident_types import Incident
@@ -13,7 +13,7 @@ from ...watch.settings import WatchSettings
 from .. import incident_words as say
 from ..document import AsideBlock, Document, Figures, Link, Section, Table, Tile, section
 from ..incident_words import Item, ItemKind, short
-from ..reader_commands import NO_LINKS, ReaderCommands, ReaderLinks
+from ..reader_links import NO_LINKS, ReaderCommands, ReaderLinks
 
 _VALUE_MAX, _TEXT_MAX = 240, 600
 _NAMED = 20  # incidents by name in one message
@@ -34,10 +34,9 @@ def incident_document(
     """The page about one incident, or about several. `now`: Unix seconds."""
     if len(items) > 1:
         return _digest(items, now, links)
-    commands, dashboard = links.commands, links.dashboard
     item, incident, subject = items[0], items[0].incident, items[0].incident.sighting.subject
-    line = f"{_KINDS[item.kind][0]}{say.line_words(item)}"
-    link = dashboard.link(subject.workload_id or "", subject.nodes[0] if subject.nodes else "") or dashboard.link()
+    line, where = f"{_KINDS[item.kind][0]}{say.line_words(item)}", links.commands.where
+    link = links.link(subject.workload_id or "", subject.nodes[0] if subject.nodes else "") or links.link()
     # What stands elsewhere on the page is left out.
     elsewhere = ("incident", "finding", "do next", "more", "since", "GPU-hours", "cost")
     facts = [("kind", f"{incident.sighting.kind} ({short(incident.sighting.code)})")]
@@ -45,17 +44,22 @@ def incident_document(
         if label not in elsewhere:
             facts.append((label, short(text, _VALUE_MAX)))
     shown = [(label if n == 0 or facts[n - 1][0] != label else "", text) for n, (label, text) in enumerate(facts)]
+    acknowledge, snooze = _commands(incident, links.commands)
+    setting = "Thresholds: rules/watch.yaml; site rules override them."
+    if incident.sighting.kind == "held-idle" and (holder := subject.holder) is not None:
+        limit = _limit(settings.limit_seconds(holder))
+        setting = f"The limit for this kind of holder is {limit}: {holder}_limit in section [watch] of skuwise.toml."
     next_step = section(
         "Next step",
         short(incident.sighting.do_next.text, _TEXT_MAX),
-        AsideBlock(f"Details{commands.where}:", details_command(incident, commands)),
+        AsideBlock(f"Details{where}:", details_command(incident, links.commands)),
     )
     control = section(
         "Acknowledge, snooze or change the limit",
         f"Reminders are sent every {_limit(settings.remind_every_seconds)} until the incident ends.",
-        AsideBlock(f"Acknowledge, no reminders{commands.where}:", _acknowledge(incident, commands)),
-        AsideBlock(f"Pause reminders for a day{commands.where}:", _snooze(incident, commands)),
-        AsideBlock(_setting_words(incident, settings)),
+        AsideBlock(f"Acknowledge, no reminders{where}:", acknowledge),
+        AsideBlock(f"Pause reminders for a day{where}:", snooze),
+        AsideBlock(setting),
     )
     details = section("Incident", Figures(tuple(shown)))
     return Document(
@@ -70,12 +74,9 @@ def incident_document(
     )
 
 
-def _acknowledge(incident: Incident, commands: ReaderCommands) -> str:
-    return commands.stored("incidents acknowledge", incident.id)
-
-
-def _snooze(incident: Incident, commands: ReaderCommands) -> str:
-    return commands.stored("incidents snooze", incident.id, "--until", "1d")
+def _commands(incident: Incident, commands: ReaderCommands) -> tuple[str, str]:
+    acknowledge = commands.stored("incidents acknowledge", incident.id)
+    return acknowledge, commands.stored("incidents snooze", incident.id, "--until", "1d")
 
 
 def details_command(incident: Incident, commands: ReaderCommands) -> str:
@@ -101,43 +102,40 @@ def _tiles(item: Item) -> tuple[Tile, ...]:
 
 
 def _limit(seconds: float) -> str:
-    """A length of time from the settings: ``2 h``."""
     return span(seconds).replace(".0 ", " ")
 
 
-def _setting_words(incident: Incident, settings: WatchSettings) -> str:
-    """Which setting decides when such an incident opens."""
-    holder = incident.sighting.subject.holder
-    if incident.sighting.kind == "held-idle" and holder is not None:
-        limit = _limit(settings.limit_seconds(holder))
-        return f"The limit for this kind of holder is {limit}: {holder}_limit in section [watch] of skuwise.toml."
-    return "Thresholds: rules/watch.yaml; site rules override them."
-
-
 def _digest(items: Sequence[Item], now: float, links: ReaderLinks) -> Document:
-    commands = links.commands
-    named, rest = _cut(items)
+    where, ordered = links.commands.where, sorted(items, key=lambda item: say.urgency(item.incident))
+    named, rest = ordered[:_NAMED], ordered[_NAMED:]
     kinds: dict[ItemKind, int] = {kind: sum(item.kind == kind for item in items) for kind in _KINDS}
     counts = ", ".join(f"{count:,} {_KINDS[kind][2]}" for kind, count in kinds.items() if count)
-    amount, gpu_hours = _sums(item.incident for item in items)
-    total = ", ".join(filter(None, (amount, f"{gpu_hours} GPU-hours")))
-    title = f"{len(items):,} incidents ({counts}): {total} so far"
-    first = next((item.incident for item in named if not item.ended), None)
+    amount, gpu_hours = _sums(items)
+    title = f"{len(items):,} incidents ({counts}): {f'{amount}, ' if amount else ''}{gpu_hours} GPU-hours so far"
+    first = next((_commands(item.incident, links.commands) for item in named if not item.ended), None)
+    sightings = [item.incident.sighting for item in items if not item.ended]
+    rates = [sighting.usd_per_hour for sighting in sightings if sighting.usd_per_hour is not None]
+    gpus, unpriced = sum(sighting.subject.gpu_count for sighting in sightings), len(sightings) - len(rates)
+    note = f"{counted(unpriced, 'incident')} without a price" if unpriced else ""
+    tiles = (
+        Tile("GPUs affected now", f"{gpus:,.3g}" if gpus < 1000 else f"{gpus:,.0f}"),
+        Tile("Cost rate now", usd(sum(rates), "/hour") if rates else "unknown", note),
+    )
     return Document(
         title=f"{say.BRAND} {title}",
         heading=title,
         window=minute(now),
-        summary=_worst(named),
-        tiles=_digest_tiles(items),
-        link=Link("Dashboard", links.dashboard.link()) if links.dashboard.template else None,
+        summary=f"Worst: {say.line_words(named[0])}.",
+        tiles=tiles,
+        link=Link("Dashboard", links.link()) if links.dashboard else None,
         sections=(
             *(_named(kind, [i for i in named if i.kind == kind], count) for kind, count in kinds.items() if count),
-            *((_rest([item.incident for item in rest]),) if rest else ()),
+            *((_rest(rest),) if rest else ()),
             section(
                 "Commands",
-                AsideBlock(f"All incidents{commands.where}:", commands.stored("incidents list")),
-                AsideBlock("Acknowledge one, no reminders:", _acknowledge(first, commands)) if first else None,
-                AsideBlock("Pause reminders for a day:", _snooze(first, commands)) if first else None,
+                AsideBlock(f"All incidents{where}:", links.commands.stored("incidents list")),
+                AsideBlock("Acknowledge one, no reminders:", first[0]) if first else None,
+                AsideBlock("Pause reminders for a day:", first[1]) if first else None,
                 say.price_words(item.incident for item in named),
             ),
         ),
@@ -145,33 +143,9 @@ def _digest(items: Sequence[Item], now: float, links: ReaderLinks) -> Document:
     )
 
 
-def _cut(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
-    ordered = sorted(items, key=lambda item: say.urgency(item.incident))
-    return ordered[:_NAMED], ordered[_NAMED:]
-
-
-def _worst(named: Sequence[Item]) -> str:
-    return f"Worst: {say.line_words(named[0])}."
-
-
-def _sums(incidents: Iterable[Incident]) -> tuple[str, str]:
-    """Dollars, empty where no price is known, and GPU-hours of several incidents."""
-    gpu_hours, cost_usds = 0.0, []
-    for incident in incidents:
-        gpu_hours += incident.gpu_hours
-        cost_usds += [incident.cost_usd] if incident.cost_usd is not None else []
-    return say.dollars(sum(cost_usds)) if cost_usds else "", bare_hours(gpu_hours)
-
-
-def _digest_tiles(items: Sequence[Item]) -> tuple[Tile, ...]:
-    sightings = [item.incident.sighting for item in items if not item.ended]
-    rates = [sighting.usd_per_hour for sighting in sightings if sighting.usd_per_hour is not None]
-    gpus, unpriced = sum(sighting.subject.gpu_count for sighting in sightings), len(sightings) - len(rates)
-    note = f"{counted(unpriced, 'incident')} without a price" if unpriced else ""
-    return (
-        Tile("GPUs affected now", f"{gpus:,.3g}" if gpus < 1000 else f"{gpus:,.0f}"),
-        Tile("Cost rate now", usd(sum(rates), "/hour") if rates else "unknown", note),
-    )
+def _sums(items: Sequence[Item]) -> tuple[str, str]:
+    costs = [item.incident.cost_usd for item in items if item.incident.cost_usd is not None]
+    return say.dollars(sum(costs)) if costs else "", bare_hours(sum(item.incident.gpu_hours for item in items))
 
 
 def _named(kind: ItemKind, named: Sequence[Item], total: int) -> Section:
@@ -183,16 +157,13 @@ def _named(kind: ItemKind, named: Sequence[Item], total: int) -> Section:
     return section(f"{_KINDS[kind][1]} ({total:,})", table if rows else more)
 
 
-def _rest(rest: Sequence[Incident]) -> Section:
-    groups: dict[tuple[str, str], list[Incident]] = defaultdict(list)
-    for incident in rest:
-        groups[incident.sighting.kind, say.owner_name(incident.sighting.subject) or NONE].append(incident)
+def _rest(rest: Sequence[Item]) -> Section:
+    groups: dict[tuple[str, str], list[Item]] = defaultdict(list)
+    for item in rest:
+        sighting = item.incident.sighting
+        groups[sighting.kind, say.owner_name(sighting.subject) or NONE].append(item)
     ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
-    rows = []
-    for (kind, owner), group in ordered[:_COUNTED]:
-        amount, gpu_hours = _sums(group)
-        rows.append((kind, owner, f"{len(group):,}", gpu_hours, amount or NONE))
-    left = ordered[_COUNTED:]
-    more = f"{sum(len(group) for _, group in left):,} more of {counted(len(left), 'other owner')}." if left else ""
+    rows = [(*key, f"{len(group):,}", *reversed(_sums(group))) for key, group in ordered[:_COUNTED]]
+    more = f"{len(ordered) - _COUNTED:,} more rows." if len(ordered) > _COUNTED else ""
     heads = ("kind", "owner", "incidents", "GPU-hours", "cost so far")
     return section(f"{len(rest):,} more", Table(heads, tuple(rows), right=(2, 3, 4), more=more))

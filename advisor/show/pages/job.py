@@ -10,8 +10,7 @@ from ...core.advice_json import plain
 from ...core.card_types import LIST_SCHEMA, SCHEMA, Card
 from ...core.ids import short_ids
 from ...core.timestamps import minute, span
-from ..document import Document, Figures, Section, Table
-from ..truncate import brief
+from ..document import Document, Figures, Section, Table, brief
 
 _SHARES_LISTED, _SHARE_MIN = 4, 0.005
 _TEXT_MAX = 172  # two lines of 100 columns beside the label
@@ -31,6 +30,7 @@ def card_document(card: Card, *, ascii_only: bool = False) -> Document:
     owner = words.owner_words(card.owner) or "owner unknown"
     cluster = f", cluster {card.cluster}" if card.cluster else ""
     nodes = f"{'nodes' if len(card.nodes) > 1 else 'node'} {words.listed(card.nodes) or 'unknown'}"
+    rows = tuple((name, brief(text, _TEXT_MAX)) for name, text in _rows(card, ascii_only).items() if text)
     return Document(
         title=title,
         heading=f"{title}  {card.id}",
@@ -38,72 +38,79 @@ def card_document(card: Card, *, ascii_only: bool = False) -> Document:
         window=brief(f"{owner}{cluster}; {nodes}", _TEXT_MAX),
         summary="",
         tiles=(),
-        sections=(Section("", (Figures(tuple(_rows(card, ascii_only))),)),),
+        sections=(Section("", (Figures(rows),)),),
     )
 
 
-def _rows(card: Card, ascii_only: bool) -> list[tuple[str, str]]:
-    use, judged, course = card.use, card.judged, card.course
+def _rows(card: Card, ascii_only: bool) -> dict[str, str]:
+    use, judged, asked, course = card.use, card.judged, card.asked, card.course
 
     def figure(name: str, value: float | None, text: Callable[[float], str], missing: str = "not reported") -> str:
         return f"unknown: {card.missing.get(name, missing)}" if value is None else text(value)
 
     def activity(name: str, mean: float | None, levels: Sequence[float | None]) -> str:
-        signs = _sparkline(levels, *(_ASCII_SIGNS if ascii_only else _SIGNS))
-        return figure(name, mean, lambda n: f"{signs}  mean {_percent(n)}".strip())
+        signs, no_data = _ASCII_SIGNS if ascii_only else _SIGNS
+        drawn = (no_data if n is None else signs[min(int(max(n, 0.0) * len(signs)), len(signs) - 1)] for n in levels)
+        return figure(name, mean, lambda n: f"{''.join(drawn)}  mean {_percent(n)}".strip())
 
     def memory(peak: float) -> str:
         total = use.mem_total_bytes
-        of = f" of {_bytes(total)} ({words.percent(peak / total)})" if total else ""
-        return f"peak {_bytes(peak)}{of} on one GPU{', with what shares it' if card.shared else ''}"
+        of = f" of {_gib(total)} ({words.percent(peak / total)})" if total else ""
+        return f"peak {_gib(peak)}{of} on one GPU{', with what shares it' if card.shared else ''}"
 
     def energy(kwh: float) -> str:
         amount = f"{kwh:,.0f} kWh" if kwh >= 100 else f"{kwh:.3g} kWh"
         return f"{amount} at the GPUs, by {_ENERGY_BASES.get(card.energy_basis or '', 'unknown basis')}"
 
-    kept = f"; from the card kept on {minute(card.kept_at)}" if card.kept_at is not None else ""
-    asked = _listed(
-        (card.asked.gpus, lambda n: words.counted(round(n), "GPU")),
-        (card.asked.cpus, lambda n: words.counted(round(n), "CPU")),
-        (card.asked.mem_bytes, lambda n: f"{_bytes(n)} of memory"),
+    requested = _listed(
+        (asked.gpus, lambda n: words.counted(round(n), "GPU")),
+        (asked.cpus, lambda n: words.counted(round(n), "CPU")),
+        (asked.mem_bytes, lambda n: f"{_gib(n)} of memory"),
     )
     host = _listed(
         (use.cpu, lambda n: f"CPU {_percent(n)}"),
         (use.io_wait, lambda n: f"I/O wait {_percent(n)}"),
-        (use.disk_read_bytes_per_second, lambda n: f"disk read {_rate(n)}"),
-        (use.disk_write_bytes_per_second, lambda n: f"written {_rate(n)}"),
+        (use.disk_read_bytes_per_second, lambda n: f"disk read {n / 1e6:,.3g} MB/s"),
+        (use.disk_write_bytes_per_second, lambda n: f"written {n / 1e6:,.3g} MB/s"),
     )
-    price = card.price.text if card.price else "price unknown"
-    rows = [
-        ("State", f"{_state(card)}{kept}"),
-        ("Time", f"{minute(card.start)} to {minute(card.end)}, {span(card.elapsed_seconds)}"),
-        ("GPUs", _gpus(card)),
-        ("Requested", asked or f"unknown: {card.asked.reason or 'not in the job table'}"),
-        ("Kind", f"{judged.kind} (confidence {words.percent(judged.kind_confidence)})"),
-        ("Bottleneck", _bottleneck(card)),
-        ("SM activity", activity("sm_active", use.sm_active, course.sm_active)),
-        ("Tensor", activity("tensor_active", use.tensor_active, course.tensor_active)),
-        ("Memory", figure("mem_peak_bytes", use.mem_peak_bytes, memory)),
-        ("NVLink", figure("nvlink", use.nvlink, lambda n: f"{_percent(n)} of its bandwidth, mean")),
-        ("Fabric", figure("fabric", use.fabric, lambda n: f"{_percent(n)} of its line rate, mean")),
-        ("Host", f"{host} (mean, whole nodes)" if host else figure("cpu", None, str)),
-        ("Energy", figure("kwh", card.kwh, energy, "not measured")),
-        ("Idle", figure("idle_gpu_hours", use.idle_gpu_hours, lambda n: _idle(card, n), "not measured")),
-        ("Cost", figure("cost_usd", card.cost_usd, lambda n: f"{words.usd(n)}; {price}", "no price is known")),
-    ]
-    if (earlier := card.compared) is not None:
+    earlier, series = card.compared, ""
+    if earlier is not None:
         of = "1 earlier run" if earlier.runs == 1 else f"median of {earlier.runs} earlier runs"
         medians = _listed(
             (earlier.gpu_hours, words.hours),
             (earlier.sm_active, lambda n: f"SM activity {_percent(n)}"),
             (earlier.cost_usd, words.usd),
         )
-        rows.append(("Series", f"{of}: {medians}"))
-    covered = [f"{words.percent(use.observed)} of its GPU time was observed"] if use.observed < 0.995 else []
-    if card.data_since is not None:
-        covered.append(f"figures from {minute(card.data_since)} on; no earlier data")
-    rows += [("Coverage", "; ".join(covered))] if covered else []
-    return [(name, brief(text, _TEXT_MAX)) for name, text in rows]
+        series = f"{of}: {medians}"
+    observed = f"{words.percent(use.observed)} of its GPU time was observed" if use.observed < 0.995 else ""
+    since = f"figures from {minute(card.data_since)} on; no earlier data" if card.data_since is not None else ""
+    kept = f"; from the card kept on {minute(card.kept_at)}" if card.kept_at is not None else ""
+    what, part = ("GPU", "") if card.gpu_part >= 1 else ("MIG instance", f", each {card.gpu_part:.4g} of a GPU")
+    shared = ", shared with other work" if card.shared else ""
+    by_time = sorted(judged.time_shares.items(), key=lambda share: -share[1])
+    shares = [f"{label} {words.percent(share)}" for label, share in by_time if share >= _SHARE_MIN][:_SHARES_LISTED]
+    times = f": {', '.join(shares)} of its time" if shares else ""
+    price = card.price.text if card.price else "price unknown"
+    return {
+        "State": f"{_state(card)}{kept}",
+        "Time": f"{minute(card.start)} to {minute(card.end)}, {span(card.elapsed_seconds)}",
+        "GPUs": f"{words.counted(card.gpu_count, what)} ({card.gpu_sku or 'model unknown'}){part}, "
+                f"{words.hours(card.gpu_hours)}{shared}",
+        "Requested": requested or f"unknown: {asked.reason or 'not in the job table'}",
+        "Kind": f"{judged.kind} (confidence {words.percent(judged.kind_confidence)})",
+        "Bottleneck": f"{judged.bottleneck} (confidence {words.percent(judged.bottleneck_confidence)}){times}",
+        "SM activity": activity("sm_active", use.sm_active, course.sm_active),
+        "Tensor": activity("tensor_active", use.tensor_active, course.tensor_active),
+        "Memory": figure("mem_peak_bytes", use.mem_peak_bytes, memory),
+        "NVLink": figure("nvlink", use.nvlink, lambda n: f"{_percent(n)} of its bandwidth, mean"),
+        "Fabric": figure("fabric", use.fabric, lambda n: f"{_percent(n)} of its line rate, mean"),
+        "Host": f"{host} (mean, whole nodes)" if host else figure("cpu", None, str),
+        "Energy": figure("kwh", card.kwh, energy, "not measured"),
+        "Idle": figure("idle_gpu_hours", use.idle_gpu_hours, lambda n: _idle(card, n), "not measured"),
+        "Cost": figure("cost_usd", card.cost_usd, lambda n: f"{words.usd(n)}; {price}", "no price is known"),
+        "Series": series,
+        "Coverage": "; ".join(filter(None, (observed, since))),
+    }  # fmt: skip
 
 
 def worst_first(cards: Sequence[Card]) -> list[Card]:
@@ -117,19 +124,13 @@ def cards_document(cards: Sequence[Card]) -> Document:
     heads = ("ID", "Job", "Name", "State", "GPUs", "GPU-hours", "SM", "Idle hours", "Cost", "Next step")
     rows = tuple(
         (
-            short[card.id],
-            brief(card.job_id or _pod(card), _NAME_MAX),
-            brief(card.name, _NAME_MAX),
-            brief(_state(card), _NAME_MAX),
-            f"{card.gpu_count}",
-            words.bare_hours(card.gpu_hours),
-            words.NONE if card.use.sm_active is None else _percent(card.use.sm_active),
-            words.NONE if card.use.idle_gpu_hours is None else words.bare_hours(card.use.idle_gpu_hours),
-            words.NONE if card.cost_usd is None else words.usd(card.cost_usd),
-            brief(card.next_step.text, _TEXT_MAX),
+            short[c.id], *(brief(text, _NAME_MAX) for text in (c.job_id or _pod(c), c.name, _state(c))),
+            f"{c.gpu_count}", words.bare_hours(c.gpu_hours), _or_none(c.use.sm_active, _percent),
+            _or_none(c.use.idle_gpu_hours, words.bare_hours), _or_none(c.cost_usd, words.usd),
+            brief(c.next_step.text, _TEXT_MAX),
         )
-        for card in cards
-    )
+        for c in cards
+    )  # fmt: skip
     idle = [card.use.idle_gpu_hours for card in cards if card.use.idle_gpu_hours is not None]
     costs = [card.cost_usd for card in cards if card.cost_usd is not None]
     sums = [words.counted(len(cards), "job"), words.hours(sum(card.gpu_hours for card in cards))]
@@ -171,7 +172,6 @@ def csv_rows(cards: Sequence[Card]) -> list[dict[str, object]]:
 
 
 def _title(card: Card) -> str:
-    """``train-7b (Slurm job 4711)``."""
     about = ""
     if card.scheduler == "slurm":
         about = f" (Slurm job {brief(card.job_id)})" if card.job_id else " (Slurm job)"
@@ -185,26 +185,10 @@ def _pod(card: Card) -> str:
 
 
 def _state(card: Card) -> str:
-    """Slurm's word where it has one that fits, else the state by telemetry."""
     state = "running when telemetry ended" if card.state == "unknown" else card.state
     if card.scheduler_state and (card.state == "ended" or card.scheduler_state == "RUNNING"):
         state = card.scheduler_state
     return f"{state}, requeued {words.counted(card.restarts, 'time')}" if card.restarts else state
-
-
-def _gpus(card: Card) -> str:
-    what, part = ("GPU", "") if card.gpu_part >= 1 else ("MIG instance", f", each {card.gpu_part:.4g} of a GPU")
-    sku = f" ({card.gpu_sku or 'model unknown'})"
-    shared = ", shared with other work" if card.shared else ""
-    return f"{words.counted(card.gpu_count, what)}{sku}{part}, {words.hours(card.gpu_hours)}{shared}"
-
-
-def _bottleneck(card: Card) -> str:
-    judged = card.judged
-    shares = sorted(judged.time_shares.items(), key=lambda share: -share[1])
-    listed = [f"{label} {words.percent(share)}" for label, share in shares if share >= _SHARE_MIN][:_SHARES_LISTED]
-    times = f": {', '.join(listed)} of its time" if listed else ""
-    return f"{judged.bottleneck} (confidence {words.percent(judged.bottleneck_confidence)}){times}"
 
 
 def _idle(card: Card, idle: float) -> str:
@@ -217,15 +201,12 @@ def _idle(card: Card, idle: float) -> str:
     return f"{words.hours(idle)}{share}{usd}{never}{last}"
 
 
-def _sparkline(levels: Sequence[float | None], signs: str, no_data: str) -> str:
-    """One sign for each level (0..1)."""
-    top = len(signs) - 1
-    return "".join(no_data if n is None else signs[min(int(max(n, 0.0) * len(signs)), top)] for n in levels)
-
-
 def _listed(*values: tuple[float | None, Callable[[float], str]]) -> str:
-    """The values that are not None in words, with commas."""
     return ", ".join(words_of(value) for value, words_of in values if value is not None)
+
+
+def _or_none(value: float | None, words_of: Callable[[float], str]) -> str:
+    return words.NONE if value is None else words_of(value)
 
 
 def _percent(value: float) -> str:
@@ -233,14 +214,5 @@ def _percent(value: float) -> str:
     return f"{value * 100:.1f} %" if 0.0005 <= value < 0.0095 else words.percent(value)
 
 
-def _bytes(value: float) -> str:
-    """``71.2 GiB``, as a GPU's memory is sold."""
-    return f"{value / 2**30:.3g} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
-
-
-def _rate(value: float) -> str:
-    """``61.2 MB/s``: powers of ten."""
-    for unit, power in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if value >= power:
-            return f"{value / power:.3g} {unit}/s"
-    return f"{value:.0f} B/s"
+def _gib(value: float) -> str:
+    return f"{value / 2**30:.3g} GiB"

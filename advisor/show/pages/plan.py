@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from ...core import formatting as words
 from ...core.advice_types import Advice
 from ...core.formatting import counted
 from ...core.timestamps import day, minute
+from ...core.scalars import sum_if_all
 from ..document import AsideBlock, Bullets, Document, Table, Tile, section
 from ..page_options import Again
 from ..titles import Titles, gain_text
@@ -25,8 +26,7 @@ _GOALS = {"cash": "cash", "nodes": "nodes", "capacity": "GPU capacity", "energy"
 
 def plan_document(plan: Plan, advice: Advice, again: Again | None = None, rows: int | None = None) -> Document:
     """`again`: how to run a command on the same telemetry; `rows`: of each list at most, None: all."""
-    titles = Titles(advice)
-    by_id = {r.id: r for r in advice.recommendations}
+    titles, by_id = Titles(advice), {r.id: r for r in advice.recommendations}
     named = {id_: titles.of(r) for id_, r in by_id.items()}
     beside = [f"{id_}: {named[id_]}" for id_ in plan.beside if id_ in named]
     if rows is not None and len(beside) > _LISTED:
@@ -40,11 +40,11 @@ def plan_document(plan: Plan, advice: Advice, again: Again | None = None, rows: 
         patch = AsideBlock("Accept a step, then print the patch that does it:", accept)
     left = tuple(
         (n.recommendation, named.get(n.recommendation, n.action),
-         gain_text(by_id[n.recommendation], advice) if n.recommendation in by_id else "-", n.why.text)
+         gain_text(by_id[n.recommendation]) if n.recommendation in by_id else "-", n.why.text)
         for n in sorted(plan.not_in_plan, key=lambda n: not n.risk_alone)
         if n.why.code != "plan-blocked" and (not n.risk_alone or (n.would_bring_usd_per_month or 0.0) >= 0)
     )  # fmt: skip
-    left_table = Table(("id", "recommendation", "gain alone", "why not"), left[:rows], (), _more(left, rows))
+    left_table = _table(("id", "recommendation", "gain alone", "why not"), left, rows, ())
     sections = (
         section("What if", Bullets(tuple(change.text for change in plan.changes))),
         section("Nodes to return", _returned_table(plan, rows)),
@@ -103,25 +103,29 @@ def tiles(plan: Plan) -> tuple[Tile, ...]:
 
 
 def _returned_table(plan: Plan, rows: int | None) -> Table:
-    """Nodes to return by SKU, date and how they are paid back."""
-
     def key(r: ReturnedNode) -> tuple[str, str, str]:
         return r.available_from or "", r.node_sku or r.pool, r.realisation
 
     lines = []
     for (_, sku, _how), group in groupby(sorted(plan.returned, key=lambda r: (*key(r), r.name)), key=key):
         nodes = list(group)
-        usd = [r.usd_per_month for r in nodes if r.usd_per_month is not None]
-        cost = words.usd(sum(usd)) if len(usd) == len(nodes) else "unknown"
         gpus = words.gpus(sum(r.gpus for r in nodes), nodes[0].gpu_sku)
-        after = ", ".join(map(str, sorted({r.step for r in nodes if r.step is not None})))
         empty = sum(r.step is None for r in nodes)
         free = f"{empty} {'once jobs end' if any(r.drains for r in nodes) else 'empty now'}" if empty else ""
-        names = _named([r.name for r in nodes])
-        steps = "; ".join(filter(None, (after, free)))
-        lines.append((str(len(nodes)), sku, gpus, when_words(nodes[0]), cost, steps, names))
-    heads = ("nodes", "node type", "GPUs", "when", "cost/month", "after step", "names")
-    return Table(heads, tuple(lines[:rows]), (0, 4), _more(lines, rows))
+        after = ", ".join(map(str, sorted({r.step for r in nodes if r.step is not None})))
+        cost, steps = _cost(r.usd_per_month for r in nodes), "; ".join(filter(None, (after, free)))
+        lines.append((str(len(nodes)), sku, gpus, when_words(nodes[0]), cost, steps, _named([r.name for r in nodes])))
+    return _table(("nodes", "node type", "GPUs", "when", "cost/month", "after step", "names"), lines, rows, (0, 4))
+
+
+def _cost(usd: Iterable[float | None]) -> str:
+    total = sum_if_all(usd)
+    return words.usd(total) if total is not None else "unknown"
+
+
+def _table(heads: tuple[str, ...], lines: Sequence[tuple[str, ...]], rows: int | None, right: tuple[int, ...]) -> Table:
+    more = f"{len(lines) - rows} more: --all" if rows is not None and len(lines) > rows else ""
+    return Table(heads, tuple(lines[:rows]), right, more)
 
 
 def when_words(r: ReturnedNode) -> str:
@@ -133,15 +137,13 @@ def when_words(r: ReturnedNode) -> str:
 
 def _steps_table(plan: Plan, titles: dict[str, str], rows: int | None) -> Table:
     """The steps in their order. `titles`: of recommendations, by id."""
+    heads = ("step", "what", "recommendation", "moves", "empties", "risk", "after")
     lines = [
-        (
-            str(s.number), step_title(s, titles), s.recommendation or "-", _moves_words(s), _named(s.frees) or "-",
-            s.risk or "-", ", ".join(map(str, s.after)) or "-",
-        )
+        (str(s.number), step_title(s, titles), s.recommendation or "", _moves_words(s), _named(s.frees), s.risk or "",
+         ", ".join(map(str, s.after)))
         for s in plan.steps
     ]  # fmt: skip
-    heads = ("step", "what", "recommendation", "moves", "empties", "risk", "after")
-    return Table(heads, tuple(lines[:rows]), (0,), _more(lines, rows))
+    return _table(heads, [tuple(cell or words.NONE for cell in line) for line in lines], rows, (0,))
 
 
 def step_title(step: PlanStep, titles: dict[str, str]) -> str:
@@ -163,26 +165,19 @@ def _pools_table(pools: Sequence[PoolPlan], rows: int | None) -> Table:
     are, too."""
     growing = any(p.runs_out_at is not None for p in pools)
     shown = [p for p in pools if rows is None or growing or p.nodes_after != p.nodes_today or p.rented or p.short_gpus]
-    lines = tuple(
-        (
-            node_type(p.node_sku, p.pool), p.region or "-", _change(p.nodes_today, p.nodes_after, p.rented),
+    lines = []
+    for p in shown:
+        lasts = words.NONE if p.carries is None else "not in 10 years" if p.runs_out_at is None else day(p.runs_out_at)
+        lasts = "now" if p.runs_out_at is not None and p.carries is not None and p.carries <= 1 else lasts
+        lines.append((
+            node_type(p.node_sku, p.pool), p.region or words.NONE, _change(p.nodes_today, p.nodes_after, p.rented),
             _change(round(p.gpus_needed_today), round(p.gpus_needed)), f"{p.gpus_after:,}",
-            f"{p.reserve_gpus} of {p.reserve_wanted_gpus}", "-" if p.carries is None else f"x{p.carries:.2f}",
-        )
-        for p in shown
-    )  # fmt: skip
+            f"{p.reserve_gpus} of {p.reserve_wanted_gpus}", words.NONE if p.carries is None else f"x{p.carries:.2f}",
+            *((lasts,) if growing else ()),
+        ))  # fmt: skip
     heads = ("node type", "region", "nodes", "GPUs needed at peak", "GPUs", "GPUs in reserve", "demand carried")
-    if growing:
-        heads = (*heads, "runs out")
-        lines = tuple((*line, _runs_out(p)) for line, p in zip(lines, shown, strict=True))
-    rest = len(pools) - len(shown)
-    return Table(heads, lines, (2, 3, 4, 5, 6), f"{counted(rest, 'node type')} unchanged: --all" if rest else "")
-
-
-def _runs_out(p: PoolPlan) -> str:
-    if p.runs_out_at is None:
-        return "-" if p.carries is None else "not in 10 years"
-    return "now" if p.carries is not None and p.carries <= 1 else day(p.runs_out_at)
+    rest = f"{counted(len(pools) - len(shown), 'node type')} unchanged: --all" if len(shown) < len(pools) else ""
+    return Table((*heads, *(("runs out",) if growing else ())), tuple(lines), (2, 3, 4, 5, 6), rest)
 
 
 def node_type(sku: str | None, pool: str) -> str:
@@ -208,13 +203,14 @@ def _cash(plan: Plan) -> str:
 
 
 def _node_list(nodes: Sequence[RentedNode]) -> Table:
-    groups: dict[tuple[str, float | None], list[RentedNode]] = {}
-    for node in sorted(nodes, key=lambda n: (n.node_sku or "", n.usd_per_month or 0.0, n.name)):
-        groups.setdefault((node.node_sku or node.pool, node.usd_per_month), []).append(node)
+    def key(n: RentedNode) -> tuple[str, float]:
+        return n.node_sku or n.pool, n.usd_per_month or 0.0
+
     rows = []
-    for (sku, usd), alike in groups.items():
-        cost = words.usd(usd * len(alike)) if usd is not None else "unknown"
-        rows.append((str(len(alike)), sku, words.gpus(sum(n.gpus for n in alike), alike[0].gpu_sku), cost))
+    for (sku, _), group in groupby(sorted(nodes, key=key), key=key):
+        alike = list(group)
+        gpus = words.gpus(sum(n.gpus for n in alike), alike[0].gpu_sku)
+        rows.append((str(len(alike)), sku, gpus, _cost(n.usd_per_month for n in alike)))
     return Table(("nodes", "node type", "GPUs", "cost/month"), tuple(rows), (0, 3))
 
 
@@ -257,13 +253,9 @@ def _moves_words(step: PlanStep) -> str:
         parts += [f"start {new}"] * bool(new) + [f"stop {ended}"] * bool(ended)
     if step.staging is not None:
         parts.append(step.staging.text)
-    return "; ".join(parts) or "-"
+    return "; ".join(parts)
 
 
 def _named(names: Sequence[str]) -> str:
     shown = ", ".join(names[:_NAMES])
     return f"{shown} and {len(names) - _NAMES} more" if len(names) > _NAMES else shown
-
-
-def _more(lines: Sequence[object], rows: int | None) -> str:
-    return f"{len(lines) - rows} more: --all" if rows is not None and len(lines) > rows else ""

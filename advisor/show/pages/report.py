@@ -8,26 +8,37 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...core import formatting as words
+from ...core.advice_types import Advice, Finding
 from ...core.timestamps import day
+from ...core.worth import USD_PER_GPU_HOUR, Worth
 from ...state.outcomes import MoveOutcome
 from .. import coverage
-from ..document import AsideBlock, Document, Link, Section, Table, section
-from ..reader_commands import NO_LINKS, ReaderCommands, ReaderLinks
-from ..titles import Row, left_out_words, monthly
-from ..truncate import Brevity, brief
-from . import head
+from ..document import NAME_MAX, AsideBlock, Document, Link, Section, Table, brief, section
+from ..reader_links import NO_LINKS, ReaderCommands, ReaderLinks
+from ..titles import Row, Titles, finding_title, left_out_words, monthly
 from .advice import no_recommendation
-from .story import LISTED_MAX, Story, TeamRow
+from .story import (
+    LISTED_MAX,
+    Story,
+    TeamRow,
+    mail_subject,
+    page_heading,
+    price_basis,
+    tiles,
+    window_words,
+    written_words,
+)
 
 _CHANGES_MAX = 5  # new, resolved and done, each
 # A new sentence, not the dot of a figure or an abbreviation within one.
 _SENTENCE_ENDS = re.compile(r"(?<=[\w)%][.])\s+(?=[A-Z])")
+_LONG_NAME = re.compile(rf"(\S{{{NAME_MAX - 1}}})\S{{2,}}")
 
 
 def report_document(story: Story, rows: int, attached: Sequence[str] = (), links: ReaderLinks = NO_LINKS) -> Document:
     """The page. `rows`: of each list, teams four times as many; `attached`: names of the files that go with it."""
     a = story.advice
-    frame = {"title": head.subject(story), "heading": head.heading(story), "footer": (head.written(story),)}
+    frame = {"title": mail_subject(story), "heading": page_heading(story), "footer": (written_words(story),)}
     if story.empty:
         text = f"No GPU work was observed from {coverage.window_words(a)}."
         if story.team is not None:
@@ -36,16 +47,14 @@ def report_document(story: Story, rows: int, attached: Sequence[str] = (), links
                 "lists all teams and what was not observed."
             )
         return Document(**frame, window=coverage.window_words(a), summary=text, tiles=(), sections=())
-    links = replace(links.of_window(story.team or "", a.start, a.end),
-                    commands=links.commands.of_window(a.start, min(a.end, a.generated_at)))  # fmt: skip
-    commands, link = links.commands, Link("Dashboard", links.dashboard.link()) if links.dashboard.template else None
-    brevity = _brevity(story)
+    links = links.of_window(story.team or "", a.start, a.end, a.generated_at)
+    commands, link = links.commands, Link("Dashboard", links.link()) if links.dashboard else None
     page, lists = ([name for name in attached if name.endswith(".html") == whole] for whole in (True, False))
     parts = (
-        _recommendations(story, brevity, links),
-        _changes(story, brevity, min(rows, _CHANGES_MAX)),
+        _recommendations(story, links),
+        _changes(story, min(rows, _CHANGES_MAX)),
         _teams(story, 4 * rows) if len(story.teams) > 1 else None,
-        _accepted(story.outcomes, brevity, rows, commands) if story.outcomes else None,
+        _accepted(story.outcomes, rows, commands) if story.outcomes else None,
         section(
             "Evidence, energy, prices and method",
             " ".join(f"The whole page is attached: {name}." for name in page),
@@ -56,25 +65,21 @@ def report_document(story: Story, rows: int, attached: Sequence[str] = (), links
     )
     return Document(
         **frame,
-        window=head.window(story),
-        summary=head.basis(story),
-        tiles=head.tiles(story),
+        window=window_words(story),
+        summary=price_basis(story),
+        tiles=tiles(story),
         link=link,
         sections=tuple(part for part in parts if part is not None),
         lead=" ".join(note.text for note in a.notes if note.code == "week-not-over"),
     )
 
 
-def _brevity(story: Story) -> Brevity:
-    """Cuts the names in a story's sentences."""
-    a = story.advice
-    owners = (value for w in a.workloads for value in (w.owner.team, w.owner.user, w.owner.account, w.owner.namespace))
-    nodes = (n for w in a.workloads for n in w.nodes)
-    return Brevity([*(w.name for w in a.workloads), *owners, *a.nodes, *nodes, story.team])
+def _sentence(text: object, limit: int) -> str:
+    """Long names are cut first, so that the rest of the sentence stays."""
+    return brief(_LONG_NAME.sub(r"\1…", str(text)), limit)
 
 
-def _recommendations(story: Story, brevity: Brevity, links: ReaderLinks) -> Section:
-    """The first ten in the order of every list, each with the command that accepts it."""
+def _recommendations(story: Story, links: ReaderLinks) -> Section:
     shown, commands, new = story.listed[:LISTED_MAX], links.commands, set(story.proposed)
     findings = {f.id: f for f in story.advice.findings}
     workloads = {w.id: w for w in story.advice.workloads}
@@ -84,14 +89,14 @@ def _recommendations(story: Story, brevity: Brevity, links: ReaderLinks) -> Sect
         finding = next((findings[id_] for id_ in r.findings if id_ in findings), None)
         workload = workloads.get(r.workload or "")
         nodes = sorted(finding.nodes) if finding is not None else list(workload.nodes if workload is not None else ())
-        url = links.dashboard.link(workload.name if workload is not None else "", nodes[0] if nodes else "")
+        url = links.link(workload.name if workload is not None else "", nodes[0] if nodes else "")
         evidence = _SENTENCE_ENDS.split(finding.text)[0] if finding is not None else r.text
         earlier = ", in an earlier report" if r.id in story.reported else ""
         return section(
-            f"{number}. {brevity.sentence(row.title, 120)}: {row.gain}",
-            brevity.sentence(evidence, 240) if r.id in new else "",
+            f"{number}. {_sentence(row.title, 120)}: {row.gain}",
+            _sentence(evidence, 240) if r.id in new else "",
             AsideBlock(
-                f"{brief(row.id)}: {brevity.sentence(row.terms, 240)}{earlier}",
+                f"{brief(row.id)}: {_sentence(row.terms, 240)}{earlier}",
                 "" if row.accepted else commands.stored("ledger accept", r.id),
             ),
             Link("Dashboard", url) if url else None,
@@ -108,33 +113,65 @@ def _recommendations(story: Story, brevity: Brevity, links: ReaderLinks) -> Sect
     )
 
 
-def _changes(story: Story, brevity: Brevity, shown: int) -> Section:
-    """New, resolved and done since last week, `shown` of each."""
-    c, title = story.changes, "Changes since last week"
-    if not c.compared and not c.done:
-        return section(title, "No complete data of the week before: nothing to compare with.")
-    done = [
-        _what(o, brevity)
+def _changes(story: Story, shown: int) -> Section:
+    """New, resolved and done since last week, `shown` of each; those below the minimum gain are counted."""
+    advice, before, title, smaller = story.advice, story.before, "Changes since last week", 0
+    lists: dict[str, list[str]] = {}
+    if before is not None:
+        now, earlier = _by_resource(advice), _by_resource(before)
+        for what, a, ours, others in (("New", advice, now, earlier), ("Resolved", before, earlier, now)):
+            differing = [f for key, f in ours.items() if key not in others]
+            lists[what] = _largest(differing, a)
+            smaller += len(differing) - len(lists[what])
+    lists["Done"] = [
+        _what(o)
         + (f" (saves {words.usd(o.realised_saving_usd_per_month)}/month, measured)"
            if o.realised_saving_usd_per_month is not None else "")
-        for o in c.done
+        for o in story.outcomes
+        if o.done_at is not None and advice.start <= o.done_at < advice.end
     ]  # fmt: skip
     rows = []
-    for what, lines in (("New", c.new), ("Resolved", c.resolved), ("Done", done)):
-        texts = [brevity.sentence(line, 160) for line in lines[:shown]]
-        texts += filter(None, [_more(lines, shown)])
+    for what, lines in lists.items():
+        texts = [*(_sentence(line, 160) for line in lines[:shown]), *filter(None, [_more(lines, shown)])]
         rows += [(what if not n else "", text) for n, text in enumerate(texts)]
     if not rows:
-        return section(title, "No finding is new or resolved.")
-    smaller = f"{words.counted(c.smaller, 'smaller change')} not listed." if c.smaller else ""
-    return section(title, Table(("change", "what"), tuple(rows)), AsideBlock(smaller))
+        nothing = "No complete data of the week before: nothing to compare with."
+        return section(title, nothing if before is None else "No finding is new or resolved.")
+    more = f"{words.counted(smaller, 'smaller change')} not listed." if smaller else ""
+    return section(title, Table(("change", "what"), tuple(rows)), AsideBlock(more))
+
+
+def _by_resource(advice: Advice) -> dict[tuple[str, str], Finding]:
+    """The findings of one rule on one workload (all its runs) or node as one, with their costs summed."""
+    titles, merged = Titles(advice), dict[tuple[str, str], Finding]()
+    for f in advice.findings:
+        key = f.rule, titles.resource(f)
+        if (same := merged.get(key)) is None:
+            merged[key] = f
+            continue
+        costs = [cost for cost in (same.cost_usd, f.cost_usd) if cost is not None]
+        merged[key] = replace(same, cost_usd=sum(costs) if costs else None, gpu_hours=same.gpu_hours + f.gpu_hours)
+    return merged
+
+
+def _largest(findings: Sequence[Finding], advice: Advice) -> list[str]:
+    """Titles of those that cost at least the minimum gain a month, the dearest first."""
+
+    def cost(f: Finding) -> float:
+        """A month's, US dollars; where no price is known, by the stand-in that only orders."""
+        if advice.summary.cost_usd is not None:
+            return monthly(f.cost_usd, advice) or 0.0
+        return (monthly(f.gpu_hours, advice) or 0.0) * USD_PER_GPU_HOUR
+
+    large = [f for f in findings if cost(f) >= Worth(advice).minimum]
+    return [finding_title(f, advice) for f in sorted(large, key=lambda f: (-cost(f), f.id))]
 
 
 def _teams(story: Story, shown: int) -> Section:
     """What each team spends, wastes and can recover, all a month; GPU-hours where no price is known."""
 
-    def row(r: TeamRow) -> tuple[str, ...]:
-        s, name = r.part.summary, "(no team)" if r.team is None else brief(r.team, 32)
+    def row(team: TeamRow) -> tuple[str, ...]:
+        s, name = team[1].summary, "(no team)" if team[0] is None else brief(team[0], 32)
         if not priced:
             return name, words.bare_hours(monthly(s.gpu_hours, story.advice))
         sums = (monthly(usd, story.advice) for usd in (s.cost_usd, s.wasted_usd, s.slowed_usd))
@@ -151,9 +188,7 @@ def _teams(story: Story, shown: int) -> Section:
     )
 
 
-def _accepted(outcomes: Sequence[MoveOutcome], brevity: Brevity, shown: int, commands: ReaderCommands) -> Section:
-    """What was accepted, and what it brought: savings that were measured and last."""
-
+def _accepted(outcomes: Sequence[MoveOutcome], shown: int, commands: ReaderCommands) -> Section:
     def row(o: MoveOutcome) -> tuple[str, ...]:
         when = o.done_at if o.done_at is not None else o.accepted_at
         saving, ratio = o.predicted_saving_usd_per_month, o.predicted_time_ratio
@@ -161,11 +196,10 @@ def _accepted(outcomes: Sequence[MoveOutcome], brevity: Brevity, shown: int, com
             saving.p50 if saving else None, o.predicted_freed_gpu_hours_per_month or None, ratio.p50 if ratio else None
         )
         real = _figures(o.realised_saving_usd_per_month, o.realised_freed_gpu_hours_per_month, o.realised_time_ratio)
-        state = f"{o.state}{f' {day(when)}' if when is not None else ''}, {brief(o.id)}"
-        change = f"{_what(o, brevity)} ({state})"
+        change = f"{_what(o)} ({o.state}{f' {day(when)}' if when is not None else ''}, {brief(o.id)})"
         return (
-            f"{change}. {brevity.sentence(o.why, 160)}" if o.why else change, predicted or words.NONE,
-            real or brevity.sentence(o.reason_missing or words.NONE, 160),
+            f"{change}. {_sentence(o.why, 160)}" if o.why else change, predicted or words.NONE,
+            real or _sentence(o.reason_missing or words.NONE, 160),
         )  # fmt: skip
 
     done = [o for o in outcomes if o.state == "done" and o.realised_saving_usd_per_month is not None]
@@ -187,13 +221,12 @@ def _more(every: Sequence[object], shown: int) -> str:
     return f"and {len(every) - shown} more: see the whole advice." if len(every) > shown else ""
 
 
-def _what(o: MoveOutcome, brevity: Brevity) -> str:
-    """``chat-7: 8 x H100-SXM5 to 4 x H100-SXM5``."""
+def _what(o: MoveOutcome) -> str:
     to = "nothing held" if o.to_config == words.NONE else brief(o.to_config, 80)
-    return f"{brevity.sentence(o.about, 80)}: {brief(o.from_config, 80)} to {to}"
+    return f"{_sentence(o.about, 80)}: {brief(o.from_config, 80)} to {to}"
 
 
 def _figures(usd: float | None, freed: float | None, ratio: float | None) -> str:
     """Dollars, else GPU-hours, and the time; empty where none is known."""
     gain = f"{words.usd(usd)}/month" if usd is not None else f"{words.hours(freed)}/month" if freed is not None else ""
-    return ", ".join(part for part in (gain, f"x{ratio:.2f} the time" if ratio is not None else "") if part)
+    return ", ".join(filter(None, (gain, f"x{ratio:.2f} the time" if ratio is not None else "")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 
 from ....rules.catalog.types import Price
 from ...core import formatting as words
@@ -11,30 +11,22 @@ from ...core.coded_text import UNSPECIFIED, CodedText
 from ...core.scalars import sum_if_all
 from .. import coverage as cover
 from ..aggregates import NOT_OBSERVED, blind_spots, holdings, hours_by_kind, observed_share
-from ..document import Bars, Bullets, Section, Table, section
+from ..document import Bars, Bullets, Section, Table, brief, section
 from ..titles import waste_of
-from ..truncate import brief
 
 _EXAMPLE_MAX = 160
-# One sentence for all notes of a code. `{count}`: how many.
-_TOGETHER = {
-    "work-is-over": "{count} workloads ended, or moved to other nodes, and did not recur: no savings there next month.",
-    "silenced-by-exception": "{count} exceptions silence findings.",
-}
 
 
 def note_groups(notes: Iterable[CodedText]) -> tuple[tuple[str, str], ...]:
-    """Code and text of the notes, one text for each code, in order of appearance: a sentence for all, or the first with
-    the count of the others. Notes without a code stay apart."""
+    """Code and text of the notes, in order of appearance: of a code the first with the count of the others. Notes
+    without a code stay apart."""
     groups: dict[str, list[str]] = {}
     for number, note in enumerate(notes):
         groups.setdefault(note.code if note.code != UNSPECIFIED else f"{number}", []).append(note.text)
-    lines = []
-    for code, (first, *others) in groups.items():
-        more = f" ({words.counted(len(others), 'more note')})" if others else ""
-        text = f"{brief(first, _EXAMPLE_MAX)}{more}" if others else first
-        lines.append((code, _TOGETHER[code].format(count=len(others) + 1) if others and code in _TOGETHER else text))
-    return tuple(lines)
+    return tuple(
+        (code, f"{brief(first, _EXAMPLE_MAX)} ({words.counted(len(others), 'more note')})" if others else first)
+        for code, (first, *others) in groups.items()
+    )
 
 
 def kinds(advice: Advice) -> Section:
@@ -53,10 +45,14 @@ def idle(advice: Advice) -> Section:
         for h in held
     )  # fmt: skip
     heads = ("owner", "what", "GPUs", "GPU-hours", *["cost"] * costs)
+    sentence = f"Idleness was {cover.judged_of(s)}; no data for the others." if s.partly_judged else ""
+    if not held:
+        extent = f" ({cover.judged_of(s)})" if s.partly_judged else ""
+        sentence = f"No GPU was idle or held without use{extent}."
+        sentence = f"Idle GPUs: {cover.not_judged(s)}." if s.nothing_judged and s.gpu_count else sentence
     return section(
         "Idle and held GPUs, by owner",
-        cover.idleness(s) if not held else "",
-        f"Idleness was {cover.judged_of(s)}; no data for the others." if held and s.partly_judged else "",
+        sentence,
         Table(heads, tuple(rows), tuple(range(2, len(heads)))),
     )
 
@@ -77,35 +73,31 @@ def fabric(advice: Advice, team: str | None = None) -> Section:
         peak = max((f.util_p995 for f in uses if f.util_p995 is not None), default=None)
         quiet, verdicts = (sum(f.node in nodes for f in uses) for nodes in (silent, judged))
         unused = f"{quiet}" if verdicts == len(uses) else f"{quiet} of {verdicts}" if verdicts else "not judged"
-        cost = sum_if_all(f.cost_usd for f in uses)
-        seen = words.percent(peak) if peak is not None else "not observed"
+        cost, seen = sum_if_all(f.cost_usd for f in uses), words.percent(peak) if peak is not None else "not observed"
         name = f"{sku}, {kind}" if kind else sku
         rows.append((-(cost or 0.0), -len(uses), name, (name, str(len(uses)), words.usd(cost), seen, unused)))
-        reasons = [f.unseen for f in uses if f.unseen is not None]
-        if reasons:
+        if reasons := [f.unseen for f in uses if f.unseen is not None]:
             unseen.append(f"{sum(f.util_p995 is None for f in uses)} of {len(uses)} {sku}: {reasons[0]}")
     heads = ("node", "nodes", "cost", "99.5th percentile", "unused")
     table = Table(heads, tuple(row for *_, row in sorted(rows)), (1, 2, 3, 4))
-    return section(title, *_silent_words(advice.fabrics, silent, judged), table, Bullets(tuple(unseen)))
-
-
-def _silent_words(fabrics: Sequence[FabricUse], silent: Set[str], judged: Set[str]) -> tuple[str, ...]:
-    """How many of the judged fabrics carried no traffic, and what these cost."""
-    count, verdicts = len(fabrics), sum(f.node in judged for f in fabrics)
-    costs = [f.cost_usd for f in fabrics if f.cost_usd is not None]
-    assumed = ", in part assumed" if any(f.assumed for f in fabrics) else ""
-    if not verdicts:
-        cost = f"they add {words.usd(sum(costs))} to their nodes' price{assumed}" if costs else "their cost is unknown"
-        return (f"No verdict on fabric traffic; {cost}.",)
-    unused = words.usd(sum(f.cost_usd or 0.0 for f in fabrics if f.node in silent))
-    cost = f"{unused} of {words.usd(sum(costs))} that the fabrics add to their nodes' price{assumed}"
-    of = f"{verdicts} fabrics{' with a verdict' if verdicts < count else ''}"
-    return (
-        f"{sum(f.node in silent for f in fabrics)} of {of} carried no traffic that needs one"
-        f"{f': {cost}' if costs else '; their cost is unknown'}.",
+    count, verdicts = len(advice.fabrics), sum(f.node in judged for f in advice.fabrics)
+    total = [f.cost_usd for f in advice.fabrics if f.cost_usd is not None]
+    unused = sum(f.cost_usd or 0.0 for f in advice.fabrics if f.node in silent)
+    assumed = ", in part assumed" if any(f.assumed for f in advice.fabrics) else ""
+    cost = "Their cost is unknown."
+    if total:
+        of = f"{words.usd(unused)} of " if verdicts else ""
+        cost = f"{of}{words.usd(sum(total))} that the fabrics add to their nodes' price{assumed}."
+    quiet = f"{sum(f.node in silent for f in advice.fabrics)} of {verdicts} fabrics"
+    quiet += " with a verdict" if verdicts < count else ""
+    return section(
+        title,
+        f"{quiet} carried no traffic that needs one: {cost}" if verdicts else f"No verdict on fabric traffic: {cost}",
         f"{words.counted(count - verdicts, 'fabric')} without a verdict: not observed, or not for long enough."
-        if verdicts < count
+        if 0 < verdicts < count
         else "",
+        table,
+        Bullets(tuple(unseen)),
     )
 
 
@@ -129,6 +121,12 @@ def coverage(a: Advice) -> Section:
         Table(cover.HEADS, rows, (1, 3)),
         Bullets(missing),
     )
+
+
+def levers(advice: Advice) -> Section:
+    """What a lower precision would change, by service."""
+    lines = tuple(f"{w.name}: {lever}" for w in advice.workloads for lever in w.levers)
+    return section("Lower precision (not included in any sum)", Bullets(lines))
 
 
 def missing_metrics(advice: Advice) -> tuple[str, ...]:

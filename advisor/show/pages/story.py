@@ -1,65 +1,34 @@
-"""The content of one report, chosen from advice, the week before and the ledger. Pure."""
+"""The content of a page on an advice, whole or a team's part, with its head and foot: as a page or as a mail."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...core.advice_types import Advice, Finding
-from ...core.worth import USD_PER_GPU_HOUR, Worth
-from ..titles import Row, Titles, finding_title, monthly, recommendation_rows
+from ...core import formatting as words
+from ...core.advice_types import Advice
+from ...core.timestamps import day, minute
+from ...core.worth import CAPACITY, RECOVERABLE, SLOWED, WASTED, selected
+from .. import coverage
+from ..aggregates import holdings
+from ..document import Tile, brief
+from ..titles import Row, covered_hours, monthly, recommendation_rows, short_usd, usd_per_month
 
 if TYPE_CHECKING:
     from ...state.outcomes import MoveOutcome
 
 LISTED_MAX = 10  # recommendations of one report
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A figure of this week and of the week before. None: unknown, or there is no such week."""
-
-    now: float | None
-    before: float | None
-
-    @property
-    def words(self) -> str:
-        """``+4 % on last week``; empty where the two cannot be compared."""
-        if self.now is None or self.before is None or self.before <= 0:
-            return ""
-        ratio = self.now / self.before - 1
-        if abs(ratio) < 0.005:
-            return "same as last week"
-        return f"{ratio * 100:+,.0f} % on last week" if ratio < 10 else "more than tenfold on last week"
-
-
-@dataclass(frozen=True, slots=True)
-class TeamRow:
-    """One team in the fleet's table. `team` None: workloads and nodes of no team; `before` None: no such part of the
-    week before."""
-
-    team: str | None
-    part: Advice
-    before: Advice | None
-
-
-@dataclass(frozen=True, slots=True)
-class WeekChanges:
-    """`new`, `resolved`: titles of findings, the most expensive first; those below the minimum gain are counted in
-    `smaller`. `done`: recommendations that were done within the week. `compared`: whether there is a week before."""
-
-    compared: bool
-    new: tuple[str, ...] = ()
-    resolved: tuple[str, ...] = ()
-    done: tuple[MoveOutcome, ...] = ()
-    smaller: int = 0
+_HINT_LENGTH = 320
+# A team (None: of no team), its part of an advice, and that of the week before (None: there is none).
+TeamRow = tuple[str | None, Advice, Advice | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One report. `team` None: the whole fleet. `rows`: every recommendation, as lists have them; `reported`: ids in an
-    earlier report within the cooldown. `teams`: the most waste first; empty where the fleet is not divided."""
+    """One report. `team` None: the whole fleet. `before`: the advice of the week before; None: there is none. `rows`:
+    every recommendation, as lists have them; `reported`: ids in an earlier report within the cooldown. `teams`: the
+    most waste first; empty where the fleet is not divided."""
 
     team: str | None
     advice: Advice
@@ -68,12 +37,17 @@ class Story:
     reported: frozenset[str]
     outcomes: tuple[MoveOutcome, ...]
     teams: tuple[TeamRow, ...]
-    changes: WeekChanges
 
-    def change(self, name: str) -> Change:
-        """A figure of the summary (``cost_usd``) against the week before."""
-        before = getattr(self.before.summary, name) if self.before is not None else None
-        return Change(getattr(self.advice.summary, name), before)
+    def change(self, name: str) -> str:
+        """A figure of the summary (``cost_usd``) against the week before: ``+4 % on last week``; empty where the two
+        cannot be compared."""
+        now, before = (getattr(a.summary, name) if a is not None else None for a in (self.advice, self.before))
+        if now is None or before is None or before <= 0:
+            return ""
+        ratio = now / before - 1
+        if abs(ratio) < 0.005:
+            return "same as last week"
+        return f"{ratio * 100:+,.0f} % on last week" if ratio < 10 else "more than tenfold on last week"
 
     @property
     def listed(self) -> tuple[Row, ...]:
@@ -102,50 +76,118 @@ def story_of(
     reported: frozenset[str] = frozenset(),
 ) -> Story:
     """The report of `advice`: the fleet's, or one team's part of it (`by_team.split_by_team`) with its part of the week
-    before and its outcomes.
-
-    `before` None: there is no week before. `teams`, `teams_before`: the parts of all teams, for the fleet's table;
-    None: the fleet is not divided. `reported`: ids in an earlier report within the cooldown.
-    """
+    before and its outcomes. `teams`, `teams_before`: the parts of all teams, for the fleet's table; None: the fleet is
+    not divided."""
 
     def most_waste(row: TeamRow) -> tuple[float, float, float, str]:
-        s = row.part.summary
-        return -(s.wasted_usd or 0.0), -(s.cost_usd or 0.0), -s.gpu_hours, row.team or ""
+        s = row[1].summary
+        return -(s.wasted_usd or 0.0), -(s.cost_usd or 0.0), -s.gpu_hours, row[0] or ""
 
-    rows = [TeamRow(name, part, (teams_before or {}).get(name)) for name, part in (teams or {}).items()]
-    done = tuple(o for o in outcomes if o.done_at is not None and advice.start <= o.done_at < advice.end)
-    changes = WeekChanges(compared=False, done=done)
-    if before is not None:
-        now, earlier = _by_resource(advice), _by_resource(before)
-        new, few = _largest([f for key, f in now.items() if key not in earlier], advice)
-        gone, fewer = _largest([f for key, f in earlier.items() if key not in now], before)
-        changes = WeekChanges(True, new, gone, done, few + fewer)
+    rows = [(name, part, (teams_before or {}).get(name)) for name, part in (teams or {}).items()]
     every = recommendation_rows(advice)
-    return Story(team, advice, before, every, reported, tuple(outcomes), tuple(sorted(rows, key=most_waste)), changes)
+    return Story(team, advice, before, every, reported, tuple(outcomes), tuple(sorted(rows, key=most_waste)))
 
 
-def _by_resource(advice: Advice) -> dict[tuple[str, str], Finding]:
-    """The findings of one rule on one workload (all its runs) or node as one, with their costs summed."""
-    titles, merged = Titles(advice), dict[tuple[str, str], Finding]()
-    for f in advice.findings:
-        key = f.rule, titles.resource(f)
-        if (same := merged.get(key)) is None:
-            merged[key] = f
-            continue
-        costs = [cost for cost in (same.cost_usd, f.cost_usd) if cost is not None]
-        merged[key] = replace(same, cost_usd=sum(costs) if costs else None, gpu_hours=same.gpu_hours + f.gpu_hours)
-    return merged
+def mail_subject(story: Story) -> str:
+    """``GPU report, team nlp: $734k/month spend, $72k/month recoverable (10 %) (week of 2026-11-16)``."""
+    notes = "; ".join(filter(None, (f"week of {day(story.advice.start)}", coverage.short_words(story.advice))))
+    team = "" if story.team is None else f", team {brief(story.team)}"
+    return f"GPU report{team}: {_headline(story)} ({notes})"
 
 
-def _largest(findings: Sequence[Finding], advice: Advice) -> tuple[tuple[str, ...], int]:
-    """Titles of those that cost at least the minimum gain a month, the dearest first; how many cost less."""
+def page_heading(story: Story) -> str:
+    """The title of a page: the subject without the week."""
+    return f"{'GPU fleet' if story.team is None else f'Team {brief(story.team)}'}: {_headline(story)}"
 
-    def cost(f: Finding) -> float:
-        """A month's, US dollars; where no price is known, by the stand-in that only orders."""
-        if advice.summary.cost_usd is not None:
-            return monthly(f.cost_usd, advice) or 0.0
-        return (monthly(f.gpu_hours, advice) or 0.0) * USD_PER_GPU_HOUR
 
-    least = Worth(advice).minimum
-    large = [f for f in sorted(findings, key=lambda f: (-cost(f), f.id)) if cost(f) >= least]
-    return tuple(finding_title(f, advice) for f in large), len(findings) - len(large)
+def _headline(story: Story) -> str:
+    a, s = story.advice, story.advice.summary
+    if story.empty:
+        return "no GPU work observed"
+    spend, cash = monthly(s.cost_usd, a), s.recoverable_usd_per_month
+    if spend is None:
+        spent = f"{words.hours(monthly(s.gpu_hours, a) or 0.0)}/month"
+        free = selected(a).capacity_gpu_hours
+        gain = f"{words.hours(free)}/month recoverable" if free else ""
+    else:
+        spent = f"{short_usd(spend)}/month spend"
+        share = f" ({words.percent(cash / spend)})" if cash and spend > 0 and cash / spend >= 0.005 else ""
+        gain = f"{short_usd(cash)}/month recoverable{share}" if cash else ""
+    if not gain and s.nothing_judged and not cash:
+        gain = "savings not judged yet"
+    elif not gain:
+        gain = f"no savings available now{', not all judged' if coverage.open_verdicts(a) else ''}"
+    return f"{spent}, {gain}"
+
+
+def window_words(story: Story) -> str:
+    """``2026-11-02 to 2026-11-16 UTC (14 of 14 days observed): all 16 GPUs, 5,376 GPU-hours``."""
+    return f"{coverage.window_words(story.advice)}: {coverage.size_words(story.advice.summary)}"
+
+
+def price_basis(story: Story) -> str:
+    """The prices behind the dollars, or how to configure them; and what could not be judged."""
+    a, s = story.advice, story.advice.summary
+    prices = f"Costs are {words.price_note(a.prices)}. A month has 730 hours."
+    if s.cost_usd is None:
+        hints = " ".join(brief(note, _HINT_LENGTH) for note in a.notes if note.code in words.PRICE_NOTES)
+        prices = hints or "No price is known. Costs are in GPU-hours."
+    return f"{prices} {coverage.extent_sentence(s)}".rstrip()
+
+
+def tiles(story: Story, open_most: int = 2) -> tuple[Tile, ...]:
+    """Spend, waste and savings per month, with the window's figures and what each sum means. `open_most`: lines on what
+    was not judged."""
+    a, s = story.advice, story.advice.summary
+    hours, free = covered_hours(a), selected(a).capacity_gpu_hours
+    days = f"{hours / 24:,.3g} days" if hours >= 48 else f"{hours:,.3g} h"
+
+    capacity = f"up to {words.hours(free)}/month" if free else "none available now"
+    covered = (
+        Tile("Coverage", f"{coverage.observed_time(a)}; {coverage.gpus_words(s)}"),
+        *(Tile("" if n else "Not judged", text) for n, text in enumerate(coverage.open_verdicts(a, open_most))),
+    )
+
+    def judged(label: str, value: str | None, change: str = "", meaning: str = "") -> Tile:
+        """A sum that needs verdicts: not zero where nothing was judged (`value` None: unknown), and with its extent
+        where some was."""
+        if value is None:
+            return Tile(label, coverage.not_judged(s) if s.nothing_judged else "unknown", "", meaning)
+        part = coverage.judged_of(s) if s.partly_judged else ""
+        return Tile(label, value, "; ".join(filter(None, (change, part))), meaning)
+
+    def in_window(value: str, name: str) -> str:
+        return ", ".join(filter(None, (f"{value} in {days}", story.change(name))))
+
+    if s.cost_usd is None:
+        idle = None if s.nothing_judged else f"{words.hours(sum(h.gpu_hours for h in holdings(a)))} in {days}"
+        held = f"{words.hours(monthly(s.gpu_hours, a) or s.gpu_hours)}/month"
+        return (
+            Tile("GPU-hours", held, in_window(words.hours(s.gpu_hours), "gpu_hours")),
+            judged("Idle", idle),
+            judged("Capacity", None if s.nothing_judged and not free else capacity, "", CAPACITY),
+            *covered,
+        )
+
+    def amount(name: str) -> tuple[str | None, str]:
+        value = getattr(s, name)
+        month = None if value is None else usd_per_month(monthly(value, a) or value)
+        return month, in_window(words.usd(value), name)
+
+    spend, change = amount("cost_usd")
+    cash, spread = s.recoverable_usd_per_month, words.spread(s.recoverable_interval_usd_per_month).strip(" ()")
+    gain = None if cash is None else usd_per_month(cash) if cash else "no cash savings available now"
+    return (
+        Tile("Spend", spend or "unknown", change),
+        judged("Wasted", *amount("wasted_usd"), WASTED if s.wasted_usd else ""),
+        judged("Slowed", *amount("slowed_usd"), SLOWED if s.slowed_usd else ""),
+        judged("Recoverable", gain, spread and f"{spread}, 10th to 90th percentile", RECOVERABLE if cash else ""),
+        *((judged("Capacity", capacity, "", CAPACITY),) if free else ()),
+        *covered,
+    )
+
+
+def written_words(story: Story) -> str:
+    """What wrote the page, when, and from what."""
+    when = minute(story.advice.generated_at)
+    return f"Written by skuwise, {when}, from telemetry alone: nothing was changed on any node."

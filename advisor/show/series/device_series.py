@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import pandas as pd
 
 from ....rules.base.errors import SkuwiseError, StoreError
-from ...core.scalars import text, whole
+from ...core.scalars import known, text, whole
 from ...telemetry.sqlite.database import DatabaseReader, believed_of, open_database
 from ...telemetry.sqlite.reader import read_frame
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ...core.frame import Frame
 
 Scope = Literal["gpu", "port", "host"]
@@ -62,7 +63,7 @@ _WORK = (
     "SELECT u.gpu_uuid, u.workload_id, w.name FROM workload_gpus u JOIN workloads w ON w.workload_id = u.workload_id"
     " WHERE u.node = :node AND u.ts_end > :start ORDER BY u.ts_end DESC, u.ts_start DESC"
 )
-_PORTS = "role, link_layer, line_rate_bytes_per_second, state"
+_PORT = ("role", "link_layer", "line_rate_bytes_per_second", "state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,32 +110,26 @@ class NodeSeries:
         return tuple(device for device in self.devices if device.scope == scope)
 
 
-# Devices without values, and the maximum of each column in base units, by scope and key.
-_Devices = dict[tuple[Scope, str], tuple[Device, Mapping[str, float]]]
-
-
 def in_frame(frame: Frame, node: str) -> NodeSeries:
     """The newest rows that a frame has of a node: means over their intervals. A node without rows has no moments."""
-    gpu, fabric, host = (rows[rows["node"] == node] for rows in (frame.gpu, frame.fabric, frame.host))
-    ends = sorted({*gpu["ts"], *fabric["ts"], *host["ts"]})[-MOMENTS:]
-    uses = frame.uses[(frame.uses["node"] == node) & (frame.uses["ts_end"] >= (ends[-1] if ends else 0.0))]
+    gpu, ports, host = (rows[rows["node"] == node] for rows in (frame.gpu, frame.fabric, frame.host))
+    ports = ports.assign(key=[f"{d}/{p:.0f}" for d, p in zip(ports["device"], ports["port"], strict=True)])
+    keyed: dict[Scope, pd.DataFrame] = {
+        "gpu": gpu.assign(key=gpu["gpu_uuid"]), "port": ports, "host": host.assign(key=""),
+    }  # fmt: skip
+    tables: dict[Scope, pd.DataFrame] = {
+        scope: table[["key", "ts", *(f"{column}_mean" for column in GAUGES[scope])]].set_axis(
+            ["key", "ts", *GAUGES[scope]], axis=1
+        )
+        for scope, table in keyed.items()
+    }
+    last = max((table["ts"].max() for table in tables.values() if len(table)), default=0.0)
+    uses = frame.uses[(frame.uses["node"] == node) & (frame.uses["ts_end"] >= last)]
     names = dict(zip(frame.workloads["workload_id"], frame.workloads["name"], strict=True))
     work = [(u, w, names.get(w, w)) for u, w in zip(uses["gpu_uuid"], uses["workload_id"], strict=True)]
     gpus = frame.gpus[frame.gpus["node"] == node].sort_values("gpu_index")
-    ports = fabric.assign(key=[f"{d}/{p:.0f}" for d, p in zip(fabric["device"], fabric["port"], strict=True)])
     newest = ports.drop_duplicates("key", keep="last").assign(state="ACTIVE")
-    devices = _devices(_rows(gpus, _GPU), work, _rows(newest, ["key", *_PORTS.split(", ")]))
-    newest_gpu = gpu[gpu["ts"] == ends[-1]]["interval_seconds"] if ends else gpu["interval_seconds"]
-    tables: dict[Scope, tuple[pd.DataFrame, str]] = {
-        "gpu": (gpu, "gpu_uuid"), "port": (ports, "key"), "host": (host.assign(key=""), "key"),
-    }  # fmt: skip
-    rows: dict[Scope, list[tuple]] = {
-        scope: _rows(table, [key, "ts", *(f"{column}_mean" for column in GAUGES[scope])])
-        for scope, (table, key) in tables.items()
-    }
-    return NodeSeries(
-        node, tuple(ends), float(newest_gpu.iloc[-1]) if len(newest_gpu) else 0.0, _with_values(devices, rows, ends)
-    )
+    return _series(node, tables, _rows(gpus, _GPU), work, _rows(newest, ["key", *_PORT]))
 
 
 def by_minute(frame: Frame, nodes: Collection[str]) -> Frame:
@@ -183,27 +178,24 @@ def read_live(path: Path, node: str, now: float) -> NodeSeries:
         end = min(seen, now - BEHIND_SECONDS) if now - seen < LIVE_SECONDS else seen
         span = {"node": node, "start": end - MOMENTS, "end": end}
 
-        def newest(view: str, device: str, columns: Iterable[str]) -> Sequence[Sequence[object]]:
-            return reader.fetch(
-                f"SELECT {', '.join((device, 'ts', *columns))} FROM {view}"  # noqa: S608 - constants
-                " WHERE ts > :start AND ts <= :end AND node = :node",
+        def newest(view: str, key: str, columns: Iterable[str]) -> pd.DataFrame:
+            names = ["key", "ts", *columns]
+            rows = reader.fetch(
+                f"SELECT {', '.join((key, *names[1:]))} FROM {view}"  # noqa: S608 - constants
+                " WHERE ts > :start AND ts <= :end AND node = :node ORDER BY ts",
                 span,
             )
+            return pd.DataFrame(rows, columns=pd.Index(names))
 
-        rows: dict[Scope, Sequence[Sequence[object]]] = {
-            "gpu": newest("gpu_samples", "gpu_uuid", GAUGES["gpu"]),
-            "port": newest("fabric_samples", "device || '/' || port", GAUGES["port"]),
+        port = "device || '/' || port"
+        ports = newest("fabric_samples", port, (*GAUGES["port"], *_PORT))
+        tables: dict[Scope, pd.DataFrame] = {
+            "gpu": newest("gpu_samples", "gpu_uuid", GAUGES["gpu"]), "port": ports,
             "host": newest("host_samples", "''", GAUGES["host"]),
-        }
-        ports = newest("fabric_samples", "device || '/' || port", [_PORTS])
+        }  # fmt: skip
         gpus = reader.fetch(_GPUS, {"node": node})
         work = reader.fetch(_WORK, {"node": node, "start": end - _HELD_SECONDS})
-    ends = sorted({row[1] for table in rows.values() for row in table if isinstance(row[1], float)})
-    newest_ports = {row[0]: (row[0], *row[2:]) for row in sorted(ports, key=lambda row: (row[0], row[1]))}  # type: ignore[type-var]
-    interval = ends[-1] - ends[-2] if len(ends) > 1 else 0.0
-    return NodeSeries(
-        node, tuple(ends), interval, _with_values(_devices(gpus, work, newest_ports.values()), rows, ends)
-    )
+    return _series(node, tables, gpus, work, _rows(ports.drop_duplicates("key", keep="last"), ["key", *_PORT]))
 
 
 def _last_seen(reader: DatabaseReader, node: str) -> float | None:
@@ -215,54 +207,44 @@ def _rows(table: pd.DataFrame, columns: Sequence[str]) -> list[tuple]:
     return list(table[list(columns)].itertuples(index=False, name=None))
 
 
-def _devices(gpus: Iterable[Sequence], work: Iterable[Sequence], ports: Iterable[Sequence]) -> _Devices:
-    """`gpus`: rows of `_GPU`; split GPUs are left out, their instances are not. `work`: rows of uuid, workload and its
-    name. `ports`: rows of key and `_PORTS`."""
+def _series(
+    node: str, tables: Mapping[Scope, pd.DataFrame], gpus: Iterable[Sequence], work: Iterable[Sequence],
+    ports: Iterable[Sequence],
+) -> NodeSeries:  # fmt: skip
+    """`tables`: by key, ts and the measures of the scope. `gpus`: rows of `_GPU`; split GPUs are left out, their
+    instances are not. `work`: rows of uuid, workload and its name. `ports`: rows of key and `_PORT`."""
+    ends = sorted({float(ts) for table in tables.values() for ts in table["ts"]})[-MOMENTS:]
+    measured = {
+        (scope, str(key)): rows.drop_duplicates("ts").set_index("ts").reindex(ends)
+        for scope, table in tables.items()
+        for key, rows in table.groupby("key")
+    }
     held: dict[str, dict[tuple[str, str], None]] = {}
     for uuid, workload, name in work:
         held.setdefault(str(uuid), {})[str(workload), str(name)] = None
-    gpus = list(gpus)
+
+    def device(scope: Scope, key: str, name: str, about: str, tops: Mapping[str, Any]) -> Device:
+        rows, gauges = measured.get((scope, key)), []
+        for column, (label, unit, factor) in GAUGES[scope].items():
+            values = [math.nan] * len(ends)
+            if rows is not None:
+                values = (pd.to_numeric(rows[column], errors="coerce") * factor).tolist()
+            top = known(tops.get(column))
+            most = 100.0 if unit == "%" else top * factor if top else None
+            gauges.append(DeviceGauge(label, unit, tuple(None if math.isnan(v) else v for v in values), most))
+        return Device(scope, key, name, about, tuple(gauges), tuple(held.get(key, ())))
+
+    gpus, devices = list(gpus), []
     parents = {row[4] for row in gpus}
-    devices: _Devices = {}
     for uuid, index, sku, profile, _, memory, power, nvlink in gpus:
-        if uuid in parents:
-            continue
-        number = whole(index)
-        about = " ".join(filter(None, (text(sku), text(profile))))
-        device = Device("gpu", uuid, f"GPU {'?' if number is None else number}", about, (), tuple(held.get(uuid, ())))
-        devices["gpu", uuid] = device, {
-            "mem_used_bytes": memory, "power_watts": power, "nvlink_tx_bytes_per_second": nvlink,
-            "nvlink_rx_bytes_per_second": nvlink,
-        }  # fmt: skip
+        if uuid not in parents:
+            number, about = whole(index), " ".join(filter(None, (text(sku), text(profile))))
+            tops: dict[str, Any] = dict.fromkeys(("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second"), nvlink)
+            tops |= {"mem_used_bytes": memory, "power_watts": power}
+            devices.append(device("gpu", uuid, f"GPU {'?' if number is None else number}", about, tops))
     for key, role, layer, rate, state in ports:
         about = f"{role} {layer}" + (f", {state}" if state != "ACTIVE" else "")
-        tops = {"tx_bytes_per_second": rate, "rx_bytes_per_second": rate}
-        devices["port", str(key)] = Device("port", str(key), str(key), about), tops
-    devices["host", ""] = Device("host", "", "host", ""), {}
-    return devices
-
-
-def _with_values(
-    devices: _Devices, rows: Mapping[Scope, Iterable[Sequence[object]]], ends: Sequence[float]
-) -> tuple[Device, ...]:
-    """The devices with their gauges, from rows of key, ts and the value of each column."""
-    at = {end: n for n, end in enumerate(ends)}
-    values: dict[tuple[Scope, str], list[list[float | None]]] = {}
-    for scope, table in rows.items():
-        for key, ts, *measured in table:
-            if not isinstance(ts, float) or ts not in at:
-                continue
-            columns = values.setdefault((scope, str(key)), [[None] * len(ends) for _ in GAUGES[scope]])
-            for column, value in zip(columns, measured, strict=True):
-                if isinstance(value, (int, float)) and value == value:  # noqa: PLR0124 - not NaN
-                    column[at[ts]] = float(value)
-    complete = []
-    for place, (device, tops) in devices.items():
-        gauges = []
-        for n, (column, (name, unit, factor)) in enumerate(GAUGES[place[0]].items()):
-            series = values[place][n] if place in values else [None] * len(ends)
-            top = tops.get(column)
-            most = 100.0 if unit == "%" else top * factor if top and top == top else None  # noqa: PLR0124 - not NaN
-            gauges.append(DeviceGauge(name, unit, tuple(None if v is None else v * factor for v in series), most))
-        complete.append(replace(device, gauges=tuple(gauges)))
-    return tuple(complete)
+        tops: dict[str, Any] = dict.fromkeys(("tx_bytes_per_second", "rx_bytes_per_second"), rate)
+        devices.append(device("port", str(key), str(key), about, tops))
+    devices.append(device("host", "", "host", "", {}))
+    return NodeSeries(node, tuple(ends), ends[-1] - ends[-2] if len(ends) > 1 else 0.0, tuple(devices))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -55,7 +56,11 @@ def nodes_with_gpus(frame: Frame, unobserved: Iterable[Unobserved] = ()) -> tupl
     """Every node of the frame with its GPUs, by name. `unobserved`: GPUs that exist beside those of the frame, or of
     which the frame has no data; each is one GPU, also where it has MIG instances."""
     dark = {(absent.node, gpu): absent.reason for absent in unobserved for gpu in absent.gpus}
-    means, holders = _means(frame.gpu), _holders(frame)
+    means = weighted_means(frame.gpu, [f"{name}_mean" for name in _MEASURES], ["node", "gpu_uuid"]).set_axis(
+        _MEASURES, axis=1
+    )
+    measured = {key: {n: v for n, v in row.items() if not math.isnan(v)} for key, row in means.to_dict("index").items()}
+    holders = _holders(frame)
     ports, utils = _ports(frame.fabric)
     parents = set(zip(frame.gpus["node"], frame.gpus["parent_uuid"], strict=True))
     uses: dict[tuple[str, str], GpuUse] = {}
@@ -63,7 +68,7 @@ def nodes_with_gpus(frame: Frame, unobserved: Iterable[Unobserved] = ()) -> tupl
         key = node, uuid = str(row["node"]), str(row["gpu_uuid"])
         if key not in dark and (key in parents or (node, str(row["parent_uuid"])) in dark):
             continue  # its instances are listed instead of it, or it instead of them
-        values = {**means.get(key, {}), **({"fabric_util": utils[node]} if node in utils else {})}
+        values = {**measured.get(key, {}), **({"fabric_util": utils[node]} if node in utils else {})}
         sku, profile, memory = text(row["sku"]) or text(row["name"]), text(row["mig_profile"]), row["mem_total_bytes"]
         holder, index = holders.get(key), whole(row["gpu_index"])
         uses[key] = GpuUse(node, uuid, index, sku, profile, known(memory), holder, values, dark.get(key))
@@ -81,14 +86,14 @@ def nodes_with_gpus(frame: Frame, unobserved: Iterable[Unobserved] = ()) -> tupl
     )  # fmt: skip
 
 
-def _means(rows: pd.DataFrame) -> dict[tuple[str, str], dict[str, float]]:
-    """(node, uuid) -> measure -> mean, weighted by observed seconds."""
-    values = rows[[f"{name}_mean" for name in _MEASURES]].astype(float).set_axis(list(_MEASURES), axis=1)
-    weights = values.notna().mul(rows["observed_seconds"].fillna(0.0), axis=0)
-    keys = [rows["node"].astype(str), rows["gpu_uuid"].astype(str)]
-    sums, seconds = (table.groupby(keys).sum() for table in (values.fillna(0.0) * weights, weights))
-    means = (sums / seconds.where(seconds > 0)).to_dict("index")
-    return {key: {name: value for name, value in row.items() if value == value} for key, row in means.items()}  # type: ignore[misc] # noqa: PLR0124
+def weighted_means(rows: pd.DataFrame, columns: Sequence[str], keys: Sequence[str]) -> pd.DataFrame:
+    """Means of columns by `keys`, weighted by observed seconds; NaN where nothing was read."""
+    rows = rows.reindex(columns=[*keys, *columns, "observed_seconds"])
+    values = rows[list(columns)].astype(float)
+    weights = values.notna().mul(rows["observed_seconds"].astype(float).fillna(0.0), axis=0)
+    by = [rows[key] for key in keys]
+    sums, seconds = (table.groupby(by).sum() for table in (values.fillna(0.0) * weights, weights))
+    return sums / seconds.where(seconds > 0)
 
 
 def _holders(frame: Frame) -> dict[tuple[str, str], str]:
@@ -113,7 +118,5 @@ def _ports(fabric: pd.DataFrame) -> tuple[dict[str, str], dict[str, float]]:
         rates = set(each["line_rate_bytes_per_second"].dropna())
         rate = f" {rates.pop() * 8e-9:.0f} Gb/s" if len(rates) == 1 else ""
         words[str(node)] = f"{len(each)} x{rate} {'/'.join(sorted(set(map(str, each['link_layer']))))}"
-    weight = ports["observed_seconds"].where(ports["util_mean"].notna()).fillna(0.0)
-    sums = pd.DataFrame({"node": ports["node"], "w": weight, "v": ports["util_mean"].fillna(0.0) * weight})
-    sums = sums.groupby("node").sum().query("w > 0")
-    return words, {str(node): float(mean) for node, mean in (sums["v"] / sums["w"]).items()}
+    utils = weighted_means(ports, ["util_mean"], ["node"])["util_mean"].dropna()
+    return words, {str(node): float(mean) for node, mean in utils.items()}

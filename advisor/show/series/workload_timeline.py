@@ -14,6 +14,7 @@ from ...core.frame import Frame
 from ...core.verdict_types import WorkloadVerdict
 from ...recommend.rules import RULES
 from .device_series import by_minute
+from .fleet_map import weighted_means
 
 # column of the frame -> (name, unit, factor to the unit)
 _GPU = {
@@ -24,6 +25,7 @@ _GPU = {
     "mem_used_bytes_mean": ("memory used", "GiB a GPU", 1 / 1024**3),
     "power_watts_mean": ("power", "W a GPU", 1.0),
 }
+_PORT = {"tx_bytes_per_second_mean": ("fabric sent", "GB/s a port", 1e-9)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +65,14 @@ def timeline_of(
     uses = frame.uses[frame.uses["workload_id"] == workload.id]
     gpu = _while_held(frame.gpu, uses, ["node", "gpu_uuid"])
     ports = _while_held(_compute_ports(frame), uses, ["node"])
-    means = {(name, unit): _mean(gpu, column) * factor for column, (name, unit, factor) in _GPU.items()}
-    means["fabric sent", "GB/s a port"] = _mean(ports, "tx_bytes_per_second_mean") * 1e-9
-    means = {measure: series for measure, series in means.items() if series.notna().any()}
-    table = pd.DataFrame(means).sort_index() if means else pd.DataFrame()
+    means = weighted_means(gpu, list(_GPU), ["ts"]).join(weighted_means(ports, list(_PORT), ["ts"]), how="outer")
+    means = means.dropna(axis=1, how="all").sort_index()
     lines = tuple(
-        MeasureLine(name, unit, tuple(None if math.isnan(v) else float(v) for v in table[(name, unit)]))
-        for name, unit in means
+        MeasureLine(name, unit, tuple(None if math.isnan(v) else float(v) * factor for v in means[column]))
+        for column, (name, unit, factor) in {**_GPU, **_PORT}.items()
+        if column in means
     )
-    return WorkloadTimeline(tuple(float(ts) for ts in table.index), lines, levels)
+    return WorkloadTimeline(tuple(float(ts) for ts in means.index) if lines else (), lines, levels)
 
 
 def _compute_ports(frame: Frame) -> pd.DataFrame:
@@ -79,7 +80,6 @@ def _compute_ports(frame: Frame) -> pd.DataFrame:
 
 
 def _while_held(rows: pd.DataFrame, uses: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """The rows of devices in `uses`, as far as they lie within the use."""
     if rows.empty or uses.empty:
         return rows.iloc[:0]
     spans = uses.groupby(keys, as_index=False).agg(held_from=("ts_start", "min"), held_to=("ts_end", "max"))
@@ -87,40 +87,26 @@ def _while_held(rows: pd.DataFrame, uses: pd.DataFrame, keys: list[str]) -> pd.D
     return near[(near["ts"] > near["held_from"]) & (near["ts"] - near["interval_seconds"] < near["held_to"])]
 
 
-def _mean(rows: pd.DataFrame, column: str) -> pd.Series:
-    """Mean of a column by `ts`, weighted by observed seconds; NaN where nothing was read."""
-    if rows.empty or column not in rows:
-        return pd.Series(dtype=float)
-    weight = rows["observed_seconds"].where(rows[column].notna(), 0.0)
-    sums = pd.DataFrame({"ts": rows["ts"], "w": weight, "v": rows[column].fillna(0.0) * weight}).groupby("ts").sum()
-    return (sums["v"] / sums["w"]).where(sums["w"] > 0)
-
-
 def _levels(
     frame: Frame, workload: WorkloadVerdict, sku: GpuSku | None, rules: Mapping[str, WasteRule]
 ) -> tuple[Level, ...]:
     """What the GPU sustains, holds and is rated for, and the thresholds of the waste rules; an unknown figure has no
     level."""
-    levels: list[Level] = []
-    capacity = {"fabric sent": _line_rate(frame, workload)}
+    rate, levels = _line_rate(frame, workload), list[Level]()
+    capacity = {"fabric sent": rate}
     if sku is not None:
+        memory, nvlink = sku.mem_bytes / 1024**3, sku.nvlink_bytes_per_second
         shares = (("tensor active", sku.achieved.bf16_gemm), ("DRAM active", sku.achieved.mem))
-        levels += [Level(of, f"{of.split()[0]} sustained", 100 * share) for of, share in shares if share]
-        levels += [
-            Level("memory used", "all of its memory", sku.mem_bytes / 1024**3),
-            Level("power", "rated power", sku.tdp_watts),
-        ]
-        nvlink = sku.nvlink_bytes_per_second
-        capacity |= {"NVLink sent": nvlink and nvlink * 1e-9, "memory used": sku.mem_bytes / 1024**3}
+        levels = [Level(of, f"{of.split()[0]} sustained", 100 * share) for of, share in shares if share]
+        levels += [Level("memory used", "all of its memory", memory), Level("power", "rated power", sku.tdp_watts)]
+        capacity |= {"NVLink sent": nvlink and nvlink * 1e-9, "memory used": memory}
     for rule in RULES:
         of, threshold, name = rule.line or ("", "", "")
         if most := capacity.get(of):
             share = rules[rule.id].of(workload.owner).value(threshold)
             levels.append(Level(of, f"{name} {share * 100:g} %", share * most))
     power, over = workload.features.get("power_watts"), workload.features.get("power_over_idle")
-    if power and over:
-        levels.append(Level("power", "idle power", power / over))
-    return tuple(levels)
+    return (*levels, *((Level("power", "idle power", power / over),) if power and over else ()))
 
 
 def _line_rate(frame: Frame, workload: WorkloadVerdict) -> float | None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ....rules.base.sanitize import clean
 from ....rules.catalog.types import Price
 from ...core import formatting as words
-from ...core.advice_types import Advice, Interval
+from ...core.advice_types import Advice
 from ...core.energy_types import Energy
 from ...core.timestamps import rfc3339
 from .. import coverage
@@ -31,7 +31,8 @@ COLUMNS = (
     "energy_idle_kwh", "energy_basis", "energy_measured_gpu_hours", "joules_per_token", "tokens_per_second_per_watt",
     "kwh_per_busy_gpu_hour", "power_usd", "co2_kg", "mean_watts", "p95_watts", "rated_watts",
 )  # fmt: skip
-_ENERGY = COLUMNS[COLUMNS.index("joules_per_token") :]
+_ENERGY = ("joules_per_token", "tokens_per_second_per_watt", "kwh_per_busy_gpu_hour", "co2_kg")
+_SIDE = ("gpu_sku", "node_sku", "gpu_count")
 # What spreadsheets take for the beginning of a formula, also behind blanks and quotes: ASCII, full-width and small
 # forms, superscripts and subscripts, which are folded into it; at the very beginning also what starts DDE.
 _STARTS = "=+\\-@＝＋－＠﹢﹣﹦﹫⁺⁻⁼₊₋₌−"
@@ -71,52 +72,49 @@ def _rows(advice: Advice) -> list[dict[str, object]]:
     prices = {p.id: p for p in advice.prices}
     # Of several prices of a SKU its cost is at the highest: savings may be calculated with a lower one.
     sku_prices = {p.sku: p for p in sorted(advice.prices, key=lambda p: (p.usd_per_hour, p.id))}
-    s = advice.summary
-    observed = f"{coverage.observed_time(advice)}; {coverage.size_words(s)}."
-    rows: list[dict[str, object]] = [{
-        "row": "summary", "start": rfc3339(advice.start), "end": rfc3339(advice.end), "gpu_count": s.gpu_count,
-        "gpu_hours": s.gpu_hours, "cost_usd": s.cost_usd,
-        "text": f"{observed} {coverage.extent_sentence(s)}".rstrip(), **_energy(s.energy),
-    }]  # fmt: skip
+    s, window = advice.summary, {"start": rfc3339(advice.start), "end": rfc3339(advice.end)}
+    observed = f"{coverage.observed_time(advice)}; {coverage.size_words(s)}. {coverage.extent_sentence(s)}".rstrip()
+    rows = [_row("summary", s, **window, text=observed, **_energy(s.energy))]
     for u in s.unobserved:
-        rows.append({
-            "row": "unobserved", "node": u.node, "label": u.code, "gpu_count": len(u.gpus),
-            "gpu_hours": u.gpu_hours, "cost_usd": u.cost_usd, "text": f"{u.reason} GPUs: {' '.join(u.gpus)}",
-        })  # fmt: skip
+        text = f"{u.reason} GPUs: {' '.join(u.gpus)}"
+        rows.append(_row("unobserved", u, label=u.code, gpu_count=len(u.gpus), text=text))
     for w in advice.workloads:
-        rows.append({
-            "row": "workload", "id": w.id, "name": w.name, "workload": w.id, "node": " ".join(w.nodes),
-            "label": w.kind.label, "bottleneck": w.bottleneck.label, "confidence": w.kind.confidence,
-            "start": rfc3339(w.start), "end": rfc3339(w.end), "gpu_sku": w.gpu_sku, "node_sku": w.node_sku,
-            "gpu_count": len(w.gpus), "gpu_hours": w.gpu_hours, "cost_usd": w.cost_usd,
-            "levers": "; ".join(map(str, w.levers)),
-            **_price(sku_prices.get(w.node_sku or "") if w.cost_usd is not None else None), **_energy(w.energy),
-        })  # fmt: skip
+        price = sku_prices.get(w.node_sku or "") if w.cost_usd is not None else None
+        rows.append(_row(
+            "workload", w, workload=w.id, node=" ".join(w.nodes), label=w.kind.label, bottleneck=w.bottleneck.label,
+            confidence=w.kind.confidence, start=rfc3339(w.start), end=rfc3339(w.end), gpu_count=len(w.gpus),
+            **_price(price), **_energy(w.energy),
+        ))  # fmt: skip
     for n in advice.node_energy:
-        rows.append({"row": "node", "node": n.node, "gpu_count": len(n.gpus), **_energy(n)})
+        rows.append(_row("node", n, gpu_count=len(n.gpus), **_energy(n)))
     for f in advice.findings:
-        rows.append({
-            "row": "finding", "id": f.id, "name": names.get(f.workload or ""), "workload": f.workload,
-            "node": " ".join(f.nodes), "rule_or_action": f.rule, "severity_or_risk": f.severity,
-            "confidence": f.confidence, "gpu_count": len(f.gpus), "gpu_hours": f.gpu_hours, "cost_usd": f.cost_usd,
-            **_price(prices.get(f.price or "")), "text": f.text,
-        })  # fmt: skip
+        rows.append(_row(
+            "finding", f, name=names.get(f.workload or ""), node=" ".join(f.nodes), rule_or_action=f.rule,
+            severity_or_risk=f.severity, gpu_count=len(f.gpus), **_price(prices.get(f.price or "")),
+        ))  # fmt: skip
     moves = [("recommendation", r) for r in advice.recommendations] + [("market", r) for r in advice.market or ()]
     for kind, r in moves:
-        rows.append({
-            "row": kind, "id": r.id, "name": names.get(r.workload or ""), "workload": r.workload,
-            "rule_or_action": r.action, "severity_or_risk": r.risk, "gpu_sku": r.source.gpu_sku,
-            "node_sku": r.source.node_sku, "gpu_count": r.source.gpu_count, "to_gpu_sku": r.target.gpu_sku,
-            "to_node_sku": r.target.node_sku, "to_gpu_count": r.target.gpu_count,
-            **_interval("time_ratio", r.time_ratio), **_interval("saving_usd_per_month", r.saving_usd_per_month),
-            "freed_gpu_hours_per_month": r.freed_gpu_hours_per_month, "realisation": r.realisation,
-            **_interval("energy_saving_kwh_per_month", r.energy_saving_kwh_per_month),
-            "levers": "; ".join(map(str, r.levers)), "blocked_by": "; ".join(map(str, r.blocked_by)),
+        target = {f"to_{name}": getattr(r.target, name) for name in _SIDE}
+        source = {name: getattr(r.source, name) for name in _SIDE}
+        rows.append(_row(
+            kind, r, name=names.get(r.workload or ""), rule_or_action=r.action, severity_or_risk=r.risk, **source,
+            **target,
             **_price(next((prices[p] for p in r.prices if p in prices), None)),
-            "shown": None if r.shown is None else "yes" if r.shown else "no", "text": r.text,
-            "decision": words.decision_words(r.decision) if r.decision else None,
-        })  # fmt: skip
+            shown=None if r.shown is None else "yes" if r.shown else "no",
+            decision=words.decision_words(r.decision) if r.decision else None,
+        ))  # fmt: skip
     return rows
+
+
+def _row(kind: str, record: object, **values: object) -> dict[str, object]:
+    """The fields of a record that are columns: intervals in three, lists joined; `values` go before them."""
+    row: dict[str, object] = {}
+    for column in COLUMNS:
+        name, _, quantile = column.rpartition("_") if column[-4:-2] == "_p" else (column, "", "")
+        value = getattr(record, name, None)
+        value = getattr(value, quantile, None) if quantile else value
+        row[column] = "; ".join(map(str, value)) if isinstance(value, tuple) else value
+    return row | {"row": kind} | values
 
 
 def _price(price: Price | None) -> dict[str, object]:
@@ -130,13 +128,6 @@ def _price(price: Price | None) -> dict[str, object]:
 
 def _energy(e: Energy | None) -> dict[str, object]:
     """The figures of a fleet, a workload or a node; those that it does not have are empty."""
-    if e is None:
-        return {}
-    return {
-        **{name: getattr(e, name, None) for name in _ENERGY}, "energy_kwh": e.kwh, "energy_idle_kwh": e.idle_kwh,
-        "energy_basis": e.basis, "energy_measured_gpu_hours": e.measured_gpu_hours, "power_usd": e.usd,
-    }  # fmt: skip
-
-
-def _interval(name: str, interval: Interval | None) -> dict[str, object]:
-    return {} if interval is None else {f"{name}_{q}": getattr(interval, q) for q in ("p10", "p50", "p90")}
+    names = {"energy_kwh": "kwh", "energy_idle_kwh": "idle_kwh", "energy_basis": "basis", "power_usd": "usd"}
+    names |= {"energy_measured_gpu_hours": "measured_gpu_hours", **{name: name for name in _ENERGY}}
+    return {column: getattr(e, name, None) for column, name in names.items()}

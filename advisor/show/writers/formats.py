@@ -31,7 +31,7 @@ def render(
     """The advice in a format. `width`, `color` and the sections of `page` (None: the short page, without commands)
     apply to the table alone: the other formats are whole. `team`, of HTML: whose part of an advice it is."""
     # ruff: noqa: PLC0415 - pandas, rich and jinja are loaded by the formats that need them
-    from ..page_options import SHORT, PageOptions
+    from ..page_options import SHORT, PageOptions, Rows
     from ..pages.advice import advice_page
 
     page = page or SHORT
@@ -57,9 +57,9 @@ def render(
             return page_html(advice_page(advice, whole, team))
     from .text import document_text
 
-    while True:  # lists are cut until the short page fits two screens of this width
-        text = document_text(advice_page(advice, page), width=width, color=color)
-        fewer = page.rows.fewer()
-        if not page.short or page.verbose or fewer == page.rows or text.count("\n") <= LINES_MAX:
-            return text
-        page = replace(page, rows=fewer)
+    text, rows = "", None
+    while rows != page.rows:  # lists are cut until the short page fits two screens of this width
+        text, rows = document_text(advice_page(advice, page), width=width, color=color), page.rows
+        if page.short and not page.verbose and text.count("\n") > LINES_MAX:
+            page = replace(page, rows=Rows(*(max(most * 4 // 5, 1) for most in rows)))
+    return text

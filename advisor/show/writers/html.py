@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ....rules.base.sanitize import clean
-from ..document import Block, Document, Section, Table
+from ..document import Block, Document, Section
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _BLANKS = re.compile(r"\s*\n\s*")
@@ -38,10 +38,7 @@ def mail_html(page: Document) -> str:
 
 def page_html(page: Document) -> str:
     """A page that needs nothing else: no script, no address outside; ids link to their block within it."""
-    sections = list(_section_ids(page.sections))
-    anchors: dict[str, str] = {}  # the short form of an id -> the id of its block
-    for id_ in (*sections, *_row_ids(page.sections)):
-        anchors.setdefault(id_[:_SHORT], id_)
+    anchors = {id_[:_SHORT]: id_ for id_ in _section_ids(page.sections)}  # by the short form of the id
 
     def link(match: re.Match[str]) -> str:
         anchor = anchors.get(match[0][:_SHORT], "")
@@ -50,8 +47,7 @@ def page_html(page: Document) -> str:
     def linked(text: str) -> Markup:
         return Markup(_ID.sub(link, str(escape(clean(text)))))  # noqa: S704 - escaped before
 
-    rows = frozenset(anchors.values()).difference(sections)
-    return _render("page.html", page, ("style.css", "page.css"), linked=linked, row_ids=rows)
+    return _render("page.html", page, ("style.css", "page.css"), linked=linked)
 
 
 def _section_ids(blocks: Iterable[Block]) -> Iterator[str]:
@@ -61,23 +57,10 @@ def _section_ids(blocks: Iterable[Block]) -> Iterator[str]:
             yield from _section_ids(block.blocks)
 
 
-def _row_ids(sections: Iterable[Section]) -> Iterator[str]:
-    """Ids in the columns of ids of tables."""
-    for table in (block for part in sections for block in part.blocks if isinstance(block, Table)):
-        if "id" in table.heads:
-            yield from (row[table.heads.index("id")] for row in table.rows)
-
-
-def _render(
-    template: str,
-    page: Document,
-    styles: tuple[str, ...],
-    linked: Callable[[str], str] = str,
-    row_ids: Set[str] = frozenset(),
-) -> str:
-    """`linked`: a text with links from its ids; `row_ids`: ids of rows that something links to."""
+def _render(template: str, page: Document, styles: tuple[str, ...], linked: Callable[[str], str] = str) -> str:
+    """`linked`: a text with links from its ids."""
     style = Markup("".join((_TEMPLATES / name).read_text() for name in styles))  # noqa: S704 - files of the package
-    html = _environment().get_template(template).render(page=page, style=style, linked=linked, row_ids=row_ids)
+    html = _environment().get_template(template).render(page=page, style=style, linked=linked)
     return _BLANKS.sub("\n", html)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from ....rules.base.sanitize import clean
 from ..document import AsideBlock, Bars, Block, Bullets, Document, Figures, Link, Section, Table
@@ -72,15 +72,11 @@ def _table(
     """Rows that sum up the rows after them are bold in their first cell."""
     if rows:
         rules = ("---:" if index in right else "---" for index in range(len(heads)))
-        yield from (table_row(heads), f"|{'|'.join(rules)}|")
+        yield from (f"| {' | '.join(map(escape, heads))} |", f"|{'|'.join(rules)}|")
         for number, (first, *rest) in enumerate(rows):
             name = f"**{escape(first)}**" if number in groups else escape(first)
             yield f"| {' | '.join((name, *map(escape, rest)))} |"
         yield ""
-
-
-def table_row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(map(escape, cells))} |"
 
 
 def _code(text: str) -> str:

@@ -48,7 +48,6 @@ from skuwise.advisor.notify.routes import (
     routes_of,
 )
 from skuwise.advisor.show.aggregates import DRAINED, NO_WORKLOAD, NOT_OBSERVED, holdings, hours_by_kind
-from skuwise.advisor.show.reader_links import Dashboard
 from skuwise.advisor.show.incident_words import Item, as_dict, line_words, phrase_words, title
 from skuwise.advisor.show.pages.story import story_of
 from skuwise.advisor.show.reader_links import NO_LINKS, ReaderCommands, ReaderLinks
@@ -126,7 +125,7 @@ def hostile(number: int = 1) -> Incident:
 @pytest.mark.parametrize("count", [1, 2])
 def test_names_from_outside_end_no_header_and_are_no_markup(count: int) -> None:
     items = [opened(hostile(n)) for n in range(count)]
-    links = replace(LINKS, dashboard=Dashboard("https://g.example.org/{workload}/{node}/{team}"))
+    links = replace(LINKS, dashboard="https://g.example.org/{workload}/{node}/{team}")
     letter = incident_letter(items, HOSTILE, MORNING, SETTINGS, links)
     content = compose(letter, Routes(), ("a@example.org",), message_id="<x@example.org>", date=MORNING)
     message = email.message_from_bytes(content, policy=default_policy)
@@ -154,7 +153,7 @@ def test_an_open_incident_lasts_three_passes_and_has_what_routes_need() -> None:
     assert parse_moment(shown["startsAt"]) == MORNING - 2.1 * HOUR and parse_moment(shown["endsAt"]) == MORNING + 900
     assert shown["annotations"]["summary"].endswith("(alice, job 4711): $51 so far")
     assert shown["annotations"]["command"] == "skuwise job w-000001" and "generatorURL" not in shown
-    linked = alerts(incident(1), links=ReaderLinks(dashboard=Dashboard("https://g.example.org/{workload}")))
+    linked = alerts(incident(1), links=ReaderLinks(dashboard="https://g.example.org/{workload}"))
     assert linked[0]["generatorURL"] == "https://g.example.org/w-000001"
     over = ended(incident(1), MORNING + 600)  # sent for an hour with its end
     (shown,) = alerts(over, now=MORNING + 900)
@@ -300,7 +299,7 @@ URL = "https://grafana.example.org/d/gpu?var-job={workload}&var-node={node}&from
 
 def test_links_are_filled_with_encoded_names_and_stay_within_their_attribute() -> None:
     bad = "a\"><script>&'\r\n \u202e/../{team}"
-    links = ReaderLinks(dashboard=Dashboard(URL))
+    links = ReaderLinks(dashboard=URL)
     made = report_letter(story_of(fleet(2, 2, name=lambda n: bad + n), team=bad), links)
     matches = [html.unescape(url) for url in re.findall(r'href="([^"]*)"', made.html)]
     assert len(matches) == 6  # the page's, twice, and one of each recommendation

@@ -14,7 +14,7 @@ from skuwise.advisor.core.worth import Worth, marked, min_saving, selected
 from skuwise.advisor.show.coverage import nothing_found_words, open_verdicts
 from skuwise.advisor.show.page_options import Again, PageOptions
 from skuwise.advisor.show.pages.sections import note_groups
-from skuwise.advisor.show.titles import gain_text, recommendation_rows, rounded_usd, runs_words
+from skuwise.advisor.show.titles import gain_text, recommendation_rows, runs_words, usd_per_month
 from skuwise.advisor.show.writers.formats import LINES_MAX, render
 from skuwise.tests.support.moves_builders import advice_of, fabric, node, usage, verdicts, workload
 from skuwise.tests.support.report_fixtures import fleet, way
@@ -101,7 +101,7 @@ def test_energy_and_freed_hours_are_compared_in_dollars() -> None:
     few = way(None, 8.0)  # 98 US dollars at their price
     advice = with_ways(energy, few, way(None, 9.0))
     assert [r.shown for r in advice.recommendations] == [True, False, True]
-    assert gain_text(energy, advice) == "saves 1,000 kWh/month"
+    assert gain_text(energy) == "saves 1,000 kWh/month"
 
 
 def test_a_dearer_fabric_needs_its_reason() -> None:
@@ -128,7 +128,7 @@ def test_the_minimum_is_the_lesser_of_100_dollars_and_a_percent_of_the_spend() -
     ],
 )  # fmt: skip
 def test_figures_are_rounded_to_what_their_interval_supports(value, interval, text) -> None:
-    assert rounded_usd(value, Interval(*interval) if interval else None) == text
+    assert usd_per_month(value, Interval(*interval) if interval else None) == f"{text}/month"
 
 
 def test_many_notes_of_a_kind_are_one_line() -> None:
@@ -136,7 +136,7 @@ def test_many_notes_of_a_kind_are_one_line() -> None:
     advice = replace(fleet(1, 1), notes=(*over, CodedText("prices-missing", "No price.")))
     assert len(note_groups(advice.notes)) == 2
     text = render(advice, "table")
-    assert text.index("Findings") < text.index("84 workloads ended") and "run-7 has ended" not in text
+    assert text.index("Findings") < text.index("(83 more notes)") and "run-7 has ended" not in text
     for page in (PageOptions(verbose=True), PageOptions(whole=True)):
         assert "run-83 has ended" in render(advice, "table", page=page)
     assert "run-83 has ended" in render(advice, "html")

@@ -16,8 +16,8 @@ from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.notify.letters import report_letter
 from skuwise.advisor.notify.report import split_by_team
 from skuwise.advisor.show import coverage
-from skuwise.advisor.show import energy_shares as words
 from skuwise.advisor.show.page_options import PageOptions
+from skuwise.advisor.show.pages import energy as words
 from skuwise.advisor.show.pages.advice import advice_page
 from skuwise.advisor.show.pages.energy import energy_section
 from skuwise.advisor.show.pages.story import story_of
@@ -206,7 +206,8 @@ def test_what_was_not_measured_is_never_zero():
 
 
 def test_hostile_sources_of_figures_are_escaped():
-    text = words.figure_words(StatedFigure("pue", 1.2, (), "<b>\x1b[31m\nx", "2026-11-01", "\x9b"))
+    stated = StatedFigure("pue", 1.2, (), "<b>\x1b[31m\nx", "2026-11-01", "\x9b")
+    text = " ".join(words.money_words(replace(fleet().summary.energy, figures=(stated,))))
     assert not {"\x1b", "\x9b", "\n"} & set(text)
     bad = replace(SITE, pue=SiteFigure((1.2,), "<script>alert(1)</script>", "2026-11-01"))
     assert "<script>alert" not in render(advice_of(founding(), energy=bad), "html")
