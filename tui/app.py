@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
@@ -21,32 +21,40 @@ from ..rules.base.sanitize import clean
 from .data.background_jobs import JobMessage, Jobs, Tell, settle
 from .data.loaders import Loader
 from .data.preferences import Preferences, View
-from .data.time_window import WINDOW_HINT, next_window, parse_window, window_of
 from .exports import KINDS, markdown, page_sections, path_of, render_export, tabbed
-from .screens.base_page import (
-    Back,
-    NodeWanted,
-    Page,
-    ReadingWanted,
-    StateWanted,
-    TextWanted,
-    WhatIfWanted,
-    WorkloadWanted,
-    WorkWanted,
-)
-from .screens.dialogs.decision_dialog import Answer, decision_dialog
-from .screens.dialogs.input_dialog import InputDialog
-from .screens.dialogs.text_viewer import TextViewer, help_text, plain_text
-from .screens.menu import MENU
+from .screens.base_page import Page, Wanted, WorkWanted
+from .screens.dialogs import Answer, InputDialog, TextViewer, Verb, decision_dialog, help_text
+from .screens.doctor import Doctor
+from .screens.fleet import FleetPage
+from .screens.incidents import Incidents
 from .screens.node import NodePage
-from .screens.recommendations import DecisionWanted
+from .screens.overview import Overview
+from .screens.plan import PlanPage
+from .screens.recommendations import Recommendations
+from .screens.skus import Skus
 from .screens.whatif import WhatIf
-from .screens.workload import WorkloadPage
-from .state import WINDOWS, Loaded, Look, State, WindowChoice, with_decision
+from .screens.workloads import WorkloadPage, Workloads
+from .state import (
+    WINDOW_HINT,
+    WINDOWS,
+    Loaded,
+    Look,
+    State,
+    WindowChoice,
+    next_window,
+    parse_window,
+    window_of,
+    with_decision,
+)
 from .themes import COLOURS, MONOCHROME, THEMES
+from .widgets.frame import TopBar
+from .widgets.rows import document_drawing
 from .widgets.table import ItemTable
-from .widgets.topbar import TopBar
 
+# The pages in their order: the first comes up first, and its place in the order is a page's key.
+MENU: tuple[type[Page], ...] = (
+    Overview, FleetPage, Workloads, Recommendations, WhatIf, Skus, Doctor, Incidents, PlanPage,
+)  # fmt: skip
 _CLOCK_SECONDS = 5.0
 _BASE = 2  # screens below those that are pushed: Textual's first one, and a page of the menu
 
@@ -77,6 +85,7 @@ class SkuwiseApp(App[None]):
         Binding("e", "export", "Export", show=False),
         Binding("question_mark", "help", "Help", key_display="?"),
         Binding("q", "quit", "Quit"),
+        *(Binding(str(number), f"page('{page.NAME}')", page.LABEL, show=False) for number, page in enumerate(MENU, 1)),
     ]
 
     def __init__(
@@ -99,8 +108,6 @@ class SkuwiseApp(App[None]):
         TopBar.tabs = tuple((page.NAME, page.LABEL) for page in MENU)
         self._first = MENU[0].NAME
         self._begin = view.page if view.page in dict(TopBar.tabs) else self._first
-        for number, page in enumerate(MENU, 1):
-            self.bind(str(number), f"page('{page.NAME}')", description=page.LABEL, show=False)
 
     def on_mount(self) -> None:
         self.push_screen(self._begin)
@@ -112,12 +119,10 @@ class SkuwiseApp(App[None]):
 
     def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:  # noqa: ARG002 - the same on all
         """What the command palette offers."""
-        for page, label in TopBar.tabs:
-            yield SystemCommand(label, f"Go to {label}", partial(self.action_page, page))
         for window in WINDOWS:
             yield SystemCommand(f"Window {window.name}", "Sums, shares and plots of it", partial(self._choose, window))
         for binding in self.BINDINGS:
-            if isinstance(binding, Binding) and binding.action not in ("window(1)", "window(-1)"):
+            if isinstance(binding, Binding) and not binding.action.startswith("window"):
                 yield SystemCommand(binding.description, f"Key {self.get_key_display(binding)}",
                                     partial(self.run_action, binding.action))  # fmt: skip
 
@@ -222,8 +227,7 @@ class SkuwiseApp(App[None]):
             text = error.brief if isinstance(error, AmbiguousError) else error
             self.notify(clean(text), severity="error", markup=False)
             return
-        is_workload = isinstance(subject, WorkloadVerdict)
-        self.post_message(WorkloadWanted(subject.id) if is_workload else TextWanted(subject.id))
+        self._open("workload" if isinstance(subject, WorkloadVerdict) else "details", subject.id)
 
     # Keys
 
@@ -240,7 +244,7 @@ class SkuwiseApp(App[None]):
 
     def action_why(self) -> None:
         if self.state.error is not None:
-            self._read_over("Why reading failed", self.state.error)
+            self._open("text", "Why reading failed", self.state.error)
 
     def action_query(self) -> None:
         """Show the queries behind the numbers of what is chosen."""
@@ -249,11 +253,8 @@ class SkuwiseApp(App[None]):
         if look is None or subject is None:
             self.notify("Select a finding, a recommendation or a workload first.")
             return
-        show = partial(self._read_over, "Queries behind the numbers")
+        show = partial(self._open, "text", "Queries behind the numbers")
         self.jobs.start("query", lambda _tell: self._loader.queries(look, subject), show)
-
-    def _read_over(self, title: str, text: str) -> None:
-        self.push_screen(TextViewer(title, plain_text(text)))
 
     def action_page(self, name: str) -> None:
         page = self.screen
@@ -282,7 +283,7 @@ class SkuwiseApp(App[None]):
         """Copy the line under the cursor of the focused table; elsewhere the page."""
         table = self.screen.focused
         if isinstance(table, ItemTable) and table.item is not None:
-            self._copy(tabbed(table.cursor_cells()), "Line")
+            self._copy(tabbed([column.text(table.item) for column in table.item_columns]), "Line")
         else:
             self.action_copy_all()
 
@@ -302,7 +303,7 @@ class SkuwiseApp(App[None]):
         sections, about = page_sections(page), self._about(page)
         # Without its fonts, which a viewer would fetch from the network.
         svg = re.sub(r"@font-face \{.*?\}", "", self.export_screenshot(title=self.TITLE), flags=re.DOTALL)
-        focused = page.focused.sheet() if isinstance(page.focused, ItemTable) else None
+        focused = page.focused.sheet if isinstance(page.focused, ItemTable) else None
 
         def write(path: Path | None) -> None:
             if path is None:
@@ -327,13 +328,12 @@ class SkuwiseApp(App[None]):
 
     # What screens ask for
 
-    def on_state_wanted(self, message: StateWanted) -> None:
-        message.page.update_state(self.state)
-
-    def on_back(self, message: Back) -> None:  # noqa: ARG002 - whichever page asks
-        """Stop a reading that has shown nothing yet, then close the page on top, then go to the first page."""
-        page = self.screen
-        reading = self.state.progress is not None
+    async def action_back(self) -> None:
+        """Close a search; else stop a reading that has shown nothing yet; else close the page on top; else go to the
+        first page."""
+        page, reading = self.screen, self.state.progress is not None
+        if isinstance(page, Page) and page.close_search():
+            return
         if reading and isinstance(page, Page) and page.newest(self.state) is None:
             self._stop()
         elif len(self.screen_stack) > _BASE:
@@ -343,36 +343,39 @@ class SkuwiseApp(App[None]):
         elif self.current_page != self._first:
             self._go_to(self._first)
 
-    def on_workload_wanted(self, message: WorkloadWanted) -> None:
-        self.push_screen(WorkloadPage(message.id))
-
-    def on_node_wanted(self, message: NodeWanted) -> None:
-        self.push_screen(NodePage(message.node, message.gpu, self._clock))
-
-    def on_what_if_wanted(self, message: WhatIfWanted) -> None:
-        self.push_screen(WhatIf(message.workload, message.node))
-
-    def on_text_wanted(self, message: TextWanted) -> None:
-        look = self.state.look
-        if look is None:
-            return
-        from ..advisor.show.pages.explain import explain_page  # noqa: PLC0415 - and this numpy
-        from ..advisor.show.writers.text import document_text  # noqa: PLC0415 - it needs rich: not at the start
-
-        advice = look.advice
-        subjects = (*advice.findings, *advice.recommendations)
-        subject = next((subject for subject in subjects if subject.id == message.id), None)
-        if subject is not None:
-            page = explain_page(advice, subject, verbose=True)
-            self.push_screen(TextViewer("Details", lambda width: plain_text(document_text(page, width=width))(width)))
+    def on_wanted(self, message: Wanted) -> None:
+        self._open(message.kind, *message.arguments)
 
     def on_work_wanted(self, message: WorkWanted) -> None:
         self.jobs.start(message.slot, lambda tell: message.work(self._loader, tell), message.show)
 
-    def on_reading_wanted(self, message: ReadingWanted) -> None:
-        self._read_over(message.title, message.text)
+    def _open(self, kind: str, *about: Any) -> None:  # noqa: ANN401 - see `Wanted`
+        screens: dict[str, Callable[..., Screen[Any]]] = {
+            "workload": WorkloadPage,
+            "whatif": WhatIf,
+            "node": partial(NodePage, clock=self._clock),
+            "text": TextViewer,
+        }
+        if kind == "state":
+            self._become()
+        elif kind in screens:
+            self.push_screen(screens[kind](*about))
+        elif kind == "details":
+            self._show_details(*about)
+        else:
+            self._ask_decision(*about)
 
-    def on_decision_wanted(self, message: DecisionWanted) -> None:
+    def _show_details(self, id_: str) -> None:
+        from ..advisor.show.pages.explain import explain_page  # noqa: PLC0415 - and this numpy
+
+        look = self.state.look
+        for subject in (*look.advice.findings, *look.advice.recommendations) if look is not None else ():
+            if look is not None and subject.id == id_:
+                self.push_screen(
+                    TextViewer("Details", document_drawing(explain_page(look.advice, subject, verbose=True)))
+                )
+
+    def _ask_decision(self, verb: Verb, id_: str, what: str) -> None:
         if self.state.loaded is None:
             self.notify("These recommendations are of an earlier run: decide when the source has been read.")
             return
@@ -380,10 +383,10 @@ class SkuwiseApp(App[None]):
         def decide(answer: Answer | None) -> None:
             loaded = self.state.loaded
             if answer is not None and loaded is not None:
-                work = partial(self._loader.decide, loaded.advice, message.id, message.act, *answer)
-                self.jobs.start("deciding", lambda _tell: work(), partial(self._decided, message.id))
+                self.jobs.start("deciding", lambda _: self._loader.decide(loaded.advice, id_, verb, *answer),
+                                partial(self._decided, id_))  # fmt: skip
 
-        self.push_screen(decision_dialog(message.act, message.what, self._clock()), decide)
+        self.push_screen(decision_dialog(verb, what, self._clock()), decide)
 
     def _decided(self, id_: str, decision: Decision) -> None:
         """Mark it at once; the sums follow, for what is set aside does not count any more."""

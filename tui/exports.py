@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import msgspec
 from textual.content import Content
@@ -17,18 +16,10 @@ from textual.widgets import Static
 from ..advisor.show.document import Block, Document, Section, Table
 from ..rules.base.errors import UsageError
 from ..rules.base.sanitize import clean
+from .widgets.frame import Drawn
 
 KINDS = (".csv", ".json", ".md", ".svg")
 _SCHEMA = "skuwise.screen/1"
-
-
-@runtime_checkable
-class Sheeted(Protocol):
-    """A widget that can be copied and exported."""
-
-    def sheet(self) -> Table:
-        """Return all its rows."""
-        ...
 
 
 def page_sections(screen: Screen[object]) -> list[Section]:
@@ -36,12 +27,10 @@ def page_sections(screen: Screen[object]) -> list[Section]:
     sections: list[Section] = []
     for widget in screen.query("#data *").results(Widget):
         frames = [ancestor for ancestor in widget.ancestors_with_self if isinstance(ancestor, Widget)]
-        block: Block = ""
-        if isinstance(widget, Sheeted):
-            block = widget.sheet()
-        elif isinstance(widget, Static) and widget.has_class("prose") and isinstance(widget.content, Content):
-            block = widget.content.plain
-        if all(frame.display for frame in frames) and (isinstance(block, Table) or block.strip()):
+        block: Block | None = getattr(widget, "sheet", None)
+        if block is None and isinstance(widget, Static) and (widget.has_class("prose") or isinstance(widget, Drawn)):
+            block = widget.content.plain if isinstance(widget.content, Content) else ""
+        if block and all(frame.display for frame in frames):
             title = next((str(frame.border_title) for frame in frames if frame.border_title), "")
             sections.append(Section(title, (block,)))
     return sections
@@ -63,9 +52,15 @@ def render_export(kind: str, sections: Sequence[Section], about: Mapping[str, st
     """Return the text of a file. `kind`: .csv, .json or .md. `about`: what the figures rest on. A CSV contains one
     table: `focused`, else the first; without a table, the text."""
     if kind == ".csv":
+        from ..advisor.show.writers.csv import cell  # noqa: PLC0415 - not at the start
+
         tables = [block for section in sections for block in section.blocks if isinstance(block, Table)]
         rows = tuple((section.title, text) for section in sections for text in _lines(section))
-        return _csv(focused or next(iter(tables), Table(("panel", "text"), rows)))
+        table = focused or next(iter(tables), Table(("panel", "text"), rows))
+        out = io.StringIO(newline="")
+        writer = csv.writer(out, lineterminator="\r\n")
+        writer.writerows([cell(text) for text in row] for row in (table.heads, *table.rows))
+        return out.getvalue()
     return _json(sections, about) if kind == ".json" else markdown(sections, about)
 
 
@@ -74,14 +69,10 @@ def markdown(sections: Sequence[Section], about: Mapping[str, str]) -> str:
     from ..advisor.show.writers.markdown import document_markdown  # noqa: PLC0415 - not at the start
 
     basis = ", ".join(f"{name}: {value}" for name, value in about.items())
-    by_line = [
+    by_line = tuple(
         Section(section.title, section.blocks if _table(section) else tuple(_lines(section))) for section in sections
-    ]
-    return document_markdown(
-        Document(
-            title=about["page"], heading=about["page"], window="", summary=basis, tiles=(), sections=tuple(by_line)
-        )
     )
+    return document_markdown(Document(about["page"], about["page"], "", basis, (), by_line))
 
 
 def tabbed(cells: Sequence[str]) -> str:
@@ -89,14 +80,6 @@ def tabbed(cells: Sequence[str]) -> str:
     from ..advisor.show.writers.csv import cell  # noqa: PLC0415
 
     return "\t".join(str(cell(text)) for text in cells)
-
-
-def _csv(table: Table) -> str:
-    from ..advisor.show.writers.csv import cell  # noqa: PLC0415
-
-    out = io.StringIO(newline="")
-    csv.writer(out, lineterminator="\r\n").writerows([cell(text) for text in row] for row in (table.heads, *table.rows))
-    return out.getvalue()
 
 
 def _json(sections: Sequence[Section], about: Mapping[str, str]) -> str:

@@ -6,9 +6,8 @@ import asyncio
 import re
 from pathlib import Path
 
-from skuwise.tui.app import SkuwiseApp
+from skuwise.tui.app import MENU, SkuwiseApp
 from skuwise.tui.data.loaders import DEMO_NOW, DemoLoader
-from skuwise.tui.screens.menu import MENU
 from textual.pilot import Pilot
 
 FOLDER = Path("docs/screens")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 from ...advisor.core.advice_types import Advice, Decision
 from ...rules.base.errors import NothingToDo, SkuwiseError, UsageError
 from ..state import FINDINGS_WINDOW, Loaded, Look, WindowChoice
+from .background_jobs import Tell
 from .preferences import source_key
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from ...rules.catalog.hour_prices import StatedPrices
     from .kept_look import KeptLooks
 
-Tell = Callable[[str], None]
 # 2026-11-16T00:00:00Z: the demo is the same whenever it is shown.
 DEMO_NOW = 1_794_787_200.0
 DEMO_SCENARIO = "small"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,8 +17,7 @@ _MOST_SOURCES = 100
 _REMEDY = "It is ignored and replaced at exit."
 
 
-@dataclass(frozen=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """Window and page of a source. None: not remembered."""
 
     window_seconds: Annotated[float, msgspec.Meta(gt=0, lt=1e9)] | None = None

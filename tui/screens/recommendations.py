@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
-from textual.message import Message
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
@@ -18,33 +16,22 @@ from ...advisor.show.pages.plan import node_type
 from ...advisor.show.titles import Row, left_out_words, recommendation_rows
 from ..cell_text import line
 from ..state import Look
-from ..widgets.panel import panel
-from ..widgets.rows import Pair, SideBySide
-from ..widgets.table import Column, ItemTable
-from .base_page import ListPage, TextWanted, WhatIfWanted
-from .dialogs.decision_dialog import Verb
-from .workload import ExplainedText
+from ..widgets.frame import Drawn, panel
+from ..widgets.rows import Pair, document_drawing, show_pairs
+from ..widgets.table import Column, ItemTable, number
+from .base_page import Page
+from .dialogs import Verb
 
 SLOWER = 1.005  # a time ratio above it is shown as slower
 
 
-@dataclass
-class DecisionWanted(Message):
-    """A decision on a recommendation is to be asked for. `what`: the recommendation in words."""
-
-    act: Verb
-    id: str
-    what: str
-
-
-class Recommendations(ListPage):
-    NAME, LABEL, BEGIN = "recommendations", "Recommendations", "ItemTable"
+class Recommendations(Page):
+    NAME, LABEL = "recommendations", "Recommendations"
     SHOWS_EARLIER = True
     ABOUT: ClassVar[str] = (
         "What to change, in the order of 'skuwise advise': cash first. Freed GPU-hours are capacity, in no sum of "
-        "dollars. Press u to show what is decided, blocked or below the minimum gain. Press a to accept, z to snooze "
-        "and d to dismiss, as with 'skuwise ledger'; the sums follow with the next reading. Press o for the workload, "
-        "i for What if, enter for the details."
+        "dollars. Press u to show what is decided, blocked or below the minimum gain. Decisions are those of 'skuwise "
+        "ledger'; the sums follow with the next reading."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "decide('accepted')", "Accept"),
@@ -54,74 +41,58 @@ class Recommendations(ListPage):
         Binding("u", "unfold", "All / with savings", show=False),
         Binding("o", "workload", "Workload", show=False),
     ]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._rows: tuple[Row, ...] = ()
-        self._unfolded = False
+    _unfolded = False
 
     def compose_data(self) -> ComposeResult:
         with Container(id="proposed"):
             rows = ItemTable(_COLUMNS, empty=_NONE, identity=lambda row: row.recommendation.id, id="list")
             yield panel("Recommendations", rows, Static(id="folded"), id="listed", classes="fills")
-            details = SideBySide(), ExplainedText(classes="prose")
-            yield panel("Before and after", *details, id="chosen", scrolls=True)
-
-    @property
-    def _selected(self) -> Row | None:
-        return self.query_one(ItemTable).item
+            yield panel("Before and after", Drawn(id="pairs"), Drawn(id="explained"), id="chosen", scrolls=True)
 
     @property
     def subject(self) -> str | None:
-        return self._selected.recommendation.id if self._selected is not None else None
+        return self.selected.recommendation.id if self.selected is not None else None
 
     @property
     def workload(self) -> str | None:
-        return self._selected.recommendation.workload if self._selected is not None else None
+        return self.selected.recommendation.workload if self.selected is not None else None
 
     def set_data(self, look: Look) -> None:
-        self._rows = recommendation_rows(look.advice)
-        self._list(look)
-
-    def _list(self, look: Look) -> None:
-        summary, left_out = look.advice.summary, left_out_words(self._rows)
-        shown = [row for row in self._rows if self._unfolded or not row.left_out]
+        rows, summary = recommendation_rows(look.advice), look.advice.summary
+        shown, left_out = [row for row in rows if self._unfolded or not row.left_out], left_out_words(rows)
         empty = coverage.not_judged_short(summary) if summary.nothing_judged else _NONE
         self.query_one(ItemTable).set_data(shown, empty)
-        folded = self.query_one("#folded", Static)
-        folded.display = bool(left_out)
-        folded.update(line(f"{left_out} u {'hides' if self._unfolded else 'shows'} them.", "$foreground-muted"))
-        self.tell()
+        self.query_one("#folded").display = bool(left_out)
+        self.write("#folded", line(f"{left_out} u {'hides' if self._unfolded else 'shows'} them.", "$foreground-muted"))
+        self.on_item_table_moved()
 
-    def on_item_table_opened(self, event: ItemTable.Opened) -> None:
-        self.post_message(TextWanted(event.item.recommendation.id))
-
-    def action_unfold(self) -> None:
-        self._unfolded = not self._unfolded
-        if self._taken is not None:
-            self._list(self._taken)
-
-    def action_what_if(self) -> None:
-        row = self._selected
-        if row is not None and row.recommendation.workload:
-            self.post_message(WhatIfWanted(row.recommendation.workload, row.recommendation.target.node_sku))
-        elif row is not None:
-            self.notify("No workload uses these nodes, so there is nothing to predict.")
-
-    def action_decide(self, act: Verb) -> None:
-        row = self._selected
-        if row is not None:
-            self.post_message(DecisionWanted(act, row.recommendation.id, row.title))
-
-    def tell(self) -> None:
-        row, look = self._selected, self._taken
+    def on_item_table_moved(self) -> None:
+        row, look = self.selected, self._taken
         self.query_one("#chosen").set_class(row is None, "-none")
         if row is not None and look is not None:
             from ...advisor.show.pages.explain import explain_page  # noqa: PLC0415 - it needs numpy: not at the start
 
-            pairs = recommendation_pairs(look.advice, row.recommendation)
-            self.query_one(SideBySide).set_data(("today", "after"), pairs)
-            self.query_one(ExplainedText).set_data(explain_page(look.advice, row.recommendation))
+            show_pairs(self.query_one("#pairs", Drawn), recommendation_pairs(look.advice, row.recommendation))
+            page = explain_page(look.advice, row.recommendation)
+            self.query_one("#explained", Drawn).set_data(document_drawing(page))
+
+    def on_item_table_opened(self) -> None:
+        self.want("details", self.subject)
+
+    def action_unfold(self) -> None:
+        self._unfolded = not self._unfolded
+        if self._taken is not None:
+            self.set_data(self._taken)
+
+    def action_what_if(self) -> None:
+        if self.workload:
+            self.want("whatif", self.workload, self.selected.recommendation.target.node_sku)
+        elif self.selected is not None:
+            self.notify("No workload uses these nodes, so there is nothing to predict.")
+
+    def action_decide(self, verb: Verb) -> None:
+        if self.selected is not None:
+            self.want("decision", verb, self.subject, self.selected.title)
 
 
 def recommendation_pairs(advice: Advice, r: Recommendation) -> tuple[Pair, ...]:
@@ -176,26 +147,23 @@ def _saving(row: Row) -> float | None:
     return saving.p50 if saving is not None else None
 
 
-def _freed(row: Row) -> str:
-    freed = row.recommendation.freed_gpu_hours_per_month
-    return words.hours(freed, "GPU-h") if freed > 0 else words.NONE
+def _freed(row: Row) -> float:
+    return row.recommendation.freed_gpu_hours_per_month
 
 
-def _time(row: Row) -> str:
+def _time(row: Row) -> float | None:
     ratio = row.recommendation.time_ratio
-    return words.NONE if ratio is None else f"x{ratio.p50:.2f}"
+    return ratio.p50 if ratio is not None else None
 
 
 _STATUS = {"cash-now": "cash now", "cash-at": "cash later", "capacity-freed": "capacity", "energy": "energy"}
 _NONE = "No recommendations: no change saves cash, GPU-hours or energy now."
 _COLUMNS = (
     Column("recommendation", 40, lambda row: row.title, grows=True, middle=True),
-    Column("saves/month", 11, lambda row: words.NONE if _saving(row) is None else words.usd(_saving(row)), _saving,
-           right=True, falling=True),
-    Column("frees/month", 11, _freed, lambda row: row.recommendation.freed_gpu_hours_per_month, right=True,
-           falling=True),
+    number("saves/month", 11, lambda row: words.NONE if _saving(row) is None else words.usd(_saving(row)), _saving),
+    number("frees/month", 11, lambda row: words.hours(_freed(row), "GPU-h") if _freed(row) > 0 else words.NONE, _freed),
     Column("risk", 8, lambda row: row.recommendation.risk),
     Column("id", 10, lambda row: row.id),
     Column("status", 10, _status),
-    Column("time", 5, _time),
-)  # fmt: skip
+    Column("time", 5, lambda row: words.NONE if _time(row) is None else f"x{_time(row):.2f}"),
+)

@@ -12,8 +12,8 @@ from textual.widgets import ContentSwitcher
 from ...advisor.core import formatting as words
 from ...rules.catalog.types import GpuSku, NodeSku, Price
 from ..state import Loaded
-from ..widgets.table import Column, ItemTable, SearchTable
-from .base_page import Page, ReadingWanted, WorkWanted
+from ..widgets.table import Column, ItemTable, SearchTable, number
+from .base_page import Page, WorkWanted
 
 if TYPE_CHECKING:
     from ...rules.catalog.loader import Catalog
@@ -23,20 +23,18 @@ class Skus(Page):
     NAME, LABEL, BEGIN = "skus", "SKUs", "#gpus ItemTable"
     NEEDS_DATA = False
     ABOUT: ClassVar[str] = (
-        "The catalog of GPUs and nodes behind verdicts and prices. Compute rates are dense, links one way, prices "
-        "list prices of the whole node with their date. Press n for nodes, / to search, s to sort, enter for every "
-        "figure with its source, space to mark a line and v to compare two."
+        "The catalog of GPUs and nodes behind verdicts and prices. Compute rates are dense, links one way, prices list "
+        "prices of the whole node with their date. Press n for nodes, enter for every figure with its source, v on one "
+        "line and then on another to compare the two."
     )
     BINDINGS: ClassVar[list[BindingType]] = [Binding("n", "table", "GPUs / nodes"), Binding("v", "compare", "Compare")]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._catalog: Catalog | None = None
+    _catalog: Catalog | None = None
+    _first: Any = None  # the line to compare another one with
 
     def compose_data(self) -> ComposeResult:
         def table(columns: tuple[Column, ...], search: Callable[[Any], str], id_: str) -> ItemTable:
             empty = "Reading the catalog ..."
-            return ItemTable(columns, empty=empty, search=search, identity=lambda sku: sku.name, marks=2, id=id_)
+            return ItemTable(columns, empty=empty, search=search, identity=lambda sku: sku.name, id=id_)
 
         with ContentSwitcher(initial="gpus"):
             yield SearchTable(table(_GPUS, _gpu_search, "gpu-table"), "GPUs", id="gpus")
@@ -53,30 +51,36 @@ class Skus(Page):
         self.query_one("#gpus", SearchTable).set_data(list(catalog.gpus.values()))
         self.query_one("#nodes", SearchTable).set_data(list(catalog.nodes.values()))
 
+    @property
+    def selected(self) -> Any:  # noqa: ANN401 - a GPU or a node
+        return self.query_one(f"#{self.query_one(ContentSwitcher).current} ItemTable", ItemTable).item
+
     def action_table(self) -> None:
         switcher = self.query_one(ContentSwitcher)
         switcher.current = "nodes" if switcher.current == "gpus" else "gpus"
+        self._first = None
         self.query_one(f"#{switcher.current} ItemTable").focus()
 
     def action_compare(self) -> None:
-        """Compare the two marked lines, or the marked and the selected one."""
-        table = self.query_one(f"#{self.query_one(ContentSwitcher).current} ItemTable", ItemTable)
-        pair = [*table.marked, *([table.item] if table.item not in table.marked else [])][:2]
-        if len(pair) < 2 or self._catalog is None:
-            self.notify("Mark one line with space, select another, and press v.")
+        first, second, catalog = self._first, self.selected, self._catalog
+        if first in (None, second) or catalog is None:
+            self._first = second
+            self.notify("Select another line and press v again.")
             return
-        catalog, (first, second) = self._catalog, pair
-
-        def show(text: str) -> None:
-            self.post_message(ReadingWanted("Comparison", text))
-
-        self.post_message(WorkWanted("comparing", lambda *_: comparison_text(first, second, catalog), show))
+        self._first = None
+        self.post_message(
+            WorkWanted(
+                "comparing",
+                lambda *_: comparison_text(first, second, catalog),
+                lambda text: self.want("text", "Comparison", text),
+            )
+        )
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         if self._catalog is not None:
             from ...advisor.cli.skus import sku_text  # noqa: PLC0415 - it is not needed at the start
 
-            self.post_message(ReadingWanted("Catalog entry", sku_text(event.item, self._catalog)))
+            self.want("text", "Catalog entry", sku_text(event.item, self._catalog))
 
 
 def comparison_text(first: GpuSku | NodeSku, second: GpuSku | NodeSku, catalog: Catalog) -> str:
@@ -125,10 +129,10 @@ def _number(title: str, width: int, value: Callable[[Any], float | None], unit: 
     """A column of numbers, in `unit`."""
 
     def text(sku: GpuSku | NodeSku) -> str:
-        number = value(sku)
-        return words.NONE if number is None else f"{number / unit:,.{digits}f}"
+        amount = value(sku)
+        return words.NONE if amount is None else f"{amount / unit:,.{digits}f}"
 
-    return Column(title, width, text, value, right=True, falling=True)
+    return number(title, width, text, value)
 
 
 def _link(gpu: GpuSku) -> str:

@@ -11,10 +11,10 @@ from skuwise.agent.store.writer import Writer
 from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, fleet
 from skuwise.tests.support.partly_observed import dark, loaded
 from skuwise.tests.support.tui_session import KEY, Session, drive
-from skuwise.tui.color_scale import UNOBSERVED
 from skuwise.tui.commands import has_colours
 from skuwise.tui.data.loaders import Loader
-from skuwise.tui.screens.workload import WorkloadPage
+from skuwise.tui.screens.workloads import WorkloadPage
+from skuwise.tui.themes import UNOBSERVED
 from skuwise.tui.widgets.table import PADDING, Column, column_widths
 from textual.widgets import Input
 

@@ -11,10 +11,10 @@ import skuwise.tui
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.fleet_on_screen import HandLoader, many
 from skuwise.tests.support.tui_session import KEY, Session, drive
+from skuwise.tui.app import MENU
 from skuwise.tui.data.preferences import Preferences, View
-from skuwise.tui.screens.menu import MENU
+from skuwise.tui.widgets.frame import Scroll
 from skuwise.tui.widgets.heatmap import HeatMap
-from skuwise.tui.widgets.panel import Scroll
 from skuwise.tui.widgets.table import ItemTable
 from textual.widgets import ContentSwitcher, Input
 

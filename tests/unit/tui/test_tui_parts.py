@@ -19,11 +19,10 @@ from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, fleet
 from skuwise.tui.cell_text import CUT, cost_cell, fit, fit_apart, fit_middle, line
 from skuwise.tui.data.background_jobs import Cancelled, JobMessage, Jobs
 from skuwise.tui.data.preferences import Preferences, View, keep, preferences_path, recall, source_key
-from skuwise.tui.data.time_window import next_window, parse_window
 from skuwise.tui.exports import markdown, path_of, render_export, tabbed
-from skuwise.tui.state import FINDINGS_WINDOW, STALE_SECONDS, WINDOWS, State, with_decision
+from skuwise.tui.state import FINDINGS_WINDOW, STALE_SECONDS, WINDOWS, State, next_window, parse_window, with_decision
+from skuwise.tui.widgets.frame import status_words
 from skuwise.tui.widgets.table import Column
-from skuwise.tui.widgets.topbar import status_words
 
 LONG = "ip-10-0-1-23.ec2.internal"
 

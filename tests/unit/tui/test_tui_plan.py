@@ -11,8 +11,7 @@ from skuwise.advisor.plan.result import Move, Plan, PlanStep
 from skuwise.rules.base.errors import NothingToDo, UsageError
 from skuwise.tests.support.fleet_on_screen import HOSTILE, HandLoader, fleet, planner
 from skuwise.tests.support.tui_session import KEY, Session, drive
-from skuwise.tui.screens.plan import PlanPage
-from skuwise.tui.screens.plan_question import parse_change, parse_moves
+from skuwise.tui.screens.plan import PlanPage, parse_change, parse_moves
 from textual.widgets import Input
 
 HEAD = "return 1 of 2 nodes, rent 1 (saves $7,177/month)"
@@ -97,9 +96,7 @@ def test_what_if_asks_for_another_fleet_and_names_what_is_wrong_with_a_question(
     async def steps(s: Session) -> None:
         await at_the_page(s)
         await asks(s, "chat x2", "Invalid change 'chat x2'.")
-        await asks(
-            s, "workload=chat x2", "What if: demand of workload chat x2", "what if: workload=chat x2", "Missing: "
-        )
+        await asks(s, "workload=chat x2", "demand of workload chat x2", "what if: workload=chat x2", "MISSING")
         # An unknown node is an error; the plan before remains.
         await asks(s, "-n9", "Unknown node 'n9'.", "what if: workload=chat x2", "Missing: ")
         await asks(s, "", "what if: as today", HEAD, PROVEN)
