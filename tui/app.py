@@ -371,9 +371,8 @@ class SkuwiseApp(App[None]):
         look = self.state.look
         for subject in (*look.advice.findings, *look.advice.recommendations) if look is not None else ():
             if look is not None and subject.id == id_:
-                self.push_screen(
-                    TextViewer("Details", document_drawing(explain_page(look.advice, subject, verbose=True)))
-                )
+                page = explain_page(look.advice, subject, verbose=True)
+                self.push_screen(TextViewer("Details", document_drawing(page)))
 
     def _ask_decision(self, verb: Verb, id_: str, what: str) -> None:
         if self.state.loaded is None:

@@ -22,7 +22,7 @@ SCREENS: dict[str, tuple[tuple[int, int], tuple[str, ...]]] = {
     "recommendations": ((120, 30), (KEY["recommendations"],)),
     "whatif": ((120, 36), (KEY["recommendations"], "down", "i")),
     "skus": ((120, 24), (KEY["skus"],)),
-    "compare": ((120, 36), (KEY["skus"], "slash", *"h100", "enter", "down", "space", "up", "v")),
+    "compare": ((120, 36), (KEY["skus"], "slash", *"h100", "enter", "down", "v", "up", "v")),
     "doctor": ((120, 24), (KEY["doctor"],)),
     "plan": ((120, 36), (KEY["plan"], "tab", "tab")),
 }

@@ -36,7 +36,7 @@ BESIDE = (
     ("asking", "recommendations", ("a",), "enter confirms"),
     ("finding", "recommendations", ("enter",), "Details"),
     ("sku", "skus", ("enter",), "Catalog entry"),
-    ("comparing", "skus", ("space", "down", "v"), "Comparison"),
+    ("comparing", "skus", ("v", "down", "v"), "Comparison"),
     ("choosing", "whatif", ("o",), "Select a workload"),
     ("changing", "plan", ("w",), "commas between them"),
 )
