@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -21,7 +20,7 @@ from ..rules.base.sanitize import clean
 from .data.background_jobs import JobMessage, Jobs, Tell, settle
 from .data.loaders import Loader
 from .data.preferences import Preferences, View
-from .exports import KINDS, markdown, page_sections, path_of, render_export, tabbed
+from .exports import KINDS, page_sections, path_of, render_export
 from .screens.base_page import Page, Wanted, WorkWanted
 from .screens.dialogs import Answer, InputDialog, TextViewer, Verb, decision_dialog, help_text
 from .screens.doctor import Doctor
@@ -48,7 +47,7 @@ from .state import (
 )
 from .themes import COLOURS, MONOCHROME, THEMES
 from .widgets.frame import TopBar
-from .widgets.rows import document_drawing
+from .widgets.rows import explained
 from .widgets.table import ItemTable
 
 # The pages in their order: the first comes up first, and its place in the order is a page's key.
@@ -57,6 +56,8 @@ MENU: tuple[type[Page], ...] = (
 )  # fmt: skip
 _CLOCK_SECONDS = 5.0
 _BASE = 2  # screens below those that are pushed: Textual's first one, and a page of the menu
+
+_SCREENS: dict[str, Callable[..., Screen[Any]]] = {"workload": WorkloadPage, "whatif": WhatIf, "text": TextViewer}
 
 
 class SkuwiseApp(App[None]):
@@ -73,15 +74,12 @@ class SkuwiseApp(App[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide"), (200, "-vast")]  # noqa: RUF012 - as Textual declares it
     VERTICAL_BREAKPOINTS = [(0, "-low"), (14, "-middle"), (45, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("w", "window(1)", "Window"),
-        Binding("W", "window(-1)", "Shorter window", show=False),
+        Binding("w", "window", "Window"),
         Binding("c", "custom_window", "Custom window", show=False),
         Binding("r", "reload", "Read again"),
         Binding("b", "query", "Queries behind the numbers", show=False),
         Binding("exclamation_mark", "why", "Why reading failed", show=False, key_display="!"),
         Binding("t", "theme", "Colors on or off", show=False),
-        Binding("y", "copy", "Copy the line", show=False),
-        Binding("Y", "copy_all", "Copy the page", show=False),
         Binding("e", "export", "Export", show=False),
         Binding("question_mark", "help", "Help", key_display="?"),
         Binding("q", "quit", "Quit"),
@@ -103,11 +101,9 @@ class SkuwiseApp(App[None]):
         self.state = State(window=window_of(view.window_seconds), now=clock(), progress="starting")
         for theme in THEMES:
             self.register_theme(theme)
-        remembered = memory.theme if memory.theme in {theme.name for theme in THEMES} else None
-        self.theme = MONOCHROME.name if monochrome else remembered or COLOURS.name
+        self.theme = MONOCHROME.name if monochrome or memory.theme == MONOCHROME.name else COLOURS.name
         TopBar.tabs = tuple((page.NAME, page.LABEL) for page in MENU)
-        self._first = MENU[0].NAME
-        self._begin = view.page if view.page in dict(TopBar.tabs) else self._first
+        self._begin = view.page if view.page in self.SCREENS else MENU[0].NAME
 
     def on_mount(self) -> None:
         self.push_screen(self._begin)
@@ -115,7 +111,7 @@ class SkuwiseApp(App[None]):
             self.notify(clean(self._warning), severity="warning", markup=False)
         # The first paint comes before the first byte is read.
         self.call_after_refresh(self._begin_reading)
-        self.set_interval(_CLOCK_SECONDS, self._tick)
+        self.set_interval(_CLOCK_SECONDS, self._become)
 
     def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:  # noqa: ARG002 - the same on all
         """What the command palette offers."""
@@ -153,9 +149,10 @@ class SkuwiseApp(App[None]):
         """Read, and show what an earlier run read until that is done."""
         window = self.state.window
         self.jobs.start("recalling", lambda _tell: self._loader.recall(window), self._show_earlier)
-        self._load(None)
+        self.action_reload()
 
-    def _load(self, kept: Loaded | None) -> None:
+    def action_reload(self, kept: Loaded | None = None) -> None:
+        """Read again. `kept`: its advice stays, only the chosen window is read."""
         window, advice = self.state.window, kept.advice if kept is not None else None
         self._become(progress="reading", error=None)
 
@@ -178,12 +175,8 @@ class SkuwiseApp(App[None]):
     def _become(self, **changes: object) -> None:
         """Change the state and show it on the page in front; the others ask for it when they come up."""
         self.state = replace(self.state, now=self._clock(), **changes)  # type: ignore[arg-type] - fields of State
-        if isinstance(self.screen, Page):
+        if self.is_running and isinstance(self.screen, Page):  # there is no screen any more as it ends
             self.screen.update_state(self.state)
-
-    def _tick(self) -> None:
-        if self.is_running:  # there is no screen any more as it ends
-            self._become()
 
     def on_job_message(self, message: JobMessage) -> None:
         if not self.is_running or not self.jobs.current(message):
@@ -192,7 +185,7 @@ class SkuwiseApp(App[None]):
         if message.state == "done":
             message.show()
         elif message.state == "failed" and reading:
-            self._become(progress=None, error=message.text, window=self._window_read())
+            self._stop(message.text)
         elif message.state == "failed":
             self.notify(message.text, severity="error", markup=False)
         elif reading:
@@ -200,47 +193,40 @@ class SkuwiseApp(App[None]):
         elif isinstance(self.screen, Page):
             self.screen.narrate(message.slot, message.text)
 
-    def _stop(self) -> None:
-        self.jobs.cancel("recalling")
-        self.jobs.cancel("reading")
-        self._become(progress=None, window=self._window_read())
-
-    def _window_read(self) -> WindowChoice:
-        """The window of what is shown: a window that could not be read is not claimed."""
-        return self.state.look.window if self.state.look is not None else self.state.window
+    def _stop(self, error: str | None = None) -> None:
+        """Stop reading. A window that was not read is not claimed."""
+        for slot in ("recalling", "reading") if error is None else ():
+            self.jobs.cancel(slot)
+        window = self.state.look.window if self.state.look is not None else self.state.window
+        self._become(progress=None, error=error, window=window)
 
     def _choose(self, window: WindowChoice) -> None:
         self._become(window=window)
-        self._load(self.state.loaded)
+        self.action_reload(self.state.loaded)
 
     def _open_wanted(self, loaded: Loaded) -> None:
         """Open the workload that the command line named, once."""
         wanted, self._wanted = self._wanted, None
         if wanted is None:
             return
-        from ..advisor.core.naming import AmbiguousError  # noqa: PLC0415
         from ..advisor.show.subjects import find  # noqa: PLC0415
 
         try:
             subject = find(loaded.advice, wanted)
         except SkuwiseError as error:
-            text = error.brief if isinstance(error, AmbiguousError) else error
-            self.notify(clean(text), severity="error", markup=False)
-            return
-        self._open("workload" if isinstance(subject, WorkloadVerdict) else "details", subject.id)
+            self.notify(clean(error), severity="error", markup=False)
+        else:
+            self._open("workload" if isinstance(subject, WorkloadVerdict) else "details", subject.id)
 
     # Keys
 
-    def action_reload(self) -> None:
-        self._load(None)
-
-    def action_window(self, by: int) -> None:
-        self._choose(next_window(self.state.window, by))
+    def action_window(self) -> None:
+        self._choose(next_window(self.state.window))
 
     def action_custom_window(self) -> None:
         now = self._clock()
         dialog = InputDialog("Window", WINDOW_HINT, lambda text: parse_window(text, now))
-        self.push_screen(dialog, lambda window: self._choose(window) if window is not None else None)
+        self.push_screen(dialog, lambda window: window and self._choose(window))
 
     def action_why(self) -> None:
         if self.state.error is not None:
@@ -279,30 +265,14 @@ class SkuwiseApp(App[None]):
         self._forced_theme = False
         self.theme = (COLOURS if self.theme == MONOCHROME.name else MONOCHROME).name
 
-    def action_copy(self) -> None:
-        """Copy the line under the cursor of the focused table; elsewhere the page."""
-        table = self.screen.focused
-        if isinstance(table, ItemTable) and table.item is not None:
-            self._copy(tabbed([column.text(table.item) for column in table.item_columns]), "Line")
-        else:
-            self.action_copy_all()
-
-    def action_copy_all(self) -> None:
-        if isinstance(self.screen, Page):
-            self._copy(markdown(page_sections(self.screen), self._about(self.screen)), "Page (Markdown)")
-
-    def _copy(self, text: str, what: str) -> None:
-        self.copy_to_clipboard(text)
-        self.notify(f"{what} copied to the terminal's clipboard ({len(text):,} characters).", markup=False)
-
     def action_export(self) -> None:
         page = self.screen
         if not isinstance(page, Page):
             return
         # What is on the screen now, before the question for a name covers it.
-        sections, about = page_sections(page), self._about(page)
-        # Without its fonts, which a viewer would fetch from the network.
-        svg = re.sub(r"@font-face \{.*?\}", "", self.export_screenshot(title=self.TITLE), flags=re.DOTALL)
+        sections, about, look = page_sections(page), {"page": page.NAME, "source": self.sub_title}, self.state.look
+        if look is not None:
+            about |= {"window": look.window.name, "read": rfc3339(look.at), "data_to": rfc3339(look.shown.end)}
         focused = page.focused.sheet if isinstance(page.focused, ItemTable) else None
 
         def write(path: Path | None) -> None:
@@ -310,21 +280,12 @@ class SkuwiseApp(App[None]):
                 return
             from ..rules.base.output import write_whole  # noqa: PLC0415
 
-            kind = path.suffix.casefold()
-            text = svg if kind == ".svg" else render_export(kind, sections, about, focused)
+            text = render_export(path.suffix.casefold(), sections, about, focused)
             self.jobs.start("exporting", lambda _tell: write_whole(path, text),
                             lambda _: self.notify(f"Wrote {clean(path)}.", markup=False))  # fmt: skip
 
         hint = f"a file that ends in {', '.join(KINDS)}; CSV contains the focused table"
         self.push_screen(InputDialog("Export this page", hint, path_of, f"skuwise-{page.NAME}.csv"), write)
-
-    def _about(self, page: Page) -> dict[str, str]:
-        """What the figures of a page rest on."""
-        look = self.state.look
-        about = {"page": page.NAME, "source": self.sub_title}
-        if look is not None:
-            about |= {"window": look.window.name, "read": rfc3339(look.at), "data_to": rfc3339(look.shown.end)}
-        return about
 
     # What screens ask for
 
@@ -340,8 +301,8 @@ class SkuwiseApp(App[None]):
             self.pop_screen()
         elif reading:
             self._stop()
-        elif self.current_page != self._first:
-            self._go_to(self._first)
+        elif self.current_page != MENU[0].NAME:
+            self._go_to(MENU[0].NAME)
 
     def on_wanted(self, message: Wanted) -> None:
         self._open(message.kind, *message.arguments)
@@ -350,29 +311,18 @@ class SkuwiseApp(App[None]):
         self.jobs.start(message.slot, lambda tell: message.work(self._loader, tell), message.show)
 
     def _open(self, kind: str, *about: Any) -> None:  # noqa: ANN401 - see `Wanted`
-        screens: dict[str, Callable[..., Screen[Any]]] = {
-            "workload": WorkloadPage,
-            "whatif": WhatIf,
-            "node": partial(NodePage, clock=self._clock),
-            "text": TextViewer,
-        }
-        if kind == "state":
-            self._become()
-        elif kind in screens:
-            self.push_screen(screens[kind](*about))
-        elif kind == "details":
-            self._show_details(*about)
+        if kind in _SCREENS:
+            self.push_screen(_SCREENS[kind](*about))
+        elif kind == "node":
+            self.push_screen(NodePage(about[0], about[1], self._clock))
         else:
-            self._ask_decision(*about)
+            {"state": self._become, "details": self._show_details, "decision": self._ask_decision}[kind](*about)
 
     def _show_details(self, id_: str) -> None:
-        from ..advisor.show.pages.explain import explain_page  # noqa: PLC0415 - and this numpy
-
         look = self.state.look
         for subject in (*look.advice.findings, *look.advice.recommendations) if look is not None else ():
             if look is not None and subject.id == id_:
-                page = explain_page(look.advice, subject, verbose=True)
-                self.push_screen(TextViewer("Details", document_drawing(page)))
+                self.push_screen(TextViewer("Details", explained(look.advice, subject, verbose=True)))
 
     def _ask_decision(self, verb: Verb, id_: str, what: str) -> None:
         if self.state.loaded is None:
@@ -392,4 +342,4 @@ class SkuwiseApp(App[None]):
         if self.state.loaded is not None:
             self._become(loaded=with_decision(self.state.loaded, id_, decision))
         self.notify(f"{id_} is {decision.state}.", markup=False)
-        self._load(None)
+        self.action_reload()

@@ -18,7 +18,7 @@ from ..rules.base.errors import UsageError
 from ..rules.base.sanitize import clean
 from .widgets.frame import Drawn
 
-KINDS = (".csv", ".json", ".md", ".svg")
+KINDS = (".csv", ".json", ".md")
 _SCHEMA = "skuwise.screen/1"
 
 
@@ -73,13 +73,6 @@ def markdown(sections: Sequence[Section], about: Mapping[str, str]) -> str:
         Section(section.title, section.blocks if _table(section) else tuple(_lines(section))) for section in sections
     )
     return document_markdown(Document(about["page"], about["page"], "", basis, (), by_line))
-
-
-def tabbed(cells: Sequence[str]) -> str:
-    """Return one line for the clipboard: cells with tabs between them."""
-    from ..advisor.show.writers.csv import cell  # noqa: PLC0415
-
-    return "\t".join(str(cell(text)) for text in cells)
 
 
 def _json(sections: Sequence[Section], about: Mapping[str, str]) -> str:

@@ -143,10 +143,6 @@ def window_of(seconds: float | None) -> WindowChoice:
     return _bounded(WindowChoice(name, seconds))
 
 
-def next_window(window: WindowChoice, by: int) -> WindowChoice:
-    """Return the next longer (`by` 1) or shorter (-1) of `WINDOWS`; from the longest back to the shortest."""
-    if window in WINDOWS:
-        return WINDOWS[(WINDOWS.index(window) + by) % len(WINDOWS)]
-    longer = [w for w in WINDOWS if w.seconds > window.seconds]
-    shorter = [w for w in WINDOWS if w.seconds < window.seconds]
-    return (longer or [WINDOWS[0]])[0] if by > 0 else (shorter or [WINDOWS[-1]])[-1]
+def next_window(window: WindowChoice) -> WindowChoice:
+    """Return the next longer of `WINDOWS`; from the longest back to the shortest."""
+    return next((w for w in WINDOWS if w.seconds > window.seconds), WINDOWS[0])

@@ -49,9 +49,9 @@ class JobMessage(Message):
 
     def can_replace(self, message: Message) -> bool:
         """Only the newest progress is shown."""
-        return isinstance(message, JobMessage) and (self.slot, self.state, message.state) == (
-            message.slot, "running", "running"
-        )  # fmt: skip
+        return (
+            isinstance(message, JobMessage) and message.slot == self.slot and message.state == self.state == "running"
+        )
 
 
 class Jobs:

@@ -14,7 +14,6 @@ from ...rules.base.files import read_bounded
 
 _LARGEST = 64 * 1024  # bytes; ours is some kB
 _MOST_SOURCES = 100
-_REMEDY = "It is ignored and replaced at exit."
 
 
 class View(msgspec.Struct, frozen=True):
@@ -58,10 +57,9 @@ def recall(path: Path | None) -> tuple[Preferences, str | None]:
         return msgspec.json.decode(read_bounded(path, _LARGEST), type=Preferences), None
     except FileNotFoundError:
         return Preferences(), None
-    except OSError as error:
-        return Preferences(), f"Cannot read {path}: {error.strerror}. {_REMEDY}"
-    except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
-        return Preferences(), f"{path} is damaged: {error}. {_REMEDY}"
+    except (OSError, ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
+        why = error.strerror if isinstance(error, OSError) else error
+        return Preferences(), f"Cannot read {path}: {why}. It is ignored and replaced at exit."
 
 
 def keep(path: Path | None, memory: Preferences) -> str | None:
@@ -74,6 +72,5 @@ def keep(path: Path | None, memory: Preferences) -> str | None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(path, msgspec.json.format(msgspec.json.encode(memory)).decode() + "\n")
     except (OSError, SkuwiseError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        return str(UsageError(f"Settings of the screens are not saved: {why}", f"Check {path}."))
+        return str(UsageError(f"Settings of the screens are not saved: {error}", f"Check {path}."))
     return None

@@ -63,22 +63,17 @@ def _age(row: NodeRow) -> float | None:
     return None if node.last_seen is None else max(at - node.last_seen, 0.0)
 
 
-def _age_words(row: NodeRow) -> str:
-    age = _age(row)
-    return "unknown" if age is None else f"{span(age)} ago"
-
-
 _NODES = (
     Column("node", 16, lambda row: row[0].node, grows=True, middle=True),
     number("GPUs", 5, lambda row: str(row[0].gpu_count or "?"), lambda row: row[0].gpu_count),
-    number("last data", 14, _age_words, _age),
+    number("last data", 14, lambda row: "unknown" if (age := _age(row)) is None else f"{span(age)} ago", _age),
     number("missing metrics", 16, lambda row: str(row[0].lacks), lambda row: row[0].lacks),
     Column("SKU", 30, lambda row: row[0].node_sku or "unknown"),
-)  # fmt: skip
+)
 _LACKS = (
     Column("metric", 20, lambda lack: lack.metric, grows=True),
     Column("reason", 22, lambda lack: lack.reason),
     number("devices", 8, lambda lack: f"{lack.devices:,}", lambda lack: lack.devices),
     number("nodes", 6, lambda lack: f"{len(lack.nodes):,}", lambda lack: len(lack.nodes)),
     Column("scope", 8, lambda lack: lack.scope),
-)  # fmt: skip
+)

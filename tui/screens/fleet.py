@@ -166,8 +166,7 @@ class FleetPage(Page):
         "measured, × a GPU that was not observed, with the reason below the map."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m", "measure(1)", "Metric"),
-        Binding("M", "measure(-1)", "Previous metric", show=False),
+        Binding("m", "measure", "Metric"),
         Binding("v", "group", "Group"),
         Binding("o", "workload", "Workload", show=False),
     ]
@@ -211,8 +210,8 @@ class FleetPage(Page):
         spot = self.selected
         return spot.gpu.workload if spot is not None and spot.gpu is not None else None
 
-    def action_measure(self, by: int) -> None:
-        self._measure = (self._measure + by) % len(MEASURES)
+    def action_measure(self) -> None:
+        self._measure = (self._measure + 1) % len(MEASURES)
         self._draw()
 
     def action_group(self) -> None:

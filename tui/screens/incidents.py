@@ -95,7 +95,6 @@ class Incidents(Page):
         def work(loader: Loader, _tell: Tell) -> Callable[[], None]:
             from ...advisor.state.incidents import listed  # noqa: PLC0415 - not needed at the start
 
-            message = None
             try:
                 state = loader.state()
                 if state is None or not state.path.exists():
@@ -103,31 +102,26 @@ class Incidents(Page):
                 if decide is not None:
                     with state.writing() as db:
                         message = decide(db)
+                    self.app.call_from_thread(self.notify, message, markup=False)
                 with state.reading() as db:
                     incidents = listed(db)
-            except UsageError as error:  # of one decision: the list is still valid
-                problem = str(error)
-                return lambda: self.notify(problem, severity="error", markup=False)
+            except UsageError:  # of one decision: it is shown as a notification, and the list is still valid
+                raise
             except SkuwiseError as error:
-                problem = str(error)
-                return lambda: self.set_incidents((), ("Incidents cannot be read.", problem))
-            return lambda: self.set_incidents(incidents, (), message)
+                problem = ("Incidents cannot be read.", str(error))
+                return lambda: self.set_incidents((), problem)
+            return lambda: self.set_incidents(incidents)
 
         self.post_message(WorkWanted(slot, work))
 
-    def set_incidents(
-        self, incidents: Sequence[Incident], problem: tuple[str, ...] = (), message: str | None = None
-    ) -> None:
-        """Show the incidents. `problem`: why there are none, in lines; `message`: what was decided."""
+    def set_incidents(self, incidents: Sequence[Incident], problem: tuple[str, ...] = ()) -> None:
+        """Show the incidents. `problem`: why there are none, in lines."""
         from ...advisor.show.incident_words import by_urgency  # noqa: PLC0415
 
-        if not self.is_mounted:
-            return
-        self._problem = problem
-        self.query_one(ItemTable).set_data([Row(incident, self._now) for incident in by_urgency(incidents)], _NONE)
-        if message is not None:
-            self.notify(message, markup=False)
-        self.on_item_table_moved()
+        if self.is_mounted:
+            self._problem = problem
+            self.query_one(ItemTable).set_data([Row(incident, self._now) for incident in by_urgency(incidents)], _NONE)
+            self.on_item_table_moved()
 
     def on_item_table_opened(self) -> None:
         from ...advisor.show.incident_words import as_text  # noqa: PLC0415

@@ -186,7 +186,7 @@ def _measured(device: Device) -> tuple[DeviceGauge, ...]:
 def _history_column(name: str) -> Column:
     def text(device: Device) -> str:
         gauge = device.gauge(name)
-        return "" if gauge is None else spark(gauge.values, top_of(gauge.values, gauge.top), _HISTORY_WIDTH)[0]
+        return "" if gauge is None else spark(gauge.values, top_of(gauge.values, gauge.top), _HISTORY_WIDTH)
 
     return Column(name, _HISTORY_WIDTH, text)
 

@@ -19,7 +19,7 @@ from ...advisor.show.finding_groups import cases
 from ...advisor.show.pages.head import tiles
 from ...advisor.show.pages.story import story_of
 from ...advisor.show.titles import Titles, fact_of, is_waste, waste_of
-from ..cell_text import cost_cell, line
+from ..cell_text import line
 from ..state import FINDINGS_WINDOW, Loaded, Look
 from ..widgets.frame import Drawn, Scroll, panel
 from ..widgets.plot import TimePlot
@@ -157,7 +157,8 @@ class _Row:
 
     @property
     def cost(self) -> str:
-        return cost_cell(self.finding.cost_usd, self.finding.gpu_hours)
+        usd = self.finding.cost_usd
+        return words.hours(self.finding.gpu_hours, "GPU-h") if usd is None else words.usd(usd)
 
     @property
     def sum(self) -> str:

@@ -24,8 +24,8 @@ from ..cell_text import line
 from ..data.background_jobs import Cancelled, Tell
 from ..data.loaders import Loader
 from ..state import Loaded
-from ..widgets.frame import Drawn, Scroll, panel
-from ..widgets.rows import document_drawing
+from ..widgets.frame import Drawing, Drawn, Scroll, panel
+from ..widgets.rows import document_drawing, explained
 from ..widgets.table import Column, ItemTable, number
 from .base_page import Page, WorkWanted
 from .dialogs import InputDialog, Verb
@@ -156,7 +156,7 @@ class PlanPage(Page):
             with Vertical(classes="half", id="steps-half"):
                 steps = ItemTable(_STEPS, empty=_WAIT, identity=lambda row: str(row.step.number), id="steps")
                 yield panel("Steps", steps, id="steps-panel")
-                yield panel("Step", Static(classes="prose"), id="step", scrolls=True)
+                yield panel("Step", Drawn(_NO_STEP), id="step", scrolls=True)
                 yield panel("Notes", Drawn("No notes."), id="beside", scrolls=True)
 
     @property
@@ -269,8 +269,8 @@ class PlanPage(Page):
 
     def _show_step(self) -> None:
         row, loaded = self.selected, self._loaded
-        text = step_words(row, loaded.advice) if row is not None and loaded is not None else [line(_NO_STEP)]
-        self.write("#step > .prose", *text)
+        drawing = step_words(row, loaded.advice) if row is not None and loaded is not None else lambda _: ()
+        self.query_one("#step > Drawn", Drawn).set_data(drawing)
 
     # Keys
 
@@ -337,29 +337,24 @@ def _question_words(question: PlanQuestion) -> Content:
     return Content("   ").join(Content.assemble(line(key, "bold $accent"), line(f" {part}")) for key, part in parts)
 
 
-def step_words(row: StepRow, advice: Advice) -> list[Content]:
-    """A step in full: its moves, the nodes it empties, the steps before it, its risk, and how it is done."""
+def step_words(row: StepRow, advice: Advice) -> Drawing:
+    """A step: its moves, the nodes it empties, the steps before it, its risk; then its recommendation."""
     step, r = row.step, row.recommendation
-    text = [line(f"Step {step.number}: {row.title}", "bold")]
-    if r is not None:
-        text.append(line(f"Alone: {gain_text(r, advice)}", "$success" if r.saving_usd_per_month else ""))
-    if step.frees:
-        text.append(line(f"Empties: {words.listed(step.frees)}"))
     before = ", ".join(map(str, step.after))
-    text.append(line(f"After step {before}, which makes room." if before else "Can start now."))
-    if step.staging is not None:
-        text.append(line(step.staging.text, "$warning"))
-    text += [line(f"{name}: {value}") for name, value in (("Risk", step.risk), ("Team", step.team)) if value]
-    text += [line(f"  {_move(move)}") for move in step.moves]
-    if r is not None:
-        text += [Content(""), line(r.text), *(line(f"Changes if: {condition}") for condition in r.would_change_if)]
-        if r.decision is not None:
-            text.append(line(f"Decided: {words.decision_words(r.decision)}", "bold"))
-        scheduler = next((w.scheduled.name for w in advice.workloads if w.id == step.workload), None)
-        text += [Content(""), line(f"  skuwise ledger accept {r.id}", "$accent")]
-        if scheduler in ("kubernetes", "slurm"):
-            text.append(line(f"  skuwise patch {r.id} --for {scheduler}", "$accent"))
-    return text
+    text = [
+        line(f"Step {step.number}: {row.title}", "bold"),
+        *([line(f"Alone: {gain_text(r, advice)}")] if r is not None else []),
+        *([line(f"Empties: {words.listed(step.frees)}")] if step.frees else []),
+        line(f"After step {before}, which makes room." if before else "Can start now."),
+        *([line(step.staging.text, "$warning")] if step.staging is not None else []),
+        *(line(f"{name}: {value}") for name, value in (("Risk", step.risk), ("Team", step.team)) if value),
+        *(line(f"  {_move(move)}") for move in step.moves),
+        line(""),
+    ]
+    if r is None:
+        return lambda _: text
+    document = explained(advice, r)
+    return lambda width: [*text, *document(width)]
 
 
 def _move(move: Move) -> str:

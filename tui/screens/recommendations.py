@@ -17,7 +17,7 @@ from ...advisor.show.titles import Row, left_out_words, recommendation_rows
 from ..cell_text import line
 from ..state import Look
 from ..widgets.frame import Drawn, panel
-from ..widgets.rows import Pair, document_drawing, show_pairs
+from ..widgets.rows import Pair, explained, show_pairs
 from ..widgets.table import Column, ItemTable, number
 from .base_page import Page
 from .dialogs import Verb
@@ -70,11 +70,8 @@ class Recommendations(Page):
         row, look = self.selected, self._taken
         self.query_one("#chosen").set_class(row is None, "-none")
         if row is not None and look is not None:
-            from ...advisor.show.pages.explain import explain_page  # noqa: PLC0415 - it needs numpy: not at the start
-
             show_pairs(self.query_one("#pairs", Drawn), recommendation_pairs(look.advice, row.recommendation))
-            page = explain_page(look.advice, row.recommendation)
-            self.query_one("#explained", Drawn).set_data(document_drawing(page))
+            self.query_one("#explained", Drawn).set_data(explained(look.advice, row.recommendation))
 
     def on_item_table_opened(self) -> None:
         self.want("details", self.subject)

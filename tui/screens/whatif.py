@@ -47,8 +47,7 @@ class WhatIf(Page):
         Binding("o", "workload", "Workload"),
         Binding("plus,equals_sign", "count(1)", "More GPUs", key_display="+"),
         Binding("minus", "count(-1)", "Fewer GPUs", key_display="-"),
-        Binding("m", "slice(1)", "Slice"),
-        Binding("M", "slice(-1)", "Previous slice", show=False),
+        Binding("m", "slice", "Slice"),
         Binding("less_than_sign,comma", "clock(-1)", "Lower clock", key_display="<", show=False),
         Binding("greater_than_sign,full_stop", "clock(1)", "Higher clock", key_display=">", show=False),
         Binding("p", "price", "Price"),
@@ -149,11 +148,11 @@ class WhatIf(Page):
             now, step = self._choice.gpus or (then.gpus if then is not None else base.gpus), max(base.unit, 1)
             self._ask(gpus=max(now + by * step, step))
 
-    def action_slice(self, by: int) -> None:
+    def action_slice(self) -> None:
         if self._choice is not None and self._bench is not None:
             names = (None, *self._bench.profiles)
             at = names.index(self._choice.profile) if self._choice.profile in names else 0
-            self._ask(profile=names[(at + by) % len(names)])
+            self._ask(profile=names[(at + 1) % len(names)])
 
     def action_clock(self, by: int) -> None:
         if self._choice is not None:

@@ -12,13 +12,12 @@ from textual.widgets import Static
 from ...advisor.core import formatting as words
 from ...advisor.core.ids import short_id
 from ...advisor.core.verdict_types import WorkloadVerdict
-from ..cell_text import cost_cell
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded, Look
 from ..widgets.frame import Drawn, Scroll, panel
 from ..widgets.plot import TimePlot
-from ..widgets.rows import document_drawing, show_bars
+from ..widgets.rows import explained, show_bars
 from ..widgets.table import Column, ItemTable, SearchTable, number
 from .base_page import Page, WorkWanted
 
@@ -85,9 +84,7 @@ class WorkloadPage(Page):
         if w is None:
             self.query_one("#explained", Drawn).set_data(lambda _: ())
             return
-        from ...advisor.show.pages.explain import explain_page  # noqa: PLC0415 - it needs numpy: not at the start
-
-        self.query_one("#explained", Drawn).set_data(document_drawing(explain_page(loaded.advice, w)))
+        self.query_one("#explained", Drawn).set_data(explained(loaded.advice, w))
         shares = sorted(w.bottleneck.time_shares.items(), key=lambda item: -item[1])
         show_bars(self.query_one("#shares", Drawn), [(label, share * w.gpu_hours) for label, share in shares])
 
@@ -132,7 +129,7 @@ _COLUMNS = (
     Column("bottleneck", 14, lambda w: w.bottleneck.label),
     number("GPUs", 5, lambda w: str(len(w.gpus)), lambda w: float(len(w.gpus))),
     number("GPU-hours", 10, lambda w: words.bare_hours(w.gpu_hours), lambda w: w.gpu_hours),
-    number("cost", 10, lambda w: cost_cell(w.cost_usd, w.gpu_hours), lambda w: w.cost_usd),
+    number("cost", 10, lambda w: words.usd(w.cost_usd), lambda w: w.cost_usd),
     number("confidence", 11, lambda w: words.percent(w.kind.confidence), lambda w: w.kind.confidence),
     Column("GPU", 12, lambda w: w.gpu_sku or "unknown"),
     Column("id", 10, lambda w: short_id(w.id)),

@@ -14,11 +14,12 @@ from ..cell_text import bar, fit, fit_apart, line, spark
 from .frame import Drawing, Drawn
 
 if TYPE_CHECKING:
+    from ...advisor.core.advice_types import Advice, Finding, Recommendation
+    from ...advisor.core.verdict_types import WorkloadVerdict
     from ...advisor.show.document import Document
     from ...advisor.show.series.device_series import DeviceGauge
 
 _NAME_MAX = 20
-_TALL_FROM = 45  # lines of a terminal from which on a sparkline is two lines high
 _GAUGE_NAME, _GAUGE_VALUE = 16, 18  # cells beside a sparkline
 
 
@@ -36,6 +37,13 @@ def document_drawing(document: Document) -> Drawing:
         return [line(part) for part in document_text(document, width=width).strip("\n").split("\n")]
 
     return draw
+
+
+def explained(advice: Advice, subject: Finding | Recommendation | WorkloadVerdict, *, verbose: bool = False) -> Drawing:
+    """Return what ``skuwise explain`` prints."""
+    from ...advisor.show.pages.explain import explain_page  # noqa: PLC0415 - it needs numpy: not at the start
+
+    return document_drawing(explain_page(advice, subject, verbose=verbose))
 
 
 def show_bars(
@@ -66,17 +74,14 @@ def show_sparklines(place: Drawn, gauges: Sequence[DeviceGauge]) -> None:
     Textual's own sparkline scales from the smallest value and cannot leave a gap: 84 to 85 % would fill its height, and
     a missing value would be zero.
     """
-    rows = 2 if place.app.size.height >= _TALL_FROM else 1
 
     def draw(width: int) -> list[Content]:
         drawn: list[Content] = []
         for gauge in gauges:
             top = top_of(gauge.values, gauge.top)
-            bars = spark(gauge.values, top, width - _GAUGE_NAME - _GAUGE_VALUE - 2, rows)
-            sides = [("", "")] * (rows - 1) + [(gauge.name, last_words(gauge))]
-            for (name, value), part in zip(sides, bars, strict=True):
-                middle = Content.styled(part, "$primary")
-                drawn.append(Content.assemble(fit(name, _GAUGE_NAME), " ", middle, " ", fit(value, _GAUGE_VALUE)))
+            bars = Content.styled(spark(gauge.values, top, width - _GAUGE_NAME - _GAUGE_VALUE - 2), "$primary")
+            value = fit(last_words(gauge), _GAUGE_VALUE)
+            drawn.append(Content.assemble(fit(gauge.name, _GAUGE_NAME), " ", bars, " ", value))
         return drawn
 
     place.set_data(draw)

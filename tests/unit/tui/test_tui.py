@@ -163,8 +163,6 @@ def test_the_overview_and_the_map_show_each_unobserved_gpu_with_its_reason_and_a
         await s.shows("The NVIDIA driver is not loaded. Load it.")
         await s.press("left")
         await s.shows("n1 · unnamed-1 · not observed")
-        await s.press("M")
-        await s.shows(f"{UNOBSERVED} not observed")
         await s.press("enter")
         await s.shows("1 GPU not observed (unnamed-1): The node's SKU has 8 GPUs")
 

@@ -63,7 +63,7 @@ def test_the_next_run_over_a_database_begins_with_what_this_one_read(tmp_path: P
 
     def loader(prices: Path | None = None) -> Loader:
         return Loader(
-            Databases((database,)), looks=looks, prices=prices, clock=lambda: UNTIL + 60
+            Databases((database,)), looks=looks, book=(None, prices, None), clock=lambda: UNTIL + 60
         )  # fmt: skip
 
     read = loader().load(FINDINGS_WINDOW, None, lambda _: None)

@@ -16,10 +16,10 @@ from skuwise.advisor.core.advice_types import Decision
 from skuwise.advisor.show.document import Section, Table
 from skuwise.rules.base.errors import StoreError, UsageError
 from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, fleet
-from skuwise.tui.cell_text import CUT, cost_cell, fit, fit_apart, fit_middle, line
+from skuwise.tui.cell_text import CUT, fit, fit_apart, fit_middle, line
 from skuwise.tui.data.background_jobs import Cancelled, JobMessage, Jobs
 from skuwise.tui.data.preferences import Preferences, View, keep, preferences_path, recall, source_key
-from skuwise.tui.exports import markdown, path_of, render_export, tabbed
+from skuwise.tui.exports import markdown, path_of, render_export
 from skuwise.tui.state import FINDINGS_WINDOW, STALE_SECONDS, WINDOWS, State, next_window, parse_window, with_decision
 from skuwise.tui.widgets.frame import status_words
 from skuwise.tui.widgets.table import Column
@@ -56,12 +56,6 @@ def test_outside_text_is_no_markup() -> None:
     assert "[red]x[/red] [@click=app.quit]y[/]" in content.plain
     assert not {"\x1b", "\u202e"} & set(content.plain)
     assert content.spans == []
-
-
-def test_a_cost_fits_its_column_with_its_unit() -> None:
-    assert cost_cell(1234.0, 10.0) == "$1,234"
-    cells = [cost_cell(None, hours) for hours in (0.4, 999.0, 1000.0, 9940.0, 9960.0, 268_800.0)]
-    assert cells == ["0 GPU-h", "999 GPU-h", "1.0k GPU-h", "9.9k GPU-h", "10k GPU-h", "269k GPU-h"]
 
 
 def test_data_grow_old_and_a_failed_reading_makes_them_old_at_once() -> None:
@@ -149,11 +143,10 @@ def test_an_invalid_window_is_refused(text: str) -> None:
         parse_window(text, NOW)
 
 
-def test_from_a_custom_window_the_key_goes_to_the_next_longer_or_shorter() -> None:
+def test_from_a_custom_window_the_key_goes_to_the_next_longer() -> None:
     window = parse_window("3d", NOW)
-    assert (next_window(window, 1).name, next_window(window, -1).name) == ("7d", "24h")
-    assert next_window(parse_window("90d", NOW), 1) == WINDOWS[0]
-    assert (next_window(FINDINGS_WINDOW, 1), next_window(WINDOWS[0], -1)) == (WINDOWS[0], FINDINGS_WINDOW)
+    assert (next_window(window).name, next_window(WINDOWS[0])) == ("7d", WINDOWS[1])
+    assert next_window(parse_window("90d", NOW)) == next_window(FINDINGS_WINDOW) == WINDOWS[0]
 
 
 FULL = Preferences("skuwise-mono", {"one": View(86400.0, "recommendations"), "two": View(None, None)})
@@ -180,7 +173,6 @@ def test_json_and_markdown_hold_every_panel_escaped() -> None:
     assert "\\[red\\]" in text
     assert "\n| chat | " in text
     assert "\x1b" not in text
-    assert tabbed(["a\tb", "\x1b[2J"]) == "a\\x09b\t\\x1b[2J"
 
 
 @pytest.mark.parametrize("name", ["", "page", "page.pdf", "no-such-folder/a.csv", "there.csv"])
