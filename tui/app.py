@@ -15,12 +15,14 @@ from textual.screen import Screen
 from ..advisor.core.advice_types import Decision
 from ..advisor.core.timestamps import rfc3339
 from ..advisor.core.verdict_types import WorkloadVerdict
+from ..advisor.show.subjects import find
 from ..rules.base.errors import SkuwiseError
+from ..rules.base.output import write_whole
 from ..rules.base.sanitize import clean
 from .data.background_jobs import JobMessage, Jobs, Tell, settle
 from .data.loaders import Loader
 from .data.preferences import Preferences, View
-from .exports import KINDS, page_sections, path_of, render_export
+from .exports import KINDS, page_panels, path_of, render_export
 from .screens.base_page import Page, Wanted, WorkWanted
 from .screens.dialogs import Answer, InputDialog, TextViewer, Verb, decision_dialog, help_text
 from .screens.doctor import Doctor
@@ -138,7 +140,6 @@ class SkuwiseApp(App[None]):
         return page.NAME if isinstance(page, Page) else self._begin
 
     def _go_to(self, name: str) -> None:
-        """Close what is on top of the page of the menu and open another page."""
         while len(self.screen_stack) > _BASE:
             self.pop_screen()
         self.switch_screen(name)
@@ -146,7 +147,6 @@ class SkuwiseApp(App[None]):
     # Reading, and the state
 
     def _begin_reading(self) -> None:
-        """Read, and show what an earlier run read until that is done."""
         window = self.state.window
         self.jobs.start("recalling", lambda _tell: self._loader.recall(window), self._show_earlier)
         self.action_reload()
@@ -209,8 +209,6 @@ class SkuwiseApp(App[None]):
         wanted, self._wanted = self._wanted, None
         if wanted is None:
             return
-        from ..advisor.show.subjects import find  # noqa: PLC0415
-
         try:
             subject = find(loaded.advice, wanted)
         except SkuwiseError as error:
@@ -270,7 +268,7 @@ class SkuwiseApp(App[None]):
         if not isinstance(page, Page):
             return
         # What is on the screen now, before the question for a name covers it.
-        sections, about, look = page_sections(page), {"page": page.NAME, "source": self.sub_title}, self.state.look
+        panels, about, look = page_panels(page), {"page": page.NAME, "source": self.sub_title}, self.state.look
         if look is not None:
             about |= {"window": look.window.name, "read": rfc3339(look.at), "data_to": rfc3339(look.shown.end)}
         focused = page.focused.sheet if isinstance(page.focused, ItemTable) else None
@@ -278,9 +276,7 @@ class SkuwiseApp(App[None]):
         def write(path: Path | None) -> None:
             if path is None:
                 return
-            from ..rules.base.output import write_whole  # noqa: PLC0415
-
-            text = render_export(path.suffix.casefold(), sections, about, focused)
+            text = render_export(path.suffix.casefold(), panels, about, focused)
             self.jobs.start("exporting", lambda _tell: write_whole(path, text),
                             lambda _: self.notify(f"Wrote {clean(path)}.", markup=False))  # fmt: skip
 

@@ -104,5 +104,4 @@ def kind_mark(kind: str | None, width: int, *, mono: bool) -> Mark:
 
 @cache
 def _style(color: tuple[int, int, int], *, dark: bool) -> Style:
-    """Text on a color; cached, for it is asked for every cell."""
     return Style(color=Color.from_rgb(*((0,) * 3 if dark else (255,) * 3)), bgcolor=Color.from_rgb(*color))

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from ...advisor.core.advice_types import Advice, Decision
+from ...advisor.core.formatting import listed
+from ...advisor.show.subjects import find
 from ...rules.base.errors import NothingToDo, SkuwiseError, UsageError
 from ..state import FINDINGS_WINDOW, Loaded, Look, WindowChoice
 from .background_jobs import Tell
@@ -153,7 +155,6 @@ class Loader:
     def queries(self, look: Look, id_: str) -> str:
         """Return the queries behind the numbers of a finding, a recommendation or a workload. Raises SkuwiseError."""
         from ...advisor.cli.explain import queries_of  # noqa: PLC0415
-        from ...advisor.show.subjects import find  # noqa: PLC0415
 
         return queries_of(look.advice, find(look.advice, id_), width=_QUERY_WIDTH)
 
@@ -222,8 +223,6 @@ class DemoLoader(Loader):
 
 
 def _named(source: Source) -> tuple[str, str]:
-    """Return what is read, in words, and its key."""
-    from ...advisor.core.formatting import listed  # noqa: PLC0415
     from ...advisor.telemetry.source import PrometheusServer  # noqa: PLC0415
 
     if isinstance(source, PrometheusServer):

@@ -11,6 +11,7 @@ import msgspec
 
 from ...rules.base.errors import SkuwiseError, UsageError
 from ...rules.base.files import read_bounded
+from ...rules.base.output import write_whole
 
 _LARGEST = 64 * 1024  # bytes; ours is some kB
 _MOST_SOURCES = 100
@@ -64,8 +65,6 @@ def recall(path: Path | None) -> tuple[Preferences, str | None]:
 
 def keep(path: Path | None, memory: Preferences) -> str | None:
     """Write it, whole or not at all; return a sentence where that failed."""
-    from ...rules.base.output import write_whole  # noqa: PLC0415
-
     if path is None:
         return None
     try:

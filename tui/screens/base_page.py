@@ -164,7 +164,6 @@ class Page(Screen[None]):
 
 
 def _notice(state: State) -> tuple[Content, ...]:
-    """The text in the place of data."""
     if state.error is not None:
         return line("No data", "$error bold"), line(""), line(state.error), line(""), line("r reads again")
     if state.progress is not None:

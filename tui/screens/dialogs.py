@@ -1,9 +1,9 @@
-"""Windows over a page: to enter a value, to choose an item, to read."""
+"""Windows over a page: to enter a value, and to read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import ClassVar, Generic, Literal, TypeVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -16,7 +16,6 @@ from ...advisor.core.timestamps import day, parse_moment
 from ...rules.base.errors import SkuwiseError, UsageError
 from ..cell_text import fit, line, lines
 from ..widgets.frame import Drawing, Drawn, KeyFooter, Scroll
-from ..widgets.table import ItemTable, SearchTable
 
 Value = TypeVar("Value")
 Verb = Literal["accepted", "snoozed", "dismissed"]
@@ -76,34 +75,6 @@ def decision_dialog(verb: Verb, what: str, now: float) -> InputDialog[Answer]:
 
     title, _, hint = _DECISIONS[verb].partition("\n")
     return InputDialog(title, f"{what}\n{hint}", parse, day(now + _MONTH_SECONDS) if verb == "snoozed" else "")
-
-
-class Picker(ModalScreen[Any]):
-    """Returns the item chosen, or None if cancelled. `what`: the items' name in the plural."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Cancel")]
-
-    def __init__(self, title: str, table: ItemTable, items: Sequence[Any], what: str) -> None:
-        super().__init__()
-        self._title, self._table, self._items, self._what = title, table, items, what
-
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="window list") as frame:
-            frame.border_title = self._title
-            yield SearchTable(self._table, self._what)
-        yield KeyFooter()
-
-    def on_mount(self) -> None:
-        self.query_one(SearchTable).set_data(self._items)
-        self._table.focus()
-
-    def on_item_table_opened(self, event: ItemTable.Opened) -> None:
-        event.stop()
-        self.dismiss(event.item)
-
-    def action_leave(self) -> None:
-        if not self.query_one(SearchTable).forget():
-            self.dismiss(None)
 
 
 class TextViewer(ModalScreen[None]):

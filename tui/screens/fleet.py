@@ -267,7 +267,6 @@ class FleetPage(Page):
 
 
 def _spot_text(fleet: FleetMap, spot: Spot, measure: MapMeasure) -> tuple[str, str]:
-    """The selected GPU in a line, and its work."""
     gpu, verdict = spot.gpu, fleet.verdict(spot)
     if gpu is None:
         return spot.node.node, "No GPU of this node was observed in this window."

@@ -129,15 +129,9 @@ class Incidents(Page):
         self.want("text", "Incident", as_text(self.selected.incident, self._now, _WIDTH))
 
     def on_item_table_moved(self) -> None:
-        from ...advisor.show.incident_words import details  # noqa: PLC0415
-
-        row: Row | None = self.selected
         text = [line(sentence) for sentence in self._problem]
-        if row is not None:
-            text = [
-                Content.assemble(Content.styled(f"{label:<{_LABEL_WIDTH}}", "$foreground-muted"), line(value))
-                for label, value in details(row.incident, self._now)
-            ]
+        for label, value in self.selected.details if self.selected is not None else ():
+            text.append(Content.assemble(Content.styled(f"{label:<{_LABEL_WIDTH}}", "$foreground-muted"), line(value)))
         self.write("#evidence", *text)
 
     def action_acknowledge(self) -> None:
@@ -177,11 +171,10 @@ class Row:
     """An incident in the list, as of `now` (Unix seconds)."""
 
     def __init__(self, incident: Incident, now: float) -> None:
-        from ...advisor.show.incident_words import owner_words, state_word, title  # noqa: PLC0415
+        from ...advisor.show.incident_words import details, owner_words, state_word, title  # noqa: PLC0415
 
-        self.id, self.incident = incident.id, incident
+        self.id, self.incident, self.details = incident.id, incident, details(incident, now)
         self.title, self.state, self.owner = title(incident), state_word(incident, now), owner_words(incident)
-        self.cost = words.NONE if incident.cost_usd is None else words.usd(incident.cost_usd)
 
 
 _RANKS = {"high": 0.0, "medium": 1.0, "low": 2.0}
@@ -190,7 +183,7 @@ _COLUMNS = (
     Column("state", 12, lambda row: row.state),
     Column("severity", 8, lambda row: row.incident.sighting.severity,
            lambda row: _RANKS[row.incident.sighting.severity]),
-    number("cost", 7, lambda row: row.cost, lambda row: row.incident.cost_usd),
+    number("cost", 7, lambda row: words.usd(row.incident.cost_usd), lambda row: row.incident.cost_usd),
     number("GPU-hours", 9, lambda row: words.bare_hours(row.incident.gpu_hours), lambda row: row.incident.gpu_hours),
     Column("since", 20, lambda row: minute(row.incident.since), lambda row: row.incident.since),
     Column("owner", 22, lambda row: row.owner),

@@ -40,12 +40,10 @@ class NodePage(Page):
         """`gpu`: the uuid of the GPU to begin with, None: the first. `clock` returns Unix seconds."""
         super().__init__()
         self._node, self._first, self._clock = node, gpu, clock
-        self._sku = ""
         self._file: Path | None = None
         self._series: NodeSeries | None = None
-        self._live = False  # whether samples of a file are shown
-        self._reading = False
-        self._lost = ""  # why the file cannot be read any more
+        self._live = self._reading = False  # whether samples of a file are shown, or are being read
+        self._sku = self._lost = ""  # `_lost`: why the file cannot be read any more
 
     def compose_data(self) -> ComposeResult:
         yield Static(id="node-head", classes="prose")
@@ -72,23 +70,19 @@ class NodePage(Page):
         node, frame, live = self._node, loaded.frame, self._live and not self._lost
 
         def work(*_: object) -> tuple[NodeSeries, Path | None]:
-            from ...advisor.show.series.device_series import (  # noqa: PLC0415 - it needs pandas
-                by_minute,
-                in_frame,
-                newest_database,
-            )
+            from ...advisor.show.series import device_series as of  # noqa: PLC0415 - it needs pandas
 
-            return in_frame(by_minute(frame, (node,)), node), newest_database(frame, node)
+            return of.in_frame(of.by_minute(frame, (node,)), node), of.newest_database(frame, node)
 
-        self.post_message(WorkWanted("node", work, lambda result: self._begin(*result, live=live)))
+        def begin(result: tuple[NodeSeries, Path | None]) -> None:
+            """Show the newest rows that were read, until the file gives newer ones."""
+            series, self._file = result
+            if self.is_attached:
+                if not live:
+                    self._show(series, live=False)
+                self._read()
 
-    def _begin(self, series: NodeSeries, file: Path | None, *, live: bool) -> None:
-        """Show the newest rows that were read, until the file gives newer ones."""
-        if self.is_attached:
-            self._file = file
-            if not live:
-                self._show(series, live=False)
-            self._read()
+        self.post_message(WorkWanted("node", work, begin))
 
     def _read(self) -> None:
         """Read the file's newest samples, unless a reading is under way or another screen is in front."""
@@ -111,10 +105,9 @@ class NodePage(Page):
     def _received(self, series: NodeSeries | None, lost: str) -> None:
         self._reading, self._lost = False, lost
         if self.is_attached:
-            with self.app.batch_update():
-                if series is not None and series.ends:
-                    self._show(series, live=True)
-                self._describe()
+            if series is not None and series.ends:
+                self._show(series, live=True)
+            self._describe()
 
     def _show(self, series: NodeSeries, *, live: bool) -> None:
         first = self._series is None
@@ -124,20 +117,17 @@ class NodePage(Page):
         if first and self._first is not None:
             self.query_one("#gpus", ItemTable).stand_on(self._first)
         show_sparklines(self.query_one("#host", Drawn), [g for d in series.of("host") for g in _measured(d)])
-        self._show_selected()
+        self.on_descendant_focus()
 
     def on_item_table_moved(self) -> None:
-        self._show_selected()
-
-    def on_descendant_focus(self) -> None:
-        self._show_selected()
+        self.on_descendant_focus()
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         """Open the newest of the workloads that hold the GPU."""
         if event.item.work:
             self.want("workload", event.item.work[0][0])
 
-    def _show_selected(self) -> None:
+    def on_descendant_focus(self) -> None:
         """Show the history of the device that the cursor is on."""
         table = self.focused if isinstance(self.focused, ItemTable) else self.query_one("#gpus", ItemTable)
         device: Device | None = table.item
@@ -148,7 +138,6 @@ class NodePage(Page):
         show_sparklines(self.query_one("#history", Drawn), _measured(device) if device else ())
 
     def _describe(self) -> None:
-        """Write the head: the node, how old its data are, what was not observed, and its energy."""
         name = fit(" · ".join(part for part in (self._node, self._sku) if part), max(self.size.width - 2, 20))
         text = [line(name, "bold"), line(self._age(), "$warning" if self._lost else "")]
         if self._loaded is not None:
@@ -160,7 +149,6 @@ class NodePage(Page):
         self.write("#node-head", *text)
 
     def _age(self) -> str:
-        """What is shown, and how old it is."""
         series = self._series
         if series is None:
             return "reading ..."

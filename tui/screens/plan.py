@@ -228,7 +228,6 @@ class PlanPage(Page):
             self.write("#plan-quality", line(f"{text[:1].upper()}{text[1:]} ...", "$warning"))
 
     def _take(self, asked: object, plan: Plan, *, searching: bool = False) -> None:
-        """Show the answer to the newest question."""
         if asked is self._asked and self.is_attached:
             self._answered, self._plan, self._searching = self._question, plan, searching
             if not searching:
@@ -294,7 +293,6 @@ class PlanPage(Page):
         self._ask()
 
     def _enter(self, name: str, title: str, hint: str, parse: Callable[[str], tuple[Any]], now: str) -> None:
-        """Ask with an entered value of a part of the question."""
         dialog = InputDialog(title, hint, parse, now)
         self.app.push_screen(dialog, lambda answer: answer and self._ask(**{name: answer[0]}))
 
@@ -328,7 +326,6 @@ def _step_rows(plan: Plan, advice: Advice) -> list[StepRow]:
 
 
 def _question_words(question: PlanQuestion) -> Content:
-    """The question, each part with its key."""
     moves = "any" if question.max_moves is None else f"at most {question.max_moves:,}"
     parts = (
         ("g", f"goal: {question.goal}"), ("r", f"risk: {question.risk}"), ("m", f"workloads: {moves}"),

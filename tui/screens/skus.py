@@ -126,8 +126,6 @@ def _node_search(node: NodeSku) -> str:
 
 
 def _number(title: str, width: int, value: Callable[[Any], float | None], unit: float = 1.0, digits: int = 0) -> Column:
-    """A column of numbers, in `unit`."""
-
     def text(sku: GpuSku | NodeSku) -> str:
         amount = value(sku)
         return words.NONE if amount is None else f"{amount / unit:,.{digits}f}"

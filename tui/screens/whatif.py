@@ -14,7 +14,6 @@ from textual.widgets import Static
 
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Recommendation
-from ...advisor.core.verdict_types import WorkloadVerdict
 from ...advisor.show.pages.plan import node_type
 from ...advisor.show.titles import recommendation_title
 from ...rules.base.errors import UsageError
@@ -24,9 +23,8 @@ from ..widgets.frame import Drawn, panel
 from ..widgets.rows import Pair, show_pairs
 from ..widgets.table import Column, ItemTable, SearchTable, number
 from .base_page import Page, WorkWanted
-from .dialogs import InputDialog, Picker
+from .dialogs import InputDialog
 from .recommendations import SLOWER, time_pairs
-from .workloads import workload_table
 
 if TYPE_CHECKING:
     from ...advisor.recommend.whatif import Side, WhatIfChoice, WhatIfResult
@@ -40,11 +38,11 @@ class WhatIf(Page):
     NAME, LABEL = "whatif", "What if"
     ABOUT: ClassVar[str] = (
         "One workload on other hardware or with other settings, by the model of the recommendations and the telemetry "
-        "of the findings' window. The first node is today's. Nothing is changed: press a to accept the recommendation "
-        "that proposes this."
+        "of the findings' window. The workload is the one that the cursor was on, the first node is today's. Nothing "
+        "is changed: press a to accept the recommendation that proposes this."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("o", "workload", "Workload"),
+        Binding("o", "workload", "Workload", show=False),
         Binding("plus,equals_sign", "count(1)", "More GPUs", key_display="+"),
         Binding("minus", "count(-1)", "Fewer GPUs", key_display="-"),
         Binding("m", "slice", "Slice"),
@@ -172,15 +170,6 @@ class WhatIf(Page):
             self._choice = type(self._choice)(self._choice.node)
             self._ask()
 
-    def action_workload(self) -> None:
-        def selected(w: WorkloadVerdict | None) -> None:
-            if w is not None and self._loaded is not None:
-                self._workload, self._node, self._choice = w.id, None, None
-                self.set_data(self._loaded)
-
-        workloads = self._loaded.advice.workloads if self._loaded is not None else ()
-        self.app.push_screen(Picker("Select a workload", workload_table("choosing"), workloads, "workloads"), selected)
-
     def action_accept(self) -> None:
         r = self._proposed(self._outcome) if self._outcome is not None else None
         if r is not None and self._loaded is not None:
@@ -189,7 +178,6 @@ class WhatIf(Page):
             self.notify("No recommendation proposes this change, so there is nothing to accept.", severity="warning")
 
     def _proposed(self, outcome: WhatIfResult) -> Recommendation | None:
-        """The recommendation that is this change."""
         if self._loaded is None or self._bench is None:
             return None
         ids = {w.id for w in self._bench.base.group.workloads}
@@ -273,7 +261,6 @@ def answer_words(o: WhatIfResult, proposed: Recommendation | None) -> Content:
 
 
 def _cash(o: WhatIfResult) -> tuple[str, str]:
-    """What a choice saves or costs, and its style."""
     saving, dated = o.saving_usd_per_month, words.dated(o.prices)
     if saving is None:
         change = _difference(o)
@@ -307,7 +294,6 @@ def _saving(o: WhatIfResult) -> float | None:
 
 
 def _saves(o: WhatIfResult) -> str:
-    """The saving, or why none is claimed."""
     if not o.open:
         return "blocked" if o.blocked_by else "unknown"
     return words.NONE if o.saving_usd_per_month is None else words.usd(o.saving_usd_per_month.p50)

@@ -44,7 +44,8 @@ class Workloads(Page):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("i", "what_if", "What if")]
 
     def compose_data(self) -> ComposeResult:
-        yield SearchTable(workload_table("workloads"), "workloads", id="finder")
+        table = ItemTable(_COLUMNS, empty="No workloads in this window.", search=_search, sorted_by=4, id="workloads")
+        yield SearchTable(table, "workloads", id="finder")
 
     @property
     def workload(self) -> str | None:
@@ -137,8 +138,3 @@ _COLUMNS = (
     Column("nodes", 16, lambda w: words.listed(w.nodes)),
     number("observed", 8, lambda w: words.percent(w.coverage.fraction), lambda w: w.coverage.fraction),
 )  # fmt: skip
-
-
-def workload_table(id_: str) -> ItemTable:
-    """A table of workloads, the largest first."""
-    return ItemTable(_COLUMNS, empty="No workloads in this window.", search=_search, sorted_by=4, id=id_)

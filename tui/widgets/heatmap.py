@@ -191,7 +191,6 @@ class HeatMap(ScrollView, can_focus=True):
         return Strip(segments).simplify().crop(0, width).extend_cell_length(width, base)
 
     def _drawn(self, number: int, tile: MapTile, base: Style) -> list[Segment]:
-        """Draw a tile, and the gap behind it."""
         title, items = tile
         here = number <= self.cursor < number + len(items)
         name = base + self.get_component_rich_style("map--here" if here and self.has_focus else "map--name")

@@ -10,6 +10,7 @@ from textual.content import Content
 
 from ...advisor.core.formatting import figure, hours, percent
 from ...advisor.show.document import Table
+from ...advisor.show.writers.text import document_text
 from ..cell_text import bar, fit, fit_apart, line, spark
 from .frame import Drawing, Drawn
 
@@ -32,8 +33,6 @@ def document_drawing(document: Document) -> Drawing:
     """Return a document as the command line writes it."""
 
     def draw(width: int) -> list[Content]:
-        from ...advisor.show.writers.text import document_text  # noqa: PLC0415 - it needs rich's tables
-
         return [line(part) for part in document_text(document, width=width).strip("\n").split("\n")]
 
     return draw

@@ -206,7 +206,6 @@ class ItemTable(DataTable[Text]):
         return False
 
     def _arrange(self) -> None:
-        """Filter and sort the items, then show them."""
         kept = self._identity(self.item) if self.item is not None else None
         words, items = self._needle.casefold().split(), self._items
         if words and self._search is not None:
@@ -246,7 +245,6 @@ class ItemTable(DataTable[Text]):
             self.move_cursor(row=cursor)
 
     def _append(self, count: int) -> None:
-        """Add the next rows."""
         if not self._widths or count <= 0:
             return
         items = self._shown[self.row_count : self.row_count + count]

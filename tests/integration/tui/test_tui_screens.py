@@ -37,7 +37,6 @@ BESIDE = (
     ("finding", "recommendations", ("enter",), "Details"),
     ("sku", "skus", ("enter",), "Catalog entry"),
     ("comparing", "skus", ("v", "down", "v"), "Comparison"),
-    ("choosing", "whatif", ("o",), "Select a workload"),
     ("changing", "plan", ("w",), "commas between them"),
 )
 # What each page shows when all is read.

@@ -111,7 +111,7 @@ SCENES: dict[str, list[Press]] = {
         ("WhatIf", "x", "chosen"),
         ("WhatIf", "a", "messages"),
         ("WhatIf", "o", "kind"),
-        ("Picker", "escape", "kind"),
+        ("Page", "escape", "kind"),
     ],
     "plan": [
         *((owner, key, "kind") for letter in "azd" for owner, key in (("PlanPage", letter), ("InputDialog", "escape"))),

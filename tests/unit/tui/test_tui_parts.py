@@ -13,13 +13,13 @@ import pytest
 from rich.cells import cell_len
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Decision
-from skuwise.advisor.show.document import Section, Table
+from skuwise.advisor.show.document import Table
 from skuwise.rules.base.errors import StoreError, UsageError
 from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, fleet
 from skuwise.tui.cell_text import CUT, fit, fit_apart, fit_middle, line
 from skuwise.tui.data.background_jobs import Cancelled, JobMessage, Jobs
 from skuwise.tui.data.preferences import Preferences, View, keep, preferences_path, recall, source_key
-from skuwise.tui.exports import markdown, path_of, render_export
+from skuwise.tui.exports import path_of, render_export
 from skuwise.tui.state import FINDINGS_WINDOW, STALE_SECONDS, WINDOWS, State, next_window, parse_window, with_decision
 from skuwise.tui.widgets.frame import status_words
 from skuwise.tui.widgets.table import Column
@@ -150,8 +150,8 @@ def test_from_a_custom_window_the_key_goes_to_the_next_longer() -> None:
 
 
 FULL = Preferences("skuwise-mono", {"one": View(86400.0, "recommendations"), "two": View(None, None)})
-TABLE = Section("Found", (Table(("name", "value"), ((HOSTILE, "=1+1"), ("chat", "-$7"))),))
-TEXT = Section("Why", ("one\n\x1b[2Jtwo",))
+TABLE = ("Found", Table(("name", "value"), ((HOSTILE, "=1+1"), ("chat", "-$7"))))
+TEXT = ("Why", "one\n\x1b[2Jtwo")
 ABOUT = {"page": "fleet", "source": "[b]fleet.db", "window": "14d"}
 
 
@@ -169,7 +169,7 @@ def test_json_and_markdown_hold_every_panel_escaped() -> None:
     page = json.loads(render_export(".json", [TABLE, TEXT], ABOUT, None))
     assert [panel["title"] for panel in page["panels"]] == ["Found", "Why"]
     assert (page["panels"][0]["rows"][1], page["source"]) == (["chat", "-$7"], "[b]fleet.db")
-    text = markdown([TABLE, TEXT], ABOUT)
+    text = render_export(".md", [TABLE, TEXT], ABOUT, None)
     assert "\\[red\\]" in text
     assert "\n| chat | " in text
     assert "\x1b" not in text
