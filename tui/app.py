@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.screen import Screen
 
 from ..advisor.core.advice_types import Decision
@@ -19,12 +20,13 @@ from ..advisor.show.subjects import find
 from ..rules.base.errors import SkuwiseError
 from ..rules.base.output import write_whole
 from ..rules.base.sanitize import clean
+from .cell_text import fit, line
 from .data.background_jobs import JobMessage, Jobs, Tell, settle
 from .data.loaders import Loader
 from .data.preferences import Preferences, View
 from .exports import KINDS, page_panels, path_of, render_export
 from .screens.base_page import Page, Wanted, WorkWanted
-from .screens.dialogs import Answer, InputDialog, TextViewer, Verb, decision_dialog, help_text
+from .screens.dialogs import Answer, InputDialog, TextViewer, Verb, decision_dialog
 from .screens.doctor import Doctor
 from .screens.fleet import FleetPage
 from .screens.incidents import Incidents
@@ -35,18 +37,7 @@ from .screens.recommendations import Recommendations
 from .screens.skus import Skus
 from .screens.whatif import WhatIf
 from .screens.workloads import WorkloadPage, Workloads
-from .state import (
-    WINDOW_HINT,
-    WINDOWS,
-    Loaded,
-    Look,
-    State,
-    WindowChoice,
-    next_window,
-    parse_window,
-    window_of,
-    with_decision,
-)
+from .state import WINDOW_HINT, Loaded, Look, State, WindowChoice, next_window, parse_window, window_of, with_decision
 from .themes import COLOURS, MONOCHROME, THEMES
 from .widgets.frame import TopBar
 from .widgets.rows import explained
@@ -117,10 +108,8 @@ class SkuwiseApp(App[None]):
 
     def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:  # noqa: ARG002 - the same on all
         """What the command palette offers."""
-        for window in WINDOWS:
-            yield SystemCommand(f"Window {window.name}", "Sums, shares and plots of it", partial(self._choose, window))
         for binding in self.BINDINGS:
-            if isinstance(binding, Binding) and not binding.action.startswith("window"):
+            if isinstance(binding, Binding):
                 yield SystemCommand(binding.description, f"Key {self.get_key_display(binding)}",
                                     partial(self.run_action, binding.action))  # fmt: skip
 
@@ -256,8 +245,10 @@ class SkuwiseApp(App[None]):
             binding, shown = active.binding, self.get_key_display(active.binding)
             if binding.description and not binding.system and shown not in keys.get(binding.description, ()):
                 keys.setdefault(binding.description, []).append(shown)
-        listed = [(" ".join(names), description) for description, names in keys.items()]
-        self.push_screen(TextViewer("Help", help_text(page.ABOUT, listed)))
+        text = [line(page.ABOUT), line("")]
+        for description, names in keys.items():
+            text.append(Content.assemble(Content.styled(fit(" ".join(names), 12), "bold"), description))
+        self.push_screen(TextViewer("Help", lambda _: text))
 
     def action_theme(self) -> None:
         self._forced_theme = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from os.path import commonprefix
 
 from rich.cells import cell_len, set_cell_size
 from textual.content import Content
@@ -46,19 +47,13 @@ def fit_apart(texts: Sequence[str], width: int) -> list[str]:
     cut = sorted(text for text in cells if cell_len(text) > width)
     head = (width - 1) // 2
     for text, before, after in zip(cut, ["", *cut], [*cut[1:], ""], strict=False):
-        shared = max(_shared(text, before), _shared(text, after))
+        shared = max(len(commonprefix((text, other))) for other in (before, after))  # noqa: RUF071 - of characters
         start = max(text.rfind(separator, 0, shared) for separator in _SEPARATORS) + 1
         end = min((at for separator in _SEPARATORS if (at := text.find(separator, shared)) >= 0), default=len(text))
         start = start if shared - start <= width // 2 else shared  # in a long word, from the character
         if end > head and 0 < start < len(text) - (width - 1 - head):
             cells[text] = fit(CUT + text[start:], width)
     return [cells[text] for text in plain]
-
-
-def _shared(text: str, other: str) -> int:
-    """Length of the shared beginning."""
-    pairs = enumerate(zip(text, other, strict=False))
-    return next((n for n, (a, b) in pairs if a != b), min(len(text), len(other)))
 
 
 def spark(values: Sequence[float | None], top: float, width: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import ClassVar, Generic, Literal, TypeVar
 
 from textual.app import ComposeResult
@@ -14,7 +14,7 @@ from textual.widgets import Input, Static
 
 from ...advisor.core.timestamps import day, parse_moment
 from ...rules.base.errors import SkuwiseError, UsageError
-from ..cell_text import fit, line, lines
+from ..cell_text import line, lines
 from ..widgets.frame import Drawing, Drawn, KeyFooter, Scroll
 
 Value = TypeVar("Value")
@@ -96,9 +96,3 @@ class TextViewer(ModalScreen[None]):
         self.query_one(Scroll).focus()
         text = self._text
         self.query_one(Drawn).set_data(text if callable(text) else lambda _: [line(part) for part in text.split("\n")])
-
-
-def help_text(about: str, keys: Sequence[tuple[str, str]]) -> Drawing:
-    """Return what a page is for, and each key with what it does."""
-    listed = [Content.assemble(Content.styled(fit(key, 12), "bold"), description) for key, description in keys]
-    return lambda _: [line(about), Content(""), *listed]

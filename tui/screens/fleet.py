@@ -22,7 +22,6 @@ from ..themes import KINDS, MISSING, MONOCHROME, Mark, kind_mark, unobserved_mar
 from ..widgets.frame import panel
 from ..widgets.heatmap import MOST_IN_A_TILE, HeatMap, MapTile
 from .base_page import Page, WorkWanted
-from .workloads import owner_of
 
 if TYPE_CHECKING:
     from ...advisor.show.series.fleet_map import GpuUse, NodeUse
@@ -46,11 +45,8 @@ class MapMeasure:
 
     def of(self, gpu: GpuUse | None) -> float | None:
         value = gpu.values.get(self.key or "") if gpu is not None else None
-        if value is None or gpu is None:
-            return None
-        if self.key == "mem_used_bytes":
-            return value / gpu.mem_total_bytes * self.factor if gpu.mem_total_bytes else None
-        return value * self.factor
+        whole = gpu.mem_total_bytes if gpu is not None and self.key == "mem_used_bytes" else 1.0
+        return value / whole * self.factor if value is not None and whole else None
 
     def text(self, value: float | None) -> str:
         """A value with its unit: whole numbers from 10 on."""
@@ -120,16 +116,14 @@ class FleetMap:
             verdict = self.verdict(spot)
             return kind_mark(verdict.kind.label if verdict is not None else None, width, mono=mono)
         value = measure.of(spot.gpu)
-        if value is None:
-            return value_mark(None, "", width, mono=mono)
-        return value_mark(value / self.top(measure), f"{value:.0f}", width, mono=mono)
+        return value_mark(value and value / self.top(measure), f"{value or 0:.0f}", width, mono=mono)
 
     def owner(self, spot: Spot) -> str:
         """The nearest name of the work's owner."""
         if spot.gpu is None or spot.gpu.workload is None:
             return NO_WORKLOAD if spot.unobserved is None else NOT_OBSERVED
         verdict = self.verdict(spot)
-        return owner_of(verdict) or NO_OWNER if verdict is not None else NO_OWNER
+        return (verdict.owner.name if verdict is not None else None) or NO_OWNER
 
     def grouped(self, by: str) -> tuple[tuple[str, tuple[NodeUse, ...]], ...]:
         """Names of the groups with their nodes, the group with most GPUs first. A node whose GPUs belong to several

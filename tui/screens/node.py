@@ -19,7 +19,7 @@ from ..cell_text import fit, line, spark
 from ..state import Loaded
 from ..widgets.frame import Drawn, Scroll, panel
 from ..widgets.rows import short, show_sparklines, top_of
-from ..widgets.table import Column, ItemTable, number
+from ..widgets.table import Column, ItemTable, quantity
 from .base_page import Page, WorkWanted
 
 if TYPE_CHECKING:
@@ -158,13 +158,12 @@ class NodePage(Page):
         newest = f"to {minute(series.ends[-1])}, {span(age)} ago"
         if self._lost:
             return f"old, {newest}: {self._lost}"
+        every = span(series.interval_seconds) if series.interval_seconds else "unknown length"
         if not self._live:
-            every = f"rows of {span(series.interval_seconds)} " if series.interval_seconds else ""
-            return f"no live data here: {every}{newest}"
+            return f"no live data here: rows of {every} {newest}"
         from ...advisor.show.series.device_series import LIVE_SECONDS  # noqa: PLC0415
 
-        every = f"every {span(series.interval_seconds)}" if series.interval_seconds else "one sample"
-        return f"live, {every}, {newest}" if age < LIVE_SECONDS else f"not live: newest samples, {newest}"
+        return f"live, every {every}, {newest}" if age < LIVE_SECONDS else f"not live: newest samples, {newest}"
 
 
 def _measured(device: Device) -> tuple[DeviceGauge, ...]:
@@ -180,11 +179,7 @@ def _history_column(name: str) -> Column:
 
 
 def _gauge_column(name: str, title: str, width: int) -> Column:
-    def last(device: Device) -> float | None:
-        gauge = device.gauge(name)
-        return gauge.last if gauge is not None else None
-
-    return number(title, width, lambda device: words.NONE if (value := last(device)) is None else short(value), last)
+    return quantity(title, width, lambda device: (gauge := device.gauge(name)) and gauge.last, short)
 
 
 _GPUS = (

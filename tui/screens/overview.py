@@ -24,7 +24,7 @@ from ..state import FINDINGS_WINDOW, Loaded, Look
 from ..widgets.frame import Drawn, Scroll, panel
 from ..widgets.plot import TimePlot
 from ..widgets.rows import show_bars
-from ..widgets.table import Column, ItemTable, number
+from ..widgets.table import Column, ItemTable, number, quantity
 from .base_page import Page, WorkWanted
 
 if TYPE_CHECKING:
@@ -114,9 +114,6 @@ def _cost(look: Look) -> list[Content]:
     text.append(line(f"{cost}{coverage.size_words(s)}"))
     if s.energy is not None:
         text.append(line(f"Energy {energy_shares.kwh(s.energy.kwh)}. {energy_shares.idle_words(s.energy)}"))
-        stated = s.energy.usd is not None or s.energy.co2_kg is not None
-        more = (energy_shares.token_words(s.energy), *(energy_shares.money_words(s.energy)[:1] if stated else ()))
-        text += [line(sentence) for sentence in more if sentence]
     notes = [note.text for note in look.advice.notes if note.code in words.PRICE_NOTES]
     basis = notes or [words.price_note(look.advice.prices)]
     return [*text, *(line(note, "$foreground-muted") for note in basis)]
@@ -152,19 +149,9 @@ class _Row:
     id: str
 
     @property
-    def saving(self) -> str:
-        return words.NONE if self.saves is None else words.usd(self.saves)
-
-    @property
     def cost(self) -> str:
         usd = self.finding.cost_usd
         return words.hours(self.finding.gpu_hours, "GPU-h") if usd is None else words.usd(usd)
-
-    @property
-    def sum(self) -> str:
-        """The sum that contains the cost."""
-        rule = self.finding.rule
-        return "wasted" if is_waste(rule) else "slowed" if waste_of(rule) == "slowed" else words.NONE
 
 
 def _rows(advice: Advice) -> list[_Row]:
@@ -177,12 +164,16 @@ def _rows(advice: Advice) -> list[_Row]:
     return rows
 
 
+def _sum_of(rule: str) -> str:
+    return "wasted" if is_waste(rule) else "slowed" if waste_of(rule) == "slowed" else words.NONE
+
+
 _COLUMNS = (
     Column("resource", 18, lambda row: row.resource, grows=True, middle=True),
     Column("finding", 26, lambda row: fact_of(row.finding.rule)),
-    number("saves/month", 11, lambda row: row.saving, lambda row: row.saves),
+    quantity("saves/month", 11, lambda row: row.saves, words.usd),
     number("cost", 8, lambda row: row.cost, lambda row: row.finding.cost_usd),
-    Column("sum", 6, lambda row: row.sum),
+    Column("sum", 6, lambda row: _sum_of(row.finding.rule)),
     Column("id", 10, lambda row: row.id),
     Column("best recommendation", 30, lambda row: row.recommendation, middle=True),
     Column("severity", 8, lambda row: row.finding.severity),

@@ -26,7 +26,7 @@ from ..data.loaders import Loader
 from ..state import Loaded
 from ..widgets.frame import Drawing, Drawn, Scroll, panel
 from ..widgets.rows import document_drawing, explained
-from ..widgets.table import Column, ItemTable, number
+from ..widgets.table import Column, ItemTable, number, quantity
 from .base_page import Page, WorkWanted
 from .dialogs import InputDialog, Verb
 
@@ -258,7 +258,7 @@ class PlanPage(Page):
         elif self._answered == self._question:
             self.write("#plan-quality", line(quality(plan), "$foreground-muted"))
         self.query_one("#pools", ItemTable).set_data(plan.pools, "No nodes.")
-        self.query_one("#returned", ItemTable).set_data(_by_date(plan.returned), _NO_NODE)
+        self.query_one("#returned", ItemTable).set_data(sorted(plan.returned, key=_by_date), _NO_NODE)
         self.query_one("#steps", ItemTable).set_data(_step_rows(plan, loaded.advice), _NO_STEP)
         page = plan_document(plan, loaded.advice)
         notes = tuple(section for section in page.sections if section.title in _NOTES)
@@ -358,19 +358,12 @@ def _move(move: Move) -> str:
     gpus = f" ({words.counted(move.gpus, 'GPU')})" if move.gpus else ""
     if move.start is None:
         return f"{move.unit}: starts on {move.end or 'a node to choose'}{gpus}"
-    return (
-        f"{move.unit}: " + (f"{move.start} to {move.end}" if move.end is not None else f"stops on {move.start}") + gpus
-    )
+    return f"{move.unit}: {f'{move.start} to {move.end}' if move.end else f'stops on {move.start}'}{gpus}"
 
 
-def _by_date(returned: Sequence[ReturnedNode]) -> list[ReturnedNode]:
+def _by_date(r: ReturnedNode) -> tuple[int, str, int, str]:
     """The cash of today first, then by date; capacity last."""
-    ranks = {"cash-now": 0, "cash-at": 1}
-    return sorted(returned, key=lambda r: (ranks.get(r.realisation, 2), r.available_from or "", r.step or 0, r.name))
-
-
-def _emptied(r: ReturnedNode) -> str:
-    return str(r.step) if r.step is not None else "jobs end" if r.drains else "empty now"
+    return {"cash-now": 0, "cash-at": 1}.get(r.realisation, 2), r.available_from or "", r.step or 0, r.name
 
 
 def _change(before: int, after: int) -> str:
@@ -385,10 +378,9 @@ _POOLS = (
     Column("nodes", 7, lambda p: _change(p.nodes_today, p.nodes_after), lambda p: p.nodes_today, falling=True),
     Column("peak GPUs", 9, lambda p: _change(round(p.gpus_needed_today), round(p.gpus_needed)),
            lambda p: p.gpus_needed_today, falling=True),
-    Column("carries", 7, lambda p: words.NONE if p.carries is None else f"x{p.carries:.2f}", lambda p: p.carries,
-           falling=True),
+    quantity("carries", 7, lambda p: p.carries, "x{:.2f}".format),
     Column("reserve", 7, lambda p: f"{p.reserve_gpus} of {p.reserve_wanted_gpus}", lambda p: p.reserve_gpus),
-    number("rented", 6, lambda p: f"{p.rented:,}" if p.rented else words.NONE, lambda p: p.rented),
+    quantity("rented", 6, lambda p: p.rented or None, "{:,}".format),
     number("GPUs", 5, lambda p: f"{p.gpus_after:,}", lambda p: p.gpus_after),
     Column("region", 8, lambda p: p.region or words.NONE),
 )  # fmt: skip
@@ -396,14 +388,13 @@ _RETURNED = (
     Column("node", 14, lambda r: r.name, grows=True, middle=True),
     Column("when", 17, when_words, lambda r: r.available_from or ""),
     number("cost/month", 10, lambda r: words.usd(r.usd_per_month), lambda r: r.usd_per_month),
-    Column("after step", 9, _emptied, lambda r: r.step or 0),
+    Column("after step", 9, lambda r: str(r.step or ("jobs end" if r.drains else "empty now")), lambda r: r.step or 0),
     Column("GPUs", 12, lambda r: words.gpus(r.gpus, r.gpu_sku), lambda r: r.gpus, falling=True),
     Column("node type", 14, lambda r: node_type(r.node_sku, r.pool)),
 )  # fmt: skip
 _STEPS = (
     Column("what", 30, lambda row: f"{row.step.number}. {row.title}", lambda row: row.step.number, grows=True),
-    Column("empties", 12, lambda row: ", ".join(row.step.frees) or words.NONE, lambda row: len(row.step.frees),
-           falling=True),
+    Column("empties", 12, lambda row: ", ".join(row.step.frees) or words.NONE),
     Column("risk", 8, lambda row: row.step.risk or words.NONE),
     Column("after", 5, lambda row: ", ".join(map(str, row.step.after)) or words.NONE),
     number("moves", 5, lambda row: str(len(row.step.moves)), lambda row: len(row.step.moves)),

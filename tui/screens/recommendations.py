@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -18,11 +19,11 @@ from ..cell_text import line
 from ..state import Look
 from ..widgets.frame import Drawn, panel
 from ..widgets.rows import Pair, explained, show_pairs
-from ..widgets.table import Column, ItemTable, number
+from ..widgets.table import Column, ItemTable, quantity
 from .base_page import Page
 from .dialogs import Verb
 
-SLOWER = 1.005  # a time ratio above it is shown as slower
+_SLOWER = 1.005  # a time ratio above it is shown as slower
 
 
 class Recommendations(Page):
@@ -123,11 +124,11 @@ def recommendation_pairs(advice: Advice, r: Recommendation) -> tuple[Pair, ...]:
     return (*pairs, Pair("risk", "", r.risk))
 
 
-def time_pairs(ratio: Interval, remark: str = "") -> list[Pair]:
+def time_pairs(ratio: Interval) -> list[Pair]:
     """The time relative to today's, and its interval."""
-    style = "$warning" if ratio.p50 > SLOWER else ""
+    style = "$warning" if ratio.p50 > _SLOWER else ""
     return [
-        Pair("time", "x1.00", f"x{ratio.p50:.2f}{remark}", style),
+        Pair("time", "x1.00", f"x{ratio.p50:.2f}", style),
         Pair("p10 to p90", "", f"x{ratio.p10:.2f} to x{ratio.p90:.2f}"),
     ]
 
@@ -139,28 +140,15 @@ def _status(row: Row) -> str:
     return "blocked" if r.blocked_by else f"from {r.available_from}" if r.available_from else _STATUS[r.realisation]
 
 
-def _saving(row: Row) -> float | None:
-    saving = row.recommendation.saving_usd_per_month
-    return saving.p50 if saving is not None else None
-
-
-def _freed(row: Row) -> float:
-    return row.recommendation.freed_gpu_hours_per_month
-
-
-def _time(row: Row) -> float | None:
-    ratio = row.recommendation.time_ratio
-    return ratio.p50 if ratio is not None else None
-
-
 _STATUS = {"cash-now": "cash now", "cash-at": "cash later", "capacity-freed": "capacity", "energy": "energy"}
 _NONE = "No recommendations: no change saves cash, GPU-hours or energy now."
+_gpu_hours = partial(words.hours, unit="GPU-h")
 _COLUMNS = (
     Column("recommendation", 40, lambda row: row.title, grows=True, middle=True),
-    number("saves/month", 11, lambda row: words.NONE if _saving(row) is None else words.usd(_saving(row)), _saving),
-    number("frees/month", 11, lambda row: words.hours(_freed(row), "GPU-h") if _freed(row) > 0 else words.NONE, _freed),
+    quantity("saves/month", 11, lambda row: (usd := row.recommendation.saving_usd_per_month) and usd.p50, words.usd),
+    quantity("frees/month", 11, lambda row: row.recommendation.freed_gpu_hours_per_month or None, _gpu_hours),
     Column("risk", 8, lambda row: row.recommendation.risk),
     Column("id", 10, lambda row: row.id),
     Column("status", 10, _status),
-    Column("time", 5, lambda row: words.NONE if _time(row) is None else f"x{_time(row):.2f}"),
+    quantity("time", 5, lambda row: (ratio := row.recommendation.time_ratio) and ratio.p50, "x{:.2f}".format),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
@@ -12,7 +13,7 @@ from textual.widgets import ContentSwitcher
 from ...advisor.core import formatting as words
 from ...rules.catalog.types import GpuSku, NodeSku, Price
 from ..state import Loaded
-from ..widgets.table import Column, ItemTable, SearchTable, number
+from ..widgets.table import Column, ItemTable, SearchTable, quantity
 from .base_page import Page, WorkWanted
 
 if TYPE_CHECKING:
@@ -67,14 +68,8 @@ class Skus(Page):
             self._first = second
             self.notify("Select another line and press v again.")
             return
-        self._first = None
-        self.post_message(
-            WorkWanted(
-                "comparing",
-                lambda *_: comparison_text(first, second, catalog),
-                lambda text: self.want("text", "Comparison", text),
-            )
-        )
+        self._first, show = None, partial(self.want, "text", "Comparison")
+        self.post_message(WorkWanted("comparing", lambda *_: comparison_text(first, second, catalog), show))
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         if self._catalog is not None:
@@ -88,8 +83,9 @@ def comparison_text(first: GpuSku | NodeSku, second: GpuSku | NodeSku, catalog: 
     from ...advisor.cli.sku_estimates import compare_typical  # noqa: PLC0415 - it needs numpy: not at the start
 
     columns = _GPUS if isinstance(first, GpuSku) else _NODES
-    rows = [(column.title, column.text(first), column.text(second)) for column in columns]
-    rows.append(("$/GPU-hour, from", _per_gpu(first, catalog), _per_gpu(second, catalog)))
+    rows: list[tuple[str, ...]] = [(column.title, column.text(first), column.text(second)) for column in columns]
+    cheapest = [_cheapest(sku, catalog) for sku in (first, second)]
+    rows.append(("$/GPU-hour, from", *("unknown" if price is None else f"{price[1]:,.2f}" for price in cheapest)))
     text = [f"{name:<19}{value:<32}{other}" for name, value, other in rows]
     source, target = (sku if isinstance(sku, GpuSku) else catalog.gpu(sku.gpu) for sku in (first, second))
     if source is None or target is None:
@@ -99,15 +95,8 @@ def comparison_text(first: GpuSku | NodeSku, second: GpuSku | NodeSku, catalog: 
         text += ["", f"Time of typical work on {second.name}, relative to {first.name}"]
         text += [f"{phase}: {words.time_words(comparison.time_ratio)}" for phase, comparison in phases]
         text += ["", *dict.fromkeys(f"Blocked: {why}" for _, comparison in phases for why in comparison.blocked_by)]
-        for basis in dict.fromkeys(comparison.basis for _, comparison in phases):
-            text.append(f"{words.listed([phase for phase, c in phases if c.basis == basis])}: {basis}")
-    prices = filter(None, (_cheapest(sku, catalog) for sku in (first, second)))
-    return "\n".join([*text, *(f"{p.sku}, {p.region}: {words.price_words(p)}" for p, _ in prices)])
-
-
-def _per_gpu(sku: GpuSku | NodeSku, catalog: Catalog) -> str:
-    price = _cheapest(sku, catalog)
-    return "unknown" if price is None else f"{price[1]:,.2f}"
+        text += dict.fromkeys(f"Basis: {comparison.basis}" for _, comparison in phases)
+    return "\n".join([*text, *(f"{p.sku}, {p.region}: {words.price_words(p)}" for p, _ in filter(None, cheapest))])
 
 
 def _cheapest(sku: GpuSku | NodeSku, catalog: Catalog) -> tuple[Price, float] | None:
@@ -125,12 +114,8 @@ def _node_search(node: NodeSku) -> str:
     return "\n".join((node.name, node.gpu, node.fabric.kind, node.intra_node_link, *(p.region for p in node.prices)))
 
 
-def _number(title: str, width: int, value: Callable[[Any], float | None], unit: float = 1.0, digits: int = 0) -> Column:
-    def text(sku: GpuSku | NodeSku) -> str:
-        amount = value(sku)
-        return words.NONE if amount is None else f"{amount / unit:,.{digits}f}"
-
-    return number(title, width, text, value)
+def _number(title: str, width: int, value: Callable[[Any], float | None], unit: float = 1.0) -> Column:
+    return quantity(title, width, value, lambda amount: f"{amount / unit:,.0f}")
 
 
 def _link(gpu: GpuSku) -> str:
@@ -166,7 +151,7 @@ _GPUS = (
 _NODES = (
     Column("node", 30, lambda node: node.name, grows=True),
     Column("GPUs", 16, lambda node: f"{node.gpu_count} x {node.gpu}"),
-    _number("$/node-hour", 12, lambda node: price.usd_per_hour if (price := _price(node)) else None, digits=2),
+    quantity("$/node-hour", 12, lambda node: (price := _price(node)) and price.usd_per_hour, "{:,.2f}".format),
     Column("fabric", 22, words.fabric_words),
     Column("link", 10, lambda node: node.intra_node_link),
     Column("region, date", 22, _priced),

@@ -21,10 +21,10 @@ from ..cell_text import fit_middle, line, lines
 from ..state import Loaded, State
 from ..widgets.frame import Drawn, panel
 from ..widgets.rows import Pair, show_pairs
-from ..widgets.table import Column, ItemTable, SearchTable, number
+from ..widgets.table import Column, ItemTable, SearchTable, number, quantity
 from .base_page import Page, WorkWanted
 from .dialogs import InputDialog
-from .recommendations import SLOWER, time_pairs
+from .recommendations import time_pairs
 
 if TYPE_CHECKING:
     from ...advisor.recommend.whatif import Side, WhatIfChoice, WhatIfResult
@@ -67,9 +67,12 @@ class WhatIf(Page):
         yield Static(id="knobs", classes="prose")
         with Container(id="asked"):
             table = ItemTable(
-                TARGET_COLUMNS, empty="Calculating ...", search=_target_text, identity=lambda o: o.choice.node or "",
+                TARGET_COLUMNS,
+                empty="Calculating ...",
+                search=lambda o: f"{o.choice.node or 'today'}\n{o.then.gpu if o.then is not None else ''}",
+                identity=lambda o: o.choice.node or "",
                 id="nodes",
-            )  # fmt: skip
+            )
             yield panel("Nodes", SearchTable(table, "nodes"), id="targets", classes="fills")
             sides = Drawn(id="sides"), Static(classes="prose")
             yield panel("Today and after", *sides, id="then", classes="fills", scrolls=True)
@@ -214,10 +217,7 @@ def whatif_pairs(bench: Workbench, o: WhatIfResult) -> tuple[Pair, ...]:
         pair("cost/month", lambda side: words.usd(side.usd_per_month)),
     ]
     if o.time_ratio is not None:
-        median = o.time_ratio.p50
-        pairs += time_pairs(
-            o.time_ratio, " slower" if median > SLOWER else " faster" if median < 1 / SLOWER else " the same"
-        )
+        pairs += time_pairs(o.time_ratio)
     if today.load is not None:
         pairs.append(pair(f"load, max {words.percent(bench.base.headroom)}", lambda side: words.percent(side.load)))
     if today.watts is not None:
@@ -284,15 +284,6 @@ def _difference(o: WhatIfResult) -> str:
     return f"{'+' if there > here else ''}{words.usd(there - here)}"
 
 
-def _target_text(o: WhatIfResult) -> str:
-    return "\n".join((o.choice.node or "today", o.then.gpu or "" if o.then is not None else ""))
-
-
-def _saving(o: WhatIfResult) -> float | None:
-    """Cash a month that nothing is known to block."""
-    return o.saving_usd_per_month.p50 if o.open and o.saving_usd_per_month is not None else None
-
-
 def _saves(o: WhatIfResult) -> str:
     if not o.open:
         return "blocked" if o.blocked_by else "unknown"
@@ -301,13 +292,11 @@ def _saves(o: WhatIfResult) -> str:
 
 TARGET_COLUMNS = (
     Column("node", 18, lambda o: node_type(o.choice.node, "today"), grows=True),
-    number("saves/month", 11, _saves, _saving),
-    Column("time", 5, lambda o: f"x{o.time_ratio.p50:.2f}" if o.time_ratio else words.NONE,
-           lambda o: o.time_ratio.p50 if o.time_ratio else None, right=True),
+    number("saves/month", 11, _saves, lambda o: (usd := o.saving_usd_per_month) and usd.p50 if o.open else None),
+    quantity("time", 5, lambda o: o.time_ratio and o.time_ratio.p50, "x{:.2f}".format),
     Column("GPUs", 15, lambda o: f"{o.then.gpus:3} x {o.then.gpu}" if o.then else words.NONE,
            lambda o: o.then.gpus if o.then else None),
-    Column("costs/month", 11, lambda o: words.usd(o.then.usd_per_month if o.then else None),
-           lambda o: o.then.usd_per_month if o.then else None, right=True),
+    quantity("costs/month", 11, lambda o: o.then and o.then.usd_per_month, words.usd),
     Column("difference", 11, lambda o: _difference(o) or words.NONE, right=True),
     Column("provider", 9, lambda o: (o.choice.node or "").rpartition("/")[0] or words.NONE),
 )  # fmt: skip

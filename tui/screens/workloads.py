@@ -109,11 +109,6 @@ class WorkloadPage(Page):
             self.query_one(f"#{name}", TimePlot).set_data(timeline.ends, measures, timeline.levels)
 
 
-def owner_of(w: WorkloadVerdict) -> str | None:
-    """The nearest name of its owner; None: unknown."""
-    return w.owner.team or w.owner.namespace or w.owner.account or w.owner.user
-
-
 def _search(w: WorkloadVerdict) -> str:
     s = w.scheduled
     parts = (
@@ -134,7 +129,7 @@ _COLUMNS = (
     number("confidence", 11, lambda w: words.percent(w.kind.confidence), lambda w: w.kind.confidence),
     Column("GPU", 12, lambda w: w.gpu_sku or "unknown"),
     Column("id", 10, lambda w: short_id(w.id)),
-    Column("owner", 14, lambda w: owner_of(w) or "unknown", middle=True),
+    Column("owner", 14, lambda w: w.owner.name or "unknown", middle=True),
     Column("nodes", 16, lambda w: words.listed(w.nodes)),
     number("observed", 8, lambda w: words.percent(w.coverage.fraction), lambda w: w.coverage.fraction),
 )  # fmt: skip

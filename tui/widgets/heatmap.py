@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -157,14 +157,10 @@ class HeatMap(ScrollView, can_focus=True):
 
     def _scroll_to_cursor(self) -> None:
         """Scroll to the cursor; a band's title is shown with its first row."""
-        if not self._items:
-            return
-        row, top, height = self._places[self.cursor][0], self.scroll_offset.y, max(self.size.height, 1)
-        first = row - 1 if isinstance(self._rows[row - 1], str) else row
-        if first < top:
-            self.scroll_to(y=first, animate=False, immediate=True)
-        elif row >= top + height:
-            self.scroll_to(y=row - height + 1, animate=False, immediate=True)
+        if self._items:
+            row = self._places[self.cursor][0]
+            first = row - 1 if isinstance(self._rows[row - 1], str) else row
+            self.scroll_to_region(Region(0, first, 1, row - first + 1), animate=False, force=True, immediate=True)
 
     def _nearest(self, row: int, column: int) -> int:
         cells = (n for n, place in enumerate(self._places) if place[0] == row)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from textual.content import Content
@@ -22,11 +23,7 @@ if TYPE_CHECKING:
 
 _NAME_MAX = 20
 _GAUGE_NAME, _GAUGE_VALUE = 16, 18  # cells beside a sparkline
-
-
-def hours_short(value: float | None) -> str:
-    """GPU-hours, where the heading says so."""
-    return hours(value, "h")
+_hours = partial(hours, unit="h")
 
 
 def document_drawing(document: Document) -> Drawing:
@@ -46,7 +43,7 @@ def explained(advice: Advice, subject: Finding | Recommendation | WorkloadVerdic
 
 
 def show_bars(
-    place: Drawn, quantities: Iterable[tuple[str, float]], words: Callable[[float | None], str] = hours_short
+    place: Drawn, quantities: Iterable[tuple[str, float]], words: Callable[[float | None], str] = _hours
 ) -> None:
     """Show quantities with their names and shares of the sum. `words` writes a value with its unit."""
     pairs = list(quantities)

@@ -17,6 +17,7 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import DataTable, Input, Static
 
+from ...advisor.core.formatting import NONE
 from ...advisor.show.document import Table
 from ...rules.base.sanitize import clean
 from ..cell_text import fit, fit_apart, line
@@ -72,6 +73,16 @@ class Column:
 number = partial(Column, right=True, falling=True)
 
 
+def quantity(title: str, width: int, value: Callable[[Any], float | None], write: Callable[[float], str]) -> Column:
+    """Return a column of numbers; what has none shows a dash."""
+
+    def text(item: Any) -> str:  # noqa: ANN401 - of whatever the table holds
+        amount = value(item)
+        return NONE if amount is None else write(amount)
+
+    return number(title, width, text, value)
+
+
 def column_widths(columns: Sequence[Column], needs: Sequence[int], room: int) -> list[int]:
     """Return the cells of each column in a line of `room` cells; more than that in total where it must scroll.
 
@@ -108,7 +119,6 @@ class ItemTable(DataTable[Text]):
         Binding("right", "shift(1)", "More columns", show=False),
         Binding("enter", "select_cursor", "Open"),
         Binding("s", "sort", "Sort"),
-        Binding("S", "turn", "Reverse the order", show=False),
     ]
     DEFAULT_CSS = """
     ItemTable { height: 1fr; background: transparent; scrollbar-size: 1 1; }
@@ -303,10 +313,6 @@ class ItemTable(DataTable[Text]):
         """Sort by the next column that is shown."""
         self._sort_by(0 if self._sorted_by is None else (self._sorted_by + 1) % len(self.item_columns))
 
-    def action_turn(self) -> None:
-        if self._sorted_by is not None:
-            self._sort_by(self._sorted_by)
-
     def _sort_by(self, column: int) -> None:
         """Sort by a column; by the same column again, reverse the order."""
         self._turned = not self._turned if column == self._sorted_by else False
@@ -345,7 +351,7 @@ class SearchTable(Vertical):
     def set_data(self, items: Sequence[Any]) -> None:
         """Show other items."""
         self._table.set_data(items)
-        self._count()
+        self.on_item_table_moved()
 
     def action_find(self) -> None:
         self.add_class("-finding")
@@ -363,14 +369,11 @@ class SearchTable(Vertical):
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
         self._table.filter(event.value)
-        self._count()
+        self.on_item_table_moved()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
         self._table.focus()
 
     def on_item_table_moved(self) -> None:
-        self._count()
-
-    def _count(self) -> None:
         self.query_one(Static).update(line(self._table.count(self._what)), layout=False)

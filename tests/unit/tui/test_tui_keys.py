@@ -79,7 +79,6 @@ SCENES: dict[str, list[Press]] = {
         ("ItemTable", "right", "shift"),
         ("ItemTable", "left", "shift"),
         ("ItemTable", "s", "order"),
-        ("ItemTable", "S", "order"),
         ("SearchTable", "slash", "searching"),
         ("Page", "escape", "searching"),
         ("Workloads", "i", "kind"),
