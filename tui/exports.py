@@ -21,7 +21,6 @@ from ..rules.base.sanitize import clean
 from .widgets.frame import Drawn
 
 KINDS = (".csv", ".json", ".md")
-_SCHEMA = "skuwise.screen/1"
 
 Panel = tuple[str, Table | str]  # the title of its frame, and what it shows
 
@@ -76,5 +75,5 @@ def render_export(kind: str, panels: Sequence[Panel], about: Mapping[str, str], 
         else:
             document["text"] = [clean(text) for text in shown.split("\n")]
         documents.append(document)
-    page = {"schema": _SCHEMA, **{name: clean(value) for name, value in about.items()}, "panels": documents}
+    page = {"schema": "skuwise.screen/1", **{name: clean(value) for name, value in about.items()}, "panels": documents}
     return msgspec.json.format(msgspec.json.encode(page)).decode() + "\n"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..advisor.core.advice_types import Advice, Decision
-from ..advisor.core.timestamps import day, minute, parse_moment, span
+from ..advisor.core.timestamps import day, minute, parse_moment
 from ..advisor.core.verdict_types import WorkloadVerdict
 from ..advisor.core.worth import marked
 from ..agent.base.durations import parse_duration
@@ -98,11 +98,6 @@ class State:
         if look is None:
             return False
         return look is not self.loaded or self.error is not None or self.now - look.at > STALE_SECONDS
-
-    @property
-    def age(self) -> str:
-        """Time since it was read, in words."""
-        return span(max(self.now - self.look.at, 0.0)) if self.look is not None else ""
 
 
 def with_decision(loaded: Loaded, recommendation: str, decision: Decision) -> Loaded:

@@ -27,8 +27,7 @@ class Doctor(Page):
     SHOWS_EARLIER = True
     ABOUT: ClassVar[str] = (
         "The data behind the figures: each node with the age of its newest data, the metrics missing at the end of "
-        "the window with reason and remedy, and the notes of the advice. Run 'skuwise agent doctor' on a node for "
-        "details."
+        "the window with reason and remedy, and the notes of the advice."
     )
 
     def compose_data(self) -> ComposeResult:

@@ -48,8 +48,7 @@ class Incidents(Page):
     NEEDS_DATA = False
     ABOUT: ClassVar[str] = (
         "Open incidents of 'skuwise watch', the most severe and expensive first, with the costs observed so far. "
-        "Acknowledging ends the reminders until an incident is resolved. The page reads the incidents again every 30 "
-        "seconds. Enter shows the evidence alone."
+        "Acknowledging ends the reminders until an incident is resolved. They are read again every 30 seconds."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "acknowledge", "Acknowledge"),

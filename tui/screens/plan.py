@@ -117,8 +117,7 @@ class PlanPage(Page):
     ABOUT: ClassVar[str] = (
         "The plan of 'skuwise plan' beside today: which nodes can be returned, when, and in which steps, from the "
         "telemetry of the findings' window. A first answer appears at once, while the search for a better one goes on. "
-        "The keys change the question. Nothing is applied: press a to accept the recommendation of a step. Enter opens "
-        "a node."
+        "The keys change the question. Nothing is applied: press a to accept the recommendation of a step."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("g", "next('goal')", "Goal", priority=True),

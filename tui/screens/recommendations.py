@@ -31,8 +31,7 @@ class Recommendations(Page):
     SHOWS_EARLIER = True
     ABOUT: ClassVar[str] = (
         "What to change, in the order of 'skuwise advise': cash first. Freed GPU-hours are capacity, in no sum of "
-        "dollars. Press u to show what is decided, blocked or below the minimum gain. Decisions are those of 'skuwise "
-        "ledger'; the sums follow with the next reading."
+        "dollars. Press u to show what is decided, blocked or below the minimum gain. Decisions go to the ledger."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "decide('accepted')", "Accept"),

@@ -14,7 +14,7 @@ from textual.style import Style
 from textual.widget import Widget
 from textual.widgets import Static
 
-from ...advisor.core.timestamps import minute
+from ...advisor.core.timestamps import minute, span
 from ...advisor.show.document import Table
 from ..cell_text import CUT, fit, line, lines
 from ..state import State
@@ -128,7 +128,7 @@ def status_words(state: State) -> str:
     elif state.stale:
         parts.append("old: r reads again")
     if state.look is not None:
-        parts += [f"read {state.age} ago", f"data to {minute(state.look.shown.end)}"]
+        parts += [f"read {span(max(state.now - state.look.at, 0.0))} ago", f"data to {minute(state.look.shown.end)}"]
     return " · ".join([*parts, ""])
 
 
