@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 BookOptions = tuple[Path | None, Path | None, "StatedPrices | None"]
 # 2026-11-16T00:00:00Z: the demo is the same whenever it is shown.
 DEMO_NOW = 1_794_787_200.0
-DEMO_SCENARIO = "small"
 _QUERY_WIDTH = 96
 
 
@@ -192,11 +191,11 @@ class Loader:
 class DemoLoader(Loader):
     """Simulates a small fleet into a temporary folder, once, and loads from there. Leaving it removes the folder."""
 
-    def __init__(self, scenario: str = DEMO_SCENARIO, days: float = 14) -> None:
+    def __init__(self, scenario: str = "small", days: float = 14) -> None:
         from ...advisor.telemetry.source import Databases  # noqa: PLC0415
 
         super().__init__(Databases(()), clock=lambda: DEMO_NOW)
-        self.name, self.key = f"demo: the simulated fleet '{DEMO_SCENARIO}'", source_key(("demo",))
+        self.name, self.key = f"demo: the simulated fleet '{scenario}'", source_key(("demo",))
         self._folder = tempfile.TemporaryDirectory(prefix="skuwise-tui-", ignore_cleanup_errors=True)
         self._scenario, self._days = scenario, days
 
