@@ -11,7 +11,6 @@ import skuwise.tui
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.fleet_on_screen import HandLoader, many
 from skuwise.tests.support.tui_session import KEY, Session, drive
-from skuwise.tui.app import MENU
 from skuwise.tui.data.preferences import Preferences, View
 from skuwise.tui.widgets.frame import Scroll
 from skuwise.tui.widgets.heatmap import HeatMap
@@ -53,96 +52,65 @@ SEEN: dict[str, Callable[[Session], object]] = {
     "scrolled": lambda s: s.app.screen.query_one(Scroll).scroll_offset,
     "switched": lambda s: s.app.screen.query_one(ContentSwitcher).current,
 }
+# A line: what must change with each key; then owners, each with its keys, in the order in which they are pressed.
+LINES = {
+    "overview": (
+        "mode: SkuwiseApp 2 3 4 5 6 7 8 9 1",
+        "window: SkuwiseApp w",
+        "reads: SkuwiseApp r",
+        "theme: SkuwiseApp t",
+        "kind: SkuwiseApp question_mark",
+        "scrolled: Scroll j k ctrl+d ctrl+u G g down up end home",
+        "kind: TextViewer escape, SkuwiseApp b, TextViewer q, SkuwiseApp c, InputDialog escape, SkuwiseApp e",
+        "kind: InputDialog escape, ItemTable enter, Page escape",
+    ),
+    "workloads": (
+        "cursor: ItemTable down up end home j k ctrl+d ctrl+u G g",
+        "shift: ItemTable right left",
+        "order: ItemTable s",
+        "searching: SearchTable slash, Page escape",
+        "kind: Workloads i, Page escape, ItemTable enter, WorkloadPage i, Page escape",
+    ),
+    "recommendations": (
+        "kind: Recommendations a, InputDialog escape, Recommendations z, InputDialog escape, Recommendations d",
+        "kind: InputDialog escape, Recommendations i, Page escape, Recommendations o, Page escape",
+        "tells: Recommendations u",
+    ),
+    "whatif": (
+        "chosen: WhatIf minus plus m less_than_sign greater_than_sign",
+        "kind: WhatIf p, InputDialog escape",
+        "chosen: WhatIf x",
+        "messages: WhatIf a",
+        "kind: WhatIf o, Page escape",
+    ),
+    "plan": (
+        "kind: PlanPage a, InputDialog escape, PlanPage z, InputDialog escape, PlanPage d, InputDialog escape",
+        "kind: PlanPage o, Page escape, PlanPage i, Page escape",
+        "kind: PlanPage w, InputDialog escape, PlanPage m, InputDialog escape",
+        "tells: PlanPage r x g",
+        "reads: PlanPage R",
+    ),
+    "skus": (
+        "switched: Skus n n",
+        "messages: Skus v",
+        "cursor: ItemTable down",
+        "kind: Skus v, TextViewer escape",
+    ),
+    "fleet": (
+        "spot: HeatMap right left down up end home n N j k ctrl+d ctrl+u G g pagedown pageup",
+        "tells: FleetPage m v",
+        "kind: FleetPage o, Page escape, HeatMap enter, ItemTable enter, Page escape escape",
+    ),
+}
 SCENES: dict[str, list[Press]] = {
-    "overview": [
-        *(("SkuwiseApp", KEY[page.NAME], "mode") for page in (*MENU[1:], MENU[0])),
-        ("SkuwiseApp", "w", "window"),
-        ("SkuwiseApp", "r", "reads"),
-        ("SkuwiseApp", "t", "theme"),
-        ("SkuwiseApp", "question_mark", "kind"),
-        *(("Scroll", key, "scrolled") for key in ("j", "k", "ctrl+d", "ctrl+u", "G", "g", "down", "up", "end", "home")),
-        ("TextViewer", "escape", "kind"),
-        ("SkuwiseApp", "b", "kind"),
-        ("TextViewer", "q", "kind"),
-        ("SkuwiseApp", "c", "kind"),
-        ("InputDialog", "escape", "kind"),
-        ("SkuwiseApp", "e", "kind"),
-        ("InputDialog", "escape", "kind"),
-        ("ItemTable", "enter", "kind"),
-        ("Page", "escape", "kind"),
-    ],
-    "workloads": [
-        *(
-            ("ItemTable", key, "cursor")
-            for key in ("down", "up", "end", "home", "j", "k", "ctrl+d", "ctrl+u", "G", "g")
-        ),
-        ("ItemTable", "right", "shift"),
-        ("ItemTable", "left", "shift"),
-        ("ItemTable", "s", "order"),
-        ("SearchTable", "slash", "searching"),
-        ("Page", "escape", "searching"),
-        ("Workloads", "i", "kind"),
-        ("Page", "escape", "kind"),
-        ("ItemTable", "enter", "kind"),
-        ("WorkloadPage", "i", "kind"),
-        ("Page", "escape", "kind"),
-    ],
-    "recommendations": [
-        *(
-            (owner, key, "kind")
-            for verb in "azd"
-            for owner, key in (("Recommendations", verb), ("InputDialog", "escape"))
-        ),
-        ("Recommendations", "u", "tells"),
-        ("Recommendations", "i", "kind"),
-        ("Page", "escape", "kind"),
-        ("Recommendations", "o", "kind"),
-        ("Page", "escape", "kind"),
-    ],
-    "whatif": [
-        ("WhatIf", "minus", "chosen"),
-        ("WhatIf", "plus", "chosen"),
-        ("WhatIf", "m", "chosen"),
-        ("WhatIf", "less_than_sign", "chosen"),
-        ("WhatIf", "greater_than_sign", "chosen"),
-        ("WhatIf", "p", "kind"),
-        ("InputDialog", "escape", "kind"),
-        ("WhatIf", "x", "chosen"),
-        ("WhatIf", "a", "messages"),
-        ("WhatIf", "o", "kind"),
-        ("Page", "escape", "kind"),
-    ],
-    "plan": [
-        *((owner, key, "kind") for letter in "azd" for owner, key in (("PlanPage", letter), ("InputDialog", "escape"))),
-        *((owner, key, "kind") for letter in "oi" for owner, key in (("PlanPage", letter), ("Page", "escape"))),
-        *((owner, key, "kind") for letter in "wm" for owner, key in (("PlanPage", letter), ("InputDialog", "escape"))),
-        ("PlanPage", "r", "tells"),
-        ("PlanPage", "x", "tells"),
-        ("PlanPage", "g", "tells"),
-        ("PlanPage", "R", "reads"),
-    ],
-    "skus": [
-        ("Skus", "n", "switched"),
-        ("Skus", "n", "switched"),
-        ("Skus", "v", "messages"),
-        ("ItemTable", "down", "cursor"),
-        ("Skus", "v", "kind"),
-        ("TextViewer", "escape", "kind"),
-    ],
-    "fleet": [
-        *(("HeatMap", key, "spot") for key in ("right", "left", "down", "up", "end", "home", "n", "N")),
-        *(("HeatMap", key, "spot") for key in ("j", "k", "ctrl+d", "ctrl+u", "G", "g")),
-        ("HeatMap", "pagedown", "spot"),
-        ("HeatMap", "pageup", "spot"),
-        ("FleetPage", "m", "tells"),
-        ("FleetPage", "v", "tells"),
-        ("FleetPage", "o", "kind"),
-        ("Page", "escape", "kind"),
-        ("HeatMap", "enter", "kind"),
-        ("ItemTable", "enter", "kind"),
-        ("Page", "escape", "kind"),
-        ("Page", "escape", "kind"),
-    ],
+    page: [
+        (owner, key, what)
+        for line in lines
+        for what, _, presses in [line.partition(": ")]
+        for owner, *keys in map(str.split, presses.split(", "))
+        for key in keys
+    ]
+    for page, lines in LINES.items()
 }
 VI = frozenset("jkgG")
 FILES = {"a.csv": "chat", "b.json": '"skuwise.screen/1"', "c.md": "| chat |"}
