@@ -264,21 +264,12 @@ def test_a_rule_wastes_what_its_findings_cost_in_the_hours_of_their_gpus(priced:
         if is_waste(f.rule):
             wanted[fact_of(f.rule)] = wanted.get(fact_of(f.rule), 0.0) + (f.cost_usd if priced else f.gpu_hours)
     assert history.priced is priced and history.unplaced == 0
+    lost = replace(loaded.advice, findings=tuple(replace(f, gpus=("GPU-gone",)) for f in findings))
+    assert waste_history(loaded.frame, lost).rules == () and waste_history(loaded.frame, lost).unplaced > 0
     assert {rule.rule: rule.total for rule in history.rules} == pytest.approx(wanted)
     for rule in history.rules:
         assert math.fsum(rule.values) == pytest.approx(rule.total) and len(rule.values) == HOURS
         assert max(rule.values) == pytest.approx(rule.total / HOURS, rel=0.05)  # the service runs evenly
-
-
-def test_waste_without_a_row_in_the_window_is_counted_apart() -> None:
-    loaded = fleet()
-    lost = tuple(replace(f, gpus=("GPU-gone",)) for f in loaded.advice.findings)
-    history = waste_history(loaded.frame, replace(loaded.advice, findings=lost))
-    assert history.rules == () and history.unplaced > 0
-    empty = replace(loaded.frame, gpu=loaded.frame.gpu.iloc[:0])
-    assert waste_history(empty, loaded.advice).rules == ()
-    nothing = waste_history(empty, replace(loaded.advice, findings=()))
-    assert (nothing.rules, nothing.unplaced) == ((), 0)
 
 
 def test_a_price_is_read_as_people_write_it() -> None:

@@ -114,7 +114,7 @@ SCENES: dict[str, list[Press]] = {
 }
 VI = frozenset("jkgG")
 FILES = {"a.csv": "chat", "b.json": '"skuwise.screen/1"', "c.md": "| chat |"}
-# Pressed by another test, below, and in test_tui_incidents.py.
+# Pressed by another test, below, and in test_tui_pages.py.
 ELSEWHERE = {
     ("SkuwiseApp", "exclamation_mark"), ("SkuwiseApp", "q"), *(("Incidents", key) for key in ("a", "z", "r")),
 }  # fmt: skip
