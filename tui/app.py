@@ -2,53 +2,55 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.screen import Screen
 
 from ..advisor.core.advice_types import Decision
 from ..advisor.core.timestamps import rfc3339
 from ..advisor.core.verdict_types import WorkloadVerdict
+from ..advisor.show.subjects import find
 from ..rules.base.errors import SkuwiseError
+from ..rules.base.output import write_whole
 from ..rules.base.sanitize import clean
+from .cell_text import fit, line
 from .data.background_jobs import JobMessage, Jobs, Tell, settle
 from .data.loaders import Loader
 from .data.preferences import Preferences, View
-from .data.time_window import WINDOW_HINT, next_window, parse_window, window_of
-from .exports import KINDS, markdown, page_sections, path_of, render_export, tabbed
-from .screens.base_page import (
-    Back,
-    NodeWanted,
-    Page,
-    ReadingWanted,
-    StateWanted,
-    TextWanted,
-    WhatIfWanted,
-    WorkloadWanted,
-    WorkWanted,
-)
-from .screens.dialogs.decision_dialog import Answer, decision_dialog
-from .screens.dialogs.input_dialog import InputDialog
-from .screens.dialogs.text_viewer import TextViewer, help_text, plain_text
-from .screens.menu import MENU
+from .exports import KINDS, page_panels, path_of, render_export
+from .screens.base_page import Page, Wanted, WorkWanted
+from .screens.dialogs import Answer, InputDialog, TextViewer, Verb, decision_dialog
+from .screens.doctor import Doctor
+from .screens.fleet import FleetPage
+from .screens.incidents import Incidents
 from .screens.node import NodePage
-from .screens.recommendations import DecisionWanted
+from .screens.overview import Overview
+from .screens.plan import PlanPage
+from .screens.recommendations import Recommendations
+from .screens.skus import Skus
 from .screens.whatif import WhatIf
-from .screens.workload import WorkloadPage
-from .state import WINDOWS, Loaded, Look, State, WindowChoice, with_decision
+from .screens.workloads import WorkloadPage, Workloads
+from .state import WINDOW_HINT, Loaded, Look, State, WindowChoice, next_window, parse_window, window_of, with_decision
 from .themes import COLOURS, MONOCHROME, THEMES
+from .widgets.frame import TopBar
+from .widgets.rows import explained
 from .widgets.table import ItemTable
-from .widgets.topbar import TopBar
 
+# The pages in their order: the first comes up first, and its place in the order is a page's key.
+MENU: tuple[type[Page], ...] = (
+    Overview, FleetPage, Workloads, Recommendations, WhatIf, Skus, Doctor, Incidents, PlanPage,
+)  # fmt: skip
 _CLOCK_SECONDS = 5.0
 _BASE = 2  # screens below those that are pushed: Textual's first one, and a page of the menu
+
+_SCREENS: dict[str, Callable[..., Screen[Any]]] = {"workload": WorkloadPage, "whatif": WhatIf, "text": TextViewer}
 
 
 class SkuwiseApp(App[None]):
@@ -65,18 +67,16 @@ class SkuwiseApp(App[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide"), (200, "-vast")]  # noqa: RUF012 - as Textual declares it
     VERTICAL_BREAKPOINTS = [(0, "-low"), (14, "-middle"), (45, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("w", "window(1)", "Window"),
-        Binding("W", "window(-1)", "Shorter window", show=False),
+        Binding("w", "window", "Window"),
         Binding("c", "custom_window", "Custom window", show=False),
         Binding("r", "reload", "Read again"),
         Binding("b", "query", "Queries behind the numbers", show=False),
         Binding("exclamation_mark", "why", "Why reading failed", show=False, key_display="!"),
         Binding("t", "theme", "Colors on or off", show=False),
-        Binding("y", "copy", "Copy the line", show=False),
-        Binding("Y", "copy_all", "Copy the page", show=False),
         Binding("e", "export", "Export", show=False),
         Binding("question_mark", "help", "Help", key_display="?"),
         Binding("q", "quit", "Quit"),
+        *(Binding(str(number), f"page('{page.NAME}')", page.LABEL, show=False) for number, page in enumerate(MENU, 1)),
     ]
 
     def __init__(
@@ -94,13 +94,9 @@ class SkuwiseApp(App[None]):
         self.state = State(window=window_of(view.window_seconds), now=clock(), progress="starting")
         for theme in THEMES:
             self.register_theme(theme)
-        remembered = memory.theme if memory.theme in {theme.name for theme in THEMES} else None
-        self.theme = MONOCHROME.name if monochrome else remembered or COLOURS.name
+        self.theme = MONOCHROME.name if monochrome or memory.theme == MONOCHROME.name else COLOURS.name
         TopBar.tabs = tuple((page.NAME, page.LABEL) for page in MENU)
-        self._first = MENU[0].NAME
-        self._begin = view.page if view.page in dict(TopBar.tabs) else self._first
-        for number, page in enumerate(MENU, 1):
-            self.bind(str(number), f"page('{page.NAME}')", description=page.LABEL, show=False)
+        self._begin = view.page if view.page in self.SCREENS else MENU[0].NAME
 
     def on_mount(self) -> None:
         self.push_screen(self._begin)
@@ -108,16 +104,12 @@ class SkuwiseApp(App[None]):
             self.notify(clean(self._warning), severity="warning", markup=False)
         # The first paint comes before the first byte is read.
         self.call_after_refresh(self._begin_reading)
-        self.set_interval(_CLOCK_SECONDS, self._tick)
+        self.set_interval(_CLOCK_SECONDS, self._become)
 
     def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:  # noqa: ARG002 - the same on all
         """What the command palette offers."""
-        for page, label in TopBar.tabs:
-            yield SystemCommand(label, f"Go to {label}", partial(self.action_page, page))
-        for window in WINDOWS:
-            yield SystemCommand(f"Window {window.name}", "Sums, shares and plots of it", partial(self._choose, window))
         for binding in self.BINDINGS:
-            if isinstance(binding, Binding) and binding.action not in ("window(1)", "window(-1)"):
+            if isinstance(binding, Binding):
                 yield SystemCommand(binding.description, f"Key {self.get_key_display(binding)}",
                                     partial(self.run_action, binding.action))  # fmt: skip
 
@@ -137,7 +129,6 @@ class SkuwiseApp(App[None]):
         return page.NAME if isinstance(page, Page) else self._begin
 
     def _go_to(self, name: str) -> None:
-        """Close what is on top of the page of the menu and open another page."""
         while len(self.screen_stack) > _BASE:
             self.pop_screen()
         self.switch_screen(name)
@@ -145,12 +136,12 @@ class SkuwiseApp(App[None]):
     # Reading, and the state
 
     def _begin_reading(self) -> None:
-        """Read, and show what an earlier run read until that is done."""
         window = self.state.window
         self.jobs.start("recalling", lambda _tell: self._loader.recall(window), self._show_earlier)
-        self._load(None)
+        self.action_reload()
 
-    def _load(self, kept: Loaded | None) -> None:
+    def action_reload(self, kept: Loaded | None = None) -> None:
+        """Read again. `kept`: its advice stays, only the chosen window is read."""
         window, advice = self.state.window, kept.advice if kept is not None else None
         self._become(progress="reading", error=None)
 
@@ -173,12 +164,8 @@ class SkuwiseApp(App[None]):
     def _become(self, **changes: object) -> None:
         """Change the state and show it on the page in front; the others ask for it when they come up."""
         self.state = replace(self.state, now=self._clock(), **changes)  # type: ignore[arg-type] - fields of State
-        if isinstance(self.screen, Page):
+        if self.is_running and isinstance(self.screen, Page):  # there is no screen any more as it ends
             self.screen.update_state(self.state)
-
-    def _tick(self) -> None:
-        if self.is_running:  # there is no screen any more as it ends
-            self._become()
 
     def on_job_message(self, message: JobMessage) -> None:
         if not self.is_running or not self.jobs.current(message):
@@ -187,7 +174,7 @@ class SkuwiseApp(App[None]):
         if message.state == "done":
             message.show()
         elif message.state == "failed" and reading:
-            self._become(progress=None, error=message.text, window=self._window_read())
+            self._stop(message.text)
         elif message.state == "failed":
             self.notify(message.text, severity="error", markup=False)
         elif reading:
@@ -195,52 +182,42 @@ class SkuwiseApp(App[None]):
         elif isinstance(self.screen, Page):
             self.screen.narrate(message.slot, message.text)
 
-    def _stop(self) -> None:
-        self.jobs.cancel("recalling")
-        self.jobs.cancel("reading")
-        self._become(progress=None, window=self._window_read())
-
-    def _window_read(self) -> WindowChoice:
-        """The window of what is shown: a window that could not be read is not claimed."""
-        return self.state.look.window if self.state.look is not None else self.state.window
+    def _stop(self, error: str | None = None) -> None:
+        """Stop reading. A window that was not read is not claimed."""
+        for slot in ("recalling", "reading") if error is None else ():
+            self.jobs.cancel(slot)
+        window = self.state.look.window if self.state.look is not None else self.state.window
+        self._become(progress=None, error=error, window=window)
 
     def _choose(self, window: WindowChoice) -> None:
         self._become(window=window)
-        self._load(self.state.loaded)
+        self.action_reload(self.state.loaded)
 
     def _open_wanted(self, loaded: Loaded) -> None:
         """Open the workload that the command line named, once."""
         wanted, self._wanted = self._wanted, None
         if wanted is None:
             return
-        from ..advisor.core.naming import AmbiguousError  # noqa: PLC0415
-        from ..advisor.show.subjects import find  # noqa: PLC0415
-
         try:
             subject = find(loaded.advice, wanted)
         except SkuwiseError as error:
-            text = error.brief if isinstance(error, AmbiguousError) else error
-            self.notify(clean(text), severity="error", markup=False)
-            return
-        is_workload = isinstance(subject, WorkloadVerdict)
-        self.post_message(WorkloadWanted(subject.id) if is_workload else TextWanted(subject.id))
+            self.notify(clean(error), severity="error", markup=False)
+        else:
+            self._open("workload" if isinstance(subject, WorkloadVerdict) else "details", subject.id)
 
     # Keys
 
-    def action_reload(self) -> None:
-        self._load(None)
-
-    def action_window(self, by: int) -> None:
-        self._choose(next_window(self.state.window, by))
+    def action_window(self) -> None:
+        self._choose(next_window(self.state.window))
 
     def action_custom_window(self) -> None:
         now = self._clock()
         dialog = InputDialog("Window", WINDOW_HINT, lambda text: parse_window(text, now))
-        self.push_screen(dialog, lambda window: self._choose(window) if window is not None else None)
+        self.push_screen(dialog, lambda window: window and self._choose(window))
 
     def action_why(self) -> None:
         if self.state.error is not None:
-            self._read_over("Why reading failed", self.state.error)
+            self._open("text", "Why reading failed", self.state.error)
 
     def action_query(self) -> None:
         """Show the queries behind the numbers of what is chosen."""
@@ -249,11 +226,8 @@ class SkuwiseApp(App[None]):
         if look is None or subject is None:
             self.notify("Select a finding, a recommendation or a workload first.")
             return
-        show = partial(self._read_over, "Queries behind the numbers")
+        show = partial(self._open, "text", "Queries behind the numbers")
         self.jobs.start("query", lambda _tell: self._loader.queries(look, subject), show)
-
-    def _read_over(self, title: str, text: str) -> None:
-        self.push_screen(TextViewer(title, plain_text(text)))
 
     def action_page(self, name: str) -> None:
         page = self.screen
@@ -271,108 +245,73 @@ class SkuwiseApp(App[None]):
             binding, shown = active.binding, self.get_key_display(active.binding)
             if binding.description and not binding.system and shown not in keys.get(binding.description, ()):
                 keys.setdefault(binding.description, []).append(shown)
-        listed = [(" ".join(names), description) for description, names in keys.items()]
-        self.push_screen(TextViewer("Help", help_text(page.ABOUT, listed)))
+        text = [line(page.ABOUT), line("")]
+        for description, names in keys.items():
+            text.append(Content.assemble(Content.styled(fit(" ".join(names), 12), "bold"), description))
+        self.push_screen(TextViewer("Help", lambda _: text))
 
     def action_theme(self) -> None:
         self._forced_theme = False
         self.theme = (COLOURS if self.theme == MONOCHROME.name else MONOCHROME).name
-
-    def action_copy(self) -> None:
-        """Copy the line under the cursor of the focused table; elsewhere the page."""
-        table = self.screen.focused
-        if isinstance(table, ItemTable) and table.item is not None:
-            self._copy(tabbed(table.cursor_cells()), "Line")
-        else:
-            self.action_copy_all()
-
-    def action_copy_all(self) -> None:
-        if isinstance(self.screen, Page):
-            self._copy(markdown(page_sections(self.screen), self._about(self.screen)), "Page (Markdown)")
-
-    def _copy(self, text: str, what: str) -> None:
-        self.copy_to_clipboard(text)
-        self.notify(f"{what} copied to the terminal's clipboard ({len(text):,} characters).", markup=False)
 
     def action_export(self) -> None:
         page = self.screen
         if not isinstance(page, Page):
             return
         # What is on the screen now, before the question for a name covers it.
-        sections, about = page_sections(page), self._about(page)
-        # Without its fonts, which a viewer would fetch from the network.
-        svg = re.sub(r"@font-face \{.*?\}", "", self.export_screenshot(title=self.TITLE), flags=re.DOTALL)
-        focused = page.focused.sheet() if isinstance(page.focused, ItemTable) else None
+        panels, about, look = page_panels(page), {"page": page.NAME, "source": self.sub_title}, self.state.look
+        if look is not None:
+            about |= {"window": look.window.name, "read": rfc3339(look.at), "data_to": rfc3339(look.shown.end)}
+        focused = page.focused.sheet if isinstance(page.focused, ItemTable) else None
 
         def write(path: Path | None) -> None:
             if path is None:
                 return
-            from ..rules.base.output import write_whole  # noqa: PLC0415
-
-            kind = path.suffix.casefold()
-            text = svg if kind == ".svg" else render_export(kind, sections, about, focused)
+            text = render_export(path.suffix.casefold(), panels, about, focused)
             self.jobs.start("exporting", lambda _tell: write_whole(path, text),
                             lambda _: self.notify(f"Wrote {clean(path)}.", markup=False))  # fmt: skip
 
         hint = f"a file that ends in {', '.join(KINDS)}; CSV contains the focused table"
         self.push_screen(InputDialog("Export this page", hint, path_of, f"skuwise-{page.NAME}.csv"), write)
 
-    def _about(self, page: Page) -> dict[str, str]:
-        """What the figures of a page rest on."""
-        look = self.state.look
-        about = {"page": page.NAME, "source": self.sub_title}
-        if look is not None:
-            about |= {"window": look.window.name, "read": rfc3339(look.at), "data_to": rfc3339(look.shown.end)}
-        return about
-
     # What screens ask for
 
-    def on_state_wanted(self, message: StateWanted) -> None:
-        message.page.update_state(self.state)
-
-    def on_back(self, message: Back) -> None:  # noqa: ARG002 - whichever page asks
-        """Stop a reading that has shown nothing yet, then close the page on top, then go to the first page."""
-        page = self.screen
-        reading = self.state.progress is not None
+    async def action_back(self) -> None:
+        """Close a search; else stop a reading that has shown nothing yet; else close the page on top; else go to the
+        first page."""
+        page, reading = self.screen, self.state.progress is not None
+        if isinstance(page, Page) and page.close_search():
+            return
         if reading and isinstance(page, Page) and page.newest(self.state) is None:
             self._stop()
         elif len(self.screen_stack) > _BASE:
             self.pop_screen()
         elif reading:
             self._stop()
-        elif self.current_page != self._first:
-            self._go_to(self._first)
+        elif self.current_page != MENU[0].NAME:
+            self._go_to(MENU[0].NAME)
 
-    def on_workload_wanted(self, message: WorkloadWanted) -> None:
-        self.push_screen(WorkloadPage(message.id))
-
-    def on_node_wanted(self, message: NodeWanted) -> None:
-        self.push_screen(NodePage(message.node, message.gpu, self._clock))
-
-    def on_what_if_wanted(self, message: WhatIfWanted) -> None:
-        self.push_screen(WhatIf(message.workload, message.node))
-
-    def on_text_wanted(self, message: TextWanted) -> None:
-        look = self.state.look
-        if look is None:
-            return
-        from ..advisor.show.pages.explain import explain_page  # noqa: PLC0415 - and this numpy
-        from ..advisor.show.writers.text import document_text  # noqa: PLC0415 - it needs rich: not at the start
-
-        advice = look.advice
-        subjects = (*advice.findings, *advice.recommendations)
-        subject = next((subject for subject in subjects if subject.id == message.id), None)
-        if subject is not None:
-            page = explain_page(advice, subject, verbose=True)
-            self.push_screen(TextViewer("Details", lambda width: plain_text(document_text(page, width=width))(width)))
+    def on_wanted(self, message: Wanted) -> None:
+        self._open(message.kind, *message.arguments)
 
     def on_work_wanted(self, message: WorkWanted) -> None:
         self.jobs.start(message.slot, lambda tell: message.work(self._loader, tell), message.show)
 
-    def on_reading_wanted(self, message: ReadingWanted) -> None:
-        self._read_over(message.title, message.text)
+    def _open(self, kind: str, *about: Any) -> None:  # noqa: ANN401 - see `Wanted`
+        if kind in _SCREENS:
+            self.push_screen(_SCREENS[kind](*about))
+        elif kind == "node":
+            self.push_screen(NodePage(about[0], about[1], self._clock))
+        else:
+            {"state": self._become, "details": self._show_details, "decision": self._ask_decision}[kind](*about)
 
-    def on_decision_wanted(self, message: DecisionWanted) -> None:
+    def _show_details(self, id_: str) -> None:
+        look = self.state.look
+        for subject in (*look.advice.findings, *look.advice.recommendations) if look is not None else ():
+            if look is not None and subject.id == id_:
+                self.push_screen(TextViewer("Details", explained(look.advice, subject, verbose=True)))
+
+    def _ask_decision(self, verb: Verb, id_: str, what: str) -> None:
         if self.state.loaded is None:
             self.notify("These recommendations are of an earlier run: decide when the source has been read.")
             return
@@ -380,14 +319,14 @@ class SkuwiseApp(App[None]):
         def decide(answer: Answer | None) -> None:
             loaded = self.state.loaded
             if answer is not None and loaded is not None:
-                work = partial(self._loader.decide, loaded.advice, message.id, message.act, *answer)
-                self.jobs.start("deciding", lambda _tell: work(), partial(self._decided, message.id))
+                self.jobs.start("deciding", lambda _: self._loader.decide(loaded.advice, id_, verb, *answer),
+                                partial(self._decided, id_))  # fmt: skip
 
-        self.push_screen(decision_dialog(message.act, message.what, self._clock()), decide)
+        self.push_screen(decision_dialog(verb, what, self._clock()), decide)
 
     def _decided(self, id_: str, decision: Decision) -> None:
         """Mark it at once; the sums follow, for what is set aside does not count any more."""
         if self.state.loaded is not None:
             self._become(loaded=with_decision(self.state.loaded, id_, decision))
         self.notify(f"{id_} is {decision.state}.", markup=False)
-        self._load(None)
+        self.action_reload()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from os.path import commonprefix
 
 from rich.cells import cell_len, set_cell_size
 from textual.content import Content
 
-from ..advisor.core import formatting as words
 from ..rules.base.sanitize import clean
 
 CUT = "…"
@@ -25,15 +25,6 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
         return set_cell_size(plain, max(width - 1, 0)) + CUT if width > 0 else ""
     room = " " * (width - taken)
     return room + plain if right else plain + room
-
-
-def cost_cell(usd: float | None, gpu_hours: float) -> str:
-    """Return a cost in at most ten cells: dollars, or GPU-hours with their unit without a price."""
-    if usd is not None:
-        return words.usd(usd)
-    if gpu_hours < 1000:
-        return f"{gpu_hours:.0f} GPU-h"
-    return f"{gpu_hours / 1000:.{1 if gpu_hours < 9950 else 0}f}k GPU-h"
 
 
 def fit_middle(text: str, width: int) -> str:
@@ -56,7 +47,7 @@ def fit_apart(texts: Sequence[str], width: int) -> list[str]:
     cut = sorted(text for text in cells if cell_len(text) > width)
     head = (width - 1) // 2
     for text, before, after in zip(cut, ["", *cut], [*cut[1:], ""], strict=False):
-        shared = max(_shared(text, before), _shared(text, after))
+        shared = max(len(commonprefix((text, other))) for other in (before, after))  # noqa: RUF071 - of characters
         start = max(text.rfind(separator, 0, shared) for separator in _SEPARATORS) + 1
         end = min((at for separator in _SEPARATORS if (at := text.find(separator, shared)) >= 0), default=len(text))
         start = start if shared - start <= width // 2 else shared  # in a long word, from the character
@@ -65,24 +56,14 @@ def fit_apart(texts: Sequence[str], width: int) -> list[str]:
     return [cells[text] for text in plain]
 
 
-def _shared(text: str, other: str) -> int:
-    """Length of the shared beginning."""
-    pairs = enumerate(zip(text, other, strict=False))
-    return next((n for n, (a, b) in pairs if a != b), min(len(text), len(other)))
-
-
-def spark(values: Sequence[float | None], top: float, width: int, rows: int = 1) -> list[str]:
-    """Return the newest `width` values as bars from 0 to `top`, `rows` lines high, the newest at the right. A missing
-    value is a gap; zero shows an eighth of a cell."""
-    newest = list(values)[-width:] if width > 0 else []
-    heights = [
-        0 if value is None else min(max(round(value / top * rows * 8) if top > 0 else 0, 1), rows * 8)
-        for value in newest
+def spark(values: Sequence[float | None], top: float, width: int) -> str:
+    """Return the newest `width` values as bars from 0 to `top`, the newest at the right. A missing value is a gap; zero
+    shows an eighth of a cell."""
+    bars = [
+        " " if value is None else _HEIGHTS[min(max(round(value / top * 8) if top > 0 else 0, 1), 8)]
+        for value in (list(values)[-width:] if width > 0 else [])
     ]
-    return [
-        "".join(_HEIGHTS[min(max(height - 8 * below, 0), 8)] for height in heights).rjust(max(width, 0))
-        for below in range(rows - 1, -1, -1)
-    ]
+    return "".join(bars).rjust(max(width, 0))
 
 
 def nice(value: float, steps: Sequence[float] = (1.0, 2.0, 5.0, 10.0)) -> float:

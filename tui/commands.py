@@ -74,9 +74,7 @@ def _browse(
             source.open(quiet=True),  # its notes would fall onto the screen
             state=named,
             states=None if named or state.no_ledger else state_folder(os.environ),
-            rules_dir=rulebook.rules,
-            prices=rulebook.prices,
-            hourly=rulebook.stated_prices(),
+            book=(rulebook.rules, rulebook.prices, rulebook.stated_prices()),
             looks=None if source.no_cache else cache_folder(None, os.environ, "looks"),
         )
         app = SkuwiseApp(loader, clock=time.time, monochrome=mono, workload=workload, memory=memory, warning=warning)

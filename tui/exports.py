@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import msgspec
 from textual.content import Content
@@ -14,37 +13,29 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
-from ..advisor.show.document import Block, Document, Section, Table
+from ..advisor.show.document import Document, Section, Table
+from ..advisor.show.writers.csv import cell
+from ..advisor.show.writers.markdown import document_markdown
 from ..rules.base.errors import UsageError
 from ..rules.base.sanitize import clean
+from .widgets.frame import Drawn
 
-KINDS = (".csv", ".json", ".md", ".svg")
-_SCHEMA = "skuwise.screen/1"
+KINDS = (".csv", ".json", ".md")
 
-
-@runtime_checkable
-class Sheeted(Protocol):
-    """A widget that can be copied and exported."""
-
-    def sheet(self) -> Table:
-        """Return all its rows."""
-        ...
+Panel = tuple[str, Table | str]  # the title of its frame, and what it shows
 
 
-def page_sections(screen: Screen[object]) -> list[Section]:
+def page_panels(screen: Screen[object]) -> list[Panel]:
     """Return everything a page shows, in its order, under the titles of its frames."""
-    sections: list[Section] = []
+    panels: list[Panel] = []
     for widget in screen.query("#data *").results(Widget):
         frames = [ancestor for ancestor in widget.ancestors_with_self if isinstance(ancestor, Widget)]
-        block: Block = ""
-        if isinstance(widget, Sheeted):
-            block = widget.sheet()
-        elif isinstance(widget, Static) and widget.has_class("prose") and isinstance(widget.content, Content):
-            block = widget.content.plain
-        if all(frame.display for frame in frames) and (isinstance(block, Table) or block.strip()):
-            title = next((str(frame.border_title) for frame in frames if frame.border_title), "")
-            sections.append(Section(title, (block,)))
-    return sections
+        shown: Table | str | None = getattr(widget, "sheet", None)
+        if shown is None and isinstance(widget, Static) and (widget.has_class("prose") or isinstance(widget, Drawn)):
+            shown = widget.content.plain.strip() if isinstance(widget.content, Content) else ""
+        if shown and all(frame.display for frame in frames):
+            panels.append((next((str(frame.border_title) for frame in frames if frame.border_title), ""), shown))
+    return panels
 
 
 def path_of(text: str) -> Path:
@@ -59,62 +50,30 @@ def path_of(text: str) -> Path:
     return path
 
 
-def render_export(kind: str, sections: Sequence[Section], about: Mapping[str, str], focused: Table | None) -> str:
+def render_export(kind: str, panels: Sequence[Panel], about: Mapping[str, str], focused: Table | None) -> str:
     """Return the text of a file. `kind`: .csv, .json or .md. `about`: what the figures rest on. A CSV contains one
     table: `focused`, else the first; without a table, the text."""
-    if kind == ".csv":
-        tables = [block for section in sections for block in section.blocks if isinstance(block, Table)]
-        rows = tuple((section.title, text) for section in sections for text in _lines(section))
-        return _csv(focused or next(iter(tables), Table(("panel", "text"), rows)))
-    return _json(sections, about) if kind == ".json" else markdown(sections, about)
-
-
-def markdown(sections: Sequence[Section], about: Mapping[str, str]) -> str:
-    """Return Markdown, for people and for the clipboard."""
-    from ..advisor.show.writers.markdown import document_markdown  # noqa: PLC0415 - not at the start
-
-    basis = ", ".join(f"{name}: {value}" for name, value in about.items())
-    by_line = [
-        Section(section.title, section.blocks if _table(section) else tuple(_lines(section))) for section in sections
-    ]
-    return document_markdown(
-        Document(
-            title=about["page"], heading=about["page"], window="", summary=basis, tiles=(), sections=tuple(by_line)
+    if kind == ".md":
+        basis = ", ".join(f"{name}: {value}" for name, value in about.items())
+        sections = tuple(
+            Section(title, tuple(shown.split("\n")) if isinstance(shown, str) else (shown,)) for title, shown in panels
         )
-    )
-
-
-def tabbed(cells: Sequence[str]) -> str:
-    """Return one line for the clipboard: cells with tabs between them."""
-    from ..advisor.show.writers.csv import cell  # noqa: PLC0415
-
-    return "\t".join(str(cell(text)) for text in cells)
-
-
-def _csv(table: Table) -> str:
-    from ..advisor.show.writers.csv import cell  # noqa: PLC0415
-
-    out = io.StringIO(newline="")
-    csv.writer(out, lineterminator="\r\n").writerows([cell(text) for text in row] for row in (table.heads, *table.rows))
-    return out.getvalue()
-
-
-def _json(sections: Sequence[Section], about: Mapping[str, str]) -> str:
-    panels: list[dict[str, object]] = []
-    for section in sections:
-        panel: dict[str, object] = {"title": clean(section.title)}
-        if (table := _table(section)) is not None:
-            panel |= {"columns": table.heads, "rows": [[clean(cell) for cell in row] for row in table.rows]}
+        return document_markdown(Document(about["page"], about["page"], "", basis, (), sections))
+    if kind == ".csv":
+        tables = [shown for _, shown in panels if isinstance(shown, Table)]
+        texts = [(title, text) for title, shown in panels if isinstance(shown, str) for text in shown.split("\n")]
+        table = focused or next(iter(tables), Table(("panel", "text"), tuple(texts)))
+        out = io.StringIO(newline="")
+        writer = csv.writer(out, lineterminator="\r\n")
+        writer.writerows([cell(text) for text in row] for row in (table.heads, *table.rows))
+        return out.getvalue()
+    documents: list[dict[str, object]] = []
+    for title, shown in panels:
+        document: dict[str, object] = {"title": clean(title)}
+        if isinstance(shown, Table):
+            document |= {"columns": shown.heads, "rows": [[clean(text) for text in row] for row in shown.rows]}
         else:
-            panel["text"] = [clean(line) for line in _lines(section)]
-        panels.append(panel)
-    page = {"schema": _SCHEMA, **{name: clean(value) for name, value in about.items()}, "panels": panels}
+            document["text"] = [clean(text) for text in shown.split("\n")]
+        documents.append(document)
+    page = {"schema": "skuwise.screen/1", **{name: clean(value) for name, value in about.items()}, "panels": documents}
     return msgspec.json.format(msgspec.json.encode(page)).decode() + "\n"
-
-
-def _table(section: Section) -> Table | None:
-    return next((block for block in section.blocks if isinstance(block, Table)), None)
-
-
-def _lines(section: Section) -> list[str]:
-    return [line for block in section.blocks if isinstance(block, str) for line in block.split("\n")]

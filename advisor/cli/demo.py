@@ -13,8 +13,7 @@ from click import argument, option
 
 from ...rules.base.click_commands import FOLDER, PATH, Choice, command
 from ...rules.base.errors import EXIT_DONE, UsageError
-from ...rules.base.output import program, say, write_stdout, write_whole
-from ...rules.base.output import progress
+from ...rules.base.output import Progress, program, say, write_stdout, write_whole
 from ..core.timestamps import rfc3339
 from ..show.page_options import Again, PageOptions, Rows
 from .options import DURATION, MOMENT, SEED, OutputOptions, number, terminal_width
@@ -35,8 +34,7 @@ def demo(folder: Path | None, seed: int) -> int:
     from ..advise import load_rulebook, read_and_reason
     from ..demo import simulate
     from ..notify.report import ReportJob, reported_week, write_previews
-    from ..notify.routes import Routes
-    from ..notify.routes import ReportSettings
+    from ..notify.routes import ReportSettings, Routes
     from ..show.reader_links import ReaderCommands
     from ..show.writers.formats import render
     from ..state.fleets import StateBeside
@@ -54,7 +52,7 @@ def demo(folder: Path | None, seed: int) -> int:
     if fleet.exists():
         raise UsageError(f"{fleet} already exists.", "Remove it, or use another folder with --dir.")
     try:
-        with progress(f"1/3  Simulating {DAYS} days of a fleet of 13 nodes", "nodes") as simulating:
+        with Progress(f"1/3  Simulating {DAYS} days of a fleet of 13 nodes", "nodes") as simulating:
             minutes, steps = 2 * 3600.0, simulating.step
             simulate("small", fleet, days=DAYS, seed=seed, until=week.end, minutes_seconds=minutes, steps=steps)
     except BaseException:  # or the next run could not write it
@@ -130,7 +128,7 @@ def simulate(scenario: str, db: Path, days: float, seed: int, until: float | Non
     """
     from ..demo import simulate as simulate_fleet
 
-    with progress(f"simulating {scenario}", "nodes") as simulating:
+    with Progress(f"simulating {scenario}", "nodes") as simulating:
         report = simulate_fleet(
             scenario,
             db,

@@ -15,8 +15,7 @@ from .options import OutputOptions, Telemetry, telemetry_options
 @format_option("table", "json")
 def doctor(telemetry: Telemetry, form: str) -> int:
     """Report what telemetry a source has, and how to add what is missing."""
-    from ..doctor.diagnose import diagnose
-    from ..doctor.diagnose import diagnosis_document, diagnosis_json
+    from ..doctor.diagnose import diagnose, diagnosis_document, diagnosis_json
 
     now = time.time()
     book = telemetry.rulebook.load(now)

@@ -21,8 +21,7 @@ from click import option
 from ...agent.base.durations import parse_duration
 from ...rules.base.click_commands import FILE, FOLDER, PATH, Decorator, Parsed, exclusive, format_option, into
 from ...rules.base.errors import NothingToDo, StoreError, UsageError
-from ...rules.base.output import program, say, write_output
-from ...rules.base.output import plain, progress
+from ...rules.base.output import Progress, plain, program, say, write_stdout, write_whole
 from ...rules.base.sanitize import clean, quoted
 from ..core.timestamps import parse_moment, rfc3339
 from ..show.page_options import Again
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
     from ..pipeline import Reasoned
     from ..rulebook import Rulebook
     from ..show.document import Document
-    from ..state.fleets import StateBeside
     from ..state.file import State
+    from ..state.fleets import StateBeside
     from ..telemetry.source import Source
     from ..watch.reading import Recent
 
@@ -179,7 +178,7 @@ class Telemetry:
         `keeps_rows` of `read_and_reason`."""
         from ..advise import read_and_reason
 
-        with progress("reading telemetry", self.source.unit) as reading:
+        with Progress("reading telemetry", self.source.unit) as reading:
 
             def begin() -> None:
                 reading.stage("evaluating workloads")
@@ -226,8 +225,8 @@ class StateOptions:
     def beside(self) -> StateBeside:
         """The recommendations and decisions beside an advice; none with --no-ledger. Raises StoreError where they
         cannot be read."""
-        from ..state.fleets import StateBeside
         from ..state.file import State, state_folder
+        from ..state.fleets import StateBeside
 
         if self.no_ledger:
             return StateBeside(say)
@@ -349,7 +348,11 @@ class OutputOptions:
             from ..show.writers.text import document_text
 
             content = document_text(content, width=width or terminal_width(), color=self.color)
-        write_output(content, self.output, done)
+        if self.output is None:
+            write_stdout(content)
+        else:
+            write_whole(self.output, content)
+            say(done.format(output=clean(str(self.output))))
 
 
 def _duration(text: str) -> float:

@@ -11,7 +11,7 @@ from click import option
 
 from ...rules.base.click_commands import Choice, command
 from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
-from ...rules.base.output import progress
+from ...rules.base.output import Progress
 from . import options
 
 _GOALS = ("cash", "nodes", "capacity", "energy")
@@ -89,7 +89,7 @@ def plan(
     frame, reasoned = telemetry.evaluate(book, now, ledger, keeps_rows=True)
     if not reasoned.fleet.verdicts.nodes:
         raise NothingToDo("No node with GPUs in this window.", "Choose another window or source.")
-    with progress("planning", "plans"):
+    with Progress("planning", "plans"):
         planned = Planner(reasoned, frame, seconds, time.monotonic).plan(request, change)
     if output.form == "json":
         content = json.dumps(document(SCHEMA, planned), indent=2, allow_nan=False) + "\n"

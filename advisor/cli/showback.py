@@ -11,8 +11,7 @@ from click import option
 
 from ...rules.base.click_commands import FILE, Choice, command
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError
-from ...rules.base.output import say
-from ...rules.base.output import progress
+from ...rules.base.output import Progress, say
 from ...rules.base.sanitize import clean
 from .options import OutputOptions, Telemetry, output_options, telemetry_options
 
@@ -42,14 +41,13 @@ def showback(
     """Split the cost of nodes by team, in FOCUS columns."""
     from ..billing import showback_page as page
     from ..billing.showback import showback_of
-    from ..notify.routes import load_routes
-    from ..notify.routes import load_mail_settings
+    from ..notify.routes import load_mail_settings, load_routes
 
     now = time.time()
     file = teams or load_mail_settings(os.environ).teams
     routes = None if file is None else load_routes(file)
     book = telemetry.rulebook.load(now)
-    with progress("reading telemetry", telemetry.source.unit) as reading:
+    with Progress("reading telemetry", telemetry.source.unit) as reading:
         source = telemetry.source.open(reading.step)
         frame = source.read(book.catalog, since=telemetry.since, until=telemetry.until, now=now)
         reading.stage("evaluating workloads")

@@ -17,7 +17,7 @@ from ...rules.catalog.loader import Catalog
 from ...rules.catalog.types import GpuSku, NodeSku
 from ...rules.models import load_move_model, load_power_model
 from ..core.coded_text import CodedText, coded
-from ..core.formatting import counted, figure, time_words, usd
+from ..core.formatting import counted, fabric_words, figure, time_words, usd
 from ..recommend.predict.capacity_plan import (
     CapacityPlan,
     Wanted,
@@ -37,6 +37,7 @@ from ..recommend.predict.sku_comparison import (
     gpus_of_a_copy,
     profile_of,
 )
+from .options import lines_of
 
 Answer = tuple[dict[str, object], str]  # as JSON, and for a person
 SCHEMA = "skuwise.plan/1"

@@ -17,8 +17,7 @@ from ...rules.base.sanitize import suggest
 from .options import DURATION, lines_of, number, rules_option
 
 if TYPE_CHECKING:
-    from ...rules.catalog.loader import Premium
-    from ...rules.catalog.loader import Accelerator, Catalog
+    from ...rules.catalog.loader import Accelerator, Catalog, Premium
     from ...rules.catalog.types import GpuSku, NodeSku
 
     Sku = GpuSku | NodeSku | Accelerator

@@ -105,7 +105,7 @@ class _Watcher:
         """One pass, whose incidents are kept. Raises SkuwiseError where the source or the state file cannot be read,
         InUseError where another watch holds the fleet's file."""
         from ...rules.base.heap import give_back
-        from ...rules.policy.thresholds import load_watch_rules
+        from ...rules.policy.thresholds import load_levels
         from ..state.incidents import commit, current
         from ..watch.fleet import Criteria
         from ..watch.rules import evaluate
@@ -113,7 +113,7 @@ class _Watcher:
 
         now = time.time()
         # Rules and prices are read each time, so that a changed file counts at the next pass.
-        book, rules = self.telemetry.rulebook.load(now), load_watch_rules(self.telemetry.rulebook.rules)
+        book, rules = self.telemetry.rulebook.load(now), load_levels("watch.yaml", self.telemetry.rulebook.rules)
         # An incident keeps its beginning, so that only the first pass needs the hours before.
         longest, continued = self.settings.longest_limit_seconds, self.file is not None
         recent = self.telemetry.recent(book, now, longest, continued=continued)
@@ -133,9 +133,8 @@ class _Watcher:
         """Notify people of what is new. Returns whether something failed; the failures are printed."""
         from ...agent.base.clock import SystemClock
         from ..notify.incidents import NotifyRun, notify
-        from ..notify.routes import routes_of
+        from ..notify.routes import load_mail_settings, routes_of
         from ..notify.sending import Clocks
-        from ..notify.routes import load_mail_settings
 
         report = load_mail_settings(os.environ)
         routes, clocks = routes_of(report, self.teams), Clocks(SystemClock().now, time.sleep)

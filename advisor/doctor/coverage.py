@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...rules.catalog.price_files import SOURCE
 from ...rules.catalog.loader import Catalog
+from ...rules.catalog.price_files import SOURCE
 from ...rules.catalog.types import Price
 from ..classify.types import NodeFacts, Verdicts
 from ..classify.workloads.inventory import GpuCoverage, Inventory, NodeInventory

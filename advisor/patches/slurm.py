@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean, quoted
 from ..recommend.moves.clocks import VARIABLE
-from .change import Change, Patch, PatchFile
+from .change import BY_HAND, Change, Patch, PatchFile
 
 _SHORT = {"p": "partition", "C": "constraint", "G": "gpus", "N": "nodes", "n": "ntasks", "w": "nodelist"}
 # Of those that can request other resources too, the value decides.

@@ -12,8 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from ...rules.catalog.loader import NVLINK_PRIORS, Premium
-from ...rules.catalog.loader import Catalog
+from ...rules.catalog.loader import NVLINK_PRIORS, Catalog, Premium
 from ...rules.catalog.types import GpuSku, NodeSku, Price
 from ...rules.models import MoveModel
 from ...rules.policy.labels import ON_DEMAND_KINDS, TRAINING_KINDS

@@ -6,9 +6,8 @@ import asyncio
 import re
 from pathlib import Path
 
-from skuwise.tui.app import SkuwiseApp
+from skuwise.tui.app import MENU, SkuwiseApp
 from skuwise.tui.data.loaders import DEMO_NOW, DemoLoader
-from skuwise.tui.screens.menu import MENU
 from textual.pilot import Pilot
 
 FOLDER = Path("docs/screens")
@@ -23,7 +22,7 @@ SCREENS: dict[str, tuple[tuple[int, int], tuple[str, ...]]] = {
     "recommendations": ((120, 30), (KEY["recommendations"],)),
     "whatif": ((120, 36), (KEY["recommendations"], "down", "i")),
     "skus": ((120, 24), (KEY["skus"],)),
-    "compare": ((120, 36), (KEY["skus"], "slash", *"h100", "enter", "down", "space", "up", "v")),
+    "compare": ((120, 36), (KEY["skus"], "slash", *"h100", "enter", "down", "v", "up", "v")),
     "doctor": ((120, 24), (KEY["doctor"],)),
     "incidents": ((120, 24), (KEY["incidents"],)),
     "plan": ((120, 36), (KEY["plan"], "tab", "tab")),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from skuwise.agent.model import Gpu
 from skuwise.rules.base.errors import NothingToDo
-from skuwise.rules.catalog.gpu_files import load_gpus
+from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.catalog.types import GpuSku
 from skuwise.tests.hardware.watched import Watch, Watched, no_gpu_reason, watch_work
 
@@ -60,10 +60,10 @@ def watch(no_gpu: str | None, python_with_torch: str, tmp_path_factory: pytest.T
 @pytest.fixture(scope="session")
 def sku_of() -> Callable[[Gpu], GpuSku]:
     """The catalog's figures of a GPU; skips where the catalog lacks it."""
-    library = load_gpus()
+    catalog = load_catalog()
 
     def find(gpu: Gpu) -> GpuSku:
-        sku = library.find(gpu.sku or gpu.name)
+        sku = catalog.gpu(gpu.sku or gpu.name)
         if sku is None:
             pytest.skip(f"the catalog lacks {gpu.name}")
         return sku

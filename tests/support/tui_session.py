@@ -5,9 +5,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from skuwise.tests.support.fleet_on_screen import NOW, HandLoader
-from skuwise.tui.app import SkuwiseApp
+from skuwise.tui.app import MENU, SkuwiseApp
 from skuwise.tui.data.loaders import Loader
-from skuwise.tui.screens.menu import MENU
 from textual.pilot import Pilot
 from textual.widgets import Static
 

@@ -48,10 +48,8 @@ class JobMessage(Message):
     show: Callable[[], None] = lambda: None
 
     def can_replace(self, message: Message) -> bool:
-        """Only the newest progress is shown."""
-        return isinstance(message, JobMessage) and (self.slot, self.state, message.state) == (
-            message.slot, "running", "running"
-        )  # fmt: skip
+        """Of a slot only the newest message counts."""
+        return isinstance(message, JobMessage) and message.slot == self.slot
 
 
 class Jobs:

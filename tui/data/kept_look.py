@@ -20,7 +20,6 @@ from ..state import Look, WindowChoice
 
 SUFFIX = ".look"
 _FORM = f"skuwise-look-2 {__version__}\n".encode()
-MOST_BYTES = 64 * 1024**2  # some 10,000 workloads
 _MOST_TOGETHER = 256 * 1024**2
 
 
@@ -36,9 +35,9 @@ class _Kept:
 
 class KeptLooks:
     """Looks in a folder (None: nowhere). `basis`: what a look depends on beside the window, values whose `repr` is
-    complete. `most_bytes`: of one file."""
+    complete. `most_bytes`: of one file; enough for some 10,000 workloads."""
 
-    def __init__(self, folder: Path | None, basis: tuple[object, ...], most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, folder: Path | None, basis: tuple[object, ...], most_bytes: int = 64 * 1024**2) -> None:
         self._folder, self._basis, self._most_bytes = CacheFolder(folder, SUFFIX), basis, most_bytes
 
     def get(self, window: WindowChoice) -> Look | None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from ...advisor.core.advice_types import Advice, Decision
+from ...advisor.core.formatting import listed
+from ...advisor.show.subjects import find
 from ...rules.base.errors import NothingToDo, SkuwiseError, UsageError
 from ..state import FINDINGS_WINDOW, Loaded, Look, WindowChoice
+from .background_jobs import Tell
 from .preferences import source_key
 
 if TYPE_CHECKING:
@@ -28,18 +32,18 @@ if TYPE_CHECKING:
     from ...rules.catalog.price_files import StatedPrices
     from .kept_look import KeptLooks
 
-Tell = Callable[[str], None]
+BookOptions = tuple[Path | None, Path | None, "StatedPrices | None"]
 # 2026-11-16T00:00:00Z: the demo is the same whenever it is shown.
 DEMO_NOW = 1_794_787_200.0
-DEMO_SCENARIO = "small"
 _QUERY_WIDTH = 96
 
 
 class Loader:
     """Loads from databases or a server, with the state file of the fleet. Calls are made on threads and may take long.
 
-    `state`: the named file; None: the fleet's file in the folder `states`, or none. `looks`: the folder in which looks
-    are kept for the next run, None: nowhere. `name`: what is read, in words; `key`: the same in every run.
+    `state`: the named file; None: the fleet's file in the folder `states`, or none. `book`: folder of rules, file of
+    prices, stated prices; None: the built-in ones. `looks`: the folder in which looks are kept for the next run, None:
+    nowhere. `name`: what is read, in words; `key`: the same in every run.
     """
 
     def __init__(
@@ -48,14 +52,11 @@ class Loader:
         *,
         state: Path | None = None,
         states: Path | None = None,
-        rules_dir: Path | None = None,
-        prices: Path | None = None,
-        hourly: StatedPrices | None = None,
+        book: BookOptions = (None, None, None),
         clock: Callable[[], float] = time.time,
         looks: Path | None = None,
     ) -> None:
-        self._source, self._state, self._states = source, state, states
-        self._rules_dir, self._prices, self._hourly = rules_dir, prices, hourly
+        self._source, self._state, self._states, self._book = source, state, states, book
         self.name, self.key = _named(source)
         self._clock, self._looks = clock, looks
         self._fleet: Fleet | None = None
@@ -67,15 +68,13 @@ class Loader:
     def recall(self, window: WindowChoice) -> Look | None:
         """Return what an earlier run read of a window, if the source still has one of its GPUs: another fleet may be in
         its place. None: nothing that can be used."""
-        try:
+        with suppress(SkuwiseError):  # the reading reports it
             look = self._kept_looks().get(window)
             fleet = look.advice.fleet if look is not None else None
-            if look is None or fleet is None or not self._source.knows(fleet.members.keys(), look.advice.end):
-                return None
-        except SkuwiseError:  # the reading reports it
-            return None
-        self._fleet = fleet
-        return look
+            if look is not None and fleet and self._source.knows(fleet.members.keys(), look.advice.end):
+                self._fleet = fleet
+                return look
+        return None
 
     def keep(self, loaded: Loaded) -> None:
         """Keep what was read for `recall`."""
@@ -84,8 +83,8 @@ class Loader:
     def _kept_looks(self) -> KeptLooks:
         from .kept_look import KeptLooks  # noqa: PLC0415 - not at the start
 
-        options = (self._rules_dir, self._prices, self._hourly, self._state, self._states)
-        return KeptLooks(self._looks, (self.key, *options, self._source.jobs))
+        basis = (self.key, *self._book, self._state, self._states, self._source.jobs)
+        return KeptLooks(self._looks, basis)
 
     def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
         """Read and judge the chosen window, and the findings' window where it is another and `kept` is None. Raises
@@ -95,24 +94,30 @@ class Loader:
         now = self._clock()
         read = self._reader(now, tell)
         frame, reasoned = read(window)
-        if window == FINDINGS_WINDOW:
-            # What a plan is made of is kept where it needs no second frame.
-            return Loaded(window, reasoned.advice, reasoned.advice, health_of(frame), now, frame, reasoned)
-        advice = kept or read(FINDINGS_WINDOW)[1].advice
-        return Loaded(window, advice, reasoned.advice, health_of(frame), now, frame)
+        judged = reasoned if window == FINDINGS_WINDOW else None  # a plan is made of it, without a second frame
+        advice = reasoned.advice if judged is not None else kept or read(FINDINGS_WINDOW)[1].advice
+        return Loaded(window, advice, reasoned.advice, health_of(frame), now, frame, judged)
 
     def _reader(self, now: float, tell: Tell) -> Callable[[WindowChoice], tuple[Frame, Reasoned]]:
         """Return a function that reads and judges a window. Both raise SkuwiseError."""
         from ...advisor.advise import read_and_reason  # noqa: PLC0415
+        from ...advisor.telemetry.source import PrometheusServer  # noqa: PLC0415
 
         ledger = self._beside()
         ledger.check()
         book = self.rulebook()
 
+        def step(done: int, total: int | None) -> None:
+            tell(f"{done} of {total} databases read, {100 * done // total} %" if total else f"{done} measures read")
+
+        # A reading that was cancelled stops at its next step.
+        is_server = isinstance(self._source, PrometheusServer)
+        source = replace(self._source, steps=step, **{"progress": tell} if is_server else {})
+
         def read(window: WindowChoice) -> tuple[Frame, Reasoned]:
             tell(f"reading {window.name} of telemetry")
             frame, reasoned = read_and_reason(
-                _with_progress(self._source, tell), book, now=now, since=window.seconds, until=window.until,
+                source, book, now=now, since=window.seconds, until=window.until,
                 ledger=ledger, read=lambda: tell(f"analyzing {window.name} of telemetry"), keeps_rows=True,
             )  # fmt: skip
             self._fleet = reasoned.advice.fleet
@@ -143,12 +148,12 @@ class Loader:
         """Load rules, catalog and prices again. Raises RulesError."""
         from ...advisor.advise import load_rulebook  # noqa: PLC0415
 
-        return load_rulebook(self._rules_dir, self._prices, self._clock(), self._hourly)
+        rules, prices, hourly = self._book
+        return load_rulebook(rules, prices, self._clock(), hourly)
 
     def queries(self, look: Look, id_: str) -> str:
         """Return the queries behind the numbers of a finding, a recommendation or a workload. Raises SkuwiseError."""
         from ...advisor.cli.explain import queries_of  # noqa: PLC0415
-        from ...advisor.show.subjects import find  # noqa: PLC0415
 
         return queries_of(look.advice, find(look.advice, id_), width=_QUERY_WIDTH)
 
@@ -157,12 +162,10 @@ class Loader:
         where another window is shown. Raises SkuwiseError."""
         from ...advisor.show.series.whatif_session import workbench  # noqa: PLC0415
 
-        book = self.rulebook()
-        frame = loaded.frame
+        book, frame, at = self.rulebook(), loaded.frame, loaded.advice.generated_at
         if loaded.window != FINDINGS_WINDOW:
             tell(f"reading {FINDINGS_WINDOW.name} of telemetry")
             frame = self._source.read(book.catalog, since=FINDINGS_WINDOW.seconds, until=None, now=loaded.at)
-        at = loaded.advice.generated_at
         site = self._beside().of(loaded.advice.fleet).site(at)
         return workbench(frame, loaded.advice.workloads, workload, book, at, site=site)
 
@@ -188,11 +191,11 @@ class Loader:
 class DemoLoader(Loader):
     """Simulates a small fleet into a temporary folder, once, and loads from there. Leaving it removes the folder."""
 
-    def __init__(self, scenario: str = DEMO_SCENARIO, days: float = 14) -> None:
+    def __init__(self, scenario: str = "small", days: float = 14) -> None:
         from ...advisor.telemetry.source import Databases  # noqa: PLC0415
 
         super().__init__(Databases(()), clock=lambda: DEMO_NOW)
-        self.name, self.key = f"demo: the simulated fleet '{DEMO_SCENARIO}'", source_key(("demo",))
+        self.name, self.key = f"demo: the simulated fleet '{scenario}'", source_key(("demo",))
         self._folder = tempfile.TemporaryDirectory(prefix="skuwise-tui-", ignore_cleanup_errors=True)
         self._scenario, self._days = scenario, days
 
@@ -206,33 +209,19 @@ class DemoLoader(Loader):
         from ...advisor.demo.simulator import simulate  # noqa: PLC0415
         from ...advisor.telemetry.source import Databases  # noqa: PLC0415
 
+        def progress(text: str) -> None:
+            tell(f"simulating {text}")
+
         if self._state is None:
             # A new folder each time: a reading that was cancelled may have left half a fleet.
             folder = Path(tempfile.mkdtemp(dir=self._folder.name))
             fleet = folder / "fleet.db"
-            simulate(
-                self._scenario, fleet, days=self._days, seed=0, until=DEMO_NOW,
-                progress=lambda text: tell(f"simulating {text}"),
-            )  # fmt: skip
+            simulate(self._scenario, fleet, days=self._days, seed=0, until=DEMO_NOW, progress=progress)
             self._source, self._state = Databases((fleet,)), folder / "state.db"
         return super().load(window, kept, tell)
 
 
-def _with_progress(source: Source, tell: Tell) -> Source:
-    """Return the source with progress: a reading that was cancelled stops at its next step."""
-    from ...advisor.telemetry.source import PrometheusServer  # noqa: PLC0415
-
-    def step(done: int, total: int | None) -> None:
-        tell(f"{done} of {total} databases read, {100 * done // total} %" if total else f"{done} measures read")
-
-    if isinstance(source, PrometheusServer):
-        return replace(source, progress=tell, steps=step)
-    return replace(source, steps=step)
-
-
 def _named(source: Source) -> tuple[str, str]:
-    """Return what is read, in words, and its key."""
-    from ...advisor.core.formatting import listed  # noqa: PLC0415
     from ...advisor.telemetry.source import PrometheusServer  # noqa: PLC0415
 
     if isinstance(source, PrometheusServer):

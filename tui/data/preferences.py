@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,14 +11,13 @@ import msgspec
 
 from ...rules.base.errors import SkuwiseError, UsageError
 from ...rules.base.files import read_bounded
+from ...rules.base.output import write_whole
 
 _LARGEST = 64 * 1024  # bytes; ours is some kB
 _MOST_SOURCES = 100
-_REMEDY = "It is ignored and replaced at exit."
 
 
-@dataclass(frozen=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """Window and page of a source. None: not remembered."""
 
     window_seconds: Annotated[float, msgspec.Meta(gt=0, lt=1e9)] | None = None
@@ -60,22 +58,18 @@ def recall(path: Path | None) -> tuple[Preferences, str | None]:
         return msgspec.json.decode(read_bounded(path, _LARGEST), type=Preferences), None
     except FileNotFoundError:
         return Preferences(), None
-    except OSError as error:
-        return Preferences(), f"Cannot read {path}: {error.strerror}. {_REMEDY}"
-    except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
-        return Preferences(), f"{path} is damaged: {error}. {_REMEDY}"
+    except (OSError, ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
+        why = error.strerror if isinstance(error, OSError) else error
+        return Preferences(), f"Cannot read {path}: {why}. It is ignored and replaced at exit."
 
 
 def keep(path: Path | None, memory: Preferences) -> str | None:
     """Write it, whole or not at all; return a sentence where that failed."""
-    from ...rules.base.output import write_whole  # noqa: PLC0415
-
     if path is None:
         return None
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(path, msgspec.json.format(msgspec.json.encode(memory)).decode() + "\n")
     except (OSError, SkuwiseError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        return str(UsageError(f"Settings of the screens are not saved: {why}", f"Check {path}."))
+        return str(UsageError(f"Settings of the screens are not saved: {error}", f"Check {path}."))
     return None

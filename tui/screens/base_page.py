@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
@@ -23,46 +22,21 @@ from ..cell_text import line, lines
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded, Look, State
-from ..widgets.key_footer import KeyFooter
-from ..widgets.table import SearchTable
-from ..widgets.topbar import TopBar
+from ..widgets.frame import KeyFooter, TopBar
+from ..widgets.table import ItemTable, SearchTable
 
 
 @dataclass
-class StateWanted(Message):
-    """A page has come up and asks for the state."""
+class Wanted(Message):
+    """What a page asks for, with its arguments. Ids are those of the advice.
 
-    page: Page
+    state: the newest state. workload: its page (id). node: its page (name, uuid of the GPU to begin with or None).
+    whatif: its page (workload, node SKU to begin with or None). details: a finding or a recommendation as text (id).
+    text: a text over the page (title, text). decision: ask for it (verb, id, the recommendation in words).
+    """
 
-
-@dataclass
-class WorkloadWanted(Message):
-    """Show a workload. `id`: as the advice has it."""
-
-    id: str
-
-
-@dataclass
-class TextWanted(Message):
-    """Show a finding or a recommendation as text. `id`: as the advice has it."""
-
-    id: str
-
-
-@dataclass
-class NodeWanted(Message):
-    """Show a node; `gpu`: the uuid of the GPU to begin with, None: the first."""
-
-    node: str
-    gpu: str | None = None
-
-
-@dataclass
-class WhatIfWanted(Message):
-    """Show the what-if page of a workload. `node`: the node SKU to begin with, None: today's."""
-
-    workload: str
-    node: str | None = None
+    kind: Literal["state", "workload", "node", "whatif", "details", "text", "decision"]
+    arguments: tuple[Any, ...] = ()
 
 
 @dataclass
@@ -75,18 +49,6 @@ class WorkWanted(Message):
     show: Callable[[Any], None] = lambda then: then()
 
 
-@dataclass
-class ReadingWanted(Message):
-    """Show a text over the page. `text`: it may contain outside text."""
-
-    title: str
-    text: str
-
-
-class Back(Message):
-    """Go back one step."""
-
-
 class Page(Screen[None]):
     """A screen over the advice. Subclasses give `compose_data`, `set_data` and `ABOUT`.
 
@@ -97,11 +59,11 @@ class Page(Screen[None]):
 
     NAME: ClassVar[str] = ""
     LABEL: ClassVar[str] = ""
-    BEGIN: ClassVar[str] = ""
+    BEGIN: ClassVar[str] = "ItemTable"
     ABOUT: ClassVar[str] = ""
     NEEDS_DATA: ClassVar[bool] = True
     SHOWS_EARLIER: ClassVar[bool] = False
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", "Back", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "app.back", "Back", show=False)]
 
     def __init__(self, workload: str | None = None) -> None:
         """`workload`: id of the workload that the page is about, None: none."""
@@ -122,7 +84,7 @@ class Page(Screen[None]):
         """Return the widgets that show data."""
         raise NotImplementedError
 
-    def set_data(self, loaded: Loaded, /) -> None:
+    def set_data(self, loaded: Any, /) -> None:  # noqa: ANN401 - a `Look`; without `SHOWS_EARLIER` a `Loaded`
         """Show what was read."""
         raise NotImplementedError
 
@@ -130,22 +92,26 @@ class Page(Screen[None]):
         """Return what the page can show of a state; None: nothing yet."""
         return state.look if self.SHOWS_EARLIER else state.loaded
 
-    def begin_at(self, selector: str | type[Widget]) -> None:
-        """Put the focus on a widget, if there is one: a page that is composed while the program ends may have none.
-
-        The page stays at its top: Textual would scroll to where an earlier layout had the widget.
-        """
-        for widget in self.query(selector):
-            widget.focus(scroll_visible=False)
-            return
-
     def narrate(self, slot: str, text: str) -> None:
         """Show the progress of a slot. Another page may have asked for it."""
+
+    def want(self, kind: Literal["workload", "node", "whatif", "details", "text", "decision"], *about: object) -> None:
+        """Ask for something; see `Wanted`."""
+        self.post_message(Wanted(kind, about))
+
+    def write(self, selector: str, *text: Content) -> None:
+        """Show lines in a text of the page."""
+        self.query_one(selector, Static).update(lines(*text))
+
+    @property
+    def selected(self) -> Any:  # noqa: ANN401
+        """The item under the cursor of the page's first table; None: there is none."""
+        return self.query_one(ItemTable).item
 
     @property
     def subject(self) -> str | None:
         """Id of the finding, the recommendation or the workload that is chosen; None: there is none."""
-        return self._workload
+        return self.workload
 
     @property
     def workload(self) -> str | None:
@@ -153,15 +119,18 @@ class Page(Screen[None]):
         return self._workload
 
     def on_mount(self) -> None:
-        if self.BEGIN:
-            self.begin_at(self.BEGIN)
+        # A page that is composed while the program ends may have no such widget. The page stays at its top: Textual
+        # would scroll to where an earlier layout had the widget.
+        for widget in self.query(self.BEGIN).results(Widget):
+            widget.focus(scroll_visible=False)
+            return
 
-    def on_screen_resume(self, event: events.ScreenResume) -> None:  # noqa: ARG002 - whatever came before
-        self.post_message(StateWanted(self))
+    def on_screen_resume(self) -> None:
+        self.post_message(Wanted("state"))
 
     def on_resize(self) -> None:
         """Ask for the state: a page that had no size yet has not shown it."""
-        self.post_message(StateWanted(self))
+        self.post_message(Wanted("state"))
 
     def update_state(self, state: State) -> None:
         """Take a new state. What was read is drawn only when it is another.
@@ -176,40 +145,27 @@ class Page(Screen[None]):
         look, self._loaded = self.newest(state), state.loaded
         self.set_class(self.NEEDS_DATA and look is None, "-empty")
         if look is None:
-            self.query_one("#notice", Static).update(_notice(state))
+            self.write("#notice", *_notice(state))
         elif look is not self._taken:
             self._taken = look
-            self.set_data(look)  # type: ignore[arg-type] - without SHOWS_EARLIER it is a `Loaded`
+            self.set_data(look)
 
     def action_workload(self) -> None:
         if self.workload is not None:
-            self.post_message(WorkloadWanted(self.workload))
+            self.want("workload", self.workload)
 
     def action_what_if(self) -> None:
         if self.workload is not None:
-            self.post_message(WhatIfWanted(self.workload))
+            self.want("whatif", self.workload)
 
-    def action_back(self) -> None:
-        """Close a search, else go back."""
-        if not any(table.forget() for table in self.query(SearchTable)):
-            self.post_message(Back())
+    def close_search(self) -> bool:
+        """Close a search; False: none was open."""
+        return any(table.forget() for table in self.query(SearchTable))
 
 
-def _notice(state: State) -> Content:
-    """The text in the place of data."""
+def _notice(state: State) -> tuple[Content, ...]:
     if state.error is not None:
-        return lines(line("No data", "$error bold"), line(""), line(state.error), line(""), line("r reads again"))
+        return line("No data", "$error bold"), line(""), line(state.error), line(""), line("r reads again")
     if state.progress is not None:
-        return lines(line(f"{state.progress} ..."), line(""), line("escape stops it", "$foreground-muted"))
-    return lines(line("Reading stopped."), line(""), line("r reads"))
-
-
-class ListPage(Page):
-    """A list, `#listed`, above the details of its chosen item or beside them, both within `#proposed`."""
-
-    def tell(self) -> None:
-        """Show the details of the chosen item."""
-        raise NotImplementedError
-
-    def on_item_table_moved(self) -> None:
-        self.tell()
+        return line(f"{state.progress} ..."), line(""), line("escape stops it", "$foreground-muted")
+    return line("Reading stopped."), line(""), line("r reads")

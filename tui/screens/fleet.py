@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar
@@ -16,14 +16,12 @@ from textual.widgets import Static
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Advice
 from ...advisor.core.verdict_types import WorkloadVerdict
-from ..cell_text import fit, fit_apart, line, lines, nice
-from ..color_scale import KINDS, MISSING, Mark, kind_mark, unobserved_mark, value_mark
+from ..cell_text import fit, fit_apart, line, nice
 from ..state import Loaded
-from ..themes import MONOCHROME
-from ..widgets.heatmap import MOST_IN_A_TILE, HeatMap, MapBand, MapTile
-from ..widgets.panel import panel
-from .base_page import NodeWanted, Page, WorkloadWanted, WorkWanted
-from .workloads import owner_of
+from ..themes import KINDS, MISSING, MONOCHROME, Mark, kind_mark, unobserved_mark, value_mark
+from ..widgets.frame import panel
+from ..widgets.heatmap import MOST_IN_A_TILE, HeatMap, MapTile
+from .base_page import Page, WorkWanted
 
 if TYPE_CHECKING:
     from ...advisor.show.series.fleet_map import GpuUse, NodeUse
@@ -47,11 +45,8 @@ class MapMeasure:
 
     def of(self, gpu: GpuUse | None) -> float | None:
         value = gpu.values.get(self.key or "") if gpu is not None else None
-        if value is None or gpu is None:
-            return None
-        if self.key == "mem_used_bytes":
-            return value / gpu.mem_total_bytes * self.factor if gpu.mem_total_bytes else None
-        return value * self.factor
+        whole = gpu.mem_total_bytes if gpu is not None and self.key == "mem_used_bytes" else 1.0
+        return value / whole * self.factor if value is not None and whole else None
 
     def text(self, value: float | None) -> str:
         """A value with its unit: whole numbers from 10 on."""
@@ -97,11 +92,13 @@ class FleetMap:
     """Every node, with the verdicts on what its GPUs do. `tiles`: of each node, by its place in `nodes`."""
 
     def __init__(self, nodes: Sequence[NodeUse], advice: Advice) -> None:
-        self.nodes, self.gpus = tuple(nodes), [gpu for node in nodes for gpu in node.gpus]
+        self.nodes, gpus = tuple(nodes), [gpu for node in nodes for gpu in node.gpus]
         self._verdicts = {w.id: w for w in advice.workloads}
         names = fit_apart([node.node for node in nodes], _NAME_WIDTH)
         self.tiles = {id(node): _tiles(name.rstrip(), spots(node)) for node, name in zip(nodes, names, strict=True)}
-        self.any_dark = any(gpu.unobserved is not None for gpu in self.gpus)
+        self.any_dark = any(gpu.unobserved is not None for gpu in gpus)
+        values = {m.name: [value for gpu in gpus if (value := m.of(gpu))] for m in MEASURES}
+        self._tops = {name: nice(max(measured, default=0.0)) for name, measured in values.items()}
 
     def verdict(self, spot: Spot) -> WorkloadVerdict | None:
         """Of what held the GPU longest; None: nothing did, or it was not judged."""
@@ -109,14 +106,24 @@ class FleetMap:
 
     def top(self, measure: MapMeasure) -> float:
         """The end of the measure's scale."""
-        return measure.top or nice(max((value for gpu in self.gpus if (value := measure.of(gpu))), default=0.0))
+        return measure.top or self._tops[measure.name]
+
+    def mark(self, spot: Spot, measure: MapMeasure, width: int, mono: bool) -> Mark:
+        """The cell of a place on the map."""
+        if spot.unobserved is not None:
+            return unobserved_mark(width, mono=mono)
+        if measure.key is None:
+            verdict = self.verdict(spot)
+            return kind_mark(verdict.kind.label if verdict is not None else None, width, mono=mono)
+        value = measure.of(spot.gpu)
+        return value_mark(value and value / self.top(measure), f"{value or 0:.0f}", width, mono=mono)
 
     def owner(self, spot: Spot) -> str:
         """The nearest name of the work's owner."""
         if spot.gpu is None or spot.gpu.workload is None:
             return NO_WORKLOAD if spot.unobserved is None else NOT_OBSERVED
         verdict = self.verdict(spot)
-        return owner_of(verdict) or NO_OWNER if verdict is not None else NO_OWNER
+        return (verdict.owner.name if verdict is not None else None) or NO_OWNER
 
     def grouped(self, by: str) -> tuple[tuple[str, tuple[NodeUse, ...]], ...]:
         """Names of the groups with their nodes, the group with most GPUs first. A node whose GPUs belong to several
@@ -148,23 +155,19 @@ class FleetMap:
 class FleetPage(Page):
     NAME, LABEL, BEGIN = "fleet", "Fleet", "HeatMap"
     ABOUT: ClassVar[str] = (
-        "Every GPU as a cell, every node as a row. Press m to select the metric (a mean over the window), v to group "
-        "by SKU, by fabric (compute ports observed) or by team. The arrows move by GPU, n and N by node; all GPUs of "
-        "a node share its fabric value. A dot is a value that was not measured, × a GPU that was not observed, with "
-        "the reason below the map. Enter opens the node."
+        "Every GPU as a cell, every node as a row, by a metric (a mean over the window) and grouped by SKU, by fabric "
+        "(compute ports observed) or by team. All GPUs of a node share its fabric value. A dot is a value that was not "
+        "measured, × a GPU that was not observed, with the reason below the map."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m", "measure(1)", "Metric"),
-        Binding("M", "measure(-1)", "Previous metric", show=False),
+        Binding("m", "measure", "Metric"),
         Binding("v", "group", "Group"),
         Binding("o", "workload", "Workload", show=False),
     ]
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._map: FleetMap | None = None
-        self._measure, self._by = 0, 0
-        self._window = ""
+    _map: FleetMap | None = None
+    _measure = _by = 0
+    _window = ""
 
     def compose_data(self) -> ComposeResult:
         legend, spot = Static(classes="prose", id="legend"), Static(classes="prose", id="spot")
@@ -190,18 +193,19 @@ class FleetPage(Page):
 
     def on_resize(self) -> None:
         super().on_resize()
-        self.call_after_refresh(self._describe)
+        self.call_after_refresh(self.on_heat_map_moved)
 
     @property
-    def _spot(self) -> Spot | None:
+    def selected(self) -> Spot | None:
         return self.query_one(HeatMap).item
 
     @property
     def workload(self) -> str | None:
-        return self._spot.gpu.workload if self._spot is not None and self._spot.gpu is not None else None
+        spot = self.selected
+        return spot.gpu.workload if spot is not None and spot.gpu is not None else None
 
-    def action_measure(self, by: int) -> None:
-        self._measure = (self._measure + by) % len(MEASURES)
+    def action_measure(self) -> None:
+        self._measure = (self._measure + 1) % len(MEASURES)
         self._draw()
 
     def action_group(self) -> None:
@@ -209,57 +213,38 @@ class FleetPage(Page):
         self._draw()
 
     def action_workload(self) -> None:
-        if self._spot is not None and self._map is not None and (verdict := self._map.verdict(self._spot)) is not None:
-            self.post_message(WorkloadWanted(verdict.id))
+        verdict = self._map.verdict(self.selected) if self._map is not None and self.selected is not None else None
+        if verdict is not None:
+            self.want("workload", verdict.id)
 
-    def on_heat_map_moved(self) -> None:
-        self._describe()
-
-    def on_heat_map_opened(self, event: HeatMap.Opened) -> None:
-        gpu = event.item.gpu
-        self.post_message(NodeWanted(event.item.node.node, gpu.gpu_uuid if gpu is not None else None))
+    def on_heat_map_opened(self) -> None:
+        if (spot := self.selected) is not None:
+            self.want("node", spot.node.node, spot.gpu.gpu_uuid if spot.gpu is not None else None)
 
     @property
     def _mono(self) -> bool:
         return self.app.current_theme.name == MONOCHROME.name
 
     def _draw(self) -> None:
-        fleet, measure, by = self._map, MEASURES[self._measure], GROUPINGS[self._by]
+        fleet, measure, by, mono = self._map, MEASURES[self._measure], GROUPINGS[self._by], self._mono
         if fleet is None:
             return
         bands = [
-            MapBand(fleet.title(name, nodes, measure), tuple(tile for node in nodes for tile in fleet.tiles[id(node)]))
+            (fleet.title(name, nodes, measure), [tile for node in nodes for tile in fleet.tiles[id(node)]])
             for name, nodes in fleet.grouped(by)
         ]
-        self.query_one(HeatMap).set_data(bands, self._painter(fleet, measure))
+        self.query_one(HeatMap).set_data(bands, lambda spot, width: fleet.mark(spot, measure, width, mono))
         self.query_one("#map").border_title = f"Fleet: {measure.name}, by {by}"
-        self._describe()
+        self.on_heat_map_moved()
 
-    def _painter(self, fleet: FleetMap, measure: MapMeasure) -> Callable[[Spot, int], Mark]:
-        mono, top = self._mono, fleet.top(measure)
-
-        def paint(spot: Spot, width: int) -> Mark:
-            if spot.unobserved is not None:
-                return unobserved_mark(width, mono=mono)
-            if measure.key is None:
-                verdict = fleet.verdict(spot)
-                return kind_mark(verdict.kind.label if verdict is not None else None, width, mono=mono)
-            value = measure.of(spot.gpu)
-            if value is None:
-                return value_mark(None, "", width, mono=mono)
-            return value_mark(value / top, f"{value:.0f}", width, mono=mono)
-
-        return paint
-
-    def _describe(self) -> None:
+    def on_heat_map_moved(self) -> None:
         """Write the legend above the map, and the selected GPU below it."""
-        fleet, spot = self._map, self._spot
-        if fleet is None or spot is None:
-            return
-        width, measure = max(self.size.width - _EDGES, 20), MEASURES[self._measure]
-        self.query_one("#legend", Static).update(self._legend(fleet, measure, width))
-        head, work = _spot_text(fleet, spot, measure)
-        self.query_one("#spot", Static).update(lines(line(fit(head, width), "bold"), line(fit(work, width))))
+        fleet, spot, measure = self._map, self.selected, MEASURES[self._measure]
+        if fleet is not None and spot is not None:
+            width = max(self.size.width - _EDGES, 20)
+            self.write("#legend", self._legend(fleet, measure, width))
+            head, work = _spot_text(fleet, spot, measure)
+            self.write("#spot", line(fit(head, width), "bold"), line(fit(work, width)))
 
     def _legend(self, fleet: FleetMap, measure: MapMeasure, width: int) -> Content:
         mono = self._mono
@@ -276,7 +261,6 @@ class FleetPage(Page):
 
 
 def _spot_text(fleet: FleetMap, spot: Spot, measure: MapMeasure) -> tuple[str, str]:
-    """The selected GPU in a line, and its work."""
     gpu, verdict = spot.gpu, fleet.verdict(spot)
     if gpu is None:
         return spot.node.node, "No GPU of this node was observed in this window."
@@ -294,7 +278,7 @@ def _spot_text(fleet: FleetMap, spot: Spot, measure: MapMeasure) -> tuple[str, s
 def _tiles(name: str, places: tuple[Spot, ...]) -> list[MapTile]:
     """A node's GPUs in tiles; from the second on the name has the number of its first GPU."""
     parts = [places[at : at + MOST_IN_A_TILE] for at in range(0, len(places), MOST_IN_A_TILE)]
-    return [MapTile(name if n == 0 else f"{name} +{n * MOST_IN_A_TILE}", part) for n, part in enumerate(parts)]
+    return [(name if n == 0 else f"{name} +{n * MOST_IN_A_TILE}", part) for n, part in enumerate(parts)]
 
 
 def _place(spot: Spot) -> tuple[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
@@ -15,14 +14,14 @@ from textual.widgets import Static
 from ...advisor.core import formatting as words
 from ...advisor.core.timestamps import minute
 from ...rules.base.errors import SkuwiseError, UsageError
-from ..cell_text import line, lines
+from ..cell_text import line
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded, State
-from ..widgets.panel import panel
-from ..widgets.table import Column, ItemTable
-from .base_page import ListPage, ReadingWanted, WorkWanted
-from .dialogs.input_dialog import InputDialog
+from ..widgets.frame import panel
+from ..widgets.table import Column, ItemTable, number
+from .base_page import Page, WorkWanted
+from .dialogs import InputDialog
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -44,13 +43,12 @@ _NO_STATE = (
 )
 
 
-class Incidents(ListPage):
-    NAME, LABEL, BEGIN = "incidents", "Incidents", "ItemTable"
+class Incidents(Page):
+    NAME, LABEL = "incidents", "Incidents"
     NEEDS_DATA = False
     ABOUT: ClassVar[str] = (
         "Open incidents of 'skuwise watch', the most severe and expensive first, with the costs observed so far. "
-        "Press a to acknowledge an incident (no reminders until it is resolved), z to snooze it, r to read the "
-        "incidents again; the page does so every 30 seconds. Enter shows the evidence alone."
+        "Acknowledging ends the reminders until an incident is resolved. They are read again every 30 seconds."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "acknowledge", "Acknowledge"),
@@ -58,10 +56,8 @@ class Incidents(ListPage):
         Binding("r", "reread", "Read again"),
     ]
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._now = 0.0
-        self._problem: tuple[str, ...] = ()
+    _now = 0.0
+    _problem: tuple[str, ...] = ()
 
     def compose_data(self) -> ComposeResult:
         with Container(id="proposed"):
@@ -73,7 +69,8 @@ class Incidents(ListPage):
         super().on_mount()
         self.set_interval(_AGAIN_SECONDS, self._again)
 
-    def on_screen_resume(self, event: events.ScreenResume) -> None:  # noqa: ARG002 - Page has a handler, called as well
+    def on_screen_resume(self) -> None:
+        super().on_screen_resume()
         self.action_reread()
 
     def _again(self) -> None:
@@ -97,7 +94,6 @@ class Incidents(ListPage):
         def work(loader: Loader, _tell: Tell) -> Callable[[], None]:
             from ...advisor.state.incidents import listed  # noqa: PLC0415 - not needed at the start
 
-            message = None
             try:
                 state = loader.state()
                 if state is None or not state.path.exists():
@@ -105,50 +101,39 @@ class Incidents(ListPage):
                 if decide is not None:
                     with state.writing() as db:
                         message = decide(db)
+                    self.app.call_from_thread(self.notify, message, markup=False)
                 with state.reading() as db:
                     incidents = listed(db)
-            except UsageError as error:  # of one decision: the list is still valid
-                problem = str(error)
-                return lambda: self.notify(problem, severity="error", markup=False)
+            except UsageError:  # of one decision: it is shown as a notification, and the list is still valid
+                raise
             except SkuwiseError as error:
-                problem = str(error)
-                return lambda: self.set_incidents((), ("Incidents cannot be read.", problem))
-            return lambda: self.set_incidents(incidents, (), message)
+                problem = ("Incidents cannot be read.", str(error))
+                return lambda: self.set_incidents((), problem)
+            return lambda: self.set_incidents(incidents)
 
         self.post_message(WorkWanted(slot, work))
 
-    def set_incidents(
-        self, incidents: Sequence[Incident], problem: tuple[str, ...] = (), message: str | None = None
-    ) -> None:
-        """Show the incidents. `problem`: why there are none, in lines; `message`: what was decided."""
+    def set_incidents(self, incidents: Sequence[Incident], problem: tuple[str, ...] = ()) -> None:
+        """Show the incidents. `problem`: why there are none, in lines."""
         from ...advisor.show.incident_words import urgency  # noqa: PLC0415
 
-        if not self.is_mounted:
-            return
-        self._problem = problem
-        self.query_one(ItemTable).set_data(
-            [Row(incident, self._now) for incident in sorted(incidents, key=urgency)], _NONE
-        )
-        if message is not None:
-            self.notify(message, markup=False)
-        self.tell()
+        if self.is_mounted:
+            self._problem = problem
+            self.query_one(ItemTable).set_data(
+                [Row(incident, self._now) for incident in sorted(incidents, key=urgency)], _NONE
+            )
+            self.on_item_table_moved()
 
-    def on_item_table_opened(self, event: ItemTable.Opened) -> None:
+    def on_item_table_opened(self) -> None:
         from ...advisor.show.incident_words import details, labelled  # noqa: PLC0415
 
-        self.post_message(ReadingWanted("Incident", labelled(details(event.item.incident, self._now), _WIDTH)))
+        self.want("text", "Incident", labelled(details(self.selected.incident, self._now), _WIDTH))
 
-    def tell(self) -> None:
-        from ...advisor.show.incident_words import details  # noqa: PLC0415
-
-        row: Row | None = self.query_one(ItemTable).item
+    def on_item_table_moved(self) -> None:
         text = [line(sentence) for sentence in self._problem]
-        if row is not None:
-            text = [
-                Content.assemble(Content.styled(f"{label:<{_LABEL_WIDTH}}", "$foreground-muted"), line(value))
-                for label, value in details(row.incident, self._now)
-            ]
-        self.query_one("#evidence", Static).update(lines(*text))
+        for label, value in self.selected.details if self.selected is not None else ():
+            text.append(Content.assemble(Content.styled(f"{label:<{_LABEL_WIDTH}}", "$foreground-muted"), line(value)))
+        self.write("#evidence", *text)
 
     def action_acknowledge(self) -> None:
         from ...advisor.cli.ledger import deciding_user  # noqa: PLC0415
@@ -172,7 +157,7 @@ class Incidents(ListPage):
 
     def _ask(self, what: str, prompt: str, parse: Callable[[str], Decide], default: str) -> None:
         """Ask for what a decision on the selected incident needs, then decide. `parse`: the decision from the input."""
-        row: Row | None = self.query_one(ItemTable).item
+        row: Row | None = self.selected
         if row is None:
             return
 
@@ -187,11 +172,10 @@ class Row:
     """An incident in the list, as of `now` (Unix seconds)."""
 
     def __init__(self, incident: Incident, now: float) -> None:
-        from ...advisor.show.incident_words import owner_words, state_word, title  # noqa: PLC0415
+        from ...advisor.show.incident_words import details, owner_words, state_word, title  # noqa: PLC0415
 
-        self.id, self.incident = incident.id, incident
+        self.id, self.incident, self.details = incident.id, incident, details(incident, now)
         self.title, self.state, self.owner = title(incident), state_word(incident, now), owner_words(incident)
-        self.cost = words.NONE if incident.cost_usd is None else words.usd(incident.cost_usd)
 
 
 _RANKS = {"high": 0.0, "medium": 1.0, "low": 2.0}
@@ -200,9 +184,8 @@ _COLUMNS = (
     Column("state", 12, lambda row: row.state),
     Column("severity", 8, lambda row: row.incident.sighting.severity,
            lambda row: _RANKS[row.incident.sighting.severity]),
-    Column("cost", 7, lambda row: row.cost, lambda row: row.incident.cost_usd, right=True, falling=True),
-    Column("GPU-hours", 9, lambda row: words.bare_hours(row.incident.gpu_hours), lambda row: row.incident.gpu_hours,
-           right=True, falling=True),
+    number("cost", 7, lambda row: words.usd(row.incident.cost_usd), lambda row: row.incident.cost_usd),
+    number("GPU-hours", 9, lambda row: words.bare_hours(row.incident.gpu_hours), lambda row: row.incident.gpu_hours),
     Column("since", 20, lambda row: minute(row.incident.since), lambda row: row.incident.since),
     Column("owner", 22, lambda row: row.owner),
     Column("id", 14, lambda row: row.id),

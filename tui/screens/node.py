@@ -15,12 +15,12 @@ from ...advisor.core.timestamps import minute, span
 from ...advisor.show.pages.energy import node_words
 from ...rules.base.errors import SkuwiseError
 from ...rules.base.sanitize import clean
-from ..cell_text import fit, line, lines, spark
+from ..cell_text import fit, line, spark
 from ..state import Loaded
-from ..widgets.panel import Scroll, panel
-from ..widgets.rows import Sparklines, short, top_of
-from ..widgets.table import Column, ItemTable
-from .base_page import Page, WorkloadWanted, WorkWanted
+from ..widgets.frame import Drawn, Scroll, panel
+from ..widgets.rows import short, show_sparklines, top_of
+from ..widgets.table import Column, ItemTable, quantity
+from .base_page import Page, WorkWanted
 
 if TYPE_CHECKING:
     from ...advisor.show.series.device_series import Device, DeviceGauge, NodeSeries
@@ -33,32 +33,29 @@ class NodePage(Page):
     NAME, BEGIN = "fleet", "#gpus"
     ABOUT: ClassVar[str] = (
         "GPUs, HCAs and the host with their newest values, and the history of the selected line. A node's own database "
-        "updates every second, three seconds late; other sources show the newest rows and their age. Enter on a GPU "
-        "opens its workload."
+        "updates every second, three seconds late; other sources show the newest rows and their age."
     )
 
     def __init__(self, node: str, gpu: str | None, clock: Callable[[], float]) -> None:
         """`gpu`: the uuid of the GPU to begin with, None: the first. `clock` returns Unix seconds."""
         super().__init__()
         self._node, self._first, self._clock = node, gpu, clock
-        self._sku = ""
         self._file: Path | None = None
         self._series: NodeSeries | None = None
-        self._live = False  # whether samples of a file are shown
-        self._reading = False
-        self._lost = ""  # why the file cannot be read any more
+        self._live = self._reading = False  # whether samples of a file are shown, or are being read
+        self._sku = self._lost = ""  # `_lost`: why the file cannot be read any more
 
     def compose_data(self) -> ComposeResult:
         yield Static(id="node-head", classes="prose")
         with Scroll(id="devices"):
             with Scroll(classes="half"):
                 empty = "No GPU of this node was observed."
-                yield panel("GPUs", ItemTable(_GPUS, empty=empty, identity=_key, id="gpus"), id="gpu-panel")
-                ports = ItemTable(_PORTS, empty="No port was observed.", identity=_key, id="ports")
+                yield panel("GPUs", ItemTable(_GPUS, empty=empty, identity=lambda d: d.key, id="gpus"), id="gpu-panel")
+                ports = ItemTable(_PORTS, empty="No port was observed.", identity=lambda d: d.key, id="ports")
                 yield panel("HCAs", ports, id="port-panel")
             with Vertical(classes="half", id="histories"):
-                yield panel("", Sparklines(empty="No data.", id="history"), id="selected")
-                yield panel("Host", Sparklines(empty="No data.", id="host"), id="host-panel")
+                yield panel("", Drawn("No data.", id="history"), id="selected")
+                yield panel("Host", Drawn("No data.", id="host"), id="host-panel")
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -66,31 +63,26 @@ class NodePage(Page):
 
     @property
     def workload(self) -> str | None:
-        device: Device | None = self.query_one("#gpus", ItemTable).item
-        return device.work[0][0] if device is not None and device.work else None
+        return self.selected.work[0][0] if self.selected is not None and self.selected.work else None
 
     def set_data(self, loaded: Loaded) -> None:
         self._sku = next((node.node_sku or "" for node in loaded.health.nodes if node.node == self._node), "")
         node, frame, live = self._node, loaded.frame, self._live and not self._lost
 
         def work(*_: object) -> tuple[NodeSeries, Path | None]:
-            from ...advisor.show.series.device_series import (  # noqa: PLC0415 - it needs pandas
-                by_minute,
-                in_frame,
-                newest_database,
-            )
+            from ...advisor.show.series import device_series as of  # noqa: PLC0415 - it needs pandas
 
-            return in_frame(by_minute(frame, (node,)), node), newest_database(frame, node)
+            return of.in_frame(of.by_minute(frame, (node,)), node), of.newest_database(frame, node)
 
-        self.post_message(WorkWanted("node", work, lambda result: self._begin(*result, live=live)))
+        def begin(result: tuple[NodeSeries, Path | None]) -> None:
+            """Show the newest rows that were read, until the file gives newer ones."""
+            series, self._file = result
+            if self.is_attached:
+                if not live:
+                    self._show(series, live=False)
+                self._read()
 
-    def _begin(self, series: NodeSeries, file: Path | None, *, live: bool) -> None:
-        """Show the newest rows that were read, until the file gives newer ones."""
-        if self.is_attached:
-            self._file = file
-            if not live:
-                self._show(series, live=False)
-            self._read()
+        self.post_message(WorkWanted("node", work, begin))
 
     def _read(self) -> None:
         """Read the file's newest samples, unless a reading is under way or another screen is in front."""
@@ -113,10 +105,9 @@ class NodePage(Page):
     def _received(self, series: NodeSeries | None, lost: str) -> None:
         self._reading, self._lost = False, lost
         if self.is_attached:
-            with self.app.batch_update():
-                if series is not None and series.ends:
-                    self._show(series, live=True)
-                self._describe()
+            if series is not None and series.ends:
+                self._show(series, live=True)
+            self._describe()
 
     def _show(self, series: NodeSeries, *, live: bool) -> None:
         first = self._series is None
@@ -125,30 +116,28 @@ class NodePage(Page):
         self.query_one("#ports", ItemTable).set_data(series.of("port"))
         if first and self._first is not None:
             self.query_one("#gpus", ItemTable).stand_on(self._first)
-        self.query_one("#host", Sparklines).set_data([g for d in series.of("host") for g in _measured(d)])
-        self._show_selected()
+        show_sparklines(self.query_one("#host", Drawn), [g for d in series.of("host") for g in _measured(d)])
+        self.on_descendant_focus()
 
     def on_item_table_moved(self) -> None:
-        self._show_selected()
-
-    def on_descendant_focus(self) -> None:
-        self._show_selected()
+        self.on_descendant_focus()
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         """Open the newest of the workloads that hold the GPU."""
         if event.item.work:
-            self.post_message(WorkloadWanted(event.item.work[0][0]))
+            self.want("workload", event.item.work[0][0])
 
-    def _show_selected(self) -> None:
+    def on_descendant_focus(self) -> None:
         """Show the history of the device that the cursor is on."""
         table = self.focused if isinstance(self.focused, ItemTable) else self.query_one("#gpus", ItemTable)
         device: Device | None = table.item
         about = " ".join(part for part in (device.name, device.about) if part) if device else "GPU"
-        self.query_one("#selected").border_title = clean(f"{about}{self._duration()}")
-        self.query_one("#history", Sparklines).set_data(_measured(device) if device else ())
+        ends = self._series.ends if self._series is not None else ()
+        duration = f", the last {span(ends[-1] - ends[0])}" if len(ends) > 1 else ""
+        self.query_one("#selected").border_title = clean(about + duration)
+        show_sparklines(self.query_one("#history", Drawn), _measured(device) if device else ())
 
     def _describe(self) -> None:
-        """Write the head: the node, how old its data are, what was not observed, and its energy."""
         name = fit(" · ".join(part for part in (self._node, self._sku) if part), max(self.size.width - 2, 20))
         text = [line(name, "bold"), line(self._age(), "$warning" if self._lost else "")]
         if self._loaded is not None:
@@ -157,15 +146,9 @@ class NodePage(Page):
                 count = words.counted(len(dark.gpus), "GPU")
                 text.append(line(f"{count} not observed ({words.listed(dark.gpus)}): {dark.reason}", "$warning"))
             text += [line(f"{window}: {node_words(e)}") for e in shown.node_energy if e.node == self._node]
-        self.query_one("#node-head", Static).update(lines(*text))
-
-    def _duration(self) -> str:
-        """How long the histories are."""
-        ends = self._series.ends if self._series is not None else ()
-        return f", the last {span(ends[-1] - ends[0])}" if len(ends) > 1 else ""
+        self.write("#node-head", *text)
 
     def _age(self) -> str:
-        """What is shown, and how old it is."""
         series = self._series
         if series is None:
             return "reading ..."
@@ -175,42 +158,33 @@ class NodePage(Page):
         newest = f"to {minute(series.ends[-1])}, {span(age)} ago"
         if self._lost:
             return f"old, {newest}: {self._lost}"
+        every = span(series.interval_seconds) if series.interval_seconds else "unknown length"
         if not self._live:
-            every = f"rows of {span(series.interval_seconds)} " if series.interval_seconds else ""
-            return f"no live data here: {every}{newest}"
+            return f"no live data here: rows of {every} {newest}"
         from ...advisor.show.series.device_series import LIVE_SECONDS  # noqa: PLC0415
 
-        every = f"every {span(series.interval_seconds)}" if series.interval_seconds else "one sample"
-        return f"live, {every}, {newest}" if age < LIVE_SECONDS else f"not live: newest samples, {newest}"
-
-
-def _history(gauge: DeviceGauge | None) -> str:
-    return "" if gauge is None else spark(gauge.values, top_of(gauge.values, gauge.top), _HISTORY_WIDTH)[0]
-
-
-def _key(device: Device) -> str:
-    return device.key
+        return f"live, every {every}, {newest}" if age < LIVE_SECONDS else f"not live: newest samples, {newest}"
 
 
 def _measured(device: Device) -> tuple[DeviceGauge, ...]:
     return tuple(gauge for gauge in device.gauges if any(value is not None for value in gauge.values))
 
 
-def _gauge_column(name: str, title: str, width: int) -> Column:
-    def last(device: Device) -> float | None:
-        gauge = device.gauge(name)
-        return gauge.last if gauge is not None else None
-
+def _history_column(name: str) -> Column:
     def text(device: Device) -> str:
-        value = last(device)
-        return words.NONE if value is None else short(value)
+        gauge = device.gauge(name)
+        return "" if gauge is None else spark(gauge.values, top_of(gauge.values, gauge.top), _HISTORY_WIDTH)
 
-    return Column(title, width, text, last, right=True, falling=True)
+    return Column(name, _HISTORY_WIDTH, text)
+
+
+def _gauge_column(name: str, title: str, width: int) -> Column:
+    return quantity(title, width, lambda device: (gauge := device.gauge(name)) and gauge.last, short)
 
 
 _GPUS = (
     Column("GPU", 6, lambda device: device.name.removeprefix("GPU ")),
-    Column("SM active", _HISTORY_WIDTH, lambda device: _history(device.gauge("SM active"))),
+    _history_column("SM active"),
     _gauge_column("SM active", "SM %", 6),
     Column("workload", 16, lambda device: words.listed([name for _, name in device.work]) or words.NONE, grows=True),
     _gauge_column("tensor active", "tensor %", 8),
@@ -225,7 +199,7 @@ _GPUS = (
 )
 _PORTS = (
     Column("HCA", 16, lambda device: device.name),
-    Column("sent", _HISTORY_WIDTH, lambda device: _history(device.gauge("sent"))),
+    _history_column("sent"),
     _gauge_column("sent", "GB/s", 6),
     _gauge_column("received", "received", 8),
     Column("port", 18, lambda device: device.about, grows=True),

@@ -17,14 +17,14 @@ from ...advisor.show import coverage
 from ...advisor.show.aggregates import answered_findings, hours_by_bottleneck, hours_by_kind, observed_share
 from ...advisor.show.pages import energy
 from ...advisor.show.pages.story import story_of, tiles
-from ...advisor.show.titles import Titles, fact_of, sum_of
-from ..cell_text import cost_cell, line, lines
+from ...advisor.show.titles import Titles, fact_of, is_waste, waste_of
+from ..cell_text import line
 from ..state import FINDINGS_WINDOW, Loaded, Look
-from ..widgets.panel import Scroll, panel
-from ..widgets.plot import WasteChart
-from ..widgets.rows import Bars, hours_short
-from ..widgets.table import Column, ItemTable
-from .base_page import Page, TextWanted, WorkloadWanted, WorkWanted
+from ..widgets.frame import Drawn, Scroll, panel
+from ..widgets.plot import TimePlot
+from ..widgets.rows import show_bars
+from ..widgets.table import Column, ItemTable, number, quantity
+from .base_page import Page, WorkWanted
 
 if TYPE_CHECKING:
     from ...advisor.show.series.waste_history import WasteHistory
@@ -34,47 +34,45 @@ _REASONS = 3  # why GPUs were not observed
 
 
 class Overview(Page):
-    NAME, LABEL, BEGIN = "overview", "Overview", "ItemTable"
+    NAME, LABEL = "overview", "Overview"
     SHOWS_EARLIER = True
     ABOUT: ClassVar[str] = (
         "What is recoverable, what the GPUs cost, and the findings, the largest savings first. Findings are judged "
         f"over {FINDINGS_WINDOW.name}, for every window shown: waste needs 30 hours of data. Waste over time spreads "
-        "each finding over the hours in which its GPUs were observed. Enter opens the workload of a finding."
+        "each finding over the hours in which its GPUs were observed."
     )
 
     def compose_data(self) -> ComposeResult:
         findings = ItemTable(_COLUMNS, empty="No waste found.", identity=lambda row: row.finding.id, id="findings")
-        money = Bars(words.usd, empty="No price available.", id="money")
+        money = Drawn("No price available.", id="money")
         with Scroll(id="board"):
             with Vertical(classes="half", id="money-half"):
                 yield panel("Savings and cost", Static(id="cost", classes="prose"), money)
                 yield panel("Findings", findings, id="found")
-                yield panel("Waste over time", WasteChart(id="history"), id="wasted")
+                yield panel("Waste over time", TimePlot(id="history"), id="wasted")
             with Vertical(classes="half", id="use-half"):
-                yield panel("GPU-hours by kind of work", Bars(hours_short, empty="No GPU-hours.", id="kinds"))
-                yield panel("GPU-hours by bottleneck", Bars(hours_short, empty="No GPU-hours.", id="bottlenecks"))
+                yield panel("GPU-hours by kind of work", Drawn("No GPU-hours.", id="kinds"))
+                yield panel("GPU-hours by bottleneck", Drawn("No GPU-hours.", id="bottlenecks"))
                 yield panel("Coverage", Static(id="coverage", classes="prose"), id="cover")
 
     @property
     def subject(self) -> str | None:
-        row = self.query_one(ItemTable).item
-        return row.finding.id if row is not None else None
+        return self.selected.finding.id if self.selected is not None else None
 
     @property
     def workload(self) -> str | None:
-        row = self.query_one(ItemTable).item
-        return row.finding.workload if row is not None else None
+        return self.selected.finding.workload if self.selected is not None else None
 
     def set_data(self, look: Look) -> None:
         shown = look.shown
-        self.query_one("#cost", Static).update(_cost(look))
-        self.query_one("#money", Bars).set_data(words.money_parts(shown.summary.reconciliation))
-        self.query_one("#kinds", Bars).set_data(hours_by_kind(shown).items())
-        self.query_one("#bottlenecks", Bars).set_data(hours_by_bottleneck(shown).items())
-        self.query_one("#coverage", Static).update(_coverage(look))
+        self.write("#cost", *_cost(look))
+        self.write("#coverage", *_coverage(look))
+        show_bars(self.query_one("#money", Drawn), words.money_parts(shown.summary.reconciliation), words.usd)
+        show_bars(self.query_one("#kinds", Drawn), hours_by_kind(shown).items())
+        show_bars(self.query_one("#bottlenecks", Drawn), hours_by_bottleneck(shown).items())
         self.query_one(ItemTable).set_data(_rows(look.advice), coverage.nothing_found_short(look.advice))
         if not isinstance(look, Loaded):
-            self.query_one(WasteChart).set_data(None, "Drawn when the telemetry has been read.")
+            self.query_one(TimePlot).set_waste(None, "Drawn when the telemetry has been read.")
             return
         frame = look.frame
 
@@ -92,17 +90,16 @@ class Overview(Page):
             frame.border_title = f"Waste over time, {look.window.name}, by finding"
             overlap = history.priced and total is not None and sum(w.total for w in history.rules) > 1.01 * total
             frame.border_subtitle = f"findings overlap; total {words.usd(total)}" if overlap else ""
-            self.query_one(WasteChart).set_data(history, coverage.nothing_found_short(look.shown))
+            self.query_one(TimePlot).set_waste(history, coverage.nothing_found_short(look.shown))
 
-    def on_item_table_opened(self, event: ItemTable.Opened) -> None:
-        finding = event.item.finding
-        self.post_message(WorkloadWanted(finding.workload) if finding.workload else TextWanted(finding.id))
+    def on_item_table_opened(self) -> None:
+        self.want("workload" if self.workload else "details", self.workload or self.subject)
 
 
 _STYLES = {"Recoverable": "$success bold", "Wasted": "$warning", "Slowed": "$warning"}
 
 
-def _cost(look: Look) -> Content:
+def _cost(look: Look) -> list[Content]:
     """The sums of every page's head, each with what it contains; then the cost of the chosen window."""
     s, text = look.shown.summary, list[Content]()
     for tile in tiles(story_of(look.advice)):
@@ -116,15 +113,12 @@ def _cost(look: Look) -> Content:
     text.append(line(f"{cost}{coverage.size_words(s)}"))
     if s.energy is not None:
         text.append(line(f"Energy {energy.kwh(s.energy.kwh)}. {energy.idle_words(s.energy)}"))
-        stated = s.energy.usd is not None or s.energy.co2_kg is not None
-        more = (energy.token_words(s.energy), *(energy.money_words(s.energy)[:1] if stated else ()))
-        text += [line(sentence) for sentence in more if sentence]
     notes = [note.text for note in look.advice.notes if note.code in words.PRICE_NOTES]
     basis = notes or [words.price_note(look.advice.prices)]
-    return lines(*text, *(line(note, "$foreground-muted") for note in basis))
+    return [*text, *(line(note, "$foreground-muted") for note in basis)]
 
 
-def _coverage(look: Look) -> Content:
+def _coverage(look: Look) -> list[Content]:
     shown, health, notes = look.shown, look.health, look.advice.notes
     share, missing, more = observed_share(shown), len(health.lacks), len(notes) - _NOTES
     text = [
@@ -140,20 +134,23 @@ def _coverage(look: Look) -> Content:
         *(line(f"Note: {note}") for note in notes[:_NOTES]),
         line(f"{words.counted(more, 'more note')} (see Doctor)") if more > 0 else None,
     ]
-    return lines(*(part for part in text if part is not None))
+    return [part for part in text if part is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A finding with its first recommendation. `id`: short; `sum`: the sum that contains its cost; `saves` None: no
-    recommendation saves cash now."""
+    """A finding with its first recommendation. `id`: short; `saves` None: no recommendation saves cash now."""
 
     finding: Finding
     resource: str
     recommendation: str
     saves: float | None
     id: str
-    sum: str
+
+    @property
+    def cost(self) -> str:
+        usd = self.finding.cost_usd
+        return words.hours(self.finding.gpu_hours, "GPU-h") if usd is None else words.usd(usd)
 
 
 def _rows(advice: Advice) -> list[_Row]:
@@ -161,19 +158,20 @@ def _rows(advice: Advice) -> list[_Row]:
     for f, best in answered_findings(advice):
         cash = best.saving_usd_per_month if best is not None else None
         action = words.NONE if best is None else titles.of(best)
-        saves = cash.p50 if cash is not None else None
-        rows.append(_Row(f, titles.resource(f), action, saves, ids[f.id], sum_of(f.rule)))
+        rows.append(_Row(f, titles.resource(f), action, cash.p50 if cash is not None else None, ids[f.id]))
     return rows
+
+
+def _sum_of(rule: str) -> str:
+    return "wasted" if is_waste(rule) else "slowed" if waste_of(rule) == "slowed" else words.NONE
 
 
 _COLUMNS = (
     Column("resource", 18, lambda row: row.resource, grows=True, middle=True),
     Column("finding", 26, lambda row: fact_of(row.finding.rule)),
-    Column("saves/month", 11, lambda row: words.NONE if row.saves is None else words.usd(row.saves),
-           lambda row: row.saves, right=True, falling=True),
-    Column("cost", 8, lambda row: cost_cell(row.finding.cost_usd, row.finding.gpu_hours),
-           lambda row: row.finding.cost_usd, right=True, falling=True),
-    Column("sum", 6, lambda row: row.sum),
+    quantity("saves/month", 11, lambda row: row.saves, words.usd),
+    number("cost", 8, lambda row: row.cost, lambda row: row.finding.cost_usd),
+    Column("sum", 6, lambda row: _sum_of(row.finding.rule)),
     Column("id", 10, lambda row: row.id),
     Column("best recommendation", 30, lambda row: row.recommendation, middle=True),
     Column("severity", 8, lambda row: row.finding.severity),

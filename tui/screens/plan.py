@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
@@ -15,30 +14,93 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
-from ...advisor.core.advice_types import Advice, Recommendation
-from ...advisor.show.pages.plan import heading, node_type, quality, reconciled, step_title, tiles, when_words
+from ...advisor.core.advice_types import COUNTED_RISKS, Advice, Recommendation, Risk
+from ...advisor.core.timestamps import parse_moment
+from ...advisor.show.pages.plan import heading, node_type, plan_document, quality, step_title, tiles, when_words
 from ...advisor.show.titles import Titles, gain_text
-from ...rules.base.errors import SkuwiseError
-from ...rules.base.sanitize import clean
-from ..cell_text import line, lines
+from ...rules.base.errors import SkuwiseError, UsageError
+from ...rules.base.sanitize import clean, quoted
+from ..cell_text import line
 from ..data.background_jobs import Cancelled, Tell
 from ..data.loaders import Loader
 from ..state import Loaded
-from ..widgets.panel import Scroll, panel
-from ..widgets.table import Column, ItemTable
-from .base_page import NodeWanted, Page, WhatIfWanted, WorkWanted
-from .dialogs.decision_dialog import Verb
-from .dialogs.input_dialog import InputDialog
-from .plan_question import GOALS, HINT, PlanQuestion, parse_change, parse_moves
-from .recommendations import DecisionWanted
+from ..widgets.frame import Drawing, Drawn, Scroll, panel
+from ..widgets.rows import document_drawing, explained
+from ..widgets.table import Column, ItemTable, number, quantity
+from .base_page import Page, WorkWanted
+from .dialogs import InputDialog, Verb
 
 if TYPE_CHECKING:
     from ...advisor.plan.figures import Planner
-    from ...advisor.plan.result import Move, Plan, PlanStep, RentedNode, ReturnedNode
+    from ...advisor.plan.problem import FleetChange, Goal
+    from ...advisor.plan.result import Move, Plan, PlanStep, ReturnedNode
 
 _SLOT = "plan"
 # A question that is changed again within this time is not planned for: the solver keeps all cores busy.
 _PAUSE_SECONDS = 0.25
+GOALS: tuple[Goal, ...] = ("cash", "nodes", "capacity", "energy")
+_WORKLOADS_MOST = 1_000_000
+HINT = "+4xH100-SXM5, -NODE, team=search x1.5, all x1.2, commit-ends 2027-01-01, buy; commas between them; empty: today"
+# Parts of the command's page that the tables and the head of this one do not show.
+_NOTES = (
+    "What if", "Missing nodes", "Nodes to rent first", "Compared with advise", "Left out", "Independent of the plan",
+    "Notes",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PlanQuestion:
+    """`risk`: the highest of a change. `max_moves`: workloads that may be touched; None: any number. `whatif`: the
+    difference to today, as `parse_change` reads it."""
+
+    goal: Goal = "cash"
+    risk: Risk = COUNTED_RISKS[-1]
+    max_moves: int | None = None
+    whatif: str = ""
+
+
+def parse_change(text: str) -> FleetChange:
+    """``+4xH100-SXM5, -gpu-07, team=search x1.5, buy`` as the options of ``skuwise plan``; empty: no change.
+
+    With a semicolon, only semicolons separate: a name may hold commas. Raises UsageError.
+    """
+    from ...advisor.plan.problem import FleetChange  # noqa: PLC0415 - it needs numpy: not at the start
+    from ...advisor.plan.whatif import parse_add, parse_demand  # noqa: PLC0415
+
+    add: dict[str, int] = {}
+    demand: dict[tuple[str, str], float] = {}
+    remove: set[str] = set()
+    ends, buy = None, False
+    for part in filter(None, (part.strip() for part in text.split(";" if ";" in text else ","))):
+        word, _, rest = part.partition(" ")
+        if part.startswith("+"):
+            sku, count = parse_add(part[1:].strip())
+            add[sku] = add.get(sku, 0) + count
+        elif part.startswith("-") and part[1:].strip():
+            remove.add(part[1:].strip())
+        elif part == "buy":
+            buy = True
+        elif word == "commit-ends":
+            ends = parse_moment(rest.strip())
+        elif "=" in part or word == "all":
+            whose, factor = parse_demand(part)
+            if whose in demand:
+                raise UsageError(f"The demand of {' '.join(whose)} is given twice.", "Give each once.")
+            demand[whose] = factor
+        else:
+            raise UsageError(
+                f"Invalid change {quoted(part)}.",
+                "Use +COUNTxSKU, -NODE, team=NAME xFACTOR, all xFACTOR, commit-ends DATE or buy.",
+            )
+    return FleetChange(add=add, remove=frozenset(remove), demand=demand, commitments_end=ends, buy=buy)
+
+
+def parse_moves(text: str) -> tuple[int | None]:
+    """How many workloads may be touched, in a tuple of one; None in it: any number. Raises UsageError."""
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(_WORKLOADS_MOST)) else None
+    if text and (number is None or number > _WORKLOADS_MOST):
+        raise UsageError(f"Invalid number {quoted(text)}.", "Use a whole number, such as 10; empty: any number.")
+    return (number,)
 
 
 @dataclass(frozen=True)
@@ -55,14 +117,12 @@ class PlanPage(Page):
     ABOUT: ClassVar[str] = (
         "The plan of 'skuwise plan' beside today: which nodes can be returned, when, and in which steps, from the "
         "telemetry of the findings' window. A first answer appears at once, while the search for a better one goes on. "
-        "Press g for the goal, r for the highest risk, m for the most workloads to touch, w for another fleet or "
-        "demand, x to reset all but the goal. Nothing is applied: press a to accept the recommendation of a step. "
-        "Enter opens a node. R reads the source again."
+        "The keys change the question. Nothing is applied: press a to accept the recommendation of a step."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("g", "goal", "Goal", priority=True),
+        Binding("g", "next('goal')", "Goal", priority=True),
         Binding("w", "change", "What if"),
-        Binding("r", "risk", "Risk"),
+        Binding("r", "next('risk')", "Risk"),
         Binding("m", "moves", "Moves"),
         Binding("a", "decide('accepted')", "Accept"),
         Binding("z", "decide('snoozed')", "Snooze", show=False),
@@ -95,20 +155,20 @@ class PlanPage(Page):
             with Vertical(classes="half", id="steps-half"):
                 steps = ItemTable(_STEPS, empty=_WAIT, identity=lambda row: str(row.step.number), id="steps")
                 yield panel("Steps", steps, id="steps-panel")
-                yield panel("Step", Static(classes="prose"), id="step", scrolls=True)
-                yield panel("Notes", Static(classes="prose"), id="beside", scrolls=True)
+                yield panel("Step", Drawn(_NO_STEP), id="step", scrolls=True)
+                yield panel("Notes", Drawn("No notes."), id="beside", scrolls=True)
 
     @property
-    def _selected(self) -> StepRow | None:
+    def selected(self) -> StepRow | None:
         return self.query_one("#steps", ItemTable).item
 
     @property
     def subject(self) -> str | None:
-        return self._selected.step.recommendation if self._selected is not None else None
+        return self.selected.step.recommendation if self.selected is not None else None
 
     @property
     def workload(self) -> str | None:
-        return self._selected.step.workload if self._selected is not None else None
+        return self.selected.step.workload if self.selected is not None else None
 
     # Questions and answers
 
@@ -123,15 +183,15 @@ class PlanPage(Page):
         if before is None and not words.has_prices(loaded.advice.summary):
             self._question = PlanQuestion(goal="nodes")
         self._planners = []
-        self._ask(self._question)
+        self._ask()
 
-    def _ask(self, question: PlanQuestion) -> None:
-        """Search for the answer; of questions asked meanwhile the newest counts."""
-        self._question, self._asked = question, object()
+    def _ask(self, **changes: object) -> None:
+        """Search for the answer to the question with changes; of questions asked meanwhile the newest counts."""
+        self._question, self._asked = replace(self._question, **changes), object()  # type: ignore[arg-type]
         if self._timer is not None:
             self._timer.stop()
-        self._say("question", _question_words(question))
-        self._say("quality", line("Planning ...", "$warning"))
+        self.write("#plan-question", _question_words(self._question))
+        self.write("#plan-quality", line(_WAIT, "$warning"))
         self._timer = self.set_timer(_PAUSE_SECONDS, self._search)
 
     def _search(self) -> None:
@@ -154,11 +214,9 @@ class PlanPage(Page):
                 plan = planners[0].plan(request, parse_change(question.whatif), first)
             except Cancelled:
                 raise
-            except SkuwiseError as error:
-                why = str(error)
-                return lambda: self._refuse(asked, why)
             except Exception as error:  # the page must not stay in "Planning ..."
-                why = f"Planning failed: unexpected {type(error).__name__}: {error}"
+                unexpected = f"Planning failed: unexpected {type(error).__name__}: {error}"
+                why = str(error) if isinstance(error, SkuwiseError) else unexpected
                 return lambda: self._refuse(asked, why)
             return lambda: self._take(asked, plan)
 
@@ -166,50 +224,51 @@ class PlanPage(Page):
 
     def narrate(self, slot: str, text: str) -> None:
         if slot == _SLOT and self._question != self._answered:
-            self._say("quality", line(f"{text[:1].upper()}{text[1:]} ...", "$warning"))
+            self.write("#plan-quality", line(f"{text[:1].upper()}{text[1:]} ...", "$warning"))
 
     def _take(self, asked: object, plan: Plan, *, searching: bool = False) -> None:
-        """Show the answer to the newest question."""
-        if asked is not self._asked or not self.is_attached:
-            return
-        self._answered, self._plan, self._searching = self._question, plan, searching
-        if not searching:
-            self._asked = object()
-        self._draw()
+        if asked is self._asked and self.is_attached:
+            self._answered, self._plan, self._searching = self._question, plan, searching
+            if not searching:
+                self._asked = object()
+            self._draw()
 
     def _refuse(self, asked: object, why: str) -> None:
         """Show why there is no such plan, and go back to the question before."""
-        if asked is not self._asked or not self.is_attached:
-            return
-        self._asked, self._question = object(), self._answered or self._question
-        self._say("question", _question_words(self._question))
-        self._draw()
-        self._say("quality", line(clean(why), "$error"))
-
-    # Drawing
+        if asked is self._asked and self.is_attached:
+            self._asked, self._question = object(), self._answered or self._question
+            self.write("#plan-question", _question_words(self._question))
+            self._draw()
+            self.write("#plan-quality", line(clean(why), "$error"))
 
     def _draw(self) -> None:
         plan, loaded = self._plan, self._loaded
         if plan is None or loaded is None:
             return
-        self._say("figures", _figures(plan))
+        figures = [
+            f"{tile.label}: {tile.value}{f' ({tile.change})' if tile.change and tile.label != 'Energy' else ''}"
+            for tile in tiles(plan)
+            if tile.label != "Goal"
+        ]
+        good = "bold $success" if plan.returned and not plan.missing else "bold"
+        self.write("#plan-figures", line(heading(plan), good), line("; ".join(figures)))
         if self._answered == self._question and self._searching:
-            self._say("quality", line("First answer; searching for a better plan ...", "$warning"))
+            self.write("#plan-quality", line("First answer; searching for a better plan ...", "$warning"))
         elif self._answered == self._question:
-            self._say("quality", line(quality(plan), "$foreground-muted"))
+            self.write("#plan-quality", line(quality(plan), "$foreground-muted"))
         self.query_one("#pools", ItemTable).set_data(plan.pools, "No nodes.")
-        self.query_one("#returned", ItemTable).set_data(_by_date(plan.returned), _NO_NODE)
+        self.query_one("#returned", ItemTable).set_data(sorted(plan.returned, key=_by_date), _NO_NODE)
         self.query_one("#steps", ItemTable).set_data(_step_rows(plan, loaded.advice), _NO_STEP)
-        self.query_one("#beside > .prose", Static).update(_notes(plan))
+        page = plan_document(plan, loaded.advice)
+        notes = tuple(section for section in page.sections if section.title in _NOTES)
+        page = replace(page, heading="", window="", summary="", tiles=(), sections=notes, footer=())
+        self.query_one("#beside > Drawn", Drawn).set_data(document_drawing(page) if notes else lambda _: ())
         self._show_step()
 
-    def _say(self, part: str, text: Content) -> None:
-        self.query_one(f"#plan-{part}", Static).update(text)
-
     def _show_step(self) -> None:
-        row, loaded = self._selected, self._loaded
-        text = step_words(row, loaded.advice) if row is not None and loaded is not None else line("No step selected.")
-        self.query_one("#step > .prose", Static).update(text)
+        row, loaded = self.selected, self._loaded
+        drawing = step_words(row, loaded.advice) if row is not None and loaded is not None else lambda _: ()
+        self.query_one("#step > Drawn", Drawn).set_data(drawing)
 
     # Keys
 
@@ -218,34 +277,23 @@ class PlanPage(Page):
             self._show_step()
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
-        event.stop()
         if event.table.id == "returned":
-            self.post_message(NodeWanted(event.item.name))
+            self.want("node", event.item.name)
 
-    def _next(self, values: Sequence[str], name: str) -> None:
-        """Ask with the next value of a part of the question."""
-        at = values.index(getattr(self._question, name)) + 1
-        self._ask(replace(self._question, **{name: values[at % len(values)]}))
-
-    def action_goal(self) -> None:
-        self._next(GOALS, "goal")
-
-    def action_risk(self) -> None:
+    def action_next(self, name: str) -> None:
+        """Ask with the next goal or the next limit of the risk."""
         from ...advisor.plan.problem import RISKS  # noqa: PLC0415
 
-        self._next(RISKS, "risk")
+        values: Sequence[str] = GOALS if name == "goal" else RISKS
+        self._ask(**{name: values[(values.index(getattr(self._question, name)) + 1) % len(values)]})
 
     def action_forget(self) -> None:
-        self._ask(PlanQuestion(goal=self._question.goal))
+        self._question = PlanQuestion(goal=self._question.goal)
+        self._ask()
 
     def _enter(self, name: str, title: str, hint: str, parse: Callable[[str], tuple[Any]], now: str) -> None:
-        """Ask with an entered value of a part of the question."""
-
-        def entered(answer: tuple[Any] | None) -> None:
-            if answer is not None:
-                self._ask(replace(self._question, **{name: answer[0]}))
-
-        self.app.push_screen(InputDialog(title, hint, parse, now), entered)
+        dialog = InputDialog(title, hint, parse, now)
+        self.app.push_screen(dialog, lambda answer: answer and self._ask(**{name: answer[0]}))
 
     def action_moves(self) -> None:
         now = "" if self._question.max_moves is None else str(self._question.max_moves)
@@ -253,25 +301,21 @@ class PlanPage(Page):
         self._enter("max_moves", "Most workloads to touch", hint, parse_moves, now)
 
     def action_change(self) -> None:
-        def parsed(text: str) -> tuple[str]:
-            parse_change(text)
-            return (text,)
+        self._enter("whatif", "What if", HINT, lambda text: parse_change(text) and (text,), self._question.whatif)
 
-        self._enter("whatif", "What if", HINT, parsed, self._question.whatif)
-
-    def action_decide(self, act: Verb) -> None:
-        row = self._selected
+    def action_decide(self, verb: Verb) -> None:
+        row = self.selected
         if row is not None and row.step.recommendation is not None:
-            self.post_message(DecisionWanted(act, row.step.recommendation, row.title))
+            self.want("decision", verb, row.step.recommendation, row.title)
         elif row is not None:
             what = {"rent": "rents nodes", "give-up": "returns empty nodes"}.get(row.step.kind, "moves replicas")
             self.notify(f"This step only {what}. There is no recommendation to decide on.")
 
     def action_what_if(self) -> None:
-        row = self._selected
+        row = self.selected
         if row is not None and row.step.workload is not None:
             r = row.recommendation
-            self.post_message(WhatIfWanted(row.step.workload, r.target.node_sku if r is not None else None))
+            self.want("whatif", row.step.workload, r.target.node_sku if r is not None else None)
 
 
 def _step_rows(plan: Plan, advice: Advice) -> list[StepRow]:
@@ -281,7 +325,6 @@ def _step_rows(plan: Plan, advice: Advice) -> list[StepRow]:
 
 
 def _question_words(question: PlanQuestion) -> Content:
-    """The question, each part with its key."""
     moves = "any" if question.max_moves is None else f"at most {question.max_moves:,}"
     parts = (
         ("g", f"goal: {question.goal}"), ("r", f"risk: {question.risk}"), ("m", f"workloads: {moves}"),
@@ -290,99 +333,36 @@ def _question_words(question: PlanQuestion) -> Content:
     return Content("   ").join(Content.assemble(line(key, "bold $accent"), line(f" {part}")) for key, part in parts)
 
 
-def _figures(plan: Plan) -> Content:
-    """The plan in a sentence, then its figures."""
-    figures = [
-        f"{tile.label}: {tile.value}{f' ({tile.change})' if tile.change and tile.label != 'Energy' else ''}"
-        for tile in tiles(plan)
-        if tile.label != "Goal"
-    ]
-    good = bool(plan.returned) and not plan.missing
-    return lines(line(heading(plan), "bold $success" if good else "bold"), line("; ".join(figures)))
-
-
-def step_words(row: StepRow, advice: Advice) -> Content:
-    """A step in full: its moves, the nodes it empties, the steps before it, its risk, and how it is done."""
+def step_words(row: StepRow, advice: Advice) -> Drawing:
+    """A step: its moves, the nodes it empties, the steps before it, its risk; then its recommendation."""
     step, r = row.step, row.recommendation
-    text = [line(f"Step {step.number}: {row.title}", "bold")]
-    if r is not None:
-        text.append(line(f"Alone: {gain_text(r)}", "$success" if r.saving_usd_per_month else ""))
-    if step.frees:
-        text.append(line(f"Empties: {words.listed(step.frees)}"))
     before = ", ".join(map(str, step.after))
-    text.append(line(f"After step {before}, which makes room." if before else "Can start now."))
-    if step.staging is not None:
-        text.append(line(step.staging.text, "$warning"))
-    text += [line(f"{name}: {value}") for name, value in (("Risk", step.risk), ("Team", step.team)) if value]
-    text += [line(f"  {_move(move)}") for move in step.moves]
-    if r is not None:
-        text += [Content(""), line(r.text), *(line(f"Changes if: {condition}") for condition in r.would_change_if)]
-        if r.decision is not None:
-            text.append(line(f"Decided: {words.decision_words(r.decision)}", "bold"))
-        scheduler = next((w.scheduled.name for w in advice.workloads if w.id == step.workload), None)
-        text += [Content(""), line(f"  skuwise ledger accept {r.id}", "$accent")]
-        if scheduler in ("kubernetes", "slurm"):
-            text.append(line(f"  skuwise patch {r.id} --for {scheduler}", "$accent"))
-    return lines(*text)
+    text = [
+        line(f"Step {step.number}: {row.title}", "bold"),
+        *([line(f"Alone: {gain_text(r)}")] if r is not None else []),
+        *([line(f"Empties: {words.listed(step.frees)}")] if step.frees else []),
+        line(f"After step {before}, which makes room." if before else "Can start now."),
+        *([line(step.staging.text, "$warning")] if step.staging is not None else []),
+        *(line(f"{name}: {value}") for name, value in (("Risk", step.risk), ("Team", step.team)) if value),
+        *(line(f"  {_move(move)}") for move in step.moves),
+        line(""),
+    ]
+    if r is None:
+        return lambda _: text
+    document = explained(advice, r)
+    return lambda width: [*text, *document(width)]
 
 
 def _move(move: Move) -> str:
     gpus = f" ({words.counted(move.gpus, 'GPU')})" if move.gpus else ""
     if move.start is None:
         return f"{move.unit}: starts on {move.end or 'a node to choose'}{gpus}"
-    return (
-        f"{move.unit}: " + (f"{move.start} to {move.end}" if move.end is not None else f"stops on {move.start}") + gpus
-    )
+    return f"{move.unit}: {f'{move.start} to {move.end}' if move.end else f'stops on {move.start}'}{gpus}"
 
 
-def _notes(plan: Plan) -> Content:
-    """The change from today, what is missing or rented, and what the plan leaves out."""
-    left = [option for option in plan.not_in_plan if option.why.code != "plan-blocked"]
-    risky = sum(option.risk_alone for option in left)
-    counts = (
-        ("Left out for its risk alone", risky, "; r raises the limit"),
-        ("Left out for other reasons", len(left) - risky, ""), ("Independent of the plan", len(plan.beside), ""),
-    )  # fmt: skip
-    why: dict[str, list[str]] = {}
-    for name, reason in sorted(plan.kept_nodes.items()):
-        why.setdefault(reason.text, []).append(name)
-    text = [
-        *(line(f"What if: {change.text}", "bold") for change in plan.changes),
-        *(line(f"Missing: {node}", "$error") for node in _new_nodes(plan.missing)),
-        *(
-            line(f"{node_type(p.node_sku, p.pool)}: {words.counted(p.short_gpus, 'GPU')} missing at the peak", "$error")
-            for p in plan.pools
-            if p.short_gpus
-        ),
-        *(line(f"To rent first: {node}") for node in _new_nodes(plan.rented)),
-        *(line(sentence) for sentence in reconciled(plan)),
-        *(line(f"{what}: {words.counted(n, 'recommendation')}{how}") for what, n, how in counts if n),
-        *(line(f"Note: {note}") for note in plan.notes),
-        *(line(f"{words.listed(names)}: {reason}", "$foreground-muted") for reason, names in why.items()),
-    ]
-    return lines(*text) if text else line("No notes.")
-
-
-def _new_nodes(nodes: Sequence[RentedNode]) -> list[str]:
-    """Nodes to rent, or missing ones, by node type."""
-    text = []
-    for sku, group in groupby(sorted(nodes, key=lambda n: n.node_sku or n.pool), lambda n: n.node_sku or n.pool):
-        same = list(group)
-        prices = [n.usd_per_month for n in same if n.usd_per_month is not None]
-        usd = f", {words.usd(sum(prices))}/month" if len(prices) == len(same) else ""
-        gpus = words.gpus(sum(n.gpus for n in same), same[0].gpu_sku)
-        text.append(f"{words.counted(len(same), 'node')} of {sku} ({gpus}{usd})")
-    return text
-
-
-def _by_date(returned: Sequence[ReturnedNode]) -> list[ReturnedNode]:
+def _by_date(r: ReturnedNode) -> tuple[int, str, int, str]:
     """The cash of today first, then by date; capacity last."""
-    ranks = {"cash-now": 0, "cash-at": 1}
-    return sorted(returned, key=lambda r: (ranks.get(r.realisation, 2), r.available_from or "", r.step or 0, r.name))
-
-
-def _emptied(r: ReturnedNode) -> str:
-    return str(r.step) if r.step is not None else "jobs end" if r.drains else "empty now"
+    return {"cash-now": 0, "cash-at": 1}.get(r.realisation, 2), r.available_from or "", r.step or 0, r.name
 
 
 def _change(before: int, after: int) -> str:
@@ -397,28 +377,24 @@ _POOLS = (
     Column("nodes", 7, lambda p: _change(p.nodes_today, p.nodes_after), lambda p: p.nodes_today, falling=True),
     Column("peak GPUs", 9, lambda p: _change(round(p.gpus_needed_today), round(p.gpus_needed)),
            lambda p: p.gpus_needed_today, falling=True),
-    Column("carries", 7, lambda p: words.NONE if p.carries is None else f"x{p.carries:.2f}", lambda p: p.carries,
-           falling=True),
+    quantity("carries", 7, lambda p: p.carries, "x{:.2f}".format),
     Column("reserve", 7, lambda p: f"{p.reserve_gpus} of {p.reserve_wanted_gpus}", lambda p: p.reserve_gpus),
-    Column("rented", 6, lambda p: f"{p.rented:,}" if p.rented else words.NONE, lambda p: p.rented, right=True,
-           falling=True),
-    Column("GPUs", 5, lambda p: f"{p.gpus_after:,}", lambda p: p.gpus_after, right=True, falling=True),
+    quantity("rented", 6, lambda p: p.rented or None, "{:,}".format),
+    number("GPUs", 5, lambda p: f"{p.gpus_after:,}", lambda p: p.gpus_after),
     Column("region", 8, lambda p: p.region or words.NONE),
 )  # fmt: skip
 _RETURNED = (
     Column("node", 14, lambda r: r.name, grows=True, middle=True),
     Column("when", 17, when_words, lambda r: r.available_from or ""),
-    Column("cost/month", 10, lambda r: words.usd(r.usd_per_month), lambda r: r.usd_per_month, right=True, falling=True),
-    Column("after step", 9, _emptied, lambda r: r.step or 0),
+    number("cost/month", 10, lambda r: words.usd(r.usd_per_month), lambda r: r.usd_per_month),
+    Column("after step", 9, lambda r: str(r.step or ("jobs end" if r.drains else "empty now")), lambda r: r.step or 0),
     Column("GPUs", 12, lambda r: words.gpus(r.gpus, r.gpu_sku), lambda r: r.gpus, falling=True),
     Column("node type", 14, lambda r: node_type(r.node_sku, r.pool)),
 )  # fmt: skip
 _STEPS = (
     Column("what", 30, lambda row: f"{row.step.number}. {row.title}", lambda row: row.step.number, grows=True),
-    Column("empties", 12, lambda row: ", ".join(row.step.frees) or words.NONE, lambda row: len(row.step.frees),
-           falling=True),
+    Column("empties", 12, lambda row: ", ".join(row.step.frees) or words.NONE),
     Column("risk", 8, lambda row: row.step.risk or words.NONE),
     Column("after", 5, lambda row: ", ".join(map(str, row.step.after)) or words.NONE),
-    Column("moves", 5, lambda row: str(len(row.step.moves)), lambda row: len(row.step.moves), right=True,
-           falling=True),
+    number("moves", 5, lambda row: str(len(row.step.moves)), lambda row: len(row.step.moves)),
 )  # fmt: skip

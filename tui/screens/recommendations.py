@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
-from textual.message import Message
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
@@ -18,33 +17,21 @@ from ...advisor.show.pages.plan import node_type
 from ...advisor.show.titles import Row, left_out_words, recommendation_rows
 from ..cell_text import line
 from ..state import Look
-from ..widgets.panel import panel
-from ..widgets.rows import Pair, SideBySide
-from ..widgets.table import Column, ItemTable
-from .base_page import ListPage, TextWanted, WhatIfWanted
-from .dialogs.decision_dialog import Verb
-from .workload import ExplainedText
+from ..widgets.frame import Drawn, panel
+from ..widgets.rows import Pair, explained, show_pairs
+from ..widgets.table import Column, ItemTable, quantity
+from .base_page import Page
+from .dialogs import Verb
 
-SLOWER = 1.005  # a time ratio above it is shown as slower
-
-
-@dataclass
-class DecisionWanted(Message):
-    """A decision on a recommendation is to be asked for. `what`: the recommendation in words."""
-
-    act: Verb
-    id: str
-    what: str
+_SLOWER = 1.005  # a time ratio above it is shown as slower
 
 
-class Recommendations(ListPage):
-    NAME, LABEL, BEGIN = "recommendations", "Recommendations", "ItemTable"
+class Recommendations(Page):
+    NAME, LABEL = "recommendations", "Recommendations"
     SHOWS_EARLIER = True
     ABOUT: ClassVar[str] = (
         "What to change, in the order of 'skuwise advise': cash first. Freed GPU-hours are capacity, in no sum of "
-        "dollars. Press u to show what is decided, blocked or below the minimum gain. Press a to accept, z to snooze "
-        "and d to dismiss, as with 'skuwise ledger'; the sums follow with the next reading. Press o for the workload, "
-        "i for What if, enter for the details."
+        "dollars. Press u to show what is decided, blocked or below the minimum gain. Decisions go to the ledger."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "decide('accepted')", "Accept"),
@@ -54,74 +41,55 @@ class Recommendations(ListPage):
         Binding("u", "unfold", "All / with savings", show=False),
         Binding("o", "workload", "Workload", show=False),
     ]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._rows: tuple[Row, ...] = ()
-        self._unfolded = False
+    _unfolded = False
 
     def compose_data(self) -> ComposeResult:
         with Container(id="proposed"):
             rows = ItemTable(_COLUMNS, empty=_NONE, identity=lambda row: row.recommendation.id, id="list")
             yield panel("Recommendations", rows, Static(id="folded"), id="listed", classes="fills")
-            details = SideBySide(), ExplainedText(classes="prose")
-            yield panel("Before and after", *details, id="chosen", scrolls=True)
-
-    @property
-    def _selected(self) -> Row | None:
-        return self.query_one(ItemTable).item
+            yield panel("Before and after", Drawn(id="pairs"), Drawn(id="explained"), id="chosen", scrolls=True)
 
     @property
     def subject(self) -> str | None:
-        return self._selected.recommendation.id if self._selected is not None else None
+        return self.selected.recommendation.id if self.selected is not None else None
 
     @property
     def workload(self) -> str | None:
-        return self._selected.recommendation.workload if self._selected is not None else None
+        return self.selected.recommendation.workload if self.selected is not None else None
 
     def set_data(self, look: Look) -> None:
-        self._rows = recommendation_rows(look.advice)
-        self._list(look)
-
-    def _list(self, look: Look) -> None:
-        summary, left_out = look.advice.summary, left_out_words(self._rows)
-        shown = [row for row in self._rows if self._unfolded or not row.left_out]
+        rows, summary = recommendation_rows(look.advice), look.advice.summary
+        shown, left_out = [row for row in rows if self._unfolded or not row.left_out], left_out_words(rows)
         empty = f"Waste is {coverage.not_judged(summary)}." if summary.nothing_judged else _NONE
         self.query_one(ItemTable).set_data(shown, empty)
-        folded = self.query_one("#folded", Static)
-        folded.display = bool(left_out)
-        folded.update(line(f"{left_out} u {'hides' if self._unfolded else 'shows'} them.", "$foreground-muted"))
-        self.tell()
+        self.query_one("#folded").display = bool(left_out)
+        self.write("#folded", line(f"{left_out} u {'hides' if self._unfolded else 'shows'} them.", "$foreground-muted"))
+        self.on_item_table_moved()
 
-    def on_item_table_opened(self, event: ItemTable.Opened) -> None:
-        self.post_message(TextWanted(event.item.recommendation.id))
+    def on_item_table_moved(self) -> None:
+        row, look = self.selected, self._taken
+        self.query_one("#chosen").set_class(row is None, "-none")
+        if row is not None and look is not None:
+            show_pairs(self.query_one("#pairs", Drawn), recommendation_pairs(look.advice, row.recommendation))
+            self.query_one("#explained", Drawn).set_data(explained(look.advice, row.recommendation))
+
+    def on_item_table_opened(self) -> None:
+        self.want("details", self.subject)
 
     def action_unfold(self) -> None:
         self._unfolded = not self._unfolded
         if self._taken is not None:
-            self._list(self._taken)
+            self.set_data(self._taken)
 
     def action_what_if(self) -> None:
-        row = self._selected
-        if row is not None and row.recommendation.workload:
-            self.post_message(WhatIfWanted(row.recommendation.workload, row.recommendation.target.node_sku))
-        elif row is not None:
+        if self.workload:
+            self.want("whatif", self.workload, self.selected.recommendation.target.node_sku)
+        elif self.selected is not None:
             self.notify("No workload uses these nodes, so there is nothing to predict.")
 
-    def action_decide(self, act: Verb) -> None:
-        row = self._selected
-        if row is not None:
-            self.post_message(DecisionWanted(act, row.recommendation.id, row.title))
-
-    def tell(self) -> None:
-        row, look = self._selected, self._taken
-        self.query_one("#chosen").set_class(row is None, "-none")
-        if row is not None and look is not None:
-            from ...advisor.show.pages.explain import explain_page  # noqa: PLC0415 - it needs numpy: not at the start
-
-            pairs = recommendation_pairs(look.advice, row.recommendation)
-            self.query_one(SideBySide).set_data(("today", "after"), pairs)
-            self.query_one(ExplainedText).set_data(explain_page(look.advice, row.recommendation))
+    def action_decide(self, verb: Verb) -> None:
+        if self.selected is not None:
+            self.want("decision", verb, self.subject, self.selected.title)
 
 
 def recommendation_pairs(advice: Advice, r: Recommendation) -> tuple[Pair, ...]:
@@ -155,11 +123,11 @@ def recommendation_pairs(advice: Advice, r: Recommendation) -> tuple[Pair, ...]:
     return (*pairs, Pair("risk", "", r.risk))
 
 
-def time_pairs(ratio: Interval, remark: str = "") -> list[Pair]:
+def time_pairs(ratio: Interval) -> list[Pair]:
     """The time relative to today's, and its interval."""
-    style = "$warning" if ratio.p50 > SLOWER else ""
+    style = "$warning" if ratio.p50 > _SLOWER else ""
     return [
-        Pair("time", "x1.00", f"x{ratio.p50:.2f}{remark}", style),
+        Pair("time", "x1.00", f"x{ratio.p50:.2f}", style),
         Pair("p10 to p90", "", f"x{ratio.p10:.2f} to x{ratio.p90:.2f}"),
     ]
 
@@ -171,31 +139,15 @@ def _status(row: Row) -> str:
     return "blocked" if r.blocked_by else f"from {r.available_from}" if r.available_from else _STATUS[r.realisation]
 
 
-def _saving(row: Row) -> float | None:
-    saving = row.recommendation.saving_usd_per_month
-    return saving.p50 if saving is not None else None
-
-
-def _freed(row: Row) -> str:
-    freed = row.recommendation.freed_gpu_hours_per_month
-    return words.hours(freed, "GPU-h") if freed > 0 else words.NONE
-
-
-def _time(row: Row) -> str:
-    ratio = row.recommendation.time_ratio
-    return words.NONE if ratio is None else f"x{ratio.p50:.2f}"
-
-
 _STATUS = {"cash-now": "cash now", "cash-at": "cash later", "capacity-freed": "capacity", "energy": "energy"}
 _NONE = "No recommendations: no change saves cash, GPU-hours or energy now."
+_gpu_hours = partial(words.hours, unit="GPU-h")
 _COLUMNS = (
     Column("recommendation", 40, lambda row: row.title, grows=True, middle=True),
-    Column("saves/month", 11, lambda row: words.NONE if _saving(row) is None else words.usd(_saving(row)), _saving,
-           right=True, falling=True),
-    Column("frees/month", 11, _freed, lambda row: row.recommendation.freed_gpu_hours_per_month, right=True,
-           falling=True),
+    quantity("saves/month", 11, lambda row: (usd := row.recommendation.saving_usd_per_month) and usd.p50, words.usd),
+    quantity("frees/month", 11, lambda row: row.recommendation.freed_gpu_hours_per_month or None, _gpu_hours),
     Column("risk", 8, lambda row: row.recommendation.risk),
     Column("id", 10, lambda row: row.id),
     Column("status", 10, _status),
-    Column("time", 5, _time),
-)  # fmt: skip
+    quantity("time", 5, lambda row: (ratio := row.recommendation.time_ratio) and ratio.p50, "x{:.2f}".format),
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
@@ -12,8 +13,8 @@ from textual.widgets import ContentSwitcher
 from ...advisor.core import formatting as words
 from ...rules.catalog.types import GpuSku, NodeSku, Price
 from ..state import Loaded
-from ..widgets.table import Column, ItemTable, SearchTable
-from .base_page import Page, ReadingWanted, WorkWanted
+from ..widgets.table import Column, ItemTable, SearchTable, quantity
+from .base_page import Page, WorkWanted
 
 if TYPE_CHECKING:
     from ...rules.catalog.loader import Catalog
@@ -23,20 +24,18 @@ class Skus(Page):
     NAME, LABEL, BEGIN = "skus", "SKUs", "#gpus ItemTable"
     NEEDS_DATA = False
     ABOUT: ClassVar[str] = (
-        "The catalog of GPUs and nodes behind verdicts and prices. Compute rates are dense, links one way, prices "
-        "list prices of the whole node with their date. Press n for nodes, / to search, s to sort, enter for every "
-        "figure with its source, space to mark a line and v to compare two."
+        "The catalog of GPUs and nodes behind verdicts and prices. Compute rates are dense, links one way, prices list "
+        "prices of the whole node with their date. Press n for nodes, enter for every figure with its source, v on one "
+        "line and then on another to compare the two."
     )
     BINDINGS: ClassVar[list[BindingType]] = [Binding("n", "table", "GPUs / nodes"), Binding("v", "compare", "Compare")]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._catalog: Catalog | None = None
+    _catalog: Catalog | None = None
+    _first: Any = None  # the line to compare another one with
 
     def compose_data(self) -> ComposeResult:
         def table(columns: tuple[Column, ...], search: Callable[[Any], str], id_: str) -> ItemTable:
             empty = "Reading the catalog ..."
-            return ItemTable(columns, empty=empty, search=search, identity=lambda sku: sku.name, marks=2, id=id_)
+            return ItemTable(columns, empty=empty, search=search, identity=lambda sku: sku.name, id=id_)
 
         with ContentSwitcher(initial="gpus"):
             yield SearchTable(table(_GPUS, _gpu_search, "gpu-table"), "GPUs", id="gpus")
@@ -53,30 +52,30 @@ class Skus(Page):
         self.query_one("#gpus", SearchTable).set_data(list(catalog.gpus.values()))
         self.query_one("#nodes", SearchTable).set_data(list(catalog.nodes.values()))
 
+    @property
+    def selected(self) -> Any:  # noqa: ANN401 - a GPU or a node
+        return self.query_one(f"#{self.query_one(ContentSwitcher).current} ItemTable", ItemTable).item
+
     def action_table(self) -> None:
         switcher = self.query_one(ContentSwitcher)
         switcher.current = "nodes" if switcher.current == "gpus" else "gpus"
+        self._first = None
         self.query_one(f"#{switcher.current} ItemTable").focus()
 
     def action_compare(self) -> None:
-        """Compare the two marked lines, or the marked and the selected one."""
-        table = self.query_one(f"#{self.query_one(ContentSwitcher).current} ItemTable", ItemTable)
-        pair = [*table.marked, *([table.item] if table.item not in table.marked else [])][:2]
-        if len(pair) < 2 or self._catalog is None:
-            self.notify("Mark one line with space, select another, and press v.")
+        first, second, catalog = self._first, self.selected, self._catalog
+        if first in (None, second) or catalog is None:
+            self._first = second
+            self.notify("Select another line and press v again.")
             return
-        catalog, (first, second) = self._catalog, pair
-
-        def show(text: str) -> None:
-            self.post_message(ReadingWanted("Comparison", text))
-
+        self._first, show = None, partial(self.want, "text", "Comparison")
         self.post_message(WorkWanted("comparing", lambda *_: comparison_text(first, second, catalog), show))
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         if self._catalog is not None:
             from ...advisor.cli.skus import sku_text  # noqa: PLC0415 - it is not needed at the start
 
-            self.post_message(ReadingWanted("Catalog entry", sku_text(event.item, self._catalog)))
+            self.want("text", "Catalog entry", sku_text(event.item, self._catalog))
 
 
 def comparison_text(first: GpuSku | NodeSku, second: GpuSku | NodeSku, catalog: Catalog) -> str:
@@ -84,8 +83,9 @@ def comparison_text(first: GpuSku | NodeSku, second: GpuSku | NodeSku, catalog: 
     from ...advisor.cli.sku_estimates import compare_typical  # noqa: PLC0415 - it needs numpy: not at the start
 
     columns = _GPUS if isinstance(first, GpuSku) else _NODES
-    rows = [(column.title, column.text(first), column.text(second)) for column in columns]
-    rows.append(("$/GPU-hour, from", _per_gpu(first, catalog), _per_gpu(second, catalog)))
+    rows: list[tuple[str, ...]] = [(column.title, column.text(first), column.text(second)) for column in columns]
+    cheapest = [_cheapest(sku, catalog) for sku in (first, second)]
+    rows.append(("$/GPU-hour, from", *("unknown" if price is None else f"{price[1]:,.2f}" for price in cheapest)))
     text = [f"{name:<19}{value:<32}{other}" for name, value, other in rows]
     source, target = (sku if isinstance(sku, GpuSku) else catalog.gpu(sku.gpu) for sku in (first, second))
     if source is None or target is None:
@@ -95,15 +95,8 @@ def comparison_text(first: GpuSku | NodeSku, second: GpuSku | NodeSku, catalog: 
         text += ["", f"Time of typical work on {second.name}, relative to {first.name}"]
         text += [f"{phase}: {words.time_words(comparison.time_ratio)}" for phase, comparison in phases]
         text += ["", *dict.fromkeys(f"Blocked: {why}" for _, comparison in phases for why in comparison.blocked_by)]
-        for basis in dict.fromkeys(comparison.basis for _, comparison in phases):
-            text.append(f"{words.listed([phase for phase, c in phases if c.basis == basis])}: {basis}")
-    prices = filter(None, (_cheapest(sku, catalog) for sku in (first, second)))
-    return "\n".join([*text, *(f"{p.sku}, {p.region}: {words.price_words(p)}" for p, _ in prices)])
-
-
-def _per_gpu(sku: GpuSku | NodeSku, catalog: Catalog) -> str:
-    price = _cheapest(sku, catalog)
-    return "unknown" if price is None else f"{price[1]:,.2f}"
+        text += dict.fromkeys(f"Basis: {comparison.basis}" for _, comparison in phases)
+    return "\n".join([*text, *(f"{p.sku}, {p.region}: {words.price_words(p)}" for p, _ in filter(None, cheapest))])
 
 
 def _cheapest(sku: GpuSku | NodeSku, catalog: Catalog) -> tuple[Price, float] | None:
@@ -121,14 +114,8 @@ def _node_search(node: NodeSku) -> str:
     return "\n".join((node.name, node.gpu, node.fabric.kind, node.intra_node_link, *(p.region for p in node.prices)))
 
 
-def _number(title: str, width: int, value: Callable[[Any], float | None], unit: float = 1.0, digits: int = 0) -> Column:
-    """A column of numbers, in `unit`."""
-
-    def text(sku: GpuSku | NodeSku) -> str:
-        number = value(sku)
-        return words.NONE if number is None else f"{number / unit:,.{digits}f}"
-
-    return Column(title, width, text, value, right=True, falling=True)
+def _number(title: str, width: int, value: Callable[[Any], float | None], unit: float = 1.0) -> Column:
+    return quantity(title, width, value, lambda amount: f"{amount / unit:,.0f}")
 
 
 def _link(gpu: GpuSku) -> str:
@@ -164,7 +151,7 @@ _GPUS = (
 _NODES = (
     Column("node", 30, lambda node: node.name, grows=True),
     Column("GPUs", 16, lambda node: f"{node.gpu_count} x {node.gpu}"),
-    _number("$/node-hour", 12, lambda node: price.usd_per_hour if (price := _price(node)) else None, digits=2),
+    quantity("$/node-hour", 12, lambda node: (price := _price(node)) and price.usd_per_hour, "{:,.2f}".format),
     Column("fabric", 22, words.fabric_words),
     Column("link", 10, lambda node: node.intra_node_link),
     Column("region, date", 22, _priced),

@@ -14,20 +14,17 @@ from textual.widgets import Static
 
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Recommendation
-from ...advisor.core.verdict_types import WorkloadVerdict
 from ...advisor.show.pages.plan import node_type
 from ...advisor.show.titles import Titles
 from ...rules.base.errors import UsageError
-from ..cell_text import line, lines
+from ..cell_text import fit_middle, line, lines
 from ..state import Loaded, State
-from ..widgets.panel import panel
-from ..widgets.rows import Pair, SideBySide
-from ..widgets.table import Column, ItemTable, SearchTable
+from ..widgets.frame import Drawn, panel
+from ..widgets.rows import Pair, show_pairs
+from ..widgets.table import Column, ItemTable, SearchTable, number, quantity
 from .base_page import Page, WorkWanted
-from .dialogs.input_dialog import InputDialog
-from .dialogs.picker import Picker
-from .recommendations import SLOWER, DecisionWanted, time_pairs
-from .workloads import workload_table
+from .dialogs import InputDialog
+from .recommendations import time_pairs
 
 if TYPE_CHECKING:
     from ...advisor.recommend.whatif import Side, WhatIfChoice, WhatIfResult
@@ -38,18 +35,17 @@ _CLOCK_STEP, _CLOCK_LOWEST = 5, 50  # percent; the clock model ends at half the 
 
 
 class WhatIf(Page):
-    NAME, LABEL, BEGIN = "whatif", "What if", "ItemTable"
+    NAME, LABEL = "whatif", "What if"
     ABOUT: ClassVar[str] = (
         "One workload on other hardware or with other settings, by the model of the recommendations and the telemetry "
-        "of the findings' window. Select a node (the first line is today's), then the number of GPUs, a MIG slice, "
-        "the clock or a price. Nothing is changed: press a to accept the recommendation that proposes this."
+        "of the findings' window. The workload is the one that the cursor was on, the first node is today's. Nothing "
+        "is changed: press a to accept the recommendation that proposes this."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("o", "workload", "Workload"),
+        Binding("o", "workload", "Workload", show=False),
         Binding("plus,equals_sign", "count(1)", "More GPUs", key_display="+"),
         Binding("minus", "count(-1)", "Fewer GPUs", key_display="-"),
-        Binding("m", "slice(1)", "Slice"),
-        Binding("M", "slice(-1)", "Previous slice", show=False),
+        Binding("m", "slice", "Slice"),
         Binding("less_than_sign,comma", "clock(-1)", "Lower clock", key_display="<", show=False),
         Binding("greater_than_sign,full_stop", "clock(1)", "Higher clock", key_display=">", show=False),
         Binding("p", "price", "Price"),
@@ -71,11 +67,14 @@ class WhatIf(Page):
         yield Static(id="knobs", classes="prose")
         with Container(id="asked"):
             table = ItemTable(
-                TARGET_COLUMNS, empty="Calculating ...", search=_target_text, identity=lambda o: o.choice.node or "",
+                TARGET_COLUMNS,
+                empty="Calculating ...",
+                search=lambda o: f"{o.choice.node or 'today'}\n{o.then.gpu if o.then is not None else ''}",
+                identity=lambda o: o.choice.node or "",
                 id="nodes",
-            )  # fmt: skip
+            )
             yield panel("Nodes", SearchTable(table, "nodes"), id="targets", classes="fills")
-            sides = SideBySide(id="sides"), Static(classes="prose")
+            sides = Drawn(id="sides"), Static(classes="prose")
             yield panel("Today and after", *sides, id="then", classes="fills", scrolls=True)
 
     def update_state(self, state: State) -> None:
@@ -84,31 +83,25 @@ class WhatIf(Page):
             self._from = self._workload = state.workload
             self._node = self._choice = None
             if self._loaded is not None and self._loaded is state.loaded:
-                self._ask_about(state.workload)
+                self.set_data(self._loaded)
         super().update_state(state)
 
     def set_data(self, loaded: Loaded) -> None:
-        recommended = (r.workload for r in loaded.advice.recommendations if r.workload)
-        first = next(recommended, None) or next((w.id for w in loaded.advice.workloads), None)
-        id_ = self._workload if loaded.workload(self._workload) is not None else first
-        if id_ is None:
-            self.query_one("#subject", Static).update(line("No workloads in this window."))
-        else:
-            self._ask_about(id_)
-
-    def _ask_about(self, id_: str) -> None:
-        loaded = self._loaded
-        w = loaded.workload(id_) if loaded is not None else None
-        if loaded is None or w is None:
-            self.query_one("#subject", Static).update(line("This workload is not in the data.", "$warning"))
+        """Ask about the workload, or else the one with the first recommendation."""
+        recommended = (r.workload for r in loaded.advice.recommendations)
+        ids = (self._workload, *recommended, *(w.id for w in loaded.advice.workloads))
+        w = next((w for id_ in ids if id_ and (w := loaded.workload(id_)) is not None), None)
+        if w is None:
+            self.write("#subject", line("No workloads in this window."))
             return
-        self._workload = id_
-        self.query_one("#subject", Static).update(_subject(w))
+        self._workload = id_ = w.id
+        about = f"  {w.kind.label}, {w.bottleneck.label}, {len(w.gpus)} x {w.gpu_sku or 'unknown GPU'}"
+        self.write("#subject", Content.assemble(line(fit_middle(w.name, _NAME_MAX).rstrip(), "bold"), line(about)))
         self.post_message(WorkWanted("bench", lambda loader, tell: loader.bench(loaded, id_, tell), self.set_session))
 
     def narrate(self, slot: str, text: str) -> None:
         if slot == "bench":
-            self.query_one("#knobs", Static).update(line(f"{text} ...", "$warning"))
+            self.write("#knobs", line(f"{text} ...", "$warning"))
 
     def set_session(self, bench: Workbench | None) -> None:
         """Take the workbench of the workload; None: the findings' window has no data of it."""
@@ -116,101 +109,78 @@ class WhatIf(Page):
             return
         if bench is None:
             why = "No data for this workload in the findings' window, so no prediction is possible."
-            self.query_one("#knobs", Static).update(line(why, "$warning"))
+            self.write("#knobs", line(why, "$warning"))
             return
         from ...advisor.recommend.whatif import WhatIfChoice  # noqa: PLC0415 - it needs numpy: not at the start
 
         same = self._bench is not None and self._bench.workload == bench.workload
         choice = self._choice if same and self._choice is not None else WhatIfChoice(self._node)
         self._bench = bench
-        self.query_one("#knobs", Static).update("")
+        self.write("#knobs")
         self.query_one(SearchTable).set_data([bench.ask(WhatIfChoice()), *bench.targets])
         self._choice = choice
         if choice.node is None or not self.query_one(ItemTable).stand_on(choice.node):
-            self._choose(choice)
+            self._ask()
 
     def show(self, outcome: WhatIfResult) -> None:
         """Take the answer to the newest choice."""
-        bench = self._bench
-        if not self.is_attached or bench is None:
-            return
-        self._outcome = outcome
-        self.query_one("#knobs", Static).update(knob_words(bench, outcome))
-        self.query_one("#sides", SideBySide).set_data(("today", "after"), whatif_pairs(bench, outcome))
-        self.query_one("#then > .prose", Static).update(answer_words(outcome, self._proposed(outcome)))
+        if self.is_attached and self._bench is not None:
+            self._outcome = outcome
+            self.write("#knobs", knob_words(self._bench, outcome))
+            show_pairs(self.query_one("#sides", Drawn), whatif_pairs(self._bench, outcome))
+            self.write("#then > .prose", answer_words(outcome, self._proposed(outcome)))
+
+    def _ask(self, **changes: object) -> None:
+        """Evaluate the choice with changes off the event loop; of choices made meanwhile the newest counts."""
+        bench, choice = self._bench, self._choice
+        if bench is not None and choice is not None:
+            self._choice = changed = replace(choice, **changes)  # type: ignore[arg-type] - fields of the choice
+            self.post_message(WorkWanted("whatif", lambda *_: bench.ask(changed), self.show))
 
     def on_item_table_moved(self, event: ItemTable.Moved) -> None:
-        if self._choice is not None:
-            self._choose(replace(self._choice, node=event.item.choice.node))
+        self._ask(node=event.item.choice.node)
 
-    def on_item_table_opened(self, event: ItemTable.Opened) -> None:
-        event.stop()
+    def on_item_table_opened(self) -> None:
         self.query_one("#then").focus()
-
-    def _choose(self, choice: WhatIfChoice) -> None:
-        """Evaluate a choice off the event loop; of choices made meanwhile the newest counts."""
-        bench = self._bench
-        self._choice = choice
-        if bench is not None:
-            self.post_message(WorkWanted("whatif", lambda _loader, _tell: bench.ask(choice), self.show))
 
     def action_count(self, by: int) -> None:
         if self._choice is not None and self._bench is not None:
-            then = self._outcome.then if self._outcome is not None else None
-            now = self._choice.gpus or (then.gpus if then is not None else self._bench.base.gpus)
-            step = max(self._bench.base.unit, 1)
-            self._choose(replace(self._choice, gpus=max(now + by * step, step)))
+            then, base = self._outcome.then if self._outcome is not None else None, self._bench.base
+            now, step = self._choice.gpus or (then.gpus if then is not None else base.gpus), max(base.unit, 1)
+            self._ask(gpus=max(now + by * step, step))
 
-    def action_slice(self, by: int) -> None:
+    def action_slice(self) -> None:
         if self._choice is not None and self._bench is not None:
             names = (None, *self._bench.profiles)
             at = names.index(self._choice.profile) if self._choice.profile in names else 0
-            self._choose(replace(self._choice, profile=names[(at + by) % len(names)]))
+            self._ask(profile=names[(at + 1) % len(names)])
 
     def action_clock(self, by: int) -> None:
         if self._choice is not None:
             percent = round(self._choice.clock_share * 100) + by * _CLOCK_STEP
-            self._choose(replace(self._choice, clock_share=min(max(percent, _CLOCK_LOWEST), 100) / 100))
+            self._ask(clock_share=min(max(percent, _CLOCK_LOWEST), 100) / 100)
 
     def action_price(self) -> None:
-        choice = self._choice
-        if choice is None:
-            return
-
-        def entered(answer: tuple[float | None] | None) -> None:
-            if answer is not None and self._choice is not None:
-                self._choose(replace(self._choice, usd_per_hour=answer[0]))
-
-        now = "" if choice.usd_per_hour is None else f"{choice.usd_per_hour:g}"
-        hint = "US dollars per node-hour; empty: the catalog's price"
-        self.app.push_screen(InputDialog("Price of this node", hint, price_of, now), entered)
+        if self._choice is not None:
+            usd = self._choice.usd_per_hour
+            hint = "US dollars per node-hour; empty: the catalog's price"
+            dialog = InputDialog("Price of this node", hint, price_of, "" if usd is None else f"{usd:g}")
+            self.app.push_screen(dialog, lambda price: price and self._ask(usd_per_hour=price[0]))
 
     def action_forget(self) -> None:
         """Reset everything but the node."""
         if self._choice is not None:
-            self._choose(type(self._choice)(self._choice.node))
-
-    def action_workload(self) -> None:
-        if self._loaded is None:
-            return
-
-        def selected(w: WorkloadVerdict | None) -> None:
-            if w is not None:
-                self._node = self._choice = None
-                self._ask_about(w.id)
-
-        workloads = self._loaded.advice.workloads
-        self.app.push_screen(Picker("Select a workload", workload_table("choosing"), workloads, "workloads"), selected)
+            self._choice = type(self._choice)(self._choice.node)
+            self._ask()
 
     def action_accept(self) -> None:
         r = self._proposed(self._outcome) if self._outcome is not None else None
         if r is not None and self._loaded is not None:
-            self.post_message(DecisionWanted("accepted", r.id, Titles(self._loaded.advice).of(r)))
+            self.want("decision", "accepted", r.id, Titles(self._loaded.advice).of(r))
         elif self._outcome is not None:
             self.notify("No recommendation proposes this change, so there is nothing to accept.", severity="warning")
 
     def _proposed(self, outcome: WhatIfResult) -> Recommendation | None:
-        """The recommendation that is this change."""
         if self._loaded is None or self._bench is None:
             return None
         ids = {w.id for w in self._bench.base.group.workloads}
@@ -227,12 +197,6 @@ def price_of(text: str) -> tuple[float | None]:
     if value is not None and not 0 <= value < 1e6:
         raise UsageError(f"Invalid price {text!r}.", "Use US dollars per node-hour, such as 98.32.")
     return (value,)
-
-
-def _subject(w: WorkloadVerdict) -> Content:
-    name = w.name if len(w.name) <= _NAME_MAX else f"{w.name[: _NAME_MAX - 1]}…"
-    about = f"  {w.kind.label}, {w.bottleneck.label}, {len(w.gpus)} x {w.gpu_sku or 'unknown GPU'}"
-    return Content.assemble(line(name, "bold"), line(about))
 
 
 def whatif_pairs(bench: Workbench, o: WhatIfResult) -> tuple[Pair, ...]:
@@ -253,10 +217,7 @@ def whatif_pairs(bench: Workbench, o: WhatIfResult) -> tuple[Pair, ...]:
         pair("cost/month", lambda side: words.usd(side.usd_per_month)),
     ]
     if o.time_ratio is not None:
-        median = o.time_ratio.p50
-        pairs += time_pairs(
-            o.time_ratio, " slower" if median > SLOWER else " faster" if median < 1 / SLOWER else " the same"
-        )
+        pairs += time_pairs(o.time_ratio)
     if today.load is not None:
         pairs.append(pair(f"load, max {words.percent(bench.base.headroom)}", lambda side: words.percent(side.load)))
     if today.watts is not None:
@@ -300,7 +261,6 @@ def answer_words(o: WhatIfResult, proposed: Recommendation | None) -> Content:
 
 
 def _cash(o: WhatIfResult) -> tuple[str, str]:
-    """What a choice saves or costs, and its style."""
     saving, dated = o.saving_usd_per_month, words.dated(o.prices)
     if saving is None:
         change = _difference(o)
@@ -324,17 +284,7 @@ def _difference(o: WhatIfResult) -> str:
     return f"{'+' if there > here else ''}{words.usd(there - here)}"
 
 
-def _target_text(o: WhatIfResult) -> str:
-    return "\n".join((o.choice.node or "today", o.then.gpu or "" if o.then is not None else ""))
-
-
-def _saving(o: WhatIfResult) -> float | None:
-    """Cash a month that nothing is known to block."""
-    return o.saving_usd_per_month.p50 if o.open and o.saving_usd_per_month is not None else None
-
-
 def _saves(o: WhatIfResult) -> str:
-    """The saving, or why none is claimed."""
     if not o.open:
         return "blocked" if o.blocked_by else "unknown"
     return words.NONE if o.saving_usd_per_month is None else words.usd(o.saving_usd_per_month.p50)
@@ -342,13 +292,11 @@ def _saves(o: WhatIfResult) -> str:
 
 TARGET_COLUMNS = (
     Column("node", 18, lambda o: node_type(o.choice.node, "today"), grows=True),
-    Column("saves/month", 11, _saves, _saving, right=True, falling=True),
-    Column("time", 5, lambda o: f"x{o.time_ratio.p50:.2f}" if o.time_ratio else words.NONE,
-           lambda o: o.time_ratio.p50 if o.time_ratio else None, right=True),
+    number("saves/month", 11, _saves, lambda o: (usd := o.saving_usd_per_month) and usd.p50 if o.open else None),
+    quantity("time", 5, lambda o: o.time_ratio and o.time_ratio.p50, "x{:.2f}".format),
     Column("GPUs", 15, lambda o: f"{o.then.gpus:3} x {o.then.gpu}" if o.then else words.NONE,
            lambda o: o.then.gpus if o.then else None),
-    Column("costs/month", 11, lambda o: words.usd(o.then.usd_per_month if o.then else None),
-           lambda o: o.then.usd_per_month if o.then else None, right=True),
+    quantity("costs/month", 11, lambda o: o.then and o.then.usd_per_month, words.usd),
     Column("difference", 11, lambda o: _difference(o) or words.NONE, right=True),
     Column("provider", 9, lambda o: (o.choice.node or "").rpartition("/")[0] or words.NONE),
 )  # fmt: skip

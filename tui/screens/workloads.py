@@ -1,54 +1,112 @@
-"""Every workload of the window in one table."""
+"""Every workload of the window in one table, and the page of one: what `skuwise explain` prints of it, its time by
+bottleneck, and its metrics over time."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.widgets import Static
 
 from ...advisor.core import formatting as words
 from ...advisor.core.ids import short_id
 from ...advisor.core.verdict_types import WorkloadVerdict
-from ..cell_text import cost_cell
-from ..state import Look
-from ..widgets.table import Column, ItemTable, SearchTable
-from .base_page import Page, WorkloadWanted
+from ..data.background_jobs import Tell
+from ..data.loaders import Loader
+from ..state import Loaded, Look
+from ..widgets.frame import Drawn, Scroll, panel
+from ..widgets.plot import TimePlot
+from ..widgets.rows import explained, show_bars
+from ..widgets.table import Column, ItemTable, SearchTable, number
+from .base_page import Page, WorkWanted
+
+if TYPE_CHECKING:
+    from ...advisor.show.series.workload_timeline import WorkloadTimeline
+
+# The plots on one time axis: (id, title, names of the lines, upper end).
+_PLOTS = (
+    ("use", "Use of the GPUs, %", ("SM active", "tensor active", "DRAM active"), 100.0),
+    ("links", "Links, GB/s sent", ("NVLink sent", "fabric sent"), None),
+    ("memory", "Memory, GiB a GPU", ("memory used",), None),
+    ("power", "Power, W a GPU", ("power",), None),
+)
+_SHORT = "No history: this window holds only one interval of this workload. A longer window (w) shows more."
 
 
 class Workloads(Page):
-    NAME, LABEL, BEGIN = "workloads", "Workloads", "ItemTable"
+    NAME, LABEL = "workloads", "Workloads"
     SHOWS_EARLIER = True
     ABOUT: ClassVar[str] = (
-        "Every workload of the window: its kind, its bottleneck, its GPU-hours and its cost. Press / to search "
-        "names, ids, owners, nodes, kinds and bottlenecks. Press s to sort by the next column, S to reverse the "
-        "order, or click a title. Enter opens a workload, i opens What if."
+        "Every workload of the window: its kind, its bottleneck, its GPU-hours and its cost. Press / to search names, "
+        "ids, owners, nodes, kinds and bottlenecks."
     )
-
     BINDINGS: ClassVar[list[BindingType]] = [Binding("i", "what_if", "What if")]
 
     def compose_data(self) -> ComposeResult:
-        yield SearchTable(workload_table("workloads"), "workloads", id="finder")
-
-    @property
-    def subject(self) -> str | None:
-        selected = self.query_one(ItemTable).item
-        return selected.id if selected is not None else None
+        table = ItemTable(_COLUMNS, empty="No workloads in this window.", search=_search, sorted_by=4, id="workloads")
+        yield SearchTable(table, "workloads", id="finder")
 
     @property
     def workload(self) -> str | None:
-        return self.subject
+        return self.selected.id if self.selected is not None else None
 
     def set_data(self, look: Look) -> None:
         self.query_one(SearchTable).set_data(list(look.shown.workloads))
 
-    def on_item_table_opened(self, event: ItemTable.Opened) -> None:
-        self.post_message(WorkloadWanted(event.item.id))
+    def on_item_table_opened(self) -> None:
+        self.action_workload()
 
 
-def owner_of(w: WorkloadVerdict) -> str | None:
-    """The nearest name of its owner; None: unknown."""
-    return w.owner.team or w.owner.namespace or w.owner.account or w.owner.user
+class WorkloadPage(Page):
+    NAME, BEGIN = "workloads", "#story"
+    ABOUT: ClassVar[str] = (
+        "One workload, as 'skuwise explain' prints it. Beside it are its GPU-hours by bottleneck and its metrics over "
+        "the window, with reference values (dotted)."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("i", "what_if", "What if")]
+
+    def compose_data(self) -> ComposeResult:
+        with Scroll(id="board"):
+            with Scroll(classes="half", id="story"):
+                yield panel("Workload", Drawn("This workload is not in the data.", id="explained"))
+            with Scroll(classes="half", id="history-half"):
+                yield panel("GPU-hours by bottleneck", Drawn("No data.", id="shares"))
+                yield Static(_SHORT, classes="prose", id="short")
+                for name, title, _, top in _PLOTS:
+                    yield panel(title, TimePlot(top, id=name), id=f"over-{name}", classes="plot")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query("#short, .plot").set(display=False)
+
+    def set_data(self, loaded: Loaded) -> None:
+        w = loaded.workload(self._workload)
+        if w is None:
+            self.query_one("#explained", Drawn).set_data(lambda _: ())
+            return
+        self.query_one("#explained", Drawn).set_data(explained(loaded.advice, w))
+        shares = sorted(w.bottleneck.time_shares.items(), key=lambda item: -item[1])
+        show_bars(self.query_one("#shares", Drawn), [(label, share * w.gpu_hours) for label, share in shares])
+
+        def work(loader: Loader, _tell: Tell) -> WorkloadTimeline:
+            from ...advisor.show.series.workload_timeline import timeline_of  # noqa: PLC0415 - it needs pandas
+
+            book = loader.rulebook()
+            sku = book.catalog.gpu(w.gpu_sku) if w.gpu_sku else None
+            return timeline_of(loaded.frame, w, sku, book.rules)
+
+        self.post_message(WorkWanted("timeline", work, self.draw))
+
+    def draw(self, timeline: WorkloadTimeline) -> None:
+        """Draw the metrics over time; plots without a line are hidden."""
+        if not self.is_attached:  # it was left meanwhile
+            return
+        self.query_one("#short").display = len(timeline.ends) == 1
+        for name, _, names, _ in _PLOTS:
+            measures = [m for m in timeline.lines if m.name in names] if len(timeline.ends) > 1 else []
+            self.query_one(f"#over-{name}").display = bool(measures)
+            self.query_one(f"#{name}", TimePlot).set_data(timeline.ends, measures, timeline.levels)
 
 
 def _search(w: WorkloadVerdict) -> str:
@@ -65,20 +123,13 @@ _COLUMNS = (
     Column("workload", 18, lambda w: w.name, grows=True, middle=True),
     Column("kind", 16, lambda w: w.kind.label),
     Column("bottleneck", 14, lambda w: w.bottleneck.label),
-    Column("GPUs", 5, lambda w: str(len(w.gpus)), lambda w: float(len(w.gpus)), right=True, falling=True),
-    Column("GPU-hours", 10, lambda w: words.bare_hours(w.gpu_hours), lambda w: w.gpu_hours, right=True, falling=True),
-    Column("cost", 10, lambda w: cost_cell(w.cost_usd, w.gpu_hours), lambda w: w.cost_usd, right=True, falling=True),
-    Column("confidence", 11, lambda w: words.percent(w.kind.confidence), lambda w: w.kind.confidence, right=True,
-           falling=True),
+    number("GPUs", 5, lambda w: str(len(w.gpus)), lambda w: float(len(w.gpus))),
+    number("GPU-hours", 10, lambda w: words.bare_hours(w.gpu_hours), lambda w: w.gpu_hours),
+    number("cost", 10, lambda w: words.usd(w.cost_usd), lambda w: w.cost_usd),
+    number("confidence", 11, lambda w: words.percent(w.kind.confidence), lambda w: w.kind.confidence),
     Column("GPU", 12, lambda w: w.gpu_sku or "unknown"),
     Column("id", 10, lambda w: short_id(w.id)),
-    Column("owner", 14, lambda w: owner_of(w) or "unknown", middle=True),
+    Column("owner", 14, lambda w: w.owner.name or "unknown", middle=True),
     Column("nodes", 16, lambda w: words.listed(w.nodes)),
-    Column("observed", 8, lambda w: words.percent(w.coverage.fraction), lambda w: w.coverage.fraction, right=True,
-           falling=True),
+    number("observed", 8, lambda w: words.percent(w.coverage.fraction), lambda w: w.coverage.fraction),
 )  # fmt: skip
-
-
-def workload_table(id_: str) -> ItemTable:
-    """A table of workloads, the largest first."""
-    return ItemTable(_COLUMNS, empty="No workloads in this window.", search=_search, sorted_by=4, id=id_)

@@ -11,35 +11,23 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from ...rules.base.sanitize import clean
 from ..cell_text import fit, fit_middle
-from ..color_scale import Mark
-from .panel import movement
+from ..themes import Mark
+from .frame import movement
 
 _NAME_MOST, _NAME_LEAST, _GAP = 18, 4, 2
 _WIDTHS = (7, 5, 2)  # cells of the terminal for a cell of the map: the widest that leaves all on the screen
 MOST_IN_A_TILE = 8
 
 
-@dataclass(frozen=True, slots=True)
-class MapTile:
-    """`items`: what its cells show, at most `MOST_IN_A_TILE`."""
-
-    name: str
-    items: tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MapBand:
-    """Tiles under a title."""
-
-    title: str
-    tiles: tuple[MapTile, ...]
+MapTile = tuple[str, tuple[Any, ...]]  # name, and what its cells show, at most `MOST_IN_A_TILE`
+MapBand = tuple[str, Sequence[MapTile]]  # tiles under a title
 
 
 class HeatMap(ScrollView, can_focus=True):
@@ -48,9 +36,9 @@ class HeatMap(ScrollView, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "step(-1)", "Previous GPU", show=False),
         Binding("right", "step(1)", "Next GPU", show=False),
-        *movement("climb(-1)", "climb(1)", "end(0)", "end(-1)"),
-        Binding("pageup", "page(-1)", "Page up", show=False),
-        Binding("pagedown", "page(1)", "Page down", show=False),
+        *movement("climb(-1)", "climb(1)", "step(-1000000)", "step(1000000)"),
+        Binding("pageup", "half(-2)", "Page up", show=False),
+        Binding("pagedown", "half(2)", "Page down", show=False),
         Binding("n", "tile(1)", "Next node", show=False),
         Binding("N", "tile(-1)", "Previous node", show=False),
         Binding("enter", "open", "Node"),
@@ -68,9 +56,6 @@ class HeatMap(ScrollView, can_focus=True):
 
     class Moved(Message):
         """The cursor is on another item."""
-
-        def can_replace(self, message: Message) -> bool:
-            return isinstance(message, HeatMap.Moved)
 
     @dataclass
     class Opened(Message):
@@ -99,38 +84,36 @@ class HeatMap(ScrollView, can_focus=True):
         """Show other cells. The cursor stays on its item where that is still there."""
         kept = self._identity(self.item) if self._items else None
         self._bands, self._paint = tuple(bands), paint
-        self._items = [item for band in bands for tile in band.tiles for item in tile.items]
+        self._items = [item for _, tiles in bands for _, items in tiles for item in items]
         self.cursor = next((n for n, item in enumerate(self._items) if self._identity(item) == kept), 0)
         self._arrange()
 
     def on_resize(self) -> None:
-        """Lay the tiles out again."""
         self._arrange()
 
     def _arrange(self) -> None:
         """Lay the tiles out for the width there is, with the widest cells that leave all tiles on the screen."""
-        tiles = [tile for band in self._bands for tile in band.tiles]
-        longest = min(max((cell_len(clean(tile.name)) for tile in tiles), default=0), _NAME_MOST)
-        slots = self._slots = max((len(tile.items) for tile in tiles), default=1)
+        tiles = [tile for _, tiles in self._bands for tile in tiles]
+        longest = min(max((cell_len(clean(name)) for name, _ in tiles), default=0), _NAME_MOST)
+        slots = self._slots = max((len(items) for _, items in tiles), default=1)
         width, tile_width, per_row = self.scrollable_content_region.width, 1, 1
         for self._cell_width in _WIDTHS:
             room = width - 1 - self._cell_width * slots
             self._name_width = max(min(longest, room), _NAME_LEAST)
             tile_width = self._name_width + 1 + self._cell_width * slots + _GAP
             per_row = max((width + _GAP) // tile_width, 1)
-            height = sum(1 - (-len(band.tiles) // per_row) for band in self._bands)
+            height = sum(1 - (-len(tiles) // per_row) for _, tiles in self._bands)
             if room >= longest and height <= self.size.height:
                 break
         self._rows, self._places = [], []
-        for band in self._bands:
-            self._rows.append(band.title)
-            for at in range(0, len(band.tiles), per_row):
+        for title, tiles in self._bands:
+            self._rows.append(title)
+            for at in range(0, len(tiles), per_row):
                 row = []
-                for n, tile in enumerate(band.tiles[at : at + per_row]):
+                for n, tile in enumerate(tiles[at : at + per_row]):
                     row.append((len(self._places), tile))
-                    left = n * tile_width + self._name_width + 1
-                    for cell in range(len(tile.items)):
-                        self._places.append((len(self._rows), left + cell * self._cell_width))
+                    left, here = n * tile_width + self._name_width + 1, len(self._rows)
+                    self._places += [(here, left + cell * self._cell_width) for cell in range(len(tile[1]))]
                 self._rows.append(row)
         self.virtual_size = Size(self.size.width, max(len(self._rows), 1))
         self._scroll_to_cursor()
@@ -148,14 +131,8 @@ class HeatMap(ScrollView, can_focus=True):
                 to += 1 if by > 0 or to == 0 else -1
             self._go(self._nearest(to, column))
 
-    def action_page(self, by: int) -> None:
-        self.action_climb(by * max(self.size.height - 1, 1))
-
     def action_half(self, by: int) -> None:
         self.action_climb(by * max(self.size.height // 2, 1))
-
-    def action_end(self, at: int) -> None:
-        self._go(len(self._items) - 1 if at < 0 else 0)
 
     def action_tile(self, by: int) -> None:
         """Go to the first cell of the next or previous tile."""
@@ -180,14 +157,10 @@ class HeatMap(ScrollView, can_focus=True):
 
     def _scroll_to_cursor(self) -> None:
         """Scroll to the cursor; a band's title is shown with its first row."""
-        if not self._items:
-            return
-        row, top, height = self._places[self.cursor][0], self.scroll_offset.y, max(self.size.height, 1)
-        first = row - 1 if isinstance(self._rows[row - 1], str) else row
-        if first < top:
-            self.scroll_to(y=first, animate=False, immediate=True)
-        elif row >= top + height:
-            self.scroll_to(y=row - height + 1, animate=False, immediate=True)
+        if self._items:
+            row = self._places[self.cursor][0]
+            first = row - 1 if isinstance(self._rows[row - 1], str) else row
+            self.scroll_to_region(Region(0, first, 1, row - first + 1), animate=False, force=True, immediate=True)
 
     def _nearest(self, row: int, column: int) -> int:
         cells = (n for n, place in enumerate(self._places) if place[0] == row)
@@ -214,17 +187,16 @@ class HeatMap(ScrollView, can_focus=True):
         return Strip(segments).simplify().crop(0, width).extend_cell_length(width, base)
 
     def _drawn(self, number: int, tile: MapTile, base: Style) -> list[Segment]:
-        """Draw a tile, and the gap behind it."""
-        here = number <= self.cursor < number + len(tile.items)
+        title, items = tile
+        here = number <= self.cursor < number + len(items)
         name = base + self.get_component_rich_style("map--here" if here and self.has_focus else "map--name")
-        segments = [Segment(fit_middle(tile.name, self._name_width), name), Segment(" ", base)]
+        segments = [Segment(fit_middle(title, self._name_width), name), Segment(" ", base)]
         between = " " if self._cell_width > _WIDTHS[-1] else ""  # wide cells stand apart; narrow ones touch
-        for n, item in enumerate(tile.items, number):
+        for n, item in enumerate(items, number):
             mark = self._paint(item, self._cell_width - len(between))
+            style, text = base + mark.style, mark.text
             if n == self.cursor:
-                style = base + mark.style + self.get_component_rich_style("map--cursor", partial=True)
-                segments.append(Segment(f"[{mark.text[1:-1]}]", style))
-            else:
-                segments.append(Segment(mark.text, base + mark.style))
-            segments.append(Segment(between, base))
-        return [*segments, Segment(" " * ((self._slots - len(tile.items)) * self._cell_width + _GAP), base)]
+                style += self.get_component_rich_style("map--cursor", partial=True)
+                text = f"[{text[1:-1]}]"
+            segments += [Segment(text, style), Segment(between, base)]
+        return [*segments, Segment(" " * ((self._slots - len(items)) * self._cell_width + _GAP), base)]

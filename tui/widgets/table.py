@@ -1,10 +1,11 @@
-"""A table of items with columns that can be chosen, sorted and searched: Textual's `DataTable` with a row per item."""
+"""A table of items that can be sorted and searched: Textual's `DataTable` with a row per item."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from rich.cells import cell_len
@@ -16,13 +17,13 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import DataTable, Input, Static
 
+from ...advisor.core.formatting import NONE
 from ...advisor.show.document import Table
 from ...rules.base.sanitize import clean
 from ..cell_text import fit, fit_apart, line
-from .panel import movement
+from .frame import movement
 
 Key = float | str | None
-MARK = "● "
 PADDING = 2  # cells beside the text of a column
 _SPREAD = 4  # cells that a column takes of what no cell needs
 _SAMPLE = 200  # items whose cells are measured; of more, every so many
@@ -48,15 +49,10 @@ class Column:
     grows: bool = False
     middle: bool = False
 
-    def cell(self, item: Any, width: int) -> str:  # noqa: ANN401 - of whatever the table holds
-        """Return the item's cell, `width` cells wide."""
-        return fit(self.text(item), width, right=self.right)
-
     def cells(self, items: Sequence[Any], width: int) -> list[str]:
-        """Return the cells of items next to each other."""
-        if self.middle:
-            return fit_apart([self.text(item) for item in items], width)
-        return [self.cell(item, width) for item in items]
+        """Return the cells of items next to each other, `width` cells wide."""
+        texts = [self.text(item) for item in items]
+        return fit_apart(texts, width) if self.middle else [fit(text, width, right=self.right) for text in texts]
 
     def need(self, items: Sequence[Any]) -> int:
         """Return the width of the widest cell, from a sample; at least that of the title with its arrow."""
@@ -72,6 +68,19 @@ class Column:
         # By position: a pair for each item would set off the garbage collector, at thousands of items.
         ranked.sort(key=keys.__getitem__, reverse=self.falling != turned)  # type: ignore[arg-type] - no None
         return [items[n] for n in ranked] + [items[n] for n, value in enumerate(keys) if value is None]
+
+
+number = partial(Column, right=True, falling=True)
+
+
+def quantity(title: str, width: int, value: Callable[[Any], float | None], write: Callable[[float], str]) -> Column:
+    """Return a column of numbers; what has none shows a dash."""
+
+    def text(item: Any) -> str:  # noqa: ANN401 - of whatever the table holds
+        amount = value(item)
+        return NONE if amount is None else write(amount)
+
+    return number(title, width, text, value)
 
 
 def column_widths(columns: Sequence[Column], needs: Sequence[int], room: int) -> list[int]:
@@ -110,8 +119,6 @@ class ItemTable(DataTable[Text]):
         Binding("right", "shift(1)", "More columns", show=False),
         Binding("enter", "select_cursor", "Open"),
         Binding("s", "sort", "Sort"),
-        Binding("S", "turn", "Reverse the order", show=False),
-        Binding("space", "mark", "Mark", show=False),
     ]
     DEFAULT_CSS = """
     ItemTable { height: 1fr; background: transparent; scrollbar-size: 1 1; }
@@ -123,21 +130,17 @@ class ItemTable(DataTable[Text]):
     """
 
     @dataclass
-    class Moved(Message):
-        """The cursor is on `item`."""
-
-        table: ItemTable
-        item: Any
-
-        def can_replace(self, message: Message) -> bool:
-            return isinstance(message, ItemTable.Moved) and message.table is self.table
-
-    @dataclass
     class Opened(Message):
         """`item` was chosen."""
 
         table: ItemTable
         item: Any
+
+    class Moved(Opened):
+        """The cursor is on `item`."""
+
+        def can_replace(self, message: Message) -> bool:
+            return isinstance(message, ItemTable.Moved) and message.table is self.table
 
     def __init__(
         self,
@@ -147,14 +150,13 @@ class ItemTable(DataTable[Text]):
         search: Callable[[Any], str] | None = None,
         identity: Callable[[Any], str] = lambda item: str(item.id),
         sorted_by: int | None = None,
-        marks: int = 0,
         id: str | None = None,
     ) -> None:
         """`empty`: the text shown without items. `search`: the text of an item that a filter searches. `identity`: the
-        cursor stays on the item with the same one. `sorted_by`: the column that sorts at first; None: the order given.
-        `marks`: how many items may be marked; a further mark removes the oldest."""
+        cursor stays on the item with the same one. `sorted_by`: the column that sorts at first; None: the order
+        given."""
         super().__init__(cursor_type="row", fixed_columns=1, id=id)
-        self._item_columns, self._empty, self._search, self._identity = tuple(columns), empty, search, identity
+        self.item_columns, self._empty, self._search, self._identity = tuple(columns), empty, search, identity
         self._sorted_by, self._turned = sorted_by, False
         self._widths: list[int] = []
         self._laid_out_for = 0
@@ -163,7 +165,6 @@ class ItemTable(DataTable[Text]):
         self._needs: list[int] = []  # cells that each column needs for the items
         self._shown: list[Any] = []
         self._needle = ""
-        self._most_marks, self._marks = marks, list[str]()
 
     @property
     def item(self) -> Any | None:  # noqa: ANN401
@@ -171,37 +172,28 @@ class ItemTable(DataTable[Text]):
         return self._shown[self.cursor_row] if 0 <= self.cursor_row < len(self._shown) else None
 
     @property
-    def marked(self) -> list[Any]:
-        """The items marked, in the order of marking."""
-        by_identity = {self._identity(item): item for item in self._items} if self._marks else {}
-        return [by_identity[name] for name in self._marks if name in by_identity]
-
-    @property
     def shown(self) -> Sequence[Any]:
         """The items that match the filter, in their order."""
         return self._shown
-
-    @property
-    def total(self) -> int:
-        """Number of items without the filter."""
-        return len(self._items)
 
     @property
     def order(self) -> tuple[str, bool] | None:
         """Title of the column that sorts, and whether the largest comes first."""
         if self._sorted_by is None:
             return None
-        column = self._item_columns[self._sorted_by]
+        column = self.item_columns[self._sorted_by]
         return column.title, column.falling != self._turned
 
+    @property
     def sheet(self) -> Table:
-        """Return all rows as they are filtered and sorted."""
-        rows = tuple(tuple(column.text(item) for column in self._item_columns) for item in self._shown)
-        return Table(tuple(column.title for column in self._item_columns), rows)
+        """All rows as they are filtered and sorted."""
+        rows = tuple(tuple(column.text(item) for column in self.item_columns) for item in self._shown)
+        return Table(tuple(column.title for column in self.item_columns), rows)
 
-    def cursor_cells(self) -> list[str]:
-        """Return the texts of the row under the cursor; empty: there is none."""
-        return [] if self.item is None else [column.text(self.item) for column in self._item_columns]
+    def count(self, what: str) -> str:
+        """``2 of 300 workloads, by cost, descending``. `what`: the items' name in the plural."""
+        by = f", by {self.order[0]}, {'descending' if self.order[1] else 'ascending'}" if self.order else ""
+        return f"{len(self._shown):,} of {len(self._items):,} {what}{by}"
 
     def set_data(self, items: Sequence[Any], empty: str | None = None) -> None:
         """Show other items; the cursor stays on its item where it is still there. `empty`: the text shown without
@@ -217,15 +209,13 @@ class ItemTable(DataTable[Text]):
 
     def stand_on(self, identity: str) -> bool:
         """Move the cursor to an item; False: it is not shown."""
-        at = next((n for n, item in enumerate(self._shown) if self._identity(item) == identity), None)
-        if at is None:
-            return False
-        self._append(at + 1 - self.row_count)
-        self.move_cursor(row=at)
-        return True
+        for at in (n for n, item in enumerate(self._shown) if self._identity(item) == identity):
+            self._append(at + 1 - self.row_count)
+            self.move_cursor(row=at)
+            return True
+        return False
 
     def _arrange(self) -> None:
-        """Filter and sort the items, then show them."""
         kept = self._identity(self.item) if self.item is not None else None
         words, items = self._needle.casefold().split(), self._items
         if words and self._search is not None:
@@ -233,7 +223,7 @@ class ItemTable(DataTable[Text]):
             pairs = zip(items, self._haystacks, strict=True)
             items = [item for item, haystack in pairs if all(word in haystack for word in words)]
         if self._sorted_by is not None:
-            items = self._item_columns[self._sorted_by].sorted(items, self._turned)
+            items = self.item_columns[self._sorted_by].sorted(items, self._turned)
         self._shown = list(items)
         at = next((n for n, item in enumerate(self._shown[: 10 * _STEP]) if self._identity(item) == kept), 0)
         self._fill(at)
@@ -247,7 +237,7 @@ class ItemTable(DataTable[Text]):
         self._widths = []
         self.clear(columns=True)
         self.show_cursor = bool(self._shown)
-        columns = self._item_columns
+        columns = self.item_columns
         if not self._shown:
             self.add_column(Text(columns[0].title), width=room - PADDING)
             self.add_row(Text(f"No match for '{clean(self._needle)}'." if self._items else clean(self._empty)))
@@ -265,14 +255,12 @@ class ItemTable(DataTable[Text]):
             self.move_cursor(row=cursor)
 
     def _append(self, count: int) -> None:
-        """Add the next rows."""
         if not self._widths or count <= 0:
             return
         items = self._shown[self.row_count : self.row_count + count]
-        columns = [column.cells(items, width) for column, width in zip(self._item_columns, self._widths, strict=True)]
-        for item, (first, *others) in zip(items, zip(*columns, strict=True), strict=True):
-            is_marked = self._marks and self._identity(item) in self._marks
-            self.add_row(*_cells([fit(MARK + first, self._widths[0]) if is_marked else first, *others]))
+        columns = [column.cells(items, width) for column, width in zip(self.item_columns, self._widths, strict=True)]
+        for cells in zip(*columns, strict=True):
+            self.add_row(*_cells(cells))
 
     def on_resize(self) -> None:
         """Lay out the columns again where the width changed."""
@@ -321,25 +309,9 @@ class ItemTable(DataTable[Text]):
         if self._shown is shown and shown:
             self.move_cursor(row=len(shown) - 1)
 
-    def action_mark(self) -> None:
-        """Mark the item, or remove its mark."""
-        if self.item is not None:
-            name = self._identity(self.item)
-            others = [mark for mark in self._marks if mark != name]
-            self._marks = others if name in self._marks else [*others, name][-self._most_marks :]
-            self._fill(self.cursor_row)
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002 - Textual's
-        """Disable marks in a table that has no use for them."""
-        return self._most_marks > 0 if action == "mark" else True
-
     def action_sort(self) -> None:
         """Sort by the next column that is shown."""
-        self._sort_by(0 if self._sorted_by is None else (self._sorted_by + 1) % len(self._item_columns))
-
-    def action_turn(self) -> None:
-        if self._sorted_by is not None:
-            self._sort_by(self._sorted_by)
+        self._sort_by(0 if self._sorted_by is None else (self._sorted_by + 1) % len(self.item_columns))
 
     def _sort_by(self, column: int) -> None:
         """Sort by a column; by the same column again, reverse the order."""
@@ -379,7 +351,7 @@ class SearchTable(Vertical):
     def set_data(self, items: Sequence[Any]) -> None:
         """Show other items."""
         self._table.set_data(items)
-        self._count()
+        self.on_item_table_moved()
 
     def action_find(self) -> None:
         self.add_class("-finding")
@@ -397,17 +369,11 @@ class SearchTable(Vertical):
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
         self._table.filter(event.value)
-        self._count()
+        self.on_item_table_moved()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
         self._table.focus()
 
     def on_item_table_moved(self) -> None:
-        self._count()
-
-    def _count(self) -> None:
-        order = self._table.order
-        by = f", by {order[0]}, {'descending' if order[1] else 'ascending'}" if order else ""
-        count = f"{len(self._table.shown):,} of {self._table.total:,} {self._what}{by}"
-        self.query_one(Static).update(line(count), layout=False)
+        self.query_one(Static).update(line(self._table.count(self._what)), layout=False)

@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ....rules.policy.thresholds import Threshold
-from ...core.column_rows import ColumnRows
+from ...core.column_rows import ColumnRows, bins_quantiles
 from ...core.frame import Window
-from ...core.column_rows import bins_quantiles
 from ...core.segments import Segments, over
 from ..types import NodeFacts
 from ..workloads.session import Session

@@ -13,7 +13,6 @@ import pandas as pd
 from ...core.column_rows import BinsArray
 from ...core.formatting import listed
 from ...core.frame import Frame
-from ...core.column_rows import BinsArray
 from ..types import Doubt, Sentence, doubts_of, percent
 
 Floats = npt.NDArray[np.float64]

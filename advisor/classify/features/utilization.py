@@ -16,7 +16,7 @@ import pandas as pd
 
 from ....agent.metrics import BIN_EDGES
 from ....rules.catalog.loader import Catalog
-from ...core.column_rows import with_one_nothing
+from ...core.column_rows import BinsArray, with_one_nothing
 from ...core.frame import Frame
 from ...rulebook import Rulebook
 from ..workloads.sku_lookup import GpuIndex

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ....rules.catalog.types import GpuSku
-from ....rules.models import load_resting_power
-from ....rules.models import Z90, PowerCurve, PowerModel, load_move_model, load_power_model
+from ....rules.models import Z90, PowerCurve, PowerModel, load_move_model, load_power_model, load_resting_power
 from ...classify.types import Verdicts
 from ...core.advice_types import COUNTED_RISKS, Interval
 from ...core.coded_text import CodedText, coded

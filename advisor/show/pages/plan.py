@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ...core import formatting as words
 from ...core.advice_types import Advice
 from ...core.formatting import counted
-from ...core.timestamps import day, minute
 from ...core.scalars import sum_if_all
+from ...core.timestamps import day, minute
 from ..document import AsideBlock, Bullets, Document, Table, Tile, section
 from ..page_options import Again
 from ..titles import Titles, gain_text

@@ -36,8 +36,7 @@ BESIDE = (
     ("asking", "recommendations", ("a",), "enter confirms"),
     ("finding", "recommendations", ("enter",), "Details"),
     ("sku", "skus", ("enter",), "Catalog entry"),
-    ("comparing", "skus", ("space", "down", "v"), "Comparison"),
-    ("choosing", "whatif", ("o",), "Select a workload"),
+    ("comparing", "skus", ("v", "down", "v"), "Comparison"),
     ("changing", "plan", ("w",), "commas between them"),
 )
 # What each page shows when all is read.

@@ -21,8 +21,8 @@ from skuwise.tests.support.tui_session import KEY, Session, drive
 from skuwise.tui.data.loaders import DemoLoader
 from skuwise.tui.screens.base_page import Page
 from skuwise.tui.screens.whatif import WhatIf
+from skuwise.tui.widgets.frame import TopBar
 from skuwise.tui.widgets.table import ItemTable
-from skuwise.tui.widgets.topbar import TopBar
 
 
 def test_ten_thousand_workloads_are_drawn_line_by_line() -> None:

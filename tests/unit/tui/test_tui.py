@@ -2,30 +2,37 @@
 """The screens, driven by keys. Each test runs the real program on the real advice of a small fleet."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
 import pytest
 from skuwise.advisor.telemetry.source import Databases
 from skuwise.agent.store.writer import Writer
+from skuwise.benchmarks.generators.first import simulate
 from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, fleet
 from skuwise.tests.support.partly_observed import dark, loaded
 from skuwise.tests.support.tui_session import KEY, Session, drive
-from skuwise.tui.color_scale import UNOBSERVED
 from skuwise.tui.commands import has_colours
+from skuwise.tui.data.kept_look import SUFFIX
 from skuwise.tui.data.loaders import Loader
-from skuwise.tui.screens.workload import WorkloadPage
+from skuwise.tui.screens.workloads import WorkloadPage
+from skuwise.tui.state import FINDINGS_WINDOW, Look
+from skuwise.tui.themes import UNOBSERVED
 from skuwise.tui.widgets.table import PADDING, Column, column_widths
 from textual.widgets import Input
 
 
-def test_the_page_is_there_before_the_data_and_tells_how_reading_goes() -> None:
+def test_the_page_is_there_before_the_data_and_reading_can_be_stopped_and_begun_again() -> None:
     gate = Event()
 
     async def steps(s: Session) -> None:
         await s.shows("reading 14d of telemetry ...")
         assert "1 Overview" in s.screen and s.app.state.loaded is None
+        await s.press("escape")
+        await s.shows("Reading stopped.")
         gate.set()
+        await s.press("r")
         await s.ready()
         for text in ("Recoverable  $7,177/month", "network fabric unused", "online-inference", "list price"):
             await s.shows(text)
@@ -33,27 +40,9 @@ def test_the_page_is_there_before_the_data_and_tells_how_reading_goes() -> None:
     drive(steps, HandLoader(gate=gate), size=(120, 40))
 
 
-def test_reading_can_be_stopped_and_begun_again() -> None:
-    gate = Event()
-    loader = HandLoader(gate=gate)
-
-    async def steps(s: Session) -> None:
-        await s.shows("escape stops it")
-        await s.press("escape")
-        await s.shows("Reading stopped.")
-        gate.set()
-        await s.press("r")
-        await s.ready()
-        assert loader.windows == ["14d", "14d"]
-
-    drive(steps, loader)
-
-
-def test_a_deep_link_opens_its_workload() -> None:
+def test_a_deep_link_opens_its_workload_and_one_to_nothing_is_an_error() -> None:
     drive(lambda s: s.until(lambda: isinstance(s.app.screen, WorkloadPage)), workload="chat")
 
-
-def test_a_deep_link_to_nothing_is_an_error() -> None:
     async def steps(s: Session) -> None:
         await s.ready()
         await s.until(lambda: bool(s.app._notifications))
@@ -110,22 +99,6 @@ def test_an_empty_database_and_one_that_is_not_there_are_told(tmp_path: Path) ->
     drive(steps, Loader(Databases((empty,)), clock=lambda: NOW), size=(200, 24))
 
 
-def test_a_window_of_ones_own_is_asked_for_read_and_named() -> None:
-    loader = HandLoader()
-
-    async def steps(s: Session) -> None:
-        await s.ready()
-        await s.press("c", *"soon", "enter")
-        await s.shows("is not a span of time")
-        await s.press("escape", "c", *"3d", "enter")
-        await s.until(lambda: loader.windows[-1] == "3d" and s.app.state.progress is None)
-        await s.shows("window 3d")
-        await s.press("w")
-        await s.until(lambda: loader.windows[-1] == "7d")
-
-    drive(steps, loader)
-
-
 def test_a_terminal_that_nobody_knows_may_have_colours() -> None:
     assert has_colours("xterm-256color") and has_colours("no-such-terminal")
 
@@ -163,9 +136,87 @@ def test_the_overview_and_the_map_show_each_unobserved_gpu_with_its_reason_and_a
         await s.shows("The NVIDIA driver is not loaded. Load it.")
         await s.press("left")
         await s.shows("n1 · unnamed-1 · not observed")
-        await s.press("M")
-        await s.shows(f"{UNOBSERVED} not observed")
         await s.press("enter")
         await s.shows("1 GPU not observed (unnamed-1): The node's SKU has 8 GPUs")
 
     drive(steps, HandLoader(loaded(dark())), (160, 50))
+
+
+UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
+EARLIER_SECONDS = 7200.0
+
+
+def earlier() -> Look:
+    """What a run two hours ago saw: one workload less."""
+    loaded = fleet()
+    advice = replace(loaded.advice, workloads=loaded.advice.workloads[:1])
+    return Look(FINDINGS_WINDOW, advice, advice, loaded.health, NOW - EARLIER_SECONDS)
+
+
+def test_what_an_earlier_run_saw_is_there_while_the_source_is_read_and_nothing_is_decided_on_it() -> None:
+    gate = Event()
+    loader = HandLoader(gate=gate, earlier=earlier())
+
+    async def steps(s: Session) -> None:
+        await s.shows("reading 14d of telemetry ... · read 2.0 h ago")
+        for text in ("Recoverable  $7,177/month", "network fabric unused", "Drawn when the telemetry has been read."):
+            await s.shows(text)
+        assert s.app.state.loaded is None
+        await s.press(KEY["workloads"])
+        await s.shows("1 of 1 workloads")
+        await s.press(KEY["recommendations"])
+        await s.shows("Before and after")
+        await s.press("a")
+        await s.until(
+            lambda: any("decide when the source" in notification.message for notification in s.app._notifications)
+        )
+        assert len(s.app.screen_stack) == 2
+        await s.press(KEY["workloads"])
+        gate.set()
+        await s.ready()
+        await s.shows("2 of 2 workloads")
+        await s.shows("window 14d · read 1 min ago")
+        await s.press(KEY["overview"])
+        await s.shows("Waste over time, 14d, by finding")
+        assert s.app.state.earlier is None
+
+    drive(steps, loader, size=(160, 50))
+    assert loader.decided == []
+
+
+def test_the_next_run_over_a_database_begins_with_what_this_one_read(tmp_path: Path) -> None:
+    database, looks = tmp_path / "fleet.db", tmp_path / "looks"
+    simulate("founding", database, days=2, seed=3, until=UNTIL)
+
+    def loader(prices: Path | None = None) -> Loader:
+        return Loader(
+            Databases((database,)), looks=looks, book=(None, prices, None), clock=lambda: UNTIL + 60
+        )  # fmt: skip
+
+    read = loader().load(FINDINGS_WINDOW, None, lambda _: None)
+    assert loader().recall(FINDINGS_WINDOW) is None
+    loader().keep(read)
+    kept = loader().recall(FINDINGS_WINDOW)
+    assert kept == Look(read.window, read.advice, read.shown, read.health, read.at)
+    assert read.advice.findings and read.advice.fleet is not None
+    assert loader(tmp_path / "prices.yaml").recall(FINDINGS_WINDOW) is None
+
+    # Another fleet, or nothing, at the same place: only numbers of the file are shown.
+    whole = database.read_bytes()
+    for name in (database.name, f"{database.name}-wal", f"{database.name}-shm"):
+        database.with_name(name).unlink(missing_ok=True)
+    assert loader().recall(FINDINGS_WINDOW) is None
+    simulate("training", database, days=2, seed=3, until=UNTIL)
+    assert loader().recall(FINDINGS_WINDOW) is None
+    database.write_bytes(whole[:5000])
+    assert loader().recall(FINDINGS_WINDOW) is None
+    database.write_bytes(whole)
+    assert loader().recall(FINDINGS_WINDOW) == kept
+    for file in looks.iterdir():
+        file.unlink()
+
+    async def steps(s: Session) -> None:
+        await s.ready()
+        await s.until(lambda: any(looks.glob(f"*{SUFFIX}")))
+
+    drive(steps, loader(), clock=lambda: UNTIL + 120)

@@ -2,6 +2,7 @@
 """What the screens are made of, without a screen, and what is copied, exported and remembered."""
 
 import csv
+import hashlib
 import io
 import json
 import threading
@@ -12,18 +13,26 @@ from queue import Queue
 import pytest
 from rich.cells import cell_len
 from skuwise.__main__ import main
-from skuwise.advisor.core.advice_types import Decision
-from skuwise.advisor.show.document import Section, Table
+from skuwise.advisor.show.document import Table
 from skuwise.rules.base.errors import StoreError, UsageError
 from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, fleet
-from skuwise.tui.cell_text import CUT, cost_cell, fit, fit_apart, fit_middle, line
+from skuwise.tui.cell_text import CUT, fit, fit_apart, fit_middle, line
 from skuwise.tui.data.background_jobs import Cancelled, JobMessage, Jobs
+from skuwise.tui.data.kept_look import KeptLooks
 from skuwise.tui.data.preferences import Preferences, View, keep, preferences_path, recall, source_key
-from skuwise.tui.data.time_window import next_window, parse_window
-from skuwise.tui.exports import markdown, path_of, render_export, tabbed
-from skuwise.tui.state import FINDINGS_WINDOW, STALE_SECONDS, WINDOWS, State, with_decision
+from skuwise.tui.exports import path_of, render_export
+from skuwise.tui.state import (
+    FINDINGS_WINDOW,
+    STALE_SECONDS,
+    WINDOWS,
+    Loaded,
+    Look,
+    State,
+    next_window,
+    parse_window,
+)
+from skuwise.tui.widgets.frame import status_words
 from skuwise.tui.widgets.table import Column
-from skuwise.tui.widgets.topbar import status_words
 
 LONG = "ip-10-0-1-23.ec2.internal"
 
@@ -59,12 +68,6 @@ def test_outside_text_is_no_markup() -> None:
     assert content.spans == []
 
 
-def test_a_cost_fits_its_column_with_its_unit() -> None:
-    assert cost_cell(1234.0, 10.0) == "$1,234"
-    cells = [cost_cell(None, hours) for hours in (0.4, 999.0, 1000.0, 9940.0, 9960.0, 268_800.0)]
-    assert cells == ["0 GPU-h", "999 GPU-h", "1.0k GPU-h", "9.9k GPU-h", "10k GPU-h", "269k GPU-h"]
-
-
 def test_data_grow_old_and_a_failed_reading_makes_them_old_at_once() -> None:
     state = State(window=WINDOWS[0], now=NOW + 60, loaded=fleet())
     old = replace(state, now=NOW + STALE_SECONDS + 1)
@@ -72,13 +75,6 @@ def test_data_grow_old_and_a_failed_reading_makes_them_old_at_once() -> None:
     assert "read 1 min ago" in status_words(state)
     assert "r reads again" in status_words(old)
     assert "reading failed" in status_words(replace(state, error="gone"))
-
-
-def test_a_decision_marks_one_recommendation_only() -> None:
-    loaded, decision = fleet(), Decision("accepted", NOW, "ann")
-    first, second, *_ = loaded.advice.recommendations
-    marked = with_decision(loaded, first.id, decision).advice.recommendations
-    assert (marked[0].decision, marked[1]) == (decision, second)
 
 
 def test_the_newest_job_of_a_slot_counts_and_a_cancelled_one_stops_at_its_next_step() -> None:
@@ -105,14 +101,10 @@ def test_the_newest_job_of_a_slot_counts_and_a_cancelled_one_stops_at_its_next_s
     assert (progress.state, jobs.current(progress)) == ("running", False)
     assert (done.state, jobs.current(done)) == ("done", True)
 
-
-def test_an_error_of_a_job_is_a_sentence_without_effect_on_the_terminal() -> None:
-    posted = Queue[JobMessage]()
-
     def fail(tell):
         raise StoreError("It is \x1b[2J gone.", "Look again.")
 
-    Jobs(posted.put).start("reading", fail)
+    jobs.start("reading", fail)
     failed = posted.get(timeout=30)
     assert (failed.state, failed.text) == ("failed", "It is \\x1b[2J gone. Look again.")
 
@@ -141,25 +133,17 @@ def test_a_window_is_a_length_or_two_times(text: str, name: str, seconds: float,
     assert (window.name, window.seconds, window.until) == (name, seconds, until)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "[red]", "0h", "1s", "9999d", "2026-08-03 to 2026-08-01", "2026-08-01 to soon", "2999-01-01 to 2999-01-02"],
-)
-def test_an_invalid_window_is_refused(text: str) -> None:
-    with pytest.raises(UsageError):
-        parse_window(text, NOW)
-
-
-def test_from_a_custom_window_the_key_goes_to_the_next_longer_or_shorter() -> None:
-    window = parse_window("3d", NOW)
-    assert (next_window(window, 1).name, next_window(window, -1).name) == ("7d", "24h")
-    assert next_window(parse_window("90d", NOW), 1) == WINDOWS[0]
-    assert (next_window(FINDINGS_WINDOW, 1), next_window(WINDOWS[0], -1)) == (WINDOWS[0], FINDINGS_WINDOW)
+def test_an_invalid_window_is_refused_and_from_a_custom_one_the_key_goes_to_the_next_longer() -> None:
+    for text in ("", "[red]", "0h", "9999d", "2026-08-03 to 2026-08-01", "2026-08-01 to soon", "2999-01-01 2999-01-02"):
+        with pytest.raises(UsageError):
+            parse_window(text, NOW)
+    assert (next_window(parse_window("3d", NOW)).name, next_window(WINDOWS[0])) == ("7d", WINDOWS[1])
+    assert next_window(parse_window("90d", NOW)) == next_window(FINDINGS_WINDOW) == WINDOWS[0]
 
 
 FULL = Preferences("skuwise-mono", {"one": View(86400.0, "recommendations"), "two": View(None, None)})
-TABLE = Section("Found", (Table(("name", "value"), ((HOSTILE, "=1+1"), ("chat", "-$7"))),))
-TEXT = Section("Why", ("one\n\x1b[2Jtwo",))
+TABLE = ("Found", Table(("name", "value"), ((HOSTILE, "=1+1"), ("chat", "-$7"))))
+TEXT = ("Why", "one\n\x1b[2Jtwo")
 ABOUT = {"page": "fleet", "source": "[b]fleet.db", "window": "14d"}
 
 
@@ -177,11 +161,10 @@ def test_json_and_markdown_hold_every_panel_escaped() -> None:
     page = json.loads(render_export(".json", [TABLE, TEXT], ABOUT, None))
     assert [panel["title"] for panel in page["panels"]] == ["Found", "Why"]
     assert (page["panels"][0]["rows"][1], page["source"]) == (["chat", "-$7"], "[b]fleet.db")
-    text = markdown([TABLE, TEXT], ABOUT)
+    text = render_export(".md", [TABLE, TEXT], ABOUT, None)
     assert "\\[red\\]" in text
     assert "\n| chat | " in text
     assert "\x1b" not in text
-    assert tabbed(["a\tb", "\x1b[2J"]) == "a\\x09b\t\\x1b[2J"
 
 
 @pytest.mark.parametrize("name", ["", "page", "page.pdf", "no-such-folder/a.csv", "there.csv"])
@@ -237,3 +220,50 @@ def test_items_without_a_value_are_sorted_last_either_way() -> None:
     assert column.sorted([1, None, 3, 2], turned=False) == [3, 2, 1, None]
     assert column.sorted([1, None, 3, 2], turned=True) == [1, 2, 3, None]
     assert Column("x", 3, str).sorted(["b", "A", "c"], turned=False) == ["A", "b", "c"]
+
+
+def bare(look: Look) -> Look:
+    """A look without the telemetry behind it."""
+    return Look(look.window, look.advice, look.shown, look.health, look.at)
+
+
+def test_what_was_kept_comes_back_as_it_was(tmp_path: Path) -> None:
+    loaded, looks = fleet(), KeptLooks(tmp_path / "looks", ("a",))
+    assert looks.get(loaded.window) is None
+    looks.put(loaded)
+    back = looks.get(loaded.window)
+    assert back == bare(loaded) and back is not None and not isinstance(back, Loaded)
+    assert back.shown is back.advice  # one window: nothing says that another one was judged
+    week = replace(loaded, window=WINDOWS[2], shown=replace(loaded.advice, workloads=loaded.advice.workloads[:1]))
+    looks.put(week)
+    assert looks.get(WINDOWS[2]) == bare(week) and looks.get(WINDOWS[0]) is None
+    # What the contract's JSON has not is there, too.
+    first = max(loaded.advice.workloads, key=lambda w: len(w.features))
+    kept = next(w for w in back.advice.workloads if w.id == first.id)
+    assert first.features and kept.features == first.features and kept.framework == first.framework
+    assert back.advice.standings == loaded.advice.standings != ()
+
+
+def test_another_source_or_other_options_are_another_look(tmp_path: Path) -> None:
+    options = (("source", None, Path("prices.yaml")), ("source", Path("prices.yaml"), None), ("other", None, None))
+    KeptLooks(tmp_path, ("a",), most_bytes=1000).put(fleet())
+    assert list(tmp_path.iterdir()) == []  # what is too large is not kept
+    KeptLooks(tmp_path, options[0]).put(fleet())
+    assert [KeptLooks(tmp_path, basis).get(fleet().window) is not None for basis in options] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "null", "{}", '{"at": NaN}', "[" * 100_000, '{"at": 1, "advice": {}, "shown": null, "health": 2}'],
+)
+def test_a_whole_file_that_holds_no_look_is_none(tmp_path: Path, content: str) -> None:
+    """As it would be if somebody with the owner's rights wrote it, digest and all."""
+    looks = KeptLooks(tmp_path, ("a",))
+    looks.put(fleet())
+    (file,) = tmp_path.iterdir()
+    form = file.read_bytes().partition(b"\n")[0] + b"\n"
+    whole = file.read_bytes()
+    file.write_bytes(form + hashlib.sha256(content.encode()).digest() + content.encode())
+    assert looks.get(fleet().window) is None
+    file.write_bytes(form + b"9\n" + whole.removeprefix(form))  # of another version
+    assert looks.get(fleet().window) is None

@@ -1,3 +1,4 @@
+# pyright: reportOptionalMemberAccess=false
 """What a patch asks for, what it refuses, how it sizes and places work; hostile names are refused or without effect."""
 
 from __future__ import annotations

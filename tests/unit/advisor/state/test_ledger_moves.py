@@ -1,5 +1,5 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false
-# pyright: reportOperatorIssue=false, reportAttributeAccessIssue=false
+# pyright: reportOptionalSubscript=false, reportOperatorIssue=false, reportAttributeAccessIssue=false
 """One move in the ledger, from proposed to done, measured, and undone; and what came of measured moves."""
 
 from __future__ import annotations

@@ -1,31 +1,32 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
-"""The page of the plan: what it shows beside today, what may be asked of it, and what it does while it is searching."""
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false
+"""The pages of the plan and of incidents: what they show, what may be asked of them, how decisions are kept."""
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from threading import Event
 
 import pytest
 from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.incident_types import Advance, Incident
 from skuwise.advisor.plan.problem import NO_CHANGE, FleetChange, PlanRequest
 from skuwise.advisor.plan.result import Move, Plan, PlanStep
+from skuwise.advisor.state.file import State
+from skuwise.advisor.state.incidents import commit, listed
 from skuwise.rules.base.errors import NothingToDo, UsageError
-from skuwise.tests.support.fleet_on_screen import HOSTILE, HandLoader, fleet, planner
+from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, HandLoader, fleet, planner
+from skuwise.tests.support.incident_builders import HOSTILE as HOSTILE_WORKLOAD
+from skuwise.tests.support.incident_builders import HOUR, opened, renamed, sighting
 from skuwise.tests.support.tui_session import KEY, Session, drive
-from skuwise.tui.screens.plan import PlanPage
-from skuwise.tui.screens.plan_question import parse_change, parse_moves
+from skuwise.tui.screens.plan import PlanPage, parse_change, parse_moves
+from skuwise.tui.widgets.table import ItemTable
 from textual.widgets import Input
 
 HEAD = "return 1 of 2 nodes, rent 1 (saves $7,177/month)"
 PROVEN = "Best plan within: risk low"
 
 
-def solved() -> Plan:
-    return planner(fleet()).plan(PlanRequest())
-
-
-def nothing() -> Plan:
-    """The plan of a fleet in which nothing may be moved."""
-    return planner(fleet()).plan(PlanRequest(max_moves=0))
+def solved(**request) -> Plan:
+    return planner(fleet()).plan(PlanRequest(**request))
 
 
 @dataclass
@@ -97,11 +98,9 @@ def test_what_if_asks_for_another_fleet_and_names_what_is_wrong_with_a_question(
     async def steps(s: Session) -> None:
         await at_the_page(s)
         await asks(s, "chat x2", "Invalid change 'chat x2'.")
-        await asks(
-            s, "workload=chat x2", "What if: demand of workload chat x2", "what if: workload=chat x2", "Missing: "
-        )
+        await asks(s, "workload=chat x2", "demand of workload chat x2", "what if: workload=chat x2", "Missing nodes")
         # An unknown node is an error; the plan before remains.
-        await asks(s, "-n9", "Unknown node 'n9'.", "what if: workload=chat x2", "Missing: ")
+        await asks(s, "-n9", "Unknown node 'n9'.", "what if: workload=chat x2", "Missing nodes")
         await asks(s, "", "what if: as today", HEAD, PROVEN)
 
     drive(steps, size=(160, 50))
@@ -110,7 +109,7 @@ def test_what_if_asks_for_another_fleet_and_names_what_is_wrong_with_a_question(
 def test_what_is_asked_meanwhile_counts_and_the_older_answer_is_not_shown() -> None:
     gate, fake = Event(), None
     stale = replace(solved(), steps=(), returned=(), rented=(), nodes_today=8642)
-    fake = FakePlanner([stale, nothing()], [gate])
+    fake = FakePlanner([stale, solved(max_moves=0)], [gate])
 
     async def steps(s: Session) -> None:
         await at_the_page(s, "Planning ...")
@@ -139,7 +138,7 @@ def test_a_step_is_accepted_and_the_plan_is_made_anew() -> None:
         await s.shows("Accept: will be done")
         await s.press("enter")
         await s.until(lambda: bool(loader.decided) and len(loader.windows) == 2)
-        await s.shows("Decided: accepted")
+        await s.until(lambda: page(s).selected.recommendation.decision is not None)
         await s.shows(PROVEN)
         await s.press("i")
         await s.until(lambda: len(s.app.screen_stack) == 3)
@@ -199,16 +198,9 @@ def test_names_that_mean_harm_are_text() -> None:
 @pytest.mark.parametrize(
     ("text", "change"),
     [
-        (
-            "+4xH100-SXM5, -gpu-07 , +1xH100-SXM5,team=search x1.5, all x1.2, commit-ends 2027-01-01, buy",
-            FleetChange(
-                add={"H100-SXM5": 5},
-                remove=frozenset({"gpu-07"}),
-                demand={("team", "search"): 1.5, ("all", "all"): 1.2},
-                commitments_end=1_798_761_600.0,
-                buy=True,
-            ),
-        ),
+        ("+4xH100-SXM5, -gpu-07 , +1xH100-SXM5", FleetChange(add={"H100-SXM5": 5}, remove=frozenset({"gpu-07"}))),
+        ("team=search x1.5, all x1.2", FleetChange(demand={("team", "search"): 1.5, ("all", "all"): 1.2})),
+        ("commit-ends 2027-01-01, buy", FleetChange(commitments_end=1_798_761_600.0, buy=True)),
         ("", NO_CHANGE),
         (" , ", NO_CHANGE),
         # A name with a comma needs semicolons.
@@ -240,3 +232,96 @@ def test_the_most_workloads_to_touch() -> None:
     for text in ("-1", "a", "1.5", "1000001", "9" * 400, "²"):
         with pytest.raises(UsageError):
             parse_moves(text)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    made = State(tmp_path / "fleet.db")
+    done = opened(
+        sighting("cheap", hours=1.0), sighting("dear", hours=50.0), sighting("grave", severity="high", priced=False),
+        sighting("over"), renamed(sighting("odd", hours=2.0), HOSTILE_WORKLOAD), now=NOW,
+    )  # fmt: skip
+    over = replace(done.incidents[3], state="resolved", resolved_at=NOW, resolution="released", resolution_told=True)
+    with made.writing() as db:
+        commit(db, done)
+        commit(db, Advance((over,)))
+    return made
+
+
+def of(state: State) -> dict[str, Incident]:
+    with state.reading() as db:
+        return {incident.sighting.subject.name: incident for incident in listed(db)}
+
+
+async def at_incidents(s: Session, text: str) -> None:
+    await s.press(KEY["incidents"])
+    await s.until(lambda: s.app.current_page == "incidents")
+    await s.shows(text)
+
+
+def rows(s: Session) -> list[str]:
+    return [row.title for row in s.app.screen.query_one(ItemTable).shown]
+
+
+def test_open_incidents_are_listed_with_the_evidence_of_the_chosen_one(state: State) -> None:
+    async def steps(s: Session) -> None:
+        await at_incidents(s, "grave: 8 H100s held but idle")
+        assert [title.partition(":")[0] for title in rows(s)] == ["grave", "dear", "[red]x[/red] [@click=app.quit]y[/] \x1b[2J\r\nBcc", "cheap"]  # fmt: skip  # noqa: E501
+        assert "$150" in s.screen and "team search, user ann" in s.screen and "over:" not in s.screen
+        await s.shows("unknown: no price for these GPUs")
+        await s.press("down")
+        await s.shows("skuwise job dear SOURCE")
+        for text in ("power 106 W", "last work", "at list price, 2026-09-19 (azure.com)", "severity medium"):
+            assert text in s.screen, text
+        assert "\x1b[2J" not in s.screen and "\u202e" not in s.screen and "[red]x[/red]" in s.screen
+        await s.press("enter")
+        await s.shows("Incident")
+
+    drive(steps, HandLoader(state_file=state), size=(160, 50))
+
+
+def test_an_incident_is_acknowledged_by_a_name_and_snoozed_until_a_later_time(state: State) -> None:
+    async def steps(s: Session) -> None:
+        await at_incidents(s, "grave: 8 H100s")
+        await s.press("down", "a")
+        await s.shows("Acknowledge: no reminders")
+        s.app.screen.query_one(Input).value = "ann"
+        await s.press("enter")
+        await s.shows("acknowledged by ann")
+        incident = of(state)["dear"]
+        assert (incident.state, incident.acknowledged_by) == ("acknowledged", "ann") and incident.acknowledged_at >= NOW
+        await s.press("a")
+        await s.shows("Acknowledge: no reminders")
+        await s.press("escape")
+        assert sum(incident.state == "acknowledged" for incident in of(state).values()) == 1
+        await s.press("z")
+        await s.shows("Snooze: no reminders")
+        for text, shown in (("2001-01-01", "is in the past"), ("3h", "snoozed until")):
+            s.app.screen.query_one(Input).value = text
+            await s.press("enter")
+            await s.shows(shown)
+        assert sorted(incident.snoozed_until or 0 for incident in of(state).values())[-1] == pytest.approx(
+            NOW + 60 + 3 * HOUR, abs=30
+        )
+
+    drive(steps, HandLoader(state_file=state), size=(160, 50))
+
+
+@pytest.mark.parametrize(
+    ("begun", "said"),
+    [("no place", "skuwise watch SOURCE"), ("no file", "skuwise watch SOURCE"), ("damaged", "cannot be read")],
+)
+def test_without_incidents_it_says_why_and_what_to_do(tmp_path: Path, begun: str, said: str) -> None:
+    path = None if begun == "no place" else tmp_path / "fleet.db"
+    if path is not None and begun == "damaged":
+        path.write_text("no database at all" * 100)
+
+    async def steps(s: Session) -> None:
+        await at_incidents(s, "No open incidents.")
+        await s.until(lambda: said in s.told("#evidence"))
+        await s.press("a", "z", "enter")  # nothing is chosen
+        assert len(s.app.screen_stack) == 2
+        if path is not None and begun == "no file":
+            assert not path.exists()
+
+    drive(steps, HandLoader(state_file=State(path) if path is not None else None), size=(120, 30))

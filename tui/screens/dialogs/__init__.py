@@ -1,1 +1,0 @@
-"""Screens that ask one thing."""
