@@ -253,7 +253,7 @@ class BillLine:
     def rates(self) -> list[float | None]:
         """List, effective and committed price of a node-hour; None: too few hours, or a cost of zero."""
         sums = ((self.listed, self.listed_hours), (self.effective, self.hours), (self.committed, self.committed_hours))
-        return [cost / hours if hours >= HOURS_MIN and cost > 0 else None for cost, hours in sums]
+        return [(cost / hours or None) if hours >= HOURS_MIN and cost > 0 else None for cost, hours in sums]
 
     @property
     def basis(self) -> str:

@@ -115,7 +115,9 @@ def read_frame(
         first, last = min(start for start, _ in spans.values()), max(end for _, end in spans.values())
         asked = f"No GPU data between {minute(window.start)} and {minute(window.end)}"
         what = f"{asked}: {_names(files)} has data from {minute(first)} to {minute(last)}."
-        raise NothingToDo(what, "Choose another window, or run 'skuwise agent doctor' on the node.")
+        raise NothingToDo(
+            what, "Choose another window with --since and --until, or run 'skuwise agent doctor' on the node."
+        )
     return with_unnamed_work(frame, [*parts]) if resolution >= resolve.HOUR and wanted is None else frame
 
 
