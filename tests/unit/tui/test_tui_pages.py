@@ -294,7 +294,7 @@ def test_an_incident_is_acknowledged_by_a_name_and_snoozed_until_a_later_time(st
         await s.shows("Acknowledge: no reminders")
         await s.press("escape")
         assert sum(incident.state == "acknowledged" for incident in of(state).values()) == 1
-        await s.press("z")
+        await s.press("up", "z")
         await s.shows("Snooze: no reminders")
         for text, shown in (("2001-01-01", "is in the past"), ("3h", "snoozed until")):
             s.app.screen.query_one(Input).value = text
