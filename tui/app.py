@@ -125,10 +125,12 @@ class SkuwiseApp(App[None]):
     @property
     def current_page(self) -> str:
         """Name of the page of the menu that is open, below others perhaps."""
-        page = self.screen_stack[min(_BASE, len(self.screen_stack)) - 1]
+        stack = self.screen_stack  # empty once the app has ended
+        page = stack[min(_BASE, len(stack)) - 1] if stack else None
         return page.NAME if isinstance(page, Page) else self._begin
 
     def _go_to(self, name: str) -> None:
+        self._begin = name
         while len(self.screen_stack) > _BASE:
             self.pop_screen()
         self.switch_screen(name)

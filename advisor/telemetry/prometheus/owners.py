@@ -168,7 +168,7 @@ def _runs(counts: Floats, grid: Grid) -> list[tuple[float, float, float]]:
 Instants = Callable[[Sequence[str], Sequence[str]], Sequence[SeriesAnswer]]  # of queries; labels to keep
 Key = tuple[str, str, str]  # cluster as a series names it, namespace and pod
 _PLAIN_NAME = re.compile(r"[a-z0-9.-]{1,253}")  # of a Kubernetes object: nothing else gets into a pattern
-_SPACE, _POD = (*CLUSTER_LABELS, "exported_namespace", "namespace"), ("exported_pod", "pod")
+_SPACE, _POD_NAME = (*CLUSTER_LABELS, "exported_namespace", "namespace"), ("exported_pod", "pod")
 _NO_OWNER = ("", "<none>")
 _RECENT_SECONDS = 3600.0
 _LATE_SECONDS = 300.0  # a pod created so long after its name first held a GPU is not the first of that name
@@ -255,7 +255,7 @@ class _Server:
         images: dict[tuple[Key, str], dict[str, str]] = defaultdict(dict)
         names = sorted(names)
         for series, kept in {**_OF_PODS, "kube_pod_labels": self.labels}.items():
-            for labels, value in self._series(series, _POD, ("uid", *kept), names, seconds):
+            for labels, value in self._series(series, _POD_NAME, ("uid", *kept), names, seconds):
                 pod_key = (*_space(labels), label_of(labels, "pod")), labels.get("uid", "")
                 pod = newest.get(pod_key) or Pod(pod_key[0][1], pod_key[0][2], pod_key[1] or None, is_told=False)
                 newest[pod_key] = _with_fact(pod, series, labels, value)
