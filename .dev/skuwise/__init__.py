@@ -1,3 +1,1 @@
-"""Measure what GPU workloads use, and recommend the hardware they should run on."""
-
-__version__ = "0.1.0"
+../../__init__.py
