@@ -12,7 +12,7 @@ from ....rules.policy.thresholds import WasteRule
 from ...classify.features.soundness import CONTRADICTIONS
 from ...classify.types import BareGpu, Doubt, NodeFacts
 from ...core.coded_text import coded
-from ...core.formatting import counted, dated, usd
+from ...core.formatting import dated, usd
 from ...core.timestamps import rfc3339
 from ..fleet import FAULT_RULE, NODES_UNKNOWN, Clean, Fleet, Found, Outcome, Unjudged, as_percent, watts
 from ..groups import Group
@@ -146,7 +146,8 @@ class TelemetryFault(Rule):
             evidence.append(("contradiction_hours", first.hours, None, "hours"))
             evidence.append(("contradiction_since", rfc3339(first.start), None, "time (UTC)"))
             texts.append(f"{first.gpu_uuid} on {first.node}: {first.text}")
-            texts += [f"{counted(others, 'more GPU')} show the same."] if others else []
+            if others:
+                texts.append(f"{others} more {'GPU shows' if others == 1 else 'GPUs show'} the same.")
         if len(groups) > 1:
             texts.append(f"{len(groups)} workloads there show this.")
         said = "No waste verdict for {workload}: its metrics contradict each other in {share:.0%} of the time "
