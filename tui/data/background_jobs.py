@@ -48,8 +48,8 @@ class JobMessage(Message):
     show: Callable[[], None] = lambda: None
 
     def can_replace(self, message: Message) -> bool:
-        """Of a slot only the newest message counts."""
-        return isinstance(message, JobMessage) and message.slot == self.slot
+        """Of a slot only the newest message of the newest job counts; an older job may still speak after it."""
+        return isinstance(message, JobMessage) and message.slot == self.slot and message.number >= self.number
 
 
 class Jobs:

@@ -100,6 +100,8 @@ def test_the_newest_job_of_a_slot_counts_and_a_cancelled_one_stops_at_its_next_s
     assert posted.empty()
     assert (progress.state, jobs.current(progress)) == ("running", False)
     assert (done.state, jobs.current(done)) == ("done", True)
+    # Pending together, the newer job's message stands, whichever was posted last.
+    assert (progress.can_replace(done), done.can_replace(progress)) == (True, False)
 
     def fail(tell):
         raise StoreError("It is \x1b[2J gone.", "Look again.")
