@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from math import floor, isfinite
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from ..metrics import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS, SERVING_METRICS, Metric
 from ..model import PERIOD_SECONDS, Absence, AgentStats, Event, FabricPort, Gpu, Node, Period, Workload
@@ -116,7 +116,7 @@ def _bins(table: RollupTable) -> list[str]:
 
 
 def stored_columns(table: RollupTable) -> tuple[str, ...]:
-    """The columns of a rollup's table behind its id, in the order of what `row_encoder` gives."""
+    """The columns of a rollup's table behind its id, in the order of what `encode_rollups` gives."""
     kind = rollup_kind(table)
     spreads = (f"{measure.name}_{what}" for measure in MEASURES[kind] for what in ("mean", "to_p95", "to_max"))
     return ("samples", "sample_counts", "unobserved_seconds", *spreads, *_OTHERS[kind], *_bins(table))
@@ -151,46 +151,63 @@ def encode_bins(bins: object) -> str | None:
     if bins is None:
         return None
     seconds = cast("Sequence[float]", bins)
-    if len(seconds) != len(BIN_EDGES) or not all(map(isfinite, seconds)):  # SQL and JSON have no nan or inf
+    if len(seconds) != len(BIN_EDGES) or not isfinite(sum(seconds)):  # SQL and JSON have no nan or inf
         raise ValueError(f"bins must be {len(BIN_EDGES)} finite values")
-    texts = [f"{round(value, 1):g}" for value in seconds]
+    texts = [f"{round(value, 1):g}" if value else "0" for value in seconds]  # most are 0
     filled = [index for index, text in enumerate(texts) if text != "0"] or [0]
     first, last = filled[0], filled[-1]
     return f"{first:02d}{len(texts) - 1 - last:02d}{','.join(texts[first : last + 1])}"
 
 
-def row_encoder(table: RollupTable) -> Callable[[Mapping[str, object]], list[Cell]]:
-    """A function that turns values in base units, by the columns of the table's view, into a row in the order of
-    `stored_columns`. What is left out is missing. p95 and max are kept as distances, so that they need their mean; in
-    coarser steps they are rounded towards it (a ratio stays within 0..1). Counts are kept where one is not the usual
-    one: the most that any measure has, or none without a mean."""
-    kind, bins, most_samples = rollup_kind(table), _bins(table), 10**_COUNT_DIGITS - 1
-    other_steps = tuple(_OTHERS[kind].items())
+def encode_rollups(table: RollupTable, columns: Mapping[str, Sequence[object]]) -> list[list[Cell]]:
+    """Rows in the order of `stored_columns`, of values in base units by the columns of the table's view. What is left
+    out is missing. p95 and max are kept as distances, so that they need their mean; in coarser steps they are rounded
+    towards it (a ratio stays within 0..1). Counts are kept where one is not the usual one: the most that any measure
+    has, or none without a mean. Column by column: row by row takes three times as long."""
+    kind, most_samples = rollup_kind(table), 10**_COUNT_DIGITS - 1
+    absent = [None] * len(next(iter(columns.values()), ()))
+
+    def encoded(name: str, steps: float) -> Sequence[int | None]:
+        return _encode_column(columns[name], steps) if name in columns else absent
+
+    spreads: list[Sequence[int | None]] = []
+    for name, steps, spread in MEASURES[kind]:
+        mean, p95, most = (encoded(f"{name}_{statistic}", steps) for statistic in ("mean", "p95", "max"))
+        to_p95 = [None if m is None or p is None else int((p - m) / spread) for m, p in zip(mean, p95, strict=True)]
+        to_max = [
+            None if m is None or x is None else int((x - m) / spread) - (below or 0)
+            for m, x, below in zip(mean, most, to_p95, strict=True)
+        ]
+        spreads += (mean, to_p95, to_max)
+    samples: list[Cell] = []
+    sample_counts: list[Cell] = []
+    counts = [encoded(f"{measure.name}_n", 1.0) for measure in MEASURES[kind]]
+    for row, means in zip(zip(*counts, strict=True), zip(*spreads[::3], strict=True), strict=True):
+        most_counted = max((count for count in row if count is not None), default=None)
+        usual = [0 if mean is None else most_counted or 0 for mean in means]
+        kept = [expected if count is None else count for count, expected in zip(row, usual, strict=True)]
+        digits = (
+            "".join(f"{min(max(count, 0), most_samples):0{_COUNT_DIGITS}d}" for count in kept)
+            if kept != usual
+            else None
+        )
+        samples.append(most_counted)
+        sample_counts.append(digits)
     whole = round(PERIOD_SECONDS[rollup_period(table)] * _SECONDS)
-    names = ("mean", "max", "p95", "n")
-    measures = [(*(f"{m.name}_{name}" for name in names), m.steps, m.spread) for m in MEASURES[kind]]
+    unobserved = [None if seen is None else whole - seen for seen in encoded("observed_seconds", _SECONDS)]
+    others = [encoded(name, steps) for name, steps in _OTHERS[kind].items()]
+    bins = [list(map(encode_bins, columns.get(name, absent))) for name in _bins(table)]
+    return [list(row) for row in zip(samples, sample_counts, unobserved, *spreads, *others, *bins, strict=True)]
 
-    def encode(row: Mapping[str, object]) -> list[Cell]:
-        get = row.get
-        spreads: list[int | None] = []
-        counts: list[int | None] = []
-        for mean_name, max_name, p95_name, n_name, steps, spread in measures:
-            mean = encode_number(get(mean_name), steps)
-            counts.append(encode_number(get(n_name), 1.0))
-            p95, most = encode_number(get(p95_name), steps), encode_number(get(max_name), steps)
-            to_p95 = None if mean is None or p95 is None else int((p95 - mean) / spread)
-            to_max = None if mean is None or most is None else int((most - mean) / spread) - (to_p95 or 0)
-            spreads += (mean, to_p95, to_max)
-        samples = max((count for count in counts if count is not None), default=None)
-        usual = [0 if mean is None else samples or 0 for mean in spreads[::3]]
-        sample_counts = [expected if count is None else count for count, expected in zip(counts, usual, strict=True)]
-        digits = "".join(f"{min(max(count, 0), most_samples):0{_COUNT_DIGITS}d}" for count in sample_counts)
-        observed = encode_number(get("observed_seconds"), _SECONDS)
-        unobserved = None if observed is None else whole - observed
-        others = [*encode_values(get, other_steps), *(encode_bins(get(name)) for name in bins)]
-        return [samples, None if sample_counts == usual else digits, unobserved, *spreads, *others]
 
-    return encode
+def _encode_column(values: Sequence[Any], steps: float) -> Sequence[int | None]:
+    try:
+        stored = [floor(value * steps + 0.5) for value in values]
+    except (TypeError, ValueError, OverflowError):  # some are missing
+        return [encode_number(value, steps) for value in values]
+    if min(stored, default=0) >= -_INT64 and max(stored, default=0) <= _INT64:
+        return stored
+    return [encode_number(value, steps) for value in values]
 
 
 def storable(row: Sequence[Cell]) -> tuple[Cell, ...]:

@@ -259,7 +259,7 @@ class NodeWriter:
         the row: ``ts`` (the period's end) and ``device`` (a gpu_uuid, or ``device/port``; left out for the host). None,
         NaN and columns left out are missing. Bins are sequences of seconds. A row of the same period and device is
         replaced."""
-        kind, encode_row = codec.rollup_kind(table), codec.row_encoder(table)
+        kind = codec.rollup_kind(table)
         self.writer.put_now()
         # Of each device ever named, from when which row held, in order.
         history: dict[str, list[tuple[float, int]]] = {"": [(0.0, self._number)]}
@@ -267,16 +267,17 @@ class NodeWriter:
             what = _DEVICES_OF["gpu" if kind == "gpu" else "port"]
             for key, number, valid_from in self._run(f"{what} ORDER BY valid_from, id", self._number):
                 history.setdefault(key, []).append((valid_from, number))
-        source = (dict(zip(columns, values, strict=True)) for values in rows)
+        source = iter(rows)
         while batch := list(islice(source, _ROLLUP_BATCH)):
+            named = dict(zip(columns, zip(*batch, strict=True), strict=True))
             encoded: list[tuple[float, int, list[Cell]]] = []
-            for row in batch:
-                ts, device = round(float(row["ts"])), str(row.get("device", ""))
+            devices = named.get("device", [""] * len(batch))
+            for ts, device, row in zip(named["ts"], devices, codec.encode_rollups(table, named), strict=True):
+                end = round(float(ts))
                 if device not in history:
                     raise ValueError(f"{table}: unknown device {device!r}; name it with set_gpus or set_ports first")
-                begun = [number for since, number in history[device] if since < ts] or [history[device][0][1]]
-                number = begun[-1]
-                encoded.append((ts, number, encode_row(row)))
+                begun = [number for since, number in history[device] if since < end] or [history[device][0][1]]
+                encoded.append((end, begun[-1], row))
             self.writer.put_now(partial(codec.write_rollups, self.writer.connection, table, encoded))
             self.writer.put_now(partial(self._see, max(ts for ts, _, _ in encoded)))
 

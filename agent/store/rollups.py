@@ -22,7 +22,7 @@ from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, StoreError
 from ..metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from ..model import PERIOD_SECONDS, Period
 from ..statistics.rollup_stats import GpuLimits, Row, Samples, roll_fabric, roll_gpu, roll_host
-from .codec import BURST_COLUMNS, DEVICES, RollupTable, insert, row_encoder, row_id, write_rollups
+from .codec import BURST_COLUMNS, DEVICES, RollupTable, encode_rollups, insert, row_id, write_rollups
 from .database import opened_beside, transaction
 
 # A period is complete so long after its end ...
@@ -110,8 +110,9 @@ class _NodeRollup:
         tables = self._roll(end)
         with transaction(self._connection):
             for table, rows in tables.items():
-                encode = row_encoder(table)
-                encoded = [(end, device, encode(row)) for device, row in rows]
+                names = {name for _, row in rows for name in row}
+                values = encode_rollups(table, {name: [row.get(name) for _, row in rows] for name in names})
+                encoded = [(end, device, row) for (device, _), row in zip(rows, values, strict=True)]
                 if is_late:  # where samples were deleted meanwhile, the row that covers more stays
                     first = row_id(self._period, end, 0)
                     sql = f"SELECT id - ?, unobserved_seconds FROM {table} WHERE id BETWEEN ? AND ?"  # noqa: S608

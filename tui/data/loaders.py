@@ -189,9 +189,10 @@ class Loader:
 
 
 class DemoLoader(Loader):
-    """Simulates a small fleet into a temporary folder, once, and loads from there. Leaving it removes the folder."""
+    """Simulates a small fleet into a temporary folder, once, and loads from there. Leaving it removes the folder. Four
+    days suffice for every page, and are there in 5 s; 14 days take 13 s."""
 
-    def __init__(self, scenario: str = "small", days: float = 14) -> None:
+    def __init__(self, scenario: str = "small", days: float = 4) -> None:
         from ...advisor.telemetry.source import Databases  # noqa: PLC0415
 
         super().__init__(Databases(()), clock=lambda: DEMO_NOW)

@@ -18,9 +18,9 @@ from skuwise.agent.store.codec import (
     MEASURES,
     TABLES,
     RollupTable,
+    encode_rollups,
     rollup_kind,
     rollup_period,
-    row_encoder,
     stored_columns,
     write_rollups,
 )
@@ -59,7 +59,7 @@ def test_what_is_written_has_the_columns_of_the_tables(database: sqlite3.Connect
 
 
 def through_the_view(database: sqlite3.Connection, table: RollupTable, row: dict[str, object]) -> dict[str, object]:
-    values = row_encoder(table)(row)
+    (values,) = encode_rollups(table, {name: [value] for name, value in row.items()})
     end = PERIOD_SECONDS[rollup_period(table)]
     write_rollups(database, table, [(end, 1, values)])
     cursor = database.execute(f"SELECT * FROM {table}s")
