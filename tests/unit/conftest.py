@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-import matplotlib.font_manager  # noqa: F401 - it asks a program for fonts when it is imported
 import pytest
 import urllib3.util.connection  # noqa: F401 - it binds a socket when it is imported, to see whether there is IPv6
 

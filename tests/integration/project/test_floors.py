@@ -10,7 +10,7 @@ import pytest
 from skuwise.tests.support.shared_artifacts import wheel
 
 ROOT = Path(__file__).parents[3]
-HEAVY = ("pandas", "numpy", "sklearn", "textual", "matplotlib", "rich")
+HEAVY = ("pandas", "numpy", "sklearn", "textual", "rich")
 FLOORS = ("agent", "advisor", "rules", "tui")
 
 
