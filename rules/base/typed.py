@@ -7,6 +7,7 @@ in ``__post_init__`` with ``ValueError(sentence, remedy)``.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -53,6 +54,16 @@ def wrong(file: object, at: str | int | None, sentence: str, remedy: str = "Corr
     return RulesError(f"{where}: {sentence.rstrip('.')}.", remedy)
 
 
+def check_known(
+    file: object, at: str, what: str, words: Iterable[str], names: Collection[str], *, otherwise: str = ""
+) -> None:
+    """Raises RulesError for the first of some words that is none of `names`; the remedy is the nearest of these."""
+    for word in words:
+        if word not in names:
+            remedy = suggest(word, names) or otherwise or f"Known are {', '.join(names)}."
+            raise wrong(file, at, f"unknown {what} {quoted(word)}", remedy)
+
+
 def convert(file: object, value: object, kind: type[T], *at: str, **given: object) -> T:
     """A value as read, typed. `file` and the keys `at` name it in errors. `given`: fields that no file may set.
 
@@ -95,9 +106,8 @@ def _located(
     parts: list[tuple[str, object, Any]] = []
     if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         types = {field.encode_name: field.type for field in msgspec.structs.fields(hint)}
-        unknown = next((key for key in value if key not in types), None)
-        if unknown is not None:
-            return at, f"unknown key {quoted(unknown)}", suggest(unknown, types) or f"Known are {', '.join(types)}."
+        if (key := next((key for key in value if key not in types), None)) is not None:
+            return at, f"unknown key {quoted(key)}", suggest(key, types) or f"Known are {', '.join(types)}."
         parts = [(key, part, types[key]) for key, part in value.items()]
     elif isinstance(value, dict) and len(arguments) == 2:
         parts = [(key, key, arguments[0]) for key in value]
@@ -111,6 +121,6 @@ def _located(
             return _located(part, inner, (*at, key), inner_error)
     if isinstance(error.__cause__, ValueError) and len(error.__cause__.args) == 2:
         return at, *error.__cause__.args
-    choices = [str(choice) for choice in arguments] if get_origin(hint) is Literal else []
+    choices = [str(choice) for choice in arguments] if kind is Literal else []
     remedy = suggest(str(value), choices) or f"Known are {', '.join(choices)}." if choices else "Correct it."
     return at, in_words(str(error)), remedy

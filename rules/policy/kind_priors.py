@@ -11,21 +11,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from ..base.sanitize import quoted
-from ..base.typed import Slug, Strict, Text, convert
+from ..base.typed import Slug, Strict, Text
 from ..base.yaml_loader import read_layers
 from .labels import WorkingKind
 
-FILE = "kind_priors.yaml"
-# e to the 8 is three thousand to one; no entry is more certain.
-LogOdds = Annotated[float, Meta(ge=-8, le=8)]
+LogOdds = Annotated[float, Meta(ge=-8, le=8)]  # e to the 8 is three thousand to one; no entry is more certain
 # What an entry can be about (docs/rules.md explains them).
 Subject = Literal[
     "engine", "framework", "image", "program", "task", "owner", "scheduler", "partition", "qos", "job-name",
@@ -40,7 +37,6 @@ class KindPrior(Strict, frozen=True, kw_only=True, dict=True):
     """An entry. `log_odds`: by kind, natural logarithm; 0 for a kind that is not named. `hours_min`: it applies to work
     that has run for so long, restarts included. `says`: for people, after a comma or a colon."""
 
-    name: str
     of: Subject
     names: Patterns = ()
     words: Patterns = ()
@@ -48,7 +44,6 @@ class KindPrior(Strict, frozen=True, kw_only=True, dict=True):
     log_odds: Annotated[Mapping[WorkingKind, LogOdds], Meta(min_length=1)]
     says: Annotated[Text, Meta(max_length=200)]
     reason: Text
-    origin: str
 
     def __post_init__(self) -> None:
         if not self.names and not self.words:
@@ -70,40 +65,23 @@ class KindPrior(Strict, frozen=True, kw_only=True, dict=True):
         return re.compile("|".join(parts), re.ASCII)
 
 
-@dataclass(frozen=True)
-class KindPriors:
-    """All entries by subject, in the order of their precedence."""
+class KindPriors(Strict, frozen=True):
+    """The entries of a file or of all files by name, in the order of their precedence."""
 
-    lines: Mapping[str, tuple[KindPrior, ...]]
+    priors: Mapping[Slug, KindPrior]
 
     def first(self, of: str, text: str | None, hours: float) -> tuple[KindPrior, str] | None:
-        """The first entry that matches a text, and the matching part; None: none does."""
+        """The first entry about this subject that matches a text, and the matching part; None: none does."""
         beginning = (text or "")[:TEXT_CHARACTERS].lower()
-        for prior in self.lines.get(of, ()) if beginning else ():
-            match = prior.pattern.search(beginning) if hours >= prior.hours_min else None
-            if match is not None:
+        for prior in self.priors.values() if beginning else ():
+            if prior.of == of and hours >= prior.hours_min and (match := prior.pattern.search(beginning)):
                 return prior, match[0]
         return None
-
-    @property
-    def every(self) -> tuple[KindPrior, ...]:
-        return tuple(prior for priors in self.lines.values() for prior in priors)
-
-
-class _File(Strict, frozen=True):
-    priors: Annotated[Mapping[Slug, dict[str, Any]], Meta(max_length=500)]
 
 
 def load_kind_priors(rules_dir: Path | None = None) -> KindPriors:
     """The entries that ship, with a site's own before them. Raises RulesError with file and key."""
     priors: dict[str, KindPrior] = {}
-    for origin, file, table in read_layers(rules_dir, FILE, _File):
-        of_layer = {
-            name: convert(file, entry, KindPrior, "priors", name, name=name, origin=origin)
-            for name, entry in table.priors.items()
-        }
-        priors = of_layer | {name: prior for name, prior in priors.items() if name not in of_layer}
-    by_subject: dict[str, tuple[KindPrior, ...]] = {}
-    for prior in priors.values():
-        by_subject[prior.of] = (*by_subject.get(prior.of, ()), prior)
-    return KindPriors(by_subject)
+    for _, _, table in read_layers(rules_dir, "kind_priors.yaml", KindPriors):
+        priors = {**table.priors, **{name: prior for name, prior in priors.items() if name not in table.priors}}
+    return KindPriors(priors)

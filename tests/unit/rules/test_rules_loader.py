@@ -80,11 +80,16 @@ def priors(folder: Path, text: str) -> KindPriors:
     return load_kind_priors(rules_folder(folder, {"kind_priors.yaml": text}))
 
 
+def first_of(entries: KindPriors, text: str, hours: float = 1.0, of: str = "namespace") -> str | None:
+    match = entries.first(of, text, hours)
+    return next((name for name, prior in entries.priors.items() if match and prior is match[0]), None)
+
+
 def test_every_subject_has_entries_and_every_entry_its_reason() -> None:
     shipped = load_kind_priors()
-    assert set(shipped.lines) == set(get_args(Subject)) and all(len(prior.reason) > 15 for prior in shipped.every)
-    matches = [shipped.first("owner", "Deployment", hours) for hours in (1.0, 2.0)]
-    assert [match and match[0].name for match in matches] == ["owner-kept-new", "owner-kept"]
+    entries = shipped.priors.values()
+    assert {prior.of for prior in entries} == set(get_args(Subject)) and all(len(p.reason) > 15 for p in entries)
+    assert [first_of(shipped, "Deployment", hours, "owner") for hours in (1.0, 2.0)] == ["owner-kept-new", "owner-kept"]
 
 
 @pytest.mark.parametrize(
@@ -96,17 +101,16 @@ def test_every_subject_has_entries_and_every_entry_its_reason() -> None:
     ],
 )  # fmt: skip
 def test_a_word_matches_whole_words_with_any_separators(tmp_path: Path, word: str, text: str, fits: bool) -> None:
-    match = priors(tmp_path, PRIOR.replace("[llm*]", f'["{word}"]')).first("namespace", text, 1.0)
-    assert (match is not None and match[0].name == "ours") == fits
+    assert (first_of(priors(tmp_path, PRIOR.replace("[llm*]", f'["{word}"]')), text) == "ours") == fits
 
 
 def test_a_sites_prior_precedes_ours_replaces_its_namesake_and_disables_by_zeros(tmp_path: Path) -> None:
-    match = priors(tmp_path, PRIOR).first("namespace", "Prod-LLM", 0.0)
-    assert match is not None and (match[0].name, match[0].origin, match[1]) == ("ours", "site", "prod-llm")
+    ours = priors(tmp_path, PRIOR)
+    assert ours.first("namespace", "Prod-LLM", 0.0) == (ours.priors["ours"], "prod-llm")
     renamed = PRIOR.replace("ours:", "owner-kept:").replace("of: namespace", "of: owner").replace("prod-llm", "Widget")
     replaced = priors(tmp_path, renamed)
-    matches = [replaced.first("owner", owner, 100.0) for owner in ("Deployment", "Widget")]
-    assert [match and match[0].name for match in matches] == ["owner-kept-new", "owner-kept"]
+    names = [first_of(replaced, owner, 100.0, "owner") for owner in ("Deployment", "Widget")]
+    assert names == ["owner-kept-new", "owner-kept"]
     silent = priors(tmp_path, PRIOR.replace("{online-inference: 4.0, interactive: -2.0}", "{training: 0}"))
     match = silent.first("namespace", "llm-serving", 1.0)
     assert match is not None and not any(match[0].log_odds.values())
@@ -131,13 +135,12 @@ def test_latency_classes_are_strictest_first_and_a_site_assigns_them(tmp_path: P
 
     site = load_latency_classes(rules_folder(tmp_path, {"latency_classes.yaml": LATENCY}))
     assert list(site.classes) == ["reads-along", "interactive", "documents", "waited-for", "batch"]
-    documents = site.classes["documents"]
-    assert (documents.limits, documents.origin) == ({"first_token_p90_seconds": 1.0}, "site")
+    assert site.classes["documents"].limits == {"first_token_p90_seconds": 1.0}
     assert site.kinds == {"online-inference": "documents", "batch-inference": "batch"}
 
     def label(owner: Owner, name: str = "x", series: str = "s") -> str | None:
         service = site.set_for(owner, name, series)
-        return service.label if service is not None else None
+        return service[1].label if service is not None else None
 
     assert label(Owner(namespace="chat"), "api") == "interactive"  # the first match
     assert {label(Owner(), "api"), label(Owner(), series="s-9"), label(Owner(team="assist"))} == {"reads-along"}
@@ -163,7 +166,7 @@ WRONG = [
     (load_waste_rules, "waste/x.yaml", WASTE_FILE, [
         ("idle", "idel", "x.yaml: id: unknown rule 'idel'. Did you mean idle"),
         ("thr", "severity: grave\nthr", "x.yaml: severity: unknown value 'grave'"),
-        ("engine_max", "engine_min", "thresholds.engine_min: unknown threshold 'engine_min'"),
+        ("engine_max", "engine_min", "thresholds: unknown threshold 'engine_min'"),
         ("1", "-1", "impossible for unit ratio"), ("1", "1, unit: hours", "cannot become hours"),
         ("1", "1, resolution: hour", "cannot become hour"),
         ("value", "valeu", "unknown key 'valeu'. Did you mean value?"),
@@ -275,7 +278,7 @@ def test_files_that_contradict_one_another_or_are_ignored_are_refused(tmp_path, 
 def test_a_rule_in_ten_lines(tmp_path):
     rules = load_custom_rules(rules_folder(tmp_path, {"custom/slow-input.yaml": CUSTOM}))
     (custom,) = rules.of(Owner(user="ann"))
-    assert (custom.rule.id, custom.rule.severity, len(custom.kinds)) == ("custom/slow-input", "medium", 2)
+    assert (custom.id, custom.severity, len(custom.kinds)) == ("custom/slow-input", "medium", 2)
     assert [(c.feature, c.value, c.unit) for c in custom.conditions] == [
         ("cpu", 0.8, "ratio"),
         ("engine_active", 0.6, "ratio"),
@@ -293,7 +296,7 @@ def test_a_teams_rule_is_for_its_workloads_and_replaces_the_sites_of_that_name(t
         "teams/ml/team.yaml": "user: [ann]\n",
     }
     rules = load_custom_rules(rules_folder(tmp_path, files))
-    values = {r.rule.id: r.conditions[0].value for r in rules.of(Owner(user="ann"))}
+    values = {r.id: r.conditions[0].value for r in rules.of(Owner(user="ann"))}
     assert values == {"custom/slow-input": 0.9, "custom/other": 0.8}
     assert [r.conditions[0].value for r in rules.of(Owner(user="bob"))] == [0.8] and len(rules.ids) == 2
 

@@ -60,11 +60,11 @@ def test_settings_flags_and_environment_give_prices_by_the_catalogs_names(tmp_pa
         ('gpu_hour_usd = { "H100-SXM5" = true }', [], "'True'"),
         ("", ["H100-SXM5"], "Invalid --gpu-hour-usd 'H100-SXM5': expected SKU=PRICE."),
         ("", ["=2"], "expected SKU=PRICE"),
-        ("", ["H100-SXM5=2", "H100-SXM5=3"], "--gpu-hour-usd has two prices of H100-SXM5. Keep one."),
+        ("", ["H100-SXM5=2", "H100-SXM5=3"], "--gpu-hour-usd has two prices of 'H100-SXM5'. Keep one."),
         ("", ["H100-SXM5=1e999"], "Invalid price of H100-SXM5 in --gpu-hour-usd: '1e999'"),
         ("", ["H100-SXM5=$2"], "'$2'"),
         ("", ["\x1b[31mH=x"], "Invalid price of"),
-        ("", ["?=2"], "Invalid GPU name"),
+        ("", ["?=2"], "an invalid GPU name"),
         ("", ["NVIDIA GB10=2", "nvidia  gb10=3"], "two prices of"),
     ],
 )
@@ -217,7 +217,7 @@ def test_settings_and_price_files_say_the_same_in_their_own_forms(tmp_path: Path
         "usd_per_kwh: {value: 0.085, source: bill, as_of: 2026-11-01}\n  pue: {value: 1.25, source: bill, as_of: "
         f"2026-11-01}}\n  co2_grams_per_kwh: {{by_hour_utc: {HOURS}, source: bill, as_of: 2026-11-01}}",
     )
-    assert toml == yaml and toml.usd_per_kwh == SiteFigure((0.085,), "bill", "2026-11-01")
+    assert toml == yaml and toml.usd_per_kwh == SiteFigure("bill", "2026-11-01", 0.085)
     carbon = toml.co2_grams_per_kwh
     assert carbon is not None and [carbon.at(hour) for hour in (0, 5, 23)] == [100.0, 105.0, 123.0]
     assert toml.pue is not None and toml.pue.at(7) == 1.25 and stated(tmp_path, "") == SiteEnergy()
@@ -269,8 +269,8 @@ def test_a_price_file_goes_over_the_settings_figure_by_figure(tmp_path: Path) ->
     file = tmp_path / "prices.yaml"
     file.write_text("energy:\n  pue: {value: 1.5, source: meter, as_of: 2026-10-01}\n")
     book = load_rulebook(None, file, 1_790_000_000.0, StatedPrices(energy=site))
-    assert book.energy.pue == SiteFigure((1.5,), "meter", "2026-10-01")
-    assert book.energy.usd_per_kwh == SiteFigure((0.1,), "bill", "2026-11-01")
+    assert book.energy.pue == SiteFigure("meter", "2026-10-01", 1.5)
+    assert book.energy.usd_per_kwh == SiteFigure("bill", "2026-11-01", 0.1)
     # Rules on lower clocks use the site's price of electricity, too.
     assert book.power == (PowerPrice("global", 0.1, "bill", "2026-11-01"),)
 
