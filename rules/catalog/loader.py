@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ..base.sanitize import quoted, suggest
-from ..base.typed import AsOf, Count, Day, Name, Positive, Strict, Text, place, wrong
+from ..base.sanitize import quoted
+from ..base.typed import AsOf, Count, Day, Name, Positive, Strict, Text, check_known, place, wrong
 from ..base.yaml_loader import layers, packaged_rules, read, read_folders, read_layers
 from .gpu_files import GpuLibrary, Watts, load_gpus, normalise, with_note
 from .types import GIB, Fabric, FigureSource, GpuSku, NodeSku, Price
@@ -54,12 +54,6 @@ class Provider(Strict, frozen=True):
     source: Text
     as_of: AsOf
     reference_region: Text | None = None
-
-    def __post_init__(self) -> None:
-        if self.reference_region == ANY_REGION:
-            raise ValueError(f"'reference_region' is {ANY_REGION}, which is no region", "Remove it.")
-        if self.reference_region is not None and not self.rented:
-            raise ValueError("owned nodes have no list price to assume", "Remove 'reference_region'.")
 
 
 class Accelerator(Strict, frozen=True):
@@ -110,14 +104,6 @@ class _Nodes(Strict, frozen=True):
     provider: Annotated[str, Meta(pattern=r"\A(?#a name without / and @)[^/@\x00-\x1f]+\Z")]
     sources: Mapping[Name, Text]
     nodes: Mapping[Name, _Node]
-
-
-class _Premiums(Strict, frozen=True):
-    premiums: Mapping[Name, Prior]
-
-
-class _Providers(Strict, frozen=True):
-    providers: Mapping[Name, Provider]
 
 
 class _BoardPower(Strict, frozen=True):
@@ -190,7 +176,17 @@ class Catalog:
 
         An unknown host figure does not distinguish nodes.
         """
-        return tuple(twin for twin in self.nodes.values() if _is_twin(node, twin))
+
+        def key(sku: NodeSku) -> tuple[object, ...]:
+            return sku.family, sku.provider, sku.gpu, sku.gpu_count, sku.intra_node_link
+
+        def same(*figures: float | None) -> bool:
+            return None in figures or len({*figures}) == 1
+
+        twins = (n for n in self.nodes.values() if n.name != node.name and node.family and key(n) == key(node))
+        hosts = (n for n in twins if same(n.vcpus, node.vcpus) and same(n.host_mem_bytes, node.host_mem_bytes))
+        fabric, rate = node.fabric.kind, node.fabric.bytes_per_second
+        return tuple(n for n in hosts if n.fabric.kind != fabric or not same(n.fabric.bytes_per_second, rate))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,14 +221,14 @@ def load_catalog(rules_dir: Path | None = None) -> Catalog:
 
 def load_premiums(rules_dir: Path | None = None) -> Mapping[str, Prior]:
     """Every prior by its id; a site's file replaces those it names. Raises RulesError."""
-    of_layers = read_layers(rules_dir, "premiums.yaml", _Premiums)
-    return {name: prior for _, _, file in of_layers for name, prior in file.premiums.items()}
+    of_layers = read_layers(rules_dir, "premiums.yaml", dict[Literal["premiums"], dict[Name, Prior]])
+    return {name: prior for _, _, table in of_layers for name, prior in table.get("premiums", {}).items()}
 
 
 def load_providers(rules_dir: Path | None = None) -> Mapping[str, Provider]:
     """Every provider by its name; a site's file replaces those it names. Raises RulesError."""
-    of_layers = read_layers(rules_dir, "providers.yaml", _Providers)
-    return {name: provider for _, _, file in of_layers for name, provider in file.providers.items()}
+    of_layers = read_layers(rules_dir, "providers.yaml", dict[Literal["providers"], dict[Name, Provider]])
+    return {name: provider for _, _, table in of_layers for name, provider in table.get("providers", {}).items()}
 
 
 def load_nodes(rules_dir: Path | None = None, gpus: Collection[str] | None = None) -> Mapping[str, NodeSku]:
@@ -242,10 +238,8 @@ def load_nodes(rules_dir: Path | None = None, gpus: Collection[str] | None = Non
     def use(file: object, top: _Nodes) -> Mapping[str, NodeSku]:
         for instance, entry in top.nodes.items():
             at = place("nodes", instance)
-            for source in (entry.source, *(price.source for price in entry.prices)):
-                if source not in top.sources:
-                    near = suggest(source, top.sources) or f"Known are {', '.join(top.sources)}."
-                    raise wrong(file, at, f"unknown source {quoted(source)}", near)
+            sources = (entry.source, *(price.source for price in entry.prices))
+            check_known(file, at, "source", sources, top.sources)
             if gpus is not None and entry.gpu not in gpus:
                 raise wrong(file, at, f"gpu {quoted(entry.gpu)} is not in the catalog", "Add it under gpus/ first.")
         return {f"{top.provider}/{instance}": _node(top, instance, entry) for instance, entry in top.nodes.items()}
@@ -266,28 +260,12 @@ def _node(file: _Nodes, instance: str, entry: _Node) -> NodeSku:
         vcpus=entry.vcpus,
         host_mem_bytes=None if entry.host_mem_gib is None else int(entry.host_mem_gib * GIB),
         prices=tuple(
-            Price(
-                f"{name}@{price.region}:list", name, price.region, price.usd_per_hour, "list",
-                file.sources[price.source], price.as_of,
-            )
-            for price in entry.prices
+            Price(f"{name}@{p.region}:list", name, p.region, p.usd_per_hour, "list", file.sources[p.source], p.as_of)
+            for p in entry.prices
         ),
         source=FigureSource(with_note(file.sources[entry.source], entry.note), entry.as_of),
         family=entry.family,
-    )  # fmt: skip
-
-
-def _is_twin(a: NodeSku, b: NodeSku) -> bool:
-    def key(node: NodeSku) -> tuple[object, ...]:
-        return node.provider, node.family, node.gpu, node.gpu_count, node.intra_node_link
-
-    def same(figure: float | None, other: float | None) -> bool:
-        return figure is None or other is None or figure == other
-
-    is_series = a.name != b.name and a.family is not None and key(a) == key(b)
-    is_host = same(a.vcpus, b.vcpus) and same(a.host_mem_bytes, b.host_mem_bytes)
-    same_rate = same(a.fabric.bytes_per_second, b.fabric.bytes_per_second)
-    return is_series and is_host and (a.fabric.kind != b.fabric.kind or not same_rate)
+    )
 
 
 def fabric_premium(catalog: Catalog, price_of: PriceOf, sku: NodeSku, region: str | None) -> Premium | None:

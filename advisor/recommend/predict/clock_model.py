@@ -343,7 +343,7 @@ def rest_watts(sku: GpuSku) -> float:
     """Of a GPU with nothing to do but a context held: the middle of what is known."""
     resting = load_resting_power()
     resting_power, share = resting.gpus.get(sku.name), (resting.shares.low + resting.shares.high) / 2
-    return share * sku.tdp_watts if resting_power is None else (resting_power.watts.low + resting_power.watts.high) / 2
+    return share * sku.tdp_watts if resting_power is None else (resting_power.low + resting_power.high) / 2
 
 
 def _at_clock(question: Question, sku: GpuSku, parts: Parts | None, hertz: float) -> Prediction | CodedText:
