@@ -6,6 +6,7 @@ import codecs
 import json
 import unicodedata
 from collections.abc import Iterable
+from typing import Any
 
 # C*: controls, format characters (bidirectional overrides, zero width), surrogates, private use, unassigned.
 # Zl, Zp: line and paragraph separators.
@@ -13,8 +14,6 @@ INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 # Names and words in files are far shorter; the beginning of a longer text is enough to find it.
 QUOTED_MAX = 80
-_NEAR = 3
-_CUTOFF, _LOOSE_CUTOFF = 0.6, 0.45  # of `difflib`, 0 to 1
 
 
 def clean(text: object) -> str:
@@ -30,6 +29,12 @@ def clean(text: object) -> str:
     return plain if plain.isprintable() else "".join(_visible(character) for character in plain)
 
 
+def _visible(character: str) -> str:
+    if unicodedata.category(character) not in INVISIBLE:
+        return character
+    return f"\\x{ord(character):02x}" if character <= "\xff" else character.encode("unicode_escape").decode()
+
+
 def quoted(text: str) -> str:
     """Outside text in quotation marks, for a sentence; long text is cut."""
     return repr(text if len(text) <= QUOTED_MAX else f"{text[: QUOTED_MAX - 1]}…")
@@ -40,22 +45,11 @@ def suggest(word: str, names: Iterable[str], *, loosely: bool = False) -> str:
     import difflib  # noqa: PLC0415 - only errors need it
 
     names, word = list(names), word[:QUOTED_MAX]
-    near = difflib.get_close_matches(word, names, n=_NEAR, cutoff=_CUTOFF)
-    if loosely and not near:
-        near = difflib.get_close_matches(word, names, n=1, cutoff=_LOOSE_CUTOFF)
+    near = difflib.get_close_matches(word, names) or (loosely and difflib.get_close_matches(word, names, 1, 0.45))
     return f"Did you mean {' or '.join(name[:QUOTED_MAX] for name in near)}?" if near else ""
 
 
-def _visible(character: str) -> str:
-    if unicodedata.category(character) in INVISIBLE:
-        code = ord(character)
-        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-    return character
-
-
-def _escape(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
+def _escape(error: Any) -> tuple[str, int]:  # noqa: ANN401 - an error of encoding
     return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 

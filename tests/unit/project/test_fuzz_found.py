@@ -206,7 +206,7 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ("rules list --format zzz", "Invalid value 'zzz' for --format. Use yaml or json.", "rules list"),
         ("simulate foundin --db x", "Invalid value 'foundin' for SCENARIO. Did you mean founding?", "simulate"),
         ("simulate founding --db x --days abc", "Invalid --days: 'abc'. Use a number of days.", "simulate"),
-        ("advise --db", "--db needs a value: PATH.", "advise"),
+        ("advise --db", "Option '--db' requires an argument.", "advise"),
         ("man", "Unknown command 'man'. Did you mean plan?", None),
         ("skus", "Missing command.", "skus"),
         ("advise --db x --prometheus http://h", "--db and --prometheus exclude each other.", "advise"),
