@@ -37,16 +37,15 @@ Unit = Literal[
 Entries = Mapping[Name, dict[str, Any]]
 BOUNDS = {"ratio": (0.0, 100.0), "correlation": (-1.0, 1.0), "0 or 1": (0.0, 1.0)}  # by unit; else from 0
 _GAP = re.compile(r"\{([a-z][a-z0-9_]*)\}")
-# What findings fill into a waste rule's sentences, beside its thresholds. A missing value reads "unknown".
-PLACEHOLDERS = frozenset(
-    {
-        "workload", "node", "nodes", "node_count", "gpus", "gpu_sku", "gpu_count", "node_sku", "kind", "hours",
-        "gpu_hours", "cost", "price", "since", "last_active", "fabric", "line_rate", "util", "engine", "sm", "dram",
-        "power", "idle_power", "power_words", "held_by", "whose", "mem_used", "u_max", "u_label", "count_needed",
-        "confidence", "span", "share", "lost", "link", "limit", "cause", "bottleneck", "cheaper_sku", "mem_gb",
-        "traffic",
-    }
-)  # fmt: skip
+# What every finding about a workload fills into its texts, and what waste rules fill in beside their thresholds.
+FILLED = frozenset({
+    "workload", "kind", "gpu_count", "gpu_sku", "node_sku", "nodes", "node", "node_count", "hours", "gpu_hours",
+})  # fmt: skip
+PLACEHOLDERS = FILLED | {
+    "gpus", "cost", "price", "since", "last_active", "fabric", "line_rate", "util", "engine", "sm", "dram", "power",
+    "idle_power", "power_words", "held_by", "whose", "mem_used", "u_max", "u_label", "count_needed", "confidence",
+    "span", "share", "lost", "link", "limit", "cause", "bottleneck", "cheaper_sku", "mem_gb", "traffic",
+}  # fmt: skip
 PREFIX = "custom/"
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "above": operator.gt, "at-least": operator.ge, "below": operator.lt, "at-most": operator.le
@@ -54,10 +53,6 @@ OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
 RISING = ("above", "at-least")
 # Unknown kinds and work that never ran are included only where a rule names them.
 KINDS_UNLESS_NAMED = tuple(kind for kind in get_args(KindLabel) if kind not in ("idle", "unknown"))
-# What every finding about a workload fills into its texts.
-FILLED = frozenset({
-    "workload", "kind", "gpu_count", "gpu_sku", "node_sku", "nodes", "node", "node_count", "hours", "gpu_hours",
-})  # fmt: skip
 COVERAGE_HOURS = 30.0  # as the rules that ship (rules/waste)
 
 
@@ -247,10 +242,8 @@ def _thresholds(file: object, entries: Entries, base: Mapping[str, Threshold], o
     for name, entry in entries.items():
         at, old, defaults = place("thresholds", name), base.get(name), {}
         if old is not None:
-            source = f"{origin} rules ({file}), in place of {old.value:g}"
-            defaults = {
-                "unit": old.unit, "resolution": old.resolution, "source": source, "reason": f"set by this {origin}",
-            }  # fmt: skip
+            defaults = {"unit": old.unit, "resolution": old.resolution, "reason": f"set by this {origin}"}
+            defaults["source"] = f"{origin} rules ({file}), in place of {old.value:g}"
         new = convert(file, defaults | entry, Threshold, "thresholds", name, origin=origin)
         for key in ("unit", "resolution"):
             was, now = getattr(old or new, key), getattr(new, key)

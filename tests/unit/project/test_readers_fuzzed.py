@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.catalog.price_files import load_prices
 from skuwise.rules.policy.thresholds import load_custom_rules
 from skuwise.tests.support.metrics_fixtures import VLLM
+from skuwise.tests.support.rules_files import CUSTOM
 from skuwise.tests.support.strategies import check, spoiled
 
 ROOT = Path(__file__).parents[3]
@@ -79,16 +79,6 @@ def _written(folder: Path, name: str, data: bytes) -> Path:
 def _of_file(name: str, read: Callable[[Path], object]) -> Callable[[Path, bytes], object]:
     """Reads one file by its path."""
     return lambda folder, data: read(_written(folder, name, data))
-
-
-def _of_site(name: str, load: Callable[[Path], object]) -> Callable[[Path, bytes], object]:
-    """Reads one file of a site's folder of rules, by the folder."""
-
-    def read(folder: Path, data: bytes) -> object:
-        _written(folder / "site", name, data)
-        return load(folder / "site")
-
-    return read
 
 
 def _database(folder: Path) -> bytes:
@@ -135,10 +125,6 @@ def _read_gres(folder: Path, data: bytes) -> object:
     return read_gres(_written(folder, "own/gres.conf", data).parent, "gpu01")
 
 
-def _read_prices(path: Path) -> object:
-    return load_prices(path, None, today=date(2026, 11, 1))
-
-
 def _read_charges(path: Path) -> object:
     export = Export(path)
     bill = sum_up(export.charges(), CATALOG)
@@ -156,10 +142,6 @@ def _field(number: int, value: bytes) -> bytes:
 def _kubelet(_: Path) -> bytes:
     devices = _field(1, b"nvidia.com/gpu") + _field(2, b"GPU-0") + _field(2, b"GPU-1")
     return _field(1, _field(1, b"web-0") + _field(2, b"n") + _field(3, _field(1, b"main") + _field(2, devices)))
-
-
-def _read_kubelet(_: Path, data: bytes) -> object:
-    return [asdict(pod) for pod in decode_pods(data)]
 
 
 def _pods(_: Path) -> bytes:
@@ -192,24 +174,16 @@ class _Pages(PageReader):
         return self.page
 
 
-def _read_page(honest: str, wanted: Collection[str], make: Callable[[_Pages], Any]) -> Callable[[Path, bytes], object]:
-    def read(folder: Path, data: bytes) -> object:
-        pages = _Pages()
-        source = make(pages)
-        found: list[object] = []
-        for number, body in enumerate((honest.encode(), data)):
-            at = Instant(T0 + 10.0 * number, 10.0 * number)
-            pages.page = FetchedPage(_URL, at, parse_page(body, wanted))
-            source.probe()
-            reading = source.read(at)
-            found += [*reading.gpus.values(), *reading.serving]
-        return found
-
-    return read
-
-
-def _engine_source(pages: _Pages) -> serving.ServingSource:
-    return serving.ServingSource(pages, (_URL,))
+def _read_page(_: Path, data: bytes) -> object:
+    pages, readings = _Pages(), []
+    source = serving.ServingSource(pages, (_URL,))
+    for number, body in enumerate((_ENGINE.encode(), data)):
+        at = Instant(T0 + 10.0 * number, 10.0 * number)
+        pages.page = FetchedPage(_URL, at, parse_page(body, serving.WANTED))
+        source.probe()
+        reading = source.read(at)
+        readings += [*reading.gpus.values(), *reading.serving]
+    return readings
 
 
 _URL = "http://127.0.0.1:8000/metrics"
@@ -225,16 +199,6 @@ _PRICES = """prices:
   - {sku: aws/p5.48xlarge, region: global, usd_per_hour: 55, basis: owned, source: "bought", as_of: 2026-01-01}
 power:
   - {region: eastus, usd_per_kwh: 0.085, source: "utility bill, October", as_of: 2026-10-01}
-"""
-_CUSTOM = """id: slow-input
-severity: medium
-reason: below this our loaders cannot keep an H100 busy
-kinds: [training, fine-tuning]
-when:
-  - {feature: cpu, operator: above, value: 0.8}
-text: "{workload} waits for its input: CPUs {cpu} busy."
-would_change_if:
-  - The loader is given more cores.
 """
 _ROUTES = """administrators = ["ann@example.org"]
 [teams.search]
@@ -264,7 +228,8 @@ READERS = (
     Reader("prometheus", _answers, _read_answer, (b'"NaN"', b'"+Inf"', b'"values":', b"[],", b'"resultType":"vector"')),
     Reader("sacct", _from("tests/data/sacct/steps.txt"), _of_file("jobs.txt", _read_jobs), _SACCT),
     Reader("sacct-json", _from("tests/data/sacct/jobs.json"), _of_file("jobs.json", _read_jobs), (b'"set":true',)),
-    Reader("kubelet", _kubelet, _read_kubelet, (_varint(2**63), b"\x0a\xff\xff\xff\xff\x0f"), (WireError,)),
+    Reader("kubelet", _kubelet, lambda _, data: [asdict(pod) for pod in decode_pods(data)],
+           (_varint(2**63), b"\x0a\xff\xff\xff\xff\x0f"), (WireError,)),
     Reader("kubectl", _pods, _read_pods, (b'"kind":"Pod"', b'"items":', b'"metadata":null')),
     Reader("slurm.conf", _text(_SLURM), lambda f, d: read_gres(_written(f, "etc/slurm.conf", d).parent, "gpu01"),
            (b"NodeName=gpu[01-999999999]", b"Include /etc/passwd", b"Gres=gpu:9999999999", b"\\\n")),
@@ -274,10 +239,11 @@ READERS = (
            (b"[1-2]", b"n[1-65536]", b"n[9-1]"), texts=False),
     Reader("cgroup", _text("0::/system.slice/slurmstepd.scope/job_22/step_0/user/task_0\n"),
            lambda _, d: origin_of(d.decode("ascii", "replace")), (b"kubepods-burstable-pod1b8a_1.slice",), texts=False),
-    Reader("engine page", _text(_ENGINE), _read_page(_ENGINE, serving.WANTED, _engine_source),
+    Reader("engine page", _text(_ENGINE), _read_page,
            (b'le="+Inf"', b" 1e999", b"# TYPE x counter"), (PageError,)),
-    Reader("prices", _text(_PRICES), _of_file("p.yaml", _read_prices), _YAML),
-    Reader("custom rule", _text(_CUSTOM), _of_site("custom/slow-input.yaml", load_custom_rules), _YAML),
+    Reader("prices", _text(_PRICES), _of_file("p.yaml", load_prices), _YAML),
+    Reader("custom rule", _text(CUSTOM), _of_file("site/custom/a.yaml", lambda p: load_custom_rules(p.parents[1])),
+           _YAML),
     Reader("routes", _text(_ROUTES), _of_file("routes.toml", load_routes), (b"a.b.c = 1", b'"""', b"= [")),
     Reader("settings", _text(_SETTINGS), _of_file("skuwise.toml", lambda p: load_config({"config": p}, {})),
            (b"x = nan", b"interval = inf", b"max_size = '1e999GB'", b"listen = 1", b"= 07:32:00")),
@@ -318,6 +284,6 @@ def test_spoiled_input_is_read_or_refused_in_a_sentence(
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
 def test_honest_input_is_read(scratch: Callable[[Reader], tuple[Path, bytes]], reader: Reader) -> None:
     folder, honest = scratch(reader)
-    found = reader.read(folder, honest)
-    check(found, texts=reader.texts)
-    assert found not in (None, [], (), {})
+    content = reader.read(folder, honest)
+    check(content, texts=reader.texts)
+    assert content not in (None, [], (), {})
