@@ -3,7 +3,6 @@
 import re
 import shutil
 from datetime import date
-from pathlib import Path
 
 import pytest
 from skuwise.rules.base.errors import RulesError
@@ -88,14 +87,11 @@ def test_a_gpu_is_found_by_the_whole_name_its_driver_gives(spoken, name):
     assert [gpu and gpu.name for gpu in asked] == ["H100-SXM5", None]
 
 
-def gpu_site(tmp_path: Path, text: str) -> Path:
-    return rules_folder(tmp_path, {"gpus/own.yaml": text})
-
-
 def test_every_alias_leads_to_one_gpu_and_a_site_adds_and_replaces_gpus(tmp_path):
     for gpu in LIBRARY.gpus.values():
         assert {LIBRARY.index[normalise(alias)] for alias in (gpu.name, *gpu.aliases)} == {gpu.name}
-    folder = gpu_site(tmp_path, GPU + GPU.partition("gpus:\n")[2].replace("X100", "L4"))
+    text = GPU + GPU.partition("gpus:\n")[2].replace("X100", "L4")
+    folder = rules_folder(tmp_path, {"gpus/own.yaml": text})
     library = load_gpus(folder)
     assert library.gpus["X100"].dense_flops["fp16"] == pytest.approx(989.4e12) and library.gpus["L4"].tdp_watts == 700
     assert len(library.gpus) == len(LIBRARY.gpus) + 1
@@ -106,6 +102,6 @@ def test_every_alias_leads_to_one_gpu_and_a_site_adds_and_replaces_gpus(tmp_path
 
 def test_a_check_can_be_set_aside_only_with_a_reason(tmp_path):
     text = GPU.replace("tdp_watts: 700", "tdp_watts: 2400\n    unchecked: {power: a whole module}")
-    assert load_gpus(gpu_site(tmp_path, text)).gpus["X100"].tdp_watts == 2400
+    assert load_gpus(rules_folder(tmp_path, {"gpus/own.yaml": text})).gpus["X100"].tdp_watts == 2400
     with pytest.raises(RulesError, match="unknown value 'heat'"):
-        load_gpus(gpu_site(tmp_path, text.replace("power: a", "heat: a")))
+        load_gpus(rules_folder(tmp_path, {"gpus/own.yaml": text.replace("power: a", "heat: a")}))
