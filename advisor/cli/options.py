@@ -10,7 +10,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from string import ascii_letters
@@ -59,12 +59,6 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 def terminal_width(most: int = 10_000) -> int:
     """Columns to print in, at most `most`; 120 in a pipe."""
     return min(shutil.get_terminal_size((120, 24)).columns, most)
-
-
-def lines_of(title: str, rows: Sequence[tuple[str, str]]) -> str:
-    """A title, and under it a line for each name and value."""
-    width = max(len(name) for name, _ in rows)
-    return "\n".join([title, *(f"  {name.ljust(width)}  {value}" for name, value in rows)])
 
 
 def words(*groups: SourceOptions | RulebookOptions | StateOptions, absolute: bool = False) -> str:

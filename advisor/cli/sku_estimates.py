@@ -22,7 +22,7 @@ from ..recommend.predict import capacity_plan, sku_comparison
 from ..recommend.predict.capacity_plan import CapacityPlan, Wanted
 from ..recommend.predict.clock_model import SlowerGpu, cap_range, rest_watts, slower_gpu
 from ..recommend.predict.sku_comparison import Comparison, PhaseAsked, Question, profile_of
-from .options import lines_of
+from ..show.pages.skus import lines_of
 
 Answer = tuple[dict[str, object], str]  # as JSON, and for a person
 Rows = list[tuple[str, str]]
