@@ -186,8 +186,8 @@ def planned(
         if match is None or not float(match[1]):
             raise UsageError(f"--load {load!r} is no rate.", "Write 20rps (requests) or 5000tps (output tokens).")
         requests = float(match[1]) / (output if match[2].lower() == "tps" else 1)
-    tokens = {"input_tokens": context - output, "output_tokens": output}
-    wanted = Wanted(**asked, **tokens, load_requests=requests, train_days=train_time / 86400 if train_time else None)
+    asked |= {"train_days": train_time / 86400 if train_time else None, "load_requests": requests}
+    wanted = Wanted(**asked, input_tokens=context - output, output_tokens=output)
     model = load_move_model()
     training = capacity_plan.plan_training(wanted, catalog, model, nodes)
     serving = capacity_plan.plan_serving(wanted, catalog, model, nodes)
