@@ -43,9 +43,8 @@ _NAMED = re.compile(r"(?!.*=\?)(?P<name>[^<>\"@,;:\\]{1,100}?) *<(?P<address>[^<
 def bare_address(text: object, what: str) -> str:
     """``ann@example.org``. Raises UsageError for anything else, a name beside the address included."""
     if not isinstance(text, str) or not _BARE.fullmatch(text):
-        shown = repr(text[:100]) if isinstance(text, str) else "a value that is no text"
         remedy = "Write ann@example.org; a name in IDNA form (xn--...)."
-        raise UsageError(f"{what} holds {shown}, which is no mail address.", remedy)
+        raise UsageError(f"{what} holds {str(text)[:100]!r}, which is no mail address.", remedy)
     return text
 
 

@@ -26,7 +26,6 @@ from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.core.worth import marked
 from skuwise.advisor.notify.incidents import ANNOTATION_MAX, LABEL_MAX, alerts_of, check_alertmanager
 from skuwise.advisor.notify.letters import (
-    HTML_MAX,
     MAIL_MAX,
     SUBJECT_MAX,
     WEBHOOK_MAX,
@@ -180,6 +179,7 @@ def test_an_address_that_would_leak_is_refused(url: str, words: str) -> None:
         check_alertmanager(url)
 
 
+HTML_MAX = 98_000  # bytes: Gmail shows no more than 102 kB of a mail
 WEEK_LINKS = ReaderLinks(ReaderCommands("skuwise", state="--state /s.db"))
 HOSTILE_TEXTS = (
     "<script>alert(1)</script>", "\" onload=\"x", "a\r\nBcc: all@example.org", "=cmd|' /C calc'!A0", "\u202egnp.exe",
