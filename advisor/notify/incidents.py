@@ -19,7 +19,7 @@ from ...agent.base.safe_text import clean_text
 from ...rules.base.errors import SkuwiseError, UsageError
 from ...rules.base.sanitize import clean
 from ..core.advice_types import Severity
-from ..core.credentials import is_loopback, secret
+from ..core.credentials import secret
 from ..core.formatting import counted, evidence_words
 from ..core.http_session import UnansweredError, post
 from ..core.incident_types import Incident, IncidentEvent, Subject
@@ -32,7 +32,7 @@ from ..state.file import State
 from ..state.incidents import current, mark, untold
 from ..watch.settings import WatchSettings
 from .letters import incident_letter, message_to
-from .routes import Recipient, ReportSettings, Routes
+from .routes import Recipient, ReportSettings, Routes, checked_url
 from .sending import Clocks, Tally, carriers_of, send_due
 
 if TYPE_CHECKING:
@@ -101,23 +101,11 @@ def _cleaned(values: Mapping[str, str | None], most: int) -> dict[str, str]:
     return {name: value for name, value in plain.items() if value}
 
 
-def check_alertmanager(url: str) -> str:
-    """The address of an Alertmanager, https or loopback. Raises UsageError."""
-    parts = urlsplit(url)
-    if parts.query or parts.fragment:
-        remedy = "Use its base address: https://alerts.example.org."
-        raise UsageError("watch.alertmanager_url has a query or a fragment.", remedy)
-    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-        what = f"watch.alertmanager_url is not encrypted, and {parts.hostname} is another machine."
-        raise UsageError(what, "Alerts name users and cost: use an https address, or a proxy on this machine.")
-    return url.rstrip("/")
-
-
 def post_alerts(url: str, token_file: str, environ: Mapping[str, str], alerts: Sequence[Alert]) -> None:
     """Hand over all alerts (github.com/prometheus/alertmanager, api/v2/openapi.yaml: a list of any length). Raises
     SkuwiseError; the next pass sends all of them again. `url`: the base address; `token_file`: of a bearer token,
     empty: none."""
-    target = f"{check_alertmanager(url)}/api/v2/alerts"
+    target = f"{checked_url(url, 'watch.alertmanager_url').rstrip('/')}/api/v2/alerts"
     headers = {"Authorization": f"Bearer {secret(token_file, environ, private=True)}"} if token_file else {}
     try:
         status, words = post(target, json.dumps(alerts).encode("ascii"), headers, _POST_SECONDS)

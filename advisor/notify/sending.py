@@ -16,7 +16,7 @@ from ..core.http_session import UnansweredError, post
 from ..state import deliveries
 from ..state.deliveries import Channel, Message, Reply
 from ..state.file import State
-from .routes import ReportSettings, TeamRoute, check_webhook
+from .routes import ReportSettings, TeamRoute, checked_url
 from .smtp import CarrierDownError, SmtpCarrier
 
 _BUSY = (408, 425, 429)
@@ -175,7 +175,7 @@ def carriers_of(
     urls: dict[str, str | None] = dict.fromkeys(files)
     for team, file in files.items():
         try:
-            urls[team] = check_webhook(secret(file, environ, private=True), file)
+            urls[team] = checked_url(secret(file, environ, private=True), file)
         except UsageError as error:
             faults.append(error)
     # Also where there is none any more: it gives up what still waits for one.
