@@ -7,12 +7,22 @@ import os
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click import option
 
-from ...rules.base.click_commands import Choice, Group, examples, exclusive, format_option, into, joined, typed_with
+from ...rules.base.click_commands import (
+    Choice,
+    Decorator,
+    Group,
+    examples,
+    exclusive,
+    format_option,
+    into,
+    joined,
+    typed_with,
+)
 from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
 from ...rules.base.output import program, say, write_json, write_stdout
 from ...rules.base.sanitize import clean
@@ -121,13 +131,14 @@ _why, _must_why = (
 )
 _until = option("--until", type=MOMENT, required=True, help="end of the snooze: a date or RFC 3339, UTC")
 # Commands on one recommendation: name, what it records (empty: nothing), help, example, options.
-for _name, _act, _help, _example, _options in (
+_COMMANDS: tuple[tuple[str, Any, str, str, tuple[Decorator, ...]], ...] = (
     ("show", "", "Show one recommendation: prediction, measurement and history.", "", ()),
     ("accept", "accepted", "Accept a recommendation; it counts as open until it is done.", " --by ann", (_by, _why)),
     ("snooze", "snoozed", "Postpone a recommendation until a date.", " --until 2027-01-15", (_by, _why, _until)),
     ("dismiss", "dismissed", "Reject a recommendation, with a reason.", " --why 'no time'", (_by, _must_why)),
     ("reopen", "reopened", "Take a decision back; the recommendation is proposed again.", " --why 'over'", (_by, _why)),
-):
+)
+for _name, _act, _help, _example, _options in _COMMANDS:
     ledger.command(
         _name,
         help=f"{_help}\n\nID: recommendation: its ID (4 characters or more), its workload or its node.",

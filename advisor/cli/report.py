@@ -40,7 +40,6 @@ def report(
     state: options.StateOptions,
 ) -> int:
     """Preview or send the weekly report, one mail per team."""
-    from ...agent.base.clock import SystemClock
     from ..core.fleet_identity import fleet_of
     from ..notify.report import ReportJob, reported_week, team_letters, write_previews
     from ..notify.report import send as send_report
@@ -70,8 +69,7 @@ def report(
     elif settings.send:
         # The fleet of the telemetry names the state file, and that what was queued before: then no week has to be read.
         frame = job.source.read(book.catalog, since=options.IDENTITY_SECONDS, until=None, now=now)
-        clocks = Clocks(SystemClock().now, time.sleep)
-        return send_report(job, state.to_write(fleet_of(frame)), os.environ, clocks)
+        return send_report(job, state.to_write(fleet_of(frame)), os.environ, Clocks())
     else:
         for team, letter, _ in team_letters(job, job.teams):
             addresses = ", ".join(to.address for to in team.recipients) or "no recipient"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from ...agent.base.clock import SystemClock
 from ...agent.model import Instant
 from ...rules.base.errors import SkuwiseError, StoreError, UsageError
 from ...rules.base.sanitize import clean
@@ -58,8 +60,8 @@ class WebhookCarrier:
 class Clocks:
     """The clocks, and how to wait."""
 
-    now: Callable[[], Instant]
-    sleep: Callable[[float], None]
+    now: Callable[[], Instant] = field(default_factory=lambda: SystemClock().now)
+    sleep: Callable[[float], None] = time.sleep
 
 
 class Carrier(Protocol):
@@ -163,8 +165,7 @@ def carriers_of(
 ) -> tuple[dict[Channel, Carrier], tuple[SkuwiseError, ...]]:
     """A carrier for each channel that settings and routes configure, and what is wrong with the others: no message is
     given up for a secret that cannot be read."""
-    carriers: dict[Channel, Carrier] = {}
-    faults: list[SkuwiseError] = []
+    carriers, faults = dict[Channel, Carrier](), list[SkuwiseError]()
     if settings.smtp_host or any(team.to for team in teams):
         file = settings.smtp_password_file
         try:
