@@ -45,7 +45,7 @@ def stated_prices(gpu_hour_usd: Sequence[str], environ: Mapping[str, str], **pla
     `load_section`. Raises UsageError for an unknown setting and for a word that is no price."""
     figures = (
         (name, SiteFigure | None, field(default=None, metadata={"parse": partial(files.stated_energy, name)}))
-        for name in files.ENERGY_FIGURES
+        for name in SiteEnergy.__struct_fields__
     )
     stated = load_section(_Prices, "prices", environ, **places)
     energy = load_section(make_dataclass("Energy", figures), files.ENERGY_SECTION, environ, **places)

@@ -144,16 +144,13 @@ def _find_gpu(catalog: Catalog, name: str) -> GpuSku:
 
 
 def _find_sku(catalog: Catalog, name: str) -> Sku:
-    from ...rules.catalog.gpu_files import normalise
-
     gpu = catalog.gpu_asked(name)
     nodes = [node for node in catalog.nodes.values() if name in (node.name, node.instance_type)]
-    others = [other for other in catalog.accelerators if normalise(other.name) == normalise(name)]
     if gpu is None and len(nodes) > 1:
         raise UsageError(f"{name!r} names several nodes.", f"Name one of {', '.join(node.name for node in nodes)}.")
-    if gpu is not None or nodes or others:
-        return gpu or (nodes + others)[0]
-    names = [*catalog.gpus, *catalog.nodes, *(other.name for other in catalog.accelerators)]
+    if gpu is not None or nodes:
+        return gpu or nodes[0]
+    names = [*catalog.gpus, *catalog.nodes]
     holding = [other for other in names if name.casefold() in other.casefold()][:3]
     near = f"Did you mean {' or '.join(holding)}?" if holding else suggest(name, names)
     raise UsageError(f"The catalog has no {name!r}.", near or "'skuwise skus list' names all it has.")

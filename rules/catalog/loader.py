@@ -56,18 +56,6 @@ class Provider(Strict, frozen=True):
     reference_region: Text | None = None
 
 
-class Accelerator(Strict, frozen=True):
-    """An accelerator for comparison, without telemetry. None: no reliable figure."""
-
-    name: Text
-    vendor: Text
-    source: FigureSource
-    dense_flops: Mapping[str, float] = {}
-    mem_bytes: int | None = None
-    mem_bandwidth_bytes_per_second: float | None = None
-    note: Text | None = None
-
-
 class _Price(Strict, frozen=True):
     region: Text
     usd_per_hour: Positive
@@ -122,7 +110,6 @@ class Catalog:
     premiums: Mapping[str, Prior]
     providers: Mapping[str, Provider] = field(default_factory=dict)
     boards: Mapping[str, float] = field(default_factory=dict)
-    accelerators: tuple[Accelerator, ...] = ()
 
     @property
     def gpus(self) -> Mapping[str, GpuSku]:
@@ -207,7 +194,6 @@ class Premium:
 def load_catalog(rules_dir: Path | None = None) -> Catalog:
     """The catalog that ships, with a site's own files over it. Raises RulesError with file, key and remedy."""
     library = load_gpus(rules_dir)
-    accelerators = read(packaged_rules().joinpath("accelerators.yaml"), dict[Text, list[Accelerator]])
     boards = read(packaged_rules().joinpath("board_power.yaml"), _BoardPower)
     return Catalog(
         library,
@@ -215,7 +201,6 @@ def load_catalog(rules_dir: Path | None = None) -> Catalog:
         load_premiums(rules_dir),
         load_providers(rules_dir),
         {normalise(name): watts for name, watts in boards.watts.items()},
-        tuple(accelerators["accelerators"]),
     )
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from msgspec import to_builtins
 
 from ....rules.base.output import columns
-from ....rules.catalog.loader import Accelerator, Catalog, Premium, fabric_premium, nvlink_premium
+from ....rules.catalog.loader import Catalog, Premium, fabric_premium, nvlink_premium
 from ....rules.catalog.types import GpuSku, NodeSku
 from ...core.formatting import fabric_words
 
-Sku = GpuSku | NodeSku | Accelerator
+Sku = GpuSku | NodeSku
 _SCHEMA = "skuwise.skus/1"
 
 
@@ -40,9 +40,8 @@ def _gpu_table(catalog: Catalog) -> str:
         link = _in(gpu.link_bytes_per_second, 1e9, none="none")
         rows.append((gpu.name, *rates, *memory, link, f"{gpu.tdp_watts:g}", gpu.source.grade or "unknown"))
     header = ("GPU", "FP16 TFLOP/s", "FP8 TFLOP/s", "GiB", "memory GB/s", "link GB/s one way", "W", "grade")
-    notes = ["Dense rates per GPU. Grade C rests on memory or on a formula: verify it before you rely on it."]
-    notes += [f"For information only: {other.name} ({other.vendor})." for other in catalog.accelerators]
-    return "\n".join([columns(header, rows, right=range(1, 7)), *notes])
+    note = "Dense rates per GPU. Grade C rests on memory or on a formula: verify it before you rely on it."
+    return f"{columns(header, rows, right=range(1, 7))}\n{note}"
 
 
 def _node_table(nodes: Sequence[NodeSku]) -> str:
@@ -74,9 +73,6 @@ def sku_text(sku: Sku, catalog: Catalog) -> str:
             *((f"dense {precision}", _in(rate, 1e12, " T(FL)OP/s")) for precision, rate in sku.dense_flops.items()),
             ("memory", _in(sku.mem_bytes, 1024**3, " GiB")),
             ("memory bandwidth", _in(sku.mem_bandwidth_bytes_per_second, 1e9, " GB/s")),
-        ]
-    if isinstance(sku, GpuSku):
-        rows += [
             ("architecture", f"{sku.architecture}, compute capability {sku.compute_capability}, {sku.form_factor}"),
             ("SMs and clocks", f"{sku.sm_count} SMs, {sku.boost_hertz / 1e6:g} MHz at most"),
             ("clock of the rates", _in(sku.tensor_reference_hertz, 1e6, " MHz")),
@@ -91,8 +87,6 @@ def sku_text(sku: Sku, catalog: Catalog) -> str:
             ),
             ("also called", ", ".join(sku.aliases) or "nothing else"),
         ]
-    elif not isinstance(sku, NodeSku):
-        rows.append(("note", f"For information only: skuwise reads no telemetry of it. {sku.note or ''}".rstrip()))
     dated = (sku.source.as_of and f"as of {sku.source.as_of}", sku.source.grade and f"grade {sku.source.grade}")
     rows.append(("source", "; ".join(filter(None, (sku.source.text, *dated)))))
     header = ("list price of", "region", "USD/h", "as of", "source")
@@ -119,8 +113,7 @@ def _premium_words(premium: Premium, node: NodeSku, catalog: Catalog) -> str:
 
 def catalog_json(catalog: Catalog, nodes: Sequence[NodeSku], *, whole: bool) -> dict[str, object]:
     """Schema ``skuwise.skus/1``: every figure of the nodes; `whole`: and of all GPUs."""
-    parts = {"gpus": catalog.gpus.values(), "accelerators": catalog.accelerators} if whole else {}
-    gpus = {name: [_gpu_json(gpu) for gpu in part] for name, part in parts.items()}
+    gpus = {"gpus": [_gpu_json(gpu) for gpu in catalog.gpus.values()]} if whole else {}
     return {"schema": _SCHEMA, **gpus, "nodes": [_node_json(node, catalog) for node in nodes]}
 
 
@@ -128,13 +121,11 @@ def sku_json(sku: Sku, catalog: Catalog) -> dict[str, object]:
     """Schema ``skuwise.skus/1``: every figure of one part of the catalog; a GPU with the nodes that have it."""
     if isinstance(sku, NodeSku):
         return {"schema": _SCHEMA, "node": _node_json(sku, catalog)}
-    if not isinstance(sku, GpuSku):
-        return {"schema": _SCHEMA, "accelerator": _gpu_json(sku)}
     nodes = [_node_json(node, catalog) for node in catalog.nodes_of(sku.name)]
     return {"schema": _SCHEMA, "gpu": _gpu_json(sku), "nodes": nodes}
 
 
-def _gpu_json(gpu: GpuSku | Accelerator) -> dict[str, object]:
+def _gpu_json(gpu: GpuSku) -> dict[str, object]:
     """Every figure but the shapes of MIG instances."""
     return {key: value for key, value in to_builtins(gpu).items() if key != "mig_profiles"}
 
