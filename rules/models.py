@@ -163,20 +163,12 @@ class TypicalShare(Strict, frozen=True):
     reason: Text
 
 
-class Made(Strict, frozen=True):
-    """Date and data of a fit."""
-
-    date: Day
-    lines: int
-    runs: int
-    source: Text
-
-
 class PowerModel(Strict, frozen=True):
     """`classes`: by the predicted slowdown, rising; infinity last. `architectures`: those with measured runs.
 
     `lowest_cap_share`: the lowest measured cap, as a share of the highest limit. `typical`: class of work -> share of
-    the range between idle and rated power without a measurement; `typical_sigma`: of the log of that share.
+    the range between idle and rated power without a measurement; `typical_sigma`: of the log of that share. `made`:
+    date and data of the fit; its ``lines`` are measured runs.
     """
 
     schema: Literal["skuwise.power-model/1"]
@@ -187,7 +179,7 @@ class PowerModel(Strict, frozen=True):
     typical: Mapping[str, TypicalShare]
     typical_sigma: Sigma
     typical_sigma_reason: Text
-    made: Made
+    made: Mapping[str, str | int]
 
     def spread(self, slowdown: float, architecture: str) -> tuple[float, float]:
         """Sigmas of the log of time and of energy where `slowdown` (a time ratio) is predicted."""

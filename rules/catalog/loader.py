@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ..base.sanitize import quoted
-from ..base.typed import AsOf, Count, Day, Name, Positive, Strict, Text, check_known, place, wrong
+from ..base.typed import AsOf, Count, Day, Name, Positive, Strict, Text, check_known, place
 from ..base.yaml_loader import layers, packaged_rules, read, read_folders, read_layers
 from .gpu_files import GpuLibrary, Watts, load_gpus, normalise, with_note
 from .types import GIB, Fabric, FigureSource, GpuSku, NodeSku, Price
@@ -225,8 +224,7 @@ def load_nodes(rules_dir: Path | None = None, gpus: Collection[str] | None = Non
             at = place("nodes", instance)
             sources = (entry.source, *(price.source for price in entry.prices))
             check_known(file, at, "source", sources, top.sources)
-            if gpus is not None and entry.gpu not in gpus:
-                raise wrong(file, at, f"gpu {quoted(entry.gpu)} is not in the catalog", "Add it under gpus/ first.")
+            check_known(file, at, "gpu", [entry.gpu] if gpus is not None else (), gpus or ())
         return {f"{top.provider}/{instance}": _node(top, instance, entry) for instance, entry in top.nodes.items()}
 
     return read_folders([layer.joinpath("nodes") for _, layer in layers(rules_dir)], _Nodes, use)

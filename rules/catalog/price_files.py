@@ -32,7 +32,6 @@ GPU_FLAG = "--gpu-hour-usd"
 USD_PER_GPU_HOUR_MAX = 1000.0  # ten times any GPU-hour sold: above it the price is per month, or in another currency
 SOURCE = "your setting"
 ENERGY_SECTION = "energy"
-BINDING = ("reserved", "owned", "committed")  # the money is spent in any case, up to a day
 HOURS = 24
 _NAME_SHOWN = 60
 _NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?|\.[0-9]{1,12}")
@@ -128,9 +127,6 @@ class _Price(Strict, frozen=True):
     def __post_init__(self) -> None:
         if self.basis == "committed" and self.committed_until is None:
             raise ValueError("'committed_until' is missing", "A commitment needs the day it ends.")
-        if self.committed_until is not None and self.basis not in BINDING:
-            remedy = f"Remove it, or make the basis one of {', '.join(BINDING)}."
-            raise ValueError(f"a {self.basis} price is no commitment, so it has no 'committed_until'", remedy)
 
 
 class _File(Strict, frozen=True):

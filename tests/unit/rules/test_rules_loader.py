@@ -197,7 +197,7 @@ WRONG = [
         ("user", "nodes", "rdma-storage.match: unknown key 'nodes'. Did you mean node?"),
     ]),
     (load_catalog, "nodes/own.yaml", NODES, [
-        ("gpu: H100-SXM5", "gpu: H100", "own.yaml: nodes.box-8: gpu 'H100' is not in the catalog"),
+        ("gpu: H100-SXM5", "gpu: H100", "own.yaml: nodes.box-8: unknown gpu 'H100'. Did you mean H100-"),
         ("source: contract, as_of", "source: hearsay, as_of", "unknown source 'hearsay'"),
         ("kind: ethernet", "kind: token-ring", "fabric.kind: unknown value 'token-ring'"),
     ]),
