@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from .base.typed import Amount, Count, Day, Positive, Share, Strict, Text, convert, wrong
+from .base.typed import Amount, Count, Day, Positive, Share, Sourced, Strict, Text, convert, wrong
 from .base.yaml_loader import packaged_rules, read, read_table
 
 KIND_FILE = "kind_model.yaml"
@@ -193,15 +193,13 @@ class PowerModel(Strict, frozen=True):
         return architecture.casefold() in self.architectures
 
 
-class RestingPower(Strict, frozen=True):
+class RestingPower(Sourced, frozen=True):
     """Least and most power of one idle GPU with a CUDA context, watts; or as shares of the power limit. `basis`:
     published (measured) or assumed (from like parts)."""
 
     low: Amount
     high: Amount
     basis: Literal["published", "assumed"]
-    source: Text
-    as_of: Day
 
 
 class RestingPowers(Strict, frozen=True):

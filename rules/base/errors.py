@@ -11,11 +11,8 @@ EXIT_NOTHING = 3
 
 
 class SkuwiseError(Exception):
-    """Something a person must know: one sentence, and what to do about it.
-
-    Printed in one place (`skuwise.__main__`) as ``skuwise: MESSAGE REMEDY`` on stderr, without a traceback.
-    `exit_status` is the process's exit status: 1 failed, 2 wrong usage, 3 nothing to work on.
-    """
+    """One sentence for a person, and a remedy: `skuwise.__main__` prints ``skuwise: MESSAGE REMEDY`` on stderr.
+    `exit_status`: of the process."""
 
     exit_status = EXIT_FAILED
 

@@ -43,6 +43,13 @@ class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table of a file: frozen, without unknown keys."""
 
 
+class Sourced(Strict, frozen=True):
+    """Figures with their source, and when they were read."""
+
+    source: Text
+    as_of: AsOf
+
+
 def place(*keys: str) -> str:
     """The position of a value in a file: ``gpus.L4.memory.gb``."""
     return ".".join(key if re.fullmatch(r"[\w-]{1,80}", key) else quoted(key) for key in keys)

@@ -126,7 +126,6 @@ def read_table(file: Traversable | Path) -> dict[str, Any]:
 
 def parse_table(raw: bytes, name: str) -> dict[str, Any]:
     """The content of one file, named `name` in errors, as a mapping. Raises RulesError."""
-    loader: Any = None
     try:
         loader = _Loader(raw.decode("utf-8"))
         loader.get_event()  # the stream begins, then the document, unless there is none
@@ -143,9 +142,6 @@ def parse_table(raw: bytes, name: str) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
         raise wrong(name, mark and mark.line + 1, f"this is not valid YAML: {problem}", "Correct the line.") from None
-    finally:
-        if loader is not None:
-            loader.dispose()
     if not isinstance(value, dict):
         what = "is empty" if value is None else "does not hold a mapping of keys to values"
         raise wrong(name, None, what, "See the files that ship for the shape.")

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ..base.typed import AsOf, Count, Day, Name, Positive, Strict, Text, check_known, place
+from ..base.typed import Count, Day, Name, Positive, Sourced, Strict, Text, check_known, place
 from ..base.yaml_loader import layers, packaged_rules, read, read_folders, read_layers
 from .gpu_files import GpuLibrary, Watts, load_gpus, normalise, with_note
 from .types import GIB, Fabric, FigureSource, GpuSku, NodeSku, Price
@@ -46,20 +46,16 @@ class Prior(Strict, frozen=True):
             raise ValueError("'low', 'likely' and 'high' are out of order", "Sort them.")
 
 
-class Provider(Strict, frozen=True):
+class Provider(Sourced, frozen=True):
     """`rented`: False where the nodes are owned. `reference_region`: whose list price is assumed; None: none."""
 
     rented: bool
-    source: Text
-    as_of: AsOf
     reference_region: Text | None = None
 
 
-class _Price(Strict, frozen=True):
+class _Price(Sourced, frozen=True):
     region: Text
     usd_per_hour: Positive
-    source: Text
-    as_of: AsOf
 
 
 class _Fabric(Strict, frozen=True):
@@ -69,13 +65,11 @@ class _Fabric(Strict, frozen=True):
     rdma: bool | None = None
 
 
-class _Node(Strict, frozen=True):
+class _Node(Sourced, frozen=True):
     gpu: Text
     gpu_count: Annotated[int, Meta(ge=1, le=1024)]
     link: Literal["nvswitch", "nvlink-bridge", "pcie", "none", "xgmi", "unknown"]
     fabric: _Fabric
-    source: Text
-    as_of: AsOf
     family: Text | None = None
     vcpus: Count | None = None
     host_mem_gib: Positive | None = None
@@ -93,9 +87,7 @@ class _Nodes(Strict, frozen=True):
     nodes: Mapping[Name, _Node]
 
 
-class _BoardPower(Strict, frozen=True):
-    source: Text
-    as_of: Day
+class _BoardPower(Sourced, frozen=True):
     watts: Mapping[str, Watts]
 
 

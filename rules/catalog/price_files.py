@@ -1,9 +1,8 @@
-"""A site's own prices and energy: dollars per hour in one line (``gpu_hour_usd`` and ``node_hour_usd`` of the settings,
-the flag ``--gpu-hour-usd SKU=PRICE``), the section ``[energy]`` of the settings, and ``--prices FILE`` with more of
-both. Nothing is assumed for them. docs/prices.md has examples.
+"""A site's own prices and energy, from settings, the flag ``--gpu-hour-usd`` and ``--prices FILE``. Nothing is assumed
+for them. docs/prices.md has examples.
 
-Node names are checked against the catalog. GPUs may have any name, also such as the catalog lacks: their price is for
-the GPUs with that name in telemetry.
+Node names are checked against the catalog. A price of a GPU, also of one that the catalog lacks, is for the GPUs with
+that name in telemetry.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from msgspec import Meta
 
 from ..base.errors import UsageError
 from ..base.sanitize import clean, quoted, suggest
-from ..base.typed import Day, Positive, Strict, Text, check_known, convert, place, wrong
+from ..base.typed import Positive, Sourced, Strict, Text, check_known, convert, place, wrong
 from ..base.yaml_loader import read
 from .gpu_files import normalise
 from .loader import Catalog
@@ -43,11 +42,9 @@ _Pue = Annotated[float, Meta(ge=1, le=3)]
 _Grams = Annotated[float, Meta(gt=0, le=2500)]  # lignite has about 1,200; beyond twice that it is per MJ of fuel
 
 
-class SiteFigure(Strict, Generic[F], frozen=True):
+class SiteFigure(Sourced, Generic[F], frozen=True):
     """A figure: one value, or 24 by the hour of the day (UTC, from 00:00 on). `as_of`: the day it was read."""
 
-    source: Text
-    as_of: Day
     value: F | None = None
     by_hour_utc: Annotated[tuple[F, ...], Meta(min_length=HOURS, max_length=HOURS)] | None = None
 
@@ -115,13 +112,11 @@ class HourPrices:
         return next((by_name[key] for name in names if (key := normalise(name or "")) in by_name), None)
 
 
-class _Price(Strict, frozen=True):
+class _Price(Sourced, frozen=True):
     sku: Text
     region: Text
     usd_per_hour: Positive
     basis: Literal["list", "reserved", "owned", "committed", "negotiated"]
-    source: Text
-    as_of: Day
     committed_until: date | None = None
 
     def __post_init__(self) -> None:

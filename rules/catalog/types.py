@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
@@ -173,8 +173,7 @@ class NodeSku:
     family: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Slices:
+class Slices(NamedTuple):
     """Slices of a MIG instance: of seven for compute, of eight for memory."""
 
     compute: int

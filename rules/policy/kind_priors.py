@@ -1,10 +1,8 @@
 """Evidence of a workload's kind from names (``kind_priors.yaml``): of engines, images, owners, partitions and more.
 
-An entry matches where one of its `names` is the whole text, or one of its `words` is in it; case is ignored. A word is
-letters and digits; with dashes, its parts follow one another with any separators (``api-server`` matches api_server); a
-``*`` at either end stands for more letters and digits. There are no regular expressions. Of the entries about one
-subject the first match applies, a site's before those that ship. A site's entry replaces the shipped one of its name;
-log-odds of 0 disable the entries after it.
+An entry matches where one of its `names` is the whole text, or one of its `words` is in it (docs/rules.md has their
+form); case is ignored. Of the entries about one subject the first match applies, a site's before those that ship. A
+site's entry replaces the shipped one of its name; log-odds of 0 disable the entries after it.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ..base.sanitize import quoted
 from ..base.typed import Slug, Strict, Text
 from ..base.yaml_loader import read_layers
 from .labels import WorkingKind
@@ -28,9 +25,15 @@ Subject = Literal[
     "engine", "framework", "image", "program", "task", "owner", "scheduler", "partition", "qos", "job-name",
     "namespace", "part",
 ]  # fmt: skip
-Patterns = Annotated[tuple[Annotated[Text, Meta(max_length=64)], ...], Meta(max_length=100)]
+Word = Annotated[
+    str,
+    Meta(
+        pattern=r"\A(?#two or more letters and digits, with dashes between and * at an end)"
+        r"\*?(?=[A-Za-z0-9-]{2})[A-Za-z0-9]+(-[A-Za-z0-9]+)*\*?\Z",
+        max_length=64,
+    ),
+]
 TEXT_CHARACTERS = 2000  # the searched beginning of a text: commands are kept to some hundred characters
-_WORD = re.compile(r"\*?[a-z0-9]+(?:-[a-z0-9]+)*\*?", re.ASCII | re.IGNORECASE)
 
 
 class KindPrior(Strict, frozen=True, kw_only=True, dict=True):
@@ -38,8 +41,8 @@ class KindPrior(Strict, frozen=True, kw_only=True, dict=True):
     that has run for so long, restarts included. `says`: for people, after a comma or a colon."""
 
     of: Subject
-    names: Patterns = ()
-    words: Patterns = ()
+    names: tuple[Annotated[Text, Meta(max_length=64)], ...] = ()
+    words: tuple[Word, ...] = ()
     hours_min: Annotated[float, Meta(ge=0, le=24 * 365)] = 0.0
     log_odds: Annotated[Mapping[WorkingKind, LogOdds], Meta(min_length=1)]
     says: Annotated[Text, Meta(max_length=200)]
@@ -48,10 +51,6 @@ class KindPrior(Strict, frozen=True, kw_only=True, dict=True):
     def __post_init__(self) -> None:
         if not self.names and not self.words:
             raise ValueError("neither 'names' nor 'words' is given", "Give one of them.")
-        for word in self.words:
-            if not _WORD.fullmatch(word) or len(word.strip("*")) < 2:
-                remedy = "Write two letters or digits at least, dashes between, * at an end."
-                raise ValueError(f"{quoted(word)} is no word", remedy)
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:

@@ -1,11 +1,8 @@
-"""Owners of workloads, the teams of a site's rules folder (``teams/NAME/``), the layers of rules, and exceptions.
+"""Owners of workloads, the layers of rules (those that ship, a site's, its teams'), and exceptions.
 
-A team's folder holds ``waste/``, ``custom/`` and ``exceptions.yaml``, shaped as a site's, for the team's own workloads.
-``team.yaml`` defines these; an owner with the team's name needs no entry.
-
-Exceptions (``exceptions.yaml``) name workloads and nodes that a waste rule skips, and why. Names match exactly; one
-match is enough. A team's file applies to the team's own workloads, without a ``match`` to all of them. docs/rules.md
-has examples.
+A team's folder (``teams/NAME/``) is for the work of the owners in its ``team.yaml``, and of those with its name. An
+exception names workloads and nodes that a rule skips; a team's without ``match`` is for all its work. Names match
+exactly; one match is enough. docs/rules.md has examples.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""Thresholds and texts of the rules: ``waste/*.yaml``, and the files that hold thresholds only.
+"""Waste rules (``waste/*.yaml``), files of thresholds, and custom rules (``custom/*.yaml``). See docs/rules.md.
 
-Rules hold numbers and sentences, never expressions. A site's file of the same name (``--rules DIR``) replaces single
-thresholds, the severity or the texts; it cannot add a threshold. A team's file (``DIR/teams/NAME/waste``) does the same
-over its site's, for the team's own workloads.
-
-Custom rules (``custom/*.yaml`` of a site or a team) are conditions on named features (``features.yaml``) that must all
-hold. A condition is one feature, one operator of `OPERATORS` and one number. docs/rules.md has an example.
+Rules hold numbers and sentences, never expressions. A site's file replaces single thresholds, the severity or the texts
+of what ships, and adds no threshold; a team's does so over its site's, for the team's own workloads.
 """
 
 from __future__ import annotations
