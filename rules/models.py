@@ -230,7 +230,7 @@ class ServedModels(Strict, frozen=True):
 
 def load_kind_model(labels: Sequence[str], shapes: Collection[str], fingerprint: str) -> KindModel:
     """The model of kinds, for code with these labels and shapes. Raises RulesError where it was made for others."""
-    file = packaged_rules().joinpath(KIND_FILE)
+    file = packaged_rules() / KIND_FILE
     model = read(file, KindModel)
     tables = (model.intercepts, *model.weights.values())
     if (model.fingerprint, {*model.weights}) != (fingerprint, {*shapes}) or any({*t} != {*labels} for t in tables):
@@ -241,27 +241,27 @@ def load_kind_model(labels: Sequence[str], shapes: Collection[str], fingerprint:
 
 def load_profiles() -> Profiles:
     """The stated constants of moves."""
-    return read(packaged_rules().joinpath("move_profiles.yaml"), Profiles)
+    return read(packaged_rules() / "move_profiles.yaml", Profiles)
 
 
 @cache
 def load_move_model() -> MoveModel:
     """Profiles and calibration that ship, read once: files of the package do not change while a program runs."""
-    file = packaged_rules().joinpath(MOVE_FILE)
+    file = packaged_rules() / MOVE_FILE
     return convert(file, read_table(file), MoveModel, profiles=load_profiles())
 
 
 @cache
 def load_power_model() -> PowerModel:
     """The model of power that ships, read once."""
-    return read(packaged_rules().joinpath(POWER_FILE), PowerModel)
+    return read(packaged_rules() / POWER_FILE, PowerModel)
 
 
 def load_resting_power() -> RestingPowers:
     """The power of idle GPUs that ships."""
-    return read(packaged_rules().joinpath("resting_power.yaml"), RestingPowers)
+    return read(packaged_rules() / "resting_power.yaml", RestingPowers)
 
 
 def load_served_models() -> ServedModels:
     """The families of language models that ship."""
-    return read(packaged_rules().joinpath("served_models.yaml"), ServedModels)
+    return read(packaged_rules() / "served_models.yaml", ServedModels)

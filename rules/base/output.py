@@ -168,9 +168,7 @@ def program(*, anywhere: bool = False) -> str:
     started it, else its interpreter with ``-m skuwise``. `anywhere`: paths are absolute, for readers elsewhere."""
     started = Path(sys.argv[0])
     if started.name == "__main__.py":
-        started = Path(sys.prefix, "bin", _NAME)
-        if not anywhere or not os.access(started, os.X_OK):
-            return f"{shlex.quote(sys.executable)} -m {_NAME}"
+        return f"{shlex.quote(sys.executable)} -m {_NAME}"
     in_path = shutil.which(_NAME)
     if started.name != _NAME or (in_path is not None and Path(in_path).resolve() == started.resolve()):
         return _NAME

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -57,9 +55,9 @@ class Faults(list[RulesError]):
             raise self[0]
 
 
-def packaged_rules() -> Traversable:
-    """The rules that ship with skuwise, from wherever the package is installed."""
-    return files("skuwise").joinpath("rules")
+def packaged_rules() -> Path:
+    """The folder of the rules that ship with skuwise."""
+    return Path(__file__).parents[1]
 
 
 def rules_root(rules_dir: Path | None) -> Path | None:
@@ -79,34 +77,31 @@ def rules_root(rules_dir: Path | None) -> Path | None:
     return rules_dir
 
 
-def layers(rules_dir: Path | None) -> list[tuple[str, Traversable | Path]]:
+def layers(rules_dir: Path | None) -> list[tuple[str, Path]]:
     """The folders of rules by origin: those that ship, then a site's. Raises as `rules_root`."""
     root = rules_root(rules_dir)
     return [(SHIPPED, packaged_rules()), *([(SITE, root)] if root is not None else [])]
 
 
-def read(file: Traversable | Path, kind: type[T]) -> T:
+def read(file: Path, kind: type[T]) -> T:
     """One file as a value of a type. Raises RulesError."""
     return convert(file, read_table(file), kind)
 
 
-def read_layers(rules_dir: Path | None, name: str, kind: type[T]) -> list[tuple[str, Traversable | Path, T]]:
+def read_layers(rules_dir: Path | None, name: str, kind: type[T]) -> list[tuple[str, Path, T]]:
     """A file that ships, and a site's of the same name if there is one, with origin and path. Raises RulesError."""
-    of_layer = [(origin, folder.joinpath(name)) for origin, folder in layers(rules_dir)]
+    of_layer = [(origin, folder / name) for origin, folder in layers(rules_dir)]
     return [(origin, file, read(file, kind)) for origin, file in of_layer if file.is_file()]
 
 
-def read_folders(
-    folders: Iterable[Traversable | Path], kind: type[T], use: Callable[[object, T], Mapping[str, V]]
-) -> dict[str, V]:
+def read_folders(folders: Iterable[Path], kind: type[T], use: Callable[[object, T], Mapping[str, V]]) -> dict[str, V]:
     """The entries of the YAML files in some folders by name, as `use` makes them of a file; a later folder's replace
     those of the same name. Raises RulesError, also for a name that two files of one folder have."""
     entries: dict[str, V] = {}
     faults = Faults()
     for folder in folders:
         names: dict[str, object] = {}
-        paths = [path for path in folder.iterdir() if path.name.endswith(SUFFIXES)] if folder.is_dir() else []
-        for file in sorted(paths, key=lambda path: path.name):
+        for file in sorted(path for path in folder.glob("*") if path.suffix in SUFFIXES):
             with faults:
                 for name, entry in use(file, read(file, kind)).items():
                     if name in names:
@@ -116,10 +111,10 @@ def read_folders(
     return entries
 
 
-def read_table(file: Traversable | Path) -> dict[str, Any]:
+def read_table(file: Path) -> dict[str, Any]:
     """One file as a mapping. Raises RulesError with file and, where the parser has it, line."""
     try:
-        return parse_table(read_bounded(file, MAX_BYTES) if isinstance(file, Path) else file.read_bytes(), str(file))
+        return parse_table(read_bounded(file, MAX_BYTES), str(file))
     except OSError as error:
         raise wrong(file, None, f"cannot be read ({error.strerror})", "Check the path and its permissions.") from error
 

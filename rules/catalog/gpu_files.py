@@ -140,7 +140,7 @@ def load_gpus(rules_dir: Path | None = None) -> GpuLibrary:
                 raise wrong(file, place("gpus", name), sentence, remedy)
         return {name: (_gpu(name, top.vendor, entry), entry.asked_as, file) for name, entry in top.gpus.items()}
 
-    gpus = read_folders([layer.joinpath("gpus") for _, layer in layers(rules_dir)], _File, use)
+    gpus = read_folders([layer / "gpus" for _, layer in layers(rules_dir)], _File, use)
     index = _index((name, (name, *gpu.aliases), file) for name, (gpu, _, file) in gpus.items())
     asked = _index((name, asked_as, file) for name, (_, asked_as, file) in gpus.items())
     return GpuLibrary({name: gpu for name, (gpu, _, _) in gpus.items()}, index, asked | index)

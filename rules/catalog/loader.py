@@ -185,7 +185,7 @@ class Premium:
 def load_catalog(rules_dir: Path | None = None) -> Catalog:
     """The catalog that ships, with a site's own files over it. Raises RulesError with file, key and remedy."""
     library = load_gpus(rules_dir)
-    boards = read(packaged_rules().joinpath("board_power.yaml"), _BoardPower)
+    boards = read(packaged_rules() / "board_power.yaml", _BoardPower)
     return Catalog(
         library,
         load_nodes(rules_dir, library.gpus),
@@ -219,7 +219,7 @@ def load_nodes(rules_dir: Path | None = None, gpus: Collection[str] | None = Non
             check_known(file, at, "gpu", [entry.gpu] if gpus is not None else (), gpus or ())
         return {f"{top.provider}/{instance}": _node(top, instance, entry) for instance, entry in top.nodes.items()}
 
-    return read_folders([layer.joinpath("nodes") for _, layer in layers(rules_dir)], _Nodes, use)
+    return read_folders([layer / "nodes" for _, layer in layers(rules_dir)], _Nodes, use)
 
 
 def _node(file: _Nodes, instance: str, entry: _Node) -> NodeSku:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -53,7 +52,7 @@ class Layer(NamedTuple):
     """A folder of rules. `origin`: ``shipped``, ``site`` or ``team NAME``."""
 
     origin: str
-    folder: Traversable | Path
+    folder: Path
     team: Team | None = None
 
 
@@ -145,7 +144,7 @@ def load_exceptions(rules_dir: Path | None = None, *, known_rules: Collection[st
 
 
 def _read(layer: Layer, below: Collection[RuleException], known_rules: Collection[str]) -> Iterator[RuleException]:
-    file, origin, team = layer.folder.joinpath("exceptions.yaml"), layer.origin, layer.team
+    file, origin, team = layer.folder / "exceptions.yaml", layer.origin, layer.team
     if not file.is_file():
         return
     # Of the entries below, the latest of a site: another team's are not its own.

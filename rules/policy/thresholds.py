@@ -189,7 +189,7 @@ def load_waste_rules(rules_dir: Path | None = None) -> Mapping[str, WasteRule]:
     faults = Faults()
     for layer in every_layer(rules_dir, faults):
         with faults:
-            changed = read_folders([layer.folder.joinpath("waste")], _Rule, partial(_waste_rule, layer, dict(rules)))
+            changed = read_folders([layer.folder / "waste"], _Rule, partial(_waste_rule, layer, dict(rules)))
             for id_, rule in changed.items():
                 if layer.team is not None:
                     rule = replace(rules[id_], teams=(*rules[id_].teams, (layer.team, replace(rule, teams=()))))  # noqa: PLW2901
@@ -265,7 +265,7 @@ def _check_bounds(file: object, at: str, value: float, unit: str) -> None:
 @cache
 def load_features() -> Mapping[str, Feature]:
     """The features by name, read once: files of the package do not change while a program runs."""
-    return read(packaged_rules().joinpath("features.yaml"), dict[Name, dict[Name, Feature]])["features"]
+    return read(packaged_rules() / "features.yaml", dict[Name, dict[Name, Feature]])["features"]
 
 
 def load_custom_rules(rules_dir: Path | None = None) -> CustomRules:
@@ -275,7 +275,7 @@ def load_custom_rules(rules_dir: Path | None = None) -> CustomRules:
     faults = Faults()
     for layer in every_layer(rules_dir, faults):
         with faults:
-            rules = read_folders([layer.folder.joinpath("custom")], _Custom, partial(_custom_rule, layer))
+            rules = read_folders([layer.folder / "custom"], _Custom, partial(_custom_rule, layer))
             if layer.team is None:
                 site |= rules
             elif rules:
