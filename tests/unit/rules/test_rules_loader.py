@@ -60,15 +60,6 @@ def test_every_rule_says_when_it_is_wrong_and_needs_more_than_a_day_of_data():
     assert {floor.value for floor in floors if floor is not None} == {30.0}
 
 
-def test_a_site_replaces_one_threshold_and_keeps_the_rest(tmp_path):
-    text = "id: idle-fabric\nseverity: low\nthresholds: {util_p995_max: {value: 0.02, reason: our storage is chatty}}\n"
-    rule = load_waste_rules(rules_folder(tmp_path, {"waste/ours.yaml": text}))["idle-fabric"]
-    assert (rule.severity, rule.value("util_p995_max"), rule.value("coverage_hours")) == ("low", 0.02, 30)
-    threshold = rule.thresholds["util_p995_max"]
-    assert (threshold.reason, threshold.origin) == ("our storage is chatty", "site")
-    assert "in place of 0.001" in threshold.source and rule.text == WASTE["idle-fabric"].text
-
-
 def test_placeholders_are_filled_once_and_nothing_is_evaluated():
     values = {"workload": "{node} {0.__class__} %s", "node": "n1", "hours": 31.5}
     assert fill("{workload} on {node} for {hours} h", values) == "{node} {0.__class__} %s on n1 for 31.5 h"
@@ -308,11 +299,9 @@ def test_command_lines_show_what_needs_the_fabric(command, expected):
 
 
 def test_a_teams_exception_is_for_its_own_work_alone(tmp_path):
-    files = {
-        "teams/moe/exceptions.yaml": "exceptions: {mixture-of-experts: {reason: we route between nodes}}\n",
-        "teams/moe/team.yaml": "namespace: [moe]\n",
-    }
-    excepted = load_exceptions(rules_folder(tmp_path, files), known_rules=WASTE)
+    text = "exceptions: {mixture-of-experts: {reason: we route between nodes}}\n"
+    files = {"teams/moe/exceptions.yaml": text, "teams/moe/team.yaml": "namespace: [moe]\n"}
+    excepted = exceptions(rules_folder(tmp_path, files))
     assert why(excepted, owner=Owner(namespace="moe")) == ("mixture-of-experts", "team moe")
     assert why(excepted, owner=Owner(namespace="other")) is None
 
@@ -322,7 +311,7 @@ HELD = "id: held-idle\nthresholds: {sm_max: {value: %s, reason: %s}}\n"
 
 def test_a_team_lies_over_its_site_and_a_site_over_what_ships(tmp_path):
     files = {
-        "waste/held.yaml": "id: held-idle\nthresholds:\n  sm_max: {value: 0.1}\n  minutes: {value: 60}\n",
+        "waste/held.yaml": "id: held-idle\nseverity: low\nthresholds: {sm_max: {value: 0.1}, minutes: {value: 60}}\n",
         "teams/search/waste/held.yaml": HELD % (0.2, "our probes"),
         "teams/search/team.yaml": "namespace: [search, search-staging]\naccount: [srch]\n",
     }
@@ -333,7 +322,9 @@ def test_a_team_lies_over_its_site_and_a_site_over_what_ships(tmp_path):
     assert of_team.value("minutes") == 60  # the site's, which the team left alone
     origins = [of_team.thresholds[name].origin for name in ("sm_max", "minutes", "dram_max")]
     assert origins == ["team search", "site", "shipped"]
-    assert of_team.thresholds["sm_max"].source.endswith("teams/search/waste/held.yaml), in place of 0.1")
+    threshold = of_team.thresholds["sm_max"]
+    assert threshold.source.endswith("teams/search/waste/held.yaml), in place of 0.1")
+    assert (threshold.reason, of_team.severity, of_team.text) == ("our probes", "low", WASTE["held-idle"].text)
     assert held.of(Owner(namespace="Search")) is held  # names match whole and as they are
     assert held.of(Owner(user="ann")) is held and rules["idle"].of(Owner(namespace="search")) is rules["idle"]
 
