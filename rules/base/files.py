@@ -25,10 +25,8 @@ _MANY_DOTS = re.compile(r"^(?:[^.\n\"'=#]*\.){65}", re.MULTILINE)
 
 
 def read_bounded(path: Path, limit_bytes: int, patience_seconds: float = 10.0) -> bytes:
-    """The whole content of a file or a pipe; of ``/dev/null`` nothing.
-
-    Raises OSError, also for more than `limit_bytes` and for a pipe that is not written to its end in time.
-    """
+    """The content of a file or a pipe; of ``/dev/null`` nothing. Raises OSError, also beyond `limit_bytes` and for
+    a pipe that is not written to its end in time."""
     content = bytearray()
     deadline = time.monotonic() + patience_seconds
     with os.fdopen(_open(path), "rb", buffering=0) as file:
@@ -64,10 +62,8 @@ def open_stream(path: Path) -> io.BufferedReader:
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """The tables of a file; `what` names it in errors (``The configuration file /etc/...``).
-
-    Raises FileNotFoundError, and UsageError for anything but TOML within the bounds.
-    """
+    """The tables of a file; `what` names it in errors (``The configuration file /etc/...``). Raises FileNotFoundError,
+    and UsageError for anything but TOML within the bounds."""
     import tomllib  # noqa: PLC0415 - most commands read no TOML
 
     try:

@@ -126,11 +126,9 @@ def write_json(document: object) -> None:
 def write_whole(
     path: Path, content: str | bytes | Iterable[str], *, into_devices: bool = True, mode: int | None = None
 ) -> None:
-    """Write a file so that a reader sees the old or the new content, never a part. `mode` None: as the umask has it.
-
-    A link is replaced, not followed. A device or a pipe is written into. `into_devices`: False where the name is not
-    the caller's choice: a pipe there is replaced, too. Raises SkuwiseError.
-    """
+    """Write a file so that a reader sees the old or the new content, never a part. `mode` None: as the umask has it. A
+    link is replaced, not followed; a device or pipe is written into, or replaced where the name is not the caller's
+    choice (`into_devices` False). Raises SkuwiseError."""
     parts = (content,) if isinstance(content, (str, bytes)) else content
     raw = (part if isinstance(part, bytes) else part.encode("utf-8", "backslashreplace") for part in parts)
     temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}"
@@ -153,10 +151,7 @@ def write_whole(
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
-    """Lines of aligned cells under a header; `right`: indices of columns that are aligned to the right.
-
-    Every cell is cleaned: it may come from a driver, a process name or a site's file.
-    """
+    """Lines of aligned, cleaned cells under a header; `right`: indices of columns that are aligned to the right."""
     table = [[clean(cell) for cell in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     forms = [f"{{:{'>' if index in right else '<'}{width or 1}}}" for index, width in enumerate(widths)]

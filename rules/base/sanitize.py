@@ -17,11 +17,8 @@ QUOTED_MAX = 80
 
 
 def clean(text: object) -> str:
-    """Outside text made harmless for one line of a terminal or file: controls, escapes and invisible marks are shown.
-
-    Control characters (ESC, newlines, C1), line separators, lone surrogates and format characters (bidirectional
-    overrides, zero-width) become ``\\xNN`` or ``\\uNNNN``: visible, and without effect.
-    """
+    """Outside text for one line of a terminal or file: control characters (ESC, newlines, C1), line separators, lone
+    surrogates and format characters (bidirectional, zero-width) become ``\\xNN`` or ``\\uNNNN``, without effect."""
     try:
         plain = str(text)
     except ValueError:  # Python writes no whole number of more than 4,300 digits, which TOML and YAML can

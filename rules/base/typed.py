@@ -72,10 +72,8 @@ def check_known(
 
 
 def convert(file: object, value: object, kind: type[T], *at: str, **given: object) -> T:
-    """A value as read, typed. `file` and the keys `at` name it in errors. `given`: fields that no file may set.
-
-    Raises RulesError.
-    """
+    """A value as read, typed. `file` and the keys `at` name it in errors. `given`: fields that no file may set. Raises
+    RulesError."""
     if given and isinstance(value, dict):
         for key in value.keys() & given:
             raise wrong(file, place(*at), f"unknown key {quoted(key)}", "Remove it.")
@@ -103,10 +101,7 @@ def _located(
     at: tuple[str, ...],
     error: msgspec.ValidationError,
 ) -> tuple[tuple[str, ...], str, str]:
-    """The keys of the invalid value, a sentence and a remedy.
-
-    msgspec names no keys of mappings, so the parts are converted one by one.
-    """
+    """The keys of the invalid value, a sentence and a remedy. msgspec names no keys of mappings: each part is tried."""
     while get_origin(hint) in (Annotated, Union, UnionType):
         hint = next(arg for arg in get_args(hint) if arg is not NoneType)
     arguments, kind = get_args(hint), get_origin(hint) or hint

@@ -29,9 +29,7 @@ PriceOf = Callable[[str, str | None], Price | None]
 
 class Prior(Strict, frozen=True):
     """An assumed price: the node with the better interconnect costs `low` to `high` more (ratio of the node's price).
-
-    `pairs`: the observed prices behind it, with sources. Every text that uses a prior says that it is assumed.
-    """
+    `pairs`: the observed prices behind it, with sources."""
 
     low: Ratio
     likely: Ratio
@@ -119,11 +117,9 @@ class Catalog:
         return self.boards.get(normalise(name))
 
     def node(self, name: str) -> NodeSku | None:
-        """The node of exactly this name; None where there is none."""
         return self.nodes.get(name)
 
     def node_gpu_count(self, name: str) -> int | None:
-        """GPUs of the node of exactly this name; None where there is none."""
         return node.gpu_count if (node := self.nodes.get(name)) is not None else None
 
     def nodes_of(self, gpu: str) -> tuple[NodeSku, ...]:
@@ -150,10 +146,7 @@ class Catalog:
         return listed or min(sku.prices, key=lambda price: (price.usd_per_hour, price.region), default=None)
 
     def fabric_twins(self, node: NodeSku) -> tuple[NodeSku, ...]:
-        """Nodes of the same provider, family, GPU, GPU count and host whose fabric differs in kind or rate.
-
-        An unknown host figure does not distinguish nodes.
-        """
+        """Nodes of the same family and host whose fabric differs in kind or rate. An unknown figure sets none apart."""
 
         def key(sku: NodeSku) -> tuple[object, ...]:
             return sku.family, sku.provider, sku.gpu, sku.gpu_count, sku.intra_node_link
@@ -169,10 +162,8 @@ class Catalog:
 
 @dataclass(frozen=True, slots=True)
 class Premium:
-    """The part of a node's price for its fabric (or NVLink), US dollars per node-hour, and as a share of the price.
-
-    `twin`: price of the node without it; None: `assumed` by the catalog's prior named `prior`.
-    """
+    """The part of a node's price for its fabric (or NVLink). `twin`: the price of the node without it; None: `assumed`
+    by the catalog's prior named `prior`."""
 
     usd_per_hour: float
     share: float
@@ -244,10 +235,8 @@ def _node(file: _Nodes, instance: str, entry: _Node) -> NodeSku:
 
 
 def fabric_premium(catalog: Catalog, price_of: PriceOf, sku: NodeSku, region: str | None) -> Premium | None:
-    """From the pair with and without the fabric at the same provider and region, else the prior.
-
-    None: the price is unknown, or the node has no RDMA fabric.
-    """
+    """From the pair with and without the fabric at the same provider and region, else the prior. None: the price is
+    unknown, or the node has no RDMA fabric."""
     without = [price_of(twin.name, region) for twin in twins_without_fabric(catalog, sku)]
     return _premium(price_of(sku.name, region), without, catalog, FABRIC_PRIOR if sku.fabric.rdma else None)
 

@@ -131,11 +131,8 @@ class _File(Strict, frozen=True):
 
 
 def load_prices(path: Path, known_skus: Collection[str] | None = None, *, today: date | None = None) -> TeamPrices:
-    """The prices of one file. Raises RulesError with file, key and remedy.
-
-    `known_skus`: names that a node may have (None: any). `today`: a commitment that ended before it is refused, because
-    another price has applied since (None: not checked).
-    """
+    """The prices of one file. `known_skus`: names that a node may have (None: any). `today`: a commitment that ended
+    before it is refused, because another price has applied since (None: not checked). Raises RulesError."""
     top = read(path, _File)
     prices: dict[str, Price] = {}
     for number, entry in enumerate(top.prices, 1):

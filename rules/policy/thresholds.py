@@ -53,11 +53,8 @@ COVERAGE_HOURS = 30.0  # as the rules that ship (rules/waste)
 
 
 class Threshold(Strict, frozen=True):
-    """A number, its unit, and its reason.
-
-    `resolution`: the rows that it applies to: samples, seconds, minutes, hours or the whole window. `source`: who
-    measured or proposed it. `origin`: ``shipped``, ``site`` or ``team NAME``.
-    """
+    """A number and its reason. `resolution`: the rows that it applies to; `source`: who measured or proposed it;
+    `origin`: ``shipped``, ``site`` or ``team NAME``."""
 
     value: Number
     unit: Unit
@@ -69,11 +66,8 @@ class Threshold(Strict, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class WasteRule:
-    """A kind of waste. `text` and `would_change_if` are templates for `fill`.
-
-    `resolution`: the finest data that its verdict needs; `exceptions`: sentences about what it never flags. `teams`:
-    the rule as each team that changes it has it.
-    """
+    """A kind of waste. `text` and `would_change_if` are templates for `fill`. `resolution`: the finest data that its
+    verdict needs; `exceptions`: sentences about what it never flags; `teams`: as each team that changes it has it."""
 
     id: str
     severity: str
@@ -170,11 +164,8 @@ def gaps(template: str) -> list[str]:
 
 
 def fill(template: str, values: Mapping[str, object]) -> str:
-    """The template with each placeholder replaced once; a missing value reads "unknown".
-
-    Values are never read again for placeholders, so a name from outside cannot reach another value. The renderer
-    escapes for its output (HTML, CSV, a terminal).
-    """
+    """The template with each placeholder replaced once, so that a name from outside cannot reach another value; a
+    missing value reads "unknown". The renderer escapes for its output (HTML, CSV, a terminal)."""
 
     def text_of(match: re.Match[str]) -> str:
         value = values.get(match[1])
