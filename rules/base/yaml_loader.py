@@ -149,7 +149,12 @@ def _value(loader: Any, name: str, event: Any, depth: int = 1) -> Any:  # noqa: 
     if event.anchor is not None or getattr(event, "tag", None) is not None:
         raise wrong(name, line, "anchors (&name) and tags (!name) are not allowed here", "Write plain values.")
     if isinstance(event, yaml.ScalarEvent):
-        return " ".join(event.value.split()) if event.style else _plain(event.value)
+        text = " ".join(event.value.split())
+        if not event.style and text.lower() in _CONSTANTS:
+            return _CONSTANTS[text.lower()]
+        if event.style or len(text) > 32 or not _NUMBER.fullmatch(text):
+            return text
+        return int(text) if text.lstrip("+-").isdigit() else float(text)
     if depth > MAX_DEPTH:
         raise wrong(name, line, f"values are nested more than {MAX_DEPTH} deep", "Flatten them.")
     if isinstance(event, yaml.SequenceStartEvent):
@@ -166,11 +171,3 @@ def _value(loader: Any, name: str, event: Any, depth: int = 1) -> Any:  # noqa: 
             raise wrong(name, line, f"key {quoted(event.value)} is given twice")
         table[event.value] = _value(loader, name, loader.get_event(), depth + 1)
     return table
-
-
-def _plain(text: str) -> str | int | float | bool | None:
-    if text.lower() in _CONSTANTS:
-        return _CONSTANTS[text.lower()]
-    if len(text) > 32 or not _NUMBER.fullmatch(text):
-        return " ".join(text.split())
-    return int(text) if text.lstrip("+-").isdigit() else float(text)

@@ -25,14 +25,10 @@ Subject = Literal[
     "engine", "framework", "image", "program", "task", "owner", "scheduler", "partition", "qos", "job-name",
     "namespace", "part",
 ]  # fmt: skip
-Word = Annotated[
-    str,
-    Meta(
-        pattern=r"\A(?#two or more letters and digits, with dashes between and * at an end)"
-        r"\*?(?=[A-Za-z0-9-]{2})[A-Za-z0-9]+(-[A-Za-z0-9]+)*\*?\Z",
-        max_length=64,
-    ),
-]
+_WORD = (
+    r"\A(?#two letters or digits or more, dashes between, * at an end)\*?(?=[^*]{2})[A-Za-z0-9]+(-[A-Za-z0-9]+)*\*?\Z"
+)
+Word = Annotated[str, Meta(pattern=_WORD, max_length=64)]
 TEXT_CHARACTERS = 2000  # the searched beginning of a text: commands are kept to some hundred characters
 
 

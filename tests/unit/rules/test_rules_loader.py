@@ -170,7 +170,7 @@ WRONG = [
         ("of: namespace", "of: namespce", "priors.ours.of: unknown value 'namespce'. Did you mean namespace?"),
         ("interactive", "interaktive", "unknown value 'interaktive'"), ("-2.0", ".inf", "expected a number"),
         ("-2.0", "-9", "log_odds.interactive: expected a number >= -8"),
-        ("llm*", '"(a+)+$"', "priors.ours.words.1: expected two or more"), ("llm*", '"a*"', "expected two or more"),
+        ("llm*", '"(a+)+$"', "priors.ours.words.1: expected two letters"), ("llm*", '"a*"', "expected two letters"),
     ]),
     (load_custom_rules, "custom/a.yaml", CUSTOM, [
         ("feature: cpu", "feature: cpus", "a.yaml: when.1: unknown feature 'cpus'. Did"),
