@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from .base.typed import Amount, Count, Day, Positive, Share, Sourced, Strict, Text, convert, wrong
+from .base.typed import Amount, AsOf, Count, Positive, Share, Sourced, Strict, Text, convert, wrong
 from .base.yaml_loader import packaged_rules, read, read_table
 
 KIND_FILE = "kind_model.yaml"
@@ -74,7 +74,7 @@ class Profiles(Strict, frozen=True):
     prefill_latency_reason: Text
     sequences_max: Count
     sequences_max_reason: Text
-    as_of: Day
+    as_of: AsOf
 
     @property
     def shares(self) -> Mapping[str, Mapping[str, float]]:

@@ -25,7 +25,6 @@ Text = Annotated[
 ]
 Name = Annotated[str, Meta(pattern=r"\A(?#a name without control characters)(?=.*\S)[^\x00-\x1f\x7f-\x9f]+\Z")]
 Slug = Annotated[str, Meta(pattern=r"\A(?#small letters, digits and dashes)[a-z0-9][a-z0-9-]{0,63}\Z")]
-Day = Annotated[str, Meta(pattern=rf"\A(?#a date as 2026-09-19){_DATE}\Z")]
 # When a figure was read: a date, or the commit of a dated repository.
 AsOf = Annotated[str, Meta(pattern=rf"\A(?#a date or a commit, as commit 3f5f6971)({_DATE}|commit [0-9a-f]{{7,40}})\Z")]
 # Larger figures become infinite in base units.

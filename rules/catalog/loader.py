@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ..base.typed import Count, Day, Name, Positive, Sourced, Strict, Text, check_known, place
+from ..base.typed import AsOf, Count, Name, Positive, Sourced, Strict, Text, check_known, place
 from ..base.yaml_loader import layers, packaged_rules, read, read_folders, read_layers
 from .gpu_files import GpuLibrary, Watts, load_gpus, normalise, with_note
 from .types import GIB, Fabric, FigureSource, GpuSku, NodeSku, Price
@@ -36,7 +36,7 @@ class Prior(Strict, frozen=True):
     high: Ratio
     basis: Literal["assumed"]
     text: Text
-    as_of: Day
+    as_of: AsOf
     pairs: tuple[Text, ...] = ()
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
-from ..base.typed import Amount, Day, Strict, Text
+from ..base.typed import Amount, AsOf, Strict, Text
 
 USD_PER_KWH_MAX = 5.0  # above any grid's price: then it is per MWh, or in another currency
 GIB = 1024**3
@@ -140,7 +140,7 @@ class PowerPrice(Strict, frozen=True):
     region: Text
     usd_per_kwh: Annotated[float, Meta(gt=0, le=USD_PER_KWH_MAX)]
     source: Text
-    as_of: Day
+    as_of: AsOf
 
 
 @dataclass(frozen=True, slots=True)
