@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from ..base.errors import UsageError
-from ..base.sanitize import clean, quoted, suggest
+from ..base.sanitize import clean, quoted
 from ..base.typed import Positive, Sourced, Strict, Text, check_known, convert, place, wrong
 from ..base.yaml_loader import read
 from .gpu_files import normalise
@@ -32,7 +32,6 @@ USD_PER_GPU_HOUR_MAX = 1000.0  # ten times any GPU-hour sold: above it the price
 SOURCE = "your setting"
 ENERGY_SECTION = "energy"
 HOURS = 24
-_NAME_SHOWN = 60
 _NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?|\.[0-9]{1,12}")
 F = TypeVar("F", bound=float)
 _Usd = Annotated[float, Meta(gt=0, le=USD_PER_KWH_MAX)]
@@ -170,28 +169,21 @@ def flag_line(gpus: Iterable[str], usd: str) -> str:
 
 def parse_flags(texts: Sequence[str]) -> tuple[StatedPrice, ...]:
     """``SKU=PRICE`` as given to the flag. Raises UsageError."""
-    stated = [StatedPrice(text.rpartition("=")[0].strip(), text.rpartition("=")[2], GPU_FLAG) for text in texts]
-    for text, price in zip(texts, stated, strict=True):
-        if not price.name:
-            message = f"Invalid {GPU_FLAG} {_shown(text)!r}: expected SKU=PRICE."
-            raise UsageError(message, f"Write {GPU_FLAG} H100-SXM5=2.10, in US dollars per GPU-hour.")
-    return tuple(stated)
+    parts = [(text, *text.rpartition("=")) for text in texts]
+    for text, name, _, _ in parts:
+        if not name.strip():
+            remedy = f"Write {GPU_FLAG} H100-SXM5=2.10, in US dollars per GPU-hour."
+            raise UsageError(f"Invalid {GPU_FLAG} {quoted(text)}: expected SKU=PRICE.", remedy)
+    return tuple(StatedPrice(name.strip(), usd, GPU_FLAG) for _, name, _, usd in parts)
 
 
 def resolve_prices(stated: StatedPrices, catalog: Catalog, today: date) -> HourPrices:
     """The prices by the catalog's names. Raises UsageError for an unknown node, a repeated SKU and an invalid price."""
     nodes: dict[str, float] = {}
     for price in stated.node:
-        sku = catalog.nodes.get(price.name)
-        if sku is None:
-            near = suggest(price.name, catalog.nodes) or "Run 'skuwise skus list' for the names."
-            raise UsageError(f"Unknown node SKU {_shown(price.name)!r} in {price.where}.", near)
-        nodes[sku.name] = _usd(price, sku.gpu_count)
+        check_known(price.where, "", "node SKU", [price.name], catalog.nodes, otherwise="See 'skuwise skus list'.")
+        nodes[price.name] = _usd(price, catalog.nodes[price.name].gpu_count)
     return HourPrices(_by_gpu(stated.gpu, catalog) | _by_gpu(stated.gpu_flags, catalog), nodes, today.isoformat())
-
-
-def _shown(text: object) -> str:
-    return clean(text)[:_NAME_SHOWN]
 
 
 def _by_gpu(stated: Sequence[StatedPrice], catalog: Catalog) -> dict[str, float]:
@@ -203,7 +195,7 @@ def _by_gpu(stated: Sequence[StatedPrice], catalog: Catalog) -> dict[str, float]
         key = normalise(name)
         if not key or key in keys:
             what, remedy = ("two prices of", "Keep one.") if key else ("an invalid GPU name,", "Write a GPU's name.")
-            raise UsageError(f"{price.where} has {what} {_shown(name)!r}.", remedy)
+            raise UsageError(f"{price.where} has {what} {quoted(name)}.", remedy)
         keys.add(key)
         prices[name] = _usd(price)
     return prices
@@ -216,5 +208,6 @@ def _usd(price: StatedPrice, gpus: int = 1) -> float:
     usd = float(text) if _NUMBER.fullmatch(text) else 0.0
     if not 0 < usd <= most:
         remedy = f"Write US dollars per hour as a number, for example 2.10, and at most {most:,.0f}."
-        raise UsageError(f"Invalid price of {_shown(price.name)} in {price.where}: {_shown(price.usd)!r}.", remedy)
+        shown = f"{quoted(price.name)} in {price.where}: {quoted(clean(price.usd))}"
+        raise UsageError(f"Invalid price of {shown}.", remedy)
     return usd

@@ -90,7 +90,7 @@ RUNS = (
     ("showback --db {db} --until 2020-01-01T00:00:00Z --since 1d", 3, ""),
     ("showback --db {db} --by color", 2, "color"), ("showback --db {db} --format parquet", 2, "parquet"),
     ("rules check --gpu-hour-usd H100-SXM5=2.10", 0, "prices per GPU-hour: 1, valid"),
-    ("advise --db {db} --gpu-hour-usd H100-SXM5=two", 2, "Invalid price of H100-SXM5 in --gpu-hour-usd: 'two'."),
+    ("advise --db {db} --gpu-hour-usd H100-SXM5=two", 2, "Invalid price of 'H100-SXM5' in --gpu-hour-usd: 'two'."),
     ("plan --db x --only ads --exclude ads", 2, "Team 'ads' is in --only and in --exclude."),
     ("plan --db x --add H100", 2, "Invalid nodes to add 'H100'"),
     ("plan --db x --demand chat", 2, "Invalid demand 'chat'"),
