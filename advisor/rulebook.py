@@ -45,9 +45,9 @@ class Rulebook:
     def power(self) -> tuple[PowerPrice, ...]:
         """Electricity prices by region: the team's, completed by a constant price of the site for all regions."""
         site = self.energy.usd_per_kwh
-        if site is None or len(site.values) != 1 or any(price.region == ANY_REGION for price in self.team.power):
+        if site is None or site.value is None or any(price.region == ANY_REGION for price in self.team.power):
             return tuple(self.team.power)
-        return (*self.team.power, PowerPrice(ANY_REGION, site.values[0], site.source, site.as_of))
+        return (*self.team.power, PowerPrice(ANY_REGION, site.value, site.source, site.as_of))
 
     def with_min_saving(self, usd: float, source: str) -> Rulebook:
         """The same with `usd` as the minimum gain, whatever the fleet spends."""

@@ -1,30 +1,35 @@
-"""``skuwise rules``: list, check and explain the rules that ship and a site's over them."""
+"""``skuwise rules``: list and check the rules that ship and a site's over them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sized
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any
 
 import click
+import msgspec
+import yaml
 
 from .base.click_commands import FILE, FOLDER, Group, examples, format_option
 from .base.errors import RulesError, UsageError
 from .base.output import columns, write_json, write_lines
-
-if TYPE_CHECKING:
-    from .policy.teams import Exceptions
-    from .policy.thresholds import CustomRule, Threshold, WasteRule
+from .base.yaml_loader import SHIPPED, SITE, rules_root
+from .catalog.gpu_files import load_gpus
+from .catalog.loader import load_catalog, load_nodes, load_premiums, load_providers
+from .catalog.price_files import StatedPrices, load_prices, parse_flags, resolve_prices
+from .models import load_resting_power, load_served_models
+from .policy.kind_priors import load_kind_priors
+from .policy.latency_classes import load_latency_classes
+from .policy.teams import load_exceptions
+from .policy.thresholds import WasteRule, fill, load_custom_rules, load_features, load_thresholds, load_waste_rules
 
 SCHEMA = "skuwise.rules/1"
 THRESHOLDS = {
     "kinds": "kind thresholds", "bottlenecks": "bottleneck thresholds", "rest": "thresholds of rest",
     "reporting": "thresholds of reporting", "watch": "thresholds of the watch",
 }  # fmt: skip
-T = TypeVar("T")
 
 
 @click.group("rules", cls=Group)
@@ -37,38 +42,26 @@ def rules() -> None:
 @click.option("--rules", "folder", type=FOLDER, help="folder of site rules, which override the built-in ones")
 def list_rules(form: str, folder: Path | None) -> None:
     """List every threshold with its unit, resolution, reason and origin."""
-    import msgspec
-    import yaml
-
-    from .policy.kind_priors import load_kind_priors
-    from .policy.latency_classes import load_latency_classes
-    from .policy.teams import load_exceptions
-    from .policy.thresholds import load_custom_rules, load_thresholds, load_waste_rules
-
-    waste, custom = load_waste_rules(folder), load_custom_rules(folder)
-    latency = load_latency_classes(folder)
-    of_teams = [(rule, team.name) for team, rules in custom.teams for rule in rules.values()]
+    waste, custom, latency = load_waste_rules(folder), load_custom_rules(folder), load_latency_classes(folder)
+    of_teams = [(rule, team.name) for team, of_team in custom.teams for rule in of_team.values()]
     document = {
         "waste": [_waste_rule(rule) for rule in waste.values()],
-        "custom": [_custom_rule(rule, team) for rule, team in (*((r, None) for r in custom.site.values()), *of_teams)],
+        "custom": [
+            {"id": rule.id, "severity": rule.severity, "team": team, "kinds": rule.kinds, "when": rule.conditions,
+             "thresholds": rule.thresholds, "coverage_hours": rule.coverage_hours, "text": rule.text,
+             "would_change_if": rule.would_change_if}
+            for rule, team in (*((rule, None) for rule in custom.site.values()), *of_teams)
+        ],
         "exceptions": [
             msgspec.structs.asdict(e)
             | {"team": e.team and e.team.name, "match": msgspec.to_builtins(e.match, order="deterministic")}
             for e in load_exceptions(folder, known_rules=(*waste, *custom.ids)).every
         ],
         **{name: load_thresholds(f"{name}.yaml", folder) for name in THRESHOLDS},
-        "kind_priors": [
-            {"id": p.name, "of": p.of, "names": sorted(name.lower() for name in p.names), "words": p.words,
-             "hours_min": p.hours_min, "log_odds": p.log_odds, "says": p.says, "reason": p.reason, "origin": p.origin}
-            for p in load_kind_priors(folder).every
-        ],
+        "kind_priors": _entries("id", load_kind_priors(folder).priors, load_kind_priors().priors),
         "latency_classes": {
-            "classes": [
-                {"class": c.name, **c.limits, "says": c.says, "reason": c.reason, "source": c.source,
-                 "origin": c.origin}
-                for c in latency.classes.values()
-            ],
-            "services": [{"id": s.id, "class": s.label, "reason": s.reason} for s in latency.services],
+            "classes": _entries("class", latency.classes, load_latency_classes().classes),
+            "services": [{"id": id_, "class": s.label, "reason": s.reason} for id_, s in latency.services.items()],
             "kinds": latency.kinds,
         },
     }  # fmt: skip
@@ -77,6 +70,35 @@ def list_rules(form: str, folder: Path | None) -> None:
         write_json({"schema": SCHEMA, **plain})
     else:
         write_lines(yaml.safe_dump(plain, sort_keys=False, width=110).rstrip())
+
+
+def _entries(key: str, entries: Mapping[str, Any], shipped: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Named structs with their origin, without what they leave open."""
+    return [
+        {key: name}
+        | {field: value for field, value in msgspec.structs.asdict(entry).items() if value is not None}
+        | {"origin": SHIPPED if entry == shipped.get(name) else SITE}
+        for name, entry in entries.items()
+    ]
+
+
+def _waste_rule(rule: WasteRule) -> dict[str, object]:
+    fields = ("id", "severity", "resolution", "thresholds", "text")
+    values = {name: threshold.value for name, threshold in rule.thresholds.items()}
+    teams = [
+        {
+            "team": team.name,
+            "severity": of_team.severity,
+            "thresholds": {name: t for name, t in of_team.thresholds.items() if t != rule.thresholds[name]},
+        }
+        for team, of_team in rule.teams
+    ]
+    return {
+        **{name: getattr(rule, name) for name in fields},
+        "would_change_if": [fill(sentence, values) for sentence in rule.would_change_if],
+        "exceptions": [fill(sentence, values) for sentence in rule.exceptions],
+        "teams": teams,
+    }
 
 
 @rules.command("check", epilog=examples("skuwise rules check", "skuwise rules check my-rules --prices prices.yaml"))
@@ -91,61 +113,44 @@ def check(folder: Path | None, prices: Path | None, gpu_prices: tuple[str, ...])
 
     DIR: folder of site rules (default: check the built-in ones).
     """
-    from .base.yaml_loader import rules_root
-    from .catalog.gpu_files import load_gpus
-    from .catalog.loader import load_catalog, load_nodes, load_premiums, load_providers
-    from .catalog.price_files import StatedPrices, load_prices, parse_flags, resolve_prices
-    from .models import load_resting_power, load_served_models
-    from .policy.kind_priors import load_kind_priors
-    from .policy.latency_classes import load_latency_classes
-    from .policy.teams import load_exceptions
-    from .policy.thresholds import CustomRules, load_custom_rules, load_thresholds, load_waste_rules
-
     root, today = rules_root(folder), datetime.now(UTC).date()
-
-    def exceptions() -> Exceptions:
-        custom = _valid(lambda: load_custom_rules(root), CustomRules({}))
-        return load_exceptions(root, known_rules=(*load_waste_rules(), *custom.ids))
-
-    def price_file(file: Path) -> Sized:
-        priced = load_prices(file, load_catalog(root).nodes, today=today)
-        return (*priced.prices, *priced.power)
-
-    parts: dict[str, Callable[[], Sized]] = {
+    valid: dict[str, Any] = {}
+    parts: dict[str, Callable[[], Any]] = {
         "gpus": lambda: load_gpus(root).gpus,
-        "nodes": lambda: load_nodes(root, _valid(lambda: load_gpus(root).gpus, None)),
+        "nodes": lambda: load_nodes(root, valid.get("gpus")),
         "premiums": lambda: load_premiums(root),
         "providers": lambda: load_providers(root),
         "idle power": lambda: load_resting_power().gpus,
         "served models": lambda: load_served_models().models,
         "waste rules": lambda: load_waste_rules(root),
         "custom rules": lambda: load_custom_rules(root).ids,
-        "exceptions": lambda: exceptions().every,
-        "kind priors": lambda: load_kind_priors(root).every,
+        "exceptions": lambda: (
+            load_exceptions(root, known_rules=(*load_waste_rules(), *valid.get("custom rules", ()))).every
+        ),
+        "kind priors": lambda: load_kind_priors(root).priors,
         "latency classes": lambda: load_latency_classes(root).classes,
         **{what: partial(load_thresholds, f"{name}.yaml", root) for name, what in THRESHOLDS.items()},
     }
     if prices is not None:
-        parts["prices"] = partial(price_file, prices)
+        parts["prices"] = lambda: (priced := load_prices(prices, valid.get("nodes"), today=today)).prices + priced.power
     if gpu_prices:
         stated = StatedPrices(gpu_flags=parse_flags(gpu_prices))
         parts["prices per GPU-hour"] = lambda: resolve_prices(stated, load_catalog(root), today).gpu
-    wrong = 0
     printed: set[str] = set()
     for name, load in parts.items():
         try:
-            write_lines(f"{name}: {len(load())}, valid")
+            valid[name] = load()
+            write_lines(f"{name}: {len(valid[name])}, valid")
         except UsageError as error:
-            wrong += 1
             # Several parts may need the same file: its errors are printed once.
             for fault in (error, *(error.others if isinstance(error, RulesError) else ())):
                 if str(fault) not in printed:
                     write_lines(f"{name}: {fault}")
                 printed.add(str(fault))
-    if wrong:
+    if wrong := len(parts) - len(valid):
         parts_wrong = "1 part" if wrong == 1 else f"{wrong} parts"
         raise RulesError(f"{parts_wrong} of the rules cannot be used.", "Fix the lines above.")
-    unsure = [name for name, gpu in load_gpus(root).gpus.items() if gpu.source.grade == "C"]
+    unsure = [name for name, gpu in valid["gpus"].items() if gpu.source.grade == "C"]
     if unsure:
         write_lines(f"  note: grade C, figures from memory or by formula: {', '.join(unsure)}")
 
@@ -153,45 +158,5 @@ def check(folder: Path | None, prices: Path | None, gpu_prices: tuple[str, ...])
 @rules.command("features", epilog=examples("skuwise rules features"))
 def features() -> None:
     """List the features for custom rules, with their units."""
-    from .policy.thresholds import load_features
-
     rows = [(name, feature.unit, feature.meaning) for name, feature in load_features().items()]
     write_lines(columns(("feature", "unit", "meaning"), rows))
-
-
-def _waste_rule(rule: WasteRule) -> dict[str, object]:
-    from .policy.thresholds import fill
-
-    values = {name: threshold.value for name, threshold in rule.thresholds.items()}
-
-    def filled(sentences: Iterable[str]) -> list[str]:
-        return [fill(sentence, values) for sentence in sentences]
-
-    def changed(thresholds: Mapping[str, Threshold]) -> Mapping[str, Threshold]:
-        return {name: threshold for name, threshold in thresholds.items() if threshold != rule.thresholds[name]}
-
-    return {
-        **{name: getattr(rule, name) for name in ("id", "severity", "resolution", "thresholds", "text")},
-        "would_change_if": filled(rule.would_change_if),
-        "exceptions": filled(rule.exceptions),
-        "teams": [
-            {"team": team.name, "severity": of_team.severity, "thresholds": changed(of_team.thresholds)}
-            for team, of_team in rule.teams
-        ],
-    }
-
-
-def _custom_rule(custom: CustomRule, team: str | None) -> dict[str, object]:
-    rule = custom.rule
-    return {
-        "id": rule.id, "severity": rule.severity, "team": team, "kinds": custom.kinds, "when": custom.conditions,
-        "thresholds": rule.thresholds, "coverage_hours": custom.coverage_hours, "text": rule.text,
-        "would_change_if": rule.would_change_if,
-    }  # fmt: skip
-
-
-def _valid(load: Callable[[], T], otherwise: T) -> T:
-    """What a loader gives, or `otherwise` where its files are invalid, which another part reports."""
-    with suppress(RulesError):
-        return load()
-    return otherwise

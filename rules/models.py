@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from .base.typed import Amount, Count, Day, Positive, Share, Strict, Text, wrong
-from .base.yaml_loader import packaged_rules, read
+from .base.typed import Amount, AsOf, Count, Positive, Share, Sourced, Strict, Text, convert, wrong
+from .base.yaml_loader import packaged_rules, read, read_table
 
 KIND_FILE = "kind_model.yaml"
 MOVE_FILE = "move_model.yaml"
@@ -36,11 +35,8 @@ class Calibration(Strict, frozen=True):
 
 
 class KindModel(Strict, frozen=True):
-    """Log-odds of kinds: `intercepts`, and for each shape its `weights` at level 1.
-
-    `calibration`: measured on owners left out. `fingerprint`: of its shapes, `inputs`: of its examples; `trained`:
-    notes of the fit.
-    """
+    """Log-odds of kinds: `intercepts`, and for each shape its `weights` at level 1. `calibration`: measured on owners
+    left out. `fingerprint`: of its shapes, `inputs`: of its examples; `trained`: notes of the fit."""
 
     intercepts: Mapping[str, LogOdds]
     weights: Mapping[str, Mapping[str, LogOdds]]
@@ -67,25 +63,18 @@ class Profile(Strict, frozen=True):
     reason: Text
 
 
-class PrefillLatency(Strict, frozen=True):
-    """Up to so many tokens in flight, the share of the time to read them that no faster GPU shortens."""
-
-    tokens_up_to: int
-    share: Share
-
-
 class Profiles(Strict, frozen=True):
-    """Stated constants with their reasons. `profiles`: by name, shares of time on `reference`; `prefill_latency`:
-    rising."""
+    """Stated constants with their reasons. `profiles`: by name, shares of time on `reference`; `prefill_latency`: up to
+    so many tokens in flight, the share of the time to read them that no faster GPU shortens; rising."""
 
     schema: Literal["skuwise.move-profiles/1"]
     reference: Text
     profiles: Mapping[str, Profile]
-    prefill_latency: Annotated[tuple[PrefillLatency, ...], Meta(min_length=1)]
+    prefill_latency: Annotated[tuple[tuple[int, Share], ...], Meta(min_length=1)]
     prefill_latency_reason: Text
     sequences_max: Count
     sequences_max_reason: Text
-    as_of: Day
+    as_of: AsOf
 
     @property
     def shares(self) -> Mapping[str, Mapping[str, float]]:
@@ -94,8 +83,7 @@ class Profiles(Strict, frozen=True):
 
     def prompt_latency_share(self, tokens: float) -> float:
         """Share of the time to read prompts that a faster GPU does not shorten, with so many tokens in flight."""
-        steps = self.prefill_latency
-        return next((step.share for step in steps if tokens <= step.tokens_up_to), steps[-1].share)
+        return next((share for most, share in self.prefill_latency if tokens <= most), self.prefill_latency[-1][1])
 
 
 class Span(Strict, frozen=True):
@@ -107,10 +95,8 @@ class Span(Strict, frozen=True):
 
 class WorkClass(Strict, frozen=True):
     """A class of work, as measured. `width`: half of the 80 % interval of the log of the time ratio, for a source and a
-    model family without measurements; `lines`, `sources`, `families`: the number of measurements.
-
-    `params`, `batch`: range of the measurements; None: unknown.
-    """
+    model family without measurements; `lines`, `sources`, `families`: the number of measurements; `params`, `batch`:
+    their range, None: unknown."""
 
     width: Annotated[float, Meta(gt=0, le=3)]
     lines: Count
@@ -127,21 +113,15 @@ class WorkClass(Strict, frozen=True):
         return self.width / Z90
 
 
-class _Measured(Strict, frozen=True):
-    schema: Literal["skuwise.move-model/2"]
-    unseen: Annotated[float, Meta(ge=1, le=3)]
-    classes: Mapping[str, WorkClass]
-    made: Mapping[str, Text]
-
-
-@dataclass(frozen=True, slots=True)
-class MoveModel:
+class MoveModel(Strict, frozen=True):
     """`classes`: class of work -> error of its predictions. `unseen`: factor on the interval where an architecture was
-    not measured with such work, or its sustained rate was never published."""
+    not measured with such work, or its sustained rate was never published. `made`: notes of the fit."""
 
     profiles: Profiles
     classes: Mapping[str, WorkClass]
-    unseen: float
+    unseen: Annotated[float, Meta(ge=1, le=3)]
+    made: Mapping[str, Text] = {}
+    schema: Literal["skuwise.move-model/2"] = "skuwise.move-model/2"
 
 
 class PowerCurve(Strict, frozen=True):
@@ -165,8 +145,7 @@ class PowerCurve(Strict, frozen=True):
 class Spread(Strict, frozen=True):
     """Errors of predictions of one class. `time`, `energy`: standard deviations of the logs of observed over predicted;
     `time_elsewhere`, `energy_elsewhere`: for an architecture without measured runs (the worst GPU left out). `lines`:
-    measured lines. `up_to`: the largest predicted slowdown; classes rise.
-    """
+    measured lines. `up_to`: the largest predicted slowdown; classes rise."""
 
     name: ClassName
     time: Sigma
@@ -184,20 +163,12 @@ class TypicalShare(Strict, frozen=True):
     reason: Text
 
 
-class Made(Strict, frozen=True):
-    """Date and data of a fit."""
-
-    date: Day
-    lines: int
-    runs: int
-    source: Text
-
-
 class PowerModel(Strict, frozen=True):
     """`classes`: by the predicted slowdown, rising; infinity last. `architectures`: those with measured runs.
 
     `lowest_cap_share`: the lowest measured cap, as a share of the highest limit. `typical`: class of work -> share of
-    the range between idle and rated power without a measurement; `typical_sigma`: of the log of that share.
+    the range between idle and rated power without a measurement; `typical_sigma`: of the log of that share. `made`:
+    date and data of the fit; its ``lines`` are measured runs.
     """
 
     schema: Literal["skuwise.power-model/1"]
@@ -208,7 +179,7 @@ class PowerModel(Strict, frozen=True):
     typical: Mapping[str, TypicalShare]
     typical_sigma: Sigma
     typical_sigma_reason: Text
-    made: Made
+    made: Mapping[str, str | int]
 
     def spread(self, slowdown: float, architecture: str) -> tuple[float, float]:
         """Sigmas of the log of time and of energy where `slowdown` (a time ratio) is predicted."""
@@ -222,34 +193,20 @@ class PowerModel(Strict, frozen=True):
         return architecture.casefold() in self.architectures
 
 
-class Range(Strict, frozen=True):
-    """The least and the most power, in watts or as shares of the power limit."""
+class RestingPower(Sourced, frozen=True):
+    """Least and most power of one idle GPU with a CUDA context, watts; or as shares of the power limit. `basis`:
+    published (measured) or assumed (from like parts)."""
 
     low: Amount
     high: Amount
-
-
-class SourcedRange(Range, frozen=True):
-    """With its source."""
-
-    source: Text
-    as_of: Day
-
-
-class RestingPower(Strict, frozen=True):
-    """Power of one idle GPU with a CUDA context, watts. `basis`: published (measured) or assumed (from like parts)."""
-
-    watts: Range
     basis: Literal["published", "assumed"]
-    source: Text
-    as_of: Day
 
 
 class RestingPowers(Strict, frozen=True):
     """`gpus`: by SKU. `shares`: of the power limit, for a GPU that has no entry."""
 
     gpus: Mapping[str, RestingPower]
-    shares: SourcedRange
+    shares: RestingPower
 
 
 class PublishedModel(Strict, frozen=True):
@@ -273,7 +230,7 @@ class ServedModels(Strict, frozen=True):
 
 def load_kind_model(labels: Sequence[str], shapes: Collection[str], fingerprint: str) -> KindModel:
     """The model of kinds, for code with these labels and shapes. Raises RulesError where it was made for others."""
-    file = packaged_rules().joinpath(KIND_FILE)
+    file = packaged_rules() / KIND_FILE
     model = read(file, KindModel)
     tables = (model.intercepts, *model.weights.values())
     if (model.fingerprint, {*model.weights}) != (fingerprint, {*shapes}) or any({*t} != {*labels} for t in tables):
@@ -284,27 +241,27 @@ def load_kind_model(labels: Sequence[str], shapes: Collection[str], fingerprint:
 
 def load_profiles() -> Profiles:
     """The stated constants of moves."""
-    return read(packaged_rules().joinpath("move_profiles.yaml"), Profiles)
+    return read(packaged_rules() / "move_profiles.yaml", Profiles)
 
 
 @cache
 def load_move_model() -> MoveModel:
     """Profiles and calibration that ship, read once: files of the package do not change while a program runs."""
-    measured = read(packaged_rules().joinpath(MOVE_FILE), _Measured)
-    return MoveModel(load_profiles(), measured.classes, measured.unseen)
+    file = packaged_rules() / MOVE_FILE
+    return convert(file, read_table(file), MoveModel, profiles=load_profiles())
 
 
 @cache
 def load_power_model() -> PowerModel:
     """The model of power that ships, read once."""
-    return read(packaged_rules().joinpath(POWER_FILE), PowerModel)
+    return read(packaged_rules() / POWER_FILE, PowerModel)
 
 
 def load_resting_power() -> RestingPowers:
     """The power of idle GPUs that ships."""
-    return read(packaged_rules().joinpath("resting_power.yaml"), RestingPowers)
+    return read(packaged_rules() / "resting_power.yaml", RestingPowers)
 
 
 def load_served_models() -> ServedModels:
     """The families of language models that ship."""
-    return read(packaged_rules().joinpath("served_models.yaml"), ServedModels)
+    return read(packaged_rules() / "served_models.yaml", ServedModels)

@@ -53,7 +53,7 @@ def explain(subject_id: str, telemetry: Telemetry, query: bool, verbose: bool, s
     workload = subject if isinstance(subject, WorkloadVerdict) else workload_of(advice, subject.workload)
     owner = workload.owner if workload is not None else Owner()
     rules = {name: rule.of(owner) for name, rule in book.rules.items()}
-    rules |= {custom.rule.id: custom.rule for custom in book.custom.of(owner)}
+    rules |= {custom.id: custom for custom in book.custom.of(owner)}
     page = explain_page(advice, subject, book.catalog, rules, verbose=verbose, again=state.again(telemetry))
     write_stdout(document_text(page, width=columns))
     return EXIT_DONE

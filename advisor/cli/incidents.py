@@ -31,29 +31,6 @@ def incidents() -> None:
     """List, acknowledge and snooze the incidents of the watch."""
 
 
-@incidents.command("list", epilog=examples("skuwise incidents list", "skuwise incidents list --all --format json"))
-@option("--all", "every", is_flag=True, help="also list resolved incidents; they are kept for 90 days")
-@format_option("table", "json")
-@state_options()
-def list_(every: bool, form: str, state: StateOptions) -> int:
-    """List open incidents, the most severe and expensive first."""
-    from ..show.incident_words import as_dict, as_table, urgency
-
-    files, now = _incidents_by_file(state), time.time()
-    if form == "json":
-        fleet_of = {incident.id: fleet or None for _, fleet, of_file in files for incident in of_file}
-        shown = (i for _, _, of_file in files for i in of_file if every or i.resolved_at is None)
-        listed = sorted(shown, key=urgency)
-        values = [{"fleet": fleet_of[incident.id], **as_dict(incident, now)} for incident in listed]
-        write_json({"schema": "skuwise.incidents/1", "incidents": values})
-        return EXIT_DONE
-    for file, fleet, of_file in files:
-        listed = [incident for incident in of_file if every or incident.resolved_at is None]
-        heading = f"{clean(fleet or str(file.path))}\n" if len(files) > 1 else ""
-        write_stdout(f"{heading}{as_table(listed, len(of_file) - len(listed), now)}")
-    return EXIT_DONE
-
-
 def _command(example: str) -> Callable[[Callable[..., int]], click.Command]:
     """A command on one incident."""
 
@@ -62,6 +39,28 @@ def _command(example: str) -> Callable[[Callable[..., int]], click.Command]:
         return incidents.command(help=text, epilog=examples(f"skuwise incidents {example}"))(run)
 
     return decorate
+
+
+@incidents.command("list", epilog=examples("skuwise incidents list", "skuwise incidents list --all --format json"))
+@option("--all", "every", is_flag=True, help="also list resolved incidents; they are kept for 90 days")
+@format_option("table", "json")
+@state_options()
+def list_(every: bool, form: str, state: StateOptions) -> int:
+    """List open incidents, the most severe and expensive first."""
+    from ..show.incident_words import as_dict, as_table, urgency
+
+    files, now, shown = _incidents_by_file(state), time.time(), []
+    for file, fleet, of_file in files:
+        listed = [incident for incident in of_file if every or incident.resolved_at is None]
+        shown += [(incident, fleet) for incident in listed]
+        if form == "table":
+            heading = f"{clean(fleet or str(file.path))}\n" if len(files) > 1 else ""
+            write_stdout(f"{heading}{as_table(listed, len(of_file) - len(listed), now)}")
+    if form == "json":
+        shown.sort(key=lambda pair: urgency(pair[0]))
+        values = [{"fleet": fleet or None, **as_dict(incident, now)} for incident, fleet in shown]
+        write_json({"schema": "skuwise.incidents/1", "incidents": values})
+    return EXIT_DONE
 
 
 @_command("show i-5603c79e")
@@ -83,12 +82,12 @@ def show(incident: str, form: str, state: StateOptions) -> int:
 def acknowledge(incident: str, by: str | None, state: StateOptions) -> int:
     """Take an incident: no reminders until it is resolved."""
     from ..show.incident_words import title
-    from ..state.incidents import acknowledge as acknowledge_in
+    from ..state import incidents as stored
     from .ledger import deciding_user
 
     file, taken = _find(incident, state)
     with file.writing() as db:
-        taken = acknowledge_in(db, taken.id, deciding_user(by), time.time())
+        taken = stored.acknowledge(db, taken.id, deciding_user(by), time.time())
     say(f"{taken.id} ({clean(title(taken))}) is acknowledged by {clean(taken.acknowledged_by or '')}.")
     return EXIT_DONE
 
@@ -98,12 +97,12 @@ def acknowledge(incident: str, by: str | None, state: StateOptions) -> int:
 def snooze(incident: str, until: str, state: StateOptions) -> int:
     """Stop the reminders of an incident until a date."""
     from ..show.incident_words import title
-    from ..state.incidents import snooze as snooze_in
+    from ..state import incidents as stored
 
     end = parse_until(until, time.time())
     file, snoozed = _find(incident, state)
     with file.writing() as db:
-        snooze_in(db, snoozed.id, end)
+        stored.snooze(db, snoozed.id, end)
     say(f"{snoozed.id} ({clean(title(snoozed))}) is snoozed until {minute(end)}.")
     return EXIT_DONE
 
@@ -136,17 +135,15 @@ def _find(name: str, state: StateOptions) -> tuple[State, Incident]:
     from ..core.formatting import hours, usd
     from ..core.naming import Named, matching, resolve
 
-    every = {i.id: (file, i) for file, _, of_file in _incidents_by_file(state) for i in of_file}
-    names = []
+    every, names = {i.id: (file, i) for file, _, of_file in _incidents_by_file(state) for i in of_file}, []
     for _, i in every.values():
-        subject = i.sighting.subject
-        jobs = tuple(id_ for id_ in (subject.job_id, subject.workload_id) if id_)
+        subject, since = i.sighting.subject, f"since {minute(i.since)}"
+        jobs = tuple(filter(None, (subject.job_id, subject.workload_id)))
         cost = usd(i.cost_usd) if i.cost_usd is not None else hours(i.gpu_hours, "GPU-h")
-        what, since = f"{i.sighting.kind} of {subject.name}", f"since {minute(i.since)}"
+        what = f"{i.sighting.kind} of {subject.name}"
         names.append(Named(i.id, what, subject.name, subject.nodes, jobs, since, cost))
     unresolved = [n for n in names if every[n.id][1].resolved_at is None]
-    candidates, remedy = (
-        unresolved if matching(name, unresolved) else names,
-        "'skuwise incidents list --all' lists every ID.",
-    )
-    return every[resolve(name, candidates, "among the incidents", remedy, partial(typed_with, name)).id]
+    if matching(name, unresolved):
+        names = unresolved
+    remedy = "'skuwise incidents list --all' lists every ID."
+    return every[resolve(name, names, "among the incidents", remedy, partial(typed_with, name)).id]

@@ -60,12 +60,13 @@ def job(
     """
     from ..cards.reading import CardReading
 
-    owners, form = [f"--{kind}" for kind, name in owner.items() if name is not None], output.form
+    is_list, form = any(name is not None for name in owner.values()), output.form
     refused = {
-        "ID excludes --keep-finished, --user, --account and --namespace.": job_id and (owners or keep_finished),
-        "Use ID, --user, --account or --namespace.": not (job_id or owners or keep_finished),
-        "--keep-finished needs --db or --prometheus, and excludes --user, --account, --namespace and --no-keep.": (
-            keep_finished and (not telemetry.source.is_named or owners or no_keep)
+        "Use one of ID, --keep-finished and --user, --account or --namespace.": (
+            bool(job_id) + is_list + keep_finished != 1
+        ),
+        "--keep-finished needs --db or --prometheus, and excludes --no-keep.": (
+            keep_finished and (no_keep or not telemetry.source.is_named)
         ),
         "--format admin-comment needs an ID.": form == "admin-comment" and not job_id,
         "--format csv is for a list of jobs. Use --format json, or --user.": form == "csv" and job_id,
@@ -82,11 +83,12 @@ def job(
         read = reading.cards(lambda _: True)
         say(_keep(state, read.fleet, read.cards, now))
         return EXIT_DONE
-    cards, fleet = (
-        _of_owner(owner, telemetry, state, reading, now) if job_id is None else _named(job_id, state, reading)
-    )
-    is_one = job_id is not None
-    output.write(_content(cards, is_one, output, existing), width=options.terminal_width(100) if is_one else None)
+    if job_id:
+        cards, fleet = _named(job_id, state, reading)
+    else:
+        cards, fleet = _of_owner(owner, telemetry, state, reading, now)
+    width = options.terminal_width(100) if job_id else None
+    output.write(_content(cards, bool(job_id), output, existing), width=width)
     finished = [card for card in cards if card.state == "ended" and card.kept_at is None]
     if fleet is not None and finished and not no_keep:
         try:
@@ -179,21 +181,18 @@ def _keep(state: options.StateOptions, fleet: Fleet, cards: Sequence[Card], now:
 def _content(cards: Sequence[Card], is_one: bool, output: options.OutputOptions, existing: str) -> str | Document:
     """The cards in the format that was asked for."""
     from ..show.pages import job as page
+    from ..show.writers.admin_comment import admin_comment
+    from ..show.writers.csv import csv_text
 
     match output.form:
         case "json":
             return page.card_json(cards[0]) if is_one else page.cards_json(cards)
         case "csv":
-            from ..show.writers.csv import csv_text
-
             return csv_text(page.CSV_COLUMNS, page.csv_rows(cards))
         case "admin-comment":
-            from ..show.writers.admin_comment import admin_comment
-
             return f"{admin_comment(cards[0], existing)}\n"
         case form:
             encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
             no_blocks = not encoding.startswith("utf") or os.environ.get("TERM") in ("dumb", "linux")
             ascii_only = form == "table" and output.output is None and (no_blocks or plain())
-            card = page.card_document(cards[0], ascii_only=ascii_only)
-            return card if is_one else page.cards_document(cards)
+            return page.card_document(cards[0], ascii_only=ascii_only) if is_one else page.cards_document(cards)

@@ -7,7 +7,7 @@ import os
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click import option
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from ..state.file import State
     from ..state.ledger import Act, LedgerEntry, LedgerEvent
 
-SCHEMA = "skuwise.ledger/1"
 STATES = ("regressed", "proposed", "accepted", "done", "snoozed", "dismissed", "expired")
 _TYPED_MAX = 2000
 
@@ -44,10 +43,6 @@ class LedgerPlace:
 
     source: SourceOptions
     state: StateOptions
-
-    def words(self) -> str:
-        """The options again, for a command to paste."""
-        return words(self.state) or words(self.source)
 
     def ledgers(self) -> list[tuple[State, str, tuple[LedgerEntry, ...]]]:
         """The state files with the names of their fleets and their entries. Raises as `StateOptions.every`."""
@@ -93,7 +88,7 @@ def list_(place: LedgerPlace, status: str | None, every: bool, form: str) -> int
         heading = f"Fleet {fleet or 'unknown'} ({clean(str(file.path))})\n" if len(ledgers) > 1 else ""
         texts.append(heading + as_text(listed, len(entries) - len(listed), now, width))
     if form == "json":
-        write_json({"schema": SCHEMA, "recommendations": values})
+        write_json({"schema": "skuwise.ledger/1", "recommendations": values})
     else:
         write_stdout("\n".join(texts))
     return EXIT_DONE
@@ -116,8 +111,7 @@ def decide(
     from ..state.ledger import add
 
     now = time.time()
-    event = decision_event(act, now, by, until, why)
-    state, entry = find_entry(recommendation, place)
+    event, (state, entry) = decision_event(act, now, by, until, why), find_entry(recommendation, place)
     r, current = entry.recommendation, entry.decision(now).state
     if act == "reopened" and current not in ("accepted", "dismissed", "snoozed"):
         remedy = f"See '{program()} ledger show {r.id}'."
@@ -127,16 +121,17 @@ def decide(
     ending = f" until {minute(until)}" if until is not None else ""
     say(f"{r.id} ({clean(r.action)}, {clean(entry.about)}) is {act}{ending}.")
     if act == "accepted":
-        say(next_step(entry, program(), place.words()))
+        say(next_step(entry, program(), words(place.state) or words(place.source)))
     return EXIT_DONE
 
 
 _by = option("--by", metavar="NAME", help="name of the person who decides (default: your user name)")
-_why = option("--why", metavar="REASON", help="reason of the decision")
-_must_why = option("--why", required=True, metavar="REASON", help="reason of the decision")
+_why, _must_why = (
+    option("--why", required=required, metavar="REASON", help="reason of the decision") for required in (False, True)
+)
 _until = option("--until", type=MOMENT, required=True, help="end of the snooze: a date or RFC 3339, UTC")
 # Commands on one recommendation: name, what it records (empty: nothing), help, example, options.
-_COMMANDS: tuple[tuple[str, str, str, str, tuple[Decorator, ...]], ...] = (
+_COMMANDS: tuple[tuple[str, Any, str, str, tuple[Decorator, ...]], ...] = (
     ("show", "", "Show one recommendation: prediction, measurement and history.", "", ()),
     ("accept", "accepted", "Accept a recommendation; it counts as open until it is done.", " --by ann", (_by, _why)),
     ("snooze", "snoozed", "Postpone a recommendation until a date.", " --until 2027-01-15", (_by, _why, _until)),
@@ -172,20 +167,18 @@ def find_entry(name: str, place: LedgerPlace) -> tuple[State, LedgerEntry]:
         names[r.id] = Named(r.id, f"{r.action} of {entry.about}", entry.about, nodes, (), last, cost)
     remedy = f"'{program()} ledger list --all' lists every ID."
     match = resolve(name, list(names.values()), "in the ledger", remedy, partial(typed_with, name))
-    same = [pair for pair in entries if pair[1].recommendation.id == match.id]
-    if len(same) > 1:
-        raise UsageError(
-            f"{match.id} is in {len(same)} ledgers: two fleets have work of the same name.",
-            f"Select one with --state PATH; '{program()} ledger list' shows their paths.",
-        )
-    return same[0]
+    matches = [pair for pair in entries if pair[1].recommendation.id == match.id]
+    if len(matches) > 1:
+        remedy = f"Select one with --state PATH; '{program()} ledger list' shows their paths."
+        raise UsageError(f"{match.id} is in {len(matches)} ledgers.", remedy)
+    return matches[0]
 
 
 def decision_event(act: Act, now: float, by: str | None, until: float | None, why: str | None) -> LedgerEvent:
     """A decision as it is kept. `by` None: the user of this process. Raises UsageError where something is missing."""
     from ..state.ledger import LedgerEvent
 
-    reason = typed_text(why)
+    reason = _stored_text(why)
     if act == "snoozed" and (until is None or until <= now):
         past = f"{minute(until)} is in the past" if until is not None else "No end of the snooze is given"
         raise UsageError(f"{past}.", f"Set --until to a future date; the time of this machine is {minute(now)}.")
@@ -196,7 +189,7 @@ def decision_event(act: Act, now: float, by: str | None, until: float | None, wh
 
 def deciding_user(by: str | None) -> str:
     """The name of who decides: the one that was typed, else the user of this process."""
-    if named := typed_text(by):
+    if named := _stored_text(by):
         return named
     try:
         return getpass.getuser()
@@ -204,8 +197,7 @@ def deciding_user(by: str | None) -> str:
         return f"user {os.getuid()}"
 
 
-def typed_text(text: str | None) -> str | None:
-    """Typed text as it is kept: a page at most, storable whatever the terminal gave. None: empty."""
+def _stored_text(typed: str | None) -> str | None:
     from ..state.file import sqlite_text
 
-    return sqlite_text((text or "").strip()[:_TYPED_MAX]) or None
+    return sqlite_text((typed or "").strip()[:_TYPED_MAX]) or None

@@ -10,8 +10,9 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from string import ascii_letters
 from typing import TYPE_CHECKING, TypeVar
@@ -20,7 +21,7 @@ from click import option
 
 from ...agent.base.durations import parse_duration
 from ...rules.base.click_commands import FILE, FOLDER, PATH, Decorator, Parsed, exclusive, format_option, into
-from ...rules.base.errors import NothingToDo, StoreError, UsageError
+from ...rules.base.errors import NothingToDo, UsageError
 from ...rules.base.output import Progress, plain, program, say, write_stdout, write_whole
 from ...rules.base.sanitize import clean, quoted
 from ..core.timestamps import parse_moment, rfc3339
@@ -59,12 +60,6 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 def terminal_width(most: int = 10_000) -> int:
     """Columns to print in, at most `most`; 120 in a pipe."""
     return min(shutil.get_terminal_size((120, 24)).columns, most)
-
-
-def lines_of(title: str, rows: Sequence[tuple[str, str]]) -> str:
-    """A title, and under it a line for each name and value."""
-    width = max(len(name) for name, _ in rows)
-    return "\n".join([title, *(f"  {name.ljust(width)}  {value}" for name, value in rows)])
 
 
 def words(*groups: SourceOptions | RulebookOptions | StateOptions, absolute: bool = False) -> str:
@@ -122,8 +117,7 @@ class SourceOptions:
         from ..telemetry.source import Databases, JobTable, PrometheusServer
 
         use_one_arena()
-        note = (lambda _: None) if quiet else say
-        slurm = load_slurm_settings(os.environ)
+        note, slurm = (lambda _: None) if quiet else say, load_slurm_settings(os.environ)
         jobs = JobTable(self.jobs or slurm.jobs, slurm.time_zone, slurm.cluster, note, optional=self.jobs is None)
         if self.prometheus is None:
             if self.match:
@@ -179,25 +173,17 @@ class Telemetry:
         from ..advise import read_and_reason
 
         with Progress("reading telemetry", self.source.unit) as reading:
-
-            def begin() -> None:
-                reading.stage("evaluating workloads")
-
             source, window = self.source.open(reading.step), {"since": self.since, "until": self.until}
-            return read_and_reason(source, book, now=now, ledger=ledger, read=begin, **window, **how)  # type: ignore[arg-type]
+            read = partial(reading.stage, "evaluating workloads")
+            return read_and_reason(source, book, now=now, ledger=ledger, read=read, **window, **how)  # type: ignore[arg-type]
 
     def recent(self, book: Rulebook, now: float, longest: float, *, continued: bool = False) -> Recent:
         """The last hours, enough for a state of `longest` seconds. `continued`: what began earlier is known."""
         from ..watch.reading import read_recent
 
-        return read_recent(
-            self.source.open(),
-            book,
-            lookback_seconds=longest + _MARGIN_SECONDS,
-            now=now,
-            until=self.until,
-            past_seconds=0.0 if continued else _PAST_SECONDS,
-        )
+        lookback, past = longest + _MARGIN_SECONDS, 0.0 if continued else _PAST_SECONDS
+        source = self.source.open()
+        return read_recent(source, book, lookback_seconds=lookback, now=now, until=self.until, past_seconds=past)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +197,9 @@ class StateOptions:
         """How to run another command on `telemetry` with this state file; the default window is left out."""
         since, until = telemetry.since, telemetry.until
         size, unit = next(((size, unit) for size, unit in _UNITS if since % size == 0), _UNITS[-1])
-        window = "" if since == parse_duration(SINCE) else f"--since {since / size:g}{unit}"
-        end = "" if until is None else f"--until {rfc3339(until)}"
-        parts = (words(telemetry.source), window, end, words(telemetry.rulebook, self))
+        window = [f"--since {since / size:g}{unit}"] if since != parse_duration(SINCE) else []
+        window += [f"--until {rfc3339(until)}"] if until is not None else []
+        parts = (words(telemetry.source), *window, words(telemetry.rulebook, self))
         return Again(program(), " ".join(filter(None, parts)))
 
     def named(self) -> Path | None:
@@ -263,11 +249,8 @@ class StateOptions:
         self, read: Callable[[Database], Kept], source: SourceOptions | None = None
     ) -> list[tuple[State, str, Kept]]:
         """The state file that is named, else that of the fleet of `source`, else those of all fleets; with the name of
-        its fleet for people (empty: none was noted) and what `read` finds in it.
-
-        Among several, unreadable ones are left out with a note. Raises NothingToDo where there is none, UsageError
-        where there is no folder for one, StoreError.
-        """
+        its fleet for people (empty: none was noted) and what `read` finds in it. Raises NothingToDo where there is
+        none, UsageError where there is no folder for one, StoreError."""
         from ..state.file import State
         from ..state.fleets import fleets_in, names_of, state_files
 
@@ -281,13 +264,8 @@ class StateOptions:
         paths = state_files(_home()) if path is None else [path] if path.exists() else []
         states: list[tuple[State, str, Kept]] = []
         for state in map(State, paths):
-            try:
-                with state.reading() as db:
-                    states.append((state, names_of(fleets_in(db)), read(db)))
-            except StoreError as error:
-                if len(paths) == 1:
-                    raise
-                say(f"left out: {clean(str(error))}")
+            with state.reading() as db:
+                states.append((state, names_of(fleets_in(db)), read(db)))
         if not states:
             advise = f"{program()} advise {words(source) if source else ''}".rstrip()
             raise NothingToDo(f"No state file at {clean(str(path or _home()))} yet.", f"Run '{advise}' to create one.")
@@ -308,14 +286,9 @@ def reader_commands(
 ) -> ReaderCommands:
     """How the readers of a mail run skuwise: with this run's options, whose paths are absolute. This machine is named
     where databases are read, since a reader may sit at another one."""
-    is_here = source.db and not settings.command
-    return ReaderCommands(
-        program=settings.command or program(anywhere=True),
-        source=words(source, absolute=True),
-        book=words(rulebook, absolute=True),
-        state=words(StateOptions(state.state), absolute=True),
-        host=settings.command_host or (socket.gethostname() if is_here else ""),
-    )
+    groups = (words(group, absolute=True) for group in (source, rulebook, StateOptions(state.state)))
+    host = settings.command_host or (socket.gethostname() if source.db and not settings.command else "")
+    return ReaderCommands(settings.command or program(anywhere=True), *groups, host=host)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,23 +12,14 @@ section ``[energy]``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from functools import partial
 from pathlib import Path
 
-from ...agent.config import SYSTEM_FILE, load_section
+from ...agent.config import load_section
 from ...rules.base.errors import UsageError
-from ...rules.catalog.price_files import ENERGY_SECTION as ENERGY
-from ...rules.catalog.price_files import (
-    GPU_HOUR,
-    NODE_HOUR,
-    SiteEnergy,
-    SiteFigure,
-    StatedPrice,
-    StatedPrices,
-    parse_flags,
-    stated_energy,
-)
+from ...rules.catalog import price_files as files
+from ...rules.catalog.price_files import SiteEnergy, SiteFigure, StatedPrice, StatedPrices
 
 
 def parse_prices(value: object, what: str) -> tuple[StatedPrice, ...]:
@@ -45,29 +36,17 @@ def parse_prices(value: object, what: str) -> tuple[StatedPrice, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Prices:
-    gpu: Sequence[StatedPrice] = field(default=(), metadata={"key": GPU_HOUR, "parse": parse_prices})
-    node: Sequence[StatedPrice] = field(default=(), metadata={"key": NODE_HOUR, "parse": parse_prices})
+    gpu: Sequence[StatedPrice] = field(default=(), metadata={"key": files.GPU_HOUR, "parse": parse_prices})
+    node: Sequence[StatedPrice] = field(default=(), metadata={"key": files.NODE_HOUR, "parse": parse_prices})
 
 
-@dataclass(frozen=True, slots=True)
-class _Energy:
-    usd_per_kwh: SiteFigure | None = field(default=None, metadata={"parse": partial(stated_energy, "usd_per_kwh")})
-    pue: SiteFigure | None = field(default=None, metadata={"parse": partial(stated_energy, "pue")})
-    co2_grams_per_kwh: SiteFigure | None = field(
-        default=None, metadata={"parse": partial(stated_energy, "co2_grams_per_kwh")}
+def stated_prices(gpu_hour_usd: Sequence[str], environ: Mapping[str, str], **places: Path) -> StatedPrices:
+    """The prices and energy of the settings, and those of --gpu-hour-usd over them. `places`: of the settings, as of
+    `load_section`. Raises UsageError for an unknown setting and for a word that is no price."""
+    figures = (
+        (name, SiteFigure | None, field(default=None, metadata={"parse": partial(files.stated_energy, name)}))
+        for name in SiteEnergy.__struct_fields__
     )
-
-
-def stated_prices(
-    gpu_hour_usd: Sequence[str],
-    environ: Mapping[str, str],
-    *,
-    system_file: Path = SYSTEM_FILE,
-    config_home: Path | None = None,
-) -> StatedPrices:
-    """The prices and energy of the settings, and those of --gpu-hour-usd over them. Raises UsageError for an unknown
-    setting and for a word that is no price."""
-    prices = load_section(_Prices, "prices", environ, system_file=system_file, config_home=config_home)
-    site = load_section(_Energy, ENERGY, environ, system_file=system_file, config_home=config_home)
-    energy = SiteEnergy(site.usd_per_kwh, site.pue, site.co2_grams_per_kwh)
-    return StatedPrices(prices.gpu, prices.node, parse_flags(gpu_hour_usd), energy)
+    stated = load_section(_Prices, "prices", environ, **places)
+    energy = load_section(make_dataclass("Energy", figures), files.ENERGY_SECTION, environ, **places)
+    return StatedPrices(stated.gpu, stated.node, files.parse_flags(gpu_hour_usd), SiteEnergy(**vars(energy)))

@@ -32,6 +32,7 @@ def import_(export: Path, output: Path | None, rules: Path | None, form: str) ->
     from ...rules.catalog.loader import load_catalog
     from ..billing.bill import Export, bill_document, bill_json, price_entries, sum_up
     from ..core.advice_json import plain
+    from ..core.formatting import counted
 
     file = Export(export)
     bill = sum_up(file.charges(), load_catalog(rules))
@@ -47,5 +48,5 @@ def import_(export: Path, output: Path | None, rules: Path | None, form: str) ->
     if output is not None:
         entries = price_entries(bill, file)
         write_whole(output, yaml.safe_dump({"prices": entries}, sort_keys=False, allow_unicode=True))
-        say(f"{len(entries)} price{'s' if len(entries) != 1 else ''} written to {output}")
+        say(f"{counted(len(entries), 'price')} written to {output}")
     return EXIT_DONE

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from click import option
 
 from ...rules.base.click_commands import FILE, FOLDER, command, exclusive
-from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
+from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import say, write_stdout
 from ...rules.base.sanitize import clean, suggest
 from ..core.timestamps import minute
 from . import options
-
-if TYPE_CHECKING:
-    from ..notify.report import ReportJob
 
 
 @command(
@@ -45,8 +40,11 @@ def report(
     state: options.StateOptions,
 ) -> int:
     """Preview or send the weekly report, one mail per team."""
+    from ..core.fleet_identity import fleet_of
     from ..notify.report import ReportJob, reported_week, team_letters, write_previews
+    from ..notify.report import send as send_report
     from ..notify.routes import load_mail_settings, routes_of
+    from ..notify.sending import Clocks
 
     exclusive(True, preview=preview, send=send)
     now, settings = time.time(), load_mail_settings(os.environ)
@@ -58,20 +56,8 @@ def report(
     rules, prices = rulebook.rules or settings.rules, rulebook.prices or settings.prices
     rulebook = replace(rulebook, rules=rules, prices=prices)
     commands = options.reader_commands(source, rulebook, state, settings)
-    chosen = reported_week(week, now)
-    job = ReportJob(
-        settings,
-        routes,
-        source.open(),
-        rulebook.load(now),
-        state.beside(),
-        chosen,
-        now,
-        only,
-        say,
-        week is not None,
-        commands,
-    )
+    chosen, book, is_named = reported_week(week, now), rulebook.load(now), week is not None
+    job = ReportJob(settings, routes, source.open(), book, state.beside(), chosen, now, only, say, is_named, commands)
     if preview is not None:
         for path in write_previews(job, preview):
             write_stdout(f"{path}\n")
@@ -81,29 +67,12 @@ def report(
             "Use --preview, or set --week to an earlier week.",
         )
     elif settings.send:
-        return _send(job, state)
+        # The fleet of the telemetry names the state file, and that what was queued before: then no week has to be read.
+        frame = job.source.read(book.catalog, since=options.IDENTITY_SECONDS, until=None, now=now)
+        return send_report(job, state.to_write(fleet_of(frame)), os.environ, Clocks())
     else:
         for team, letter, _ in team_letters(job, job.teams):
             addresses = ", ".join(to.address for to in team.recipients) or "no recipient"
             say(f"would be sent to {addresses}: {clean(letter.subject)}")
         say("Dry run, nothing was sent. To send: set send = true in section [report] of skuwise.toml.")
     return EXIT_DONE
-
-
-def _send(job: ReportJob, state: options.StateOptions) -> int:
-    """Send the week; where it is not over by the telemetry, the last one that is, and raise NotOverError: the next run
-    tries this one again."""
-    from ...agent.base.clock import SystemClock
-    from ..core.fleet_identity import fleet_of
-    from ..notify.report import NotOverError, reported_week, send
-    from ..notify.sending import Clocks
-
-    # The fleet of the telemetry names the state file, and that what was queued before: then no week has to be read.
-    frame = job.source.read(job.book.catalog, since=options.IDENTITY_SECONDS, until=None, now=job.now)
-    file, clocks = state.to_write(fleet_of(frame)), Clocks(SystemClock().now, time.sleep)
-    try:
-        return send(job, file, os.environ, clocks)
-    except NotOverError as early:
-        with suppress(NothingToDo):
-            send(replace(job, week=reported_week(None, early.newest), named=True), file, os.environ, clocks)
-        raise

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from ..watch.settings import WatchSettings
 
 _DAY_SECONDS = 86400.0
-
 # How often something runs: each minute to each week.
 _Every = Annotated[float, Meta(ge=60, le=7 * _DAY_SECONDS)]
 
@@ -96,30 +94,28 @@ def scheduled_jobs(
     def every(seconds: float) -> IntervalTrigger:
         return IntervalTrigger(seconds=round(seconds), timezone=UTC)
 
-    jobs: list[Job] = []
-    if slurm.scheduled:
-        if slurm.jobs is None:
-            raise UsageError("slurm.scheduled needs a file to keep.", "Set slurm.jobs, which advice reads, too.")
-        jobs.append(Job("slurm", ("slurm", "import", "--output", str(slurm.jobs)), every(slurm.every_seconds)))
+    if slurm.scheduled and slurm.jobs is None:
+        raise UsageError("slurm.scheduled needs a file to keep.", "Set slurm.jobs, which advice reads, too.")
     source = [part for db in report.db for part in ("--db", str(db))]
     if report.prometheus:
         source = ["--prometheus", report.prometheus, *(part for match in report.match for part in ("--match", match))]
-    if source and settings.report:
-        day, hour, jitter = settings.report_day, settings.report_hour, int(settings.spread_seconds) or None
-        weekly = CronTrigger(day_of_week=day, hour=hour, minute=0, timezone=UTC, jitter=jitter)
-        jobs.append(Job("report", ("report", "--send"), weekly, settings.retry_seconds))
-    if source and settings.watch:
-        jobs.append(Job("watch", ("watch", "--once"), every(watch.every_seconds)))
-    if settings.snapshot_db is not None:
-        snapshot = ("snapshot", str(settings.snapshot_folder), "--rollups-only", "--db", str(settings.snapshot_db))
-        jobs.append(Job("snapshot", ("agent", *snapshot), every(settings.snapshot_every_seconds)))
-    if report.prometheus or (source and settings.listen is not None):
-        # Later reads of the window find its days in the cache.
-        output = ("--output", os.devnull) if settings.listen is None else ("--format", "json", "--output", str(advice))
-        jobs.append(Job("advice", ("advise", *source, "--no-ledger", *output), every(settings.cache_every_seconds)))
+    day, hour, jitter = settings.report_day, settings.report_hour, int(settings.spread_seconds) or None
+    weekly = CronTrigger(day_of_week=day, hour=hour, minute=0, timezone=UTC, jitter=jitter)
+    copies = (str(settings.snapshot_folder), "--rollups-only", "--db", str(settings.snapshot_db))
+    # Later reads of the window find its days in the cache, also where no page shows this advice.
+    output = ("--output", os.devnull) if settings.listen is None else ("--format", "json", "--output", str(advice))
+    is_advised = report.prometheus or (source and settings.listen is not None)
+    wanted = (
+        (slurm.scheduled, Job("slurm", ("slurm", "import", "--output", str(slurm.jobs)), every(slurm.every_seconds))),
+        (source and settings.report, Job("report", ("report", "--send"), weekly, settings.retry_seconds)),
+        (source and settings.watch, Job("watch", ("watch", "--once"), every(watch.every_seconds))),
+        (settings.snapshot_db, Job("snapshot", ("agent", "snapshot", *copies), every(settings.snapshot_every_seconds))),
+        (is_advised, Job("advice", ("advise", *source, "--no-ledger", *output), every(settings.cache_every_seconds))),
+    )
+    jobs = tuple(job for is_wanted, job in wanted if is_wanted)
     if not jobs:
         raise UsageError("There is nothing to do on a schedule.", "Set report.db or report.prometheus in the settings.")
-    return tuple(jobs)
+    return jobs
 
 
 class Schedule:
@@ -129,7 +125,7 @@ class Schedule:
     def __init__(self, scheduler: BackgroundScheduler, command: Callable[..., Sequence[str]]) -> None:
         self.watch: WatchPasses | None = None
         self._scheduler, self._command = scheduler, command
-        self._lock, self._children = threading.Lock(), set[subprocess.Popen[bytes]]()
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._stopped = False
 
     def add(self, job: Job, retry_at: datetime | None = None) -> None:
@@ -158,27 +154,25 @@ class Schedule:
 
     def stop(self) -> None:
         """End the running jobs, and start none any more. A sender loses nothing: the state file has it."""
-        with self._lock:
-            self._stopped = True
-            for child in self._children:
-                child.terminate()
+        self._stopped = True
+        for child in [*self._children.values()]:
+            child.terminate()
         self._scheduler.shutdown(wait=True)
 
     def _run(self, job: Job) -> int:
         """Run a command to its end, with our output. Returns its exit status."""
-        with self._lock:
-            if self._stopped:
-                return EXIT_DONE
-            try:
-                child = subprocess.Popen(self._command(*job.arguments), stdin=subprocess.DEVNULL)  # noqa: S603 - our own
-            except OSError as error:  # no memory, or no process left
-                say(f"{job.name} cannot be started: {error.strerror}")
-                return EXIT_FAILED
-            self._children.add(child)
+        if self._stopped:
+            return EXIT_DONE
+        try:
+            child = subprocess.Popen(self._command(*job.arguments), stdin=subprocess.DEVNULL)  # noqa: S603 - our own
+        except OSError as error:  # no memory, or no process left
+            say(f"{job.name} cannot be started: {error.strerror}")
+            return EXIT_FAILED
+        self._children[job.name] = child
+        if self._stopped:  # while it was started
+            child.terminate()
         status = child.wait()
-        with self._lock:
-            self._children.discard(child)
-            return EXIT_DONE if self._stopped else status
+        return EXIT_DONE if self._stopped else status
 
 
 def serve_page(address: Address, page: SitePage) -> PageServer:
@@ -216,19 +210,16 @@ def serve() -> int:
     scheduler = BackgroundScheduler(timezone=UTC)
     schedule, server = Schedule(scheduler, partial(child_command, "skuwise")), None
 
+    def states() -> list[State]:
+        return [State(path) for path in ([named] if named is not None else state_files(folder))]
+
     with closing(Signals(SystemClock())) as stop:
         for job in jobs:
             say(f"{job.name}: {' '.join(job.arguments)}")
             schedule.add(job)
         if settings.listen is not None:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            page = SitePage(
-                advice,
-                lambda: [State(path) for path in ([named] if named is not None else state_files(folder))],
-                lambda: schedule.watch,
-                settings.series_max,
-                settings.stale_seconds,
-            )
+            page = SitePage(advice, states, lambda: schedule.watch, settings.series_max, settings.stale_seconds)
             server = serve_page(settings.listen, page)
         scheduler.start()
         while not stop.wait(60.0):

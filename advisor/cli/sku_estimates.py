@@ -18,33 +18,23 @@ from ...rules.catalog.types import GpuSku, NodeSku
 from ...rules.models import load_move_model, load_power_model
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import counted, fabric_words, figure, time_words, usd
-from ..recommend.predict.capacity_plan import (
-    CapacityPlan,
-    Wanted,
-    levers_of,
-    levers_of_plan,
-    plan_serving,
-    plan_training,
-)
+from ..recommend.predict import capacity_plan, sku_comparison
+from ..recommend.predict.capacity_plan import CapacityPlan, Wanted
 from ..recommend.predict.clock_model import SlowerGpu, cap_range, rest_watts, slower_gpu
-from ..recommend.predict.sku_comparison import (
-    Comparison,
-    PhaseAsked,
-    Question,
-    batch_on,
-    blocks,
-    compare,
-    gpus_of_a_copy,
-    profile_of,
-)
-from .options import lines_of
+from ..recommend.predict.sku_comparison import Comparison, PhaseAsked, Question, profile_of
+from ..show.pages.skus import lines_of
 
 Answer = tuple[dict[str, object], str]  # as JSON, and for a person
-SCHEMA = "skuwise.plan/1"
+Rows = list[tuple[str, str]]
 _CONTEXT_MAX = 10**7
 _OUTPUT_MAX = 512  # tokens of an answer where nothing is stated
 _OTHERS = 4  # other GPUs shown beside the proposal
 _LOAD = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ?(rps|tps)", re.IGNORECASE | re.ASCII)
+_LESS = "Allow a longer --latency or --token-latency, a shorter --context or a smaller --batch."
+_ESTIMATED = (
+    "Estimated from typical work, for dense transformers with grouped-query attention. Benchmark before you buy.\n"
+    "List prices; the cheapest of all providers unless --provider is set."
+)
 
 
 def compared(
@@ -62,43 +52,32 @@ def compared(
     _check_active(**asked)
     asked["gpus"] = asked["gpus"] or _gpus(asked["phase"], asked["params"], asked["precision"], source, target)
     if asked["gpus"] % asked["attention_copies"]:
-        raise UsageError(
-            f"--attention-copies {asked['attention_copies']} does not divide {asked['gpus']} GPUs.",
-            "Every copy of the attention layers takes as many GPUs (--gpus).",
-        )
+        what = f"--attention-copies {asked['attention_copies']} does not divide {asked['gpus']} GPUs."
+        raise UsageError(what, "Every copy of the attention layers takes as many GPUs (--gpus).")
     question, model = Question(**asked), load_move_model()
-    reference, levers = catalog.gpus[model.profiles.reference], ()
+    reference, each, levers, outside = catalog.gpus[model.profiles.reference], "", (), ()
     if power_limit is not None or sm_clock is not None:
         answer, more, rows = _slower(question, source, target, reference, power_limit, sm_clock, power_at_work)
-        blocked, outside, each = (*blocks(question, source, target), *answer.blocked_by), (), ""
+        blocked = (*sku_comparison.blocks(question, source, target), *answer.blocked_by)
         how = f"at an SM clock of {sm_clock / 1e6:.0f} MHz" if sm_clock else f"under a power cap of {power_limit:g} W"
     elif power_at_work is not None:
         raise UsageError("--power-at-work needs --power-limit or --sm-clock.", "Add one of them.")
     else:
-        answer, levers = compare(question, source, target, reference, model), levers_of(question, target)
-        blocked, outside, how, each = answer.blocked_by, answer.outside, f"to {target.name}", ""
+        answer, how = sku_comparison.compare(question, source, target, reference, model), f"to {target.name}"
+        blocked, outside, levers = answer.blocked_by, answer.outside, capacity_plan.levers_of(question, target)
         more: dict[str, object] = {"speedup": answer.speedup, "outside": [asdict(reason) for reason in outside]}
-        rows = [("speed", f"{answer.speedup:.2f} times as fast")]
-        if answer.in_flight:
-            each, rows = ", for each token", [("speed", f"{answer.speedup:.2f} times as many tokens a second")]
+        more |= {"levers": [asdict(lever) for lever in levers]} if levers else {}
+        each, pace = (", for each token", "many tokens a second") if answer.in_flight else ("", "fast")
+        rows = [("speed", f"{answer.speedup:.2f} times as {pace}")]
         if profile_of(question) is None:
             here, there = answer.in_flight or (
-                batch_on(question, g.mem_bytes, model.profiles) for g in (source, target)
+                sku_comparison.batch_on(question, g.mem_bytes, model.profiles) for g in (source, target)
             )
             rows.append(("in flight", f"{here:.0f} sequences on {source.name}, {there:.0f} on {target.name}"))
         if answer.assumed or answer.sigma > 0.25:
             rows.append(("note", "This is a rough estimate, not a recommendation. Benchmark first."))
-    document = {
-        "from": source.name,
-        "to": target.name,
-        "phase": question.phase,
-        "precision": question.precision,
-        "time_ratio": asdict(answer.time_ratio),
-        "blocked_by": [asdict(reason) for reason in blocked],
-        "basis": answer.basis,
-        **more,
-        **({"levers": [asdict(lever) for lever in levers]} if levers else {}),
-    }
+    document = {"from": source.name, "to": target.name, "phase": question.phase, "precision": question.precision}
+    document |= {"time_ratio": asdict(answer.time_ratio), "blocked_by": [asdict(reason) for reason in blocked]}
     time = ("time", f"{time_words(answer.time_ratio)}{each}; 80 % prediction interval")
     rows = [time, *rows, ("basis", answer.basis)]
     for name, texts in (("outside", outside), ("blocked", blocked), ("lever", levers)):
@@ -108,7 +87,8 @@ def compared(
     work.append(f"{counted(question.gpus, 'GPU')} a copy")
     if profile_of(question) is None:
         work.append(f"{question.tokens[0]} tokens in and {question.tokens[1]} out")
-    return document, lines_of(f"{source.name} {how}, {', '.join(work)}", rows)
+    text = lines_of(f"{source.name} {how}, {', '.join(work)}", rows)
+    return {**document, "basis": answer.basis, **more}, text
 
 
 def compare_typical(source: GpuSku, target: GpuSku, catalog: Catalog) -> tuple[tuple[str, Comparison], ...]:
@@ -118,15 +98,14 @@ def compare_typical(source: GpuSku, target: GpuSku, catalog: Catalog) -> tuple[t
     questions = [
         Question(phase, precision, gpus=_gpus(phase, None, precision, source, target)) for phase in get_args(PhaseAsked)
     ]
-    return tuple((q.phase, compare(q, source, target, reference, model)) for q in questions)
+    return tuple((q.phase, sku_comparison.compare(q, source, target, reference, model)) for q in questions)
 
 
 def _gpus(phase: str, params: float | None, precision: str, *skus: GpuSku) -> int:
-    return gpus_of_a_copy(params, precision, *skus, training=phase == "training")
+    return sku_comparison.gpus_of_a_copy(params, precision, *skus, training=phase == "training")
 
 
 def _check_active(params: float | None, active_params: float | None, **_: object) -> None:
-    """Raises UsageError for a part without the whole model, or larger than it."""
     if active_params and not params:
         raise UsageError("--active-params needs --params.", "Give the size of the whole model as well.")
     if active_params and params and active_params > params:
@@ -141,20 +120,16 @@ def _slower(
     cap: float | None,
     clock: float | None,
     watts: float | None,
-) -> tuple[SlowerGpu, dict[str, object], list[tuple[str, str]]]:
+) -> tuple[SlowerGpu, dict[str, object], Rows]:
     """One GPU under a cap or at a clock, with its part of the JSON and of the lines. Raises UsageError for two GPUs,
     and for what lies outside the GPU's range."""
-    flag = "--power-limit" if cap is not None else "--sm-clock"
     if source.name != target.name:
+        what = f"--power-limit and --sm-clock ask about one GPU, and {source.name} and {target.name} are two."
+        raise UsageError(what, f"Write it twice: skuwise skus compare {target.name} {target.name} ...")
+    rest, high = rest_watts(source), source.tdp_watts
+    if watts is not None and not rest < watts <= high:
         raise UsageError(
-            f"{flag} asks about one GPU, and {source.name} and {target.name} are two.",
-            f"Write it twice: skuwise skus compare {target.name} {target.name} {flag} ...",
-        )
-    rest = rest_watts(source)
-    if watts is not None and not rest < watts <= source.tdp_watts:
-        raise UsageError(
-            f"{watts:g} W is not what {source.name} draws at work: more than the {rest:.0f} W at rest, and at most "
-            f"{source.tdp_watts:g} W.",
+            f"{source.name} draws more than {rest:.0f} W (at rest) and at most {high:g} W, not {watts:g} W.",
             "Give the mean of one GPU while it works.",
         )
     slower = slower_gpu(question, source, reference, cap_watts=cap, clock_hertz=clock, watts=watts)
@@ -168,14 +143,10 @@ def _slower(
             use = f"Ask for {source.boost_hertz / 2e6:.0f}MHz to {source.boost_hertz / 1e6:.0f}MHz."
         raise UsageError(f"{slower.text[:1].upper()}{slower.text[1:]}.", use)
     move, energy = slower.move, slower.joules_ratio
-    document = {
-        "power_limit_watts": cap,
-        "sm_clock_hertz": clock,
-        "watts": {"before": move.watts_before, "after": move.watts_after, "measured": slower.measured},
-        "joules_ratio": asdict(energy),
-        "joules_a_unit": slower.unit and dict(zip(("unit", "before", "after"), slower.unit, strict=True)),
-        "knee_watts": slower.knee_watts,
-    }
+    document: dict[str, object] = {"power_limit_watts": cap, "sm_clock_hertz": clock, "joules_ratio": asdict(energy)}
+    document["watts"] = {"before": move.watts_before, "after": move.watts_after, "measured": slower.measured}
+    document["joules_a_unit"] = slower.unit and dict(zip(("unit", "before", "after"), slower.unit, strict=True))
+    document["knee_watts"] = slower.knee_watts
     rows = [
         ("power", f"{move.watts_before:.0f} to {move.watts_after:.0f} W per GPU at work"),
         ("energy", f"x{energy.p50:.2f} ({energy.p10:.2f} to {energy.p90:.2f}) for the same work"),
@@ -210,71 +181,50 @@ def planned(
         raise UsageError("--output-tokens leaves no room for a prompt in --context.", "Give a longer context.")
     if train_time and not asked["train_tokens"]:
         raise UsageError("--train-time needs --train-tokens.", "Set --train-tokens.")
-    requests = None
+    match, requests = _LOAD.fullmatch((load or "").strip()), None
     if load is not None:
-        match = _LOAD.fullmatch(load.strip())
         if match is None or not float(match[1]):
             raise UsageError(f"--load {load!r} is no rate.", "Write 20rps (requests) or 5000tps (output tokens).")
         requests = float(match[1]) / (output if match[2].lower() == "tps" else 1)
-    days = train_time / 86400 if train_time else None
-    wanted = Wanted(
-        **asked, input_tokens=context - output, output_tokens=output, load_requests=requests, train_days=days
-    )
+    asked |= {"train_days": train_time / 86400 if train_time else None, "load_requests": requests}
+    wanted = Wanted(**asked, input_tokens=context - output, output_tokens=output)
     model = load_move_model()
-    plans = {
-        "training": plan_training(wanted, catalog, model, nodes),
-        "serving": plan_serving(wanted, catalog, model, nodes),
-    }
-    if not any(plans.values()):
+    training = capacity_plan.plan_training(wanted, catalog, model, nodes)
+    serving = capacity_plan.plan_serving(wanted, catalog, model, nodes)
+    if not training and not serving:
         raise NothingToDo("No node of the catalog can train or serve this model.", _LESS)
-    notes = []
-    if not plans["training"]:
+    notes, levers = [], capacity_plan.levers_of_plan(wanted, serving, catalog, model, nodes)
+    if not training:
         text = (
             "No node of the catalog trains it: none holds the states and a sequence of {context} tokens, or none with "
             "enough memory has an RDMA fabric."
         )
-        notes.append(coded("no-node-trains-it", text, context=wanted.context))
-    if not plans["serving"]:
+        notes.append(coded("no-node-trains-it", text, context=context))
+    if not serving:
         notes.append(coded("no-node-serves-it", "No node of the catalog serves it as asked. {why}", why=_LESS))
-    levers = levers_of_plan(wanted, plans["serving"], catalog, model, nodes)
-    document: dict[str, object] = {"schema": SCHEMA, "asked": asdict(wanted)}
-    document |= {name: [_plan_json(plan) for plan in of_kind[: _OTHERS + 1]] for name, of_kind in plans.items()}
-    document["notes"] = [asdict(note) for note in notes]
-    if levers:
-        document["levers"] = [asdict(lever) for lever in levers]
+    document: dict[str, object] = {"schema": "skuwise.plan/1", "asked": asdict(wanted)}
     active = f", {wanted.active_params / 1e9:g} B active" if wanted.active_params else ""
-    lines = [
-        f"{wanted.params / 1e9:g} B parameters{active}, context {context} tokens ({context - output} in, {output} out)"
-    ]
-    for name, precision in (("training", wanted.train_precision), ("serving", wanted.precision)):
-        if plans[name]:
-            lines += ["", f"{name.capitalize()}, {precision}", *_proposal(plans[name])]
+    about = f"{wanted.params / 1e9:g} B parameters{active}, context {context} tokens"
+    lines = [f"{about} ({context - output} in, {output} out)"]
+    for name, precision, plans in (
+        ("training", wanted.train_precision, training),
+        ("serving", wanted.precision, serving),
+    ):
+        document[name] = [_plan_json(plan) for plan in plans[: _OTHERS + 1]]
+        lines += ["", f"{name.capitalize()}, {precision}", *_proposal(plans)] if plans else []
+    document["notes"] = [asdict(note) for note in notes]
+    document |= {"levers": [asdict(lever) for lever in levers]} if levers else {}
     lines += ["", *map(str, (*notes, *levers))] if notes or levers else []
     return document, "\n".join([*lines, "", _ESTIMATED])
 
 
-_LESS = "Allow a longer --latency or --token-latency, a shorter --context or a smaller --batch."
-_ESTIMATED = (
-    "Estimated from typical work, for dense transformers with grouped-query attention. Benchmark before you buy.\n"
-    "List prices; the cheapest of all providers unless --provider is set."
-)
-
-
 def _plan_json(plan: CapacityPlan) -> dict[str, object]:
-    node = plan.node
-    return {
-        "gpu_sku": plan.gpu.name,
-        "node_sku": node.name,
-        "nodes": plan.nodes,
-        "gpus": plan.gpus,
-        "gpus_a_copy": plan.group_gpus,
-        "intra_node_link": node.intra_node_link,
-        "fabric": {"kind": node.fabric.kind, "rdma": node.fabric.rdma, "needed": plan.needs_fabric},
-        "memory_bytes_per_gpu": {**plan.memory, "needed": plan.needed, "room": plan.room},
-        "reaches": plan.figures,
-        "usd_per_hour": plan.usd_per_hour,
-        "price": asdict(plan.price),
-    }
+    node, fabric = plan.node, plan.node.fabric
+    values = {"gpu_sku": plan.gpu.name, "node_sku": node.name, "nodes": plan.nodes, "gpus": plan.gpus}
+    values |= {"gpus_a_copy": plan.group_gpus, "intra_node_link": node.intra_node_link}
+    values["fabric"] = {"kind": fabric.kind, "rdma": fabric.rdma, "needed": plan.needs_fabric}
+    values["memory_bytes_per_gpu"] = {**plan.memory, "needed": plan.needed, "room": plan.room}
+    return values | {"reaches": plan.figures, "usd_per_hour": plan.usd_per_hour, "price": asdict(plan.price)}
 
 
 def _proposal(plans: Sequence[CapacityPlan]) -> list[str]:
@@ -306,11 +256,6 @@ def _reached(plan: CapacityPlan) -> str:
     if "tokens_per_second" in f:
         rate = f"{f['tokens_per_second']:,.0f} tokens/s, {usd(f['usd_per_million_tokens'])} a million tokens"
         return f"{rate}, {f['days']:,.1f} days, {usd(f['usd'])}" if "days" in f else rate
-    first, token = (
-        f"{span * 1e3:,.0f} ms" if span < 1 else f"{span:,.1f} s"
-        for span in (f["first_token_seconds"], f["token_seconds"])
-    )
-    return (
-        f"first token {first}, then {token} a token with {f['batch']:.0f} in flight, {f['requests_per_second']:,.2f} "
-        f"requests/s on {counted(round(f['replicas']), 'replica')}"
-    )
+    first, token = (f"{f[name] * 1e3:,.0f} ms" for name in ("first_token_seconds", "token_seconds"))
+    load = f"{f['requests_per_second']:,.2f} requests/s on {counted(round(f['replicas']), 'replica')}"
+    return f"first token {first}, then {token} a token with {f['batch']:.0f} in flight, {load}"

@@ -131,15 +131,14 @@ class _Watcher:
 
     def notify(self, file: State) -> bool:
         """Notify people of what is new. Returns whether something failed; the failures are printed."""
-        from ...agent.base.clock import SystemClock
         from ..notify.incidents import NotifyRun, notify
         from ..notify.routes import load_mail_settings, routes_of
         from ..notify.sending import Clocks
 
         report = load_mail_settings(os.environ)
-        routes, clocks = routes_of(report, self.teams), Clocks(SystemClock().now, time.sleep)
+        routes = routes_of(report, self.teams)
         commands = options.reader_commands(self.telemetry.source, self.telemetry.rulebook, self.state, report)
-        sent = notify(NotifyRun(routes, report, self.settings, file, clocks, say, os.environ, commands))
+        sent = notify(NotifyRun(routes, report, self.settings, file, Clocks(), say, os.environ, commands))
         for line in (*map(str, sent.down), *(f"refused for good: {address}" for address in sent.refused)):
             say(line)
         return sent.failed

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -20,7 +19,7 @@ from ...agent.base.safe_text import clean_text
 from ...rules.base.errors import SkuwiseError, UsageError
 from ...rules.base.sanitize import clean
 from ..core.advice_types import Severity
-from ..core.credentials import is_loopback, secret
+from ..core.credentials import secret
 from ..core.formatting import counted, evidence_words
 from ..core.http_session import UnansweredError, post
 from ..core.incident_types import Incident, IncidentEvent, Subject
@@ -32,8 +31,8 @@ from ..state.deliveries import Message, Told, queue, told, waiting
 from ..state.file import State
 from ..state.incidents import current, mark, untold
 from ..watch.settings import WatchSettings
-from .letters import Letter, incident_letter, message_to
-from .routes import Recipient, ReportSettings, Routes
+from .letters import incident_letter, message_to
+from .routes import Recipient, ReportSettings, Routes, checked_url
 from .sending import Clocks, Tally, carriers_of, send_due
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ LABEL_MAX, ANNOTATION_MAX = 100, 800
 # As Prometheus' alerting rules usually name severities.
 SEVERITIES: Mapping[Severity, str] = {"high": "critical", "medium": "warning", "low": "info"}
 _EVIDENCE_MAX = 6
+_POST_SECONDS = 30.0
 # Alertmanager's receivers write values as they are into Slack's markup and into HTML.
 _PLAIN = str.maketrans({"<": "‹", ">": "›"})
 
@@ -82,16 +82,13 @@ def alerts_of(
         evidence = "; ".join(evidence_words(e) for e in sighting.evidence[:_EVIDENCE_MAX])
         annotations = {
             "summary": line_words(item), "description": f"{summary_words(item)} {evidence}".strip(),
-            "next": sighting.do_next.text,
-            "command": details_command(incident, commands),
+            "next": sighting.do_next.text, "command": details_command(incident, commands),
             "acknowledge": commands.stored("incidents acknowledge", incident.id), "code": sighting.code,
             "nodes": where_words(subject), "price": sighting.price_source, "acknowledged_by": incident.acknowledged_by,
             "snoozed_until": minute(incident.snoozed_until) if incident.snoozed_until is not None else None,
         }  # fmt: skip
-        alert: dict[str, object] = {
-            "labels": _cleaned(labels, LABEL_MAX), "annotations": _cleaned(annotations, ANNOTATION_MAX),
-            "startsAt": rfc3339(starts), "endsAt": rfc3339(max(ends, starts + 1.0)),
-        }  # fmt: skip
+        alert: dict[str, object] = {"startsAt": rfc3339(starts), "endsAt": rfc3339(max(ends, starts + 1.0))}
+        alert |= {"labels": _cleaned(labels, LABEL_MAX), "annotations": _cleaned(annotations, ANNOTATION_MAX)}
         page = links.of_window(team or "", starts, max(starts, min(ends, now)))
         url = page.link(subject.workload_id or "", subject.nodes[0] if subject.nodes else "") or page.link()
         alerts.append({**alert, "generatorURL": url} if url else alert)
@@ -104,50 +101,25 @@ def _cleaned(values: Mapping[str, str | None], most: int) -> dict[str, str]:
     return {name: value for name, value in plain.items() if value}
 
 
-# https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml: POST /alerts takes a list of any length. An
-# alert of ours has 2 kB at most.
-CHUNK = 500
-_TIMEOUT_SECONDS = 10.0
-# All chunks together: what is not sent within a pass is sent with the next.
-_ALL_SECONDS = 30.0
-
-
-def check_alertmanager(url: str) -> str:
-    """The address of an Alertmanager, https or loopback. Raises UsageError."""
-    parts = urlsplit(url)
-    if parts.query or parts.fragment:
-        remedy = "Use its base address: https://alerts.example.org."
-        raise UsageError("watch.alertmanager_url has a query or a fragment.", remedy)
-    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-        what = f"watch.alertmanager_url is not encrypted, and {parts.hostname} is another machine."
-        raise UsageError(what, "Alerts name users and cost: use an https address, or a proxy on this machine.")
-    return url.rstrip("/")
-
-
-def post_alerts(url: str, token_file: str, environ: Mapping[str, str], alerts: Sequence[Mapping[str, object]]) -> None:
-    """Hand over all alerts, in chunks. Raises SkuwiseError at the first chunk that fails: the next pass sends all of
-    them again. `url`: the base address; `token_file`: of a bearer token, empty: none."""
-    target = f"{check_alertmanager(url)}/api/v2/alerts"
+def post_alerts(url: str, token_file: str, environ: Mapping[str, str], alerts: Sequence[Alert]) -> None:
+    """Hand over all alerts (github.com/prometheus/alertmanager, api/v2/openapi.yaml: a list of any length). Raises
+    SkuwiseError; the next pass sends all of them again. `url`: the base address; `token_file`: of a bearer token,
+    empty: none."""
+    target = f"{checked_url(url, 'watch.alertmanager_url').rstrip('/')}/api/v2/alerts"
     headers = {"Authorization": f"Bearer {secret(token_file, environ, private=True)}"} if token_file else {}
-    until = time.monotonic() + _ALL_SECONDS
-    for begin in range(0, len(alerts), CHUNK):
-        seconds = min(_TIMEOUT_SECONDS, until - time.monotonic())
-        what = f"is too slow: {begin} of {len(alerts)} alerts sent"
-        if seconds > 0:
-            content = json.dumps(alerts[begin : begin + CHUNK]).encode("ascii")
-            try:
-                status, words = post(target, content, headers, seconds)
-            except UnansweredError as error:
-                what = f"cannot be reached: {error}"
-            else:
-                if 200 <= status < 300:
-                    continue
-                what = f"refused the alerts ({status}{f': {words}' if words else ''})"
-                if 300 <= status < 400:
-                    what = f"redirected the request ({status}); redirects are not followed"
-        name = urlsplit(url).netloc.rpartition("@")[2]
-        remedy = "The next pass tries again. Check watch.alertmanager_url."
-        raise SkuwiseError(f"The Alertmanager {name} {what}.", remedy)
+    try:
+        status, words = post(target, json.dumps(alerts).encode("ascii"), headers, _POST_SECONDS)
+    except UnansweredError as error:
+        what = f"cannot be reached: {error}"
+    else:
+        if 200 <= status < 300:
+            return
+        what = f"refused the alerts ({status}{f': {words}' if words else ''})"
+        if 300 <= status < 400:
+            what = f"redirected the request ({status}); redirects are not followed"
+    name = urlsplit(url).netloc.rpartition("@")[2]
+    remedy = "The next pass tries again. Check watch.alertmanager_url."
+    raise SkuwiseError(f"The Alertmanager {name} {what}.", remedy)
 
 
 BATCH = "watch-"  # how the batches of the watch begin
@@ -192,45 +164,40 @@ class NotifyRun:
 def notify(run: NotifyRun) -> Tally:
     """Inform everyone whom untold events concern. Raises nothing that is a SkuwiseError: `Tally.down` has all that
     failed, and the next pass tries it again."""
-    tally, faults = Tally(0, 0, (), ()), list[SkuwiseError]()
+    tally, faults, watch = Tally(0, 0, (), ()), list[SkuwiseError](), run.watch
     teams = (*run.routes.teams, run.routes.fleet)
     try:
-        if not run.watch.send:
+        if not watch.send:
             _print_once(run)
         elif any(team.recipients for team in teams):
             _queue(run)
             carriers, unusable = carriers_of(run.report, teams, run.environ)
-            faults += unusable
+            rate, seconds = run.report.mails_per_minute, min(watch.every_seconds / 2, _MOST_SECONDS)
+            limits = {"mails_per_minute": rate, "batch_prefix": BATCH, "most_seconds": seconds}
             with run.state.alone("Another sender", wait_seconds=_WAIT_SECONDS):
-                tally = send_due(
-                    run.state, carriers, run.clocks, mails_per_minute=run.report.mails_per_minute, say=run.say,
-                    batch_prefix=BATCH, most_seconds=min(run.watch.every_seconds / 2, _MOST_SECONDS),
-                )  # fmt: skip
-            faults += tally.down
-        elif not run.watch.alertmanager_url:
+                tally = send_due(run.state, carriers, run.clocks, say=run.say, **limits)
+            faults += (*unusable, *tally.down)
+        elif not watch.alertmanager_url:
             faults.append(UsageError("No recipients configured.", "Set administrators in [report] or in the routes."))
     except SkuwiseError as error:
         faults.append(error)
-    if run.watch.send and run.watch.alertmanager_url:
+    if watch.send and watch.alertmanager_url:
         try:
             with run.state.reading() as db:
-                posted = alerts_of(current(db), run.now, run.watch, run.links, run.routes.team_of)
-            post_alerts(run.watch.alertmanager_url, run.watch.alertmanager_token_file, run.environ, posted)
+                posted = alerts_of(current(db), run.now, watch, run.links, run.routes.team_of)
+            post_alerts(watch.alertmanager_url, watch.alertmanager_token_file, run.environ, posted)
         except SkuwiseError as error:
             faults.append(error)
     return replace(tally, down=tuple(faults))
 
 
 def _queue(run: NotifyRun) -> None:
-    now = run.now
+    now, messages = run.now, list[Message]()
     with run.state.reading() as db:
         events, informed = _ready(db, run)
         notices, held = notices_of(events, run.recipients, informed, waiting(db, BATCH))
-    letters: dict[object, Letter] = {}  # the addresses of a team read the same
-    messages: list[Message] = []
     for to, (items, keys) in notices.items():
-        same = (to.team, tuple((item.incident.id, item.kind) for item in items))
-        letter = letters[same] = letters.get(same) or incident_letter(items, to.team, now, run.watch, run.links)
+        letter = incident_letter(items, to.team, now, run.watch, run.links)
         # A mail about one incident follows the one about its beginning.
         opening = informed.get(f"{items[0].incident.id}/0", ()) if len(items) == 1 else ()
         first = next((mail.message_id for mail in opening if (mail.channel, mail.recipient) == to[1:]), "")
@@ -258,8 +225,7 @@ def _print_once(run: NotifyRun) -> None:
     was about are settled: a later pass has to send the rest."""
     with run.state.reading() as db:
         events, informed = _ready(db, run)
-        unprinted = {key_of(event) for event, _ in untold(db, unprinted=True)}
-        alerts = len(current(db))
+        unprinted, alerts = {key_of(event) for event, _ in untold(db, unprinted=True)}, len(current(db))
     fresh = [(event, incident) for event, incident in events if key_of(event) in unprinted]
     for to, (items, _) in notices_of(fresh, run.recipients, informed, frozenset())[0].items():
         subject = incident_letter(items, to.team, run.now, run.watch, run.links).subject

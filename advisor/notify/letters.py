@@ -36,8 +36,6 @@ from ..watch.settings import WatchSettings
 from .routes import Recipient, Routes
 
 SUBJECT_MAX = 150
-# Bytes: Gmail shows no more than 102 kB of a mail. Only names of thousands of signs come near.
-HTML_MAX = 98_000
 # Bytes of a whole message; quoted-printable and Base64 add a tenth and a third.
 MAIL_MAX, _HEADER_BYTES = 250_000, 6_000
 _ROWS = 8  # of each list of a report; teams: four times as many
@@ -76,21 +74,17 @@ def incident_letter(
 
 def report_letter(story: Story, links: ReaderLinks = NO_LINKS) -> Letter:
     """The mail of a week, with the whole page and the lists as far as a mail has room for them."""
-    rows, files = _ROWS, _files(story)
-    names = [file.name for file in files]
-    letter = _letter(report_document(story, rows, names, links))
-    while len(letter.html.encode()) > HTML_MAX and rows:
-        rows //= 2
-        letter = _letter(report_document(story, rows, names, links))
+    files, kept = _files(story), list[Attachment]()
+    letter = _letter(report_document(story, _ROWS, [file.name for file in files], links))
     texts = "".join((letter.html, letter.text)).encode("utf-8", "backslashreplace")
-    room, kept = MAIL_MAX - _HEADER_BYTES - len(quopri.encodestring(texts)), list[Attachment]()
+    room = MAIL_MAX - _HEADER_BYTES - len(quopri.encodestring(texts))
     for file in files:
         encode = quopri.encodestring if file.media_type.startswith("text/") else base64.encodebytes
         if (size := len(encode(file.data))) <= room:
             kept.append(file)
             room -= size
     if len(kept) < len(files):
-        letter = _letter(report_document(story, rows, [file.name for file in kept], links))
+        letter = _letter(report_document(story, _ROWS, [file.name for file in kept], links))
     return replace(letter, attachments=tuple(kept))
 
 
@@ -101,18 +95,14 @@ def _letter(page: Document) -> Letter:
 def webhook_json(letter: Letter) -> bytes:
     """A letter for Slack and what understands its JSON, in `WEBHOOK_MAX` characters at most: the subject and the
     beginning of its text. Nothing in it is a mention, a link or markup."""
-    subject = _escaped(letter.subject).replace("*", "")
-    shown: list[str] = []
-    room = WEBHOOK_MAX - len(subject) - len("**\n```\n...\n```")
+    text = f"*{_escaped(letter.subject).replace('*', '')}*\n```\n"
     for line in map(clean, letter.text.splitlines()):
         escaped = _escaped(line).replace("```", "'''")
-        room -= len(escaped) + 1
-        if room < 0:
-            shown.append("...")
+        if len(text) + len(escaped) > WEBHOOK_MAX - len("\n...\n```"):
+            text += "...\n"
             break
-        shown.append(escaped)
-    body = "\n".join(shown)
-    return json.dumps({"text": f"*{subject}*\n```\n{body}\n```"}).encode("ascii")
+        text += f"{escaped}\n"
+    return json.dumps({"text": f"{text}```"}).encode("ascii")
 
 
 def _escaped(text: str) -> str:
@@ -153,7 +143,6 @@ def _team_values(team: str | None, part: Advice, before: Advice | None) -> dict[
 
 # The sender where the settings name none: in previews, and where there are only webhooks.
 NOBODY = Address("skuwise", addr_spec="skuwise@localhost")
-_MAX_SUBJECT = 200
 
 
 class _Whole(BaseHeader):
@@ -196,21 +185,18 @@ def message_to(
 def compose(
     letter: Letter, routes: Routes, to: Sequence[str], *, message_id: str, date: float, in_reply_to: str = ""
 ) -> bytes:
-    """The message as it goes over the wire: text, HTML and files. `to` may be empty in a preview; `date`: Unix seconds;
-    `in_reply_to`: the id of the mail that this one follows; empty: none.
-
-    7-bit throughout, lines within RFC 5322's limit, headers as RFC 2047 encodes them.
-    """
+    """The message as it goes over the wire: text, HTML and files; 7-bit, lines within RFC 5322's limit, headers as RFC
+    2047 encodes them. `to` may be empty in a preview; `date`: Unix seconds; `in_reply_to`: the id of the mail that this
+    one follows; empty: none."""
     message = EmailMessage(policy=_POLICY)
     message["From"] = routes.sender or NOBODY
     message["To"] = ", ".join(to) or "undisclosed-recipients:;"
     # Python decodes encoded words that it is given, line ends and all, so none may come from outside.
-    message["Subject"] = clean_text(letter.subject, _MAX_SUBJECT).replace("=?", "= ?")
+    message["Subject"] = clean_text(letter.subject, SUBJECT_MAX).replace("=?", "= ?")
     message["Date"] = datetime.fromtimestamp(date, UTC)
     message["Message-ID"] = message_id
     if in_reply_to:
-        message["In-Reply-To"] = in_reply_to
-        message["References"] = in_reply_to
+        message["In-Reply-To"] = message["References"] = in_reply_to
     if routes.list_unsubscribe:
         message["List-Unsubscribe"] = f"<{routes.list_unsubscribe}>"
     message["Auto-Submitted"] = "auto-generated"  # RFC 3834: no absence note answers it
@@ -228,10 +214,8 @@ def compose(
 
 
 def file_names(teams: Sequence[str]) -> tuple[str, ...]:
-    """A file name for each team, without its ending: plain letters, and no two alike even where case is lost.
-
-    The fleet's report has the team "" and the name ``fleet``; ``index`` is the name of the list of them.
-    """
+    """A file name for each team, without its ending: plain letters, and no two alike even where case is lost. The
+    fleet's report has the team "" and the name ``fleet``; ``index`` is the name of the list of them."""
     names: list[str] = []
     for team in teams:
         name = re.sub(r"[^a-z0-9_-]+", "-", team.lower())[:60].strip("-") if team else "fleet"

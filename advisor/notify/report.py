@@ -108,39 +108,39 @@ def _part(part: Advice, unobserved: tuple[Unobserved, ...]) -> Advice:
     """The advice of one team. `part`: its workloads, findings, recommendations and fabrics; the rest is the fleet's."""
     fleet, workloads, findings, recommendations = part.summary, part.workloads, part.findings, part.recommendations
     costs = [w.cost_usd for w in workloads if w.cost_usd is not None]
-    cost = sum(costs) if costs else None
-    gpu_hours = sum(w.gpu_hours for w in workloads)
-    series = {w.id: w.series_id for w in workloads}
+    cost, gpu_hours = sum(costs) if costs else None, sum(w.gpu_hours for w in workloads)
     skus = {w.node_sku for w in workloads} | {c.node_sku for r in recommendations for c in (r.source, r.target)}
     price_ids = {f.price for f in findings} | {p for r in recommendations for p in r.prices}
-    savings = [r.saving_usd_per_month for r in counted_recommendations(recommendations)]
-    gpus = {gpu for w in workloads for gpu in w.gpus}
-    nodes = {node for w in workloads for node in w.nodes}
+    counted = counted_recommendations(recommendations)
+    savings = [r.saving_usd_per_month for r in counted if r.saving_usd_per_month]
+    gpus, nodes = {gpu for w in workloads for gpu in w.gpus}, {node for w in workloads for node in w.nodes}
     judged = None
     if part.standings and fleet.judged_gpu_count is not None:
         judged = len(gpus & {gpu for s in part.standings if s.node in nodes for gpu in s.judged})
+    series = {w.id: w.series_id for w in workloads}
     waste = wasted((f, series.get(f.workload or "")) for f in findings)
     slowed = slowed_usd(findings)
     # Without a judged GPU waste is unknown, not zero.
     is_judged = cost is not None and judged != 0
+    summary = replace(
+        fleet,
+        gpu_count=len(gpus) + sum(len(part.gpus) for part in unobserved),
+        gpu_hours=gpu_hours,
+        cost_usd=cost,
+        wasted_usd=waste if is_judged or (cost is not None and waste) else None,
+        slowed_usd=slowed if is_judged or (cost is not None and slowed) else None,
+        recoverable_usd_per_month=sum(s.p50 for s in savings) if is_judged or counted else None,
+        reconciliation=Reconciliation(cost, None, None, None, None, None, cost),
+        recoverable_interval_usd_per_month=added_intervals(savings),
+        unobserved=unobserved,
+        observed_gpu_hours=gpu_hours,
+        gpu_hours_by_use=None,
+        judged_gpu_count=judged,
+        energy=_energy(fleet.energy, workloads),
+    )
     return replace(
         part,
-        summary=replace(
-            fleet,
-            gpu_count=len(gpus) + sum(len(part.gpus) for part in unobserved),
-            gpu_hours=gpu_hours,
-            cost_usd=cost,
-            wasted_usd=waste if is_judged or (cost is not None and waste) else None,
-            slowed_usd=slowed if is_judged or (cost is not None and slowed) else None,
-            recoverable_usd_per_month=sum(s.p50 for s in savings if s) if is_judged or savings else None,
-            reconciliation=Reconciliation(cost, None, None, None, None, None, cost),
-            recoverable_interval_usd_per_month=added_intervals(s for s in savings if s),
-            unobserved=unobserved,
-            observed_gpu_hours=gpu_hours,
-            gpu_hours_by_use=None,
-            judged_gpu_count=judged,
-            energy=_energy(fleet.energy, workloads),
-        ),
+        summary=summary,
         prices=tuple(p for p in part.prices if p.id in price_ids or p.sku in skus),
         judged=(),
         not_judged=tuple(_not_judged(part.not_judged, workloads, nodes)),
@@ -210,12 +210,6 @@ class Week:
         return day(self.start)
 
 
-class NotOverError(SkuwiseError):
-    """A week is over by this machine's clock, and not by the telemetry. `newest`: its end (Unix seconds)."""
-
-    newest: float = 0.0
-
-
 def reported_week(asked: float | None, now: float) -> Week:
     """The week in which `asked` lies, by default the last one that is over. Raises UsageError for one to come."""
     ts = now - WEEK_SECONDS if asked is None else asked
@@ -226,15 +220,13 @@ def reported_week(asked: float | None, now: float) -> Week:
 
 
 def check_over(week: Week, newest: float | None) -> None:
-    """Raises NotOverError where the newest telemetry (Unix seconds; None: unknown) is of before the end of a week: by a
+    """Raises SkuwiseError where the newest telemetry (Unix seconds; None: unknown) is of before the end of a week: by a
     clock that runs ahead, half a week would be reported as a whole, and the rest of it never."""
     if newest is not None and week.end - _MOST_BEHIND * WEEK_SECONDS <= newest < week.end - _LATE_SECONDS:
-        error = NotOverError(
+        raise SkuwiseError(
             f"The telemetry of the week of {week.name} is incomplete: the newest data is of {minute(newest)}.",
             f"Check this machine's clock and the collection of data. --week {week.name} reports the data there is.",
         )
-        error.newest = newest
-        raise error
 
 
 @dataclass(frozen=True)
@@ -304,13 +296,14 @@ def team_letters(
     outcomes_of = outcomes_by_team(outcomes, parts)
     links = ReaderLinks(job.commands, job.settings.dashboard_url)
     for team in teams:
-        known_ids = reported.get(team.name, frozenset())
-        if team.name == "":
-            tables = {"teams": parts, "teams_before": parts_before} if job.routes.teams else {}
-            story = story_of(advice, before, outcomes, reported=known_ids, **tables)
-        else:
-            own_before, own_outcomes = (parts_before or {}).get(team.name), outcomes_of.get(team.name, ())
-            story = story_of(parts[team.name], own_before, own_outcomes, team=team.name, reported=known_ids)
+        about: dict[str, Any] = {"reported": reported.get(team.name, frozenset())}
+        part, part_before, part_outcomes = advice, before, outcomes
+        if team.name:
+            about["team"], part, part_before = team.name, parts[team.name], (parts_before or {}).get(team.name)
+            part_outcomes = outcomes_of.get(team.name, ())
+        elif job.routes.teams:
+            about |= {"teams": parts, "teams_before": parts_before}
+        story = story_of(part, part_before, part_outcomes, **about)
         if job.settings.no_data == "short" or not story.empty:
             yield team, report_letter(story, links), story.proposed if ledger.state is not None else ()
 
@@ -347,11 +340,9 @@ def send(job: ReportJob, state: State, environ: Mapping[str, str], clocks: Clock
                 with state.writing() as db:
                     queue(db, messages, at)
                     note_mailed(db, _told_key(team), proposed, at, job.week.end)
+    limits = {"mails_per_minute": job.settings.mails_per_minute, "only_team": job.only, "batch_prefix": BATCH}
     with state.alone("Another sender", wait_seconds=_WAIT_SECONDS):
-        tally = send_due(
-            state, carriers, clocks, mails_per_minute=job.settings.mails_per_minute, say=job.say,
-            only_team=job.only, batch_prefix=BATCH,
-        )  # fmt: skip
+        tally = send_due(state, carriers, clocks, say=job.say, **limits)
     job.say(f"sent to {tally.sent}; {tally.waiting} waiting; {len(tally.refused)} refused")
     faults = [str(error) for error in tally.down]
     if tally.refused:

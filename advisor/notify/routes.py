@@ -43,9 +43,8 @@ _NAMED = re.compile(r"(?!.*=\?)(?P<name>[^<>\"@,;:\\]{1,100}?) *<(?P<address>[^<
 def bare_address(text: object, what: str) -> str:
     """``ann@example.org``. Raises UsageError for anything else, a name beside the address included."""
     if not isinstance(text, str) or not _BARE.fullmatch(text):
-        shown = repr(text[:100]) if isinstance(text, str) else "a value that is no text"
         remedy = "Write ann@example.org; a name in IDNA form (xn--...)."
-        raise UsageError(f"{what} holds {shown}, which is no mail address.", remedy)
+        raise UsageError(f"{what} holds {str(text)[:100]!r}, which is no mail address.", remedy)
     return text
 
 
@@ -153,17 +152,17 @@ def load_mail_settings(environ: Mapping[str, str], **files: Path) -> ReportSetti
     return settings
 
 
-def check_webhook(url: str, what: str) -> str:
-    """The address of a webhook, https or loopback. Raises UsageError, which never repeats it: it is a secret."""
+def checked_url(url: str, what: str) -> str:
+    """An https address, or one on loopback. Raises UsageError, which never repeats it: a webhook's is a secret."""
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
         parts = None
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or not url.isascii() or " " in url:
-        raise UsageError(f"{what} holds no address of a webhook.", "Put https://... there, and nothing else.")
+        raise UsageError(f"{what} holds no http or https address.", "Put https://... there, and nothing else.")
     if parts.scheme == "http" and not is_loopback(parts.hostname):
-        raise UsageError(f"The webhook of {what} is not encrypted.", "Use an https address.")
+        raise UsageError(f"The address in {what} is not encrypted.", "Use https, or a proxy on this machine.")
     return url
 
 

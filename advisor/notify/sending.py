@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from ...agent.base.clock import SystemClock
 from ...agent.model import Instant
 from ...rules.base.errors import SkuwiseError, StoreError, UsageError
 from ...rules.base.sanitize import clean
@@ -16,7 +18,7 @@ from ..core.http_session import UnansweredError, post
 from ..state import deliveries
 from ..state.deliveries import Channel, Message, Reply
 from ..state.file import State
-from .routes import ReportSettings, TeamRoute, check_webhook
+from .routes import ReportSettings, TeamRoute, checked_url
 from .smtp import CarrierDownError, SmtpCarrier
 
 _BUSY = (408, 425, 429)
@@ -58,8 +60,8 @@ class WebhookCarrier:
 class Clocks:
     """The clocks, and how to wait."""
 
-    now: Callable[[], Instant]
-    sleep: Callable[[float], None]
+    now: Callable[[], Instant] = field(default_factory=lambda: SystemClock().now)
+    sleep: Callable[[float], None] = time.sleep
 
 
 class Carrier(Protocol):
@@ -163,8 +165,7 @@ def carriers_of(
 ) -> tuple[dict[Channel, Carrier], tuple[SkuwiseError, ...]]:
     """A carrier for each channel that settings and routes configure, and what is wrong with the others: no message is
     given up for a secret that cannot be read."""
-    carriers: dict[Channel, Carrier] = {}
-    faults: list[SkuwiseError] = []
+    carriers, faults = dict[Channel, Carrier](), list[SkuwiseError]()
     if settings.smtp_host or any(team.to for team in teams):
         file = settings.smtp_password_file
         try:
@@ -175,7 +176,7 @@ def carriers_of(
     urls: dict[str, str | None] = dict.fromkeys(files)
     for team, file in files.items():
         try:
-            urls[team] = check_webhook(secret(file, environ, private=True), file)
+            urls[team] = checked_url(secret(file, environ, private=True), file)
         except UsageError as error:
             faults.append(error)
     # Also where there is none any more: it gives up what still waits for one.

@@ -8,8 +8,8 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
-from ...agent.base.deadline import Deadline
 from ...agent.base.safe_text import clean_text
 from ...rules.base.errors import SkuwiseError, UsageError
 from ..state.deliveries import Message, Reply
@@ -44,10 +44,9 @@ class SmtpCarrier:
         except OSError as error:
             what = f"The certificates in {settings.smtp_ca_file} cannot be read: {_kind(error)}."
             raise UsageError(what, "Fix report.smtp_ca_file.") from error
-        self._smtp: _Connection | None = None
-        self._carried = 0
-        self._broken = 0
+        self._smtp: smtplib.SMTP | None = None
         self._down: CarrierDownError | None = None
+        self._carried = self._broken = 0
 
     def ready(self) -> None:
         """Make sure of a connection that takes a mail. Raises CarrierDownError."""
@@ -58,7 +57,7 @@ class SmtpCarrier:
                 if self._smtp.rset()[0] == 250:
                     return
         self.close()
-        self._smtp = self._connect()
+        self._connect()
 
     def carry(self, message: Message, begin: Callable[[], None]) -> Reply:
         """Hand over one mail. `begin` is called before its content is."""
@@ -76,11 +75,13 @@ class SmtpCarrier:
             if 200 <= code < 300:
                 begin()
                 code, text = smtp.docmd("DATA")
-                if code == 354:
+                if code == 354 and smtp.sock is not None:
                     # Lines of a dot alone would end it (RFC 5321, 4.5.2).
                     smtp.send(re.sub(rb"(?m)^\.", b"..", message.content.rstrip(b"\r\n")) + b"\r\n.\r\n")
                     handed_over = True
-                    code, text = smtp.getreply(_ACCEPT_SECONDS)
+                    smtp.sock.settimeout(_ACCEPT_SECONDS)
+                    code, text = smtp.getreply()
+                    smtp.sock.settimeout(self._settings.smtp_timeout_seconds)
         except (smtplib.SMTPException, OSError) as error:
             self.close()
             self._broken += 1
@@ -98,16 +99,16 @@ class SmtpCarrier:
                 smtp.quit()
             smtp.close()
 
-    def _connect(self) -> _Connection:
+    def _connect(self) -> None:
         s = self._settings
-        # Without a name smtplib would look the machine's up, which no limit bounds.
-        smtp = _Connection(local_hostname=socket.gethostname(), timeout=s.smtp_timeout_seconds)
-        smtp.tls = self._context if s.smtp_security == "tls" else None
+        kind = smtplib.SMTP
+        if s.smtp_security == "tls":
+            kind = partial(smtplib.SMTP_SSL, context=self._context)
         try:
-            code, text = smtp.connect(s.smtp_host, s.port)
-            if code != 220:
-                raise smtplib.SMTPConnectError(code, text)
-            if "." not in smtp.local_hostname and smtp.sock is not None:  # RFC 5321, 4.1.3
+            # Without a name smtplib would look the machine's up, which no limit bounds.
+            name = socket.gethostname()
+            self._smtp = smtp = kind(s.smtp_host, s.port, local_hostname=name, timeout=s.smtp_timeout_seconds)
+            if "." not in name and smtp.sock is not None:  # RFC 5321, 4.1.3
                 address = str(smtp.sock.getsockname()[0])
                 smtp.local_hostname = f"[IPv6:{address}]" if ":" in address else f"[{address}]"
             if s.smtp_security == "starttls":
@@ -116,9 +117,8 @@ class SmtpCarrier:
             if s.smtp_username:
                 smtp.login(s.smtp_username, self._password)
         except (smtplib.SMTPException, OSError, ValueError) as error:
-            smtp.close()
+            self.close()
             raise self._why(error) from None  # what smtplib raises may hold what was sent: a password
-        return smtp
 
     def _why(self, error: Exception) -> CarrierDownError:
         if isinstance(error, smtplib.SMTPAuthenticationError):
@@ -136,37 +136,6 @@ class SmtpCarrier:
     def _fault(self, sentence: str, remedy: str) -> CarrierDownError:
         where = f"{self._settings.smtp_host}:{self._settings.port}"
         return CarrierDownError(f"The mail server {where} {sentence}.", remedy)
-
-
-class _Connection(smtplib.SMTP):
-    """Each answer has to be there whole within the timeout, however often the server sends a byte of it.
-    `tls`: for a connection that begins with TLS."""
-
-    tls: ssl.SSLContext | None = None
-
-    def getreply(self, seconds: float | None = None) -> tuple[int, bytes]:
-        """The next answer; `seconds`: in place of the connection's timeout. Raises TimeoutError."""
-        assert self.sock is not None
-        self.sock.settimeout(None)
-        with Deadline(seconds or self.timeout) as deadline:
-            deadline.guard(self.sock)
-            try:
-                reply = super().getreply()
-            except smtplib.SMTPServerDisconnected:
-                if deadline.over:
-                    raise TimeoutError from None
-                raise
-        if deadline.over:  # what was said last may have been cut
-            raise TimeoutError
-        self.sock.settimeout(self.timeout)
-        return reply
-
-    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
-        self._host = host  # for which STARTTLS checks the certificate
-        with Deadline(timeout) as deadline:
-            connection = deadline.connect(host, port)
-        connection.settimeout(timeout)
-        return self.tls.wrap_socket(connection, server_hostname=host) if self.tls is not None else connection
 
 
 def _words(text: bytes | str) -> str:

@@ -108,16 +108,14 @@ def _stated(verdicts: Verdicts, book: PriceBook, site: SiteEnergy) -> tuple[type
         ("co2_grams_per_kwh", site.co2_grams_per_kwh, None),
     ]
     return tuple(
-        types.StatedFigure(
-            name, *((f.values[0], ()) if len(f.values) == 1 else (None, f.values)), f.source, f.as_of, region
-        )
+        types.StatedFigure(name, f.value, f.by_hour_utc or (), f.source, f.as_of, region)
         for name, f, region in figures
         if f is not None
     )
 
 
 def _figure(price: PowerPrice | None) -> SiteFigure | None:
-    return None if price is None else SiteFigure((price.usd_per_kwh,), price.source, price.as_of)
+    return None if price is None else SiteFigure(price.source, price.as_of, price.usd_per_kwh)
 
 
 def _figures(of: Sums, gpu_hours: float) -> dict[str, Any]:

@@ -53,10 +53,10 @@ class _OwnRule(WorkloadRule):
 
     def _of(self, group: Group) -> list[CustomRule]:
         """The rule, as the group's team has it; empty: the team has none."""
-        return [custom_rule for custom_rule in self._custom.of(group.lead.owner) if custom_rule.rule.id == self.id]
+        return [custom_rule for custom_rule in self._custom.of(group.lead.owner) if custom_rule.id == self.id]
 
     def limits(self, fleet: Fleet, group: Group | None = None) -> WasteRule:
-        return self._of(group)[0].rule if group is not None else super().limits(fleet)
+        return self._of(group)[0] if group is not None else super().limits(fleet)
 
     def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:  # noqa: ARG002
         (custom_rule,) = self._of(group)

@@ -147,7 +147,7 @@ def _rest(full: Mapping[tuple[str, str, str, int], Line], resting: RestingPowers
     out = {}
     for name, line in lowest.items():
         gpu = resting.gpus.get(name)
-        low = gpu.watts.low if gpu else resting.shares.low * line.gpu.tdp_watts
-        high = gpu.watts.high if gpu else resting.shares.high * line.gpu.tdp_watts
+        low = gpu.low if gpu else resting.shares.low * line.gpu.tdp_watts
+        high = gpu.high if gpu else resting.shares.high * line.gpu.tdp_watts
         out[name] = min(max(line.watts, low), high)
     return out

@@ -29,7 +29,6 @@ from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.models import (
     POWER_FILE,
     ClassName,
-    Made,
     PowerCurve,
     PowerModel,
     Spread,
@@ -163,7 +162,7 @@ def calibrate(capped: Sequence[Capped]) -> PowerModel:
         typical={name: TypicalShare(*shares) for name, shares in TYPICAL.items()},
         typical_sigma=TYPICAL_SIGMA[0],
         typical_sigma_reason=TYPICAL_SIGMA[1],
-        made=Made(date.today().isoformat(), len(capped), len(runs), SOURCE),
+        made={"date": date.today().isoformat(), "lines": len(capped), "runs": len(runs), "source": SOURCE},
     )
 
 
@@ -225,8 +224,13 @@ def text_of(model: PowerModel, made: date) -> str:
     lines.append("typical:")
     lines += [f'  {name}: {{share: {share:.2f}, reason: "{why}"}}' for name, (share, why) in TYPICAL.items()]
     lines += [f"typical_sigma: {TYPICAL_SIGMA[0]:.2f}", f'typical_sigma_reason: "{TYPICAL_SIGMA[1]}"']
-    lines += ["made:", f'  date: "{made.isoformat()}"', f"  lines: {model.made.lines}", f"  runs: {model.made.runs}"]
-    lines.append(f'  source: "{model.made.source}"')
+    lines += [
+        "made:",
+        f'  date: "{made.isoformat()}"',
+        f"  lines: {model.made['lines']}",
+        f"  runs: {model.made['runs']}",
+    ]
+    lines.append(f'  source: "{model.made["source"]}"')
     return "\n".join(lines) + "\n"
 
 
@@ -242,7 +246,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         model = calibrate(capped)
         target = options.output or Path(str(packaged_rules())) / POWER_FILE
         target.write_text(text_of(model, date.today()), encoding="utf-8")
-        print(f"{model.made.lines} lines of {model.made.runs} runs: {target}", file=sys.stderr)
+        print(f"{model.made['lines']} lines of {model.made['runs']} runs: {target}", file=sys.stderr)
         return EXIT_DONE
     except SkuwiseError as error:
         print(f"power-model: {error}", file=sys.stderr)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import update_wrapper
@@ -14,10 +13,8 @@ import click
 from click.core import augment_usage_errors
 
 from .errors import EXIT_USAGE, UsageError
-from .output import program
+from .output import program, say
 from .sanitize import clean, quoted, suggest
-
-_LISTED_CHOICES = 12
 
 Decorator = Callable[[Any], Any]
 
@@ -63,11 +60,8 @@ class Choice(click.Choice[str]):
         """The word itself. Raises click.UsageError for another."""
         if value in self.choices:
             return value
-        words = [str(choice) for choice in self.choices]
-        use = f"Use {', '.join(words[:-1])} or {words[-1]}." if 1 < len(words) <= _LISTED_CHOICES else ""
-        near = suggest(str(value), words) or use
-        where = "" if param is None else f" for {_label(param)}"
-        raise click.UsageError(f"Invalid value {quoted(str(value))}{where}. {near}".strip(), ctx)
+        near = suggest(value, self.choices) or f"Use {' or '.join(self.choices)}."
+        raise click.UsageError(f"Invalid value {quoted(value)}{_label(param, ' for ')}. {near}", ctx)
 
 
 class Parsed(click.ParamType):
@@ -82,8 +76,7 @@ class Parsed(click.ParamType):
         try:
             return self._parse(value) if isinstance(value, str) else value
         except UsageError as error:
-            what = f"Invalid {_label(param)}: " if param is not None else ""
-            raise click.UsageError(f"{what}{error}", ctx) from error
+            raise click.UsageError(f"Invalid{_label(param)}: {error}", ctx) from error
 
 
 PATH, FILE, FOLDER = (click.Path(path_type=Path) for _ in range(3))  # of paths that need not exist
@@ -142,19 +135,16 @@ def joined(*options: Decorator) -> Decorator:
 def exclusive(required: bool = False, **flags: object) -> None:
     """Refuse two options that exclude each other. `flags`: values by parameter names; None, False and () are not set.
     Raises click.UsageError; where one is `required`, for none too."""
-    context = click.get_current_context(silent=True)
     options = {f"--{name.replace('_', '-')}": value for name, value in flags.items()}
     used = [name for name, value in options.items() if value not in (None, False, ())]
-    if len(used) > 1:
-        raise click.UsageError(f"{used[0]} and {used[1]} exclude each other.", context)
-    if required and not used:
-        raise click.UsageError(f"One of {', '.join(options)} is required.", context)
+    if len(used) > 1 or (required and not used):
+        wrong = f"{used[0]} and {used[1]} exclude each other." if used else f"One of {', '.join(options)} is required."
+        raise click.UsageError(wrong, click.get_current_context(silent=True))
 
 
 def typed_with(old: str = "", new: str = "") -> str:
     """The command line that runs, quoted for a shell, with `old` replaced by `new`."""
-    context = click.get_current_context(silent=True)
-    words: Sequence[str] = (context.obj if context is not None else None) or [old]
+    words: Sequence[str] = getattr(click.get_current_context(silent=True), "obj", None) or [old]
     return f"{program()} {shlex.join(new if word == old else word for word in words)}"
 
 
@@ -165,26 +155,20 @@ def run_click(root: click.Command, prog: str, arguments: Sequence[str], typed: S
         return int(root.main(list(arguments), prog_name=prog, standalone_mode=False, obj=list(typed)) or 0)
     except click.Abort:
         raise KeyboardInterrupt from None
-    except click.ClickException as error:
-        context = error.ctx if isinstance(error, click.UsageError) else None
-        path = prog if context is None else context.command_path
-        print(f"skuwise: {clean(_sentence(error, context))} Run '{path} --help' for usage.", file=sys.stderr)  # noqa: T201
+    except click.UsageError as error:
+        sentence = error.format_message().rstrip(".")
+        if isinstance(error, click.NoSuchOption):
+            params = error.ctx.command.params if error.ctx is not None else []
+            near = suggest(error.option_name, [name for param in params for name in param.opts], loosely=True)
+            sentence = f"Unknown option {quoted(error.option_name)}. {near}".rstrip(" .")
+        end = "" if sentence.endswith("?") else "."
+        path = prog if error.ctx is None else error.ctx.command_path
+        say(f"skuwise: {clean(sentence)}{end} Run '{path} --help' for usage.")
         return EXIT_USAGE
 
 
-def _sentence(error: click.ClickException, context: click.Context | None) -> str:
-    params = context.command.params if context is not None else []
-    text = error.format_message()
-    if isinstance(error, click.NoSuchOption):
-        names = [name for param in params for name in param.opts]
-        near = suggest(error.option_name, [*names, "--help"], loosely=True)
-        return f"Unknown option {quoted(error.option_name)}. {near}".strip()
-    if context is not None and isinstance(error, click.BadOptionUsage) and "requires an argument" in text:
-        value = next((param.make_metavar(context) for param in params if error.option_name in param.opts), "VALUE")
-        return f"{error.option_name} needs a value: {value}."
-    return text if text.endswith((".", "?")) else f"{text}."
-
-
-def _label(param: click.Parameter) -> str:
-    """An option by its long name, an argument by its metavar."""
-    return max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name
+def _label(param: click.Parameter | None, before: str = " ") -> str:
+    """An option by its long name, an argument by its metavar, after a word; "" for none."""
+    if param is None:
+        return ""
+    return before + (max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name)

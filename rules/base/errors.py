@@ -11,11 +11,8 @@ EXIT_NOTHING = 3
 
 
 class SkuwiseError(Exception):
-    """Something a person must know: one sentence, and what to do about it.
-
-    Printed in one place (`skuwise.__main__`) as ``skuwise: MESSAGE REMEDY`` on stderr, without a traceback.
-    `exit_status` is the process's exit status: 1 failed, 2 wrong usage, 3 nothing to work on.
-    """
+    """One sentence for a person, and a remedy: `skuwise.__main__` prints ``skuwise: MESSAGE REMEDY`` on stderr.
+    `exit_status`: of the process."""
 
     exit_status = EXIT_FAILED
 
@@ -56,8 +53,7 @@ class SourceError(SkuwiseError):
 
 _MEMORY = "Read fewer nodes or days (--match, --since), or give it more memory (ulimit -v, MemoryMax=)."
 _REMEDIES = {
-    errno.ENOSPC: "Free some space, or name another disk.",
-    errno.EDQUOT: "Free some space, or name another disk.",
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "Free some space, or name another disk."),
     errno.EACCES: "Check the permissions.",
     errno.EMFILE: "Raise the limit of open files (ulimit -n).",
     errno.ENOMEM: _MEMORY,
@@ -71,22 +67,23 @@ def explained(error: BaseException) -> SkuwiseError | None:
     """The error as one that a person may see; None for a defect of skuwise itself."""
     if isinstance(error, SkuwiseError):
         return error
+    text = str(error)
     # Python 3.11 raises this SystemError where an allocation fails while it compiles a module.
-    if isinstance(error, MemoryError) or (isinstance(error, SystemError) and "without exception set" in str(error)):
+    if isinstance(error, MemoryError) or (isinstance(error, SystemError) and "without exception set" in text):
         return SkuwiseError("There is not enough memory for this.", _MEMORY)
     if isinstance(error, RecursionError):
         return SkuwiseError("An input is nested too deeply.", "Flatten it; --debug shows where it is read.")
-    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+    if isinstance(error, RuntimeError) and "can't start new thread" in text:
         return SkuwiseError("No thread can be started.", _REMEDIES[errno.EAGAIN])
     if isinstance(error, UnicodeError):
         remedy = "Save inputs as UTF-8, and use a UTF-8 locale (LC_ALL=C.UTF-8)."
-        return SkuwiseError(f"Invalid text for its encoding: {error}.", remedy)
+        return SkuwiseError(f"Invalid text for its encoding: {text}.", remedy)
     if isinstance(error, ImportError) and (error.name or "").partition(".")[0] != "skuwise":
-        return SkuwiseError(f"A library cannot be loaded: {error}.", f"Install it again; if memory is short: {_MEMORY}")
+        return SkuwiseError(f"A library cannot be loaded: {text}.", f"Install it again; if memory is short: {_MEMORY}")
     if type(error).__module__ == "sqlite3":
-        return SkuwiseError(f"A database cannot be read or written: {error}.", "Check the file and its disk.")
+        return SkuwiseError(f"A database cannot be read or written: {text}.", "Check the file and its disk.")
     if isinstance(error, OSError) and error.errno is not None:
         where = f" ({error.filename})" if error.filename else ""
-        message = f"The system refused{where}: {error.strerror or error}."
-        return SkuwiseError(message, _REMEDIES.get(error.errno, "See above for what failed."))
+        remedy = _REMEDIES.get(error.errno, "See above for what failed.")
+        return SkuwiseError(f"The system refused{where}: {error.strerror or text}.", remedy)
     return None

@@ -18,19 +18,15 @@ from typing import Any
 
 from .errors import UsageError
 
-# `diff <(...)` and the like hand over a pipe; one that is not written to its end is abandoned after this.
-PATIENCE_SECONDS = 10.0
 TOML_MAX_BYTES = 1 << 20
 _NULL = os.makedev(1, 3)  # Linux: /dev/null, the usual name for "no file"
 # Each part of a dotted key costs the parser as much as all before it: a key of 30,000 takes it minutes.
 _MANY_DOTS = re.compile(r"^(?:[^.\n\"'=#]*\.){65}", re.MULTILINE)
 
 
-def read_bounded(path: Path, limit_bytes: int, patience_seconds: float = PATIENCE_SECONDS) -> bytes:
-    """The whole content of a file or a pipe; of ``/dev/null`` nothing.
-
-    Raises OSError, also for more than `limit_bytes` and for a pipe that is not written to its end in time.
-    """
+def read_bounded(path: Path, limit_bytes: int, patience_seconds: float = 10.0) -> bytes:
+    """The content of a file or a pipe; of ``/dev/null`` nothing. Raises OSError, also beyond `limit_bytes` and for
+    a pipe that is not written to its end in time."""
     content = bytearray()
     deadline = time.monotonic() + patience_seconds
     with os.fdopen(_open(path), "rb", buffering=0) as file:
@@ -55,9 +51,7 @@ def read_text(path: Path, limit_bytes: int) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        utf16 = raw.startswith((b"\xff\xfe", b"\xfe\xff"))
-        what = "it is UTF-16, not UTF-8 text" if utf16 else f"line {line} is not UTF-8 text"
-        raise OSError(errno.EILSEQ, what) from None
+        raise OSError(errno.EILSEQ, f"line {line} is not UTF-8 text") from None
 
 
 def open_stream(path: Path) -> io.BufferedReader:
@@ -68,10 +62,8 @@ def open_stream(path: Path) -> io.BufferedReader:
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """The tables of a file; `what` names it in errors (``The configuration file /etc/...``).
-
-    Raises FileNotFoundError, and UsageError for anything but TOML within the bounds.
-    """
+    """The tables of a file; `what` names it in errors (``The configuration file /etc/...``). Raises FileNotFoundError,
+    and UsageError for anything but TOML within the bounds."""
     import tomllib  # noqa: PLC0415 - most commands read no TOML
 
     try:
@@ -79,18 +71,15 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        denied = isinstance(error, PermissionError)
-        remedy = "Check its permissions." if denied else "Name an ordinary file of UTF-8 text."
+        remedy = "Name an ordinary file of UTF-8 text that you may read."
         raise UsageError(f"{what} cannot be read: {error.strerror}.", remedy) from error
-    if match := _MANY_DOTS.search(text):
-        line = text.count("\n", 0, match.start()) + 1
-        raise UsageError(f"{what} cannot be read: line {line} has more than 64 dots.", "Correct the line.")
     try:
+        if match := _MANY_DOTS.search(text):
+            raise ValueError(f"more than 64 dots (at line {text.count(chr(10), 0, match.start()) + 1})")
         return tomllib.loads(text)
-    except RecursionError:
-        raise UsageError(f"{what} cannot be read: it is nested too deeply.", "Flatten its values.") from None
-    except ValueError as error:
-        raise UsageError(f"{what} is not valid TOML: {error}.", "Fix the file or remove it.") from None
+    except (RecursionError, ValueError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise UsageError(f"{what} is not valid TOML: {why}.", "Fix the file or remove it.") from None
 
 
 def _open(path: Path) -> int:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import secrets
 import shlex
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
@@ -24,8 +24,6 @@ from .errors import SkuwiseError
 from .sanitize import ESCAPED, clean
 
 _NAME = "skuwise"
-
-
 # Reports what is done, and of how many (None: unknown).
 Steps = Callable[[int, int | None], None]
 _EVERY_SECONDS = 0.2
@@ -40,7 +38,7 @@ class _Stream(io.FileIO):
         except OSError as error:
             if self.fileno() == 2:
                 return len(data)
-            discard(1)  # or the interpreter tries once more
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter tries once more
             if isinstance(error, BrokenPipeError):
                 raise
             remedy = "Free some space there, or redirect it elsewhere."
@@ -103,13 +101,6 @@ def own_streams() -> None:
     sys.stderr = io.TextIOWrapper(err, encoding=encodings[1], errors=ESCAPED, line_buffering=True)
 
 
-def discard(number: int) -> None:
-    """Redirect a stream to /dev/null, so that pending output cannot fail."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, number)
-    os.close(null)
-
-
 def say(text: str) -> None:
     """Narration: stderr, where it never mixes with data."""
     print(text, file=sys.stderr)  # noqa: T201
@@ -135,50 +126,36 @@ def write_json(document: object) -> None:
 def write_whole(
     path: Path, content: str | bytes | Iterable[str], *, into_devices: bool = True, mode: int | None = None
 ) -> None:
-    """Write a file so that a reader sees the old or the new content, never a part. `mode` None: as the umask has it.
-
-    A link is replaced, not followed. A device or a pipe is written into. `into_devices`: False where the name is not
-    the caller's choice: a pipe there is replaced, too. Raises SkuwiseError.
-    """
+    """Write a file so that a reader sees the old or the new content, never a part. `mode` None: as the umask has it. A
+    link is replaced, not followed; a device or pipe is written into, or replaced where the name is not the caller's
+    choice (`into_devices` False). Raises SkuwiseError."""
     parts = (content,) if isinstance(content, (str, bytes)) else content
     raw = (part if isinstance(part, bytes) else part.encode("utf-8", "backslashreplace") for part in parts)
-    temporary: Path | None = None
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}"
     try:
         is_device = str(path).startswith(("/dev/", "/proc/")) or path.is_char_device() or path.is_fifo()
         if into_devices and is_device:
             path.write_bytes(b"".join(raw))
             return
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        temporary = Path(name)
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
         with os.fdopen(handle, "wb") as file:
             file.writelines(raw)
-        if mode is None:
-            umask = os.umask(0)
-            os.umask(umask)
-            mode = 0o666 & ~umask
-        temporary.chmod(mode)
+        if mode is not None:
+            temporary.chmod(mode)
         temporary.replace(path)
     except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         remedy = "Name an ordinary file in a folder with free space that you can write to."
         raise SkuwiseError(f"Cannot write {path}: {error.strerror}.", remedy) from error
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
-    """Lines of aligned cells under a header; `right`: indices of columns that are aligned to the right.
-
-    Every cell is cleaned: it may come from a driver, a process name or a site's file.
-    """
+    """Lines of aligned, cleaned cells under a header; `right`: indices of columns that are aligned to the right."""
     table = [[clean(cell) for cell in row] for row in (header, *rows)]
-    widths = [max(len(row[index]) for row in table) for index in range(len(header))]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if index in right else cell.ljust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in table
-    )
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    forms = [f"{{:{'>' if index in right else '<'}{width or 1}}}" for index, width in enumerate(widths)]
+    return "\n".join("  ".join(forms).format(*row).rstrip() for row in table)
 
 
 def program(*, anywhere: bool = False) -> str:
@@ -186,9 +163,7 @@ def program(*, anywhere: bool = False) -> str:
     started it, else its interpreter with ``-m skuwise``. `anywhere`: paths are absolute, for readers elsewhere."""
     started = Path(sys.argv[0])
     if started.name == "__main__.py":
-        started = Path(sys.prefix, "bin", _NAME)
-        if not anywhere or not os.access(started, os.X_OK):
-            return f"{shlex.quote(sys.executable)} -m {_NAME}"
+        return f"{shlex.quote(sys.executable)} -m {_NAME}"
     in_path = shutil.which(_NAME)
     if started.name != _NAME or (in_path is not None and Path(in_path).resolve() == started.resolve()):
         return _NAME

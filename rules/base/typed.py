@@ -7,6 +7,7 @@ in ``__post_init__`` with ``ValueError(sentence, remedy)``.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -24,7 +25,6 @@ Text = Annotated[
 ]
 Name = Annotated[str, Meta(pattern=r"\A(?#a name without control characters)(?=.*\S)[^\x00-\x1f\x7f-\x9f]+\Z")]
 Slug = Annotated[str, Meta(pattern=r"\A(?#small letters, digits and dashes)[a-z0-9][a-z0-9-]{0,63}\Z")]
-Day = Annotated[str, Meta(pattern=rf"\A(?#a date as 2026-09-19){_DATE}\Z")]
 # When a figure was read: a date, or the commit of a dated repository.
 AsOf = Annotated[str, Meta(pattern=rf"\A(?#a date or a commit, as commit 3f5f6971)({_DATE}|commit [0-9a-f]{{7,40}})\Z")]
 # Larger figures become infinite in base units.
@@ -42,6 +42,13 @@ class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table of a file: frozen, without unknown keys."""
 
 
+class Sourced(Strict, frozen=True):
+    """Figures with their source, and when they were read."""
+
+    source: Text
+    as_of: AsOf
+
+
 def place(*keys: str) -> str:
     """The position of a value in a file: ``gpus.L4.memory.gb``."""
     return ".".join(key if re.fullmatch(r"[\w-]{1,80}", key) else quoted(key) for key in keys)
@@ -53,11 +60,19 @@ def wrong(file: object, at: str | int | None, sentence: str, remedy: str = "Corr
     return RulesError(f"{where}: {sentence.rstrip('.')}.", remedy)
 
 
-def convert(file: object, value: object, kind: type[T], *at: str, **given: object) -> T:
-    """A value as read, typed. `file` and the keys `at` name it in errors. `given`: fields that no file may set.
+def check_known(
+    file: object, at: str, what: str, words: Iterable[str], names: Collection[str], *, otherwise: str = ""
+) -> None:
+    """Raises RulesError for the first of some words that is none of `names`; the remedy is the nearest of these."""
+    for word in words:
+        if word not in names:
+            remedy = suggest(word, names) or otherwise or f"Known are {', '.join(names)}."
+            raise wrong(file, at, f"unknown {what} {quoted(word)}", remedy)
 
-    Raises RulesError.
-    """
+
+def convert(file: object, value: object, kind: type[T], *at: str, **given: object) -> T:
+    """A value as read, typed. `file` and the keys `at` name it in errors. `given`: fields that no file may set. Raises
+    RulesError."""
     if given and isinstance(value, dict):
         for key in value.keys() & given:
             raise wrong(file, place(*at), f"unknown key {quoted(key)}", "Remove it.")
@@ -85,19 +100,15 @@ def _located(
     at: tuple[str, ...],
     error: msgspec.ValidationError,
 ) -> tuple[tuple[str, ...], str, str]:
-    """The keys of the invalid value, a sentence and a remedy.
-
-    msgspec names no keys of mappings, so the parts are converted one by one.
-    """
+    """The keys of the invalid value, a sentence and a remedy. msgspec names no keys of mappings: each part is tried."""
     while get_origin(hint) in (Annotated, Union, UnionType):
         hint = next(arg for arg in get_args(hint) if arg is not NoneType)
     arguments, kind = get_args(hint), get_origin(hint) or hint
     parts: list[tuple[str, object, Any]] = []
     if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         types = {field.encode_name: field.type for field in msgspec.structs.fields(hint)}
-        unknown = next((key for key in value if key not in types), None)
-        if unknown is not None:
-            return at, f"unknown key {quoted(unknown)}", suggest(unknown, types) or f"Known are {', '.join(types)}."
+        if (key := next((key for key in value if key not in types), None)) is not None:
+            return at, f"unknown key {quoted(key)}", suggest(key, types) or f"Known are {', '.join(types)}."
         parts = [(key, part, types[key]) for key, part in value.items()]
     elif isinstance(value, dict) and len(arguments) == 2:
         parts = [(key, key, arguments[0]) for key in value]
@@ -111,6 +122,6 @@ def _located(
             return _located(part, inner, (*at, key), inner_error)
     if isinstance(error.__cause__, ValueError) and len(error.__cause__.args) == 2:
         return at, *error.__cause__.args
-    choices = [str(choice) for choice in arguments] if get_origin(hint) is Literal else []
+    choices = [str(choice) for choice in arguments] if kind is Literal else []
     remedy = suggest(str(value), choices) or f"Known are {', '.join(choices)}." if choices else "Correct it."
     return at, in_words(str(error)), remedy

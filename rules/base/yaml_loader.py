@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,20 +27,14 @@ SHIPPED, SITE = "shipped", "site"  # origins of values; of a team's: "team NAME"
 MAX_BYTES = 1 << 20  # the largest file that ships is below 64 KiB
 MAX_DEPTH = 12
 SUFFIXES = (".yaml", ".yml")
-FOLDERS = ("gpus", "nodes", "waste", "custom")
-FILES = (
-    "bottlenecks.yaml", "exceptions.yaml", "kind_priors.yaml", "kinds.yaml",
+LAYOUT = (
+    "gpus/*", "nodes/*", "waste/*", "custom/*", "bottlenecks.yaml", "exceptions.yaml", "kind_priors.yaml", "kinds.yaml",
     "latency_classes.yaml", "premiums.yaml", "providers.yaml", "reporting.yaml", "rest.yaml", "watch.yaml",
+    "teams/*/team.yaml", "teams/*/waste/*", "teams/*/custom/*", "teams/*/exceptions.yaml",
 )  # fmt: skip
-TEAMS_FOLDER, TEAM_FILE = "teams", "team.yaml"
-TEAM_FOLDERS, TEAM_FILES = ("waste", "custom"), (TEAM_FILE, "exceptions.yaml")
 
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
-_CONSTANTS: dict[str, bool | None] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-    **dict.fromkeys(("false", "False", "FALSE"), False),
-}
+_CONSTANTS = {"": None, "~": None, "null": None, "true": True, "false": False}
 
 
 class Faults(list[RulesError]):
@@ -63,60 +55,53 @@ class Faults(list[RulesError]):
             raise self[0]
 
 
-def packaged_rules() -> Traversable:
-    """The rules that ship with skuwise, from wherever the package is installed."""
-    return files("skuwise").joinpath("rules")
+def packaged_rules() -> Path:
+    """The folder of the rules that ship with skuwise."""
+    return Path(__file__).parents[1]
 
 
 def rules_root(rules_dir: Path | None) -> Path | None:
     """A site's rules folder. Raises RulesError for a file in it that would be ignored. None: no folder is set."""
+    layout = f"The layout is {', '.join(LAYOUT)}."
     if rules_dir is None:
         return None
     if not rules_dir.is_dir():
-        layout = ", ".join((*FOLDERS, TEAMS_FOLDER, *FILES))
-        raise RulesError(f"{rules_dir} is not a folder of rules.", f"Its layout is {layout}.")
+        raise RulesError(f"{rules_dir} is not a folder of rules.", layout)
     for file in sorted(rules_dir.rglob("*")):
-        *above, name = file.relative_to(rules_dir).parts
-        if not name.endswith(SUFFIXES) or any(part.startswith(".") for part in (*above, name)):
-            continue  # a version control's folder, an editor's file, a text for people
-        folders, names = FOLDERS, FILES
-        if above[:1] == [TEAMS_FOLDER] and len(above) > 1:
-            above, folders, names = above[2:], TEAM_FOLDERS, TEAM_FILES
-        if not (above[0] in folders and len(above) == 1 if above else name in names):
-            raise wrong(file, None, "this is no part of the rules", f"Known here are {', '.join((*folders, *names))}.")
-        if not file.is_file():  # a pipe would block, a dangling link would be ignored
-            raise wrong(file, None, "this is no ordinary file", "Put the rules themselves there.")
+        path = Path("/", file.relative_to(rules_dir))
+        if path.suffix in SUFFIXES and not any(part.startswith(".") for part in path.parts):  # no editor's file
+            if not any(path.match(f"/{pattern}") for pattern in LAYOUT):
+                raise wrong(file, None, "this is no part of the rules", layout)
+            if not file.is_file():  # a pipe would block, a dangling link would be ignored
+                raise wrong(file, None, "this is no ordinary file", "Put the rules themselves there.")
     return rules_dir
 
 
-def layers(rules_dir: Path | None) -> list[tuple[str, Traversable | Path]]:
+def layers(rules_dir: Path | None) -> list[tuple[str, Path]]:
     """The folders of rules by origin: those that ship, then a site's. Raises as `rules_root`."""
     root = rules_root(rules_dir)
     return [(SHIPPED, packaged_rules()), *([(SITE, root)] if root is not None else [])]
 
 
-def read(file: Traversable | Path, kind: type[T]) -> T:
+def read(file: Path, kind: type[T]) -> T:
     """One file as a value of a type. Raises RulesError."""
     return convert(file, read_table(file), kind)
 
 
-def read_layers(rules_dir: Path | None, name: str, kind: type[T]) -> list[tuple[str, Traversable | Path, T]]:
+def read_layers(rules_dir: Path | None, name: str, kind: type[T]) -> list[tuple[str, Path, T]]:
     """A file that ships, and a site's of the same name if there is one, with origin and path. Raises RulesError."""
-    of_layer = [(origin, folder.joinpath(name)) for origin, folder in layers(rules_dir)]
+    of_layer = [(origin, folder / name) for origin, folder in layers(rules_dir)]
     return [(origin, file, read(file, kind)) for origin, file in of_layer if file.is_file()]
 
 
-def read_folders(
-    folders: Iterable[Traversable | Path], kind: type[T], use: Callable[[object, T], Mapping[str, V]]
-) -> dict[str, V]:
+def read_folders(folders: Iterable[Path], kind: type[T], use: Callable[[object, T], Mapping[str, V]]) -> dict[str, V]:
     """The entries of the YAML files in some folders by name, as `use` makes them of a file; a later folder's replace
     those of the same name. Raises RulesError, also for a name that two files of one folder have."""
     entries: dict[str, V] = {}
     faults = Faults()
     for folder in folders:
         names: dict[str, object] = {}
-        paths = [path for path in folder.iterdir() if path.name.endswith(SUFFIXES)] if folder.is_dir() else []
-        for file in sorted(paths, key=lambda path: path.name):
+        for file in sorted(path for path in folder.glob("*") if path.suffix in SUFFIXES):
             with faults:
                 for name, entry in use(file, read(file, kind)).items():
                     if name in names:
@@ -126,10 +111,10 @@ def read_folders(
     return entries
 
 
-def read_table(file: Traversable | Path) -> dict[str, Any]:
+def read_table(file: Path) -> dict[str, Any]:
     """One file as a mapping. Raises RulesError with file and, where the parser has it, line."""
     try:
-        return parse_table(read_bounded(file, MAX_BYTES) if isinstance(file, Path) else file.read_bytes(), str(file))
+        return parse_table(read_bounded(file, MAX_BYTES), str(file))
     except OSError as error:
         raise wrong(file, None, f"cannot be read ({error.strerror})", "Check the path and its permissions.") from error
 
@@ -137,7 +122,14 @@ def read_table(file: Traversable | Path) -> dict[str, Any]:
 def parse_table(raw: bytes, name: str) -> dict[str, Any]:
     """The content of one file, named `name` in errors, as a mapping. Raises RulesError."""
     try:
-        value = _build(raw.decode("utf-8"), name)
+        loader = _Loader(raw.decode("utf-8"))
+        loader.get_event()  # the stream begins, then the document, unless there is none
+        value = None
+        if isinstance(loader.get_event(), yaml.DocumentStartEvent):
+            value = _value(loader, name, loader.get_event())
+            loader.get_event()  # the document ends
+        if loader.check_event(yaml.DocumentStartEvent):
+            raise wrong(name, loader.get_event().start_mark.line + 1, "a second document begins here", "Keep one.")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise wrong(name, line, "this is not UTF-8 text", "Save the file as UTF-8.") from None
@@ -151,51 +143,31 @@ def parse_table(raw: bytes, name: str) -> dict[str, Any]:
     return value
 
 
-def _build(text: str, name: str) -> object:
-    """The value of a document. It has its own stack: nesting in a file cannot exhaust Python's."""
-    loader = _Loader(text)
-    root: list[Any] = []
-    stack: list[Any] = [root]
-    keys: list[str | None] = [None]  # of each mapping on the stack, the key whose value comes next
-    try:
-        while not isinstance(event := loader.get_event(), yaml.StreamEndEvent):
-            line, top = event.start_mark.line + 1, stack[-1]
-            is_second = isinstance(event, yaml.DocumentStartEvent) and bool(root)
-            if is_second or getattr(event, "anchor", None) is not None or getattr(event, "tag", None) is not None:
-                marks = "anchors (&name) and tags (!name) are not allowed here"
-                sentence = "a second document begins here" if is_second else marks
-                raise wrong(name, line, sentence, "Keep one document of plain values.")
-            if isinstance(event, yaml.CollectionEndEvent):
-                del stack[-1], keys[-1]
-            if not isinstance(event, yaml.NodeEvent):
-                continue
-            word, value = None, {} if isinstance(event, yaml.MappingStartEvent) else []
-            if isinstance(event, yaml.ScalarEvent):
-                word = event.value
-                value = " ".join(word.split()) if event.style else _plain(word)
-            is_key = isinstance(top, dict) and keys[-1] is None
-            if is_key and (word is None or word in top):
-                sentence = "a key must be plain text" if word is None else f"key {quoted(word)} is given twice"
-                raise wrong(name, line, sentence)
-            if is_key:
-                keys[-1] = word
-            elif isinstance(top, dict):
-                top[keys[-1]], keys[-1] = value, None
-            else:
-                top.append(value)
-            if word is None:
-                stack.append(value)
-                keys.append(None)
-            if len(stack) > MAX_DEPTH + 1:
-                raise wrong(name, line, f"values are nested more than {MAX_DEPTH} deep", "Flatten them.")
-    finally:
-        loader.dispose()
-    return root[0] if root else None
-
-
-def _plain(text: str) -> str | int | float | bool | None:
-    if text in _CONSTANTS:
-        return _CONSTANTS[text]
-    if len(text) > 32 or not _NUMBER.fullmatch(text):
-        return " ".join(text.split())
-    return int(text) if text.lstrip("+-").isdigit() else float(text)
+def _value(loader: Any, name: str, event: Any, depth: int = 1) -> Any:  # noqa: ANN401 - libyaml's are untyped
+    """The value that begins with `event`. Nesting is bounded: it cannot exhaust Python's stack."""
+    line = event.start_mark.line + 1
+    if event.anchor is not None or getattr(event, "tag", None) is not None:
+        raise wrong(name, line, "anchors (&name) and tags (!name) are not allowed here", "Write plain values.")
+    if isinstance(event, yaml.ScalarEvent):
+        text = " ".join(event.value.split())
+        if not event.style and text.lower() in _CONSTANTS:
+            return _CONSTANTS[text.lower()]
+        if event.style or len(text) > 32 or not _NUMBER.fullmatch(text):
+            return text
+        return int(text) if text.lstrip("+-").isdigit() else float(text)
+    if depth > MAX_DEPTH:
+        raise wrong(name, line, f"values are nested more than {MAX_DEPTH} deep", "Flatten them.")
+    if isinstance(event, yaml.SequenceStartEvent):
+        values: list[Any] = []
+        while not isinstance(event := loader.get_event(), yaml.SequenceEndEvent):
+            values.append(_value(loader, name, event, depth + 1))
+        return values
+    table: dict[str, Any] = {}
+    while not isinstance(event := loader.get_event(), yaml.MappingEndEvent):
+        line = event.start_mark.line + 1
+        if not isinstance(event, yaml.ScalarEvent) or (event.anchor, event.tag) != (None, None):
+            raise wrong(name, line, "a key must be plain text")
+        if event.value in table:
+            raise wrong(name, line, f"key {quoted(event.value)} is given twice")
+        table[event.value] = _value(loader, name, loader.get_event(), depth + 1)
+    return table

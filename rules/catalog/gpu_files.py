@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from ..base.sanitize import quoted
-from ..base.typed import Day, Name, Positive, Strict, Text, place, wrong
+from ..base.typed import Name, Positive, Sourced, Strict, Text, place, wrong
 from ..base.yaml_loader import layers, read_folders
 from .types import GIB, Achieved, FigureSource, GpuSku, MigProfile, Sms
 
@@ -83,7 +83,7 @@ class _Pcie(Strict, frozen=True):
     lanes: Annotated[int, Meta(ge=1, le=16)]
 
 
-class _Gpu(Strict, frozen=True, kw_only=True):
+class _Gpu(Sourced, frozen=True, kw_only=True):
     """An entry of a file; rules/gpus/nvidia.yaml explains the keys."""
 
     aliases: tuple[Text, ...] = ()
@@ -106,8 +106,6 @@ class _Gpu(Strict, frozen=True, kw_only=True):
     achieved: Achieved = Achieved()
     unchecked: Mapping[Check, Text] = {}
     note: Text | None = None
-    source: Text
-    as_of: Day
     grade: Literal["A", "B", "C"]
 
 
@@ -140,7 +138,7 @@ def load_gpus(rules_dir: Path | None = None) -> GpuLibrary:
                 raise wrong(file, place("gpus", name), sentence, remedy)
         return {name: (_gpu(name, top.vendor, entry), entry.asked_as, file) for name, entry in top.gpus.items()}
 
-    gpus = read_folders([layer.joinpath("gpus") for _, layer in layers(rules_dir)], _File, use)
+    gpus = read_folders([layer / "gpus" for _, layer in layers(rules_dir)], _File, use)
     index = _index((name, (name, *gpu.aliases), file) for name, (gpu, _, file) in gpus.items())
     asked = _index((name, asked_as, file) for name, (_, asked_as, file) in gpus.items())
     return GpuLibrary({name: gpu for name, (gpu, _, _) in gpus.items()}, index, asked | index)

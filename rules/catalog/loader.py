@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ..base.sanitize import quoted, suggest
-from ..base.typed import AsOf, Count, Day, Name, Positive, Strict, Text, place, wrong
+from ..base.typed import AsOf, Count, Name, Positive, Sourced, Strict, Text, check_known, place
 from ..base.yaml_loader import layers, packaged_rules, read, read_folders, read_layers
 from .gpu_files import GpuLibrary, Watts, load_gpus, normalise, with_note
 from .types import GIB, Fabric, FigureSource, GpuSku, NodeSku, Price
@@ -30,16 +29,14 @@ PriceOf = Callable[[str, str | None], Price | None]
 
 class Prior(Strict, frozen=True):
     """An assumed price: the node with the better interconnect costs `low` to `high` more (ratio of the node's price).
-
-    `pairs`: the observed prices behind it, with sources. Every text that uses a prior says that it is assumed.
-    """
+    `pairs`: the observed prices behind it, with sources."""
 
     low: Ratio
     likely: Ratio
     high: Ratio
     basis: Literal["assumed"]
     text: Text
-    as_of: Day
+    as_of: AsOf
     pairs: tuple[Text, ...] = ()
 
     def __post_init__(self) -> None:
@@ -47,38 +44,16 @@ class Prior(Strict, frozen=True):
             raise ValueError("'low', 'likely' and 'high' are out of order", "Sort them.")
 
 
-class Provider(Strict, frozen=True):
+class Provider(Sourced, frozen=True):
     """`rented`: False where the nodes are owned. `reference_region`: whose list price is assumed; None: none."""
 
     rented: bool
-    source: Text
-    as_of: AsOf
     reference_region: Text | None = None
 
-    def __post_init__(self) -> None:
-        if self.reference_region == ANY_REGION:
-            raise ValueError(f"'reference_region' is {ANY_REGION}, which is no region", "Remove it.")
-        if self.reference_region is not None and not self.rented:
-            raise ValueError("owned nodes have no list price to assume", "Remove 'reference_region'.")
 
-
-class Accelerator(Strict, frozen=True):
-    """An accelerator for comparison, without telemetry. None: no reliable figure."""
-
-    name: Text
-    vendor: Text
-    source: FigureSource
-    dense_flops: Mapping[str, float] = {}
-    mem_bytes: int | None = None
-    mem_bandwidth_bytes_per_second: float | None = None
-    note: Text | None = None
-
-
-class _Price(Strict, frozen=True):
+class _Price(Sourced, frozen=True):
     region: Text
     usd_per_hour: Positive
-    source: Text
-    as_of: AsOf
 
 
 class _Fabric(Strict, frozen=True):
@@ -88,13 +63,11 @@ class _Fabric(Strict, frozen=True):
     rdma: bool | None = None
 
 
-class _Node(Strict, frozen=True):
+class _Node(Sourced, frozen=True):
     gpu: Text
     gpu_count: Annotated[int, Meta(ge=1, le=1024)]
     link: Literal["nvswitch", "nvlink-bridge", "pcie", "none", "xgmi", "unknown"]
     fabric: _Fabric
-    source: Text
-    as_of: AsOf
     family: Text | None = None
     vcpus: Count | None = None
     host_mem_gib: Positive | None = None
@@ -112,17 +85,7 @@ class _Nodes(Strict, frozen=True):
     nodes: Mapping[Name, _Node]
 
 
-class _Premiums(Strict, frozen=True):
-    premiums: Mapping[Name, Prior]
-
-
-class _Providers(Strict, frozen=True):
-    providers: Mapping[Name, Provider]
-
-
-class _BoardPower(Strict, frozen=True):
-    source: Text
-    as_of: Day
+class _BoardPower(Sourced, frozen=True):
     watts: Mapping[str, Watts]
 
 
@@ -136,7 +99,6 @@ class Catalog:
     premiums: Mapping[str, Prior]
     providers: Mapping[str, Provider] = field(default_factory=dict)
     boards: Mapping[str, float] = field(default_factory=dict)
-    accelerators: tuple[Accelerator, ...] = ()
 
     @property
     def gpus(self) -> Mapping[str, GpuSku]:
@@ -155,11 +117,9 @@ class Catalog:
         return self.boards.get(normalise(name))
 
     def node(self, name: str) -> NodeSku | None:
-        """The node of exactly this name; None where there is none."""
         return self.nodes.get(name)
 
     def node_gpu_count(self, name: str) -> int | None:
-        """GPUs of the node of exactly this name; None where there is none."""
         return node.gpu_count if (node := self.nodes.get(name)) is not None else None
 
     def nodes_of(self, gpu: str) -> tuple[NodeSku, ...]:
@@ -186,19 +146,24 @@ class Catalog:
         return listed or min(sku.prices, key=lambda price: (price.usd_per_hour, price.region), default=None)
 
     def fabric_twins(self, node: NodeSku) -> tuple[NodeSku, ...]:
-        """Nodes of the same provider, family, GPU, GPU count and host whose fabric differs in kind or rate.
+        """Nodes of the same family and host whose fabric differs in kind or rate. An unknown figure sets none apart."""
 
-        An unknown host figure does not distinguish nodes.
-        """
-        return tuple(twin for twin in self.nodes.values() if _is_twin(node, twin))
+        def key(sku: NodeSku) -> tuple[object, ...]:
+            return sku.family, sku.provider, sku.gpu, sku.gpu_count, sku.intra_node_link
+
+        def same(*figures: float | None) -> bool:
+            return None in figures or len({*figures}) == 1
+
+        twins = (n for n in self.nodes.values() if n.name != node.name and node.family and key(n) == key(node))
+        hosts = (n for n in twins if same(n.vcpus, node.vcpus) and same(n.host_mem_bytes, node.host_mem_bytes))
+        fabric, rate = node.fabric.kind, node.fabric.bytes_per_second
+        return tuple(n for n in hosts if n.fabric.kind != fabric or not same(n.fabric.bytes_per_second, rate))
 
 
 @dataclass(frozen=True, slots=True)
 class Premium:
-    """The part of a node's price for its fabric (or NVLink), US dollars per node-hour, and as a share of the price.
-
-    `twin`: price of the node without it; None: `assumed` by the catalog's prior named `prior`.
-    """
+    """The part of a node's price for its fabric (or NVLink). `twin`: the price of the node without it; None: `assumed`
+    by the catalog's prior named `prior`."""
 
     usd_per_hour: float
     share: float
@@ -211,28 +176,26 @@ class Premium:
 def load_catalog(rules_dir: Path | None = None) -> Catalog:
     """The catalog that ships, with a site's own files over it. Raises RulesError with file, key and remedy."""
     library = load_gpus(rules_dir)
-    accelerators = read(packaged_rules().joinpath("accelerators.yaml"), dict[Text, list[Accelerator]])
-    boards = read(packaged_rules().joinpath("board_power.yaml"), _BoardPower)
+    boards = read(packaged_rules() / "board_power.yaml", _BoardPower)
     return Catalog(
         library,
         load_nodes(rules_dir, library.gpus),
         load_premiums(rules_dir),
         load_providers(rules_dir),
         {normalise(name): watts for name, watts in boards.watts.items()},
-        tuple(accelerators["accelerators"]),
     )
 
 
 def load_premiums(rules_dir: Path | None = None) -> Mapping[str, Prior]:
     """Every prior by its id; a site's file replaces those it names. Raises RulesError."""
-    of_layers = read_layers(rules_dir, "premiums.yaml", _Premiums)
-    return {name: prior for _, _, file in of_layers for name, prior in file.premiums.items()}
+    of_layers = read_layers(rules_dir, "premiums.yaml", dict[Literal["premiums"], dict[Name, Prior]])
+    return {name: prior for _, _, table in of_layers for name, prior in table.get("premiums", {}).items()}
 
 
 def load_providers(rules_dir: Path | None = None) -> Mapping[str, Provider]:
     """Every provider by its name; a site's file replaces those it names. Raises RulesError."""
-    of_layers = read_layers(rules_dir, "providers.yaml", _Providers)
-    return {name: provider for _, _, file in of_layers for name, provider in file.providers.items()}
+    of_layers = read_layers(rules_dir, "providers.yaml", dict[Literal["providers"], dict[Name, Provider]])
+    return {name: provider for _, _, table in of_layers for name, provider in table.get("providers", {}).items()}
 
 
 def load_nodes(rules_dir: Path | None = None, gpus: Collection[str] | None = None) -> Mapping[str, NodeSku]:
@@ -242,15 +205,12 @@ def load_nodes(rules_dir: Path | None = None, gpus: Collection[str] | None = Non
     def use(file: object, top: _Nodes) -> Mapping[str, NodeSku]:
         for instance, entry in top.nodes.items():
             at = place("nodes", instance)
-            for source in (entry.source, *(price.source for price in entry.prices)):
-                if source not in top.sources:
-                    near = suggest(source, top.sources) or f"Known are {', '.join(top.sources)}."
-                    raise wrong(file, at, f"unknown source {quoted(source)}", near)
-            if gpus is not None and entry.gpu not in gpus:
-                raise wrong(file, at, f"gpu {quoted(entry.gpu)} is not in the catalog", "Add it under gpus/ first.")
+            sources = (entry.source, *(price.source for price in entry.prices))
+            check_known(file, at, "source", sources, top.sources)
+            check_known(file, at, "gpu", [entry.gpu] if gpus is not None else (), gpus or ())
         return {f"{top.provider}/{instance}": _node(top, instance, entry) for instance, entry in top.nodes.items()}
 
-    return read_folders([layer.joinpath("nodes") for _, layer in layers(rules_dir)], _Nodes, use)
+    return read_folders([layer / "nodes" for _, layer in layers(rules_dir)], _Nodes, use)
 
 
 def _node(file: _Nodes, instance: str, entry: _Node) -> NodeSku:
@@ -266,35 +226,17 @@ def _node(file: _Nodes, instance: str, entry: _Node) -> NodeSku:
         vcpus=entry.vcpus,
         host_mem_bytes=None if entry.host_mem_gib is None else int(entry.host_mem_gib * GIB),
         prices=tuple(
-            Price(
-                f"{name}@{price.region}:list", name, price.region, price.usd_per_hour, "list",
-                file.sources[price.source], price.as_of,
-            )
-            for price in entry.prices
+            Price(f"{name}@{p.region}:list", name, p.region, p.usd_per_hour, "list", file.sources[p.source], p.as_of)
+            for p in entry.prices
         ),
         source=FigureSource(with_note(file.sources[entry.source], entry.note), entry.as_of),
         family=entry.family,
-    )  # fmt: skip
-
-
-def _is_twin(a: NodeSku, b: NodeSku) -> bool:
-    def key(node: NodeSku) -> tuple[object, ...]:
-        return node.provider, node.family, node.gpu, node.gpu_count, node.intra_node_link
-
-    def same(figure: float | None, other: float | None) -> bool:
-        return figure is None or other is None or figure == other
-
-    is_series = a.name != b.name and a.family is not None and key(a) == key(b)
-    is_host = same(a.vcpus, b.vcpus) and same(a.host_mem_bytes, b.host_mem_bytes)
-    same_rate = same(a.fabric.bytes_per_second, b.fabric.bytes_per_second)
-    return is_series and is_host and (a.fabric.kind != b.fabric.kind or not same_rate)
+    )
 
 
 def fabric_premium(catalog: Catalog, price_of: PriceOf, sku: NodeSku, region: str | None) -> Premium | None:
-    """From the pair with and without the fabric at the same provider and region, else the prior.
-
-    None: the price is unknown, or the node has no RDMA fabric.
-    """
+    """From the pair with and without the fabric at the same provider and region, else the prior. None: the price is
+    unknown, or the node has no RDMA fabric."""
     without = [price_of(twin.name, region) for twin in twins_without_fabric(catalog, sku)]
     return _premium(price_of(sku.name, region), without, catalog, FABRIC_PRIOR if sku.fabric.rdma else None)
 

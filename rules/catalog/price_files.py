@@ -1,9 +1,8 @@
-"""A site's own prices and energy: dollars per hour in one line (``gpu_hour_usd`` and ``node_hour_usd`` of the settings,
-the flag ``--gpu-hour-usd SKU=PRICE``), the section ``[energy]`` of the settings, and ``--prices FILE`` with more of
-both. Nothing is assumed for them. docs/prices.md has examples.
+"""A site's own prices and energy, from settings, the flag ``--gpu-hour-usd`` and ``--prices FILE``. Nothing is assumed
+for them. docs/prices.md has examples.
 
-Node names are checked against the catalog. GPUs may have any name, also such as the catalog lacks: their price is for
-the GPUs with that name in telemetry.
+Node names are checked against the catalog. A price of a GPU, also of one that the catalog lacks, is for the GPUs with
+that name in telemetry.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from ..base.errors import UsageError
-from ..base.sanitize import clean, quoted, suggest
-from ..base.typed import Day, Positive, Strict, Text, convert, place, wrong
+from ..base.sanitize import clean, quoted
+from ..base.typed import Positive, Sourced, Strict, Text, check_known, convert, place, wrong
 from ..base.yaml_loader import read
 from .gpu_files import normalise
 from .loader import Catalog
@@ -32,10 +31,7 @@ GPU_FLAG = "--gpu-hour-usd"
 USD_PER_GPU_HOUR_MAX = 1000.0  # ten times any GPU-hour sold: above it the price is per month, or in another currency
 SOURCE = "your setting"
 ENERGY_SECTION = "energy"
-ENERGY_FIGURES = ("usd_per_kwh", "pue", "co2_grams_per_kwh")
-BINDING = ("reserved", "owned", "committed")  # the money is spent in any case, up to a day
 HOURS = 24
-_NAME_SHOWN = 60
 _NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?|\.[0-9]{1,12}")
 F = TypeVar("F", bound=float)
 _Usd = Annotated[float, Meta(gt=0, le=USD_PER_KWH_MAX)]
@@ -45,31 +41,32 @@ _Pue = Annotated[float, Meta(ge=1, le=3)]
 _Grams = Annotated[float, Meta(gt=0, le=2500)]  # lignite has about 1,200; beyond twice that it is per MJ of fuel
 
 
-@dataclass(frozen=True, slots=True)
-class SiteFigure:
-    """A figure: one value, or 24 by the hour of the day (UTC, from 00:00 on). `as_of`: ISO date."""
+class SiteFigure(Sourced, Generic[F], frozen=True):
+    """A figure: one value, or 24 by the hour of the day (UTC, from 00:00 on). `as_of`: the day it was read."""
 
-    values: tuple[float, ...]
-    source: str
-    as_of: str
+    value: F | None = None
+    by_hour_utc: Annotated[tuple[F, ...], Meta(min_length=HOURS, max_length=HOURS)] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.value is None) == (self.by_hour_utc is None):
+            raise ValueError("give either 'value' or 'by_hour_utc'", "Keep one of the two.")
 
     def at(self, hour: int) -> float:
         """The value at an hour of the day, UTC, 0 to 23."""
-        return self.values[hour % len(self.values)]
+        return self.by_hour_utc[hour] if self.by_hour_utc else self.value or 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class SiteEnergy:
+class SiteEnergy(Strict, frozen=True):
     """A site's energy figures. None: not given; then there are no dollars or no carbon, and without `pue` both are of
     the GPUs' energy alone."""
 
-    usd_per_kwh: SiteFigure | None = None
-    pue: SiteFigure | None = None
-    co2_grams_per_kwh: SiteFigure | None = None
+    usd_per_kwh: SiteFigure[_Usd] | None = None
+    pue: SiteFigure[_Pue] | None = None
+    co2_grams_per_kwh: SiteFigure[_Grams] | None = None
 
     def over(self, other: SiteEnergy) -> SiteEnergy:
         """Each figure of this one, else the other's."""
-        return SiteEnergy(*(getattr(self, name) or getattr(other, name) for name in ENERGY_FIGURES))
+        return SiteEnergy(*(getattr(self, name) or getattr(other, name) for name in self.__struct_fields__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +78,7 @@ class TeamPrices:
     energy: SiteEnergy = field(default_factory=SiteEnergy)
 
 
-@dataclass(frozen=True, slots=True)
-class StatedPrice:
+class StatedPrice(NamedTuple):
     """One unchecked price as written. `where`: the setting or flag, for errors."""
 
     name: str
@@ -115,59 +111,33 @@ class HourPrices:
         return next((by_name[key] for name in names if (key := normalise(name or "")) in by_name), None)
 
 
-class _Figure(Strict, Generic[F], frozen=True):
-    source: Text
-    as_of: Day
-    value: F | None = None
-    by_hour_utc: Annotated[tuple[F, ...], Meta(min_length=HOURS, max_length=HOURS)] | None = None
-
-    def __post_init__(self) -> None:
-        if (self.value is None) == (self.by_hour_utc is None):
-            raise ValueError("give either 'value' or 'by_hour_utc'", "Keep one of the two.")
-
-
-class _Energy(Strict, frozen=True):
-    usd_per_kwh: _Figure[_Usd] | None = None
-    pue: _Figure[_Pue] | None = None
-    co2_grams_per_kwh: _Figure[_Grams] | None = None
-
-
-class _Price(Strict, frozen=True):
+class _Price(Sourced, frozen=True):
     sku: Text
     region: Text
     usd_per_hour: Positive
     basis: Literal["list", "reserved", "owned", "committed", "negotiated"]
-    source: Text
-    as_of: Day
     committed_until: date | None = None
 
     def __post_init__(self) -> None:
         if self.basis == "committed" and self.committed_until is None:
             raise ValueError("'committed_until' is missing", "A commitment needs the day it ends.")
-        if self.committed_until is not None and self.basis not in BINDING:
-            remedy = f"Remove it, or make the basis one of {', '.join(BINDING)}."
-            raise ValueError(f"a {self.basis} price is no commitment, so it has no 'committed_until'", remedy)
 
 
 class _File(Strict, frozen=True):
     prices: tuple[_Price, ...] = ()
     power: tuple[PowerPrice, ...] = ()
-    energy: _Energy = _Energy()
+    energy: SiteEnergy = SiteEnergy()
 
 
 def load_prices(path: Path, known_skus: Collection[str] | None = None, *, today: date | None = None) -> TeamPrices:
-    """The prices of one file. Raises RulesError with file, key and remedy.
-
-    `known_skus`: names that a node may have (None: any). `today`: a commitment that ended before it is refused, because
-    another price has applied since (None: not checked).
-    """
+    """The prices of one file. `known_skus`: names that a node may have (None: any). `today`: a commitment that ended
+    before it is refused, because another price has applied since (None: not checked). Raises RulesError."""
     top = read(path, _File)
     prices: dict[str, Price] = {}
     for number, entry in enumerate(top.prices, 1):
         at, until = place("prices", str(number)), entry.committed_until
-        if known_skus is not None and entry.sku not in known_skus:
-            near = suggest(entry.sku, known_skus) or "'skuwise skus list' names them all."
-            raise wrong(path, at, f"unknown node SKU {quoted(entry.sku)}", near)
+        if known_skus is not None:
+            check_known(path, at, "node SKU", [entry.sku], known_skus, otherwise="See 'skuwise skus list'.")
         if until is not None and today is not None and until < today:
             sentence = f"the commitment to {entry.sku} ended on {until}, before today ({today})"
             raise wrong(path, at, sentence, "Give what is paid now, or remove the price.")
@@ -180,23 +150,16 @@ def load_prices(path: Path, known_skus: Collection[str] | None = None, *, today:
         )  # fmt: skip
     if len({price.region for price in top.power}) < len(top.power):
         raise wrong(path, "power", "a region has two power prices", "Keep one.")
-    energy = SiteEnergy(*(_site_figure(getattr(top.energy, name)) for name in ENERGY_FIGURES))
-    if not prices and not top.power and energy == SiteEnergy():
+    if top == _File():
         raise wrong(path, "", "no price is given", "List at least one under 'prices', 'power' or 'energy'.")
-    return TeamPrices(tuple(prices.values()), top.power, energy)
+    return TeamPrices(tuple(prices.values()), top.power, top.energy)
 
 
-def stated_energy(key: str, value: object, where: str) -> SiteFigure | None:
+def stated_energy(key: str, value: object, where: str) -> SiteFigure[float]:
     """A figure of ``[energy]`` in skuwise.toml, with the same checks. `where`: the setting, in errors."""
     # TOML has a type of dates; in YAML they are text here.
-    kind: Any = next(field.type for field in msgspec.structs.fields(_Energy) if field.name == key)
-    return _site_figure(convert(where, msgspec.to_builtins(value), kind))
-
-
-def _site_figure(figure: _Figure[Any] | None) -> SiteFigure | None:
-    if figure is None:
-        return None
-    return SiteFigure(figure.by_hour_utc or (figure.value or 0.0,), figure.source, figure.as_of)
+    kind: Any = next(field.type for field in msgspec.structs.fields(SiteEnergy) if field.name == key)
+    return convert(where, msgspec.to_builtins(value), kind)
 
 
 def flag_line(gpus: Iterable[str], usd: str) -> str:
@@ -204,25 +167,22 @@ def flag_line(gpus: Iterable[str], usd: str) -> str:
     return " ".join(f"{GPU_FLAG} " + (f'"{gpu}={usd}"' if " " in gpu else f"{gpu}={usd}") for gpu in gpus)
 
 
-def parse_flags(texts: Iterable[str]) -> tuple[StatedPrice, ...]:
+def parse_flags(texts: Sequence[str]) -> tuple[StatedPrice, ...]:
     """``SKU=PRICE`` as given to the flag. Raises UsageError."""
-    parts = [(text, *text.rpartition("=")[::2]) for text in texts]
-    for text, name, _ in parts:
+    parts = [(text, *text.rpartition("=")) for text in texts]
+    for text, name, _, _ in parts:
         if not name.strip():
-            message = f"Invalid {GPU_FLAG} {clean(text)[:_NAME_SHOWN]!r}: expected SKU=PRICE."
-            raise UsageError(message, f"Write {GPU_FLAG} H100-SXM5=2.10, in US dollars per GPU-hour.")
-    return tuple(StatedPrice(name.strip(), usd, GPU_FLAG) for _, name, usd in parts)
+            remedy = f"Write {GPU_FLAG} H100-SXM5=2.10, in US dollars per GPU-hour."
+            raise UsageError(f"Invalid {GPU_FLAG} {quoted(text)}: expected SKU=PRICE.", remedy)
+    return tuple(StatedPrice(name.strip(), usd, GPU_FLAG) for _, name, _, usd in parts)
 
 
 def resolve_prices(stated: StatedPrices, catalog: Catalog, today: date) -> HourPrices:
     """The prices by the catalog's names. Raises UsageError for an unknown node, a repeated SKU and an invalid price."""
     nodes: dict[str, float] = {}
     for price in stated.node:
-        sku = catalog.node(price.name)
-        if sku is None:
-            near = suggest(price.name, catalog.nodes) or "Run 'skuwise skus list' for the names."
-            raise UsageError(f"Unknown node SKU {clean(price.name)[:_NAME_SHOWN]!r} in {price.where}.", near)
-        nodes[sku.name] = _usd(price, sku.gpu_count)
+        check_known(price.where, "", "node SKU", [price.name], catalog.nodes, otherwise="See 'skuwise skus list'.")
+        nodes[price.name] = _usd(price, catalog.nodes[price.name].gpu_count)
     return HourPrices(_by_gpu(stated.gpu, catalog) | _by_gpu(stated.gpu_flags, catalog), nodes, today.isoformat())
 
 
@@ -233,10 +193,9 @@ def _by_gpu(stated: Sequence[StatedPrice], catalog: Catalog) -> dict[str, float]
         sku = catalog.gpu_asked(price.name)
         name = sku.name if sku is not None else " ".join(clean(price.name).split())
         key = normalise(name)
-        if not key:
-            raise UsageError(f"Invalid GPU name {name[:_NAME_SHOWN]!r} in {price.where}.", "Write a GPU's name.")
-        if key in keys:
-            raise UsageError(f"{price.where} has two prices of {name[:_NAME_SHOWN]}.", "Keep one.")
+        if not key or key in keys:
+            what, remedy = ("two prices of", "Keep one.") if key else ("an invalid GPU name,", "Write a GPU's name.")
+            raise UsageError(f"{price.where} has {what} {quoted(name)}.", remedy)
         keys.add(key)
         prices[name] = _usd(price)
     return prices
@@ -248,7 +207,7 @@ def _usd(price: StatedPrice, gpus: int = 1) -> float:
     text = "" if isinstance(price.usd, bool) else clean(price.usd).strip()
     usd = float(text) if _NUMBER.fullmatch(text) else 0.0
     if not 0 < usd <= most:
-        name, usd_text = (clean(part)[:_NAME_SHOWN] for part in (price.name, price.usd))
         remedy = f"Write US dollars per hour as a number, for example 2.10, and at most {most:,.0f}."
-        raise UsageError(f"Invalid price of {name} in {price.where}: {usd_text!r}.", remedy)
+        shown = f"{quoted(price.name)} in {price.where}: {quoted(clean(price.usd))}"
+        raise UsageError(f"Invalid price of {shown}.", remedy)
     return usd

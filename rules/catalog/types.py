@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
-from ..base.typed import Amount, Day, Strict, Text
+from ..base.typed import Amount, AsOf, Strict, Text
 
 USD_PER_KWH_MAX = 5.0  # above any grid's price: then it is per MWh, or in another currency
 GIB = 1024**3
@@ -57,13 +57,10 @@ class MigProfile(Strict, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class GpuSku:
-    """A GPU model. `dense_flops` maps precision (fp64, fp32, fp16, bf16, fp8, int8, fp4) to FLOP/s or OP/s.
-
-    `mig_profiles`: empty where the GPU has no MIG, or the SMs of its instances are unknown. `min_limit_watts`: the
-    lowest power limit of the driver; None: unknown. `xgmi_bytes_per_second`: Infinity Fabric between AMD GPUs of a
-    node. `tensor_active_at_peak`: the tensor activity counter at the dense 16-bit rate (0..1), below 1 where the
-    product is limited below the rate of its pipes.
-    """
+    """A GPU model. `dense_flops`: precision (fp64, fp32, fp16, bf16, fp8, int8, fp4) to FLOP/s or OP/s. `mig_profiles`:
+    empty also where the SMs of its instances are unknown. `min_limit_watts`: the lowest limit of the driver; None:
+    unknown. `xgmi_bytes_per_second`: Infinity Fabric between AMD GPUs of a node. `tensor_active_at_peak`: the tensor
+    activity counter at the dense 16-bit rate, below 1 where the product is limited below the rate of its pipes."""
 
     name: str
     vendor: str
@@ -112,10 +109,7 @@ class GpuSku:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """The network between nodes: bandwidth of the whole node, one way, and its number of NICs.
-
-    None: no reliable source. `kind` unknown: the provider's source names no fabric.
-    """
+    """The network between nodes: bandwidth of the whole node, one way, and its NICs. None: no reliable source."""
 
     kind: str  # infiniband, roce, efa, tcpx, ethernet, none, unknown
     bytes_per_second: float | None
@@ -125,12 +119,9 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """A price of one whole node (`sku`) per hour, in US dollars.
-
-    `basis`: list (on demand, from the catalog), reserved, owned, committed ... (from a team's price file).
+    """A price of one whole node (`sku`) per hour. `basis`: list (on demand, from the catalog), owned, committed ...
     `committed_until`: ISO date until which the money is spent in any case. `region_assumed`: the node's region is
-    unknown or has no price, and `region` replaces it.
-    """
+    unknown or has no price, and `region` replaces it."""
 
     id: str
     sku: str
@@ -149,15 +140,12 @@ class PowerPrice(Strict, frozen=True):
     region: Text
     usd_per_kwh: Annotated[float, Meta(gt=0, le=USD_PER_KWH_MAX)]
     source: Text
-    as_of: Day
+    as_of: AsOf
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSku:
-    """A node type. `name` is ``provider/instance_type``; `gpu` is a name in the GPU catalog.
-
-    `family`: the provider's series; nodes of one family and host with different fabrics are twins.
-    """
+    """A node type, by name ``provider/instance_type``. `gpu`: name in the catalog; `family`: the provider's series."""
 
     name: str
     provider: str
@@ -173,8 +161,7 @@ class NodeSku:
     family: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Slices:
+class Slices(NamedTuple):
     """Slices of a MIG instance: of seven for compute, of eight for memory."""
 
     compute: int

@@ -1,62 +1,52 @@
 """Evidence of a workload's kind from names (``kind_priors.yaml``): of engines, images, owners, partitions and more.
 
-An entry matches where one of its `names` is the whole text, or one of its `words` is in it; case is ignored. A word is
-letters and digits; with dashes, its parts follow one another with any separators (``api-server`` matches api_server); a
-``*`` at either end stands for more letters and digits. There are no regular expressions. Of the entries about one
-subject the first match applies, a site's before those that ship. A site's entry replaces the shipped one of its name;
-log-odds of 0 disable the entries after it.
+An entry matches where one of its `names` is the whole text, or one of its `words` is in it (docs/rules.md has their
+form); case is ignored. Of the entries about one subject the first match applies, a site's before those that ship. A
+site's entry replaces the shipped one of its name; log-odds of 0 disable the entries after it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ..base.sanitize import quoted
-from ..base.typed import Slug, Strict, Text, convert
+from ..base.typed import Slug, Strict, Text
 from ..base.yaml_loader import read_layers
 from .labels import WorkingKind
 
-FILE = "kind_priors.yaml"
-# e to the 8 is three thousand to one; no entry is more certain.
-LogOdds = Annotated[float, Meta(ge=-8, le=8)]
+LogOdds = Annotated[float, Meta(ge=-8, le=8)]  # e to the 8 is three thousand to one; no entry is more certain
 # What an entry can be about (docs/rules.md explains them).
 Subject = Literal[
     "engine", "framework", "image", "program", "task", "owner", "scheduler", "partition", "qos", "job-name",
     "namespace", "part",
 ]  # fmt: skip
-Patterns = Annotated[tuple[Annotated[Text, Meta(max_length=64)], ...], Meta(max_length=100)]
+_WORD = (
+    r"\A(?#two letters or digits or more, dashes between, * at an end)\*?(?=[^*]{2})[A-Za-z0-9]+(-[A-Za-z0-9]+)*\*?\Z"
+)
+Word = Annotated[str, Meta(pattern=_WORD, max_length=64)]
 TEXT_CHARACTERS = 2000  # the searched beginning of a text: commands are kept to some hundred characters
-_WORD = re.compile(r"\*?[a-z0-9]+(?:-[a-z0-9]+)*\*?", re.ASCII | re.IGNORECASE)
 
 
 class KindPrior(Strict, frozen=True, kw_only=True, dict=True):
     """An entry. `log_odds`: by kind, natural logarithm; 0 for a kind that is not named. `hours_min`: it applies to work
     that has run for so long, restarts included. `says`: for people, after a comma or a colon."""
 
-    name: str
     of: Subject
-    names: Patterns = ()
-    words: Patterns = ()
+    names: tuple[Annotated[Text, Meta(max_length=64)], ...] = ()
+    words: tuple[Word, ...] = ()
     hours_min: Annotated[float, Meta(ge=0, le=24 * 365)] = 0.0
     log_odds: Annotated[Mapping[WorkingKind, LogOdds], Meta(min_length=1)]
     says: Annotated[Text, Meta(max_length=200)]
     reason: Text
-    origin: str
 
     def __post_init__(self) -> None:
         if not self.names and not self.words:
             raise ValueError("neither 'names' nor 'words' is given", "Give one of them.")
-        for word in self.words:
-            if not _WORD.fullmatch(word) or len(word.strip("*")) < 2:
-                remedy = "Write two letters or digits at least, dashes between, * at an end."
-                raise ValueError(f"{quoted(word)} is no word", remedy)
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -70,40 +60,23 @@ class KindPrior(Strict, frozen=True, kw_only=True, dict=True):
         return re.compile("|".join(parts), re.ASCII)
 
 
-@dataclass(frozen=True)
-class KindPriors:
-    """All entries by subject, in the order of their precedence."""
+class KindPriors(Strict, frozen=True):
+    """The entries of a file or of all files by name, in the order of their precedence."""
 
-    lines: Mapping[str, tuple[KindPrior, ...]]
+    priors: Mapping[Slug, KindPrior]
 
     def first(self, of: str, text: str | None, hours: float) -> tuple[KindPrior, str] | None:
-        """The first entry that matches a text, and the matching part; None: none does."""
+        """The first entry about this subject that matches a text, and the matching part; None: none does."""
         beginning = (text or "")[:TEXT_CHARACTERS].lower()
-        for prior in self.lines.get(of, ()) if beginning else ():
-            match = prior.pattern.search(beginning) if hours >= prior.hours_min else None
-            if match is not None:
+        for prior in self.priors.values() if beginning else ():
+            if prior.of == of and hours >= prior.hours_min and (match := prior.pattern.search(beginning)):
                 return prior, match[0]
         return None
-
-    @property
-    def every(self) -> tuple[KindPrior, ...]:
-        return tuple(prior for priors in self.lines.values() for prior in priors)
-
-
-class _File(Strict, frozen=True):
-    priors: Annotated[Mapping[Slug, dict[str, Any]], Meta(max_length=500)]
 
 
 def load_kind_priors(rules_dir: Path | None = None) -> KindPriors:
     """The entries that ship, with a site's own before them. Raises RulesError with file and key."""
     priors: dict[str, KindPrior] = {}
-    for origin, file, table in read_layers(rules_dir, FILE, _File):
-        of_layer = {
-            name: convert(file, entry, KindPrior, "priors", name, name=name, origin=origin)
-            for name, entry in table.priors.items()
-        }
-        priors = of_layer | {name: prior for name, prior in priors.items() if name not in of_layer}
-    by_subject: dict[str, tuple[KindPrior, ...]] = {}
-    for prior in priors.values():
-        by_subject[prior.of] = (*by_subject.get(prior.of, ()), prior)
-    return KindPriors(by_subject)
+    for _, _, table in read_layers(rules_dir, "kind_priors.yaml", KindPriors):
+        priors = {**table.priors, **{name: prior for name, prior in priors.items() if name not in table.priors}}
+    return KindPriors(priors)

@@ -7,20 +7,17 @@ applies. Classes are ordered from strict to lenient, a site's own before those t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from ..base.sanitize import quoted, suggest
-from ..base.typed import Name, Slug, Strict, Text, convert, place, wrong
+from ..base.typed import Name, Slug, Strict, Text, check_known, place
 from ..base.yaml_loader import read_layers
 from .labels import Owner, WorkingKind
 from .teams import Owners
 
-FILE = "latency_classes.yaml"
 # The keys of a class's limits: what is limited, at which percentile of it, in seconds.
 LIMITS: Mapping[str, tuple[str, float]] = {
     "first_token_p90_seconds": ("first_token", 0.90),
@@ -32,16 +29,14 @@ Seconds = Annotated[float, Meta(ge=0.005, le=20)]
 
 
 class LatencyClass(Strict, frozen=True, kw_only=True):
-    """A class and its limits; None: no limit. `says`: for people, after a comma; `origin`: shipped or site."""
+    """A class's limits; None: no limit. `says`: for people, after a comma."""
 
-    name: str
     first_token_p90_seconds: Seconds | None = None
     output_token_p90_seconds: Seconds | None = None
     first_token_p99_seconds: Seconds | None = None
-    says: Annotated[Text, Meta(max_length=200)]
+    says: Text = "set by the site"
     reason: Text
-    source: Text
-    origin: str
+    source: Text = "the site's rules"
 
     @property
     def limits(self) -> Mapping[str, float]:
@@ -60,59 +55,39 @@ class Services(Owners, frozen=True):
             raise ValueError("it names no service", "Name the service: an owner, name or series.")
 
 
-class ServiceClass(Strict, frozen=True, kw_only=True):
+class ServiceClass(Strict, frozen=True):
     """A site's class of some services. `label`: the class by name."""
 
-    id: str
-    label: Text = msgspec.field(name="class")
     match: Services
     reason: Text
+    label: Text = msgspec.field(name="class")
 
 
-@dataclass(frozen=True, slots=True)
-class LatencyClasses:
-    """`classes` by name, the strictest first; `services` of the site, in order; `kinds`: kind -> class by name."""
+class LatencyClasses(Strict, frozen=True):
+    """`classes` by name, the strictest first; `services` of the site by id; `kinds`: kind -> class by name."""
 
-    classes: Mapping[str, LatencyClass]
-    services: tuple[ServiceClass, ...] = ()
-    kinds: Mapping[str, str] = field(default_factory=dict)
+    classes: Mapping[Slug, LatencyClass] = {}
+    services: Mapping[Name, ServiceClass] = {}
+    kinds: Mapping[WorkingKind, Text] = {}
 
-    def set_for(self, owner: Owner, name: str, series_id: str) -> ServiceClass | None:
-        """The class that a site assigns to a workload; None: none."""
-        for service in self.services:
+    def set_for(self, owner: Owner, name: str, series_id: str) -> tuple[str, ServiceClass] | None:
+        """The entry by which a site assigns a workload to a class, with its id; None: none."""
+        for id_, service in self.services.items():
             match = service.match
             if match.rank(owner) is not None or name in match.name or series_id in match.series:
-                return service
+                return id_, service
         return None
-
-
-class _File(Strict, frozen=True):
-    classes: Mapping[Slug, dict[str, Any]] = {}
-    services: Annotated[Mapping[Name, dict[str, Any]], Meta(max_length=1000)] = {}
-    kinds: Mapping[WorkingKind, Text] = {}
 
 
 def load_latency_classes(rules_dir: Path | None = None) -> LatencyClasses:
     """The classes that ship, with a site's own before them. Raises RulesError with file and key."""
-    classes: dict[str, LatencyClass] = {}
-    services: list[ServiceClass] = []
-    kinds: dict[str, str] = {}
-    for origin, file, table in read_layers(rules_dir, FILE, _File):
-        new: dict[str, LatencyClass] = {}
-        for name, entry in table.classes.items():
-            says = classes[name].says if name in classes else "set by the site"
-            entry = {"says": says, "source": f"{origin} rules ({file})", **entry}  # noqa: PLW2901 - with its defaults
-            new[name] = convert(file, entry, LatencyClass, "classes", name, name=name, origin=origin)
+    below = LatencyClasses()
+    for _, file, table in read_layers(rules_dir, "latency_classes.yaml", LatencyClasses):
         # A changed class keeps its position, which is its strictness.
-        classes = {**{name: new[name] for name in new if name not in classes}, **classes, **new}
-        services += (
-            convert(file, entry, ServiceClass, "services", id_, id=id_) for id_, entry in table.services.items()
-        )
-        kinds.update(table.kinds.items())
-        assigned = {place("kinds", kind): name for kind, name in table.kinds.items()}
-        assigned |= {place("services", service.id): service.label for service in services}
-        for at, name in assigned.items():
-            if name not in classes:
-                near = suggest(name, classes) or f"Known are {', '.join(classes)}."
-                raise wrong(file, at, f"unknown class {quoted(name)}", near)
-    return LatencyClasses(classes, tuple(services), kinds)
+        new = {name: class_ for name, class_ in table.classes.items() if name not in below.classes}
+        classes = {**new, **below.classes, **table.classes}
+        check_known(file, "kinds", "class", table.kinds.values(), classes)
+        for id_, service in table.services.items():
+            check_known(file, place("services", id_), "class", [service.label], classes)
+        below = LatencyClasses(classes, {**below.services, **table.services}, {**below.kinds, **table.kinds})
+    return below

@@ -1,27 +1,23 @@
-"""Owners of workloads, the teams of a site's rules folder (``teams/NAME/``), the layers of rules, and exceptions.
+"""Owners of workloads, the layers of rules (those that ship, a site's, its teams'), and exceptions.
 
-A team's folder holds ``waste/``, ``custom/`` and ``exceptions.yaml``, shaped as a site's, for the team's own workloads.
-``team.yaml`` defines these; an owner with the team's name needs no entry.
-
-Exceptions (``exceptions.yaml``) name workloads and nodes that a waste rule skips, and why. Names match exactly; one
-match is enough. A team's file applies to the team's own workloads, without a ``match`` to all of them. docs/rules.md
-has examples.
+A team's folder (``teams/NAME/``) is for the work of the owners in its ``team.yaml``, and of those with its name. An
+exception names workloads and nodes that a rule skips; a team's without ``match`` is for all its work. Names match
+exactly; one match is enough. docs/rules.md has examples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
-from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from ..base.sanitize import quoted, suggest
-from ..base.typed import Name, Strict, Text, convert, place, wrong
-from ..base.yaml_loader import SITE, TEAM_FILE, TEAMS_FOLDER, Faults, layers, read
+from ..base.sanitize import quoted
+from ..base.typed import Name, Strict, Text, check_known, convert, place, wrong
+from ..base.yaml_loader import SITE, Faults, layers, read
 from .labels import Owner
 
 T = TypeVar("T")
@@ -56,7 +52,7 @@ class Layer(NamedTuple):
     """A folder of rules. `origin`: ``shipped``, ``site`` or ``team NAME``."""
 
     origin: str
-    folder: Traversable | Path
+    folder: Path
     team: Team | None = None
 
 
@@ -65,19 +61,16 @@ def every_layer(rules_dir: Path | None, faults: Faults) -> Iterator[Layer]:
     of team files, also of an owner that two teams claim, so that the other files of a team are read."""
     for origin, folder in layers(rules_dir):
         yield Layer(origin, folder)
-    teams = rules_dir / TEAMS_FOLDER if rules_dir is not None else Path()
     claimed: dict[tuple[str, str], str] = {}
-    for root in sorted(path for path in teams.iterdir() if path.is_dir()) if rules_dir and teams.is_dir() else ():
-        file, owners = root / TEAM_FILE, Owners()
+    for root in sorted(rules_dir.glob("teams/*/")) if rules_dir is not None else ():
+        file, owners = root / "team.yaml", Owners()
         with faults:
             owners = read(file, Owners) if file.is_file() else owners
             owners = msgspec.structs.replace(owners, team=owners.team | {root.name})
             for part, name in ((key, value) for key in PARTS for value in sorted(getattr(owners, key))):
-                other = claimed.setdefault((part, name), root.name)
-                if other != root.name:
-                    raise wrong(
-                        file, part, f"{quoted(name)} is already of team {quoted(other)}", "Name it in one team."
-                    )
+                if (other := claimed.setdefault((part, name), root.name)) != root.name:
+                    sentence = f"{quoted(name)} is already of team {quoted(other)}"
+                    raise wrong(file, part, sentence, "Name it in one team.")
         yield Layer(f"team {root.name}", root, Team(root.name, owners))
 
 
@@ -94,10 +87,6 @@ class Match(Owners, frozen=True):
     node: frozenset[Text] = frozenset()
     command: frozenset[Text] = frozenset()
 
-    def fits_workload(self, owner: Owner, name: str, command: str | None) -> bool:
-        words = {word.partition("=")[0] for word in (command or "").split()}
-        return self.rank(owner) is not None or name in self.name or bool(self.command & words)
-
 
 class RuleException(Strict, frozen=True):
     """`rules`: ids of the rules that it disables. `team`: only for this team's workloads. `until`: the last day on
@@ -112,10 +101,6 @@ class RuleException(Strict, frozen=True):
     match: Match = Match()
     until: date | None = None
 
-    def holds(self, rule: str, today: str) -> bool:
-        """Whether it disables this rule on this day (ISO)."""
-        return rule in self.rules and (self.until is None or today <= self.until.isoformat())
-
 
 @dataclass(frozen=True, slots=True)
 class Exceptions:
@@ -124,25 +109,25 @@ class Exceptions:
     every: tuple[RuleException, ...] = ()
     teams: tuple[Team, ...] = ()
 
+    def _from(self, rule: str, today: str) -> Iterator[RuleException]:
+        """The exceptions from a rule on a day (ISO)."""
+        return (e for e in self.every if rule in e.rules and (e.until is None or today <= e.until.isoformat()))
+
     def of_workload(self, rule: str, owner: Owner, name: str, command: str | None, today: str) -> RuleException | None:
         """The exception of a workload from a rule; None: there is none."""
         team = of_team([(team, team) for team in self.teams], owner, None)
-        for exception in self.every:
-            if exception.holds(rule, today) and exception.team in (None, team):
-                whole_team = exception.team is not None and not exception.match
-                if whole_team or exception.match.fits_workload(owner, name, command):
-                    return exception
+        words = {word.partition("=")[0] for word in (command or "").split()}
+        for exception in self._from(rule, today):
+            match, of_its_team = exception.match, exception.team is not None and exception.team == team
+            fits = match.rank(owner) is not None or name in match.name or bool(match.command & words)
+            if (of_its_team and (fits or not match)) or (exception.team is None and fits):
+                return exception
         return None
 
     def of_nodes(self, rule: str, nodes: Collection[str], today: str) -> RuleException | None:
         """The exception that names all of these nodes; None: there is none. Only a site names nodes: teams may share
         them."""
-        every = (e for e in self.every if nodes and e.match.node.issuperset(nodes))
-        return next((exception for exception in every if exception.holds(rule, today)), None)
-
-
-class _Exceptions(Strict, frozen=True):
-    exceptions: Mapping[Name, dict[str, Any]]
+        return next((e for e in self._from(rule, today) if nodes and e.match.node.issuperset(nodes)), None)
 
 
 def load_exceptions(rules_dir: Path | None = None, *, known_rules: Collection[str]) -> Exceptions:
@@ -159,17 +144,17 @@ def load_exceptions(rules_dir: Path | None = None, *, known_rules: Collection[st
 
 
 def _read(layer: Layer, below: Collection[RuleException], known_rules: Collection[str]) -> Iterator[RuleException]:
-    file, origin, team = layer.folder.joinpath("exceptions.yaml"), layer.origin, layer.team
+    file, origin, team = layer.folder / "exceptions.yaml", layer.origin, layer.team
+    if not file.is_file():
+        return
     # Of the entries below, the latest of a site: another team's are not its own.
     base = {exception.id: exception for exception in reversed(list(below)) if exception.team is None}
-    for id_, entry in read(file, _Exceptions).exceptions.items() if file.is_file() else ():
+    for id_, entry in read(file, dict[Literal["exceptions"], dict[Name, dict[str, Any]]]).get("exceptions", {}).items():
         at = place("exceptions", id_)
         defaults = {"rules": base[id_].rules, "reason": base[id_].reason} if id_ in base else {}
         entry = {"source": f"{origin} rules ({file})", **defaults, **entry}  # noqa: PLW2901 - with its defaults
         exception = convert(file, entry, RuleException, "exceptions", id_, id=id_, origin=origin, team=team)
-        if (rule := next((rule for rule in exception.rules if rule not in known_rules), None)) is not None:
-            near = suggest(rule, known_rules) or "'skuwise rules list' names them all."
-            raise wrong(file, at, f"unknown rule {quoted(rule)}", near)
+        check_known(file, at, "rule", exception.rules, known_rules, otherwise="See 'skuwise rules list'.")
         if not exception.match and origin == SITE:
             raise wrong(file, at, "'match' is missing", "Name the work: an owner, a name, a node or a command.")
         if team is not None and exception.match.node:

@@ -1,18 +1,14 @@
-"""Thresholds and texts of the rules: ``waste/*.yaml``, and the files that hold thresholds only.
+"""Waste rules (``waste/*.yaml``), files of thresholds, and custom rules (``custom/*.yaml``). See docs/rules.md.
 
-Rules hold numbers and sentences, never expressions. A site's file of the same name (``--rules DIR``) replaces single
-thresholds, the severity or the texts; it cannot add a threshold. A team's file (``DIR/teams/NAME/waste``) does the same
-over its site's, for the team's own workloads.
-
-Custom rules (``custom/*.yaml`` of a site or a team) are conditions on named features (``features.yaml``) that must all
-hold. A condition is one feature, one operator of `OPERATORS` and one number. docs/rules.md has an example.
+Rules hold numbers and sentences, never expressions. A site's file replaces single thresholds, the severity or the texts
+of what ships, and adds no threshold; a team's does so over its site's, for the team's own workloads.
 """
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -22,8 +18,8 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta
 
-from ..base.sanitize import quoted, suggest
-from ..base.typed import Name, Number, Slug, Strict, Text, convert, place, wrong
+from ..base.sanitize import quoted
+from ..base.typed import Name, Number, Slug, Strict, Text, check_known, convert, place, wrong
 from ..base.yaml_loader import SHIPPED, Faults, packaged_rules, read, read_folders, read_layers
 from .labels import KindLabel, Owner
 from .teams import Layer, Team, every_layer, of_team
@@ -34,18 +30,18 @@ Unit = Literal[
     "ratio", "hours", "minutes", "seconds", "count", "correlation", "bytes", "watts", "usd-per-month",
     "bytes-per-second",
 ]  # fmt: skip
+Entries = Mapping[Name, dict[str, Any]]
 BOUNDS = {"ratio": (0.0, 100.0), "correlation": (-1.0, 1.0), "0 or 1": (0.0, 1.0)}  # by unit; else from 0
 _GAP = re.compile(r"\{([a-z][a-z0-9_]*)\}")
-# What findings fill into a waste rule's sentences, beside its thresholds. A missing value reads "unknown".
-PLACEHOLDERS = frozenset(
-    {
-        "workload", "node", "nodes", "node_count", "gpus", "gpu_sku", "gpu_count", "node_sku", "kind", "hours",
-        "gpu_hours", "cost", "price", "since", "last_active", "fabric", "line_rate", "util", "engine", "sm", "dram",
-        "power", "idle_power", "power_words", "held_by", "whose", "mem_used", "u_max", "u_label", "count_needed",
-        "confidence", "span", "share", "lost", "link", "limit", "cause", "bottleneck", "cheaper_sku", "mem_gb",
-        "traffic",
-    }
-)  # fmt: skip
+# What every finding about a workload fills into its texts, and what waste rules fill in beside their thresholds.
+FILLED = frozenset({
+    "workload", "kind", "gpu_count", "gpu_sku", "node_sku", "nodes", "node", "node_count", "hours", "gpu_hours",
+})  # fmt: skip
+PLACEHOLDERS = FILLED | {
+    "gpus", "cost", "price", "since", "last_active", "fabric", "line_rate", "util", "engine", "sm", "dram", "power",
+    "idle_power", "power_words", "held_by", "whose", "mem_used", "u_max", "u_label", "count_needed", "confidence",
+    "span", "share", "lost", "link", "limit", "cause", "bottleneck", "cheaper_sku", "mem_gb", "traffic",
+}  # fmt: skip
 PREFIX = "custom/"
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "above": operator.gt, "at-least": operator.ge, "below": operator.lt, "at-most": operator.le
@@ -53,19 +49,12 @@ OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
 RISING = ("above", "at-least")
 # Unknown kinds and work that never ran are included only where a rule names them.
 KINDS_UNLESS_NAMED = tuple(kind for kind in get_args(KindLabel) if kind not in ("idle", "unknown"))
-# What every finding about a workload fills into its texts.
-FILLED = frozenset({
-    "workload", "kind", "gpu_count", "gpu_sku", "node_sku", "nodes", "node", "node_count", "hours", "gpu_hours",
-})  # fmt: skip
 COVERAGE_HOURS = 30.0  # as the rules that ship (rules/waste)
 
 
 class Threshold(Strict, frozen=True):
-    """A number, its unit, and its reason.
-
-    `resolution`: the rows that it applies to: samples, seconds, minutes, hours or the whole window. `source`: who
-    measured or proposed it. `origin`: ``shipped``, ``site`` or ``team NAME``.
-    """
+    """A number and its reason. `resolution`: the rows that it applies to; `source`: who measured or proposed it;
+    `origin`: ``shipped``, ``site`` or ``team NAME``."""
 
     value: Number
     unit: Unit
@@ -77,11 +66,8 @@ class Threshold(Strict, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class WasteRule:
-    """A kind of waste. `text` and `would_change_if` are templates for `fill`.
-
-    `resolution`: the finest data that its verdict needs; `exceptions`: sentences about what it never flags. `teams`:
-    the rule as each team that changes it has it.
-    """
+    """A kind of waste. `text` and `would_change_if` are templates for `fill`. `resolution`: the finest data that its
+    verdict needs; `exceptions`: sentences about what it never flags; `teams`: as each team that changes it has it."""
 
     id: str
     severity: str
@@ -111,14 +97,10 @@ class _Rule(Strict, frozen=True):
     severity: Severity | None = None
     resolution: Resolution | None = None
     about: Literal["workloads", "nodes"] | None = None  # no team can set a rule about nodes, which teams share
-    thresholds: Mapping[Name, dict[str, Any]] = {}
+    thresholds: Entries = {}  # noqa: RUF012 - frozen
     text: Text | None = None
     would_change_if: tuple[Text, ...] = ()
     exceptions: tuple[Text, ...] = ()
-
-
-class _File(Strict, frozen=True):
-    thresholds: Mapping[Name, dict[str, Any]]
 
 
 class Feature(Strict, frozen=True):
@@ -152,13 +134,12 @@ class _Custom(Strict, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class CustomRule:
-    """A custom rule. `rule` has its id (``custom/NAME``), severity and texts; `conditions` must all hold."""
+class CustomRule(WasteRule):
+    """A custom rule: its id is ``custom/NAME``; `conditions` must all hold in work of these `kinds`."""
 
-    rule: WasteRule
-    kinds: tuple[str, ...]
-    conditions: tuple[Condition, ...]
-    coverage_hours: float
+    kinds: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    coverage_hours: float = COVERAGE_HOURS
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +164,8 @@ def gaps(template: str) -> list[str]:
 
 
 def fill(template: str, values: Mapping[str, object]) -> str:
-    """The template with each placeholder replaced once; a missing value reads "unknown".
-
-    Values are never read again for placeholders, so a name from outside cannot reach another value. The renderer
-    escapes for its output (HTML, CSV, a terminal).
-    """
+    """The template with each placeholder replaced once, so that a name from outside cannot reach another value; a
+    missing value reads "unknown". The renderer escapes for its output (HTML, CSV, a terminal)."""
 
     def text_of(match: re.Match[str]) -> str:
         value = values.get(match[1])
@@ -196,22 +174,13 @@ def fill(template: str, values: Mapping[str, object]) -> str:
     return _GAP.sub(text_of, template)
 
 
-def check_gaps(file: object, text: str, would_change_if: Iterable[str], names: Collection[str]) -> None:
-    """Raises RulesError for a placeholder that has no value."""
-    for key, template in (("text", text), *(("would_change_if", sentence) for sentence in would_change_if)):
-        unknown = next((gap for gap in gaps(template) if gap not in names), None)
-        if unknown is not None:
-            near = suggest(unknown, sorted(names)) or f"Known here are {', '.join(sorted(names))}."
-            raise wrong(file, key, f"unknown placeholder {quoted(unknown)}", near)
-
-
 def load_waste_rules(rules_dir: Path | None = None) -> Mapping[str, WasteRule]:
     """Every waste rule by its id, with those of a site and its teams. Raises RulesError."""
     rules: dict[str, WasteRule] = {}
     faults = Faults()
     for layer in every_layer(rules_dir, faults):
         with faults:
-            changed = read_folders([layer.folder.joinpath("waste")], _Rule, partial(_waste_rule, layer, dict(rules)))
+            changed = read_folders([layer.folder / "waste"], _Rule, partial(_waste_rule, layer, dict(rules)))
             for id_, rule in changed.items():
                 if layer.team is not None:
                     rule = replace(rules[id_], teams=(*rules[id_].teams, (layer.team, replace(rule, teams=()))))  # noqa: PLW2901
@@ -223,8 +192,8 @@ def load_waste_rules(rules_dir: Path | None = None) -> Mapping[str, WasteRule]:
 def load_thresholds(name: str, rules_dir: Path | None = None) -> Mapping[str, Threshold]:
     """The thresholds of a file that ships, with a site's file of the same name over it. Raises RulesError."""
     thresholds: dict[str, Threshold] = {}
-    for origin, file, table in read_layers(rules_dir, name, _File):
-        thresholds = _thresholds(file, table.thresholds, thresholds, origin)
+    for origin, file, table in read_layers(rules_dir, name, dict[Literal["thresholds"], Entries]):
+        thresholds = _thresholds(file, table.get("thresholds", {}), thresholds, origin)
     return thresholds
 
 
@@ -235,58 +204,59 @@ def load_levels(name: str, rules_dir: Path | None = None) -> Levels:
 
 def _waste_rule(layer: Layer, base: Mapping[str, WasteRule], file: object, entry: _Rule) -> Mapping[str, WasteRule]:
     """A rule as a file defines it (`base` empty) or changes it."""
+    check_known(file, "id", "rule", [entry.id] if base else (), base)
     old = base.get(entry.id)
-    if base and old is None:
-        near = suggest(entry.id, base) or "It cannot be new."
-        raise wrong(file, "id", f"unknown rule {quoted(entry.id)}", near)
     if old is not None and old.about == "nodes" and layer.team is not None:
         raise wrong(file, "id", "findings are about nodes, which teams share", "Set it in the site's own waste/.")
     if old is not None and entry.about not in (None, old.about):
         raise wrong(file, "about", f"it is about {old.about} and cannot change", "Remove the key.")
     thresholds = _thresholds(file, entry.thresholds, old.thresholds if old else {}, layer.origin)
-    check_gaps(file, entry.text or "", entry.would_change_if, PLACEHOLDERS | thresholds.keys())
+    _check_texts(file, entry, PLACEHOLDERS | thresholds.keys())
     given: dict[str, Any] = {key: value for key in _Rule.__struct_fields__ if (value := getattr(entry, key))}
     given["thresholds"] = thresholds
     return {entry.id: replace(old, **given) if old is not None else WasteRule(**given)}
 
 
-def _thresholds(
-    file: object, entries: Mapping[str, dict[str, Any]], base: Mapping[str, Threshold], origin: str
-) -> dict[str, Threshold]:
+def _check_texts(file: object, rule: _Rule | _Custom, names: Collection[str]) -> None:
+    for key, texts in (("text", (rule.text or "",)), ("would_change_if", rule.would_change_if)):
+        check_known(file, key, "placeholder", gaps(" ".join(texts)), sorted(names))
+
+
+def _thresholds(file: object, entries: Entries, base: Mapping[str, Threshold], origin: str) -> dict[str, Threshold]:
     """Named thresholds over those of `base`: only its names, and missing keys are as there."""
     thresholds = dict(base)
+    check_known(file, "thresholds", "threshold", entries if origin != SHIPPED else (), base)
     for name, entry in entries.items():
-        at, old = place("thresholds", name), base.get(name)
-        defaults: dict[str, Any] = {}
+        at, old, defaults = place("thresholds", name), base.get(name), {}
         if old is not None:
-            source = f"{origin} rules ({file}), in place of {old.value:g}"
-            defaults = {"unit": old.unit, "resolution": old.resolution, "source": source}
-            defaults["reason"] = f"set by this {origin}"
-        elif origin != SHIPPED:
-            near = suggest(name, base) or f"Known are {', '.join(base)}."
-            raise wrong(file, at, f"unknown threshold {quoted(name)}", near)
+            defaults = {"unit": old.unit, "resolution": old.resolution, "reason": f"set by this {origin}"}
+            defaults["source"] = f"{origin} rules ({file}), in place of {old.value:g}"
         new = convert(file, defaults | entry, Threshold, "thresholds", name, origin=origin)
         for key in ("unit", "resolution"):
             was, now = getattr(old or new, key), getattr(new, key)
             if now != was:
                 raise wrong(file, at, f"the {key} is {was} and cannot become {now}", "Convert the value.")
-        low, high = BOUNDS.get(new.unit, (0.0, 1e18))
-        if not low <= new.value <= high:
-            raise wrong(file, at, f"{new.value:g} is impossible for unit {new.unit}")
+        _check_bounds(file, at, new.value, new.unit)
         thresholds[name] = new
-    for name, least in thresholds.items():
+    for name, least in thresholds.items() if entries else ():
         other = f"{name.removesuffix('_min')}_max"
-        most = thresholds.get(other) if name.endswith("_min") else None
-        if entries and most is not None and most.unit == least.unit and least.value > most.value:
+        most = thresholds.get(other, least) if name.endswith("_min") else least
+        if most.unit == least.unit and least.value > most.value:
             sentence = f"{name} is {least.value:g}, above {other} of {most.value:g}"
             raise wrong(file, "thresholds", sentence, "Lower the one, or raise the other.")
     return thresholds
 
 
+def _check_bounds(file: object, at: str, value: float, unit: str) -> None:
+    low, high = BOUNDS.get(unit, (0.0, 1e18))
+    if not low <= value <= high:
+        raise wrong(file, at, f"{value:g} is impossible for unit {unit}: it is from {low:g} to {high:g}")
+
+
 @cache
 def load_features() -> Mapping[str, Feature]:
     """The features by name, read once: files of the package do not change while a program runs."""
-    return read(packaged_rules().joinpath("features.yaml"), dict[Name, dict[Name, Feature]])["features"]
+    return read(packaged_rules() / "features.yaml", dict[Name, dict[Name, Feature]])["features"]
 
 
 def load_custom_rules(rules_dir: Path | None = None) -> CustomRules:
@@ -296,7 +266,7 @@ def load_custom_rules(rules_dir: Path | None = None) -> CustomRules:
     faults = Faults()
     for layer in every_layer(rules_dir, faults):
         with faults:
-            rules = read_folders([layer.folder.joinpath("custom")], _Custom, partial(_custom_rule, layer))
+            rules = read_folders([layer.folder / "custom"], _Custom, partial(_custom_rule, layer))
             if layer.team is None:
                 site |= rules
             elif rules:
@@ -306,30 +276,25 @@ def load_custom_rules(rules_dir: Path | None = None) -> CustomRules:
 
 
 def _custom_rule(layer: Layer, file: object, entry: _Custom) -> Mapping[str, CustomRule]:
-    conditions = tuple(_condition(file, place("when", str(n)), given) for n, given in enumerate(entry.when, 1))
-    check_gaps(file, entry.text, entry.would_change_if, {c.feature for c in conditions} | FILLED)
-    thresholds = {
-        f"{c.feature} {c.operator}": Threshold(c.value, c.unit, "window", entry.reason, str(file), layer.origin)  # type: ignore[arg-type]
-        for c in conditions
-    }
-    if len(thresholds) < len(conditions):
-        raise wrong(file, "when", "a feature has the same operator twice", "Keep one of them.")
-    id_ = f"{PREFIX}{entry.id}"
-    rule = WasteRule(id_, entry.severity, "window", thresholds, entry.text, entry.would_change_if)
-    return {id_: CustomRule(rule, entry.kinds or KINDS_UNLESS_NAMED, conditions, entry.coverage_hours)}
-
-
-def _condition(file: object, at: str, given: Condition) -> Condition:
-    """With the feature's unit. Raises RulesError for an unknown feature, another unit or an impossible value."""
-    features, name = load_features(), given.feature
-    if name not in features:
-        near = suggest(name, features) or "'skuwise rules features' names them all."
-        raise wrong(file, at, f"unknown feature {quoted(name)}", near)
-    unit = features[name].unit
-    if given.unit not in ("", unit):
-        sentence = f"the unit of {quoted(name)} is {unit}, not {quoted(given.unit)}"
-        raise wrong(file, at, sentence, "Convert the value.")
-    low, high = BOUNDS.get(unit, (0.0, 1e18))
-    if not low <= given.value <= high:
-        raise wrong(file, at, f"{given.value:g} is no {unit}: it is from {low:g} to {high:g}")
-    return msgspec.structs.replace(given, unit=unit)
+    """A rule, its conditions with the units of their features."""
+    conditions: list[Condition] = []
+    thresholds: dict[str, Threshold] = {}
+    for number, given in enumerate(entry.when, 1):
+        at, name, features = place("when", str(number)), given.feature, load_features()
+        check_known(file, at, "feature", [name], features, otherwise="See 'skuwise rules features'.")
+        unit = features[name].unit
+        if given.unit not in ("", unit):
+            sentence = f"the unit of {quoted(name)} is {unit}, not {quoted(given.unit)}"
+            raise wrong(file, at, sentence, "Convert the value.")
+        _check_bounds(file, at, given.value, unit)
+        key = f"{name} {given.operator}"
+        if key in thresholds:
+            raise wrong(file, at, "a feature has the same operator twice", "Keep one of them.")
+        thresholds[key] = Threshold(given.value, unit, "window", entry.reason, str(file), layer.origin)  # type: ignore[arg-type]
+        conditions.append(msgspec.structs.replace(given, unit=unit))
+    _check_texts(file, entry, {condition.feature for condition in conditions} | FILLED)
+    rule = CustomRule(
+        f"{PREFIX}{entry.id}", entry.severity, "window", thresholds, entry.text, entry.would_change_if,
+        kinds=entry.kinds or KINDS_UNLESS_NAMED, conditions=tuple(conditions), coverage_hours=entry.coverage_hours,
+    )  # fmt: skip
+    return {rule.id: rule}

@@ -73,7 +73,7 @@ class Skus(Page):
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         if self._catalog is not None:
-            from ...advisor.cli.skus import sku_text  # noqa: PLC0415 - it is not needed at the start
+            from ...advisor.show.pages.skus import sku_text  # noqa: PLC0415 - it is not needed at the start
 
             self.want("text", "Catalog entry", sku_text(event.item, self._catalog))
 

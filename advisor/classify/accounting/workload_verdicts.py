@@ -236,26 +236,27 @@ def _latency(
 
     said = classes.set_for(w.owner, w.name, w.series_id)
     if said is not None:
-        return given(said.label, "site", coded(
+        entry, service = said
+        return given(service.label, "site", coded(
             "latency-class-set", "Latency class {label}: {reason} (site rules, entry {entry}).",
-            label=said.label, reason=said.reason.rstrip("."), entry=said.id,
+            label=service.label, reason=service.reason.rstrip("."), entry=entry,
         ))  # fmt: skip
     kind = w.kind.label
     if kind == _SERVICE and "first_token" in figures:
-        limited = [class_ for class_ in classes.classes.values() if class_.limits]
-        for latency_class in limited:
-            met = {key: value for key in latency_class.limits if (value := _value(key, figures)) is not None}
-            is_kept = all(value <= latency_class.limits[key] for key, value in met.items())
+        limited = {name: class_.limits for name, class_ in classes.classes.items() if class_.limits}
+        for name, limits in limited.items():
+            met = {key: value for key in limits if (value := _value(key, figures)) is not None}
+            is_kept = all(value <= limits[key] for key, value in met.items())
             if is_kept and any(LIMITS[key][0] == "first_token" for key in met):
                 figures_words = ", ".join(
                     f"{NAMES[LIMITS[key][0]]} {seconds_words(value)} at p{LIMITS[key][1] * 100:.0f}, "
-                    f"limit {seconds_words(latency_class.limits[key])}"
+                    f"limit {seconds_words(limits[key])}"
                     for key, value in met.items()
                 )
                 text = "Latency class {label}: the strictest class that it meets today ({told})."
-                why = coded("latency-class-kept", text, label=latency_class.name, told=figures_words)
-                return given(latency_class.name, "measured", why)
-        loosest = [key for latency_class in limited for key in latency_class.limits][-1:]
+                why = coded("latency-class-kept", text, label=name, told=figures_words)
+                return given(name, "measured", why)
+        loosest = [key for limits in limited.values() for key in limits][-1:]
         if loosest and _value(loosest[0], figures) is not None:
             p90 = figures["first_token"].p90
             return given(None, "measured", coded(

@@ -203,7 +203,7 @@ def _bounds(a: Activity, resting: RestingPowers) -> list[Floats]:
     powers = [resting.gpus.get(str(name)) for name in names]
 
     def bound(side: str) -> Floats:
-        watts = np.array([*(getattr(p.watts, side) if p else np.nan for p in powers), np.nan], dtype=np.float64)[codes]
+        watts = np.array([*(getattr(p, side) if p else np.nan for p in powers), np.nan], dtype=np.float64)[codes]
         return np.where(np.isnan(watts), getattr(resting.shares, side) * a.limit, watts)
 
     return [bound("low"), bound("high")]

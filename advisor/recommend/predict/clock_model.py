@@ -221,7 +221,7 @@ def weigh_cap(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) -> C
     time, shown = float(effect.time[0]), model.measured(family(sku))
     sigma, joules_sigma = model.spread(time, family(sku))
     where = f"some on {sku.architecture}" if shown else f"none on {sku.architecture} (wider interval)"
-    basis = f"power cap of {cap_watts:.0f} W; {model.made.lines} training runs under caps, {where}"
+    basis = f"power cap of {cap_watts:.0f} W; {model.made['lines']} training runs under caps, {where}"
     predicted = Prediction(time, sigma, basis)
     # A draw that is at rest already is taken a little above it: the watts are those that were measured.
     after, clock = draw.watts * float(effect.joules[0]) / time, float(effect.clock[0])
@@ -343,7 +343,7 @@ def rest_watts(sku: GpuSku) -> float:
     """Of a GPU with nothing to do but a context held: the middle of what is known."""
     resting = load_resting_power()
     resting_power, share = resting.gpus.get(sku.name), (resting.shares.low + resting.shares.high) / 2
-    return share * sku.tdp_watts if resting_power is None else (resting_power.watts.low + resting_power.watts.high) / 2
+    return share * sku.tdp_watts if resting_power is None else (resting_power.low + resting_power.high) / 2
 
 
 def _at_clock(question: Question, sku: GpuSku, parts: Parts | None, hertz: float) -> Prediction | CodedText:

@@ -1,4 +1,4 @@
-"""The image and the manifests speak of what there is: files, flags, settings, paths, ports and labels."""
+"""The image and the manifests name what exists: files, flags, settings, paths, ports and labels."""
 
 import re
 import tomllib
@@ -31,9 +31,9 @@ def parse(arguments: list[str]) -> dict[str, object]:
 def manifests() -> dict[str, Manifest]:
     """By kind; each kind occurs once."""
     files = [path for path in KUBERNETES.glob("*.yaml") if path.name != "kustomization.yaml"]
-    found = [document for path in files for document in yaml.safe_load_all(path.read_text())]
-    kinds = {document["kind"]: document for document in found}
-    assert len(kinds) == len(found)
+    documents = [document for path in files for document in yaml.safe_load_all(path.read_text())]
+    kinds = {document["kind"]: document for document in documents}
+    assert len(kinds) == len(documents)
     return kinds
 
 
@@ -50,7 +50,7 @@ def agent(pod: Manifest) -> Manifest:
 
 def settings(agent: Manifest) -> AgentConfig:
     """What the agent in the pod makes of the ConfigMap and its environment, by its own loader."""
-    values = {one["name"]: one.get("value", "").replace("$(POD_IP)", POD_IP) for one in agent["env"]}
+    values = {variable["name"]: variable.get("value", "").replace("$(POD_IP)", POD_IP) for variable in agent["env"]}
     options = parse(agent["args"])
     return load_config(options, values, system_file=KUBERNETES / SYSTEM_FILE.name, config_home=Path("/nonexistent"))
 
@@ -58,7 +58,7 @@ def settings(agent: Manifest) -> AgentConfig:
 @pytest.mark.parametrize("path", CONTAINERFILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_what_the_build_copies_is_there_and_is_all_that_the_wheel_needs(path: Path) -> None:
     before, build, _ = stages(path)
-    copied = {source for one in every(build, "COPY") for source in one.words[:-1]}
+    copied = {source for line in every(build, "COPY") for source in line.words[:-1]}
     assert [source for source in sorted(copied) if not (ROOT / source).exists()] == []
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     folders = {name.split(".")[1] for name in project["tool"]["setuptools"]["packages"] if "." in name}
@@ -74,7 +74,10 @@ def test_the_pod_sees_the_node_and_takes_no_gpu(pod: Manifest, agent: Manifest) 
     assert pod["runtimeClassName"] == "nvidia"
     assert pod["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
     assert {"operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
-    names = {one["name"]: one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") for one in agent["env"]}
+    names = {
+        variable["name"]: variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+        for variable in agent["env"]
+    }
     assert names["NODE_NAME"] == "spec.nodeName" and names["POD_IP"] == "status.podIP"
 
 
@@ -114,7 +117,7 @@ def test_the_pods_may_do_nothing_that_they_do_not_need(kind: str) -> None:
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    assert {name for one in container["resources"].values() for name in one} == {"cpu", "memory"}
+    assert {name for amounts in container["resources"].values() for name in amounts} == {"cpu", "memory"}
     host = {volume["name"] for volume in pod["volumes"] if "hostPath" in volume} - {"database"}
     assert all(mount["readOnly"] for mount in container["volumeMounts"] if mount["name"] in host)
     if kind == "Deployment":

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
 BOARDS = sorted([*DEPLOY.glob("grafana/*.json"), DEPLOY / "prometheus/dashboard.json"])
 RULES = sorted(DEPLOY.glob("prometheus/*-rules.yaml"))
-NODE_EXPORTER = {f"node_infiniband_port_data_{way}_bytes_total" for way in ("received", "transmitted")}
+NODE_EXPORTER = {f"node_infiniband_port_data_{direction}_bytes_total" for direction in ("received", "transmitted")}
 EXPORTED = re.compile(r"\b(?:skuwise|DCGM|node)_\w+|\bup\b")
 
 
@@ -59,11 +59,11 @@ def test_a_dashboard_is_one_that_grafana_takes(path: Path, exported: set[str]) -
     jsonschema.validate(whole, json.loads((ROOT / "tests/data/grafana-dashboard.schema.json").read_text()))
     panels = whole["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
-    for one, other in combinations([panel["gridPos"] for panel in panels], 2):
-        beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
-        assert beside or one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+    for cell, other in combinations([panel["gridPos"] for panel in panels], 2):
+        beside = cell["x"] + cell["w"] <= other["x"] or other["x"] + other["w"] <= cell["x"]
+        assert beside or cell["y"] + cell["h"] <= other["y"] or other["y"] + other["h"] <= cell["y"]
     asked = [target["expr"] for panel in panels for target in panel["targets"]]
-    asked += [one["query"] for one in whole["templating"]["list"]]
+    asked += [variable["query"] for variable in whole["templating"]["list"]]
     for query in asked:
         assert set(EXPORTED.findall(query)) <= exported, query
         if "DCGM_" in query:

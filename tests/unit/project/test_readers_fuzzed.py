@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -39,9 +37,10 @@ from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.catalog.price_files import load_prices
 from skuwise.rules.policy.thresholds import load_custom_rules
 from skuwise.tests.support.metrics_fixtures import VLLM
+from skuwise.tests.support.rules_files import CUSTOM, PRICES
 from skuwise.tests.support.strategies import check, spoiled
 
-ROOT = Path(__file__).parents[3]
+SACCT = Path(__file__).parents[2] / "data/sacct"
 HOUR = 3600.0
 T0 = 1_790_000_000.0 // HOUR * HOUR
 CATALOG = load_catalog()
@@ -50,23 +49,15 @@ ZONE = parse_zone("Europe/Berlin", "a test")
 
 @dataclass(frozen=True)
 class Reader:
-    """`honest`: makes input that it reads, in a folder; `read`: (folder, input) -> what was read. `refusals`: errors by
-    which it says what is wrong, beside SkuwiseError. `texts`: whether it makes texts harmless itself."""
+    """`honest`: input that it reads, or a function that makes it in a folder; `read`: (folder, input) -> what was read.
+    `refusals`: errors by which it says what is wrong, beside SkuwiseError. `texts`: whether it makes texts harmless."""
 
     name: str
-    honest: Callable[[Path], bytes]
+    honest: str | bytes | Callable[[Path], bytes]
     read: Callable[[Path, bytes], object]
     words: tuple[bytes, ...] = ()
     refusals: tuple[type[Exception], ...] = ()
     texts: bool = True
-
-
-def _text(text: str) -> Callable[[Path], bytes]:
-    return lambda _: text.encode()
-
-
-def _from(name: str) -> Callable[[Path], bytes]:
-    return lambda _: (ROOT / name).read_bytes()
 
 
 def _written(folder: Path, name: str, data: bytes) -> Path:
@@ -79,16 +70,6 @@ def _written(folder: Path, name: str, data: bytes) -> Path:
 def _of_file(name: str, read: Callable[[Path], object]) -> Callable[[Path, bytes], object]:
     """Reads one file by its path."""
     return lambda folder, data: read(_written(folder, name, data))
-
-
-def _of_site(name: str, load: Callable[[Path], object]) -> Callable[[Path, bytes], object]:
-    """Reads one file of a site's folder of rules, by the folder."""
-
-    def read(folder: Path, data: bytes) -> object:
-        _written(folder / "site", name, data)
-        return load(folder / "site")
-
-    return read
 
 
 def _database(folder: Path) -> bytes:
@@ -111,13 +92,6 @@ def _read_database(path: Path) -> object:
     return frame.gpu.select_dtypes("float").fillna(0.0).to_numpy().tolist()
 
 
-def _answers(folder: Path) -> bytes:
-    labels = {"__name__": "DCGM_FI_PROF_SM_ACTIVE", "Hostname": "gpu-1", "UUID": "GPU-1", "exported_pod": 'a "pod"'}
-    values = [[T0 + HOUR * n, str(0.25 * n)] for n in range(12)]
-    data = {"resultType": "matrix", "result": [{"metric": labels, "values": values}] * 3}
-    return json.dumps({"status": "success", "data": data}).encode()
-
-
 def _read_answer(_: Path, body: bytes) -> object:
     grid = Grid(T0, T0 + 11 * HOUR, HOUR)
     with contextlib.suppress(SkuwiseError):
@@ -135,10 +109,6 @@ def _read_gres(folder: Path, data: bytes) -> object:
     return read_gres(_written(folder, "own/gres.conf", data).parent, "gpu01")
 
 
-def _read_prices(path: Path) -> object:
-    return load_prices(path, None, today=date(2026, 11, 1))
-
-
 def _read_charges(path: Path) -> object:
     export = Export(path)
     bill = sum_up(export.charges(), CATALOG)
@@ -151,27 +121,6 @@ def _varint(value: int) -> bytes:
 
 def _field(number: int, value: bytes) -> bytes:
     return _varint(number << 3 | 2) + _varint(len(value)) + value
-
-
-def _kubelet(_: Path) -> bytes:
-    devices = _field(1, b"nvidia.com/gpu") + _field(2, b"GPU-0") + _field(2, b"GPU-1")
-    return _field(1, _field(1, b"web-0") + _field(2, b"n") + _field(3, _field(1, b"main") + _field(2, devices)))
-
-
-def _read_kubelet(_: Path, data: bytes) -> object:
-    return [asdict(pod) for pod in decode_pods(data)]
-
-
-def _pods(_: Path) -> bytes:
-    pod: dict[str, Any] = {
-        "kind": "Pod",
-        "metadata": {"name": "web-0", "namespace": "n", "uid": "1b8a", "labels": {"team": "search"},
-                     "ownerReferences": [{"kind": "StatefulSet", "name": "web", "controller": True}]},
-        "spec": {"nodeName": "n1", "containers": [{"name": "main", "image": "repo/vllm:1",
-                                                   "resources": {"limits": {"nvidia.com/gpu": "4"}}}]},
-        "status": {"phase": "Running", "startTime": "2026-10-01T00:00:05Z"},
-    }  # fmt: skip
-    return json.dumps({"kind": "List", "items": [pod]}).encode()
 
 
 def _read_pods(folder: Path, data: bytes) -> object:
@@ -192,26 +141,31 @@ class _Pages(PageReader):
         return self.page
 
 
-def _read_page(honest: str, wanted: Collection[str], make: Callable[[_Pages], Any]) -> Callable[[Path, bytes], object]:
-    def read(folder: Path, data: bytes) -> object:
-        pages = _Pages()
-        source = make(pages)
-        found: list[object] = []
-        for number, body in enumerate((honest.encode(), data)):
-            at = Instant(T0 + 10.0 * number, 10.0 * number)
-            pages.page = FetchedPage(_URL, at, parse_page(body, wanted))
-            source.probe()
-            reading = source.read(at)
-            found += [*reading.gpus.values(), *reading.serving]
-        return found
-
-    return read
+def _read_page(_: Path, data: bytes) -> object:
+    pages, readings = _Pages(), []
+    source = serving.ServingSource(pages, (_URL,))
+    for number, body in enumerate((_ENGINE.encode(), data)):
+        at = Instant(T0 + 10.0 * number, 10.0 * number)
+        pages.page = FetchedPage(_URL, at, parse_page(body, serving.WANTED))
+        source.probe()
+        reading = source.read(at)
+        readings += [*reading.gpus.values(), *reading.serving]
+    return readings
 
 
-def _engine_source(pages: _Pages) -> serving.ServingSource:
-    return serving.ServingSource(pages, (_URL,))
-
-
+_LABELS = {"__name__": "DCGM_FI_PROF_SM_ACTIVE", "Hostname": "gpu-1", "UUID": "GPU-1", "exported_pod": 'a "pod"'}
+_SERIES = {"metric": _LABELS, "values": [[T0 + HOUR * n, str(0.25 * n)] for n in range(12)]}
+_ANSWER = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [_SERIES] * 3}})
+_DEVICES = _field(1, b"nvidia.com/gpu") + _field(2, b"GPU-0") + _field(2, b"GPU-1")
+_KUBELET = _field(1, _field(1, b"web-0") + _field(2, b"n") + _field(3, _field(1, b"main") + _field(2, _DEVICES)))
+_PODS = """{"kind": "List", "items": [{
+  "kind": "Pod",
+  "metadata": {"name": "web-0", "namespace": "n", "uid": "1b8a", "labels": {"team": "search"},
+               "ownerReferences": [{"kind": "StatefulSet", "name": "web", "controller": true}]},
+  "spec": {"nodeName": "n1", "containers": [
+    {"name": "main", "image": "repo/vllm:1", "resources": {"limits": {"nvidia.com/gpu": "4"}}}]},
+  "status": {"phase": "Running", "startTime": "2026-10-01T00:00:05Z"}}]}
+"""
 _URL = "http://127.0.0.1:8000/metrics"
 _ENGINE = VLLM.format(running=3, preemptions=1, prompt=900, generated=800, first=7, first_sum=0.5)
 _SLURM = """ClusterName=lab
@@ -221,21 +175,7 @@ NodeName=gpu[01-04] CPUs=8 Gres=gpu:h100:4,gpu:a100:2 \\
   State=UNKNOWN
 """
 _GRES = "AutoDetect=off\nNodeName=gpu[01-04] Name=gpu Type=h100 File=/dev/nvidia[0-3] Cores=0-3\n"
-_PRICES = """prices:
-  - {sku: aws/p5.48xlarge, region: global, usd_per_hour: 55, basis: owned, source: "bought", as_of: 2026-01-01}
-power:
-  - {region: eastus, usd_per_kwh: 0.085, source: "utility bill, October", as_of: 2026-10-01}
-"""
-_CUSTOM = """id: slow-input
-severity: medium
-reason: below this our loaders cannot keep an H100 busy
-kinds: [training, fine-tuning]
-when:
-  - {feature: cpu, operator: above, value: 0.8}
-text: "{workload} waits for its input: CPUs {cpu} busy."
-would_change_if:
-  - The loader is given more cores.
-"""
+_PRICES = f'{PRICES}power:\n  - {{region: eastus, usd_per_kwh: 0.085, source: "a bill, October", as_of: 2026-10-01}}\n'
 _ROUTES = """administrators = ["ann@example.org"]
 [teams.search]
 to = ["search@example.org", "bob@example.org"]
@@ -261,27 +201,29 @@ _SACCT = (b"22_[1-10%2]", b"gpu[1-999999999]", b"a[1-2][1-2][1-2][1-2][1-2]", b"
 
 READERS = (
     Reader("database", _database, _of_file("node.db", _read_database)),
-    Reader("prometheus", _answers, _read_answer, (b'"NaN"', b'"+Inf"', b'"values":', b"[],", b'"resultType":"vector"')),
-    Reader("sacct", _from("tests/data/sacct/steps.txt"), _of_file("jobs.txt", _read_jobs), _SACCT),
-    Reader("sacct-json", _from("tests/data/sacct/jobs.json"), _of_file("jobs.json", _read_jobs), (b'"set":true',)),
-    Reader("kubelet", _kubelet, _read_kubelet, (_varint(2**63), b"\x0a\xff\xff\xff\xff\x0f"), (WireError,)),
-    Reader("kubectl", _pods, _read_pods, (b'"kind":"Pod"', b'"items":', b'"metadata":null')),
-    Reader("slurm.conf", _text(_SLURM), lambda f, d: read_gres(_written(f, "etc/slurm.conf", d).parent, "gpu01"),
+    Reader("prometheus", _ANSWER, _read_answer, (b'"NaN"', b'"+Inf"', b'"values":', b"[],", b'"resultType":"vector"')),
+    Reader("sacct", (SACCT / "steps.txt").read_bytes(), _of_file("jobs.txt", _read_jobs), _SACCT),
+    Reader("sacct-json", (SACCT / "jobs.json").read_bytes(), _of_file("jobs.json", _read_jobs), (b'"set":true',)),
+    Reader("kubelet", _KUBELET, lambda _, data: [asdict(pod) for pod in decode_pods(data)],
+           (_varint(2**63), b"\x0a\xff\xff\xff\xff\x0f"), (WireError,)),
+    Reader("kubectl", _PODS, _read_pods, (b'"kind":"Pod"', b'"items":', b'"metadata":null')),
+    Reader("slurm.conf", _SLURM, lambda f, d: read_gres(_written(f, "etc/slurm.conf", d).parent, "gpu01"),
            (b"NodeName=gpu[01-999999999]", b"Include /etc/passwd", b"Gres=gpu:9999999999", b"\\\n")),
-    Reader("gres.conf", _text(_GRES), _read_gres, (b"File=/dev/nvidia[0-99999999]", b"Count=4K"), texts=False),
-    Reader("job file", _text(_JOB), lambda _, d: parse_job_file(d, "22"), (b"gpus=0-9999", b"complete=1\n")),
-    Reader("host list", _text("gpu[01-04,07],login1,a[1-2]b[3-4]"), lambda _, d: expand(d.decode("utf-8", "replace")),
+    Reader("gres.conf", _GRES, _read_gres, (b"File=/dev/nvidia[0-99999999]", b"Count=4K"), texts=False),
+    Reader("job file", _JOB, lambda _, d: parse_job_file(d, "22"), (b"gpus=0-9999", b"complete=1\n")),
+    Reader("host list", "gpu[01-04,07],login1,a[1-2]b[3-4]", lambda _, d: expand(d.decode("utf-8", "replace")),
            (b"[1-2]", b"n[1-65536]", b"n[9-1]"), texts=False),
-    Reader("cgroup", _text("0::/system.slice/slurmstepd.scope/job_22/step_0/user/task_0\n"),
+    Reader("cgroup", "0::/system.slice/slurmstepd.scope/job_22/step_0/user/task_0\n",
            lambda _, d: origin_of(d.decode("ascii", "replace")), (b"kubepods-burstable-pod1b8a_1.slice",), texts=False),
-    Reader("engine page", _text(_ENGINE), _read_page(_ENGINE, serving.WANTED, _engine_source),
+    Reader("engine page", _ENGINE, _read_page,
            (b'le="+Inf"', b" 1e999", b"# TYPE x counter"), (PageError,)),
-    Reader("prices", _text(_PRICES), _of_file("p.yaml", _read_prices), _YAML),
-    Reader("custom rule", _text(_CUSTOM), _of_site("custom/slow-input.yaml", load_custom_rules), _YAML),
-    Reader("routes", _text(_ROUTES), _of_file("routes.toml", load_routes), (b"a.b.c = 1", b'"""', b"= [")),
-    Reader("settings", _text(_SETTINGS), _of_file("skuwise.toml", lambda p: load_config({"config": p}, {})),
+    Reader("prices", _PRICES, _of_file("p.yaml", load_prices), _YAML),
+    Reader("custom rule", CUSTOM, _of_file("site/custom/a.yaml", lambda p: load_custom_rules(p.parents[1])),
+           _YAML),
+    Reader("routes", _ROUTES, _of_file("routes.toml", load_routes), (b"a.b.c = 1", b'"""', b"= [")),
+    Reader("settings", _SETTINGS, _of_file("skuwise.toml", lambda p: load_config({"config": p}, {})),
            (b"x = nan", b"interval = inf", b"max_size = '1e999GB'", b"listen = 1", b"= 07:32:00")),
-    Reader("charges", _text(_FOCUS), _of_file("focus.csv", _read_charges),
+    Reader("charges", _FOCUS, _of_file("focus.csv", _read_charges),
            (b"EUR", b"1000 Hours", b"0001-01-01T00:00:00Z", b"-1e12", b"=1+1")),
 )  # fmt: skip
 
@@ -292,8 +234,9 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Reader], tupl
 
     @cache
     def made(number: int) -> tuple[Path, bytes]:
-        folder = tmp_path_factory.mktemp("fuzzed")
-        return folder, READERS[number].honest(folder)
+        folder, honest = tmp_path_factory.mktemp("fuzzed"), READERS[number].honest
+        content = honest(folder) if callable(honest) else honest
+        return folder, content.encode() if isinstance(content, str) else content
 
     return lambda reader: made(READERS.index(reader))
 
@@ -318,6 +261,6 @@ def test_spoiled_input_is_read_or_refused_in_a_sentence(
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
 def test_honest_input_is_read(scratch: Callable[[Reader], tuple[Path, bytes]], reader: Reader) -> None:
     folder, honest = scratch(reader)
-    found = reader.read(folder, honest)
-    check(found, texts=reader.texts)
-    assert found not in (None, [], (), {})
+    content = reader.read(folder, honest)
+    check(content, texts=reader.texts)
+    assert content not in (None, [], (), {})

@@ -3,7 +3,6 @@
 import re
 import shutil
 from datetime import date
-from pathlib import Path
 
 import pytest
 from skuwise.rules.base.errors import RulesError
@@ -33,7 +32,6 @@ def test_nodes_that_differ_in_fabric_alone_are_found_both_ways():
     assert CATALOG.fabric_twins(with_fabric) == (without,) and CATALOG.fabric_twins(without) == (with_fabric,)
     assert with_fabric.fabric.bytes_per_second == 400e9  # one way
     mega, high = (CATALOG.nodes[f"gcp/a3-{size}gpu-8g"] for size in ("mega", "high"))
-    assert CATALOG.fabric_twins(high) == (mega,)
     assert twins_without_fabric(CATALOG, mega) == (high,) and twins_without_fabric(CATALOG, high) == ()
     efa = [CATALOG.nodes[f"aws/{name}"].fabric.rdma for name in ("p4d.24xlarge", "p6-b200.48xlarge", "g5.48xlarge")]
     assert efa == [True, True, False]  # as the EC2 User Guide says
@@ -47,13 +45,10 @@ def test_a_site_adds_nodes_and_providers_of_its_own(tmp_path):
     assert catalog.providers["mine"].reference_region == "here" and catalog.providers["aws"].rented
 
 
-def test_a_reference_region_has_prices_of_its_provider():
+def test_a_reference_region_has_prices_and_the_observed_premium_of_a_fabric_is_in_its_prior():
     for name, provider in load_providers().items():
         regions = {price.region for node in CATALOG.nodes.values() if node.provider == name for price in node.prices}
         assert provider.reference_region in {*regions, None}, name
-
-
-def test_the_observed_fabric_premium_is_in_its_prior():
     prior = load_premiums()["fabric-added"]
     dear, plain = (CATALOG.price(f"azure/Standard_ND96is{r}_H100_v5", "eastus") for r in ("r", ""))
     assert dear is not None and plain is not None and prior.basis == "assumed"
@@ -88,14 +83,11 @@ def test_a_gpu_is_found_by_the_whole_name_its_driver_gives(spoken, name):
     assert [gpu and gpu.name for gpu in asked] == ["H100-SXM5", None]
 
 
-def gpu_site(tmp_path: Path, text: str) -> Path:
-    return rules_folder(tmp_path, {"gpus/own.yaml": text})
-
-
 def test_every_alias_leads_to_one_gpu_and_a_site_adds_and_replaces_gpus(tmp_path):
     for gpu in LIBRARY.gpus.values():
         assert {LIBRARY.index[normalise(alias)] for alias in (gpu.name, *gpu.aliases)} == {gpu.name}
-    folder = gpu_site(tmp_path, GPU + GPU.partition("gpus:\n")[2].replace("X100", "L4"))
+    text = GPU + GPU.partition("gpus:\n")[2].replace("X100", "L4")
+    folder = rules_folder(tmp_path, {"gpus/own.yaml": text})
     library = load_gpus(folder)
     assert library.gpus["X100"].dense_flops["fp16"] == pytest.approx(989.4e12) and library.gpus["L4"].tdp_watts == 700
     assert len(library.gpus) == len(LIBRARY.gpus) + 1
@@ -106,6 +98,6 @@ def test_every_alias_leads_to_one_gpu_and_a_site_adds_and_replaces_gpus(tmp_path
 
 def test_a_check_can_be_set_aside_only_with_a_reason(tmp_path):
     text = GPU.replace("tdp_watts: 700", "tdp_watts: 2400\n    unchecked: {power: a whole module}")
-    assert load_gpus(gpu_site(tmp_path, text)).gpus["X100"].tdp_watts == 2400
+    assert load_gpus(rules_folder(tmp_path, {"gpus/own.yaml": text})).gpus["X100"].tdp_watts == 2400
     with pytest.raises(RulesError, match="unknown value 'heat'"):
-        load_gpus(gpu_site(tmp_path, text.replace("power: a", "heat: a")))
+        load_gpus(rules_folder(tmp_path, {"gpus/own.yaml": text.replace("power: a", "heat: a")}))

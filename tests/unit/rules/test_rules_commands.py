@@ -22,18 +22,17 @@ from skuwise.tests.support.schemas import schema
 HOSTILE = CUSTOM.replace("waits", "\u202e[red]")
 
 
-def skus(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(["skus", *arguments]) == 0
-    return capsys.readouterr().out
+def printed(capsys: pytest.CaptureFixture[str], command: str) -> str:
+    assert main(command.split()) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
 
 
 def test_rules_check_passes_for_what_ships_wherever_it_is_called(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["rules", "check"]) == 0
-    printed = capsys.readouterr()
-    assert (
-        re.search(r"^gpus: \d+, valid$", printed.out, re.MULTILINE) and "grade C" in printed.out and printed.err == ""
-    )
+    text = printed(capsys, "rules check")
+    assert re.search(r"^gpus: \d+, valid$", text, re.MULTILINE) and "grade C" in text
 
 
 def test_rules_check_lists_every_file_that_is_wrong(tmp_path, capsys):
@@ -44,77 +43,68 @@ def test_rules_check_lists_every_file_that_is_wrong(tmp_path, capsys):
         "custom/a.yaml": "id: A b\n", "exceptions.yaml": "exceptions: {x: {reason: 3}}\n",
     }  # fmt: skip
     assert main(["rules", "check", str(rules_folder(tmp_path, wrong))]) == 2
-    printed = capsys.readouterr()
-    for name in wrong:
-        assert printed.out.count(f"{name}:") == 1, name
-    assert "idle.yaml: unknown key 'fooo'." in printed.out and "watch.yaml:2: this is not valid YAML" in printed.out
-    assert re.search(r"^gpus: \d+, valid$", printed.out, re.MULTILINE)
-    assert "parts of the rules cannot be used." in printed.err and "Traceback" not in printed.err
+    captured = capsys.readouterr()
+    assert [name for name in wrong if captured.out.count(f"{name}:") != 1] == []
+    assert "idle.yaml: unknown key 'fooo'." in captured.out and "watch.yaml:2: this is not valid YAML" in captured.out
+    assert re.search(r"^gpus: \d+, valid$", captured.out, re.MULTILINE)
+    assert "parts of the rules cannot be used." in captured.err and "Traceback" not in captured.err
 
 
 def test_rules_list_as_json(capsys):
-    assert main(["rules", "list", "--format", "json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = json.loads(printed(capsys, "rules list --format json"))
     assert document["schema"] == "skuwise.rules/1"
-    assert {entry["id"]: entry["origin"] for entry in document["exceptions"]} == dict.fromkeys(
-        ("mixture-of-experts", "disaggregated-serving", "rdma-storage", "standby-capacity"), "shipped"
-    )
+    names = ("mixture-of-experts", "disaggregated-serving", "rdma-storage", "standby-capacity")
+    assert {entry["id"]: entry["origin"] for entry in document["exceptions"]} == dict.fromkeys(names, "shipped")
+    for entries in (document["kind_priors"], document["latency_classes"]["classes"]):
+        assert {entry["origin"] for entry in entries} == {"shipped"}
     by_id = {rule["id"]: rule for rule in document["waste"]}
     assert by_id["idle-fabric"]["thresholds"]["util_p995_max"]["value"] == 0.001
     assert document["bottlenecks"]["throttled_share"]["reason"]
 
 
 def test_rules_list_tells_what_a_site_and_a_team_set_and_nothing_in_it_has_an_effect(tmp_path, capsys):
-    rules_folder(
-        tmp_path,
-        {
-            "waste/idle.yaml": "id: idle\nthresholds: {engine_max: {value: 0.1, reason: ours}}\n",
-            "teams/search/team.yaml": "namespace: [search]\n",
-            "teams/search/waste/idle.yaml": 'id: held-idle\nthresholds: {sm_max: {value: 0.2, reason: "\u202eevil"}}\n',
-            "custom/a.yaml": HOSTILE,
-            "teams/search/custom/b.yaml": HOSTILE.replace("slow-input", "slower"),
-            "exceptions.yaml": "exceptions: {rdma-storage: {match: {node: [g1]}, reason: staging}}\n",
-        },
-    )
-    assert main(["rules", "list", "--rules", str(tmp_path)]) == 0
-    text = capsys.readouterr().out
+    files = {
+        "waste/idle.yaml": "id: idle\nthresholds: {engine_max: {value: 0.1, reason: ours}}\n",
+        "teams/search/team.yaml": "namespace: [search]\n",
+        "teams/search/waste/idle.yaml": 'id: held-idle\nthresholds: {sm_max: {value: 0.2, reason: "\u202eevil"}}\n',
+        "custom/a.yaml": HOSTILE,
+        "teams/search/custom/b.yaml": HOSTILE.replace("slow-input", "slower"),
+        "exceptions.yaml": "exceptions: {rdma-storage: {match: {node: [g1]}, reason: staging}}\n",
+    }
+    text = printed(capsys, f"rules list --rules {rules_folder(tmp_path, files)}")
     plain = yaml.safe_load(text)
     of_idle = next(rule for rule in plain["waste"] if rule["id"] == "idle")["thresholds"]
     assert (of_idle["engine_max"]["value"], of_idle["engine_max"]["origin"]) == (0.1, "site")
     assert "\u202e" not in text and "\\u202Eevil" in text
-    assert main(["rules", "list", "--rules", str(tmp_path), "--format", "json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    (team,) = next(rule for rule in document["waste"] if rule["id"] == "held-idle")["teams"]
+    (team,) = next(rule for rule in plain["waste"] if rule["id"] == "held-idle")["teams"]
     assert list(team["thresholds"]) == ["sm_max"]
-    assert [(rule["id"], rule["team"]) for rule in document["custom"]] == [
-        ("custom/slow-input", None),
-        ("custom/slower", "search"),
-    ]
+    custom = [(rule["id"], rule["team"]) for rule in plain["custom"]]
+    assert custom == [("custom/slow-input", None), ("custom/slower", "search")]
 
 
 def test_rules_features_names_what_a_custom_rule_may_ask_for(capsys):
-    assert main(["rules", "features"]) == 0
-    text = capsys.readouterr().out
+    text = printed(capsys, "rules features")
     assert "cpu " in text and "host CPU busy" in text and "tensor_fabric_correlation" in text
 
 
 def test_skus_list_and_show_dated_prices_by_the_drivers_name_too(capsys):
-    line = next(line for line in skus(capsys, "list").splitlines() if line.startswith("azure/Standard_ND96isr_H100_v5"))
+    lines = printed(capsys, "skus list").splitlines()
+    line = next(line for line in lines if line.startswith("azure/Standard_ND96isr_H100_v5"))
     assert "98.320" in line and "2026-09-19" in line
-    text = skus(capsys, "show", "NVIDIA H100 80GB HBM3")
+    text = printed(capsys, "skus show NVIDIA-H100-80GB-HBM3")
     assert text.startswith("H100-SXM5\n") and "989.4 T(FL)OP/s" in text and "98.320  2026-09-19" in text
 
 
 def test_skus_show_tells_the_price_of_the_interconnect_alone(capsys):
-    paired = skus(capsys, "show", "azure/Standard_ND96isr_H100_v5")
+    paired = printed(capsys, "skus show azure/Standard_ND96isr_H100_v5")
     assert "9.832 USD/h, 10.0 % of the price in eastus, over azure/Standard_ND96is_H100_v5, ethernet" in paired
-    document = json.loads(skus(capsys, "show", "hyperstack/n3-H100-SXM5x8", "--format", "json"))
+    document = json.loads(printed(capsys, "skus show hyperstack/n3-H100-SXM5x8 --format json"))
     (nvlink,) = document["node"]["interconnect"]
     assert (nvlink["part"], nvlink["basis"], nvlink["over"]) == ("nvlink", "pair", "hyperstack/n3-H100x8")
     assert nvlink["usd_per_hour"] == pytest.approx(5.6)
-    alone = skus(capsys, "show", "aws/p5.48xlarge")
+    alone = printed(capsys, "skus show aws/p5.48xlarge")
     assert "fabric alone" in alone and "assumed (fabric-added, from pairs elsewhere)" in alone
-    assert "alone" not in skus(capsys, "show", "azure/Standard_NC6s_v3")
+    assert "alone" not in printed(capsys, "skus show azure/Standard_NC6s_v3")
 
 
 @pytest.mark.parametrize(

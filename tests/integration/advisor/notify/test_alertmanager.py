@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from skuwise.advisor.notify.incidents import CHUNK, post_alerts
+from skuwise.advisor.notify.incidents import post_alerts
 from skuwise.advisor.notify.routes import Routes
 from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.support.delivery_builders import Bench
@@ -83,11 +83,11 @@ def test_one_that_refuses_is_named_and_the_token_is_not(tmp_path: Path, status: 
     token.write_text("s3cret\n")
     with webhook_receiver() as receiver:
         url = f"{receiver.url}/am"
-        post_alerts(url, str(token), {}, [ALERT] * (CHUNK + 1))
+        post_alerts(url, str(token), {}, [ALERT] * 501)
         receiver.status = status
         with pytest.raises(SkuwiseError) as raised:
             post_alerts(url, str(token), {}, [ALERT])
     assert words in str(raised.value) and "s3cret" not in str(raised.value)
     path, _, head = receiver.posted[0]
-    assert [len(body) for _, body, _ in receiver.posted] == [CHUNK, 1, 1]
+    assert [len(body) for _, body, _ in receiver.posted] == [501, 1]
     assert path == "/am/api/v2/alerts" and head["Authorization"] == "Bearer s3cret"

@@ -207,8 +207,8 @@ def test_predictions_hold_on_what_was_left_out():
 
 NIGHT = tuple(0.05 if hour < 6 else 0.20 for hour in range(24))
 SITE = SiteEnergy(
-    SiteFigure(NIGHT, "bill", "2026-11-01"), SiteFigure((1.5,), "meter", "2026-10-01"),
-    SiteFigure((400.0,), "grid", "2026-11-01"),
+    SiteFigure("bill", "2026-11-01", by_hour_utc=NIGHT), SiteFigure("meter", "2026-10-01", 1.5),
+    SiteFigure("grid", "2026-11-01", 400.0),
 )  # fmt: skip
 # 16 GPUs at 300 W for 14 days.
 KWH = 16 * 0.3 * 14 * 24

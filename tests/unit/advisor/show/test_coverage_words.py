@@ -129,8 +129,8 @@ def test_observed_time_never_rounds_up_to_all_of_it(seen: float, window: float) 
 
 
 SITE = SiteEnergy(
-    SiteFigure((0.10,), "utility bill", "2026-11-01"), SiteFigure((1.3,), "meter", "2026-10-01"),
-    SiteFigure(tuple(200.0 + hour for hour in range(24)), "grid operator", "2026-11-01"),
+    SiteFigure("utility bill", "2026-11-01", 0.10), SiteFigure("meter", "2026-10-01", 1.3),
+    SiteFigure("grid operator", "2026-11-01", by_hour_utc=tuple(200.0 + hour for hour in range(24))),
 )  # fmt: skip
 NOTHING_WORDS = {
     "kwh": None, "counted_kwh": None, "idle_kwh": None, "measured_gpu_hours": 0.0, "unmeasured_gpu_hours": 8.0,
@@ -209,5 +209,7 @@ def test_hostile_sources_of_figures_are_escaped():
     stated = StatedFigure("pue", 1.2, (), "<b>\x1b[31m\nx", "2026-11-01", "\x9b")
     text = " ".join(words.money_words(replace(fleet().summary.energy, figures=(stated,))))
     assert not {"\x1b", "\x9b", "\n"} & set(text)
-    bad = replace(SITE, pue=SiteFigure((1.2,), "<script>alert(1)</script>", "2026-11-01"))
+    bad = SiteEnergy(
+        SITE.usd_per_kwh, SiteFigure("<script>alert(1)</script>", "2026-11-01", 1.2), SITE.co2_grams_per_kwh
+    )
     assert "<script>alert" not in render(advice_of(founding(), energy=bad), "html")
