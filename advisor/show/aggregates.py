@@ -62,16 +62,11 @@ def holdings(advice: Advice) -> tuple[IdleGpus, ...]:
             w = workloads.get(f.workload or "")
             owner = (owner_words(w.owner) or "owner unknown") if w is not None else None
             by_owner.setdefault(owner, []).append((w.name if w is not None else ", ".join(f.nodes), f))
-    rows = [
-        IdleGpus(
-            owner,
-            tuple(dict.fromkeys(name for name, _ in held)),
-            sum(len(f.gpus) for _, f in held),
-            sum(f.gpu_hours for _, f in held),
-            sum_if_all(f.cost_usd for _, f in held),
-        )
-        for owner, held in by_owner.items()
-    ]
+    rows = []
+    for owner, held in by_owner.items():
+        names, findings = dict.fromkeys(name for name, _ in held), [f for _, f in held]
+        gpus, hours = sum(len(f.gpus) for f in findings), sum(f.gpu_hours for f in findings)
+        rows.append(IdleGpus(owner, tuple(names), gpus, hours, sum_if_all(f.cost_usd for f in findings)))
     return tuple(sorted(rows, key=lambda h: (-(h.cost_usd or 0.0), -h.gpu_hours, h.owner or "")))
 
 
@@ -86,8 +81,7 @@ def observed_share(advice: Advice) -> float | None:
 def blind_spots(advice: Advice) -> tuple[tuple[str, str, int], ...]:
     """A metric that workloads lack, why, and how many of them, those of the most workloads first."""
     counts = Counter(missing for w in advice.workloads for missing in w.coverage.missing.items())
-    ordered = sorted(counts.items(), key=lambda spot: (-spot[1], spot[0]))
-    return tuple((metric, why, count) for (metric, why), count in ordered)
+    return tuple((*spot, count) for spot, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def answered_findings(advice: Advice) -> list[tuple[Finding, Recommendation | None]]:
@@ -100,8 +94,7 @@ def answered_findings(advice: Advice) -> list[tuple[Finding, Recommendation | No
                 best.setdefault(finding, r)
 
     def order(f: Finding) -> tuple[object, ...]:
-        r = best.get(f.id)
-        severity = ("high", "medium", "low").index(f.severity)
+        r, severity = best.get(f.id), ("high", "medium", "low").index(f.severity)
         return r is None, r.rank if r else (), severity, -(f.cost_usd or 0.0), f.id
 
     return [(f, best.get(f.id)) for f in sorted(advice.findings, key=order)]

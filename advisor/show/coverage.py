@@ -41,20 +41,17 @@ def observed_time(advice: Advice) -> str:
     """``14 of 14 days observed``, with the hours where some are missing; the length alone where unknown. Rounded down,
     so that a window with gaps never reads as complete."""
     observed, window = advice.summary.observed_hours, (advice.end - advice.start) / 3600
-    short = window < _SHORT_HOURS
+
+    def down(hours: float, unit: float = 1.0) -> str:
+        return f"{math.floor(hours / unit * 10 + 1e-6) / 10:,.12g}"
+
     if observed is None:
-        return f"{_rounded_down(window)} h" if short else f"{_rounded_down(window / 24)} days"
-    if observed >= WHOLE_MIN * window:
-        observed = window
-    hours = f"{_rounded_down(observed)} of {_rounded_down(window)} h"
-    if short or observed < _SHORT_HOURS:
+        return f"{down(window)} h" if window < _SHORT_HOURS else f"{down(window, 24)} days"
+    observed = window if observed >= WHOLE_MIN * window else observed
+    hours = f"{down(observed)} of {down(window)} h"
+    if observed < _SHORT_HOURS:
         return f"{hours} observed"
-    days = f"{_rounded_down(observed / 24)} of {_rounded_down(window / 24)} days observed"
-    return days if observed >= window else f"{days}, {hours}"
-
-
-def _rounded_down(value: float) -> str:
-    return f"{math.floor(value * 10 + 1e-6) / 10:,g}" if value < 1e5 else f"{value:,.0f}"
+    return f"{down(observed, 24)} of {down(window, 24)} days observed{f', {hours}' if observed < window else ''}"
 
 
 def share_words(share: float) -> str:
@@ -146,16 +143,15 @@ def open_verdicts(advice: Advice, most: int = 2) -> tuple[str, ...]:
     Empty: all was judged, or nothing (see `why_not_judged`)."""
     if advice.summary.nothing_judged:
         return ()
-    undecided = [n for n in advice.not_judged if is_waste(n.rule)]
-    lines = []
+    undecided, lines = [n for n in advice.not_judged if is_waste(n.rule)], list[str]()
     for n in sorted(undecided, key=lambda n: (-(n.usd_per_month or 0.0), -n.gpu_count, n.rule, n.reason.code)):
         subjects = words.counted(len(n.workloads), "workload") if n.workloads else words.counted(len(n.nodes), "node")
         price = f", {words.usd(n.usd_per_month)}/month at stake" if n.usd_per_month else ""
         settled = _SETTLED_BY.get(n.reason.code, _PROFILING if "measured" in n.reason.code else "")
         remedy = f"; settled by {settled}" if settled else ""
         lines.append(f"{fact_of(n.rule)}: {subjects} ({n.reason.text}{price}{remedy})")
-    more = len(lines) - most
-    return (*lines[:most], *((f"{more} more (see advise --all)",) if more > 0 else ()))
+    lines[most:] = [f"{len(lines) - most} more (see advise --all)"] if len(lines) > most else []
+    return tuple(lines)
 
 
 def nothing_found_words(advice: Advice) -> str:
@@ -163,10 +159,8 @@ def nothing_found_words(advice: Advice) -> str:
     s, undecided = advice.summary, open_verdicts(advice)
     if s.nothing_judged and s.gpu_count:
         return why_not_judged(s)
-    short = nothing_found_short(advice)
-    if s.partly_judged:
-        short = f"{short} The other GPUs were not observed long enough."
-    return f"{short} Not judged: {'; '.join(undecided)}." if undecided else short
+    rest = " The other GPUs were not observed long enough." if s.partly_judged else ""
+    return nothing_found_short(advice) + rest + (f" Not judged: {'; '.join(undecided)}." if undecided else "")
 
 
 def nothing_found_short(advice: Advice) -> str:

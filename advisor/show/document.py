@@ -102,10 +102,10 @@ class Document:
 
     title: str
     heading: str
-    window: str
-    summary: str
-    tiles: tuple[Tile, ...]
-    sections: tuple[Section, ...]
+    window: str = ""
+    summary: str = ""
+    tiles: tuple[Tile, ...] = ()
+    sections: tuple[Section, ...] = ()
     footer: tuple[str, ...] = ()
     link: Link | None = None
     lead: str = ""

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.events import DescendantFocus
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
@@ -75,19 +77,19 @@ class NodePage(Page):
             return of.in_frame(of.by_minute(frame, (node,)), node), of.newest_database(frame, node)
 
         def begin(result: tuple[NodeSeries, Path | None]) -> None:
-            """Show the newest rows that were read, until the file gives newer ones."""
+            """Show the newest rows that were read, until the file has newer ones."""
             series, self._file = result
-            if self.is_attached:
-                if not live:
-                    self._show(series, live=False)
-                self._read()
+            if self.is_attached and not live:
+                self._show(series, live=False)
+            self._read()
 
         self.post_message(WorkWanted("node", work, begin))
 
     def _read(self) -> None:
         """Read the file's newest samples, unless a reading is under way or another screen is in front."""
-        self._describe()
         file, node, now = self._file, self._node, self._clock()
+        if self.is_attached:
+            self._describe()
         if file is None or self._reading or not self.is_current:
             return
         self._reading = True
@@ -117,17 +119,16 @@ class NodePage(Page):
         if first and self._first is not None:
             self.query_one("#gpus", ItemTable).stand_on(self._first)
         show_sparklines(self.query_one("#host", Drawn), [g for d in series.of("host") for g in _measured(d)])
-        self.on_descendant_focus()
-
-    def on_item_table_moved(self) -> None:
-        self.on_descendant_focus()
+        self.show_history()
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         """Open the newest of the workloads that hold the GPU."""
         if event.item.work:
             self.want("workload", event.item.work[0][0])
 
-    def on_descendant_focus(self) -> None:
+    @on(ItemTable.Moved)
+    @on(DescendantFocus)
+    def show_history(self) -> None:
         """Show the history of the device that the cursor is on."""
         table = self.focused if isinstance(self.focused, ItemTable) else self.query_one("#gpus", ItemTable)
         device: Device | None = table.item
@@ -150,19 +151,16 @@ class NodePage(Page):
 
     def _age(self) -> str:
         series = self._series
-        if series is None:
-            return "reading ..."
-        if not series.ends:
-            return "No data of this node in the window."
-        age = max(self._clock() - series.ends[-1], 0.0)
+        if series is None or not series.ends:
+            return "reading ..." if series is None else "No data of this node in the window."
+        from ...advisor.show.series.device_series import LIVE_SECONDS  # noqa: PLC0415 - it needs pandas
+
+        age, every = max(self._clock() - series.ends[-1], 0.0), span(series.interval_seconds)
         newest = f"to {minute(series.ends[-1])}, {span(age)} ago"
         if self._lost:
             return f"old, {newest}: {self._lost}"
-        every = span(series.interval_seconds) if series.interval_seconds else "unknown length"
         if not self._live:
             return f"no live data here: rows of {every} {newest}"
-        from ...advisor.show.series.device_series import LIVE_SECONDS  # noqa: PLC0415
-
         return f"live, every {every}, {newest}" if age < LIVE_SECONDS else f"not live: newest samples, {newest}"
 
 

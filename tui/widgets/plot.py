@@ -21,8 +21,9 @@ from ..cell_text import line, nice
 from ..themes import LINE_COLOURS, MONOCHROME
 
 if TYPE_CHECKING:
+    from ...advisor.show.series.device_series import DeviceGauge
     from ...advisor.show.series.waste_history import WasteHistory
-    from ...advisor.show.series.workload_timeline import Level, MeasureLine
+    from ...advisor.show.series.workload_timeline import Level
 
 _MARKS = (("dot", "•"), ("x", "x"), ("+", "+"), ("o", "o"))  # plotext's name of a mark, and the mark
 _LEVEL = "┄"
@@ -57,7 +58,7 @@ class TimePlot(Vertical):
     def on_mount(self) -> None:
         self.watch(self.app, "theme", self._redraw, init=False)
 
-    def set_data(self, ends: Sequence[float], measures: Sequence[MeasureLine], levels: Sequence[Level] = ()) -> None:
+    def set_data(self, ends: Sequence[float], measures: Sequence[DeviceGauge], levels: Sequence[Level] = ()) -> None:
         """Plot measures of one unit with the levels of them. `ends`: Unix seconds."""
         names = {measure.name for measure in measures}
         labelled = [(f"{measure.name}, {measure.unit}", measure.values) for measure in measures]

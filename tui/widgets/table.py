@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
+from bisect import bisect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Any, ClassVar
 
 from rich.cells import cell_len
@@ -29,7 +30,6 @@ _SPREAD = 4  # cells that a column takes of what no cell needs
 _SAMPLE = 200  # items whose cells are measured; of more, every so many
 # Rows are added in steps: 10,000 at once take 0.6 s, a step 6 ms.
 _STEP = 100
-_SHIFT = 16  # cells that the columns move by
 
 
 @dataclass(frozen=True)
@@ -90,23 +90,20 @@ def column_widths(columns: Sequence[Column], needs: Sequence[int], room: int) ->
     never cut. What is left over, by all columns or by the first ones that fit, is shared, most of it to the column that
     grows: no column is cut by the edge.
     """
-    widths = list(needs)
-    left_over = room - sum(widths) - PADDING * len(widths)
-    by_patience = sorted(range(len(columns)), key=lambda n: not (columns[n].grows or columns[n].middle))
-    for n in by_patience if left_over < 0 else ():
+    widths, left_over = list(needs), room - sum(needs) - PADDING * len(needs)
+    for n in sorted(range(len(columns)), key=lambda n: not (columns[n].grows or columns[n].middle)):
         column = columns[n]
         least = needs[n] if column.right else min(needs[n], max(column.width, cell_len(column.title) + 1))
-        cut = min(widths[n] - least, -left_over)
+        cut = min(widths[n] - least, max(-left_over, 0))
         widths[n] -= cut
         left_over += cut
     fitting = len(widths)
     while left_over < 0 and fitting > 1:
         fitting -= 1
         left_over += widths[fitting] + PADDING
-    if left_over > 0:
-        each = min(left_over // fitting, _SPREAD)
-        widths[:fitting] = [width + each for width in widths[:fitting]]
-        widths[next((n for n in range(fitting) if columns[n].grows), 0)] += left_over - each * fitting
+    each = min(max(left_over, 0) // fitting, _SPREAD)
+    widths[:fitting] = [width + each for width in widths[:fitting]]
+    widths[next((n for n in range(fitting) if columns[n].grows), 0)] += max(left_over, 0) - each * fitting
     return widths
 
 
@@ -115,8 +112,8 @@ class ItemTable(DataTable[Text]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *movement("cursor_up", "cursor_down", "scroll_top", "scroll_bottom"),
-        Binding("left", "shift(-1)", "Previous columns", show=False),
-        Binding("right", "shift(1)", "More columns", show=False),
+        Binding("left", "shift(-16)", "Previous columns", show=False),
+        Binding("right", "shift(16)", "More columns", show=False),
         Binding("enter", "select_cursor", "Open"),
         Binding("s", "sort", "Sort"),
     ]
@@ -177,12 +174,12 @@ class ItemTable(DataTable[Text]):
         return self._shown
 
     @property
-    def order(self) -> tuple[str, bool] | None:
-        """Title of the column that sorts, and whether the largest comes first."""
+    def order(self) -> str:
+        """``cost, descending``: the column that sorts; empty: the order given."""
         if self._sorted_by is None:
-            return None
+            return ""
         column = self.item_columns[self._sorted_by]
-        return column.title, column.falling != self._turned
+        return f"{column.title}, {'descending' if column.falling != self._turned else 'ascending'}"
 
     @property
     def sheet(self) -> Table:
@@ -192,7 +189,7 @@ class ItemTable(DataTable[Text]):
 
     def count(self, what: str) -> str:
         """``2 of 300 workloads, by cost, descending``. `what`: the items' name in the plural."""
-        by = f", by {self.order[0]}, {'descending' if self.order[1] else 'ascending'}" if self.order else ""
+        by = f", by {self.order}" if self.order else ""
         return f"{len(self._shown):,} of {len(self._items):,} {what}{by}"
 
     def set_data(self, items: Sequence[Any], empty: str | None = None) -> None:
@@ -209,22 +206,21 @@ class ItemTable(DataTable[Text]):
 
     def stand_on(self, identity: str) -> bool:
         """Move the cursor to an item; False: it is not shown."""
-        for at in (n for n, item in enumerate(self._shown) if self._identity(item) == identity):
+        at = next((n for n, item in enumerate(self._shown) if self._identity(item) == identity), None)
+        if at is not None:
             self._append(at + 1 - self.row_count)
             self.move_cursor(row=at)
-            return True
-        return False
+        return at is not None
 
     def _arrange(self) -> None:
         kept = self._identity(self.item) if self.item is not None else None
-        words, items = self._needle.casefold().split(), self._items
+        words, self._shown = self._needle.casefold().split(), self._items
         if words and self._search is not None:
-            self._haystacks = self._haystacks or [self._search(item).casefold() for item in items]
-            pairs = zip(items, self._haystacks, strict=True)
-            items = [item for item, haystack in pairs if all(word in haystack for word in words)]
+            self._haystacks = self._haystacks or [self._search(item).casefold() for item in self._items]
+            pairs = zip(self._items, self._haystacks, strict=True)
+            self._shown = [item for item, haystack in pairs if all(word in haystack for word in words)]
         if self._sorted_by is not None:
-            items = self.item_columns[self._sorted_by].sorted(items, self._turned)
-        self._shown = list(items)
+            self._shown = self.item_columns[self._sorted_by].sorted(self._shown, self._turned)
         at = next((n for n, item in enumerate(self._shown[: 10 * _STEP]) if self._identity(item) == kept), 0)
         self._fill(at)
 
@@ -284,33 +280,28 @@ class ItemTable(DataTable[Text]):
 
     def on_click(self, event: events.Click) -> None:
         """Sort by the column whose title was clicked."""
-        at = event.x + (self.scroll_offset.x if self._widths and event.x >= self._widths[0] + PADDING else 0)
-        for n, width in enumerate(self._widths if event.y == 0 else ()):
-            if 0 <= at < width + PADDING:
-                self._sort_by(n)
-                return
-            at -= width + PADDING
+        ends = list(accumulate(width + PADDING for width in self._widths))
+        at = event.x + (self.scroll_offset.x if ends and event.x >= ends[0] else 0)
+        if event.y == 0 and ends and at < ends[-1]:
+            self._sort_by(bisect(ends, at))
 
     def action_half(self, by: int) -> None:
         self.move_cursor(row=self.cursor_row + by * max((self.size.height - 1) // 2, 1))
 
-    def action_shift(self, by: int) -> None:
+    def action_shift(self, cells: int) -> None:
         """Move the columns beside the first."""
-        self.scroll_relative(x=by * _SHIFT, animate=False)
+        self.scroll_relative(x=cells, animate=False)
 
     def action_scroll_bottom(self) -> None:
-        """Go to the last row. Thousands are added meanwhile, in steps that leave room for other keys."""
-        self.run_worker(self._to_end(self._shown), exclusive=True)
-
-    async def _to_end(self, shown: list[Any]) -> None:
-        while self._shown is shown and self.row_count < len(shown):
+        """Go to the last row. Thousands are added before, in steps that leave room for other keys."""
+        if self.row_count < len(self._shown):
             self._append(5 * _STEP)
-            await asyncio.sleep(0)
-        if self._shown is shown and shown:
-            self.move_cursor(row=len(shown) - 1)
+            self.call_later(self.action_scroll_bottom)
+        elif self._shown:
+            self.move_cursor(row=len(self._shown) - 1)
 
     def action_sort(self) -> None:
-        """Sort by the next column that is shown."""
+        """Sort by the next column."""
         self._sort_by(0 if self._sorted_by is None else (self._sorted_by + 1) % len(self.item_columns))
 
     def _sort_by(self, column: int) -> None:
@@ -323,8 +314,7 @@ class ItemTable(DataTable[Text]):
 def _cells(texts: Sequence[str]) -> list[Text]:
     """Two cells of a row: its first text, and all others as one. Textual renders a page of 50 rows with 12 cells each
     in 90 ms, with two in 15."""
-    first, *others = texts
-    return [Text(first), *([Text((" " * PADDING).join(others))] if others else [])]
+    return [Text(texts[0]), *([Text((" " * PADDING).join(texts[1:]))] if texts[1:] else [])]
 
 
 class SearchTable(Vertical):
@@ -359,12 +349,12 @@ class SearchTable(Vertical):
 
     def forget(self) -> bool:
         """Close the search; False: none was open."""
-        if not self.has_class("-finding"):
-            return False
-        self.remove_class("-finding")
-        self.query_one(Input).value = ""
-        self._table.focus()
-        return True
+        is_open = self.has_class("-finding")
+        if is_open:
+            self.remove_class("-finding")
+            self.query_one(Input).value = ""
+            self._table.focus()
+        return is_open
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()

@@ -17,11 +17,12 @@ from ..page_options import SHORT, PageOptions
 from ..titles import Row, Titles, fact_of, gain_text, left_out_words, monthly, runs_words, sum_of
 from . import sections
 from .energy import energy_section
-from .explain import activity_sentence, claim_block
+from .explain import claim_block
 from .story import Story, page_heading, price_basis, story_of, tiles, window_words, written_words
 
 _NAME, _NOTE, _TITLE = 28, 200, 200  # characters
 _ALL = 10**9
+_MARKET = 3  # moves to other providers on a short page
 _HOUR = 3600.0
 
 
@@ -46,10 +47,9 @@ def advice_page(advice: Advice, options: PageOptions = SHORT, team: str | None =
     parts = [build() for name, build in builders.items() if options.shows(name)]
     if options.verbose:
         by_size = sorted(advice.findings, key=lambda f: (_size([f]), f.id))
-        parts += [
-            section("Recommendations in detail", *(claim_block(advice, row.recommendation) for row in story.rows)),
-            section("Findings in detail", *(claim_block(advice, f) for f in by_size)),
-        ]
+        moves = (claim_block(advice, row.recommendation) for row in story.rows)
+        parts.append(section("Recommendations in detail", *moves))
+        parts.append(section("Findings in detail", *(claim_block(advice, f) for f in by_size)))
     return Document(
         title=page_heading(story),
         heading=page_heading(story),
@@ -170,18 +170,14 @@ def workloads(advice: Advice, options: PageOptions) -> Section:
     shown = lines[: options.rows.workloads] if options.short else lines
     short = short_ids(w.id for w in advice.workloads)
 
-    def cost(same: Sequence[WorkloadVerdict]) -> str:
-        if (usd := sum_if_all(w.cost_usd for w in same)) is not None:
-            return words.usd(monthly(usd, advice))
-        hours = monthly(sum(w.gpu_hours for w in same), advice) or 0.0
-        return words.hours(hours) if priced else words.bare_hours(hours)
-
     def row(same: Sequence[WorkloadVerdict]) -> tuple[str, ...]:
         first, gpus = same[0], len({gpu for w in same for gpu in w.gpus})
         nodes = (words.listed(sorted({n for w in same for n in w.nodes})),) if options.whole else ()
+        usd, hours = sum_if_all(w.cost_usd for w in same), monthly(sum(w.gpu_hours for w in same), advice) or 0.0
         return (
             f"{brief(first.name, _NAME)}{runs_words(same)}", brief(short[first.id], 20), first.kind.label,
-            first.bottleneck.label, f"{gpus:,} {words.gpu_name(first.gpu_sku)}", cost(same), *nodes,
+            first.bottleneck.label, f"{gpus:,} {words.gpu_name(first.gpu_sku)}",
+            words.cost(monthly(usd, advice), hours, priced=priced), *nodes,
         )  # fmt: skip
 
     left = len(lines) - len(shown)
@@ -190,7 +186,6 @@ def workloads(advice: Advice, options: PageOptions) -> Section:
     return section(
         f"Workloads by {'cost' if priced else 'GPU-hours'}",
         Table((*heads, *(("nodes",) if options.whole else ())), tuple(map(row, shown)), (5,), more),
-        Bullets(() if options.short else tuple(filter(None, (activity_sentence(same[0]) for same in shown)))),
     )
 
 
@@ -220,17 +215,19 @@ def market(advice: Advice, options: PageOptions) -> Section:
         return section(words.MARKET)
     titles = Titles(advice)
     lines = [f"{brief(titles.of(r), _TITLE)} ({gain_text(r)})" for r in compatible(advice.market)]
-    most = 3 if options.short else len(lines)
-    more = [f"{len(lines) - most} more"] if len(lines) > most else []
-    return section(words.MARKET, Bullets((*lines[:most], *more)) if lines else words.NO_MARKET)
+    if options.short and len(lines) > _MARKET:
+        lines[_MARKET:] = [f"{len(lines) - _MARKET} more"]
+    return section(words.MARKET, Bullets(tuple(lines)) if lines else words.NO_MARKET)
 
 
 def _next(story: Story, options: PageOptions) -> Section:
-    again, advice, rows = options.again, story.advice, []
+    again, advice = options.again, story.advice
     ids = (*(row.id for row in story.listed[:1]), *(f.id for f in advice.findings[:1]))
-    if again is not None and ids:
-        rows.append(AsideBlock("Evidence and calculation of one id:", again.command("explain", ids[0])))
-    if again is not None and options.short and advice.workloads:
-        text = "All sections (--section NAME for one, --verbose for the evidence of each finding):"
-        rows.append(AsideBlock(text, again.command("advise", "--all")))
-    return section("Next", *rows)
+    if again is None:
+        return section("Next")
+    text = "All sections (--section NAME for one, --verbose for the evidence of each finding):"
+    return section(
+        "Next",
+        AsideBlock("Evidence and calculation of one id:", again.command("explain", ids[0])) if ids else None,
+        AsideBlock(text, again.command("advise", "--all")) if options.short and advice.workloads else None,
+    )

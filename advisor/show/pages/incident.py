@@ -25,6 +25,8 @@ _KINDS: dict[ItemKind, tuple[str, str, str]] = {
     "resolved": ("Resolved: ", "Resolved", "resolved"),
     "over": ("Ended: ", "Began and ended before this message", "ended"),
 }
+# Details that are shown elsewhere on the page.
+_ELSEWHERE = ("incident", "finding", "do next", "more", "since", "GPU-hours", "cost")
 _FOOTER = ("Written by skuwise watch from telemetry alone. Nothing was stopped or changed.",)
 
 
@@ -37,12 +39,8 @@ def incident_document(
     item, incident, subject = items[0], items[0].incident, items[0].incident.sighting.subject
     line, where = f"{_KINDS[item.kind][0]}{say.line_words(item)}", links.commands.where
     link = links.link(subject.workload_id or "", subject.nodes[0] if subject.nodes else "") or links.link()
-    # What stands elsewhere on the page is left out.
-    elsewhere = ("incident", "finding", "do next", "more", "since", "GPU-hours", "cost")
     facts = [("kind", f"{incident.sighting.kind} ({short(incident.sighting.code)})")]
-    for label, text in say.details(incident, now):
-        if label not in elsewhere:
-            facts.append((label, short(text, _VALUE_MAX)))
+    facts += [(label, short(text, _VALUE_MAX)) for label, text in say.details(incident, now) if label not in _ELSEWHERE]
     shown = [(label if n == 0 or facts[n - 1][0] != label else "", text) for n, (label, text) in enumerate(facts)]
     acknowledge, snooze = _commands(incident, links.commands)
     setting = "Thresholds: rules/watch.yaml; site rules override them."
@@ -108,8 +106,8 @@ def _limit(seconds: float) -> str:
 def _digest(items: Sequence[Item], now: float, links: ReaderLinks) -> Document:
     where, ordered = links.commands.where, sorted(items, key=lambda item: say.urgency(item.incident))
     named, rest = ordered[:_NAMED], ordered[_NAMED:]
-    kinds: dict[ItemKind, int] = {kind: sum(item.kind == kind for item in items) for kind in _KINDS}
-    counts = ", ".join(f"{count:,} {_KINDS[kind][2]}" for kind, count in kinds.items() if count)
+    kinds = {kind: count for kind in _KINDS if (count := sum(item.kind == kind for item in items))}
+    counts = ", ".join(f"{count:,} {_KINDS[kind][2]}" for kind, count in kinds.items())
     amount, gpu_hours = _sums(items)
     title = f"{len(items):,} incidents ({counts}): {f'{amount}, ' if amount else ''}{gpu_hours} GPU-hours so far"
     first = next((_commands(item.incident, links.commands) for item in named if not item.ended), None)
@@ -117,19 +115,16 @@ def _digest(items: Sequence[Item], now: float, links: ReaderLinks) -> Document:
     rates = [sighting.usd_per_hour for sighting in sightings if sighting.usd_per_hour is not None]
     gpus, unpriced = sum(sighting.subject.gpu_count for sighting in sightings), len(sightings) - len(rates)
     note = f"{counted(unpriced, 'incident')} without a price" if unpriced else ""
-    tiles = (
-        Tile("GPUs affected now", f"{gpus:,.3g}" if gpus < 1000 else f"{gpus:,.0f}"),
-        Tile("Cost rate now", usd(sum(rates), "/hour") if rates else "unknown", note),
-    )
+    rate = Tile("Cost rate now", usd(sum(rates), "/hour") if rates else "unknown", note)
     return Document(
         title=f"{say.BRAND} {title}",
         heading=title,
         window=minute(now),
         summary=f"Worst: {say.line_words(named[0])}.",
-        tiles=tiles,
+        tiles=(Tile("GPUs affected now", f"{gpus:,.3g}" if gpus < 1000 else f"{gpus:,.0f}"), rate),
         link=Link("Dashboard", links.link()) if links.dashboard else None,
         sections=(
-            *(_named(kind, [i for i in named if i.kind == kind], count) for kind, count in kinds.items() if count),
+            *(_named(kind, [item for item in named if item.kind == kind], count) for kind, count in kinds.items()),
             *((_rest(rest),) if rest else ()),
             section(
                 "Commands",

@@ -10,7 +10,7 @@ from ...core.advice_json import plain
 from ...core.card_types import LIST_SCHEMA, SCHEMA, Card
 from ...core.ids import short_ids
 from ...core.timestamps import minute, span
-from ..document import Document, Figures, Section, Table, brief
+from ..document import Document, Figures, Table, brief, section
 
 _SHARES_LISTED, _SHARE_MIN = 4, 0.005
 _TEXT_MAX = 172  # two lines of 100 columns beside the label
@@ -36,9 +36,7 @@ def card_document(card: Card, *, ascii_only: bool = False) -> Document:
         heading=f"{title}  {card.id}",
         lead=brief(f"Next step: {card.next_step.text}", _TEXT_MAX),
         window=brief(f"{owner}{cluster}; {nodes}", _TEXT_MAX),
-        summary="",
-        tiles=(),
-        sections=(Section("", (Figures(rows),)),),
+        sections=(section("", Figures(rows)),),
     )
 
 
@@ -76,12 +74,8 @@ def _rows(card: Card, ascii_only: bool) -> dict[str, str]:
     earlier, series = card.compared, ""
     if earlier is not None:
         of = "1 earlier run" if earlier.runs == 1 else f"median of {earlier.runs} earlier runs"
-        medians = _listed(
-            (earlier.gpu_hours, words.hours),
-            (earlier.sm_active, lambda n: f"SM activity {_percent(n)}"),
-            (earlier.cost_usd, words.usd),
-        )
-        series = f"{of}: {medians}"
+        activity_words = (earlier.sm_active, lambda n: f"SM activity {_percent(n)}")
+        series = f"{of}: {_listed((earlier.gpu_hours, words.hours), activity_words, (earlier.cost_usd, words.usd))}"
     observed = f"{words.percent(use.observed)} of its GPU time was observed" if use.observed < 0.995 else ""
     since = f"figures from {minute(card.data_since)} on; no earlier data" if card.data_since is not None else ""
     kept = f"; from the card kept on {minute(card.kept_at)}" if card.kept_at is not None else ""
@@ -143,9 +137,7 @@ def cards_document(cards: Sequence[Card]) -> Document:
         title="Jobs",
         heading="Jobs, the most idle first",
         window=f"Total: {', '.join(sums)}{f' ({left})' if left else ''}",
-        summary="",
-        tiles=(),
-        sections=(Section("", (Table(heads, rows, right=(4, 5, 6, 7, 8)),)),),
+        sections=(section("", Table(heads, rows, right=(4, 5, 6, 7, 8))),),
     )
 
 
@@ -172,12 +164,11 @@ def csv_rows(cards: Sequence[Card]) -> list[dict[str, object]]:
 
 
 def _title(card: Card) -> str:
-    about = ""
-    if card.scheduler == "slurm":
-        about = f" (Slurm job {brief(card.job_id)})" if card.job_id else " (Slurm job)"
-    elif card.scheduler == "kubernetes":
-        about = f" (pod {brief(_pod(card))})" if card.pod else " (Kubernetes)"
-    return f"{brief(card.name or 'unnamed workload')}{about}"
+    about = {
+        "slurm": f" (Slurm job {brief(card.job_id)})" if card.job_id else " (Slurm job)",
+        "kubernetes": f" (pod {brief(_pod(card))})" if card.pod else " (Kubernetes)",
+    }
+    return f"{brief(card.name or 'unnamed workload')}{about.get(card.scheduler, '')}"
 
 
 def _pod(card: Card) -> str:

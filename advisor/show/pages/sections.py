@@ -45,16 +45,12 @@ def idle(advice: Advice) -> Section:
         for h in held
     )  # fmt: skip
     heads = ("owner", "what", "GPUs", "GPU-hours", *["cost"] * costs)
-    sentence = f"Idleness was {cover.judged_of(s)}; no data for the others." if s.partly_judged else ""
+    extent = cover.judged_of(s) if s.partly_judged else ""
+    sentence = f"Idleness was {extent}; no data for the others." if extent else ""
     if not held:
-        extent = f" ({cover.judged_of(s)})" if s.partly_judged else ""
-        sentence = f"No GPU was idle or held without use{extent}."
+        sentence = f"No GPU was idle or held without use{extent and f' ({extent})'}."
         sentence = f"Idle GPUs: {cover.not_judged(s)}." if s.nothing_judged and s.gpu_count else sentence
-    return section(
-        "Idle and held GPUs, by owner",
-        sentence,
-        Table(heads, tuple(rows), tuple(range(2, len(heads)))),
-    )
+    return section("Idle and held GPUs, by owner", sentence, Table(heads, tuple(rows), tuple(range(2, len(heads)))))
 
 
 def fabric(advice: Advice, team: str | None = None) -> Section:
@@ -82,20 +78,17 @@ def fabric(advice: Advice, team: str | None = None) -> Section:
     table = Table(heads, tuple(row for *_, row in sorted(rows)), (1, 2, 3, 4))
     count, verdicts = len(advice.fabrics), sum(f.node in judged for f in advice.fabrics)
     total = [f.cost_usd for f in advice.fabrics if f.cost_usd is not None]
-    unused = sum(f.cost_usd or 0.0 for f in advice.fabrics if f.node in silent)
+    unused = words.usd(sum(f.cost_usd or 0.0 for f in advice.fabrics if f.node in silent))
     assumed = ", in part assumed" if any(f.assumed for f in advice.fabrics) else ""
-    cost = "Their cost is unknown."
-    if total:
-        of = f"{words.usd(unused)} of " if verdicts else ""
-        cost = f"{of}{words.usd(sum(total))} that the fabrics add to their nodes' price{assumed}."
+    cost = f"{words.usd(sum(total))} that the fabrics add to their nodes' price{assumed}." if total else ""
+    cost = f"{f'{unused} of ' if verdicts else ''}{cost}" if cost else "Their cost is unknown."
     quiet = f"{sum(f.node in silent for f in advice.fabrics)} of {verdicts} fabrics"
     quiet += " with a verdict" if verdicts < count else ""
+    rest = f"{words.counted(count - verdicts, 'fabric')} without a verdict: not observed, or not for long enough."
     return section(
         title,
         f"{quiet} carried no traffic that needs one: {cost}" if verdicts else f"No verdict on fabric traffic: {cost}",
-        f"{words.counted(count - verdicts, 'fabric')} without a verdict: not observed, or not for long enough."
-        if 0 < verdicts < count
-        else "",
+        rest if 0 < verdicts < count else "",
         table,
         Bullets(tuple(unseen)),
     )
@@ -105,10 +98,7 @@ def coverage(a: Advice) -> Section:
     """What was observed, and what is missing."""
     share, lost = observed_share(a), a.summary.reconciliation.unobserved
     unpriced = sum(w.cost_usd is None for w in a.workloads) if a.summary.cost_usd is not None else 0
-    without_cost = (
-        f"{words.counted(unpriced, 'workload')} without a cost: its node has no price, or all its GPUs were shared. "
-        "They are not included in any team's cost."
-    )
+    without_cost = "without a cost: its node has no price, or all its GPUs were shared. No team's cost includes them."
     missing, rows = missing_metrics(a), cover.unobserved_rows(a.summary)
     complete = not missing and not rows and share is not None and share >= cover.WHOLE_MIN
     return section(
@@ -116,7 +106,7 @@ def coverage(a: Advice) -> Section:
         f"{cover.observed_time(a)}; {cover.gpus_words(a.summary)}. {cover.extent_words(a)}".rstrip(),
         f"{cover.share_words(share)} of the workloads' GPU time was observed." if share is not None else "",
         f"Hours without telemetry cost {words.usd(lost)}." if lost else "",
-        without_cost if unpriced else "",
+        f"{words.counted(unpriced, 'workload')} {without_cost}" if unpriced else "",
         "All metrics that the verdicts need were observed." if complete else "",
         Table(cover.HEADS, rows, (1, 3)),
         Bullets(missing),

@@ -44,10 +44,8 @@ class Story:
         now, before = (getattr(a.summary, name) if a is not None else None for a in (self.advice, self.before))
         if now is None or before is None or before <= 0:
             return ""
-        ratio = now / before - 1
-        if abs(ratio) < 0.005:
-            return "same as last week"
-        return f"{ratio * 100:+,.0f} % on last week" if ratio < 10 else "more than tenfold on last week"
+        percent = (now / before - 1) * 100
+        return f"{percent:+,.0f} % on last week" if abs(percent) >= 0.5 else "same as last week"
 
     @property
     def listed(self) -> tuple[Row, ...]:
@@ -56,8 +54,8 @@ class Story:
     @property
     def proposed(self) -> tuple[str, ...]:
         """The ids that this report proposes first: not those accepted or in an earlier report within the cooldown."""
-        rows = (row for row in self.listed[:LISTED_MAX] if not row.accepted)
-        return tuple(row.recommendation.id for row in rows if row.recommendation.id not in self.reported)
+        ids = (row.recommendation.id for row in self.listed[:LISTED_MAX] if not row.accepted)
+        return tuple(id_ for id_ in ids if id_ not in self.reported)
 
     @property
     def empty(self) -> bool:
@@ -113,11 +111,8 @@ def _headline(story: Story) -> str:
         spent = f"{short_usd(spend)}/month spend"
         share = f" ({words.percent(cash / spend)})" if cash and spend > 0 and cash / spend >= 0.005 else ""
         gain = f"{short_usd(cash)}/month recoverable{share}" if cash else ""
-    if not gain and s.nothing_judged and not cash:
-        gain = "savings not judged yet"
-    elif not gain:
-        gain = f"no savings available now{', not all judged' if coverage.open_verdicts(a) else ''}"
-    return f"{spent}, {gain}"
+    none = f"no savings available now{', not all judged' if coverage.open_verdicts(a) else ''}"
+    return f"{spent}, {gain or ('savings not judged yet' if s.nothing_judged else none)}"
 
 
 def window_words(story: Story) -> str:
@@ -141,7 +136,6 @@ def tiles(story: Story, open_most: int = 2) -> tuple[Tile, ...]:
     a, s = story.advice, story.advice.summary
     hours, free = covered_hours(a), selected(a).capacity_gpu_hours
     days = f"{hours / 24:,.3g} days" if hours >= 48 else f"{hours:,.3g} h"
-
     capacity = f"up to {words.hours(free)}/month" if free else "none available now"
     covered = (
         Tile("Coverage", f"{coverage.observed_time(a)}; {coverage.gpus_words(s)}"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -68,13 +69,13 @@ _PORT = ("role", "link_layer", "line_rate_bytes_per_second", "state")
 
 @dataclass(frozen=True, slots=True)
 class DeviceGauge:
-    """One measure of a device. `values` match `NodeSeries.ends`; None: not measured. `top`: the device's maximum, in
-    `unit`; None: unknown."""
+    """One measure of a device or a workload over time; None: not measured. `top`: the device's maximum, in `unit`;
+    None: unknown."""
 
     name: str
     unit: str
     values: tuple[float | None, ...]
-    top: float | None
+    top: float | None = None
 
     @property
     def last(self) -> float | None:
@@ -101,7 +102,6 @@ class Device:
 class NodeSeries:
     """`ends`: the ends of the intervals, Unix seconds, rising; `interval_seconds`: length of the newest one."""
 
-    node: str
     ends: tuple[float, ...]
     interval_seconds: float
     devices: tuple[Device, ...]
@@ -113,23 +113,18 @@ class NodeSeries:
 def in_frame(frame: Frame, node: str) -> NodeSeries:
     """The newest rows that a frame has of a node: means over their intervals. A node without rows has no moments."""
     gpu, ports, host = (rows[rows["node"] == node] for rows in (frame.gpu, frame.fabric, frame.host))
-    ports = ports.assign(key=[f"{d}/{p:.0f}" for d, p in zip(ports["device"], ports["port"], strict=True)])
+    keys = [f"{device}/{port:.0f}" for device, port in zip(ports["device"], ports["port"], strict=True)]
     keyed: dict[Scope, pd.DataFrame] = {
-        "gpu": gpu.assign(key=gpu["gpu_uuid"]), "port": ports, "host": host.assign(key=""),
+        "gpu": gpu.assign(key=gpu["gpu_uuid"]), "port": ports.assign(key=keys, state="ACTIVE"),
+        "host": host.assign(key=""),
     }  # fmt: skip
-    tables: dict[Scope, pd.DataFrame] = {
-        scope: table[["key", "ts", *(f"{column}_mean" for column in GAUGES[scope])]].set_axis(
-            ["key", "ts", *GAUGES[scope]], axis=1
-        )
-        for scope, table in keyed.items()
-    }
+    tables = {scope: rows.rename(columns=lambda name: name.removesuffix("_mean")) for scope, rows in keyed.items()}
     last = max((table["ts"].max() for table in tables.values() if len(table)), default=0.0)
     uses = frame.uses[(frame.uses["node"] == node) & (frame.uses["ts_end"] >= last)]
     names = dict(zip(frame.workloads["workload_id"], frame.workloads["name"], strict=True))
     work = [(u, w, names.get(w, w)) for u, w in zip(uses["gpu_uuid"], uses["workload_id"], strict=True)]
     gpus = frame.gpus[frame.gpus["node"] == node].sort_values("gpu_index")
-    newest = ports.drop_duplicates("key", keep="last").assign(state="ACTIVE")
-    return _series(node, tables, _rows(gpus, _GPU), work, _rows(newest, ["key", *_PORT]))
+    return _series(tables, list(gpus[list(_GPU)].itertuples(index=False, name=None)), work)
 
 
 def by_minute(frame: Frame, nodes: Collection[str]) -> Frame:
@@ -152,17 +147,13 @@ def by_minute(frame: Frame, nodes: Collection[str]) -> Frame:
 def newest_database(frame: Frame, node: str) -> Path | None:
     """The frame's database with the newest data of a node; None: none has any. Unreadable ones are skipped."""
     files = [Path(str(path)) for path in frame.source.get("databases", ())]  # type: ignore[attr-defined] - a list
-    seen: list[tuple[float, Path]] = []
+    ages: list[tuple[float, Path]] = []
     for path, names in believed_of(frame.source, files).items():
-        if names is not None and node not in names:
-            continue
-        try:
-            with open_database(path) as reader:
+        if names is None or node in names:
+            with suppress(SkuwiseError), open_database(path) as reader:
                 if (last := _last_seen(reader, node)) is not None:
-                    seen.append((last, path))
-        except SkuwiseError:
-            continue
-    return max(seen)[1] if seen else None
+                    ages.append((last, path))
+    return max(ages)[1] if ages else None
 
 
 def read_live(path: Path, node: str, now: float) -> NodeSeries:
@@ -179,23 +170,21 @@ def read_live(path: Path, node: str, now: float) -> NodeSeries:
         span = {"node": node, "start": end - MOMENTS, "end": end}
 
         def newest(view: str, key: str, columns: Iterable[str]) -> pd.DataFrame:
-            names = ["key", "ts", *columns]
             rows = reader.fetch(
-                f"SELECT {', '.join((key, *names[1:]))} FROM {view}"  # noqa: S608 - constants
+                f"SELECT {', '.join((key, 'ts', *columns))} FROM {view}"  # noqa: S608 - constants
                 " WHERE ts > :start AND ts <= :end AND node = :node ORDER BY ts",
                 span,
             )
-            return pd.DataFrame(rows, columns=pd.Index(names))
+            return pd.DataFrame(rows, columns=pd.Index(["key", "ts", *columns]))
 
-        port = "device || '/' || port"
-        ports = newest("fabric_samples", port, (*GAUGES["port"], *_PORT))
         tables: dict[Scope, pd.DataFrame] = {
-            "gpu": newest("gpu_samples", "gpu_uuid", GAUGES["gpu"]), "port": ports,
+            "gpu": newest("gpu_samples", "gpu_uuid", GAUGES["gpu"]),
+            "port": newest("fabric_samples", "device || '/' || port", (*GAUGES["port"], *_PORT)),
             "host": newest("host_samples", "''", GAUGES["host"]),
-        }  # fmt: skip
+        }
         gpus = reader.fetch(_GPUS, {"node": node})
         work = reader.fetch(_WORK, {"node": node, "start": end - _HELD_SECONDS})
-    return _series(node, tables, gpus, work, _rows(ports.drop_duplicates("key", keep="last"), ["key", *_PORT]))
+    return _series(tables, gpus, work)
 
 
 def _last_seen(reader: DatabaseReader, node: str) -> float | None:
@@ -203,16 +192,9 @@ def _last_seen(reader: DatabaseReader, node: str) -> float | None:
     return rows[0][0] if rows and isinstance(rows[0][0], float) else None
 
 
-def _rows(table: pd.DataFrame, columns: Sequence[str]) -> list[tuple]:
-    return list(table[list(columns)].itertuples(index=False, name=None))
-
-
-def _series(
-    node: str, tables: Mapping[Scope, pd.DataFrame], gpus: Iterable[Sequence], work: Iterable[Sequence],
-    ports: Iterable[Sequence],
-) -> NodeSeries:  # fmt: skip
-    """`tables`: by key, ts and the measures of the scope. `gpus`: rows of `_GPU`; split GPUs are left out, their
-    instances are not. `work`: rows of uuid, workload and its name. `ports`: rows of key and `_PORT`."""
+def _series(tables: Mapping[Scope, pd.DataFrame], gpus: Sequence[Sequence], work: Iterable[Sequence]) -> NodeSeries:
+    """`tables`: by key, ts and the measures of the scope; those of ports with `_PORT`. `gpus`: rows of `_GPU`; split
+    GPUs are left out, their instances are not. `work`: rows of uuid, workload and its name."""
     ends = sorted({float(ts) for table in tables.values() for ts in table["ts"]})[-MOMENTS:]
     measured = {
         (scope, str(key)): rows.drop_duplicates("ts").set_index("ts").reindex(ends)
@@ -226,25 +208,23 @@ def _series(
     def device(scope: Scope, key: str, name: str, about: str, tops: Mapping[str, Any]) -> Device:
         rows, gauges = measured.get((scope, key)), []
         for column, (label, unit, factor) in GAUGES[scope].items():
-            values = [math.nan] * len(ends)
-            if rows is not None:
-                values = (pd.to_numeric(rows[column], errors="coerce") * factor).tolist()
-            top = known(tops.get(column))
-            most = 100.0 if unit == "%" else top * factor if top else None
-            gauges.append(DeviceGauge(label, unit, tuple(None if math.isnan(v) else v for v in values), most))
+            values = [] if rows is None else (pd.to_numeric(rows[column], errors="coerce") * factor).tolist()
+            top = 100.0 / factor if unit == "%" else known(tops.get(column))
+            shown = tuple(None if math.isnan(value) else value for value in values or [math.nan] * len(ends))
+            gauges.append(DeviceGauge(label, unit, shown, top * factor if top else None))
         return Device(scope, key, name, about, tuple(gauges), tuple(held.get(key, ())))
 
-    gpus, devices = list(gpus), []
-    parents = {row[4] for row in gpus}
+    devices, parents = [], {row[4] for row in gpus}
     for uuid, index, sku, profile, _, memory, power, nvlink in gpus:
         if uuid not in parents:
             number, about = whole(index), " ".join(filter(None, (text(sku), text(profile))))
-            tops: dict[str, Any] = dict.fromkeys(("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second"), nvlink)
+            tops = {"nvlink_tx_bytes_per_second": nvlink, "nvlink_rx_bytes_per_second": nvlink}
             tops |= {"mem_used_bytes": memory, "power_watts": power}
             devices.append(device("gpu", uuid, f"GPU {'?' if number is None else number}", about, tops))
-    for key, role, layer, rate, state in ports:
+    ports = tables["port"].drop_duplicates("key", keep="last")[["key", *_PORT]]
+    for key, role, layer, rate, state in ports.itertuples(index=False, name=None):
         about = f"{role} {layer}" + (f", {state}" if state != "ACTIVE" else "")
-        tops: dict[str, Any] = dict.fromkeys(("tx_bytes_per_second", "rx_bytes_per_second"), rate)
+        tops = {"tx_bytes_per_second": rate, "rx_bytes_per_second": rate}
         devices.append(device("port", str(key), str(key), about, tops))
     devices.append(device("host", "", "host", "", {}))
-    return NodeSeries(node, tuple(ends), ends[-1] - ends[-2] if len(ends) > 1 else 0.0, tuple(devices))
+    return NodeSeries(tuple(ends), ends[-1] - ends[-2] if len(ends) > 1 else 0.0, tuple(devices))

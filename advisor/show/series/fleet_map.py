@@ -26,7 +26,7 @@ class GpuUse:
     `values`: means over what was observed, in base units; a measure that was never read is missing. `fabric_util` among
     them is the node's: the mean share of the line rate over its compute ports. `workload`: the id of what held it
     longest in the window, None: nothing did. `index` None: unknown. `unobserved`: why nothing of it was observed in the
-    window, None: something was.
+    window, None: something was. Without `gpu_uuid` it is the place of a GPU on a node of which none was observed.
     """
 
     node: str
@@ -39,16 +39,19 @@ class GpuUse:
     values: Mapping[str, float]
     unobserved: str | None = None
 
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.node, self.gpu_uuid
+
 
 @dataclass(frozen=True, slots=True)
 class NodeUse:
-    """`fabric`: its compute ports in words. `gpus` in the order of their indices; empty where none was observed, and
-    then `gpu_count` is how many there should be (None: unknown)."""
+    """`fabric`: its compute ports in words. `gpus` in the order of their indices; where none was observed, as many
+    places as there should be GPUs, one at least."""
 
     node: str
     node_sku: str | None
     fabric: str
-    gpu_count: int | None
     gpus: tuple[GpuUse, ...]
 
 
@@ -77,13 +80,12 @@ def nodes_with_gpus(frame: Frame, unobserved: Iterable[Unobserved] = ()) -> tupl
     gpus: dict[str, list[GpuUse]] = {}
     for use in sorted(uses.values(), key=lambda use: (use.index is None, use.index or 0, use.gpu_uuid)):
         gpus.setdefault(use.node, []).append(use)
-    return tuple(
-        NodeUse(
-            row["node"], text(row["node_sku"]), ports.get(row["node"], NO_PORTS), whole(row["gpu_count"]),
-            tuple(gpus.get(row["node"], ())),
-        )
-        for row in records(frame.nodes.sort_values("node"))
-    )  # fmt: skip
+    nodes = []
+    for row in records(frame.nodes.sort_values("node")):
+        node, count = str(row["node"]), max(whole(row["gpu_count"]) or 1, 1)
+        places = gpus.get(node) or [GpuUse(node, "", None, None, None, None, None, {})] * count
+        nodes.append(NodeUse(node, text(row["node_sku"]), ports.get(node, NO_PORTS), tuple(places)))
+    return tuple(nodes)
 
 
 def weighted_means(rows: pd.DataFrame, columns: Sequence[str], keys: Sequence[str]) -> pd.DataFrame:
@@ -94,6 +96,11 @@ def weighted_means(rows: pd.DataFrame, columns: Sequence[str], keys: Sequence[st
     by = [rows[key] for key in keys]
     sums, seconds = (table.groupby(by).sum() for table in (values.fillna(0.0) * weights, weights))
     return sums / seconds.where(seconds > 0)
+
+
+def compute_ports(fabric: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the fabric that are of compute ports."""
+    return fabric[fabric["role"] == "compute"] if not fabric.empty else fabric
 
 
 def _holders(frame: Frame) -> dict[tuple[str, str], str]:
@@ -110,10 +117,9 @@ def _holders(frame: Frame) -> dict[tuple[str, str], str]:
 def _ports(fabric: pd.DataFrame) -> tuple[dict[str, str], dict[str, float]]:
     """Node -> its compute ports in words (``8 x 400 Gb/s InfiniBand``; no rate where it is unknown or differs), and
     node -> their mean share of the line rate."""
-    ports = fabric[fabric["role"] == "compute"] if not fabric.empty else fabric
+    ports, words = compute_ports(fabric), dict[str, str]()
     if ports.empty:
         return {}, {}
-    words = {}
     for node, each in ports.drop_duplicates(["node", "device", "port"], keep="last").groupby("node"):
         rates = set(each["line_rate_bytes_per_second"].dropna())
         rate = f" {rates.pop() * 8e-9:.0f} Gb/s" if len(rates) == 1 else ""

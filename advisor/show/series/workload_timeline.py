@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -13,8 +14,8 @@ from ....rules.policy.thresholds import WasteRule
 from ...core.frame import Frame
 from ...core.verdict_types import WorkloadVerdict
 from ...recommend.rules import RULES
-from .device_series import by_minute
-from .fleet_map import weighted_means
+from .device_series import DeviceGauge, by_minute
+from .fleet_map import compute_ports, weighted_means
 
 # column of the frame -> (name, unit, factor to the unit)
 _GPU = {
@@ -28,17 +29,7 @@ _GPU = {
 _PORT = {"tx_bytes_per_second_mean": ("fabric sent", "GB/s a port", 1e-9)}
 
 
-@dataclass(frozen=True, slots=True)
-class MeasureLine:
-    """One metric. `values` match `WorkloadTimeline.ends`; None: not measured."""
-
-    name: str
-    unit: str
-    values: tuple[float | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(NamedTuple):
     """A reference value for the line named `of`, in its unit."""
 
     of: str
@@ -51,7 +42,7 @@ class WorkloadTimeline:
     """`ends`: the ends of the intervals, Unix seconds, rising. A metric that was never read has no line."""
 
     ends: tuple[float, ...]
-    lines: tuple[MeasureLine, ...]
+    lines: tuple[DeviceGauge, ...]
     levels: tuple[Level, ...]
 
 
@@ -64,19 +55,15 @@ def timeline_of(
     frame = by_minute(frame, workload.nodes)
     uses = frame.uses[frame.uses["workload_id"] == workload.id]
     gpu = _while_held(frame.gpu, uses, ["node", "gpu_uuid"])
-    ports = _while_held(_compute_ports(frame), uses, ["node"])
+    ports = _while_held(compute_ports(frame.fabric), uses, ["node"])
     means = weighted_means(gpu, list(_GPU), ["ts"]).join(weighted_means(ports, list(_PORT), ["ts"]), how="outer")
     means = means.dropna(axis=1, how="all").sort_index()
     lines = tuple(
-        MeasureLine(name, unit, tuple(None if math.isnan(v) else float(v) * factor for v in means[column]))
+        DeviceGauge(name, unit, tuple(None if math.isnan(v) else float(v) * factor for v in means[column]))
         for column, (name, unit, factor) in {**_GPU, **_PORT}.items()
         if column in means
     )
     return WorkloadTimeline(tuple(float(ts) for ts in means.index) if lines else (), lines, levels)
-
-
-def _compute_ports(frame: Frame) -> pd.DataFrame:
-    return frame.fabric[frame.fabric["role"] == "compute"] if not frame.fabric.empty else frame.fabric
 
 
 def _while_held(rows: pd.DataFrame, uses: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -92,8 +79,9 @@ def _levels(
 ) -> tuple[Level, ...]:
     """What the GPU sustains, holds and is rated for, and the thresholds of the waste rules; an unknown figure has no
     level."""
-    rate, levels = _line_rate(frame, workload), list[Level]()
-    capacity = {"fabric sent": rate}
+    ports = compute_ports(frame.fabric)
+    rates = ports[ports["node"].isin(workload.nodes)]["line_rate_bytes_per_second"].dropna().unique()
+    levels, capacity = list[Level](), {"fabric sent": rates[0] * 1e-9 if len(rates) == 1 else None}
     if sku is not None:
         memory, nvlink = sku.mem_bytes / 1024**3, sku.nvlink_bytes_per_second
         shares = (("tensor active", sku.achieved.bf16_gemm), ("DRAM active", sku.achieved.mem))
@@ -107,10 +95,3 @@ def _levels(
             levels.append(Level(of, f"{name} {share * 100:g} %", share * most))
     power, over = workload.features.get("power_watts"), workload.features.get("power_over_idle")
     return (*levels, *((Level("power", "idle power", power / over),) if power and over else ()))
-
-
-def _line_rate(frame: Frame, workload: WorkloadVerdict) -> float | None:
-    """GB/s of one compute port of its nodes, one way; None: there is none, or they differ."""
-    ports = _compute_ports(frame)
-    rates = ports[ports["node"].isin(workload.nodes)]["line_rate_bytes_per_second"].dropna().unique()
-    return float(rates[0]) * 1e-9 if len(rates) == 1 and rates[0] > 0 else None
