@@ -117,7 +117,7 @@ class Loader:
         def read(window: WindowChoice) -> tuple[Frame, Reasoned]:
             tell(f"reading {window.name} of telemetry")
             frame, reasoned = read_and_reason(
-                source, book, now=now, since=window.seconds, until=window.until,
+                source, book, now=now, since=window.seconds, until=None,
                 ledger=ledger, read=lambda: tell(f"analyzing {window.name} of telemetry"), keeps_rows=True,
             )  # fmt: skip
             self._fleet = reasoned.advice.fleet

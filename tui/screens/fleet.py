@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -134,10 +135,10 @@ class FleetMap:
 
 class FleetPage(Page):
     NAME, LABEL, BEGIN = "fleet", "Fleet", "HeatMap"
+    IDS = attrgetter("workload", "workload")
     ABOUT: ClassVar[str] = (
-        "Every GPU as a cell, every node as a row, by a metric (a mean over the window) and grouped by SKU, by fabric "
-        "(compute ports observed) or by team. All GPUs of a node share its fabric value. A dot is a value that was not "
-        "measured, × a GPU that was not observed, with the reason below the map."
+        "Every GPU as a cell, by a metric (a mean over the window) and grouped by SKU, by fabric (compute ports "
+        "observed) or by team. A dot is a value that was not measured, × a GPU that was not observed."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "measure", "Metric"),
@@ -150,14 +151,7 @@ class FleetPage(Page):
 
     def compose_data(self) -> ComposeResult:
         legend, spot = Static(classes="prose", id="legend"), Static(classes="prose", id="spot")
-        yield panel(
-            "Fleet",
-            legend,
-            HeatMap(lambda spot: spot.key, empty="Drawing the fleet ..."),
-            spot,
-            id="map",
-            classes="fills",
-        )
+        yield panel("Fleet", legend, HeatMap("Drawing the fleet ..."), spot, id="map", classes="fills")
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -184,10 +178,6 @@ class FleetPage(Page):
     @property
     def selected(self) -> GpuUse | None:
         return self.query_one(HeatMap).item
-
-    @property
-    def workload(self) -> str | None:
-        return self.selected.workload if self.selected is not None else None
 
     def action_measure(self) -> None:
         self._measure = MEASURES[(MEASURES.index(self._measure) + 1) % len(MEASURES)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -33,6 +34,7 @@ _HISTORY_WIDTH = 24  # cells of the history in a table
 
 class NodePage(Page):
     NAME, BEGIN = "fleet", "#gpus"
+    IDS = attrgetter("workload", "workload")
     ABOUT: ClassVar[str] = (
         "GPUs, HCAs and the host with their newest values, and the history of the selected line. A node's own database "
         "updates every second, three seconds late; other sources show the newest rows and their age."
@@ -62,10 +64,6 @@ class NodePage(Page):
     def on_mount(self) -> None:
         super().on_mount()
         self.set_interval(_LIVE_SECONDS, self._read)
-
-    @property
-    def workload(self) -> str | None:
-        return self.selected.work[0][0] if self.selected is not None and self.selected.work else None
 
     def set_data(self, loaded: Loaded) -> None:
         self._sku = next((node.node_sku or "" for node in loaded.health.nodes if node.node == self._node), "")
@@ -122,9 +120,8 @@ class NodePage(Page):
         self.show_history()
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
-        """Open the newest of the workloads that hold the GPU."""
-        if event.item.work:
-            self.want("workload", event.item.work[0][0])
+        if event.item.workload is not None:
+            self.want("workload", event.item.workload)
 
     @on(ItemTable.Moved)
     @on(DescendantFocus)
@@ -171,7 +168,7 @@ def _measured(device: Device) -> tuple[DeviceGauge, ...]:
 def _history_column(name: str) -> Column:
     def text(device: Device) -> str:
         gauge = device.gauge(name)
-        return "" if gauge is None else spark(gauge.values, top_of(gauge.values, gauge.top), _HISTORY_WIDTH)
+        return "" if gauge is None else spark(gauge.values, top_of(gauge), _HISTORY_WIDTH)
 
     return Column(name, _HISTORY_WIDTH, text)
 

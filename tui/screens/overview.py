@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.app import ComposeResult
@@ -34,11 +35,11 @@ _REASONS = 3  # why GPUs were not observed
 
 class Overview(Page):
     NAME, LABEL = "overview", "Overview"
+    IDS = attrgetter("finding.id", "finding.workload")
     SHOWS_EARLIER = True
     ABOUT: ClassVar[str] = (
         "What is recoverable, what the GPUs cost, and the findings, the largest savings first. Findings are judged "
-        f"over {FINDINGS_WINDOW.name}, for every window shown: waste needs 30 hours of data. Waste over time spreads "
-        "each finding over the hours in which its GPUs were observed."
+        f"over {FINDINGS_WINDOW.name}, for every window shown: waste needs 30 hours of data."
     )
 
     def compose_data(self) -> ComposeResult:
@@ -53,14 +54,6 @@ class Overview(Page):
                 yield panel("GPU-hours by kind of work", Drawn("No GPU-hours.", id="kinds"))
                 yield panel("GPU-hours by bottleneck", Drawn("No GPU-hours.", id="bottlenecks"))
                 yield panel("Coverage", Static(id="coverage", classes="prose"), id="cover")
-
-    @property
-    def subject(self) -> str | None:
-        return self.selected.finding.id if self.selected is not None else None
-
-    @property
-    def workload(self) -> str | None:
-        return self.selected.finding.workload if self.selected is not None else None
 
     def set_data(self, look: Look) -> None:
         shown = look.shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
@@ -36,11 +37,9 @@ if TYPE_CHECKING:
     from ...advisor.plan.problem import FleetChange, Goal
     from ...advisor.plan.result import Move, Plan, PlanStep, ReturnedNode
 
-_SLOT = "plan"
 # A question that is changed within this time is not planned for: the solver keeps all cores busy.
 _PAUSE_SECONDS = 0.25
 GOALS: tuple[Goal, ...] = ("cash", "nodes", "capacity", "energy")
-_DIGITS = 7  # of the most workloads to touch
 HINT = "+4xH100-SXM5, -NODE, team=search x1.5, all x1.2, commit-ends 2027-01-01, buy; commas between them; empty: today"
 # Parts of the command's page that the tables and the head of this one do not show.
 _NOTES = (
@@ -98,7 +97,7 @@ def parse_change(text: str) -> FleetChange:
 
 def parse_moves(text: str) -> tuple[int | None]:
     """How many workloads may be touched, in a tuple of one; None in it: any number. Raises UsageError."""
-    if text and not (text.isascii() and text.isdigit() and len(text) < _DIGITS):
+    if text and not (text.isascii() and text.isdigit() and len(text) <= 7):
         raise UsageError(f"Invalid number {quoted(text)}.", "Use a whole number, such as 10; empty: any number.")
     return (int(text) if text else None,)
 
@@ -114,10 +113,10 @@ class StepRow:
 
 class PlanPage(Page):
     NAME, LABEL, BEGIN = "plan", "Plan", "#pools"
+    IDS = attrgetter("step.recommendation", "step.workload")
     ABOUT: ClassVar[str] = (
-        "The plan of 'skuwise plan' beside today: which nodes can be returned, when, and in which steps, from the "
-        "telemetry of the findings' window. A first answer appears at once, while the search for a better one goes on. "
-        "The keys change the question. Nothing is applied: press a to accept the recommendation of a step."
+        "The plan of 'skuwise plan' beside today: which nodes can be returned, when, and in which steps. The keys "
+        "change the question. Nothing is applied: press a to accept the recommendation of a step."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("g", "next('goal')", "Goal", priority=True),
@@ -158,14 +157,6 @@ class PlanPage(Page):
     @property
     def selected(self) -> StepRow | None:
         return self.query_one("#steps", ItemTable).item
-
-    @property
-    def subject(self) -> str | None:
-        return self.selected.step.recommendation if self.selected is not None else None
-
-    @property
-    def workload(self) -> str | None:
-        return self.selected.step.workload if self.selected is not None else None
 
     # Questions and answers
 
@@ -212,11 +203,7 @@ class PlanPage(Page):
             return lambda: self._take(question, plan)
 
         if loaded is not None:
-            self.post_message(WorkWanted(_SLOT, work))
-
-    def narrate(self, slot: str, text: str) -> None:
-        if slot == _SLOT and self._question != self._answered:
-            self.write("#plan-quality", line(f"{text[:1].upper()}{text[1:]} ...", "$warning"))
+            self.post_message(WorkWanted("plan", work))
 
     def _take(self, question: PlanQuestion, plan: Plan, *, searching: bool = False) -> None:
         if question == self._question and self.is_attached:

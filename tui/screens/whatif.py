@@ -40,9 +40,8 @@ _CLOCK_STEP, _CLOCK_LOWEST = 5, 50  # percent; the clock model ends at half the 
 class WhatIf(Page):
     NAME, LABEL = "whatif", "What if"
     ABOUT: ClassVar[str] = (
-        "One workload on other hardware or with other settings, by the model of the recommendations and the telemetry "
-        "of the findings' window. The workload is the one that the cursor was on, the first node is today's. Nothing "
-        "is changed: press a to accept the recommendation that proposes this."
+        "One workload (that the cursor was on) on other hardware or with other settings, by the model of the "
+        "recommendations. The first node is today's. Press a to accept the recommendation that proposes this."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o", "workload", "Workload", show=False),
@@ -101,10 +100,6 @@ class WhatIf(Page):
         about = f"  {w.kind.label}, {w.bottleneck.label}, {len(w.gpus)} x {w.gpu_sku or 'unknown GPU'}"
         self.write("#subject", Content.assemble(line(fit_middle(w.name, _NAME_MAX).rstrip(), "bold"), line(about)))
         self.post_message(WorkWanted("bench", lambda loader, tell: loader.bench(loaded, id_, tell), self.set_session))
-
-    def narrate(self, slot: str, text: str) -> None:
-        if slot == "bench":
-            self.write("#knobs", line(f"{text} ...", "$warning"))
 
     def set_session(self, bench: Workbench | None) -> None:
         """Take the workbench of the workload; None: the findings' window has no data of it."""

@@ -21,9 +21,8 @@ from ..cell_text import line, nice
 from ..themes import LINE_COLOURS, MONOCHROME
 
 if TYPE_CHECKING:
-    from ...advisor.show.series.device_series import DeviceGauge
+    from ...advisor.show.series.device_series import DeviceGauge, Level
     from ...advisor.show.series.waste_history import WasteHistory
-    from ...advisor.show.series.workload_timeline import Level
 
 _MARKS = (("dot", "•"), ("x", "x"), ("+", "+"), ("o", "o"))  # plotext's name of a mark, and the mark
 _LEVEL = "┄"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual.content import Content
 
@@ -48,20 +47,18 @@ def show_bars(
     """Show quantities with their names and shares of the sum. `words` writes a value with its unit."""
     pairs = list(quantities)
     whole = sum(value for _, value in pairs)
-    rows = [(name, value, value / whole if whole > 0 else 0.0) for name, value in pairs]
-    named = min(max((len(name) for name, _, _ in rows), default=0), _NAME_MAX)
+    shares = [value / whole if whole > 0 else 0.0 for _, value in pairs]
+    named = min(max((len(name) for name, _ in pairs), default=0), _NAME_MAX)
+    rows = tuple((name, words(value), percent(share)) for (name, value), share in zip(pairs, shares, strict=True))
 
     def draw(width: int) -> list[Content]:
-        return [
-            Content.assemble(
-                shown, " ", Content.styled(bar(share, max(width - named - 21, 0)), "$primary"), " ",
-                fit(words(value), 12, right=True), fit(percent(share), 6, right=True),
-            )
-            for shown, (_, value, share) in zip(fit_apart([row[0] for row in rows], named), rows, strict=True)
-        ]  # fmt: skip
+        drawn = []
+        for name, share, (_, value, part) in zip(fit_apart([row[0] for row in rows], named), shares, rows, strict=True):
+            bars = Content.styled(bar(share, max(width - named - 21, 0)), "$primary")
+            drawn.append(Content.assemble(name, " ", bars, " ", fit(value, 12, right=True), fit(part, 6, right=True)))
+        return drawn
 
-    sheet = tuple((name, words(value), percent(share)) for name, value, share in rows)
-    place.set_data(draw, Table(("name", "value", "share"), sheet))
+    place.set_data(draw, Table(("name", "value", "share"), rows))
 
 
 def show_sparklines(place: Drawn, gauges: Sequence[DeviceGauge]) -> None:
@@ -74,26 +71,19 @@ def show_sparklines(place: Drawn, gauges: Sequence[DeviceGauge]) -> None:
     def draw(width: int) -> list[Content]:
         drawn: list[Content] = []
         for gauge in gauges:
-            top = top_of(gauge.values, gauge.top)
-            bars = Content.styled(spark(gauge.values, top, width - _GAUGE_NAME - _GAUGE_VALUE - 2), "$primary")
-            value = fit(last_words(gauge), _GAUGE_VALUE)
-            drawn.append(Content.assemble(fit(gauge.name, _GAUGE_NAME), " ", bars, " ", value))
+            of = f" of {short(gauge.top)}" if gauge.top is not None and gauge.unit != "%" else ""
+            value = f"{short(gauge.last)} {gauge.unit}{of}" if gauge.last is not None else "not measured"
+            bars = spark(gauge.values, top_of(gauge), width - _GAUGE_NAME - _GAUGE_VALUE - 2)
+            name = fit(gauge.name, _GAUGE_NAME)
+            drawn.append(Content.assemble(name, " ", Content.styled(bars, "$primary"), " ", fit(value, _GAUGE_VALUE)))
         return drawn
 
     place.set_data(draw)
 
 
-def top_of(values: Sequence[float | None], top: float | None) -> float:
+def top_of(gauge: DeviceGauge) -> float:
     """Return the end of a scale: what the device can do, or else the largest value."""
-    return top or max((value for value in values if value is not None), default=0.0) or 1.0
-
-
-def last_words(gauge: DeviceGauge) -> str:
-    """``85 %``, ``280 W of 700``; without an upper end the value alone."""
-    if gauge.last is None:
-        return "not measured"
-    of = f" of {short(gauge.top)}" if gauge.top is not None and gauge.unit != "%" else ""
-    return f"{short(gauge.last)} {gauge.unit}{of}"
+    return gauge.top or max((value for value in gauge.values if value is not None), default=0.0) or 1.0
 
 
 def short(value: float) -> str:
@@ -103,8 +93,7 @@ def short(value: float) -> str:
     return figure(float(f"{value:.3g}")) if abs(value) >= 1 else f"{value:.2f}".rstrip("0").rstrip(".") or "0"
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(NamedTuple):
     """A value today and after a change. `style`: of the second value, where it says something by itself."""
 
     name: str
@@ -128,4 +117,4 @@ def show_pairs(place: Drawn, pairs: Sequence[Pair]) -> None:
             drawn.append(Content.assemble(name, "  ", first, "  ", Content.styled(second, style)))
         return drawn
 
-    place.set_data(draw, Table(("", "today", "after"), tuple((pair.name, pair.first, pair.second) for pair in pairs)))
+    place.set_data(draw, Table(("", "today", "after"), tuple(pair[:3] for pair in pairs)))

@@ -160,18 +160,13 @@ class ItemTable(DataTable[Text]):
         self._items: list[Any] = []
         self._haystacks: list[str] = []  # of the items, once a filter is set
         self._needs: list[int] = []  # cells that each column needs for the items
-        self._shown: list[Any] = []
+        self.shown: list[Any] = []  # the items that match the filter, in their order
         self._needle = ""
 
     @property
     def item(self) -> Any | None:  # noqa: ANN401
         """The item under the cursor; None: the table is empty."""
-        return self._shown[self.cursor_row] if 0 <= self.cursor_row < len(self._shown) else None
-
-    @property
-    def shown(self) -> Sequence[Any]:
-        """The items that match the filter, in their order."""
-        return self._shown
+        return self.shown[self.cursor_row] if 0 <= self.cursor_row < len(self.shown) else None
 
     @property
     def order(self) -> str:
@@ -184,13 +179,13 @@ class ItemTable(DataTable[Text]):
     @property
     def sheet(self) -> Table:
         """All rows as they are filtered and sorted."""
-        rows = tuple(tuple(column.text(item) for column in self.item_columns) for item in self._shown)
+        rows = tuple(tuple(column.text(item) for column in self.item_columns) for item in self.shown)
         return Table(tuple(column.title for column in self.item_columns), rows)
 
     def count(self, what: str) -> str:
         """``2 of 300 workloads, by cost, descending``. `what`: the items' name in the plural."""
         by = f", by {self.order}" if self.order else ""
-        return f"{len(self._shown):,} of {len(self._items):,} {what}{by}"
+        return f"{len(self.shown):,} of {len(self._items):,} {what}{by}"
 
     def set_data(self, items: Sequence[Any], empty: str | None = None) -> None:
         """Show other items; the cursor stays on its item where it is still there. `empty`: the text shown without
@@ -206,7 +201,7 @@ class ItemTable(DataTable[Text]):
 
     def stand_on(self, identity: str) -> bool:
         """Move the cursor to an item; False: it is not shown."""
-        at = next((n for n, item in enumerate(self._shown) if self._identity(item) == identity), None)
+        at = next((n for n, item in enumerate(self.shown) if self._identity(item) == identity), None)
         if at is not None:
             self._append(at + 1 - self.row_count)
             self.move_cursor(row=at)
@@ -214,14 +209,14 @@ class ItemTable(DataTable[Text]):
 
     def _arrange(self) -> None:
         kept = self._identity(self.item) if self.item is not None else None
-        words, self._shown = self._needle.casefold().split(), self._items
+        words, self.shown = self._needle.casefold().split(), self._items
         if words and self._search is not None:
             self._haystacks = self._haystacks or [self._search(item).casefold() for item in self._items]
             pairs = zip(self._items, self._haystacks, strict=True)
-            self._shown = [item for item, haystack in pairs if all(word in haystack for word in words)]
+            self.shown = [item for item, haystack in pairs if all(word in haystack for word in words)]
         if self._sorted_by is not None:
-            self._shown = self.item_columns[self._sorted_by].sorted(self._shown, self._turned)
-        at = next((n for n, item in enumerate(self._shown[: 10 * _STEP]) if self._identity(item) == kept), 0)
+            self.shown = self.item_columns[self._sorted_by].sorted(self.shown, self._turned)
+        at = next((n for n, item in enumerate(self.shown[: 10 * _STEP]) if self._identity(item) == kept), 0)
         self._fill(at)
 
     def _fill(self, cursor: int) -> None:
@@ -232,9 +227,9 @@ class ItemTable(DataTable[Text]):
             return
         self._widths = []
         self.clear(columns=True)
-        self.show_cursor = bool(self._shown)
+        self.show_cursor = bool(self.shown)
         columns = self.item_columns
-        if not self._shown:
+        if not self.shown:
             self.add_column(Text(columns[0].title), width=room - PADDING)
             self.add_row(Text(f"No match for '{clean(self._needle)}'." if self._items else clean(self._empty)))
             return
@@ -253,7 +248,7 @@ class ItemTable(DataTable[Text]):
     def _append(self, count: int) -> None:
         if not self._widths or count <= 0:
             return
-        items = self._shown[self.row_count : self.row_count + count]
+        items = self.shown[self.row_count : self.row_count + count]
         columns = [column.cells(items, width) for column, width in zip(self.item_columns, self._widths, strict=True)]
         for cells in zip(*columns, strict=True):
             self.add_row(*_cells(cells))
@@ -265,7 +260,7 @@ class ItemTable(DataTable[Text]):
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
-        if self._shown and new_value + 2 * self.size.height > self.row_count:
+        if self.shown and new_value + 2 * self.size.height > self.row_count:
             self._append(_STEP)
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
@@ -294,11 +289,11 @@ class ItemTable(DataTable[Text]):
 
     def action_scroll_bottom(self) -> None:
         """Go to the last row. Thousands are added before, in steps that leave room for other keys."""
-        if self.row_count < len(self._shown):
+        if self.row_count < len(self.shown):
             self._append(5 * _STEP)
             self.call_later(self.action_scroll_bottom)
-        elif self._shown:
-            self.move_cursor(row=len(self._shown) - 1)
+        elif self.shown:
+            self.move_cursor(row=len(self.shown) - 1)
 
     def action_sort(self) -> None:
         """Sort by the next column."""

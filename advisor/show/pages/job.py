@@ -127,9 +127,9 @@ def cards_document(cards: Sequence[Card]) -> Document:
     )  # fmt: skip
     idle = [card.use.idle_gpu_hours for card in cards if card.use.idle_gpu_hours is not None]
     costs = [card.cost_usd for card in cards if card.cost_usd is not None]
+    wasted = words.usd(sum(card.idle_usd or 0.0 for card in cards))
     sums = [words.counted(len(cards), "job"), words.hours(sum(card.gpu_hours for card in cards))]
     sums += [f"{words.bare_hours(sum(idle))} of them idle"] if idle else []
-    wasted = words.usd(sum(card.idle_usd or 0.0 for card in cards))
     sums += [f"{words.usd(sum(costs))} ({wasted} idle)"] if costs else []
     counts = {"idle hours": len(cards) - len(idle), "cost": len(cards) - len(costs)}
     left = "; ".join(f"{what} unknown for {count}" for what, count in counts.items() if count)
@@ -156,9 +156,8 @@ def csv_rows(cards: Sequence[Card]) -> list[dict[str, object]]:
     """One row a card by column, with units in the names; what is missing is None."""
     rows = []
     for card in cards:
-        values = plain(card)
-        values |= {**values["owner"], **values["use"], "gpus": card.gpu_count, "energy_kwh": card.kwh}
-        values["next_step"] = card.next_step.text
+        more = {"gpus": card.gpu_count, "energy_kwh": card.kwh, "next_step": card.next_step.text}
+        values = plain(card) | plain(card.owner) | plain(card.use) | more
         rows.append({name: values[name] for name in CSV_COLUMNS})
     return rows
 

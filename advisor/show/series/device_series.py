@@ -1,4 +1,5 @@
-"""What the devices of one node did moment by moment: from a frame's rows, or live from the node's database."""
+"""What the devices of a node or of a workload did moment by moment: from a frame's rows, or live from the node's
+database."""
 
 from __future__ import annotations
 
@@ -7,14 +8,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pandas as pd
 
 from ....rules.base.errors import SkuwiseError, StoreError
+from ....rules.catalog.types import GpuSku
+from ....rules.policy.thresholds import WasteRule
 from ...core.scalars import known, text, whole
+from ...core.verdict_types import WorkloadVerdict
+from ...recommend.rules import RULES
 from ...telemetry.sqlite.database import DatabaseReader, believed_of, open_database
 from ...telemetry.sqlite.reader import read_frame
+from .fleet_map import MEASURES, compute_ports, weighted_means
 
 if TYPE_CHECKING:
     from ...core.frame import Frame
@@ -94,6 +100,11 @@ class Device:
     gauges: tuple[DeviceGauge, ...] = ()
     work: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def workload(self) -> str | None:
+        """Id of the newest workload that holds it."""
+        return self.work[0][0] if self.work else None
+
     def gauge(self, name: str) -> DeviceGauge | None:
         return next((gauge for gauge in self.gauges if gauge.name == name), None)
 
@@ -114,11 +125,9 @@ def in_frame(frame: Frame, node: str) -> NodeSeries:
     """The newest rows that a frame has of a node: means over their intervals. A node without rows has no moments."""
     gpu, ports, host = (rows[rows["node"] == node] for rows in (frame.gpu, frame.fabric, frame.host))
     keys = [f"{device}/{port:.0f}" for device, port in zip(ports["device"], ports["port"], strict=True)]
-    keyed: dict[Scope, pd.DataFrame] = {
-        "gpu": gpu.assign(key=gpu["gpu_uuid"]), "port": ports.assign(key=keys, state="ACTIVE"),
-        "host": host.assign(key=""),
-    }  # fmt: skip
-    tables = {scope: rows.rename(columns=lambda name: name.removesuffix("_mean")) for scope, rows in keyed.items()}
+    gpu, ports, host = gpu.assign(key=gpu["gpu_uuid"]), ports.assign(key=keys, state="ACTIVE"), host.assign(key="")
+    gpu, ports, host = (rows.rename(columns=lambda name: name.removesuffix("_mean")) for rows in (gpu, ports, host))
+    tables: dict[Scope, pd.DataFrame] = {"gpu": gpu, "port": ports, "host": host}
     last = max((table["ts"].max() for table in tables.values() if len(table)), default=0.0)
     uses = frame.uses[(frame.uses["node"] == node) & (frame.uses["ts_end"] >= last)]
     names = dict(zip(frame.workloads["workload_id"], frame.workloads["name"], strict=True))
@@ -228,3 +237,78 @@ def _series(tables: Mapping[Scope, pd.DataFrame], gpus: Sequence[Sequence], work
         devices.append(device("port", str(key), str(key), about, tops))
     devices.append(device("host", "", "host", "", {}))
     return NodeSeries(tuple(ends), ends[-1] - ends[-2] if len(ends) > 1 else 0.0, tuple(devices))
+
+
+# The lines of a workload: column of the frame -> (name, unit, factor to the unit)
+_LINES = {
+    **{f"{column}_mean": GAUGES["gpu"][column] for column in MEASURES},
+    "tx_bytes_per_second_mean": ("fabric sent", "GB/s a port", 1e-9),
+}
+
+
+class Level(NamedTuple):
+    """A reference value for the line named `of`, in its unit."""
+
+    of: str
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadTimeline:
+    """`ends`: the ends of the intervals, Unix seconds, rising. A metric that was never read has no line."""
+
+    ends: tuple[float, ...]
+    lines: tuple[DeviceGauge, ...]
+    levels: tuple[Level, ...]
+
+
+def timeline_of(
+    frame: Frame, workload: WorkloadVerdict, sku: GpuSku | None, rules: Mapping[str, WasteRule]
+) -> WorkloadTimeline:
+    """The timeline of a workload: means over its GPUs, and over the compute ports of its nodes, while it held them,
+    weighted by observed seconds. `sku`: the catalog's entry of its GPUs; None: no levels of the GPU."""
+    levels = _levels(frame, workload, sku, rules)
+    frame = by_minute(frame, workload.nodes)
+    uses = frame.uses[frame.uses["workload_id"] == workload.id]
+    gpu = _while_held(frame.gpu, uses, ["node", "gpu_uuid"])
+    ports = _while_held(compute_ports(frame.fabric), uses, ["node"])
+    means = [weighted_means(rows, [name for name in _LINES if name in rows], ["ts"]) for rows in (gpu, ports)]
+    means = means[0].join(means[1], how="outer").dropna(axis=1, how="all").sort_index()
+    lines = tuple(
+        DeviceGauge(name, unit, tuple(None if math.isnan(v) else float(v) * factor for v in means[column]))
+        for column, (name, unit, factor) in _LINES.items()
+        if column in means
+    )
+    return WorkloadTimeline(tuple(float(ts) for ts in means.index) if lines else (), lines, levels)
+
+
+def _while_held(rows: pd.DataFrame, uses: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    if rows.empty or uses.empty:
+        return rows.iloc[:0]
+    spans = uses.groupby(keys, as_index=False).agg(held_from=("ts_start", "min"), held_to=("ts_end", "max"))
+    near = rows[rows["node"].isin(spans["node"])].merge(spans, on=keys)
+    return near[(near["ts"] > near["held_from"]) & (near["ts"] - near["interval_seconds"] < near["held_to"])]
+
+
+def _levels(
+    frame: Frame, workload: WorkloadVerdict, sku: GpuSku | None, rules: Mapping[str, WasteRule]
+) -> tuple[Level, ...]:
+    """What the GPU sustains, holds and is rated for, and the thresholds of the waste rules; an unknown figure has no
+    level."""
+    ports = compute_ports(frame.fabric)
+    rates = ports[ports["node"].isin(workload.nodes)]["line_rate_bytes_per_second"].dropna().unique()
+    levels, capacity = list[Level](), {"fabric sent": rates[0] * 1e-9 if len(rates) == 1 else None}
+    if sku is not None:
+        memory, nvlink = sku.mem_bytes / 1024**3, sku.nvlink_bytes_per_second
+        shares = (("tensor active", sku.achieved.bf16_gemm), ("DRAM active", sku.achieved.mem))
+        levels = [Level(of, f"{of.split()[0]} sustained", 100 * share) for of, share in shares if share]
+        levels += [Level("memory used", "all of its memory", memory), Level("power", "rated power", sku.tdp_watts)]
+        capacity |= {"NVLink sent": nvlink and nvlink * 1e-9, "memory used": memory}
+    for rule in RULES:
+        of, threshold, name = rule.line or ("", "", "")
+        if most := capacity.get(of):
+            share = rules[rule.id].of(workload.owner).value(threshold)
+            levels.append(Level(of, f"{name} {share * 100:g} %", share * most))
+    power, over = workload.features.get("power_watts"), workload.features.get("power_over_idle")
+    return (*levels, *((Level("power", "idle power", power / over),) if power and over else ()))

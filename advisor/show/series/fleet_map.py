@@ -13,7 +13,7 @@ from ...core.frame import Frame
 from ...core.scalars import known, records, text, whole
 
 # Columns of the frame's gpu rows, in base units.
-_MEASURES = (
+MEASURES = (
     "sm_active", "tensor_active", "dram_active", "nvlink_tx_bytes_per_second", "mem_used_bytes", "power_watts",
 )  # fmt: skip
 NO_PORTS = "no compute ports observed"
@@ -59,8 +59,8 @@ def nodes_with_gpus(frame: Frame, unobserved: Iterable[Unobserved] = ()) -> tupl
     """Every node of the frame with its GPUs, by name. `unobserved`: GPUs that exist beside those of the frame, or of
     which the frame has no data; each is one GPU, also where it has MIG instances."""
     dark = {(absent.node, gpu): absent.reason for absent in unobserved for gpu in absent.gpus}
-    means = weighted_means(frame.gpu, [f"{name}_mean" for name in _MEASURES], ["node", "gpu_uuid"]).set_axis(
-        _MEASURES, axis=1
+    means = weighted_means(frame.gpu, [f"{name}_mean" for name in MEASURES], ["node", "gpu_uuid"]).set_axis(
+        MEASURES, axis=1
     )
     measured = {key: {n: v for n, v in row.items() if not math.isnan(v)} for key, row in means.to_dict("index").items()}
     holders = _holders(frame)

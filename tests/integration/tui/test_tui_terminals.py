@@ -169,10 +169,10 @@ def test_the_mouse_turns_pages_sorts_chooses_and_opens() -> None:
         await s.shows("by GPU-hours, descending")
         table = s.app.screen.query_one(ItemTable)
         await s.pilot.click(ItemTable, offset=(2, 0))
-        assert table.order == ("workload", False)
+        assert table.order == "workload, ascending"
         assert [w.name[:4] for w in table.shown] == ["[red", "chat"]
         await s.pilot.click(ItemTable, offset=(2, 0))
-        assert table.order == ("workload", True)
+        assert table.order == "workload, descending"
         assert "observed" not in s.screen
         await s.press(*["right"] * 20)
         await s.shows("observed")

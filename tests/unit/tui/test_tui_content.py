@@ -17,10 +17,10 @@ from skuwise.advisor.show.series.device_series import (
     in_frame,
     newest_database,
     read_live,
+    timeline_of,
 )
 from skuwise.advisor.show.series.fleet_map import NO_PORTS, nodes_with_gpus
 from skuwise.advisor.show.series.waste_history import waste_history
-from skuwise.advisor.show.series.workload_timeline import timeline_of
 from skuwise.advisor.show.titles import fact_of, is_waste
 from skuwise.advisor.telemetry.source import Databases
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
@@ -34,7 +34,7 @@ from skuwise.tests.support.frame_builder import DECODE, GIB, HOUR, START, TRAINI
 from skuwise.tests.support.tui_session import Session, drive
 from skuwise.tui.cell_text import nice
 from skuwise.tui.data.loaders import Loader
-from skuwise.tui.screens.fleet import MEASURES, NO_OWNER, NO_WORKLOAD, FleetMap, Spot, spots
+from skuwise.tui.screens.fleet import MEASURES, NO_OWNER, NO_WORKLOAD, FleetMap
 from skuwise.tui.screens.skus import comparison_text
 from skuwise.tui.screens.whatif import answer_words, knob_words, price_of, whatif_pairs
 
@@ -213,7 +213,8 @@ def test_a_gpu_has_means_weighted_by_observed_seconds_and_its_longest_workload()
     assert first.values["sm_active"] == pytest.approx((0.2 * 2 + 0.8 * 1) / 3)
     assert (first.workload, second.workload) == ("w-long", None) and second.values == {}
     assert n2.gpus[0].values["fabric_util"] == pytest.approx(0.3)
-    assert (n1.fabric, n2.fabric) == (NO_PORTS, "2 x 400 Gb/s InfiniBand") and (n3.gpus, n3.gpu_count) == ((), 4)
+    assert (n1.fabric, n2.fabric) == (NO_PORTS, "2 x 400 Gb/s InfiniBand")
+    assert [gpu.key for gpu in n3.gpus] == [("n3", "")] * 4
 
 
 def test_the_instances_of_a_split_gpu_are_shown_instead_of_it() -> None:
@@ -232,11 +233,10 @@ def test_the_instances_of_a_split_gpu_are_shown_instead_of_it() -> None:
 
 def test_a_measure_has_a_unit_a_scale_and_a_word_for_what_is_missing() -> None:
     shown = FleetMap(nodes_with_gpus(small()), fleet().advice)
-    first, second = spots(shown.nodes[0])
-    (lost, *others) = spots(shown.nodes[2])
-    texts = [measure.text(measure.of(first.gpu)) for measure in (SM, MEMORY, POWER, FABRIC)]
-    assert texts == ["40 %", "92 %", "280 W", "not measured"] and len(others) == 3
-    assert SM.of(second.gpu) is None and SM.of(lost.gpu) is None
+    first, second = shown.nodes[0].gpus
+    texts = [measure.text(measure.of(first)) for measure in (SM, MEMORY, POWER, FABRIC)]
+    assert texts == ["40 %", "92 %", "280 W", "not measured"]
+    assert SM.of(second) is None and SM.of(shown.nodes[2].gpus[0]) is None
     assert (shown.top(SM), shown.top(POWER)) == (100.0, 1000.0)
     assert [nice(v) for v in (0.0, 0.03, 1.0, 1.2, 7.0, 201.0, math.nan)] == [1.0, 0.05, 1.0, 2.0, 10.0, 500.0, 1.0]
 
@@ -251,7 +251,7 @@ def test_nodes_are_grouped_by_sku_by_fabric_and_by_the_team_that_holds_most_of_t
     assert {name: nodes[0].node for name, nodes in shown.grouped("team")} == {"search": "n1", NO_OWNER: "n2"}
     bare = FleetMap(nodes_with_gpus(small()), replace(advice, workloads=()))
     assert [node.node for node in dict(bare.grouped("team"))[NO_WORKLOAD]] == ["n2", "n3"]
-    assert bare.verdict(Spot(bare.nodes[0], None)) is None
+    assert bare.verdict(bare.nodes[2].gpus[0]) is None
 
 
 @pytest.mark.parametrize("priced", [True, False])

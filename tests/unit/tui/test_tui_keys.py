@@ -32,7 +32,7 @@ def table(s: Session) -> ItemTable:
 
 def spot(s: Session) -> object:
     item = s.app.screen.query_one(HeatMap).item
-    return item and (item.node.node, item.gpu and item.gpu.index)
+    return item and (item.node, item.index)
 
 
 SEEN: dict[str, Callable[[Session], object]] = {
