@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..core.advice_types import Advice, Finding, Recommendation
 from ..core.formatting import owner_words
@@ -15,8 +15,7 @@ from .titles import waste_of
 NO_WORKLOAD, DRAINED, NOT_OBSERVED = "no workload", "drained", "not observed"
 
 
-@dataclass(frozen=True, slots=True)
-class IdleGpus:
+class IdleGpus(NamedTuple):
     """Idle GPUs of one owner. `owner` None: no workload held them. `names`: of the workloads, or of the nodes;
     `cost_usd` None: a price is unknown."""
 

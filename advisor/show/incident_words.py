@@ -10,8 +10,7 @@ import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ...agent.base.safe_text import clean_text
 from ...rules.base.output import columns
@@ -43,8 +42,7 @@ _RESOLUTIONS: Mapping[Resolution | None, str] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """What one recipient is informed of one incident."""
 
     incident: Incident

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from ..core import formatting as words
 from ..core.advice_types import Advice, Finding, Interval, Recommendation
@@ -78,8 +78,7 @@ class Titles:
         return self._names.get(f.workload or "") or words.listed(self._finding_nodes.get(f.id, ())) or "the fleet"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """A recommendation in a list. `id`: short; `title`: an action with its object; `gain`: ``saves $71,774/month``;
     `instead_of`: short id of an earlier one that excludes it, or empty; `left_out`: why lists only count it, or
     empty."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -102,8 +102,7 @@ def parse_moves(text: str) -> tuple[int | None]:
     return (int(text) if text else None,)
 
 
-@dataclass(frozen=True)
-class StepRow:
+class StepRow(NamedTuple):
     """A step with its title. `recommendation` None: it is only part of the plan."""
 
     step: PlanStep

@@ -23,7 +23,6 @@ from .story import Story, page_heading, price_basis, story_of, tiles, window_wor
 _NAME, _NOTE, _TITLE = 28, 200, 200  # characters
 _ALL = 10**9
 _MARKET = 3  # moves to other providers on a short page
-_HOUR = 3600.0
 
 
 def advice_page(advice: Advice, options: PageOptions = SHORT, team: str | None = None) -> Document:
@@ -52,7 +51,6 @@ def advice_page(advice: Advice, options: PageOptions = SHORT, team: str | None =
         parts.append(section("Findings in detail", *(claim_block(advice, f) for f in by_size)))
     return Document(
         title=page_heading(story),
-        heading=page_heading(story),
         window=window_words(story),
         summary=price_basis(story),
         tiles=tiles(story, _ALL if options.whole else 2),
@@ -115,14 +113,6 @@ def findings(story: Story, options: PageOptions = SHORT) -> Section:
     for row in story.rows:
         for id_ in row.recommendation.findings:
             answers.setdefault(id_, row)
-    over = {note.fields.get("workload") for note in advice.notes if note.code == "work-is-over"}
-    ended = {w.id for w in advice.workloads if w.name in over and w.end < advice.end - _HOUR}
-
-    def answer(f: Finding) -> str:
-        if f.id in answers:
-            return brief(answers[f.id].left_out or answers[f.id].id, 40)
-        return "none: work ended" if f.workload in ended else words.NONE
-
     rows: list[tuple[str, ...]] = []
     sums: list[int] = []
     for rule, same in kept:
@@ -131,10 +121,9 @@ def findings(story: Story, options: PageOptions = SHORT) -> Section:
         sums.append(len(rows))
         rows.append((name, brief(rule, 20), sum_of(rule), _cost(same, advice), f"{answered:,} of {len(same):,}"))
         largest = sorted(same, key=lambda f: (_size([f]), f.id))[: each or (1 if len(same) == 1 else 0)]
-        rows += [
-            (brief(titles.resource(f), _NAME), brief(short[f.id], 20), "", _cost([f], advice), answer(f))
-            for f in largest
-        ]
+        for f in largest:
+            answer = brief(answers[f.id].left_out or answers[f.id].id, 40) if f.id in answers else words.NONE
+            rows.append((brief(titles.resource(f), _NAME), brief(short[f.id], 20), "", _cost([f], advice), answer))
     left = len(ordered) - len(kept)
     more = f"and {left} more rules: --section findings" if left > 0 else ""
     heads = ("finding", "id", "sum", "cost/month", "recommendation")

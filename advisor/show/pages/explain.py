@@ -77,7 +77,6 @@ def explain_page(
         shown.append(section("Next", AsideBlock("Limits, rejected nodes and all measurements:", command)))
     return Document(
         title=title,
-        heading=title,
         lead=text,
         window=_identity(subject),
         summary=_replicas(advice, subject, findings, _ALL if verbose else _REPLICAS),

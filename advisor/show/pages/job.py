@@ -80,6 +80,7 @@ def _rows(card: Card, ascii_only: bool) -> dict[str, str]:
     since = f"figures from {minute(card.data_since)} on; no earlier data" if card.data_since is not None else ""
     kept = f"; from the card kept on {minute(card.kept_at)}" if card.kept_at is not None else ""
     what, part = ("GPU", "") if card.gpu_part >= 1 else ("MIG instance", f", each {card.gpu_part:.4g} of a GPU")
+    gpus = f"{words.counted(card.gpu_count, what)} ({card.gpu_sku or 'model unknown'}){part}"
     shared = ", shared with other work" if card.shared else ""
     by_time = sorted(judged.time_shares.items(), key=lambda share: -share[1])
     shares = [f"{label} {words.percent(share)}" for label, share in by_time if share >= _SHARE_MIN][:_SHARES_LISTED]
@@ -88,8 +89,7 @@ def _rows(card: Card, ascii_only: bool) -> dict[str, str]:
     return {
         "State": f"{_state(card)}{kept}",
         "Time": f"{minute(card.start)} to {minute(card.end)}, {span(card.elapsed_seconds)}",
-        "GPUs": f"{words.counted(card.gpu_count, what)} ({card.gpu_sku or 'model unknown'}){part}, "
-                f"{words.hours(card.gpu_hours)}{shared}",
+        "GPUs": f"{gpus}, {words.hours(card.gpu_hours)}{shared}",
         "Requested": requested or f"unknown: {asked.reason or 'not in the job table'}",
         "Kind": f"{judged.kind} (confidence {words.percent(judged.kind_confidence)})",
         "Bottleneck": f"{judged.bottleneck} (confidence {words.percent(judged.bottleneck_confidence)}){times}",
@@ -141,15 +141,11 @@ def cards_document(cards: Sequence[Card]) -> Document:
     )
 
 
-def card_json(card: Card) -> str:
-    """The card in its contract: RFC 3339 in UTC, base units, null for what is missing."""
-    return json.dumps({"schema": SCHEMA, **plain(card)}, ensure_ascii=False, indent=2) + "\n"
-
-
-def cards_json(cards: Sequence[Card]) -> str:
-    """A document of all cards, in their order."""
-    values = [{"schema": SCHEMA, **plain(card)} for card in cards]
-    return json.dumps({"schema": LIST_SCHEMA, "cards": values}, ensure_ascii=False, indent=2) + "\n"
+def cards_json(cards: Card | Sequence[Card]) -> str:
+    """A card in its contract (RFC 3339 in UTC, base units, null for what is missing), or a document of several."""
+    values = [{"schema": SCHEMA, **plain(card)} for card in ([cards] if isinstance(cards, Card) else cards)]
+    document = values[0] if isinstance(cards, Card) else {"schema": LIST_SCHEMA, "cards": values}
+    return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
 
 
 def csv_rows(cards: Sequence[Card]) -> list[dict[str, object]]:

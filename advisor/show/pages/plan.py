@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # it needs numpy, which the terminal has not at its start
     from ...plan.result import Plan, PlanStep, PoolPlan, RentedNode, ReturnedNode
 
 _LISTED = 5  # independent recommendations on a short page
-_NAMES = 6  # nodes named in a cell; the rest is counted
 _UNFIT = "This demand does not fit the fleet: without these nodes some of it has no place. Use --buy to plan with them."
 _GOALS = {"cash": "cash", "nodes": "nodes", "capacity": "GPU capacity", "energy": "energy"}
 
@@ -58,7 +57,6 @@ def plan_document(plan: Plan, advice: Advice, again: Again | None = None, rows: 
     )
     return Document(
         title=heading(plan),
-        heading=heading(plan),
         window=f"From telemetry of {day(plan.start)} to {day(plan.end)}: {counted(plan.nodes_today, 'node')}, "
         f"{counted(plan.gpus_today, 'GPU')}, {counted(plan.workloads, 'workload')}",
         summary=f"Costs are {words.price_note(prices)}. A month has 730 hours." if prices else "",
@@ -109,7 +107,9 @@ def _returned_table(plan: Plan, rows: int | None) -> Table:
         free = f"{empty} {'once jobs end' if any(r.drains for r in nodes) else 'empty now'}" if empty else ""
         after = ", ".join(map(str, sorted({r.step for r in nodes if r.step is not None})))
         cost, steps = words.usd(sum_if_all(r.usd_per_month for r in nodes)), "; ".join(filter(None, (after, free)))
-        lines.append((str(len(nodes)), sku, gpus, when_words(nodes[0]), cost, steps, _named([r.name for r in nodes])))
+        lines.append(
+            (str(len(nodes)), sku, gpus, when_words(nodes[0]), cost, steps, words.listed([r.name for r in nodes]))
+        )
     return _table(("nodes", "node type", "GPUs", "when", "cost/month", "after step", "names"), lines, rows, (0, 4))
 
 
@@ -128,7 +128,7 @@ def _steps_table(plan: Plan, titles: dict[str, str], rows: int | None) -> Table:
     """The steps in their order. `titles`: of recommendations, by id."""
     heads = ("step", "what", "recommendation", "moves", "empties", "risk", "after")
     lines = [
-        (str(s.number), step_title(s, titles), s.recommendation or "", _moves_words(s), _named(s.frees), s.risk or "",
+        (str(s.number), step_title(s, titles), s.recommendation or "", _moves_words(s), words.listed(s.frees), s.risk or "",
          ", ".join(map(str, s.after)))
         for s in plan.steps
     ]  # fmt: skip
@@ -239,8 +239,3 @@ def _moves_words(step: PlanStep) -> str:
     if step.staging is not None:
         parts.append(step.staging.text)
     return "; ".join(parts)
-
-
-def _named(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_NAMES])
-    return f"{shown} and {len(names) - _NAMES} more" if len(names) > _NAMES else shown

@@ -13,7 +13,7 @@ from ...core.timestamps import day
 from ...core.worth import USD_PER_GPU_HOUR, Worth
 from ...state.outcomes import MoveOutcome
 from .. import coverage
-from ..document import NAME_MAX, AsideBlock, Document, Link, Section, Table, brief, section
+from ..document import AsideBlock, Document, Link, Section, Table, brief, section
 from ..reader_links import NO_LINKS, ReaderCommands, ReaderLinks
 from ..titles import Row, Titles, finding_title, left_out_words, monthly
 from .advice import no_recommendation
@@ -32,7 +32,6 @@ from .story import (
 _CHANGES_MAX = 5  # new, resolved and done, each
 # A new sentence, not the dot of a figure or an abbreviation within one.
 _SENTENCE_ENDS = re.compile(r"(?<=[\w)%][.])\s+(?=[A-Z])")
-_LONG_NAME = re.compile(rf"(\S{{{NAME_MAX - 1}}})\S{{2,}}")
 
 
 def report_document(story: Story, rows: int, attached: Sequence[str] = (), links: ReaderLinks = NO_LINKS) -> Document:
@@ -71,11 +70,6 @@ def report_document(story: Story, rows: int, attached: Sequence[str] = (), links
     )
 
 
-def _sentence(text: object, limit: int) -> str:
-    """Long names are cut first, so that the rest of the sentence stays."""
-    return brief(_LONG_NAME.sub(r"\1…", str(text)), limit)
-
-
 def _recommendations(story: Story, links: ReaderLinks) -> Section:
     shown, commands, new = story.listed[:LISTED_MAX], links.commands, set(story.proposed)
     findings = {f.id: f for f in story.advice.findings}
@@ -90,10 +84,10 @@ def _recommendations(story: Story, links: ReaderLinks) -> Section:
         evidence = _SENTENCE_ENDS.split(finding.text)[0] if finding is not None else r.text
         earlier = ", in an earlier report" if r.id in story.reported else ""
         return section(
-            f"{number}. {_sentence(row.title, 120)}: {row.gain}",
-            _sentence(evidence, 240) if r.id in new else "",
+            f"{number}. {brief(row.title, 120)}: {row.gain}",
+            brief(evidence, 240) if r.id in new else "",
             AsideBlock(
-                f"{brief(row.id)}: {_sentence(row.terms, 240)}{earlier}",
+                f"{brief(row.id)}: {brief(row.terms, 240)}{earlier}",
                 "" if row.accepted else commands.stored("ledger accept", r.id),
             ),
             Link("Dashboard", url) if url else None,
@@ -128,7 +122,7 @@ def _changes(story: Story, shown: int) -> Section:
             lists["Done"].append(f"{_what(o)}{measured}")
     rows = []
     for what, lines in lists.items():
-        texts = [*(_sentence(line, 160) for line in lines[:shown]), *filter(None, [_more(lines, shown)])]
+        texts = [*(brief(line, 160) for line in lines[:shown]), *filter(None, [_more(lines, shown)])]
         rows += [(what if not n else "", text) for n, text in enumerate(texts)]
     if not rows:
         nothing = "No complete data of the week before: nothing to compare with."
@@ -192,8 +186,8 @@ def _accepted(outcomes: Sequence[MoveOutcome], shown: int, commands: ReaderComma
         real = _figures(o.realised_saving_usd_per_month, o.realised_freed_gpu_hours_per_month, o.realised_time_ratio)
         change = f"{_what(o)} ({o.state}{f' {day(when)}' if when is not None else ''}, {brief(o.id)})"
         return (
-            f"{change}. {_sentence(o.why, 160)}" if o.why else change, predicted or words.NONE,
-            real or _sentence(o.reason_missing or words.NONE, 160),
+            f"{change}. {brief(o.why, 160)}" if o.why else change, predicted or words.NONE,
+            real or brief(o.reason_missing or words.NONE, 160),
         )  # fmt: skip
 
     done = [o for o in outcomes if o.state == "done" and o.realised_saving_usd_per_month is not None]
@@ -217,7 +211,7 @@ def _more(every: Sequence[object], shown: int) -> str:
 
 def _what(o: MoveOutcome) -> str:
     to = "nothing held" if o.to_config == words.NONE else brief(o.to_config, 80)
-    return f"{_sentence(o.about, 80)}: {brief(o.from_config, 80)} to {to}"
+    return f"{brief(o.about, 80)}: {brief(o.from_config, 80)} to {to}"
 
 
 def _figures(usd: float | None, freed: float | None, ratio: float | None) -> str:

@@ -84,11 +84,9 @@ def fabric(advice: Advice, team: str | None = None) -> Section:
     cost = f"{f'{unused} of ' if verdicts else ''}{cost}" if cost else "Their cost is unknown."
     quiet = f"{sum(f.node in silent for f in advice.fabrics)} of {verdicts} fabrics"
     quiet += " with a verdict" if verdicts < count else ""
-    rest = f"{words.counted(count - verdicts, 'fabric')} without a verdict: not observed, or not for long enough."
     return section(
         title,
         f"{quiet} carried no traffic that needs one: {cost}" if verdicts else f"No verdict on fabric traffic: {cost}",
-        rest if 0 < verdicts < count else "",
         table,
         Bullets(tuple(unseen)),
     )

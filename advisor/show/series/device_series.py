@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -73,8 +73,7 @@ _WORK = (
 _PORT = ("role", "link_layer", "line_rate_bytes_per_second", "state")
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceGauge:
+class DeviceGauge(NamedTuple):
     """One measure of a device or a workload over time; None: not measured. `top`: the device's maximum, in `unit`;
     None: unknown."""
 
@@ -88,8 +87,7 @@ class DeviceGauge:
         return self.values[-1] if self.values else None
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(NamedTuple):
     """`key`: a GPU's uuid, a port as ``device/port``, empty for the host. `about`: SKU, role or state in words. `work`:
     id and name of the workloads that hold it, newest first."""
 
@@ -109,8 +107,7 @@ class Device:
         return next((gauge for gauge in self.gauges if gauge.name == name), None)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSeries:
+class NodeSeries(NamedTuple):
     """`ends`: the ends of the intervals, Unix seconds, rising; `interval_seconds`: length of the newest one."""
 
     ends: tuple[float, ...]
@@ -254,8 +251,7 @@ class Level(NamedTuple):
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadTimeline:
+class WorkloadTimeline(NamedTuple):
     """`ends`: the ends of the intervals, Unix seconds, rising. A metric that was never read has no line."""
 
     ends: tuple[float, ...]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -44,8 +45,7 @@ class GpuUse:
         return self.node, self.gpu_uuid
 
 
-@dataclass(frozen=True, slots=True)
-class NodeUse:
+class NodeUse(NamedTuple):
     """`fabric`: its compute ports in words. `gpus` in the order of their indices; where none was observed, as many
     places as there should be GPUs, one at least."""
 

@@ -7,8 +7,7 @@ observed: of GPUs without use over the hours without activity, of the other rule
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...core.advice_types import Advice, Finding
 from ..titles import fact_of, is_waste, waste_of
@@ -22,8 +21,7 @@ _HOUR = 3600.0
 _ACTIVE = 0.02  # mean SM activity of an hour from which on the GPU is in use
 
 
-@dataclass(frozen=True, slots=True)
-class RuleWaste:
+class RuleWaste(NamedTuple):
     """The waste of one rule's findings: `total` of the window, `values` by the hour. `rule`: its fact in words."""
 
     rule: str
@@ -31,15 +29,13 @@ class RuleWaste:
     values: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class WasteHistory:
+class WasteHistory(NamedTuple):
     """`start`: of the first hour (Unix seconds). `priced`: values are US dollars, else GPU-hours. `rules`: the largest
-    first. `unplaced`: waste of findings whose GPUs have no row in the window, not in `rules`."""
+    first; without findings whose GPUs have no row in the window."""
 
     start: float
     priced: bool
     rules: tuple[RuleWaste, ...]
-    unplaced: float = 0.0
 
 
 def waste_history(frame: Frame, advice: Advice) -> WasteHistory:
@@ -55,7 +51,6 @@ def waste_history(frame: Frame, advice: Advice) -> WasteHistory:
     by_gpu = rows.groupby(["node", "gpu_uuid"]).indices if len(rows) else {}
     spans = {w.id: (w.start, w.end) for w in advice.workloads}
     sums: dict[str, np.ndarray] = {}
-    unplaced = 0.0
 
     def weights(f: Finding, at: np.ndarray) -> np.ndarray:
         """Seconds of each row that count for a finding."""
@@ -72,8 +67,6 @@ def waste_history(frame: Frame, advice: Advice) -> WasteHistory:
         weight = weights(f, at)
         if weight.sum() > 0:
             np.add.at(sums.setdefault(f.rule, np.zeros(hours)), hour[at], weight / weight.sum() * amount)
-        else:
-            unplaced += amount
     rules = [RuleWaste(fact_of(rule), float(values.sum()), tuple(values.tolist())) for rule, values in sums.items()]
     largest = sorted((rule for rule in rules if rule.total > 0), key=lambda rule: (-rule.total, rule.rule))
-    return WasteHistory(frame.window.start, priced, tuple(largest), unplaced)
+    return WasteHistory(frame.window.start, priced, tuple(largest))

@@ -39,11 +39,14 @@ _CELL_BEGINS = re.compile(rf"(^(?=[\s\"']*[{_STARTS}|%])|[,;|\t](?=[\s\"']*[{_ST
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """Rows under their columns, safe to open in a spreadsheet; what a row does not have is empty."""
+    """Rows under their columns; what a row does not have is empty."""
+    return sheet_text([columns, *([row.get(column) for column in columns] for row in rows)])
+
+
+def sheet_text(rows: Iterable[Sequence[object]]) -> str:
+    """Rows as CSV, safe to open in a spreadsheet."""
     out = io.StringIO(newline="")
-    writer: csv.DictWriter[str] = csv.DictWriter(out, columns, restval="", lineterminator="\r\n")
-    writer.writeheader()
-    writer.writerows({key: cell(value) for key, value in row.items()} for row in rows)
+    csv.writer(out, lineterminator="\r\n").writerows([cell(value) for value in row] for row in rows)
     return out.getvalue()
 
 

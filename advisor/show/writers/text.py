@@ -33,7 +33,7 @@ def document_text(document: Document, *, width: int = 100, color: bool = False, 
         file=out, width=max(width, _MIN_WIDTH), force_terminal=color, color_system="standard" if color else None,
         markup=False, emoji=False, highlight=False, legacy_windows=False,
     )  # fmt: skip
-    _title(console, document.heading, "=")
+    _title(console, document.heading or document.title, "=")
     for text in filter(None, (document.lead, document.window, document.summary)):
         _line(console, text)
     if document.link is not None:
@@ -109,7 +109,7 @@ def _block(console: Console, block: Block, depth: int, fold: bool) -> None:
             ]
             _named(console, bars, by)
         case Bullets():
-            for text in block.items:
+            for text in block.rows:
                 _hanging(console, text, by, "- ")
         case AsideBlock():
             _hanging(console, block.text, by)

@@ -263,9 +263,9 @@ def test_a_rule_wastes_what_its_findings_cost_in_the_hours_of_their_gpus(priced:
     for f in findings:
         if is_waste(f.rule):
             wanted[fact_of(f.rule)] = wanted.get(fact_of(f.rule), 0.0) + (f.cost_usd if priced else f.gpu_hours)
-    assert history.priced is priced and history.unplaced == 0
+    assert history.priced is priced
     lost = replace(loaded.advice, findings=tuple(replace(f, gpus=("GPU-gone",)) for f in findings))
-    assert waste_history(loaded.frame, lost).rules == () and waste_history(loaded.frame, lost).unplaced > 0
+    assert waste_history(loaded.frame, lost).rules == ()
     assert {rule.rule: rule.total for rule in history.rules} == pytest.approx(wanted)
     for rule in history.rules:
         assert math.fsum(rule.values) == pytest.approx(rule.total) and len(rule.values) == HOURS

@@ -8,7 +8,6 @@ import math
 import re
 import string
 import unicodedata
-from collections.abc import Sequence
 from dataclasses import replace
 
 import jsonschema
@@ -21,7 +20,7 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.formatting import scheduled_words, whose_words
 from skuwise.advisor.core.verdict_types import INFERRED, Owner, Scheduled
 from skuwise.advisor.show.pages.advice import advice_page
-from skuwise.advisor.show.writers.csv import COLUMNS, cell
+from skuwise.advisor.show.writers.csv import COLUMNS, cell, sheet_text
 from skuwise.advisor.show.writers.formats import FORMATS, render
 from skuwise.advisor.show.writers.text import document_text
 from skuwise.tests.support.golden_files import FOLDER, renewed
@@ -169,12 +168,6 @@ FORMULAS = (
 PIECES = st.sampled_from([*";,|\t\n\r\"'=+-@ x1＝\u200b\xa0"])
 
 
-def written(rows: Sequence[Sequence[object]]) -> str:
-    out = io.StringIO(newline="")
-    csv.writer(out, lineterminator="\r\n").writerows([[cell(value) for value in row] for row in rows])
-    return out.getvalue()
-
-
 def is_formula(text: str) -> bool:
     """Whether a spreadsheet may take a cell for one: by its first sign, behind what it may strip; numbers are none."""
     bare = unicodedata.normalize("NFKC", text).lstrip(' \t\r\n"\xa0')  # what is left of an apostrophe is text
@@ -200,13 +193,13 @@ def formulas(text: str) -> list[str]:
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_no_reader_sees_a_formula_where_a_name_is_hostile(name: str) -> None:
-    assert formulas(written([[name, "a", -5.0], ["workload", name, -5.0, name], ["b", name]])) == []
+    assert formulas(sheet_text([[name, "a", -5.0], ["workload", name, -5.0, name], ["b", name]])) == []
 
 
 @given(st.lists(st.lists(st.lists(PIECES, max_size=12).map("".join) | st.text(max_size=12), max_size=4), max_size=4))
 @example([["x,y;"], ["=1"]])
 def test_no_reader_sees_a_formula_in_any_row(rows: list[list[str]]) -> None:
-    text = written([["row", *row] for row in rows] + [[*row] for row in rows])
+    text = sheet_text([["row", *row] for row in rows] + [[*row] for row in rows])
     assert formulas(text) == []
     assert not any(unicodedata.category(c) in ("Cc", "Cf") for c in text if c not in "\r\n")
 
@@ -219,7 +212,7 @@ HONEST = st.text(alphabet=string.ascii_letters + string.digits + " äöüß日�
 @given(st.lists(HONEST, min_size=1, max_size=5), st.sampled_from([", and ", "; and ", " | ", '"', "'s "]))
 def test_honest_names_are_read_back(names: list[str], joint: str) -> None:
     cells = [*names, joint.join(names)]
-    text = written([cells])
+    text = sheet_text([cells])
     assert next(csv.reader(io.StringIO(text, newline=""))) == cells
     read = pd.read_csv(io.StringIO(text), header=None, dtype=str, keep_default_na=False, na_filter=False)
     assert list(read.iloc[0]) == cells
