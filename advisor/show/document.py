@@ -79,7 +79,8 @@ Block = Union[str, Table, Figures, Bars, Bullets, AsideBlock, Link, Section]  # 
 
 def section(title: str, *blocks: Block | None, id: str = "") -> Section:
     """A section of the blocks that are not empty."""
-    return Section(title, tuple(block for block in blocks if getattr(block, "rows", getattr(block, "text", block))), id)
+    filled = (block for block in blocks if block is not None and getattr(block, "rows", getattr(block, "text", block)))
+    return Section(title, tuple(filled), id)
 
 
 @dataclass(frozen=True, slots=True)

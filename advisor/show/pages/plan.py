@@ -102,14 +102,12 @@ def _returned_table(plan: Plan, rows: int | None) -> Table:
     lines = []
     for (_, sku, _how), group in groupby(sorted(plan.returned, key=lambda r: (*key(r), r.name)), key=key):
         nodes = list(group)
-        gpus = words.gpus(sum(r.gpus for r in nodes), nodes[0].gpu_sku)
+        gpus, names = words.gpus(sum(r.gpus for r in nodes), nodes[0].gpu_sku), words.listed([r.name for r in nodes])
         empty = sum(r.step is None for r in nodes)
         free = f"{empty} {'once jobs end' if any(r.drains for r in nodes) else 'empty now'}" if empty else ""
         after = ", ".join(map(str, sorted({r.step for r in nodes if r.step is not None})))
         cost, steps = words.usd(sum_if_all(r.usd_per_month for r in nodes)), "; ".join(filter(None, (after, free)))
-        lines.append(
-            (str(len(nodes)), sku, gpus, when_words(nodes[0]), cost, steps, words.listed([r.name for r in nodes]))
-        )
+        lines.append((str(len(nodes)), sku, gpus, when_words(nodes[0]), cost, steps, names))
     return _table(("nodes", "node type", "GPUs", "when", "cost/month", "after step", "names"), lines, rows, (0, 4))
 
 
@@ -127,11 +125,10 @@ def when_words(r: ReturnedNode) -> str:
 def _steps_table(plan: Plan, titles: dict[str, str], rows: int | None) -> Table:
     """The steps in their order. `titles`: of recommendations, by id."""
     heads = ("step", "what", "recommendation", "moves", "empties", "risk", "after")
-    lines = [
-        (str(s.number), step_title(s, titles), s.recommendation or "", _moves_words(s), words.listed(s.frees), s.risk or "",
-         ", ".join(map(str, s.after)))
-        for s in plan.steps
-    ]  # fmt: skip
+    lines = []
+    for s in plan.steps:
+        moves, empties, after = _moves_words(s), words.listed(s.frees), ", ".join(map(str, s.after))
+        lines.append((str(s.number), step_title(s, titles), s.recommendation, moves, empties, s.risk, after))
     return _table(heads, [tuple(cell or words.NONE for cell in line) for line in lines], rows, (0,))
 
 
