@@ -80,10 +80,9 @@ class WorkloadPage(Page):
 
     def set_data(self, loaded: Loaded) -> None:
         w = loaded.workload(self._workload)
+        self.query_one("#explained", Drawn).set_data(explained(loaded.advice, w) if w is not None else lambda _: ())
         if w is None:
-            self.query_one("#explained", Drawn).set_data(lambda _: ())
             return
-        self.query_one("#explained", Drawn).set_data(explained(loaded.advice, w))
         shares = sorted(w.bottleneck.time_shares.items(), key=lambda item: -item[1])
         show_bars(self.query_one("#shares", Drawn), [(label, share * w.gpu_hours) for label, share in shares])
 

@@ -66,18 +66,17 @@ class TimePlot(Vertical):
 
     def set_waste(self, history: WasteHistory | None, empty: str) -> None:
         """Plot the waste of a window: a line per rule, the smallest rules as one. `empty`: the text without waste."""
-        self.query_one(PlotextPlot).display = history is not None and bool(history.rules)
-        self.sheet = None
-        if history is None or not history.rules:
+        is_empty, self.sheet = history is None or not history.rules, None
+        self.query_one(PlotextPlot).display = not is_empty
+        if history is None or is_empty:
             self._show(lambda: self.query_one(Static).update(line(empty, "$foreground-muted")))
             return
 
         def amount(value: float) -> str:
             return words.usd(value) if history.priced else words.hours(value, "GPU-h")
 
-        self.sheet = Table(
-            ("rule", "wasted in the window"), tuple((rule.rule, amount(rule.total)) for rule in history.rules)
-        )
+        totals = tuple((rule.rule, amount(rule.total)) for rule in history.rules)
+        self.sheet = Table(("rule", "wasted in the window"), totals)
         rules = [(rule.rule, rule.values) for rule in history.rules]
         if len(rules) > len(_MARKS):
             rest = rules[len(_MARKS) - 1 :]
@@ -85,15 +84,10 @@ class TimePlot(Vertical):
             rules[len(_MARKS) - 1 :] = [(f"{len(rest)} other rules", sums)]
         count = len(rules[0][1])
         hours = max(math.ceil(count / _WASTE_POINTS), 1)
-        starts = range(0, count, hours)
-        labelled = [
-            (
-                f"{name} {amount(sum(values))}",
-                # What 24 hours like these would waste.
-                [sum(part) / len(part) * 24 for at in starts if (part := values[at : at + hours])],
-            )
-            for name, values in rules
-        ]
+        starts, labelled = range(0, count, hours), []
+        for name, values in rules:  # what 24 hours like these would waste
+            rates = [sum(part) / len(part) * 24 for part in (values[at : at + hours] for at in starts)]
+            labelled.append((f"{name} {amount(sum(values))}", rates))
         self._show(lambda: self._plot([history.start + at * 3600 for at in starts], labelled))
 
     def _show(self, draw: Callable[[], None]) -> None:
