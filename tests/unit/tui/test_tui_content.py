@@ -9,16 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.show.series.device_series import (
-    BEHIND_SECONDS,
-    LIVE_SECONDS,
-    MOMENTS,
-    by_minute,
-    in_frame,
-    newest_database,
-    read_live,
-    timeline_of,
-)
+from skuwise.advisor.show.series import device_series as series
+from skuwise.advisor.show.series.device_series import by_minute, in_frame, newest_database, read_live, timeline_of
 from skuwise.advisor.show.series.fleet_map import NO_PORTS, nodes_with_gpus
 from skuwise.advisor.show.series.waste_history import waste_history
 from skuwise.advisor.show.titles import fact_of, is_waste
@@ -70,14 +62,15 @@ def test_a_live_node_has_its_newest_seconds_and_stays_behind_now(tmp_path: Path)
     node.set_workloads([Workload("w1", "s1", "chat", "process")], [WorkloadUse("w1", "GPU-1", "process")], END)
     writer.commit()
     live = read_live(tmp_path / "n1.db", "n1", END + 1)
-    assert live.ends[-1] == END + 1 - BEHIND_SECONDS and live.interval_seconds == 1.0 and len(live.ends) == MOMENTS
+    assert (live.ends[-1], live.interval_seconds) == (END + 1 - series.BEHIND_SECONDS, 1.0)
+    assert len(live.ends) == series.MOMENTS
     first, second = live.of("gpu")
     assert first.gauge("SM active").last == pytest.approx(live.ends[-1] % 100) and first.gauge("power").last == 300.0
     assert (first.gauge("tensor active").last, second.gauge("tensor active").last) == (50.0, None)
     assert (first.work, second.work) == ((), (("w1", "chat"),))
     (port,) = live.of("port")
     assert (port.key, port.about, port.gauge("sent").last) == ("mlx5_0/1", "compute InfiniBand", 5.0)
-    assert read_live(tmp_path / "n1.db", "n1", END + LIVE_SECONDS + 1).ends[-1] == END
+    assert read_live(tmp_path / "n1.db", "n1", END + series.LIVE_SECONDS + 1).ends[-1] == END
     writer.close()
 
 
@@ -99,14 +92,14 @@ def test_live_reading_leaves_nothing_open_and_does_not_block_the_writer(tmp_path
 def test_a_vanished_replaced_or_damaged_file_is_an_error_and_a_new_one_is_read(tmp_path: Path) -> None:
     path = tmp_path / "n1.db"
     begin(path)[0].close()
-    series = read_live(path, "n1", END + 1)
+    before = read_live(path, "n1", END + 1)
     for file in tmp_path.iterdir():
         file.unlink()
     with pytest.raises(UsageError, match="does not exist"):
         read_live(path, "n1", END + 2)
     begin(path, count=50, uuids=("GPU-9",))[0].close()
     live = read_live(path, "n1", T0 + 51)
-    assert [device.key for device in live.of("gpu")] == ["GPU-9"] and live.ends[-1] < series.ends[-1]
+    assert [device.key for device in live.of("gpu")] == ["GPU-9"] and live.ends[-1] < before.ends[-1]
     with pytest.raises(StoreError, match="No node n7"):
         read_live(path, "n7", T0 + 51)
     path.write_bytes(b"no database at all" * 100)
@@ -146,7 +139,7 @@ def test_the_node_page_moves_with_the_agent_and_keeps_what_it_had_when_the_file_
         writer.commit()
         writer.close()
         clock[0] = END + 41.0
-        await s.shows(f"{(clock[0] - BEHIND_SECONDS) % 100:.0f} %")
+        await s.shows(f"{(clock[0] - series.BEHIND_SECONDS) % 100:.0f} %")
         for file in tmp_path.iterdir():
             file.unlink()
         await s.shows("does not exist")
@@ -160,14 +153,14 @@ def test_the_node_page_moves_with_the_agent_and_keeps_what_it_had_when_the_file_
 
 
 def test_a_node_has_the_newest_rows_of_the_frame_and_the_maxima_of_its_devices() -> None:
-    series = in_frame(fleet().frame, "n1")
-    assert (series.ends[-1], series.interval_seconds) == (NOW, HOUR)
-    gpu, port = series.of("gpu")[0], series.of("port")[0]
+    node = in_frame(fleet().frame, "n1")
+    assert (node.ends[-1], node.interval_seconds) == (NOW, HOUR)
+    gpu, port = node.of("gpu")[0], node.of("port")[0]
     memory, sent = gpu.gauge("memory used"), port.gauge("sent")
     assert (gpu.name, gpu.about, gpu.work) == ("GPU 0", "H100-SXM5", (("w-serve", "chat"),))
     assert (memory.unit, memory.last, memory.top) == ("GiB", pytest.approx(DECODE["mem_used_bytes"] / GIB), 80.0)
     assert (sent.unit, sent.last, sent.top) == ("GB/s", pytest.approx(0.01), 50.0)
-    assert series.of("host")[0].gauge("CPU").last is None and in_frame(fleet().frame, "nobody").ends == ()
+    assert node.of("host")[0].gauge("CPU").last is None and in_frame(fleet().frame, "nobody").ends == ()
 
 
 def test_a_timeline_is_a_mean_weighted_by_observed_seconds_and_keeps_its_gaps() -> None:
@@ -284,11 +277,9 @@ def test_an_answer_names_the_source_and_the_date_of_every_dollar_and_what_is_mis
     first = bench.targets[0]
     text = answer_words(first, None).plain
     assert "Saves $7,177/month in cash, at list price, 2026-09-19" in text
-    for price in first.prices:
-        assert price.source in text and price.as_of in text
+    assert all(price.source in text and price.as_of in text for price in first.prices)
     pairs = {pair.name: (pair.first, pair.second) for pair in whatif_pairs(bench, first)}
-    assert pairs["price/node-hour"] == ("$98.32 eastus", "$88.49 eastus")
-    assert pairs["GPUs"] == ("8 x H100-SXM5", "8 x H100-SXM5") and pairs["node"][1] == "1 x ND96is_H100_v5"
+    assert pairs["price/node-hour"] == ("$98.32 eastus", "$88.49 eastus") and pairs["node"][1] == "1 x ND96is_H100_v5"
     assert "8, by demand" in knob_words(bench, first).plain
     unknown = next(o for o in bench.targets if o.missing and o.then is None)
     assert f"Unknown: {unknown.missing[0]}." in answer_words(unknown, None).plain and whatif_pairs(bench, unknown) == ()

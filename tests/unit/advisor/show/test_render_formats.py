@@ -112,7 +112,7 @@ def test_where_nothing_saves_it_says_so():
 
 
 def test_numbers_stay_numbers_and_missing_ones_empty():
-    assert cell(-3.5) == -3.5 and cell(math.nan) == "" and cell(None) == "" and cell("plain") == "plain"
+    assert [cell(value) for value in (-3.5, math.nan, None, "plain")] == [-3.5, "", "", "plain"]
 
 
 def test_what_saves_most_is_read_first_and_runs_of_a_series_are_one_line():
@@ -129,28 +129,24 @@ def test_what_saves_most_is_read_first_and_runs_of_a_series_are_one_line():
 
 
 def test_work_without_a_name_says_whom_to_ask() -> None:
-    assert whose_words(workload(owner=Owner(), basis=INFERRED)) == (
-        "owner unknown, inferred from activity; ask the users of n1"
-    )
+    inferred = "owner unknown, inferred from activity; ask the users of n1"
+    assert whose_words(workload(owner=Owner(), basis=INFERRED)) == inferred
     assert whose_words(workload(owner=Owner(), basis="allocation")) == "owner unknown"
     assert whose_words(workload(owner=Owner(user="ann", account="ml"))) == "user ann, account ml"
+
+
+ARRAY = Scheduled("slurm", "45", "40", "5", "gpu", "high", "COMPLETED", 2)
+IMAGE = Scheduled("kubernetes", controller_kind="Deployment", image="vllm/vllm-openai:v0.11.0")
 
 
 @pytest.mark.parametrize(
     ("scheduled", "text"),
     [
         (Scheduled(), ""),
-        (Scheduled("slurm", job_id="42"), "Slurm job 42"),
-        (
-            Scheduled("slurm", "45", "40", "5", "gpu", "high", "COMPLETED", 2),
-            "Slurm job 45 (array 40_5), partition gpu, QOS high, COMPLETED, requeued 2 times",
-        ),
-        (Scheduled("slurm", "45", partition="gpu", restarts=0), "Slurm job 45, partition gpu"),
         (Scheduled("kubernetes"), ""),
-        (
-            Scheduled("kubernetes", controller_kind="Deployment", image="vllm/vllm-openai:v0.11.0"),
-            "Kubernetes Deployment, image vllm/vllm-openai:v0.11.0",
-        ),
+        (ARRAY, "Slurm job 45 (array 40_5), partition gpu, QOS high, COMPLETED, requeued 2 times"),
+        (Scheduled("slurm", "45", partition="gpu", restarts=0), "Slurm job 45, partition gpu"),
+        (IMAGE, "Kubernetes Deployment, image vllm/vllm-openai:v0.11.0"),
         (Scheduled("docker", image="x"), "Docker, image x"),
     ],
 )
