@@ -273,8 +273,7 @@ class SkuwiseApp(App[None]):
     # What screens ask for
 
     async def action_back(self) -> None:
-        """Close a search; else stop a reading that has shown nothing yet; else close the page on top; else go to the
-        first page."""
+        """Close a search; else stop a reading that has shown nothing; else close the top page; else go to the first."""
         page, reading = self.screen, self.state.progress is not None
         if isinstance(page, Page) and page.close_search():
             return

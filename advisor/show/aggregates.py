@@ -16,8 +16,7 @@ NO_WORKLOAD, DRAINED, NOT_OBSERVED = "no workload", "drained", "not observed"
 
 
 class IdleGpus(NamedTuple):
-    """Idle GPUs of one owner. `owner` None: no workload held them. `names`: of the workloads, or of the nodes;
-    `cost_usd` None: a price is unknown."""
+    """Idle GPUs of an owner (None: nobody's). `names`: of workloads or nodes; `cost_usd` None: unknown."""
 
     owner: str | None
     names: tuple[str, ...]
@@ -27,8 +26,7 @@ class IdleGpus(NamedTuple):
 
 
 def hours_by_kind(advice: Advice) -> dict[str, float]:
-    """GPU-hours of the workloads by kind, the most first, then those of no workload. Shared GPUs count for each
-    workload that shares them."""
+    """GPU-hours by kind, then those of no workload. Shared GPUs count for each workload that shares them."""
     return _summed(((w.kind.label, w.gpu_hours) for w in advice.workloads), advice)
 
 
@@ -39,8 +37,7 @@ def hours_by_bottleneck(advice: Advice) -> dict[str, float]:
 
 
 def _summed(parts: Iterable[tuple[str, float]], advice: Advice) -> dict[str, float]:
-    """The sums by label, then GPU-hours of no workload; a team's part of an advice has none of these, and a tenth of a
-    percent is a rounding difference."""
+    """The sums by label, then GPU-hours of no workload; less than a tenth of a percent is a rounding difference."""
     sums: dict[str, float] = defaultdict(float)
     for label, hours in parts:
         sums[label] += hours
@@ -84,8 +81,7 @@ def blind_spots(advice: Advice) -> tuple[tuple[str, str, int], ...]:
 
 
 def answered_findings(advice: Advice) -> list[tuple[Finding, Recommendation | None]]:
-    """The findings, each with the first recommendation that answers it and gains something now, in the order of these;
-    then by severity and cost."""
+    """Findings, each with the first recommendation that gains something, in their order; then by cost."""
     worth, best = Worth(advice), dict[str, Recommendation]()
     for r in sorted(advice.recommendations, key=lambda r: r.rank):
         if not r.blocked_by and not r.set_aside and worth.usd(r).p50 > 0:

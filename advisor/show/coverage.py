@@ -66,8 +66,7 @@ def extent_sentence(s: Summary) -> str:
 
 
 def size_words(summary: Summary) -> str:
-    """``70 GPUs, 62 observed, 8 not observed; 23,520 GPU-hours, 48 % observed``; ``all 16 GPUs, 5,376 GPU-hours`` where
-    nothing is missing."""
+    """``70 GPUs, 62 observed, 8 not observed; 23,520 GPU-hours, 48 % observed``; ``all 16 GPUs, 5,376 GPU-hours``."""
     gpus, hours, observed = gpus_words(summary), words.hours(summary.gpu_hours), summary.observed_gpu_hours
     if observed is not None and summary.gpu_hours > 0 and observed < 0.995 * summary.gpu_hours:
         share = observed / summary.gpu_hours

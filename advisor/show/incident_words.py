@@ -186,8 +186,7 @@ def command_of(incident: Incident) -> str:
 
 
 def details(incident: Incident, now: float) -> list[tuple[str, str]]:
-    """What is known of an incident, as labels and texts; several texts may have one label. Texts hold what came from
-    outside."""
+    """What is known of an incident, as labels and texts, not cleaned; several texts may have one label."""
     sighting, subject = incident.sighting, incident.sighting.subject
     gpus = f"{subject.gpu_count:.3g} x {subject.gpu_sku or 'unknown GPU'}" if subject.gpu_count else ""
     job = f" job {subject.job_id}" if subject.job_id and subject.scheduler == "slurm" else ""
@@ -214,8 +213,7 @@ def details(incident: Incident, now: float) -> list[tuple[str, str]]:
 
 
 def labelled(lines: Sequence[tuple[str, str]], width: int) -> str:
-    """Texts folded behind their labels; a label stands before the first of its texts. What came from outside is
-    cleaned."""
+    """Texts, cleaned and folded behind their labels; a label stands before the first of its texts."""
     shown, before = [], ""
     for label, text in lines:
         initial = f"{'' if label == before else label:<12}"

@@ -72,8 +72,7 @@ NO_COMMANDS = ReaderCommands()
 
 @dataclass(frozen=True, slots=True)
 class ReaderLinks:
-    """`dashboard`: the template of a URL (`is_template`); empty: none. `team`: of the page; `start`, `end`:
-    its window, Unix seconds."""
+    """`dashboard`: the template of a URL, or empty. `team`, `start`, `end` (Unix seconds): of the page."""
 
     commands: ReaderCommands = NO_COMMANDS
     dashboard: str = ""

@@ -79,9 +79,8 @@ class Titles:
 
 
 class Row(NamedTuple):
-    """A recommendation in a list. `id`: short; `title`: an action with its object; `gain`: ``saves $71,774/month``;
-    `instead_of`: short id of an earlier one that excludes it, or empty; `left_out`: why lists only count it, or
-    empty."""
+    """A recommendation in a list. `id`: short; `gain`: ``saves $71,774/month``; `instead_of`: short id of an earlier
+    one that excludes it, or empty; `left_out`: why lists only count it, or empty."""
 
     recommendation: Recommendation
     id: str
@@ -102,12 +101,6 @@ class Row(NamedTuple):
         decision = words.decision_words(r.decision) if r.decision and r.decision.state != "proposed" else ""
         instead = self.instead_of and f"instead of {self.instead_of}"
         return ", ".join(filter(None, (f"{r.risk.replace('-', ' ')} risk", instead, decision)))
-
-    @property
-    def remarks(self) -> str:
-        """``saves $71,774/month, low risk, instead of r-5603c79e``; of a blocked one, why."""
-        blocked = "; ".join(words.clause(str(reason)) for reason in self.recommendation.blocked_by)
-        return f"blocked: {blocked}" if blocked else f"{self.gain}, {self.terms}"
 
 
 def recommendation_rows(advice: Advice) -> tuple[Row, ...]:
@@ -170,8 +163,7 @@ def titled(r: Recommendation, advice: Advice) -> str:
 
 
 def finding_title(f: Finding, advice: Advice) -> str:
-    """``gpu-009: idle GPUs ($23.9k/month)``: the resource, the fact, and what it costs at this rate, or GPU-hours where
-    no price is known."""
+    """``gpu-009: idle GPUs ($23.9k/month)``: the resource, the fact and its cost; GPU-hours where no price is known."""
     usd = monthly(f.cost_usd, advice)
     cost = f"{words.hours(monthly(f.gpu_hours, advice))}/month" if usd is None else usd_per_month(usd)
     return f"{Titles(advice).resource(f)}: {fact_of(f.rule)} ({cost})"

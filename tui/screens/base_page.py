@@ -66,7 +66,10 @@ class Page(Screen[None]):
     IDS: ClassVar[attrgetter[tuple[str | None, str | None]] | None] = None
     NEEDS_DATA: ClassVar[bool] = True
     SHOWS_EARLIER: ClassVar[bool] = False
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "app.back", "Back", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "app.back", "Back", show=False),
+        Binding("o", "workload", "Workload", show=False),
+    ]
 
     def __init__(self, workload: str | None = None) -> None:
         """`workload`: id of the workload that the page is about, None: none."""

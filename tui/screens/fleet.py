@@ -143,7 +143,6 @@ class FleetPage(Page):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "measure", "Metric"),
         Binding("v", "group", "Group"),
-        Binding("o", "workload", "Workload", show=False),
     ]
 
     _map: FleetMap | None = None

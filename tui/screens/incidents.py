@@ -85,8 +85,7 @@ class Incidents(Page):
         self._list("incidents")
 
     def _list(self, slot: str, decide: Callable[[Database], str] | None = None) -> None:
-        """Apply a decision to the incidents of the fleet off the event loop, then list them. `decide` returns the text
-        of the notification."""
+        """Apply a decision off the event loop, then list the incidents. `decide` returns a notification."""
 
         def work(loader: Loader, _tell: Tell) -> tuple[Sequence[Row], tuple[str, ...]]:
             """Return the rows, and why there are none, in lines."""

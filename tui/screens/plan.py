@@ -126,7 +126,6 @@ class PlanPage(Page):
         Binding("z", "decide('snoozed')", "Snooze", show=False),
         Binding("d", "decide('dismissed')", "Dismiss", show=False),
         Binding("x", "forget", "Reset"),
-        Binding("o", "workload", "Workload", show=False),
         Binding("i", "what_if", "What if, for the workload", show=False),
         Binding("R", "app.reload", "Read again", show=False),
     ]

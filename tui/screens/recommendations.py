@@ -42,7 +42,6 @@ class Recommendations(Page):
         Binding("d", "decide('dismissed')", "Dismiss"),
         Binding("i", "what_if", "What if"),
         Binding("u", "unfold", "All / with savings", show=False),
-        Binding("o", "workload", "Workload", show=False),
     ]
     _unfolded = False
 

@@ -44,7 +44,6 @@ class WhatIf(Page):
         "recommendations. The first node is today's. Press a to accept the recommendation that proposes this."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("o", "workload", "Workload", show=False),
         Binding("plus,equals_sign", "count(1)", "More GPUs", key_display="+"),
         Binding("minus", "count(-1)", "Fewer GPUs", key_display="-"),
         Binding("m", "slice", "Slice"),

@@ -1,5 +1,4 @@
-"""Every workload of the window in one table, and the page of one: what `skuwise explain` prints of it, its time by
-bottleneck, and its metrics over time."""
+"""Every workload of the window in one table, and the page of one: its explanation and its metrics over time."""
 
 from __future__ import annotations
 

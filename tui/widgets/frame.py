@@ -26,8 +26,7 @@ Drawing = Callable[[int], Sequence[Content]]  # the lines for a width in cells
 
 
 def movement(up: str, down: str, first: str, last: str) -> tuple[Binding, ...]:
-    """Return the keys of vi and less, beside the arrows, for these actions and for ``half(-1)``, ``half(1)``: half a
-    page."""
+    """Return the keys of vi and less, beside the arrows, for these actions and for ``half(-1)``, ``half(1)``."""
     keys = (
         ("up,k", up, "Up"), ("down,j", down, "Down"), ("home,g", first, "First"), ("end,G", last, "Last"),
         ("ctrl+u", "half(-1)", "Half a page up"), ("ctrl+d", "half(1)", "Half a page down"),
@@ -71,8 +70,7 @@ class Drawn(Static):
         self.on_resize()
 
     def on_resize(self) -> None:
-        """Draw for another width. The page is laid out only where the height changes: that costs more than all else
-        that a key does."""
+        """Draw for another width. Only another height lays the page out: that costs most of a key's time."""
         width = self.content_region.width
         if width not in (0, self._width):
             drawn, self._width = self._drawing(width), width
@@ -81,8 +79,7 @@ class Drawn(Static):
 
 
 class TopBar(Widget):
-    """The pages, and what the figures rest on. `here`: the page shown. One widget draws all names: a widget each takes
-    much of the time of a new page."""
+    """The pages and what the figures rest on; one widget draws all names, for speed. `here`: the page shown."""
 
     DEFAULT_CSS = """
     TopBar { height: 2; dock: top; background: $panel; link-style: none; link-color: $foreground-muted; }

@@ -149,9 +149,8 @@ class ItemTable(DataTable[Text]):
         sorted_by: int | None = None,
         id: str | None = None,
     ) -> None:
-        """`empty`: the text shown without items. `search`: the text of an item that a filter searches. `identity`: the
-        cursor stays on the item with the same one. `sorted_by`: the column that sorts at first; None: the order
-        given."""
+        """`empty`: the text without items. `search`: the text that a filter searches. `identity`: the cursor stays on
+        the item with the same one. `sorted_by`: the column that sorts at first; None: the order given."""
         super().__init__(cursor_type="row", fixed_columns=1, id=id)
         self.item_columns, self._empty, self._search, self._identity = tuple(columns), empty, search, identity
         self._sorted_by, self._turned = sorted_by, False
@@ -188,8 +187,7 @@ class ItemTable(DataTable[Text]):
         return f"{len(self.shown):,} of {len(self._items):,} {what}{by}"
 
     def set_data(self, items: Sequence[Any], empty: str | None = None) -> None:
-        """Show other items; the cursor stays on its item where it is still there. `empty`: the text shown without
-        items, None: as before."""
+        """Show other items; the cursor stays on its item. `empty`: the text without items, None: as before."""
         self._items, self._empty = list(items), empty or self._empty
         self._haystacks, self._needs = [], []
         self._arrange()
@@ -307,8 +305,7 @@ class ItemTable(DataTable[Text]):
 
 
 def _cells(texts: Sequence[str]) -> list[Text]:
-    """Two cells of a row: its first text, and all others as one. Textual renders a page of 50 rows with 12 cells each
-    in 90 ms, with two in 15."""
+    """The first text, and all others as one: a page of 50 rows takes 15 ms instead of 90 with a cell for each."""
     return [Text(texts[0]), *([Text((" " * PADDING).join(texts[1:]))] if texts[1:] else [])]
 
 

@@ -79,7 +79,11 @@ def recommendations(story: Story, options: PageOptions = SHORT) -> Section:
 
 
 def _figures(rows: Sequence[Row]) -> Figures:
-    return Figures(tuple((brief(row.id, 20), f"{brief(row.title, _TITLE)} ({row.remarks})") for row in rows))
+    def remarks(row: Row) -> str:
+        blocked = "; ".join(words.clause(str(reason)) for reason in row.recommendation.blocked_by)
+        return f"blocked: {blocked}" if blocked else f"{row.gain}, {row.terms}"
+
+    return Figures(tuple((brief(row.id, 20), f"{brief(row.title, _TITLE)} ({remarks(row)})") for row in rows))
 
 
 def no_recommendation(story: Story) -> str:

@@ -36,8 +36,7 @@ _PHASES = {"inference": "inference, phase unknown", "not-told": "phase unknown"}
 
 
 def energy_section(advice: Advice, team: str | None = None) -> Section:
-    """The energy of a fleet, or of a team's part of it (`team`) without uses, owners and nodes; empty where it is
-    unknown."""
+    """The energy of a fleet, or of a `team` without uses, owners and nodes; empty where it is unknown."""
     e = advice.summary.energy
     if e is None:
         return section("Energy")
@@ -212,16 +211,6 @@ def _stated(f: StatedFigure) -> str:
     hourly = "" if f.value is not None else " by the hour, UTC"
     region = f" in {clean(f.region)}" if f.region else ""
     return f"{value}{hourly}{region}, {clean(f.as_of)} ({clean(f.source)})"
-
-
-def workload_words(e: WorkloadEnergy) -> str:
-    """The energy of a workload in one line."""
-    if e.kwh is None:
-        return "Energy: not measured."
-    rest, per_hour = f"{kwh(e.idle_kwh)} at rest" if e.idle_kwh else "", e.kwh_per_busy_gpu_hour
-    work = f"{small(per_hour)} kWh per busy GPU-hour" if per_hour is not None else ""
-    work = work if e.joules_per_token is None else _per_token(e.joules_per_token)
-    return f"{'; '.join(filter(None, (f'Energy: {kwh(e.kwh)}, {_measured(e)}', rest, work, *_amounts(e))))}."
 
 
 def node_words(e: NodeEnergy) -> str:

@@ -19,7 +19,7 @@ from ..document import AsideBlock, Bullets, Document, Figures, Section, Table, s
 from ..page_options import Again
 from ..subjects import Subject, replicas_of, workload_of
 from ..titles import Titles, finding_title, runs_noun, titled
-from .energy import workload_words
+from .energy import drawn_words
 from .sections import price_line
 
 _BASIS = {"allocation": "allocated by a scheduler", "process": "held by processes", INFERRED: "inferred from activity"}
@@ -195,7 +195,7 @@ def _workload_details(w: WorkloadVerdict) -> Iterator[Section]:
         f"{words.percent(w.coverage.fraction)} of its GPU time was observed, a sample every "
         f"{span(w.coverage.resolution_seconds)}.",
         Bullets(tuple(f"{metric} is missing: {reason}" for metric, reason in w.coverage.missing.items())),
-        workload_words(w.energy) if w.energy is not None else "",
+        drawn_words(w.energy, "the workload") if w.energy is not None else "",
     )
     unknown = (f"Not evaluated: {w.levers_unknown}.",) if w.levers_unknown is not None else ()
     yield _listed("Lower precision (not included in any sum)", (*w.levers, *unknown))

@@ -1,5 +1,4 @@
-"""A message about incidents as a page: of one the fact, the next step, its evidence and how to acknowledge it; of
-several the worst by name."""
+"""A message about one incident (fact, next step, evidence, how to acknowledge it), or the worst of several by name."""
 
 from __future__ import annotations
 

@@ -18,8 +18,7 @@ _EXAMPLE_MAX = 160
 
 
 def note_groups(notes: Iterable[CodedText]) -> tuple[tuple[str, str], ...]:
-    """Code and text of the notes, in order of appearance: of a code the first with the count of the others. Notes
-    without a code stay apart."""
+    """Code and text of the notes: of a code the first with the count of the others. Notes without a code stay apart."""
     groups: dict[str, list[str]] = {}
     for number, note in enumerate(notes):
         groups.setdefault(note.code if note.code != UNSPECIFIED else f"{number}", []).append(note.text)

@@ -39,8 +39,7 @@ class Story:
     teams: tuple[TeamRow, ...]
 
     def change(self, name: str) -> str:
-        """A figure of the summary (``cost_usd``) against the week before: ``+4 % on last week``; empty where the two
-        cannot be compared."""
+        """A figure of the summary (``cost_usd``) against the week before: ``+4 % on last week``, or empty."""
         now, before = (getattr(a.summary, name) if a is not None else None for a in (self.advice, self.before))
         if now is None or before is None or before <= 0:
             return ""
@@ -73,9 +72,8 @@ def story_of(
     teams_before: Mapping[str | None, Advice] | None = None,
     reported: frozenset[str] = frozenset(),
 ) -> Story:
-    """The report of `advice`: the fleet's, or one team's part of it (`by_team.split_by_team`) with its part of the week
-    before and its outcomes. `teams`, `teams_before`: the parts of all teams, for the fleet's table; None: the fleet is
-    not divided."""
+    """The report of `advice`: the fleet's, or one team's part of it with its part of the week before and its outcomes.
+    `teams`, `teams_before`: the parts of all teams, for the fleet's table; None: the fleet is not divided."""
 
     def most_waste(row: TeamRow) -> tuple[float, float, float, str]:
         s = row[1].summary
@@ -131,8 +129,7 @@ def price_basis(story: Story) -> str:
 
 
 def tiles(story: Story, open_most: int = 2) -> tuple[Tile, ...]:
-    """Spend, waste and savings per month, with the window's figures and what each sum means. `open_most`: lines on what
-    was not judged."""
+    """Spend, waste and savings per month with the window's figures. `open_most`: lines on what was not judged."""
     a, s = story.advice, story.advice.summary
     hours, free = covered_hours(a), selected(a).capacity_gpu_hours
     days = f"{hours / 24:,.3g} days" if hours >= 48 else f"{hours:,.3g} h"
@@ -143,8 +140,7 @@ def tiles(story: Story, open_most: int = 2) -> tuple[Tile, ...]:
     )
 
     def judged(label: str, value: str | None, change: str = "", meaning: str = "") -> Tile:
-        """A sum that needs verdicts: not zero where nothing was judged (`value` None: unknown), and with its extent
-        where some was."""
+        """A sum that needs verdicts: not zero where nothing was judged, with its extent where some was."""
         if value is None:
             return Tile(label, coverage.not_judged(s) if s.nothing_judged else "unknown", "", meaning)
         part = coverage.judged_of(s) if s.partly_judged else ""

@@ -1,5 +1,4 @@
-"""What the devices of a node or of a workload did moment by moment: from a frame's rows, or live from the node's
-database."""
+"""What the devices of a node or of a workload did over time: from a frame, or live from the node's database."""
 
 from __future__ import annotations
 
@@ -74,8 +73,7 @@ _PORT = ("role", "link_layer", "line_rate_bytes_per_second", "state")
 
 
 class DeviceGauge(NamedTuple):
-    """One measure of a device or a workload over time; None: not measured. `top`: the device's maximum, in `unit`;
-    None: unknown."""
+    """A measure over time; None: not measured. `top`: the device's maximum, in `unit`; None: unknown."""
 
     name: str
     unit: str
@@ -290,8 +288,7 @@ def _while_held(rows: pd.DataFrame, uses: pd.DataFrame, keys: list[str]) -> pd.D
 def _levels(
     frame: Frame, workload: WorkloadVerdict, sku: GpuSku | None, rules: Mapping[str, WasteRule]
 ) -> tuple[Level, ...]:
-    """What the GPU sustains, holds and is rated for, and the thresholds of the waste rules; an unknown figure has no
-    level."""
+    """What the GPU sustains, holds and is rated for, and the thresholds of the waste rules, if known."""
     ports = compute_ports(frame.fabric)
     rates = ports[ports["node"].isin(workload.nodes)]["line_rate_bytes_per_second"].dropna().unique()
     levels, capacity = list[Level](), {"fabric sent": rates[0] * 1e-9 if len(rates) == 1 else None}

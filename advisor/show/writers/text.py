@@ -26,8 +26,7 @@ _QUOTED = re.compile(r"""\\.|'[^']*'|"(?:[^"\\]|\\.)*\"""")  # by a shell
 
 
 def document_text(document: Document, *, width: int = 100, color: bool = False, fold: bool = False) -> str:
-    """The page, `width` columns wide; without `color` it contains no escape sequence. `fold`: commands are folded as a
-    shell reads them."""
+    """The page; without `color` it has no escape sequence. `fold`: commands are folded as a shell reads them."""
     out = io.StringIO()
     console = Console(
         file=out, width=max(width, _MIN_WIDTH), force_terminal=color, color_system="standard" if color else None,
@@ -123,8 +122,7 @@ def _block(console: Console, block: Block, depth: int, fold: bool) -> None:
 
 
 def _grid(block: Table) -> grids.Table:
-    """A table without frame whose cells are folded, never cut; rows of a group are indented under the row that sums
-    them up."""
+    """A table whose cells are folded, never cut; rows of a group are indented under the row that sums them up."""
     out = grids.Table(box=None, pad_edge=False, header_style="underline")
     for index, head in enumerate(block.heads):
         out.add_column(head, overflow="fold", justify="right" if index in block.right else "left")

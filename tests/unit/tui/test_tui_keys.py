@@ -73,7 +73,7 @@ LINES = {
     ),
     "recommendations": (
         "kind: Recommendations a, InputDialog escape, Recommendations z, InputDialog escape, Recommendations d",
-        "kind: InputDialog escape, Recommendations i, Page escape, Recommendations o, Page escape",
+        "kind: InputDialog escape, Recommendations i, Page escape, Page o escape",
         "tells: Recommendations u",
     ),
     "whatif": (
@@ -81,11 +81,11 @@ LINES = {
         "kind: WhatIf p, InputDialog escape",
         "chosen: WhatIf x",
         "messages: WhatIf a",
-        "kind: WhatIf o, Page escape",
+        "kind: Page o escape",
     ),
     "plan": (
         "kind: PlanPage a, InputDialog escape, PlanPage z, InputDialog escape, PlanPage d, InputDialog escape",
-        "kind: PlanPage o, Page escape, PlanPage i, Page escape",
+        "kind: Page o escape, PlanPage i, Page escape",
         "kind: PlanPage w, InputDialog escape, PlanPage m, InputDialog escape",
         "tells: PlanPage r x g",
         "reads: PlanPage R",
@@ -99,7 +99,7 @@ LINES = {
     "fleet": (
         "spot: HeatMap right left down up end home n N j k ctrl+d ctrl+u G g pagedown pageup",
         "tells: FleetPage m v",
-        "kind: FleetPage o, Page escape, HeatMap enter, ItemTable enter, Page escape escape",
+        "kind: Page o escape, HeatMap enter, ItemTable enter, Page escape escape",
     ),
 }
 SCENES: dict[str, list[Press]] = {
