@@ -39,8 +39,8 @@ from .screens.whatif import WhatIf
 from .screens.workloads import WorkloadPage, Workloads
 from .state import Loaded, Look, State, WindowChoice, next_window, parse_window, window_of, with_decision
 from .themes import COLOURS, MONOCHROME, THEMES
+from .widgets.figures import explained
 from .widgets.frame import TopBar
-from .widgets.rows import explained
 from .widgets.table import ItemTable
 
 # The pages in their order: the first comes up first, and its place in the order is a page's key.

@@ -16,7 +16,7 @@ NO_WORKLOAD, DRAINED, NOT_OBSERVED = "no workload", "drained", "not observed"
 
 
 class IdleGpus(NamedTuple):
-    """Idle GPUs of an owner (None: nobody's). `names`: of workloads or nodes; `cost_usd` None: unknown."""
+    """Idle GPUs of an owner (None: no workload held them). `names`: of workloads or nodes; `cost_usd` None: unknown."""
 
     owner: str | None
     names: tuple[str, ...]

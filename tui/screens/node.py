@@ -20,8 +20,8 @@ from ...rules.base.errors import SkuwiseError
 from ...rules.base.sanitize import clean
 from ..cell_text import fit, line, spark
 from ..state import Loaded
+from ..widgets.figures import short, show_sparklines, top_of
 from ..widgets.frame import Drawn, Scroll, panel
-from ..widgets.rows import short, show_sparklines, top_of
 from ..widgets.table import Column, ItemTable, quantity
 from .base_page import Page, WorkWanted
 

@@ -20,9 +20,8 @@ from ...advisor.show.pages.story import story_of, tiles
 from ...advisor.show.titles import Titles, fact_of, sum_of
 from ..cell_text import line
 from ..state import FINDINGS_WINDOW, Loaded, Look
+from ..widgets.figures import TimePlot, show_bars
 from ..widgets.frame import Drawn, Scroll, panel
-from ..widgets.plot import TimePlot
-from ..widgets.rows import show_bars
 from ..widgets.table import Column, ItemTable, number, quantity
 from .base_page import Page, WorkWanted
 

@@ -26,8 +26,8 @@ from ..cell_text import line
 from ..data.background_jobs import Cancelled, Tell
 from ..data.loaders import Loader
 from ..state import Loaded
+from ..widgets.figures import document_drawing, explained
 from ..widgets.frame import Drawing, Drawn, Scroll, panel
-from ..widgets.rows import document_drawing, explained
 from ..widgets.table import Column, ItemTable, number, quantity
 from .base_page import Page, WorkWanted
 from .dialogs import InputDialog, Verb

@@ -19,8 +19,8 @@ from ...advisor.show.pages.plan import node_type
 from ...advisor.show.titles import Row, left_out_words, recommendation_rows
 from ..cell_text import line
 from ..state import Look
+from ..widgets.figures import Pair, explained, show_pairs
 from ..widgets.frame import Drawn, panel
-from ..widgets.rows import Pair, explained, show_pairs
 from ..widgets.table import Column, ItemTable, quantity
 from .base_page import Page
 from .dialogs import Verb

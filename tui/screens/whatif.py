@@ -22,8 +22,8 @@ from ...advisor.show.titles import Titles
 from ...rules.base.errors import UsageError
 from ..cell_text import fit_middle, line, lines
 from ..state import Loaded, State
+from ..widgets.figures import Pair, show_pairs
 from ..widgets.frame import Drawn, panel
-from ..widgets.rows import Pair, show_pairs
 from ..widgets.table import Column, ItemTable, SearchTable, number, quantity
 from .base_page import Page, WorkWanted
 from .dialogs import InputDialog

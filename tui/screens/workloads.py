@@ -15,9 +15,8 @@ from ...advisor.core.verdict_types import WorkloadVerdict
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded, Look
+from ..widgets.figures import TimePlot, explained, show_bars
 from ..widgets.frame import Drawn, Scroll, panel
-from ..widgets.plot import TimePlot
-from ..widgets.rows import explained, show_bars
 from ..widgets.table import Column, ItemTable, SearchTable, number
 from .base_page import Page, WorkWanted
 

@@ -54,40 +54,35 @@ def idle(advice: Advice) -> Section:
 
 def fabric(advice: Advice, team: str | None = None) -> Section:
     """What compute fabrics cost by node SKU, and what they carried. `team` None: the whole fleet."""
-    title, floor = "The fabric: what was paid and what was used", advice.summary.floor_hours or 0.0
-    if not advice.fabrics:
+    title, fabrics = "The fabric: what was paid and what was used", advice.fabrics
+    if not fabrics:
         where = "in the fleet" if team is None else "on the nodes that this team has to itself"
         return section(title, f"No fabric was observed {where}.")
     silent = {node for f in advice.findings if waste_of(f.rule) == "fabric" for node in f.nodes}
-    judged = {f.node for f in advice.fabrics if f.util_p995 is not None and f.hours >= floor} | silent
-    groups: dict[tuple[str, str | None], list[FabricUse]] = {}
-    for f in advice.fabrics:
-        groups.setdefault((f.node_sku or "unknown node", f.kind), []).append(f)
-    rows, unseen = [], []
-    for (sku, kind), uses in groups.items():
-        peak = max((f.util_p995 for f in uses if f.util_p995 is not None), default=None)
+    floor = advice.summary.floor_hours or 0.0
+    judged = {f.node for f in fabrics if f.util_p995 is not None and f.hours >= floor} | silent
+    groups: dict[str, list[FabricUse]] = {}
+    for f in fabrics:
+        groups.setdefault(f"{f.node_sku or 'unknown node'}{f', {f.kind}' if f.kind else ''}", []).append(f)
+    rows = []
+    for name, uses in groups.items():
+        peaks, cost = [f.util_p995 for f in uses if f.util_p995 is not None], sum_if_all(f.cost_usd for f in uses)
         quiet, verdicts = (sum(f.node in nodes for f in uses) for nodes in (silent, judged))
         unused = f"{quiet}" if verdicts == len(uses) else f"{quiet} of {verdicts}" if verdicts else "not judged"
-        cost, seen = sum_if_all(f.cost_usd for f in uses), words.percent(peak) if peak is not None else "not observed"
-        name = f"{sku}, {kind}" if kind else sku
-        rows.append((-(cost or 0.0), -len(uses), name, (name, str(len(uses)), words.usd(cost), seen, unused)))
-        if reasons := [f.unseen for f in uses if f.unseen is not None]:
-            unseen.append(f"{sum(f.util_p995 is None for f in uses)} of {len(uses)} {sku}: {reasons[0]}")
+        peak = words.percent(max(peaks)) if peaks else "not observed"
+        rows.append((-(cost or 0.0), -len(uses), (name, str(len(uses)), words.usd(cost), peak, unused)))
     heads = ("node", "nodes", "cost", "99.5th percentile", "unused")
-    table = Table(heads, tuple(row for *_, row in sorted(rows)), (1, 2, 3, 4))
-    count, verdicts = len(advice.fabrics), sum(f.node in judged for f in advice.fabrics)
-    total = [f.cost_usd for f in advice.fabrics if f.cost_usd is not None]
-    unused = words.usd(sum(f.cost_usd or 0.0 for f in advice.fabrics if f.node in silent))
-    assumed = ", in part assumed" if any(f.assumed for f in advice.fabrics) else ""
+    quiet, verdicts = (sum(f.node in nodes for f in fabrics) for nodes in (silent, judged))
+    total = [f.cost_usd for f in fabrics if f.cost_usd is not None]
+    unused = words.usd(sum(f.cost_usd or 0.0 for f in fabrics if f.node in silent))
+    assumed = ", in part assumed" if any(f.assumed for f in fabrics) else ""
     cost = f"{words.usd(sum(total))} that the fabrics add to their nodes' price{assumed}." if total else ""
     cost = f"{f'{unused} of ' if verdicts else ''}{cost}" if cost else "Their cost is unknown."
-    quiet = f"{sum(f.node in silent for f in advice.fabrics)} of {verdicts} fabrics"
-    quiet += " with a verdict" if verdicts < count else ""
+    extent = f"{quiet} of {verdicts} fabrics{' with a verdict' if verdicts < len(fabrics) else ''}"
     return section(
         title,
-        f"{quiet} carried no traffic that needs one: {cost}" if verdicts else f"No verdict on fabric traffic: {cost}",
-        table,
-        Bullets(tuple(unseen)),
+        f"{extent} carried no traffic that needs one: {cost}" if verdicts else f"No verdict on fabric traffic: {cost}",
+        Table(heads, tuple(cells for *_, cells in sorted(rows)), (1, 2, 3, 4)),
     )
 
 
