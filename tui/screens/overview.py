@@ -14,7 +14,6 @@ from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Advice, Finding
 from ...advisor.core.ids import short_ids
 from ...advisor.show import coverage
-from ...advisor.show.aggregates import answered_findings, hours_by_bottleneck, hours_by_kind, observed_share
 from ...advisor.show.pages import energy
 from ...advisor.show.pages.story import story_of, tiles
 from ...advisor.show.titles import Titles, fact_of, sum_of
@@ -59,8 +58,8 @@ class Overview(Page):
         self.write("#cost", *_cost(look))
         self.write("#coverage", *_coverage(look))
         show_bars(self.query_one("#money", Drawn), words.money_parts(shown.summary.reconciliation), words.usd)
-        show_bars(self.query_one("#kinds", Drawn), hours_by_kind(shown).items())
-        show_bars(self.query_one("#bottlenecks", Drawn), hours_by_bottleneck(shown).items())
+        show_bars(self.query_one("#kinds", Drawn), coverage.hours_by_kind(shown).items())
+        show_bars(self.query_one("#bottlenecks", Drawn), coverage.hours_by_bottleneck(shown).items())
         self.query_one(ItemTable).set_data(_rows(look.advice), coverage.nothing_found_short(look.advice))
         if not isinstance(look, Loaded):
             self.query_one(TimePlot).set_waste(None, "Drawn when the telemetry has been read.")
@@ -111,7 +110,7 @@ def _cost(look: Look) -> list[Content]:
 
 def _coverage(look: Look) -> list[Content]:
     shown, health, notes = look.shown, look.health, look.advice.notes
-    share, missing, more = observed_share(shown), len(health.lacks), len(notes) - _NOTES
+    share, missing, more = coverage.observed_share(shown), len(health.lacks), len(notes) - _NOTES
     dark = coverage.unobserved_rows(shown.summary)[:_REASONS]
     text = [
         line(f"{coverage.observed_time(shown)}; {coverage.gpus_words(shown.summary)}", "bold"),
@@ -137,7 +136,7 @@ class _Row(NamedTuple):
 
 def _rows(advice: Advice) -> list[_Row]:
     titles, ids, rows = Titles(advice), short_ids(f.id for f in advice.findings), []
-    for f, best in answered_findings(advice):
+    for f, best in coverage.answered_findings(advice):
         cash = best.saving_usd_per_month.p50 if best is not None and best.saving_usd_per_month is not None else None
         rows.append(_Row(f, titles.resource(f), titles.of(best) if best is not None else words.NONE, cash, ids[f.id]))
     return rows

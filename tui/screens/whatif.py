@@ -17,7 +17,7 @@ from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Recommendation
 from ...advisor.show.pages import energy
 from ...advisor.show.pages.plan import node_type
-from ...advisor.show.pages.sections import price_line
+from ...advisor.show.pages.story import price_line
 from ...advisor.show.titles import Titles
 from ...rules.base.errors import UsageError
 from ..cell_text import fit_middle, line, lines

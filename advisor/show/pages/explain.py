@@ -20,7 +20,7 @@ from ..page_options import Again
 from ..subjects import Subject, replicas_of, workload_of
 from ..titles import Titles, finding_title, runs_noun, titled
 from .energy import drawn_words
-from .sections import price_line
+from .story import price_line
 
 _BASIS = {"allocation": "allocated by a scheduler", "process": "held by processes", INFERRED: "inferred from activity"}
 _FACTS, _CONDITIONS, _REPLICAS, _ALL = 5, 3, 10, 10**9
@@ -233,8 +233,7 @@ def _calculation(advice: Advice, subject: Subject, findings: Sequence[Finding], 
         prices = prices or [p for p in advice.prices if p.sku == subject.node_sku]
         lines += _hours_times_price(subject, prices, catalog)
     if move is not None and move.saving_usd_per_month is not None:
-        lines += _months(move, move.saving_usd_per_month, prices, catalog)
-        findings = ()
+        lines, findings = list(_months(move, move.saving_usd_per_month, prices, catalog)), ()
     for f in findings:
         premium = next((e.value for e in f.evidence if e.metric == "fabric_premium"), None)
         if isinstance(premium, float) and premium and f.cost_usd is not None:
@@ -242,10 +241,6 @@ def _calculation(advice: Advice, subject: Subject, findings: Sequence[Finding], 
             lines.append(f"{each} = {words.usd(f.cost_usd)} in the window.")
         else:
             lines += _hours_times_price(f, prices, catalog)
-    freed = move.source.gpu_count - move.target.gpu_count if move is not None and findings else 0
-    if move is not None and abs(freed * HOURS_PER_MONTH - move.freed_gpu_hours_per_month) < 1 <= freed:
-        hours = words.hours(freed * HOURS_PER_MONTH)
-        lines.append(f"{words.counted(freed, 'GPU')} x {HOURS_PER_MONTH:.0f} h = {hours}/month freed.")
     return _listed("Calculation", dict.fromkeys((*lines, *map(price_line, prices))))
 
 

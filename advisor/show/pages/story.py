@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ....rules.catalog.types import Price
 from ...core import formatting as words
 from ...core.advice_types import Advice
 from ...core.timestamps import day, minute
 from ...core.worth import CAPACITY, RECOVERABLE, SLOWED, WASTED, selected
 from .. import coverage
-from ..aggregates import holdings
 from ..document import Tile, brief
 from ..titles import Row, covered_hours, monthly, recommendation_rows, short_usd, usd_per_month
 
@@ -75,13 +75,10 @@ def story_of(
     """The report of `advice`: the fleet's, or one team's part of it with its part of the week before and its outcomes.
     `teams`, `teams_before`: the parts of all teams, for the fleet's table; None: the fleet is not divided."""
 
-    def most_waste(row: TeamRow) -> tuple[float, float, float, str]:
-        s = row[1].summary
-        return -(s.wasted_usd or 0.0), -(s.cost_usd or 0.0), -s.gpu_hours, row[0] or ""
-
     rows = [(name, part, (teams_before or {}).get(name)) for name, part in (teams or {}).items()]
-    every = recommendation_rows(advice)
-    return Story(team, advice, before, every, reported, tuple(outcomes), tuple(sorted(rows, key=most_waste)))
+    sums = {name: (part.summary.wasted_usd or 0.0, part.summary.cost_usd or 0.0) for name, part, _ in rows}
+    rows.sort(key=lambda row: (*(-usd for usd in sums[row[0]]), -row[1].summary.gpu_hours, row[0] or ""))
+    return Story(team, advice, before, recommendation_rows(advice), reported, tuple(outcomes), tuple(rows))
 
 
 def mail_subject(story: Story) -> str:
@@ -150,7 +147,7 @@ def tiles(story: Story, open_most: int = 2) -> tuple[Tile, ...]:
         return ", ".join(filter(None, (f"{value} in {days}", story.change(name))))
 
     if s.cost_usd is None:
-        idle = None if s.nothing_judged else f"{words.hours(sum(h.gpu_hours for h in holdings(a)))} in {days}"
+        idle = None if s.nothing_judged else f"{words.hours(sum(h.gpu_hours for h in coverage.holdings(a)))} in {days}"
         held = f"{words.hours(monthly(s.gpu_hours, a) or s.gpu_hours)}/month"
         return (
             Tile("GPU-hours", held, in_window(words.hours(s.gpu_hours), "gpu_hours")),
@@ -181,3 +178,8 @@ def written_words(story: Story) -> str:
     """What wrote the page, when, and from what."""
     when = minute(story.advice.generated_at)
     return f"Written by skuwise, {when}, from telemetry alone: nothing was changed on any node."
+
+
+def price_line(p: Price) -> str:
+    """``azure/Standard_ND96is_H100_v5, eastus: $88.49 per node-hour at list price, 2026-09-19 (source)``."""
+    return f"{p.sku}, {p.region}: {words.price_words(p)}"

@@ -21,15 +21,7 @@ from skuwise.tui.data.background_jobs import Cancelled, JobMessage, Jobs
 from skuwise.tui.data.kept_look import KeptLooks
 from skuwise.tui.data.preferences import Preferences, View, keep, preferences_path, recall, source_key
 from skuwise.tui.exports import path_of, render_export
-from skuwise.tui.state import (
-    FINDINGS_WINDOW,
-    STALE_SECONDS,
-    WINDOWS,
-    Look,
-    State,
-    next_window,
-    parse_window,
-)
+from skuwise.tui.state import FINDINGS_WINDOW, STALE_SECONDS, WINDOWS, Look, State, next_window, parse_window
 from skuwise.tui.widgets.frame import status_words
 from skuwise.tui.widgets.table import Column
 

@@ -47,7 +47,7 @@ from skuwise.advisor.notify.routes import (
     load_routes,
     routes_of,
 )
-from skuwise.advisor.show.aggregates import DRAINED, NO_WORKLOAD, NOT_OBSERVED, holdings, hours_by_kind
+from skuwise.advisor.show.coverage import DRAINED, NO_WORKLOAD, NOT_OBSERVED, holdings, hours_by_kind
 from skuwise.advisor.show.incident_words import Item, as_dict, line_words, phrase_words, title
 from skuwise.advisor.show.pages.story import story_of
 from skuwise.advisor.show.reader_links import NO_LINKS, ReaderCommands, ReaderLinks

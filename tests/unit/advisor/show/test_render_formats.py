@@ -24,16 +24,7 @@ from skuwise.advisor.show.writers.csv import COLUMNS, cell, sheet_text
 from skuwise.advisor.show.writers.formats import FORMATS, render
 from skuwise.advisor.show.writers.text import document_text
 from skuwise.tests.support.golden_files import FOLDER, renewed
-from skuwise.tests.support.moves_builders import (
-    advice_of,
-    bare,
-    founding,
-    inventory,
-    node,
-    usage,
-    verdicts,
-    workload,
-)
+from skuwise.tests.support.moves_builders import advice_of, bare, founding, inventory, node, usage, verdicts, workload
 from skuwise.tests.support.report_fixtures import nothing
 from skuwise.tests.support.schemas import schema, validate
 
