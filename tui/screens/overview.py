@@ -25,7 +25,7 @@ from ..widgets.table import Column, ItemTable, number, quantity
 from .base_page import Page, WorkWanted
 
 if TYPE_CHECKING:
-    from ...advisor.show.series.waste_history import WasteHistory
+    from ...advisor.show.series.fleet_map import WasteHistory
 
 _NOTES = 3
 _REASONS = 3  # why GPUs were not observed
@@ -67,7 +67,7 @@ class Overview(Page):
         frame = look.frame
 
         def work(*_: object) -> WasteHistory:
-            from ...advisor.show.series.waste_history import waste_history  # noqa: PLC0415 - it needs numpy
+            from ...advisor.show.series.fleet_map import waste_history  # noqa: PLC0415 - it needs numpy
 
             return waste_history(frame, shown)
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ...advisor.core.verdict_types import WorkloadVerdict
     from ...advisor.show.document import Document
     from ...advisor.show.series.device_series import DeviceGauge, Level
-    from ...advisor.show.series.waste_history import WasteHistory
+    from ...advisor.show.series.fleet_map import WasteHistory
 
 _NAME_MAX = 20
 _GAUGE_NAME, _GAUGE_VALUE = 16, 18  # cells beside a sparkline

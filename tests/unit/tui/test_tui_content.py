@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from skuwise.advisor.show.series import device_series as series
 from skuwise.advisor.show.series.device_series import by_minute, in_frame, newest_database, read_live, timeline_of
-from skuwise.advisor.show.series.fleet_map import NO_PORTS, nodes_with_gpus
-from skuwise.advisor.show.series.waste_history import waste_history
+from skuwise.advisor.show.series.fleet_map import NO_PORTS, nodes_with_gpus, waste_history
 from skuwise.advisor.show.titles import fact_of, is_waste
 from skuwise.advisor.telemetry.source import Databases
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
