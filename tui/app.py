@@ -26,7 +26,6 @@ from .data.loaders import Loader
 from .data.preferences import Preferences, View
 from .exports import KINDS, page_panels, path_of, render_export
 from .screens.base_page import Page, Wanted, WorkWanted
-from .screens.dialogs import Answer, InputDialog, TextViewer, Verb, decision_dialog
 from .screens.doctor import Doctor
 from .screens.fleet import FleetPage
 from .screens.incidents import Incidents
@@ -40,7 +39,7 @@ from .screens.workloads import WorkloadPage, Workloads
 from .state import Loaded, Look, State, WindowChoice, next_window, parse_window, window_of, with_decision
 from .themes import COLOURS, MONOCHROME, THEMES
 from .widgets.figures import explained
-from .widgets.frame import TopBar
+from .widgets.frame import Answer, InputDialog, TextViewer, TopBar, Verb, decision_dialog
 from .widgets.table import ItemTable
 
 # The pages in their order: the first comes up first, and its place in the order is a page's key.

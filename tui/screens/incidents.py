@@ -18,10 +18,9 @@ from ..cell_text import line
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded, State
-from ..widgets.frame import panel
+from ..widgets.frame import InputDialog, panel
 from ..widgets.table import Column, ItemTable, number
 from .base_page import Page, WorkWanted
-from .dialogs import InputDialog
 
 if TYPE_CHECKING:
     from sqlite_utils import Database

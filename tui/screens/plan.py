@@ -27,10 +27,9 @@ from ..data.background_jobs import Cancelled, Tell
 from ..data.loaders import Loader
 from ..state import Loaded
 from ..widgets.figures import document_drawing, explained
-from ..widgets.frame import Drawing, Drawn, Scroll, panel
+from ..widgets.frame import Drawing, Drawn, InputDialog, Scroll, Verb, panel
 from ..widgets.table import Column, ItemTable, number, quantity
 from .base_page import Page, WorkWanted
-from .dialogs import InputDialog, Verb
 
 if TYPE_CHECKING:
     from ...advisor.plan.figures import Planner

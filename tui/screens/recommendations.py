@@ -20,10 +20,9 @@ from ...advisor.show.titles import Row, left_out_words, recommendation_rows
 from ..cell_text import line
 from ..state import Look
 from ..widgets.figures import Pair, explained, show_pairs
-from ..widgets.frame import Drawn, panel
+from ..widgets.frame import Drawn, Verb, panel
 from ..widgets.table import Column, ItemTable, quantity
 from .base_page import Page
-from .dialogs import Verb
 
 _SLOWER = 1.005  # a time ratio above it is shown as slower
 

@@ -23,10 +23,9 @@ from ...rules.base.errors import UsageError
 from ..cell_text import fit_middle, line, lines
 from ..state import Loaded, State
 from ..widgets.figures import Pair, show_pairs
-from ..widgets.frame import Drawn, panel
+from ..widgets.frame import Drawn, InputDialog, panel
 from ..widgets.table import Column, ItemTable, SearchTable, number, quantity
 from .base_page import Page, WorkWanted
-from .dialogs import InputDialog
 from .recommendations import time_pairs
 
 if TYPE_CHECKING:
