@@ -26,7 +26,6 @@ from .data.loaders import Loader
 from .data.preferences import Preferences, View
 from .exports import KINDS, page_panels, path_of, render_export
 from .screens.base_page import Page, Wanted, WorkWanted
-from .screens.dialogs import Answer, InputDialog, TextViewer, Verb, decision_dialog
 from .screens.doctor import Doctor
 from .screens.fleet import FleetPage
 from .screens.incidents import Incidents
@@ -37,10 +36,10 @@ from .screens.recommendations import Recommendations
 from .screens.skus import Skus
 from .screens.whatif import WhatIf
 from .screens.workloads import WorkloadPage, Workloads
-from .state import WINDOW_HINT, Loaded, Look, State, WindowChoice, next_window, parse_window, window_of, with_decision
+from .state import Loaded, Look, State, WindowChoice, next_window, parse_window, window_of, with_decision
 from .themes import COLOURS, MONOCHROME, THEMES
-from .widgets.frame import TopBar
-from .widgets.rows import explained
+from .widgets.figures import explained
+from .widgets.frame import Answer, InputDialog, TextViewer, TopBar, Verb, decision_dialog
 from .widgets.table import ItemTable
 
 # The pages in their order: the first comes up first, and its place in the order is a page's key.
@@ -116,9 +115,7 @@ class SkuwiseApp(App[None]):
     @property
     def memory(self) -> Preferences:
         """What to remember."""
-        window = self.state.window
-        # A window of certain days is not kept: it is of no use next week.
-        view = View(window.seconds if window.until is None else None, self.current_page)
+        view = View(self.state.window.seconds, self.current_page)
         theme = self._recalled.theme if self._forced_theme and self.theme == MONOCHROME.name else self.theme
         return Preferences(theme, self._recalled.views).with_view(self._loader.key, view)
 
@@ -152,12 +149,12 @@ class SkuwiseApp(App[None]):
             settle()
             return loaded
 
-        self.jobs.start("reading", work, self._show)
+        def show(loaded: Loaded) -> None:
+            self._become(loaded=loaded, earlier=None, progress=None, error=None)
+            self._open_wanted(loaded)
+            self.jobs.start("keeping", lambda _tell: self._loader.keep(loaded))
 
-    def _show(self, loaded: Loaded) -> None:
-        self._become(loaded=loaded, earlier=None, progress=None, error=None)
-        self._open_wanted(loaded)
-        self.jobs.start("keeping", lambda _tell: self._loader.keep(loaded))
+        self.jobs.start("reading", work, show)
 
     def _show_earlier(self, look: Look | None) -> None:
         if look is not None and self.state.loaded is None and look.window == self.state.window:
@@ -181,13 +178,12 @@ class SkuwiseApp(App[None]):
             self.notify(message.text, severity="error", markup=False)
         elif reading:
             self._become(progress=message.text)
-        elif isinstance(self.screen, Page):
-            self.screen.narrate(message.slot, message.text)
 
     def _stop(self, error: str | None = None) -> None:
         """Stop reading. A window that was not read is not claimed."""
-        for slot in ("recalling", "reading") if error is None else ():
-            self.jobs.cancel(slot)
+        if error is None:
+            self.jobs.cancel("recalling")
+            self.jobs.cancel("reading")
         window = self.state.look.window if self.state.look is not None else self.state.window
         self._become(progress=None, error=error, window=window)
 
@@ -198,14 +194,13 @@ class SkuwiseApp(App[None]):
     def _open_wanted(self, loaded: Loaded) -> None:
         """Open the workload that the command line named, once."""
         wanted, self._wanted = self._wanted, None
-        if wanted is None:
-            return
         try:
-            subject = find(loaded.advice, wanted)
+            subject = find(loaded.advice, wanted) if wanted is not None else None
         except SkuwiseError as error:
             self.notify(clean(error), severity="error", markup=False)
         else:
-            self._open("workload" if isinstance(subject, WorkloadVerdict) else "details", subject.id)
+            if subject is not None:
+                self._open("workload" if isinstance(subject, WorkloadVerdict) else "details", subject.id)
 
     # Keys
 
@@ -213,8 +208,7 @@ class SkuwiseApp(App[None]):
         self._choose(next_window(self.state.window))
 
     def action_custom_window(self) -> None:
-        now = self._clock()
-        dialog = InputDialog("Window", WINDOW_HINT, lambda text: parse_window(text, now))
+        dialog = InputDialog("Window", "a length until now, such as 3d or 36h", parse_window)
         self.push_screen(dialog, lambda window: window and self._choose(window))
 
     def action_why(self) -> None:
@@ -242,11 +236,10 @@ class SkuwiseApp(App[None]):
         page = self.screen
         if not isinstance(page, Page):
             return
-        keys: dict[str, list[str]] = {}  # by what they do
-        for active in page.active_bindings.values():
-            binding, shown = active.binding, self.get_key_display(active.binding)
-            if binding.description and not binding.system and shown not in keys.get(binding.description, ()):
-                keys.setdefault(binding.description, []).append(shown)
+        keys: dict[str, dict[str, None]] = {}  # by what they do
+        for binding in (active.binding for active in page.active_bindings.values()):
+            if binding.description and not binding.system:
+                keys.setdefault(binding.description, {})[self.get_key_display(binding)] = None
         text = [line(page.ABOUT), line("")]
         for description, names in keys.items():
             text.append(Content.assemble(Content.styled(fit(" ".join(names), 12), "bold"), description))
@@ -279,18 +272,16 @@ class SkuwiseApp(App[None]):
     # What screens ask for
 
     async def action_back(self) -> None:
-        """Close a search; else stop a reading that has shown nothing yet; else close the page on top; else go to the
-        first page."""
+        """Close a search; else stop a reading that has shown nothing; else close the top page; else go to the first."""
         page, reading = self.screen, self.state.progress is not None
         if isinstance(page, Page) and page.close_search():
             return
-        if reading and isinstance(page, Page) and page.newest(self.state) is None:
+        is_top = len(self.screen_stack) == _BASE
+        if reading and (is_top or (isinstance(page, Page) and page.newest(self.state) is None)):
             self._stop()
-        elif len(self.screen_stack) > _BASE:
+        elif not is_top:
             self.pop_screen()
-        elif reading:
-            self._stop()
-        elif self.current_page != MENU[0].NAME:
+        else:
             self._go_to(MENU[0].NAME)
 
     def on_wanted(self, message: Wanted) -> None:
@@ -308,10 +299,10 @@ class SkuwiseApp(App[None]):
             {"state": self._become, "details": self._show_details, "decision": self._ask_decision}[kind](*about)
 
     def _show_details(self, id_: str) -> None:
-        look = self.state.look
-        for subject in (*look.advice.findings, *look.advice.recommendations) if look is not None else ():
-            if look is not None and subject.id == id_:
-                self.push_screen(TextViewer("Details", explained(look.advice, subject, verbose=True)))
+        if (look := self.state.look) is not None:
+            for subject in (*look.advice.findings, *look.advice.recommendations):
+                if subject.id == id_:
+                    self.push_screen(TextViewer("Details", explained(look.advice, subject, verbose=True)))
 
     def _ask_decision(self, verb: Verb, id_: str, what: str) -> None:
         if self.state.loaded is None:

@@ -57,8 +57,7 @@ def fit_apart(texts: Sequence[str], width: int) -> list[str]:
 
 
 def spark(values: Sequence[float | None], top: float, width: int) -> str:
-    """Return the newest `width` values as bars from 0 to `top`, the newest at the right. A missing value is a gap; zero
-    shows an eighth of a cell."""
+    """Return the newest `width` values as bars from 0 to `top`. A missing value is a gap; zero an eighth of a cell."""
     bars = [
         " " if value is None else _HEIGHTS[min(max(round(value / top * 8) if top > 0 else 0, 1), 8)]
         for value in (list(values)[-width:] if width > 0 else [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import suppress
 
 from click import option
 
@@ -36,28 +37,18 @@ def tui(source: SourceOptions, demo: bool, workload: str | None, rulebook: Ruleb
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("skuwise tui needs a terminal.", "Use 'skuwise advise', which prints text or JSON.")
     if os.environ.get("TERM") == "dumb":
-        raise UsageError(
-            "This terminal does not support full-screen programs (TERM=dumb).",
-            "Use another terminal, or 'skuwise advise', which prints plain text.",
-        )
+        remedy = "Use another terminal, or 'skuwise advise', which prints plain text."
+        raise UsageError("This terminal does not support full-screen programs (TERM=dumb).", remedy)
     mono = bool(os.environ.get("NO_COLOR")) or not has_colours(os.environ.get("TERM", ""))
-    return _demo(source, workload, mono) if demo else _browse(source, workload, rulebook, state, mono)
+    if demo:
+        from .app import SkuwiseApp
+        from .data.loaders import DEMO_NOW, DemoLoader
 
-
-def _demo(source: SourceOptions, workload: str | None, mono: bool) -> int:
-    from .app import SkuwiseApp
-    from .data.loaders import DEMO_NOW, DemoLoader
-
-    if source.match:
-        raise UsageError("--match is for --prometheus.", "Remove it with --demo.")
-    with DemoLoader() as loader:
-        SkuwiseApp(loader, clock=lambda: DEMO_NOW, monochrome=mono, workload=workload).run()
-    return EXIT_DONE
-
-
-def _browse(
-    source: SourceOptions, workload: str | None, rulebook: RulebookOptions, state: StateOptions, mono: bool
-) -> int:
+        if source.match:
+            raise UsageError("--match is for --prometheus.", "Remove it with --demo.")
+        with DemoLoader() as simulated:
+            SkuwiseApp(simulated, clock=lambda: DEMO_NOW, monochrome=mono, workload=workload).run()
+        return EXIT_DONE
     from ..advisor.core.cache_folder import cache_folder
     from ..advisor.state.file import state_folder
     from ..rules.base.heap import no_garbage_collection
@@ -87,12 +78,10 @@ def _browse(
 
 def has_colours(term: str) -> bool:
     """Whether a terminal of this name has colours, by the system's terminfo; one that it does not know may have."""
-    try:
-        import curses  # not every Python has it
-    except ImportError:
-        return True
-    try:
-        curses.setupterm(term, 1)
-    except (curses.error, OSError, TypeError):
-        return True
-    return curses.tigetnum("colors") > 0
+    with suppress(ImportError):  # not every Python has it
+        import curses
+
+        with suppress(curses.error, OSError, TypeError):
+            curses.setupterm(term, 1)
+            return curses.tigetnum("colors") > 0
+    return True

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from ..advisor.show.document import Document, Section, Table
-from ..advisor.show.writers.csv import cell
+from ..advisor.show.writers.csv import sheet_text
 from ..advisor.show.writers.markdown import document_markdown
 from ..rules.base.errors import UsageError
 from ..rules.base.sanitize import clean
@@ -63,17 +61,12 @@ def render_export(kind: str, panels: Sequence[Panel], about: Mapping[str, str], 
         tables = [shown for _, shown in panels if isinstance(shown, Table)]
         texts = [(title, text) for title, shown in panels if isinstance(shown, str) for text in shown.split("\n")]
         table = focused or next(iter(tables), Table(("panel", "text"), tuple(texts)))
-        out = io.StringIO(newline="")
-        writer = csv.writer(out, lineterminator="\r\n")
-        writer.writerows([cell(text) for text in row] for row in (table.heads, *table.rows))
-        return out.getvalue()
-    documents: list[dict[str, object]] = []
-    for title, shown in panels:
-        document: dict[str, object] = {"title": clean(title)}
-        if isinstance(shown, Table):
-            document |= {"columns": shown.heads, "rows": [[clean(text) for text in row] for row in shown.rows]}
-        else:
-            document["text"] = [clean(text) for text in shown.split("\n")]
-        documents.append(document)
+        return sheet_text((table.heads, *table.rows))
+    documents = [
+        {"title": clean(title), "columns": shown.heads, "rows": [[clean(text) for text in row] for row in shown.rows]}
+        if isinstance(shown, Table)
+        else {"title": clean(title), "text": [clean(text) for text in shown.split("\n")]}
+        for title, shown in panels
+    ]
     page = {"schema": "skuwise.screen/1", **{name: clean(value) for name, value in about.items()}, "panels": documents}
     return msgspec.json.format(msgspec.json.encode(page)).decode() + "\n"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..advisor.core.advice_types import Advice, Decision
-from ..advisor.core.timestamps import day, minute, parse_moment
 from ..advisor.core.verdict_types import WorkloadVerdict
 from ..advisor.core.worth import marked
 from ..agent.base.durations import parse_duration
@@ -24,23 +22,17 @@ STALE_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class WindowChoice:
-    """A window of time. `until`: its end, Unix seconds; None: the newest data."""
+    """A window of time that ends with the newest data."""
 
     name: str
     seconds: float
-    until: float | None = None
 
 
-WINDOWS = (
-    WindowChoice("1h", 3600.0),
-    WindowChoice("24h", 86400.0),
-    WindowChoice("7d", 7 * 86400.0),
-    WindowChoice("14d", 14 * 86400.0),
+WINDOWS = tuple(
+    WindowChoice(name, hours * 3600.0) for name, hours in {"1h": 1, "24h": 24, "7d": 7 * 24, "14d": 14 * 24}.items()
 )
 # Findings are judged over this window, whichever is shown: waste needs 30 h of data at least.
 FINDINGS_WINDOW = WINDOWS[-1]
-WINDOW_HINT = "a length until now (3d, 36h), or two times in UTC (2026-11-01 to 2026-11-03)"
-_BETWEEN = re.compile(r"\s+to\s+|\s*\.\.\s*|\s+", re.ASCII)
 _DAY_SECONDS = 86400.0
 _LEAST_SECONDS, _MOST_SECONDS = 60.0, 3 * 366 * _DAY_SECONDS
 
@@ -95,9 +87,8 @@ class State:
     def stale(self) -> bool:
         """Whether what is shown is old, or could not be read again."""
         look = self.look
-        if look is None:
-            return False
-        return look is not self.loaded or self.error is not None or self.now - look.at > STALE_SECONDS
+        is_old = look is not self.loaded or self.error is not None
+        return look is not None and (is_old or self.now - look.at > STALE_SECONDS)
 
 
 def with_decision(loaded: Loaded, recommendation: str, decision: Decision) -> Loaded:
@@ -106,36 +97,20 @@ def with_decision(loaded: Loaded, recommendation: str, decision: Decision) -> Lo
     return replace(loaded, advice=marked(loaded.advice, {**decisions, recommendation: decision}))
 
 
-def parse_window(text: str, now: float) -> WindowChoice:
-    """Parse a length (``3d``, ``36h``) or two times (dates, or RFC 3339). Raises UsageError.
-
-    `now`: Unix seconds; a window may not begin later.
-    """
-    ends = [part for part in _BETWEEN.split(text.strip()) if part]
-    if len(ends) != 2:
-        return _bounded(WindowChoice("".join(ends), parse_duration(text.strip())))
-    start, end = (parse_moment(part) for part in ends)
-    if end <= start:
-        raise UsageError("The end is not after the start.", "Enter the earlier time first.")
-    if start >= now:
-        raise UsageError(f"{minute(start)} is in the future.", "Enter an earlier start.")
-    whole_days = start % _DAY_SECONDS == end % _DAY_SECONDS == 0
-    name = " to ".join(day(part) if whole_days else minute(part).removesuffix(" UTC") for part in (start, end))
-    return _bounded(WindowChoice(name, end - start, end))
-
-
-def _bounded(window: WindowChoice) -> WindowChoice:
-    if not _LEAST_SECONDS <= window.seconds <= _MOST_SECONDS:
+def parse_window(text: str) -> WindowChoice:
+    """Parse the length of a window (``3d``, ``36h``). Raises UsageError."""
+    seconds = parse_duration(text)
+    if not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
         raise UsageError("A window must be between one minute and three years.", "Use a length such as 3d or 36h.")
-    return next((w for w in WINDOWS if w.seconds == window.seconds and window.until is None), window)
+    return window_of(seconds)
 
 
 def window_of(seconds: float | None) -> WindowChoice:
-    """Return the window of a length that was remembered; the findings' window for None or an invalid one."""
+    """Return the window of a length; the findings' window for None or an invalid one."""
     if seconds is None or not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
         return FINDINGS_WINDOW
-    name = f"{seconds / _DAY_SECONDS:g}d" if seconds >= _DAY_SECONDS else f"{seconds / 3600:g}h"
-    return _bounded(WindowChoice(name, seconds))
+    name = f"{seconds / 3600:g}h" if seconds % _DAY_SECONDS else f"{seconds / _DAY_SECONDS:g}d"
+    return next((w for w in WINDOWS if w.seconds == seconds), WindowChoice(name, seconds))
 
 
 def next_window(window: WindowChoice) -> WindowChoice:

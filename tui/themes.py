@@ -7,8 +7,8 @@ https://doi.org/10.1371/journal.pone.0199239), here at eleven steps. No screen c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from rich.color import Color
 from rich.style import Style
@@ -54,7 +54,6 @@ _CIVIDIS = (
 _SHADES = "▁░▒▓█"
 MISSING = "·"
 UNOBSERVED = "×"  # a GPU that exists and of which nothing was observed
-_WARNING = (213, 94, 0)  # vermilion (Okabe and Ito)
 _DARK_TEXT_FROM = 5  # steps from here on are so light that text on them is dark
 # Kind of work -> letter, color (Okabe and Ito).
 KINDS = {
@@ -68,8 +67,7 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """The text of a cell, with the style that is laid over its background."""
 
     text: str
@@ -91,8 +89,7 @@ def value_mark(share: float | None, text: str, width: int, *, mono: bool) -> Mar
 
 def unobserved_mark(width: int, *, mono: bool) -> Mark:
     """Paint a GPU of which nothing was observed."""
-    color = None if mono else Color.from_rgb(*_WARNING)
-    return Mark(UNOBSERVED.center(width), Style(color=color, bold=True))
+    return Mark(UNOBSERVED.center(width), Style(color=None if mono else VERMILLION, bold=True))
 
 
 def kind_mark(kind: str | None, width: int, *, mono: bool) -> Mark:

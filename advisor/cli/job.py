@@ -186,7 +186,7 @@ def _content(cards: Sequence[Card], is_one: bool, output: options.OutputOptions,
 
     match output.form:
         case "json":
-            return page.card_json(cards[0]) if is_one else page.cards_json(cards)
+            return page.cards_json(cards[0] if is_one else cards)
         case "csv":
             return csv_text(page.CSV_COLUMNS, page.csv_rows(cards))
         case "admin-comment":

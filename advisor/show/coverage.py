@@ -1,15 +1,23 @@
-"""How much of a window was observed and judged, in words: what was not observed is named and never counts as zero."""
+"""How much of a window was observed and judged, in words, and sums over an advice.
+
+What was not observed is named and never counts as zero.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from ..core import formatting as words
-from ..core.advice_types import Advice, Summary, Unobserved
+from ..core.advice_types import Advice, Finding, Recommendation, Summary, Unobserved
 from ..core.scalars import sum_if_all
 from ..core.timestamps import day, minute
-from .titles import fact_of, is_waste
+from ..core.worth import Worth
+from .titles import fact_of, is_waste, waste_of
 
+NO_WORKLOAD, DRAINED, NOT_OBSERVED = "no workload", "drained", "not observed"
 HEADS = ("node", "GPUs", "reason", "cost")
 # Above this share of the hours nothing is missing: clocks and scrapes differ by the rest.
 WHOLE_MIN = 0.999
@@ -41,20 +49,17 @@ def observed_time(advice: Advice) -> str:
     """``14 of 14 days observed``, with the hours where some are missing; the length alone where unknown. Rounded down,
     so that a window with gaps never reads as complete."""
     observed, window = advice.summary.observed_hours, (advice.end - advice.start) / 3600
-    short = window < _SHORT_HOURS
+
+    def down(hours: float, unit: float = 1.0) -> str:
+        return f"{math.floor(hours / unit * 10 + 1e-6) / 10:,.12g}"
+
     if observed is None:
-        return f"{_rounded_down(window)} h" if short else f"{_rounded_down(window / 24)} days"
-    if observed >= WHOLE_MIN * window:
-        observed = window
-    hours = f"{_rounded_down(observed)} of {_rounded_down(window)} h"
-    if short or observed < _SHORT_HOURS:
+        return f"{down(window)} h" if window < _SHORT_HOURS else f"{down(window, 24)} days"
+    observed = window if observed >= WHOLE_MIN * window else observed
+    hours = f"{down(observed)} of {down(window)} h"
+    if observed < _SHORT_HOURS:
         return f"{hours} observed"
-    days = f"{_rounded_down(observed / 24)} of {_rounded_down(window / 24)} days observed"
-    return days if observed >= window else f"{days}, {hours}"
-
-
-def _rounded_down(value: float) -> str:
-    return f"{math.floor(value * 10 + 1e-6) / 10:,g}" if value < 1e5 else f"{value:,.0f}"
+    return f"{down(observed, 24)} of {down(window, 24)} days observed{f', {hours}' if observed < window else ''}"
 
 
 def share_words(share: float) -> str:
@@ -69,8 +74,7 @@ def extent_sentence(s: Summary) -> str:
 
 
 def size_words(summary: Summary) -> str:
-    """``70 GPUs, 62 observed, 8 not observed; 23,520 GPU-hours, 48 % observed``; ``all 16 GPUs, 5,376 GPU-hours`` where
-    nothing is missing."""
+    """``70 GPUs, 62 observed, 8 not observed; 23,520 GPU-hours, 48 % observed``; ``all 16 GPUs, 5,376 GPU-hours``."""
     gpus, hours, observed = gpus_words(summary), words.hours(summary.gpu_hours), summary.observed_gpu_hours
     if observed is not None and summary.gpu_hours > 0 and observed < 0.995 * summary.gpu_hours:
         share = observed / summary.gpu_hours
@@ -146,16 +150,15 @@ def open_verdicts(advice: Advice, most: int = 2) -> tuple[str, ...]:
     Empty: all was judged, or nothing (see `why_not_judged`)."""
     if advice.summary.nothing_judged:
         return ()
-    undecided = [n for n in advice.not_judged if is_waste(n.rule)]
-    lines = []
+    undecided, lines = [n for n in advice.not_judged if is_waste(n.rule)], list[str]()
     for n in sorted(undecided, key=lambda n: (-(n.usd_per_month or 0.0), -n.gpu_count, n.rule, n.reason.code)):
         subjects = words.counted(len(n.workloads), "workload") if n.workloads else words.counted(len(n.nodes), "node")
         price = f", {words.usd(n.usd_per_month)}/month at stake" if n.usd_per_month else ""
         settled = _SETTLED_BY.get(n.reason.code, _PROFILING if "measured" in n.reason.code else "")
         remedy = f"; settled by {settled}" if settled else ""
         lines.append(f"{fact_of(n.rule)}: {subjects} ({n.reason.text}{price}{remedy})")
-    more = len(lines) - most
-    return (*lines[:most], *((f"{more} more (see advise --all)",) if more > 0 else ()))
+    lines[most:] = [f"{len(lines) - most} more (see advise --all)"] if len(lines) > most else []
+    return tuple(lines)
 
 
 def nothing_found_words(advice: Advice) -> str:
@@ -163,10 +166,8 @@ def nothing_found_words(advice: Advice) -> str:
     s, undecided = advice.summary, open_verdicts(advice)
     if s.nothing_judged and s.gpu_count:
         return why_not_judged(s)
-    short = nothing_found_short(advice)
-    if s.partly_judged:
-        short = f"{short} The other GPUs were not observed long enough."
-    return f"{short} Not judged: {'; '.join(undecided)}." if undecided else short
+    rest = " The other GPUs were not observed long enough." if s.partly_judged else ""
+    return nothing_found_short(advice) + rest + (f" Not judged: {'; '.join(undecided)}." if undecided else "")
 
 
 def nothing_found_short(advice: Advice) -> str:
@@ -193,3 +194,83 @@ def unobserved_rows(summary: Summary) -> tuple[tuple[str, ...], ...]:
         cost = words.hours(hours) if usd is None else words.usd(usd)
         rows.append((-gpus, nodes[0], (words.listed(nodes), f"{gpus:,}", reason, cost)))
     return tuple(row for *_, row in sorted(rows))
+
+
+class IdleGpus(NamedTuple):
+    """Idle GPUs of an owner (None: no workload held them). `names`: of workloads or nodes; `cost_usd` None: unknown."""
+
+    owner: str | None
+    names: tuple[str, ...]
+    gpus: int
+    gpu_hours: float
+    cost_usd: float | None
+
+
+def hours_by_kind(advice: Advice) -> dict[str, float]:
+    """GPU-hours by kind, then those of no workload. Shared GPUs count for each workload that shares them."""
+    return _summed(((w.kind.label, w.gpu_hours) for w in advice.workloads), advice)
+
+
+def hours_by_bottleneck(advice: Advice) -> dict[str, float]:
+    """GPU-hours by bottleneck, by the shares of each workload's time, then those of no workload."""
+    shares = ((w, w.bottleneck.time_shares or {w.bottleneck.label: 1.0}) for w in advice.workloads)
+    return _summed(((label, share * w.gpu_hours) for w, parts in shares for label, share in parts.items()), advice)
+
+
+def _summed(parts: Iterable[tuple[str, float]], advice: Advice) -> dict[str, float]:
+    """The sums by label, then GPU-hours of no workload; less than a tenth of a percent is a rounding difference."""
+    sums: dict[str, float] = defaultdict(float)
+    for label, hours in parts:
+        sums[label] += hours
+    by_size = dict(sorted(sums.items(), key=lambda label_hours: -label_hours[1]))
+    if (uses := advice.summary.gpu_hours_by_use) is not None:
+        rest = {NO_WORKLOAD: uses.unallocated, DRAINED: uses.drained, NOT_OBSERVED: uses.unobserved}
+        least = 0.001 * advice.summary.gpu_hours
+        by_size |= {name: hours for name, hours in rest.items() if hours is not None and hours > least}
+    return by_size
+
+
+def holdings(advice: Advice) -> tuple[IdleGpus, ...]:
+    """Idle GPUs by owner, the highest cost first."""
+    workloads = {w.id: w for w in advice.workloads}
+    by_owner: dict[str | None, list[tuple[str, Finding]]] = {}
+    for f in advice.findings:
+        if waste_of(f.rule) == "unused":
+            w = workloads.get(f.workload or "")
+            owner = (words.owner_words(w.owner) or "owner unknown") if w is not None else None
+            by_owner.setdefault(owner, []).append((w.name if w is not None else ", ".join(f.nodes), f))
+    rows = []
+    for owner, held in by_owner.items():
+        names, findings = dict.fromkeys(name for name, _ in held), [f for _, f in held]
+        gpus, hours = sum(len(f.gpus) for f in findings), sum(f.gpu_hours for f in findings)
+        rows.append(IdleGpus(owner, tuple(names), gpus, hours, sum_if_all(f.cost_usd for f in findings)))
+    return tuple(sorted(rows, key=lambda h: (-(h.cost_usd or 0.0), -h.gpu_hours, h.owner or "")))
+
+
+def observed_share(advice: Advice) -> float | None:
+    """Share of the workloads' GPU time that was observed; None without workloads."""
+    hours = sum(w.gpu_hours for w in advice.workloads)
+    # A workload's GPU-hours are observed hours; it held its GPUs longer by what its coverage lacks.
+    held = sum(w.gpu_hours / w.coverage.fraction for w in advice.workloads if w.coverage.fraction > 0)
+    return min(hours / held, 1.0) if held > 0 else 0.0 if advice.workloads else None
+
+
+def blind_spots(advice: Advice) -> tuple[tuple[str, str, int], ...]:
+    """A metric that workloads lack, why, and how many of them, those of the most workloads first."""
+    counts = Counter(missing for w in advice.workloads for missing in w.coverage.missing.items())
+    return tuple((*spot, count) for spot, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def answered_findings(advice: Advice) -> list[tuple[Finding, Recommendation | None]]:
+    """Findings, each with the first recommendation that gains something, in their order; then by cost."""
+    worth, best = Worth(advice), dict[str, Recommendation]()
+    for r in sorted(advice.recommendations, key=lambda r: r.rank):
+        if not r.blocked_by and not r.set_aside and worth.usd(r).p50 > 0:
+            for finding in r.findings:
+                best.setdefault(finding, r)
+
+    def order(f: Finding) -> tuple[object, ...]:
+        r, severity = best.get(f.id), ("high", "medium", "low").index(f.severity)
+        return r is None, r.rank if r else (), severity, -(f.cost_usd or 0.0), f.id
+
+    return [(f, best.get(f.id)) for f in sorted(advice.findings, key=order)]

@@ -6,15 +6,14 @@ Texts are not escaped: each writer escapes what it writes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Union
+from typing import NamedTuple, Union
 
 from ...rules.base.sanitize import clean
 
 NAME_MAX = 48
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(NamedTuple):
     """One figure of the head. `change`: against the week before, or its interval; `meaning`: what the sum contains."""
 
     label: str
@@ -23,8 +22,7 @@ class Tile:
     meaning: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """A table of texts. `right`: indices of columns of numbers; `more`: what was cut off, and where to find it;
     `groups`: indices of rows that sum up the rows after them, empty where no row does."""
 
@@ -35,35 +33,30 @@ class Table:
     groups: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(NamedTuple):
     """Named values, one per line."""
 
     rows: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Bars:
+class Bars(NamedTuple):
     """Amounts to compare: a name, the amount that sets the bar's length, and its value in words."""
 
     rows: tuple[tuple[str, float, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Bullets:
-    items: tuple[str, ...]
+class Bullets(NamedTuple):
+    rows: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AsideBlock:
+class AsideBlock(NamedTuple):
     """A sentence in smaller type, and commands to copy after it, one a line."""
 
     text: str
     command: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(NamedTuple):
     """An http or https address with its name."""
 
     text: str
@@ -86,26 +79,21 @@ Block = Union[str, Table, Figures, Bars, Bullets, AsideBlock, Link, Section]  # 
 
 def section(title: str, *blocks: Block | None, id: str = "") -> Section:
     """A section of the blocks that are not empty."""
-    return Section(title, tuple(block for block in blocks if block is not None and _has_content(block)), id)
-
-
-def _has_content(block: Block) -> bool:
-    if isinstance(block, Bullets):
-        return bool(block.items)
-    return bool(block.rows if isinstance(block, (Table, Figures, Bars)) else getattr(block, "text", block))
+    filled = (block for block in blocks if block is not None and getattr(block, "rows", getattr(block, "text", block)))
+    return Section(title, tuple(filled), id)
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A page. `title` is a mail's subject, `heading` the title on the page, `lead` the sentence below it; `summary` is
-    what a mail client shows before the mail is opened; `link`: to the site's dashboard."""
+    """A page. `title` is a mail's subject, `heading` the title on the page (empty: the same), `lead` the sentence below
+    it; `summary` is what a mail client shows before the mail is opened; `link`: to the site's dashboard."""
 
     title: str
-    heading: str
-    window: str
-    summary: str
-    tiles: tuple[Tile, ...]
-    sections: tuple[Section, ...]
+    heading: str = ""
+    window: str = ""
+    summary: str = ""
+    tiles: tuple[Tile, ...] = ()
+    sections: tuple[Section, ...] = ()
     footer: tuple[str, ...] = ()
     link: Link | None = None
     lead: str = ""

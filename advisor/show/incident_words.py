@@ -10,8 +10,7 @@ import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ...agent.base.safe_text import clean_text
 from ...rules.base.output import columns
@@ -27,7 +26,6 @@ ItemKind = Literal["opened", "reminded", "resolved", "over"]
 BRAND = "[skuwise]"
 SUBJECT_MAX = 150
 NAME_MAX = 40
-_TITLE_NAME_MAX = 80
 _SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low")
 # By code, else by kind. Those with a capital are not about GPUs: they stand without their number.
 _PHRASES: Mapping[str, str] = {
@@ -38,14 +36,13 @@ _PHRASES: Mapping[str, str] = {
     "fault-clock": "throttled by a fault", "clock-stuck-low": "stuck at a low clock",
     "fabric-silent": "without fabric traffic", "port-down": "Fabric port down",
 }  # fmt: skip
-_RESOLUTIONS: Mapping[Resolution, str] = {
+_RESOLUTIONS: Mapping[Resolution | None, str] = {
     "works-again": "works again", "released": "GPUs released", "data-back": "data available again",
-    "cleared": "no longer detected",
+    "cleared": "no longer detected", None: "",
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """What one recipient is informed of one incident."""
 
     incident: Incident
@@ -87,8 +84,7 @@ def phrase_words(incident: Incident) -> str:
 def title(incident: Incident) -> str:
     """``train-7: 8 H100s held but idle``. It holds names from outside."""
     name = incident.sighting.subject.name
-    name = name if len(name) <= _TITLE_NAME_MAX else f"{name[: _TITLE_NAME_MAX - 1]}…"
-    return f"{name}: {words.clause(phrase_words(incident))}"
+    return f"{name if len(name) <= 80 else f'{name[:79]}…'}: {words.clause(phrase_words(incident))}"
 
 
 def where_words(subject: Subject) -> str:
@@ -101,15 +97,6 @@ def owner_name(subject: Subject) -> str:
     """The nearest name of whom to ask: user, namespace, account or team; empty: unknown."""
     owner = subject.owner
     return next(map(short, filter(None, (owner.user, owner.namespace, owner.account, owner.team))), "")
-
-
-def who_words(subject: Subject) -> str:
-    """``alice, job 4711``; ``owner unknown`` for a workload without one; empty where it is about none."""
-    if subject.workload_id is None:
-        return owner_name(subject)
-    job = subject.job_id if subject.scheduler == "slurm" else None
-    holder = f"job {short(job)}" if job else short(subject.name)
-    return f"{owner_name(subject) or 'owner unknown'}, {holder}"
 
 
 def dollars(value: float) -> str:
@@ -138,10 +125,13 @@ def line_words(item: Item) -> str:
 def event_words(item: Item) -> str:
     """``8 H100s held but idle for 2.1 h on gpu-009 (alice, job 4711), GPUs released``."""
     incident, subject = item.incident, item.incident.sighting.subject
-    where, who = where_words(subject), who_words(subject)
-    end = f", {_RESOLUTIONS[incident.resolution]}" if item.ended and incident.resolution is not None else ""
-    lasted = f"{phrase_words(incident)} for {lasted_words(incident)}"
-    return f"{lasted}{f' on {where}' if where else ''}{f' ({who})' if who else ''}{end}"
+    where, who = where_words(subject), owner_name(subject)
+    if subject.workload_id is not None:
+        job = subject.job_id if subject.scheduler == "slurm" else None
+        who = f"{who or 'owner unknown'}, {f'job {short(job)}' if job else short(subject.name)}"
+    parts = (f" on {where}" if where else "", f" ({who})" if who else "")
+    end = item.ended and _RESOLUTIONS[incident.resolution]
+    return f"{phrase_words(incident)} for {lasted_words(incident)}{''.join(parts)}{f', {end}' if end else ''}"
 
 
 def summary_words(item: Item) -> str:
@@ -149,8 +139,8 @@ def summary_words(item: Item) -> str:
     incident, text = item.incident, short(item.incident.sighting.text.text, 600)
     if not item.ended or incident.resolved_at is None:
         return text
-    end = f": {_RESOLUTIONS[incident.resolution]}" if incident.resolution is not None else ""
-    return f"Resolved at {minute(incident.resolved_at)}{end}. The incident was: {text}"
+    end = _RESOLUTIONS[incident.resolution]
+    return f"Resolved at {minute(incident.resolved_at)}{f': {end}' if end else ''}. The incident was: {text}"
 
 
 def state_word(incident: Incident, now: float) -> str:
@@ -162,7 +152,7 @@ def state_word(incident: Incident, now: float) -> str:
 def state_words(incident: Incident, now: float) -> str:
     """``open``, ``acknowledged by ann``, ``snoozed until ...``, ``resolved: GPUs released``."""
     if incident.resolved_at is not None:
-        return f"resolved: {_RESOLUTIONS[incident.resolution]}" if incident.resolution is not None else "resolved"
+        return f"resolved: {_RESOLUTIONS[incident.resolution]}".removesuffix(": ")
     state = "open"
     if incident.acknowledged_at is not None:
         state = f"acknowledged by {incident.acknowledged_by}" if incident.acknowledged_by else "acknowledged"
@@ -196,8 +186,7 @@ def command_of(incident: Incident) -> str:
 
 
 def details(incident: Incident, now: float) -> list[tuple[str, str]]:
-    """What is known of an incident, as labels and texts; several texts may have one label. Texts hold what came from
-    outside."""
+    """What is known of an incident, as labels and texts, not cleaned; several texts may have one label."""
     sighting, subject = incident.sighting, incident.sighting.subject
     gpus = f"{subject.gpu_count:.3g} x {subject.gpu_sku or 'unknown GPU'}" if subject.gpu_count else ""
     job = f" job {subject.job_id}" if subject.job_id and subject.scheduler == "slurm" else ""
@@ -224,8 +213,7 @@ def details(incident: Incident, now: float) -> list[tuple[str, str]]:
 
 
 def labelled(lines: Sequence[tuple[str, str]], width: int) -> str:
-    """Texts folded behind their labels; a label stands before the first of its texts. What came from outside is
-    cleaned."""
+    """Texts, cleaned and folded behind their labels; a label stands before the first of its texts."""
     shown, before = [], ""
     for label, text in lines:
         initial = f"{'' if label == before else label:<12}"
@@ -259,9 +247,6 @@ def price_words(incidents: Iterable[Incident], most: int = 3) -> str:
 
 def as_dict(incident: Incident, now: float) -> dict[str, object]:
     """An incident as the values of JSON: times in RFC 3339, UTC; unknown is null."""
-    more = {
-        "title": title(incident),
-        "snoozed": incident.resolved_at is None and (incident.snoozed_until or 0.0) > now,
-        "command": command_of(incident),
-    }
+    snoozed = incident.resolved_at is None and (incident.snoozed_until or 0.0) > now
+    more = {"title": title(incident), "snoozed": snoozed, "command": command_of(incident)}
     return {"id": incident.id, **more, **plain(incident.sighting), **plain(incident)}

@@ -21,7 +21,7 @@ STATES: tuple[DecisionState, ...] = ("regressed", "proposed", "accepted", "done"
 def as_dict(entry: LedgerEntry, now: float) -> dict[str, object]:
     """An entry as the values of JSON: times in RFC 3339, UTC."""
     r, decision, snapshot, realised = entry.recommendation, entry.decision(now), entry.snapshot, entry.realised
-    values, predicted = plain(r), snapshot.saving_usd_per_month if snapshot else None
+    values = plain(r)
 
     def when(ts: float | None) -> str | None:
         return rfc3339(ts) if ts is not None else None
@@ -42,7 +42,7 @@ def as_dict(entry: LedgerEntry, now: float) -> dict[str, object]:
         "last_proposed": when(entry.last_proposed),
         "snoozed_until": when(decision.until),
         "predicted": {
-            "saving_usd_per_month": plain(predicted),
+            "saving_usd_per_month": plain(snapshot.saving_usd_per_month) if snapshot else None,
             "time_ratio": plain(snapshot.time_ratio) if snapshot else None,
             "usd_per_month_before": plain(snapshot.yardstick.usd_per_month) if snapshot else None,
             "prices": snapshot.prices if snapshot else None,

@@ -12,8 +12,7 @@ SECTIONS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
+class Again(NamedTuple):
     """How to run a command on the same telemetry. `program`: the name of skuwise in a shell; `arguments`: the source
     and other options as they were given, quoted for a shell."""
 

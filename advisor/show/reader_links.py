@@ -72,8 +72,7 @@ NO_COMMANDS = ReaderCommands()
 
 @dataclass(frozen=True, slots=True)
 class ReaderLinks:
-    """`dashboard`: the template of a URL (`is_template`); empty: none. `team`: of the page; `start`, `end`:
-    its window, Unix seconds."""
+    """`dashboard`: the template of a URL, or empty. `team`, `start`, `end` (Unix seconds): of the page."""
 
     commands: ReaderCommands = NO_COMMANDS
     dashboard: str = ""
@@ -84,8 +83,8 @@ class ReaderLinks:
     def of_window(self, team: str, start: float, end: float, observed_until: float | None = None) -> ReaderLinks:
         """The same for a team's page of a window. `observed_until`: end of the commands' window, if it is earlier."""
         until = end if observed_until is None else min(end, observed_until)
-        days = (until - start) / 86400
-        length = f"{days:g}d" if days == round(days) else f"{days * 24:g}h"
+        hours = (until - start) / 3600
+        length = f"{hours:g}h" if hours % 24 else f"{hours / 24:g}d"
         moment = day(until) if until % 86400 == 0 else rfc3339(until)
         window = f"--since {length} --until {moment}" if until > start else ""
         return ReaderLinks(replace(self.commands, window=window), self.dashboard, team, start, end)

@@ -51,9 +51,8 @@ def _names(advice: Advice) -> list[Named]:
         what = f"finding: {f.rule}{f' of {about.name}' if about else ''}"
         names.append(Named(f.id, what, "", () if about else nodes, (), window, usd(f.cost_usd)))
     for r in advice.recommendations:
-        about = workloads.get(r.workload or "")
+        about, saving = workloads.get(r.workload or ""), r.saving_usd_per_month
         what = f"recommendation: {r.action}{f' of {about.name}' if about else ''}"
-        saving = r.saving_usd_per_month if r.realisation in ("cash-now", "cash-at") else None
         names.append(Named(r.id, what, when=window, cost=f"saves {usd(saving.p50)}/month" if saving else ""))
     return names
 

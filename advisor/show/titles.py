@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from ..core import formatting as words
 from ..core.advice_types import Advice, Finding, Interval, Recommendation
@@ -60,9 +59,9 @@ class Titles:
 
     def __init__(self, advice: Advice) -> None:
         # Names are cut in the middle: what differs is at their beginning or end.
-        head, tail = _NAME_MAX // 2, _NAME_MAX - _NAME_MAX // 2 - 1
+        cut = _NAME_MAX // 2
         names = ((w.id, w.name) for w in advice.workloads)
-        self._names = {id_: n if len(n) <= _NAME_MAX else f"{n[:head]}…{n[-tail:]}" for id_, n in names}
+        self._names = {id_: n if len(n) <= _NAME_MAX else f"{n[:cut]}…{n[1 - cut :]}" for id_, n in names}
         self._nodes = {w.id: w.nodes for w in advice.workloads}
         self._finding_nodes = {f.id: f.nodes or ((f.node,) if f.node else ()) for f in advice.findings}
 
@@ -79,11 +78,9 @@ class Titles:
         return self._names.get(f.workload or "") or words.listed(self._finding_nodes.get(f.id, ())) or "the fleet"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A recommendation in a list. `id`: short; `title`: an action with its object; `gain`: ``saves $71,774/month``;
-    `instead_of`: short id of an earlier one that excludes it, or empty; `left_out`: why lists only count it, or
-    empty."""
+class Row(NamedTuple):
+    """A recommendation in a list. `id`: short; `gain`: ``saves $71,774/month``; `instead_of`: short id of an earlier
+    one that excludes it, or empty; `left_out`: why lists only count it, or empty."""
 
     recommendation: Recommendation
     id: str
@@ -105,20 +102,10 @@ class Row:
         instead = self.instead_of and f"instead of {self.instead_of}"
         return ", ".join(filter(None, (f"{r.risk.replace('-', ' ')} risk", instead, decision)))
 
-    @property
-    def remarks(self) -> str:
-        """``saves $71,774/month, low risk, instead of r-5603c79e``; of a blocked one, why."""
-        blocked = self.recommendation.blocked_by
-        if blocked:
-            return f"blocked: {'; '.join(words.clause(str(reason)) for reason in blocked)}"
-        return f"{self.gain}, {self.terms}"
-
 
 def recommendation_rows(advice: Advice) -> tuple[Row, ...]:
     """Every recommendation of an advice: those that lists show, in their order, then those that lists count."""
-    chosen, titles = selected(advice), Titles(advice)
-    short = short_ids(r.id for r in advice.recommendations)
-    earlier = chosen.alternatives
+    chosen, titles, short = selected(advice), Titles(advice), short_ids(r.id for r in advice.recommendations)
     groups = (
         ("", chosen.shown), (f"below {words.usd(chosen.worth.minimum)}/month or uncertain", chosen.small),
         ("excluded by an accepted one", chosen.excluded), ("", chosen.decided), ("blocked", chosen.blocked),
@@ -129,7 +116,7 @@ def recommendation_rows(advice: Advice) -> tuple[Row, ...]:
         gain, hours = gain_text(r), r.freed_gpu_hours_per_month
         if r.saving_usd_per_month is None and hours > 0 and chosen.worth.gpu_hour_usd(r) is not None:
             gain += f", worth {short_usd(chosen.worth.usd(r).p50)}"
-        return Row(r, short[r.id], titles.of(r), gain, short.get(earlier.get(r.id, ""), ""), state)
+        return Row(r, short[r.id], titles.of(r), gain, short.get(chosen.alternatives.get(r.id, ""), ""), state)
 
     return tuple(row(r, why) for why, same in groups for r in same)
 
@@ -137,12 +124,13 @@ def recommendation_rows(advice: Advice) -> tuple[Row, ...]:
 def left_out_words(rows: Iterable[Row], more: int = 0) -> str:
     """``Not shown: 2 more; 3 below $100/month or uncertain (total $81/month); 12 blocked.`` Counts the `rows` that a
     list leaves out, and `more` for which it has no room. Empty: nothing is left out."""
-    parts, left = [f"{more:,} more"] if more > 0 else [], [row for row in rows if row.left_out]
-    for why, count in Counter(row.left_out for row in left).items():
-        same = compatible([row.recommendation for row in left if row.left_out == why])
-        usd = sum(max(r.saving_usd_per_month.p50, 0.0) for r in same if r.saving_usd_per_month is not None)
-        total = f" (total {words.usd(usd)}/month)" if usd and why.startswith("below") else ""
-        parts.append(f"{count:,} {why}{total}")
+    parts, groups = [f"{more:,} more"] if more > 0 else [], dict[str, list[Recommendation]]()
+    for row in rows:
+        groups.setdefault(row.left_out, []).append(row.recommendation)
+    for why, same in groups.items():
+        savings = (r.saving_usd_per_month for r in compatible(same)) if why.startswith("below") else ()
+        usd = sum(max(saving.p50, 0.0) for saving in savings if saving is not None)
+        parts += [f"{len(same):,} {why}{f' (total {words.usd(usd)}/month)' if usd else ''}"] if why else []
     return f"Not shown: {'; '.join(parts)}." if parts else ""
 
 
@@ -175,11 +163,9 @@ def titled(r: Recommendation, advice: Advice) -> str:
 
 
 def finding_title(f: Finding, advice: Advice) -> str:
-    """``gpu-009: idle GPUs ($23.9k/month)``: the resource, the fact, and what it costs at this rate, or GPU-hours where
-    no price is known."""
-    usd, hours = monthly(f.cost_usd, advice), monthly(f.gpu_hours, advice)
-    in_hours = words.hours(f.gpu_hours) if hours is None else f"{words.hours(hours)}/month"
-    cost = in_hours if usd is None else usd_per_month(usd)
+    """``gpu-009: idle GPUs ($23.9k/month)``: the resource, the fact and its cost; GPU-hours where no price is known."""
+    usd = monthly(f.cost_usd, advice)
+    cost = f"{words.hours(monthly(f.gpu_hours, advice))}/month" if usd is None else usd_per_month(usd)
     return f"{Titles(advice).resource(f)}: {fact_of(f.rule)} ({cost})"
 
 
@@ -192,8 +178,7 @@ def monthly(value: float | None, advice: Advice) -> float | None:
 def covered_hours(advice: Advice) -> float:
     """Hours of the window from its first telemetry on: before it, nothing has a cost."""
     begins = (note.fields.get("first_ts") for note in advice.notes if note.code == "telemetry-begins-late")
-    first = max((float(at) for at in begins if isinstance(at, int | float)), default=advice.start)
-    return (advice.end - max(first, advice.start)) / 3600
+    return (advice.end - max([advice.start, *(at for at in begins if isinstance(at, int | float))])) / 3600
 
 
 def usd_per_month(value: float, interval: Interval | None = None) -> str:
@@ -209,6 +194,4 @@ def _is_sure(interval: Interval) -> bool:
 
 
 def _rounded(value: float, interval: Interval) -> float:
-    if value == 0 or _is_sure(interval):
-        return value
-    return round(value, min(2 - len(f"{abs(value):.0f}"), 0))
+    return value if _is_sure(interval) else round(value, min(2 - len(f"{abs(value):.0f}"), 0))

@@ -29,13 +29,12 @@ HOSTILE = "[red]x[/red] [@click=app.quit]y[/] \x1b[2J \u202egnp.exe 数据処理
 
 
 @cache
-def fleet(priced: bool = True) -> Loaded:
-    """A service on an InfiniBand node whose fabric is silent, training on another, and something it cannot read.
-    `priced`: the SKU of the nodes is known, and with it what they cost."""
+def fleet() -> Loaded:
+    """A service on an InfiniBand node whose fabric is silent, training on another, and something it cannot read."""
     b = FrameBuilder(hours=HOURS)
     for node in ("n1", "n2"):
         b.node(node, 8)
-        b.nodes[-1] |= {"provider": "azure", "region": "eastus"} if priced else {"node_sku": None}
+        b.nodes[-1] |= {"provider": "azure", "region": "eastus"}
         b.port(0.0002 if node == "n1" else 0.4, node)
     for n in range(8):
         b.use(DECODE, "n1", f"GPU-n1-{n}", wave="dram_active")

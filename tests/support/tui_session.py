@@ -8,7 +8,7 @@ from skuwise.tests.support.fleet_on_screen import NOW, HandLoader
 from skuwise.tui.app import MENU, SkuwiseApp
 from skuwise.tui.data.loaders import Loader
 from textual.pilot import Pilot
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
 PATIENCE_STEPS = 3000  # two minutes: a busy machine may take its time
 STILL_FRAMES = 8
@@ -54,6 +54,13 @@ class Session:
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
         await self.pilot.pause()
+
+    async def enter(self, text: str, *shown: str) -> None:
+        """Confirm a text in the dialog; each of `shown` must come up."""
+        self.app.screen.query_one(Input).value = text
+        await self.press("enter")
+        for part in shown:
+            await self.shows(part)
 
     @property
     def lines(self) -> list[str]:

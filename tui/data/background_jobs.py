@@ -38,8 +38,7 @@ class Cancelled(Exception):  # noqa: N818 - nothing went wrong
 
 @dataclass
 class JobMessage(Message):
-    """State of job `number` of a slot. `text`: the progress or the error, one sentence of plain text; `show`: hands
-    over the result, on the event loop."""
+    """State of job `number` of a slot. `text`: the progress or the error; `show`: takes the result."""
 
     slot: str
     number: int
@@ -60,8 +59,7 @@ class Jobs:
         self._numbers: dict[str, int] = {}
 
     def start(self, slot: str, work: Callable[[Tell], Result], show: Callable[[Result], None] = lambda _: None) -> None:
-        """Run `work` on a thread, with a function that reports progress and raises `Cancelled`; `show` takes the
-        result."""
+        """Run `work` on a thread with a function that reports progress or raises `Cancelled`."""
         self.cancel(slot)
         number = self._numbers[slot]
         threading.Thread(target=self._run, args=(slot, number, work, show), name=f"skuwise {slot}", daemon=True).start()

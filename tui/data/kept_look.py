@@ -41,21 +41,17 @@ class KeptLooks:
         self._folder, self._basis, self._most_bytes = CacheFolder(folder, SUFFIX), basis, most_bytes
 
     def get(self, window: WindowChoice) -> Look | None:
-        """Return the last look at a window that ends with the newest data; None: there is none to use."""
-        name = self._name(window)
-        content = self._folder.read(name, _FORM, self._most_bytes) if name is not None else None
-        if content is None:
-            return None
+        """Return the last look at a window; None: there is none to use."""
+        content = self._folder.read(self._name(window), _FORM, self._most_bytes)
         try:
-            kept = msgspec.json.decode(content, type=_Kept)
+            kept = msgspec.json.decode(content or b"", type=_Kept)
         except (msgspec.DecodeError, RecursionError):
             return None
         return Look(window, kept.advice, kept.shown or kept.advice, kept.health, kept.at)
 
     def put(self, look: Look) -> None:
         """Keep a look in place of the last one; one that is too large is not kept."""
-        name = self._name(look.window)
-        if name is None or self._folder.path is None:
+        if self._folder.path is None:
             return
         shown = None if look.shown is look.advice else look.shown
         try:
@@ -64,12 +60,9 @@ class KeptLooks:
         except UnicodeEncodeError:  # a name that is not UTF-8
             return
         if len(content) <= self._most_bytes:
-            self._folder.write(name, _FORM, content)
+            self._folder.write(self._name(look.window), _FORM, content)
             self._folder.prune(_MOST_TOGETHER)
 
-    def _name(self, window: WindowChoice) -> str | None:
-        """Name of the file; None: the window has an end, so it is not asked for again."""
-        if window.until is not None:
-            return None
+    def _name(self, window: WindowChoice) -> str:
         parts = "\x1f".join(map(repr, (*self._basis, window.seconds)))
         return hashlib.sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()[:32] + SUFFIX

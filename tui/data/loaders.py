@@ -87,8 +87,7 @@ class Loader:
         return KeptLooks(self._looks, basis)
 
     def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
-        """Read and judge the chosen window, and the findings' window where it is another and `kept` is None. Raises
-        SkuwiseError."""
+        """Read and judge the chosen window, and the findings' window unless `kept` has it. Raises SkuwiseError."""
         from ...advisor.show.series.health import health_of  # noqa: PLC0415
 
         now = self._clock()
@@ -117,7 +116,7 @@ class Loader:
         def read(window: WindowChoice) -> tuple[Frame, Reasoned]:
             tell(f"reading {window.name} of telemetry")
             frame, reasoned = read_and_reason(
-                source, book, now=now, since=window.seconds, until=window.until,
+                source, book, now=now, since=window.seconds, until=None,
                 ledger=ledger, read=lambda: tell(f"analyzing {window.name} of telemetry"), keeps_rows=True,
             )  # fmt: skip
             self._fleet = reasoned.advice.fleet
@@ -170,8 +169,7 @@ class Loader:
         return workbench(frame, loaded.advice.workloads, workload, book, at, site=site)
 
     def planner(self, loaded: Loaded, tell: Tell) -> Planner:
-        """Return the planner of what was judged; telemetry is read and judged again where another window is shown.
-        Raises SkuwiseError."""
+        """Return the planner of the findings' window, which may be read again. Raises SkuwiseError."""
         from ...advisor.plan.figures import Planner  # noqa: PLC0415 - it needs the solver
 
         frame, reasoned = loaded.frame, loaded.reasoned

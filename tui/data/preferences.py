@@ -52,12 +52,10 @@ def preferences_path(environment: Mapping[str, str]) -> Path | None:
 
 def recall(path: Path | None) -> tuple[Preferences, str | None]:
     """Return what the file contains, and a sentence where it exists and could not be used."""
-    if path is None:
-        return Preferences(), None
     try:
+        if path is None or not path.exists():
+            return Preferences(), None
         return msgspec.json.decode(read_bounded(path, _LARGEST), type=Preferences), None
-    except FileNotFoundError:
-        return Preferences(), None
     except (OSError, ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
         why = error.strerror if isinstance(error, OSError) else error
         return Preferences(), f"Cannot read {path}: {why}. It is ignored and replaced at exit."

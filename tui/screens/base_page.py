@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
 from textual.app import ComposeResult
@@ -53,17 +54,22 @@ class Page(Screen[None]):
     """A screen over the advice. Subclasses give `compose_data`, `set_data` and `ABOUT`.
 
     `NAME`: the page of the menu that it is, or belongs to; `LABEL`: its tab; `BEGIN`: the widget with the focus at
-    first; `NEEDS_DATA`: whether it needs telemetry, without it is shown at once; `SHOWS_EARLIER`: whether the advice is
-    enough, so that it shows what an earlier run read until the source is read again.
+    first; `IDS`: subject and workload of the selected item, None: the page is about one workload; `NEEDS_DATA`: whether
+    it needs telemetry, without it is shown at once; `SHOWS_EARLIER`: whether the advice is enough, so that it shows
+    what an earlier run read until the source is read again.
     """
 
     NAME: ClassVar[str] = ""
     LABEL: ClassVar[str] = ""
     BEGIN: ClassVar[str] = "ItemTable"
     ABOUT: ClassVar[str] = ""
+    IDS: ClassVar[attrgetter[tuple[str | None, str | None]] | None] = None
     NEEDS_DATA: ClassVar[bool] = True
     SHOWS_EARLIER: ClassVar[bool] = False
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "app.back", "Back", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "app.back", "Back", show=False),
+        Binding("o", "workload", "Workload", show=False),
+    ]
 
     def __init__(self, workload: str | None = None) -> None:
         """`workload`: id of the workload that the page is about, None: none."""
@@ -92,9 +98,6 @@ class Page(Screen[None]):
         """Return what the page can show of a state; None: nothing yet."""
         return state.look if self.SHOWS_EARLIER else state.loaded
 
-    def narrate(self, slot: str, text: str) -> None:
-        """Show the progress of a slot. Another page may have asked for it."""
-
     def want(self, kind: Literal["workload", "node", "whatif", "details", "text", "decision"], *about: object) -> None:
         """Ask for something; see `Wanted`."""
         self.post_message(Wanted(kind, about))
@@ -111,12 +114,17 @@ class Page(Screen[None]):
     @property
     def subject(self) -> str | None:
         """Id of the finding, the recommendation or the workload that is chosen; None: there is none."""
-        return self.workload
+        return self._ids()[0]
 
     @property
     def workload(self) -> str | None:
         """Id of the workload that the cursor is on, or that its item is about; None: there is none."""
-        return self._workload
+        return self._ids()[1]
+
+    def _ids(self) -> tuple[str | None, str | None]:
+        if self.IDS is None:
+            return self._workload, self._workload
+        return self.IDS(self.selected) if self.selected is not None else (None, None)
 
     def on_mount(self) -> None:
         # A page that is composed while the program ends may have no such widget. The page stays at its top: Textual

@@ -19,8 +19,6 @@ from .base_page import Page
 if TYPE_CHECKING:
     from ...advisor.show.series.health import NodeHealth
 
-NodeRow = tuple["NodeHealth", float]  # the node, and when it was read (Unix seconds)
-
 
 class Doctor(Page):
     NAME, LABEL, BEGIN = "doctor", "Doctor", "#lacks"
@@ -57,9 +55,9 @@ class Doctor(Page):
         self.write("#notes > .prose", *(text or [line("No notes.")]))
 
 
-def _age(row: NodeRow) -> float | None:
-    node, at = row
-    return None if node.last_seen is None else max(at - node.last_seen, 0.0)
+def _age(row: tuple[NodeHealth, float]) -> float | None:
+    """Seconds between the newest data of a node and the reading."""
+    return None if row[0].last_seen is None else max(row[1] - row[0].last_seen, 0.0)
 
 
 _NODES = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -43,9 +43,9 @@ class MapMeasure:
     factor: float = 1.0
     top: float | None = None
 
-    def of(self, gpu: GpuUse | None) -> float | None:
-        value = gpu.values.get(self.key or "") if gpu is not None else None
-        whole = gpu.mem_total_bytes if gpu is not None and self.key == "mem_used_bytes" else 1.0
+    def of(self, gpu: GpuUse) -> float | None:
+        value = gpu.values.get(self.key or "")
+        whole = gpu.mem_total_bytes if self.key == "mem_used_bytes" else 1.0
         return value / whole * self.factor if value is not None and whole else None
 
     def text(self, value: float | None) -> str:
@@ -68,69 +68,50 @@ MEASURES = (
 GROUPINGS = ("SKU", "fabric", "team")
 
 
-@dataclass(frozen=True)
-class Spot:
-    """One place of the map: a GPU, or the place of one that was not observed (`gpu` None)."""
-
-    node: NodeUse
-    gpu: GpuUse | None
-
-    @property
-    def unobserved(self) -> str | None:
-        """Why nothing of the GPU was observed; None: something was."""
-        return self.gpu.unobserved if self.gpu is not None else None
-
-
-def spots(node: NodeUse) -> tuple[Spot, ...]:
-    """The GPUs of a node; without any, the places that it should have, one at least."""
-    if node.gpus:
-        return tuple(Spot(node, gpu) for gpu in node.gpus)
-    return (Spot(node, None),) * max(node.gpu_count or 1, 1)
-
-
 class FleetMap:
-    """Every node, with the verdicts on what its GPUs do. `tiles`: of each node, by its place in `nodes`."""
+    """Every node, with the verdicts on what its GPUs do. `tiles`: of each node, by its name."""
 
     def __init__(self, nodes: Sequence[NodeUse], advice: Advice) -> None:
         self.nodes, gpus = tuple(nodes), [gpu for node in nodes for gpu in node.gpus]
         self._verdicts = {w.id: w for w in advice.workloads}
         names = fit_apart([node.node for node in nodes], _NAME_WIDTH)
-        self.tiles = {id(node): _tiles(name.rstrip(), spots(node)) for node, name in zip(nodes, names, strict=True)}
+        self.tiles = {node.node: _tiles(name.rstrip(), node.gpus) for node, name in zip(nodes, names, strict=True)}
         self.any_dark = any(gpu.unobserved is not None for gpu in gpus)
         values = {m.name: [value for gpu in gpus if (value := m.of(gpu))] for m in MEASURES}
         self._tops = {name: nice(max(measured, default=0.0)) for name, measured in values.items()}
 
-    def verdict(self, spot: Spot) -> WorkloadVerdict | None:
+    def verdict(self, gpu: GpuUse) -> WorkloadVerdict | None:
         """Of what held the GPU longest; None: nothing did, or it was not judged."""
-        return self._verdicts.get(spot.gpu.workload or "") if spot.gpu is not None else None
+        return self._verdicts.get(gpu.workload or "")
 
     def top(self, measure: MapMeasure) -> float:
         """The end of the measure's scale."""
         return measure.top or self._tops[measure.name]
 
-    def mark(self, spot: Spot, measure: MapMeasure, width: int, mono: bool) -> Mark:
-        """The cell of a place on the map."""
-        if spot.unobserved is not None:
+    def mark(self, gpu: GpuUse, measure: MapMeasure, width: int, mono: bool) -> Mark:
+        """The cell of a GPU on the map."""
+        if gpu.unobserved is not None:
             return unobserved_mark(width, mono=mono)
         if measure.key is None:
-            verdict = self.verdict(spot)
+            verdict = self.verdict(gpu)
             return kind_mark(verdict.kind.label if verdict is not None else None, width, mono=mono)
-        value = measure.of(spot.gpu)
+        value = measure.of(gpu)
         return value_mark(value and value / self.top(measure), f"{value or 0:.0f}", width, mono=mono)
 
-    def owner(self, spot: Spot) -> str:
+    def owner(self, gpu: GpuUse) -> str:
         """The nearest name of the work's owner."""
-        if spot.gpu is None or spot.gpu.workload is None:
-            return NO_WORKLOAD if spot.unobserved is None else NOT_OBSERVED
-        verdict = self.verdict(spot)
+        if gpu.workload is None:
+            return NO_WORKLOAD if gpu.unobserved is None else NOT_OBSERVED
+        verdict = self.verdict(gpu)
         return (verdict.owner.name if verdict is not None else None) or NO_OWNER
 
-    def grouped(self, by: str) -> tuple[tuple[str, tuple[NodeUse, ...]], ...]:
+    def grouped(self, by: str) -> list[tuple[str, list[NodeUse]]]:
         """Names of the groups with their nodes, the group with most GPUs first. A node whose GPUs belong to several
         teams is in the group of the one that holds most of them."""
-        ordered = sorted(self.nodes, key=lambda node: self._group(node, by))
-        groups = [(name, tuple(nodes)) for name, nodes in groupby(ordered, lambda node: self._group(node, by))]
-        return tuple(sorted(groups, key=lambda group: (-sum(len(spots(node)) for node in group[1]), group[0])))
+        groups: dict[str, list[NodeUse]] = {}
+        for node in self.nodes:
+            groups.setdefault(self._group(node, by), []).append(node)
+        return sorted(groups.items(), key=lambda group: (-sum(len(node.gpus) for node in group[1]), group[0]))
 
     def _group(self, node: NodeUse, by: str) -> str:
         if by == "fabric":
@@ -138,40 +119,38 @@ class FleetMap:
         if by == "SKU":
             skus = ", ".join(sorted({gpu.sku for gpu in node.gpus if gpu.sku}))
             return node.node_sku or skus or "unknown SKU"
-        owners = [self.owner(spot) for spot in spots(node)]
+        owners = [self.owner(gpu) for gpu in node.gpus]
         held = [owner for owner in owners if owner not in (NO_WORKLOAD, NOT_OBSERVED)] or owners
         return max(sorted(set(held)), key=held.count)
 
     def title(self, name: str, nodes: Sequence[NodeUse], measure: MapMeasure) -> str:
         """Of a group: ``azure/ND96 · 12 nodes, 96 GPUs · mean 62 %``."""
-        places = [spot for node in nodes for spot in spots(node)]
-        dark = sum(spot.unobserved is not None for spot in places)
-        values = [value for spot in places if (value := measure.of(spot.gpu)) is not None]
-        size = f"{name} · {words.counted(len(nodes), 'node')}, {words.counted(len(places), 'GPU')}"
+        gpus = [gpu for node in nodes for gpu in node.gpus]
+        dark = sum(gpu.unobserved is not None for gpu in gpus)
+        values = [value for gpu in gpus if (value := measure.of(gpu)) is not None]
+        size = f"{name} · {words.counted(len(nodes), 'node')}, {words.counted(len(gpus), 'GPU')}"
         size += f", {dark:,} not observed" if dark else ""
         return size + (f" · mean {measure.text(sum(values) / len(values))}" if values else "")
 
 
 class FleetPage(Page):
     NAME, LABEL, BEGIN = "fleet", "Fleet", "HeatMap"
+    IDS = attrgetter("workload", "workload")
     ABOUT: ClassVar[str] = (
-        "Every GPU as a cell, every node as a row, by a metric (a mean over the window) and grouped by SKU, by fabric "
-        "(compute ports observed) or by team. All GPUs of a node share its fabric value. A dot is a value that was not "
-        "measured, × a GPU that was not observed, with the reason below the map."
+        "Every GPU as a cell, by a metric (a mean over the window) and grouped by SKU, by fabric (compute ports "
+        "observed) or by team. A dot is a value that was not measured, × a GPU that was not observed."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "measure", "Metric"),
         Binding("v", "group", "Group"),
-        Binding("o", "workload", "Workload", show=False),
     ]
 
     _map: FleetMap | None = None
-    _measure = _by = 0
-    _window = ""
+    _measure, _by, _window = MEASURES[0], GROUPINGS[0], ""
 
     def compose_data(self) -> ComposeResult:
         legend, spot = Static(classes="prose", id="legend"), Static(classes="prose", id="spot")
-        yield panel("Fleet", legend, HeatMap(_place, empty="Drawing the fleet ..."), spot, id="map", classes="fills")
+        yield panel("Fleet", legend, HeatMap("Drawing the fleet ..."), spot, id="map", classes="fills")
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -185,31 +164,26 @@ class FleetPage(Page):
 
             return FleetMap(nodes_with_gpus(loaded.frame, loaded.shown.summary.unobserved), loaded.shown)
 
-        self.post_message(WorkWanted("fleet", work, self.set_map))
+        def show(fleet: FleetMap) -> None:
+            self._map = fleet
+            self._draw()
 
-    def set_map(self, fleet: FleetMap) -> None:
-        self._map = fleet
-        self._draw()
+        self.post_message(WorkWanted("fleet", work, show))
 
     def on_resize(self) -> None:
         super().on_resize()
         self.call_after_refresh(self.on_heat_map_moved)
 
     @property
-    def selected(self) -> Spot | None:
+    def selected(self) -> GpuUse | None:
         return self.query_one(HeatMap).item
 
-    @property
-    def workload(self) -> str | None:
-        spot = self.selected
-        return spot.gpu.workload if spot is not None and spot.gpu is not None else None
-
     def action_measure(self) -> None:
-        self._measure = (self._measure + 1) % len(MEASURES)
+        self._measure = MEASURES[(MEASURES.index(self._measure) + 1) % len(MEASURES)]
         self._draw()
 
     def action_group(self) -> None:
-        self._by = (self._by + 1) % len(GROUPINGS)
+        self._by = GROUPINGS[(GROUPINGS.index(self._by) + 1) % len(GROUPINGS)]
         self._draw()
 
     def action_workload(self) -> None:
@@ -218,32 +192,32 @@ class FleetPage(Page):
             self.want("workload", verdict.id)
 
     def on_heat_map_opened(self) -> None:
-        if (spot := self.selected) is not None:
-            self.want("node", spot.node.node, spot.gpu.gpu_uuid if spot.gpu is not None else None)
+        if (gpu := self.selected) is not None:
+            self.want("node", gpu.node, gpu.gpu_uuid or None)
 
     @property
     def _mono(self) -> bool:
         return self.app.current_theme.name == MONOCHROME.name
 
     def _draw(self) -> None:
-        fleet, measure, by, mono = self._map, MEASURES[self._measure], GROUPINGS[self._by], self._mono
+        fleet, measure, by, mono = self._map, self._measure, self._by, self._mono
         if fleet is None:
             return
         bands = [
-            (fleet.title(name, nodes, measure), [tile for node in nodes for tile in fleet.tiles[id(node)]])
+            (fleet.title(name, nodes, measure), [tile for node in nodes for tile in fleet.tiles[node.node]])
             for name, nodes in fleet.grouped(by)
         ]
-        self.query_one(HeatMap).set_data(bands, lambda spot, width: fleet.mark(spot, measure, width, mono))
+        self.query_one(HeatMap).set_data(bands, lambda gpu, width: fleet.mark(gpu, measure, width, mono))
         self.query_one("#map").border_title = f"Fleet: {measure.name}, by {by}"
         self.on_heat_map_moved()
 
     def on_heat_map_moved(self) -> None:
         """Write the legend above the map, and the selected GPU below it."""
-        fleet, spot, measure = self._map, self.selected, MEASURES[self._measure]
-        if fleet is not None and spot is not None:
+        fleet, gpu, measure = self._map, self.selected, self._measure
+        if fleet is not None and gpu is not None:
             width = max(self.size.width - _EDGES, 20)
             self.write("#legend", self._legend(fleet, measure, width))
-            head, work = _spot_text(fleet, spot, measure)
+            head, work = _gpu_text(fleet, gpu, measure)
             self.write("#spot", line(fit(head, width), "bold"), line(fit(work, width)))
 
     def _legend(self, fleet: FleetMap, measure: MapMeasure, width: int) -> Content:
@@ -260,29 +234,24 @@ class FleetPage(Page):
         return legend
 
 
-def _spot_text(fleet: FleetMap, spot: Spot, measure: MapMeasure) -> tuple[str, str]:
-    gpu, verdict = spot.gpu, fleet.verdict(spot)
-    if gpu is None:
-        return spot.node.node, "No GPU of this node was observed in this window."
+def _gpu_text(fleet: FleetMap, gpu: GpuUse, measure: MapMeasure) -> tuple[str, str]:
+    verdict, value = fleet.verdict(gpu), f" · {measure.name} {measure.text(measure.of(gpu))}" if measure.key else ""
+    if not gpu.gpu_uuid:
+        return gpu.node, "No GPU of this node was observed in this window."
     index = f"GPU {gpu.index}" if gpu.index is not None else "GPU ?" if gpu.unobserved is None else gpu.gpu_uuid
-    name = " ".join(part for part in (f"{spot.node.node} · {index}", gpu.sku, gpu.mig_profile) if part)
+    name = " ".join(filter(None, (f"{gpu.node} · {index}", gpu.sku, gpu.mig_profile)))
     if gpu.unobserved is not None:
         return f"{name} · not observed", gpu.unobserved
-    value = f" · {measure.name} {measure.text(measure.of(gpu))}" if measure.key is not None else ""
     if verdict is None:
         return name + value, gpu.workload or NO_WORKLOAD
     bottleneck = f"bottleneck {verdict.bottleneck.label}"
-    return name + value, f"{verdict.kind.label}, {bottleneck} · {fleet.owner(spot)} · {verdict.name}"
+    return name + value, f"{verdict.kind.label}, {bottleneck} · {fleet.owner(gpu)} · {verdict.name}"
 
 
-def _tiles(name: str, places: tuple[Spot, ...]) -> list[MapTile]:
+def _tiles(name: str, gpus: tuple[GpuUse, ...]) -> list[MapTile]:
     """A node's GPUs in tiles; from the second on the name has the number of its first GPU."""
-    parts = [places[at : at + MOST_IN_A_TILE] for at in range(0, len(places), MOST_IN_A_TILE)]
-    return [(name if n == 0 else f"{name} +{n * MOST_IN_A_TILE}", part) for n, part in enumerate(parts)]
-
-
-def _place(spot: Spot) -> tuple[str, str]:
-    return spot.node.node, spot.gpu.gpu_uuid if spot.gpu is not None else ""
+    firsts = range(0, len(gpus), MOST_IN_A_TILE)
+    return [(f"{name} +{first}" if first else name, gpus[first : first + MOST_IN_A_TILE]) for first in firsts]
 
 
 def _drawn(mark: Mark) -> Content:

@@ -18,10 +18,9 @@ from ..cell_text import line
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded, State
-from ..widgets.frame import panel
+from ..widgets.frame import InputDialog, panel
 from ..widgets.table import Column, ItemTable, number
 from .base_page import Page, WorkWanted
-from .dialogs import InputDialog
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -32,10 +31,7 @@ if TYPE_CHECKING:
     Decide = Callable[[Database, str], str]
 
 _AGAIN_SECONDS = 30.0
-_WIDTH = 96
 _LABEL_WIDTH = 12
-_NAME_MAX = 200
-_NONE = "No open incidents."
 _NO_STATE = (
     "No state file of this fleet yet.",
     "Start the watch: skuwise watch SOURCE, or the service skuwise-watch.",
@@ -88,46 +84,40 @@ class Incidents(Page):
         self._list("incidents")
 
     def _list(self, slot: str, decide: Callable[[Database], str] | None = None) -> None:
-        """Apply a decision to the incidents of the fleet off the event loop, then list them. `decide` returns the text
-        of the notification."""
+        """Apply a decision off the event loop, then list the incidents. `decide` returns a notification."""
 
-        def work(loader: Loader, _tell: Tell) -> Callable[[], None]:
-            from ...advisor.state.incidents import listed  # noqa: PLC0415 - not needed at the start
+        def work(loader: Loader, _tell: Tell) -> tuple[Sequence[Row], tuple[str, ...]]:
+            """Return the rows, and why there are none, in lines."""
+            from ...advisor.show.incident_words import urgency  # noqa: PLC0415 - not needed at the start
+            from ...advisor.state.incidents import listed  # noqa: PLC0415
 
             try:
                 state = loader.state()
                 if state is None or not state.path.exists():
-                    return lambda: self.set_incidents((), _NO_STATE)
+                    return (), _NO_STATE
                 if decide is not None:
                     with state.writing() as db:
                         message = decide(db)
                     self.app.call_from_thread(self.notify, message, markup=False)
                 with state.reading() as db:
-                    incidents = listed(db)
+                    return [Row(incident, self._now) for incident in sorted(listed(db), key=urgency)], ()
             except UsageError:  # of one decision: it is shown as a notification, and the list is still valid
                 raise
             except SkuwiseError as error:
-                problem = ("Incidents cannot be read.", str(error))
-                return lambda: self.set_incidents((), problem)
-            return lambda: self.set_incidents(incidents)
+                return (), ("Incidents cannot be read.", str(error))
 
-        self.post_message(WorkWanted(slot, work))
+        def show(result: tuple[Sequence[Row], tuple[str, ...]]) -> None:
+            if self.is_mounted:
+                rows, self._problem = result
+                self.query_one(ItemTable).set_data(rows, "No open incidents.")
+                self.on_item_table_moved()
 
-    def set_incidents(self, incidents: Sequence[Incident], problem: tuple[str, ...] = ()) -> None:
-        """Show the incidents. `problem`: why there are none, in lines."""
-        from ...advisor.show.incident_words import urgency  # noqa: PLC0415
-
-        if self.is_mounted:
-            self._problem = problem
-            self.query_one(ItemTable).set_data(
-                [Row(incident, self._now) for incident in sorted(incidents, key=urgency)], _NONE
-            )
-            self.on_item_table_moved()
+        self.post_message(WorkWanted(slot, work, show))
 
     def on_item_table_opened(self) -> None:
         from ...advisor.show.incident_words import details, labelled  # noqa: PLC0415
 
-        self.want("text", "Incident", labelled(details(self.selected.incident, self._now), _WIDTH))
+        self.want("text", "Incident", labelled(details(self.selected.incident, self._now), 96))
 
     def on_item_table_moved(self) -> None:
         text = [line(sentence) for sentence in self._problem]
@@ -140,7 +130,7 @@ class Incidents(Page):
         from ...advisor.state.incidents import acknowledge  # noqa: PLC0415
 
         def parse(text: str) -> Decide:
-            by = deciding_user(text[:_NAME_MAX])
+            by = deciding_user(text[:200])
             return lambda db, id_: f"{acknowledge(db, id_, by, self._now).id} is acknowledged."
 
         self._ask("Acknowledge: no reminders until it is resolved.", "Your name:", parse, deciding_user(None))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.events import DescendantFocus
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
@@ -17,8 +20,8 @@ from ...rules.base.errors import SkuwiseError
 from ...rules.base.sanitize import clean
 from ..cell_text import fit, line, spark
 from ..state import Loaded
+from ..widgets.figures import short, show_sparklines, top_of
 from ..widgets.frame import Drawn, Scroll, panel
-from ..widgets.rows import short, show_sparklines, top_of
 from ..widgets.table import Column, ItemTable, quantity
 from .base_page import Page, WorkWanted
 
@@ -31,6 +34,7 @@ _HISTORY_WIDTH = 24  # cells of the history in a table
 
 class NodePage(Page):
     NAME, BEGIN = "fleet", "#gpus"
+    IDS = attrgetter("workload", "workload")
     ABOUT: ClassVar[str] = (
         "GPUs, HCAs and the host with their newest values, and the history of the selected line. A node's own database "
         "updates every second, three seconds late; other sources show the newest rows and their age."
@@ -61,10 +65,6 @@ class NodePage(Page):
         super().on_mount()
         self.set_interval(_LIVE_SECONDS, self._read)
 
-    @property
-    def workload(self) -> str | None:
-        return self.selected.work[0][0] if self.selected is not None and self.selected.work else None
-
     def set_data(self, loaded: Loaded) -> None:
         self._sku = next((node.node_sku or "" for node in loaded.health.nodes if node.node == self._node), "")
         node, frame, live = self._node, loaded.frame, self._live and not self._lost
@@ -75,19 +75,19 @@ class NodePage(Page):
             return of.in_frame(of.by_minute(frame, (node,)), node), of.newest_database(frame, node)
 
         def begin(result: tuple[NodeSeries, Path | None]) -> None:
-            """Show the newest rows that were read, until the file gives newer ones."""
+            """Show the newest rows that were read, until the file has newer ones."""
             series, self._file = result
-            if self.is_attached:
-                if not live:
-                    self._show(series, live=False)
-                self._read()
+            if self.is_attached and not live:
+                self._show(series, live=False)
+            self._read()
 
         self.post_message(WorkWanted("node", work, begin))
 
     def _read(self) -> None:
         """Read the file's newest samples, unless a reading is under way or another screen is in front."""
-        self._describe()
         file, node, now = self._file, self._node, self._clock()
+        if self.is_attached:
+            self._describe()
         if file is None or self._reading or not self.is_current:
             return
         self._reading = True
@@ -117,17 +117,15 @@ class NodePage(Page):
         if first and self._first is not None:
             self.query_one("#gpus", ItemTable).stand_on(self._first)
         show_sparklines(self.query_one("#host", Drawn), [g for d in series.of("host") for g in _measured(d)])
-        self.on_descendant_focus()
-
-    def on_item_table_moved(self) -> None:
-        self.on_descendant_focus()
+        self.show_history()
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
-        """Open the newest of the workloads that hold the GPU."""
-        if event.item.work:
-            self.want("workload", event.item.work[0][0])
+        if event.item.workload is not None:
+            self.want("workload", event.item.workload)
 
-    def on_descendant_focus(self) -> None:
+    @on(ItemTable.Moved)
+    @on(DescendantFocus)
+    def show_history(self) -> None:
         """Show the history of the device that the cursor is on."""
         table = self.focused if isinstance(self.focused, ItemTable) else self.query_one("#gpus", ItemTable)
         device: Device | None = table.item
@@ -150,19 +148,16 @@ class NodePage(Page):
 
     def _age(self) -> str:
         series = self._series
-        if series is None:
-            return "reading ..."
-        if not series.ends:
-            return "No data of this node in the window."
-        age = max(self._clock() - series.ends[-1], 0.0)
+        if series is None or not series.ends:
+            return "reading ..." if series is None else "No data of this node in the window."
+        from ...advisor.show.series.device_series import LIVE_SECONDS  # noqa: PLC0415 - it needs pandas
+
+        age, every = max(self._clock() - series.ends[-1], 0.0), span(series.interval_seconds)
         newest = f"to {minute(series.ends[-1])}, {span(age)} ago"
         if self._lost:
             return f"old, {newest}: {self._lost}"
-        every = span(series.interval_seconds) if series.interval_seconds else "unknown length"
         if not self._live:
             return f"no live data here: rows of {every} {newest}"
-        from ...advisor.show.series.device_series import LIVE_SECONDS  # noqa: PLC0415
-
         return f"live, every {every}, {newest}" if age < LIVE_SECONDS else f"not live: newest samples, {newest}"
 
 
@@ -173,7 +168,7 @@ def _measured(device: Device) -> tuple[DeviceGauge, ...]:
 def _history_column(name: str) -> Column:
     def text(device: Device) -> str:
         gauge = device.gauge(name)
-        return "" if gauge is None else spark(gauge.values, top_of(gauge.values, gauge.top), _HISTORY_WIDTH)
+        return "" if gauge is None else spark(gauge.values, top_of(gauge), _HISTORY_WIDTH)
 
     return Column(name, _HISTORY_WIDTH, text)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -14,20 +14,18 @@ from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Advice, Finding
 from ...advisor.core.ids import short_ids
 from ...advisor.show import coverage
-from ...advisor.show.aggregates import answered_findings, hours_by_bottleneck, hours_by_kind, observed_share
 from ...advisor.show.pages import energy
 from ...advisor.show.pages.story import story_of, tiles
-from ...advisor.show.titles import Titles, fact_of, is_waste, waste_of
+from ...advisor.show.titles import Titles, fact_of, sum_of
 from ..cell_text import line
 from ..state import FINDINGS_WINDOW, Loaded, Look
+from ..widgets.figures import TimePlot, show_bars
 from ..widgets.frame import Drawn, Scroll, panel
-from ..widgets.plot import TimePlot
-from ..widgets.rows import show_bars
 from ..widgets.table import Column, ItemTable, number, quantity
 from .base_page import Page, WorkWanted
 
 if TYPE_CHECKING:
-    from ...advisor.show.series.waste_history import WasteHistory
+    from ...advisor.show.series.fleet_map import WasteHistory
 
 _NOTES = 3
 _REASONS = 3  # why GPUs were not observed
@@ -35,11 +33,11 @@ _REASONS = 3  # why GPUs were not observed
 
 class Overview(Page):
     NAME, LABEL = "overview", "Overview"
+    IDS = attrgetter("finding.id", "finding.workload")
     SHOWS_EARLIER = True
     ABOUT: ClassVar[str] = (
         "What is recoverable, what the GPUs cost, and the findings, the largest savings first. Findings are judged "
-        f"over {FINDINGS_WINDOW.name}, for every window shown: waste needs 30 hours of data. Waste over time spreads "
-        "each finding over the hours in which its GPUs were observed."
+        f"over {FINDINGS_WINDOW.name}, for every window shown: waste needs 30 hours of data."
     )
 
     def compose_data(self) -> ComposeResult:
@@ -55,21 +53,13 @@ class Overview(Page):
                 yield panel("GPU-hours by bottleneck", Drawn("No GPU-hours.", id="bottlenecks"))
                 yield panel("Coverage", Static(id="coverage", classes="prose"), id="cover")
 
-    @property
-    def subject(self) -> str | None:
-        return self.selected.finding.id if self.selected is not None else None
-
-    @property
-    def workload(self) -> str | None:
-        return self.selected.finding.workload if self.selected is not None else None
-
     def set_data(self, look: Look) -> None:
         shown = look.shown
         self.write("#cost", *_cost(look))
         self.write("#coverage", *_coverage(look))
         show_bars(self.query_one("#money", Drawn), words.money_parts(shown.summary.reconciliation), words.usd)
-        show_bars(self.query_one("#kinds", Drawn), hours_by_kind(shown).items())
-        show_bars(self.query_one("#bottlenecks", Drawn), hours_by_bottleneck(shown).items())
+        show_bars(self.query_one("#kinds", Drawn), coverage.hours_by_kind(shown).items())
+        show_bars(self.query_one("#bottlenecks", Drawn), coverage.hours_by_bottleneck(shown).items())
         self.query_one(ItemTable).set_data(_rows(look.advice), coverage.nothing_found_short(look.advice))
         if not isinstance(look, Loaded):
             self.query_one(TimePlot).set_waste(None, "Drawn when the telemetry has been read.")
@@ -77,7 +67,7 @@ class Overview(Page):
         frame = look.frame
 
         def work(*_: object) -> WasteHistory:
-            from ...advisor.show.series.waste_history import waste_history  # noqa: PLC0415 - it needs numpy
+            from ...advisor.show.series.fleet_map import waste_history  # noqa: PLC0415 - it needs numpy
 
             return waste_history(frame, shown)
 
@@ -120,25 +110,21 @@ def _cost(look: Look) -> list[Content]:
 
 def _coverage(look: Look) -> list[Content]:
     shown, health, notes = look.shown, look.health, look.advice.notes
-    share, missing, more = observed_share(shown), len(health.lacks), len(notes) - _NOTES
+    share, missing, more = coverage.observed_share(shown), len(health.lacks), len(notes) - _NOTES
+    dark = coverage.unobserved_rows(shown.summary)[:_REASONS]
     text = [
         line(f"{coverage.observed_time(shown)}; {coverage.gpus_words(shown.summary)}", "bold"),
         line(f"Nodes {len(health.nodes):,}, workloads {len(shown.workloads):,}"),
-        *(
-            line(f"{words.counted(int(count), 'GPU')} of {nodes} not observed: {reason}", "$warning")
-            for nodes, count, reason, _ in coverage.unobserved_rows(shown.summary)[:_REASONS]
-        ),
-        line(f"{words.percent(share)} of the workloads' GPU time was observed") if share is not None else None,
-        *(line(f"Not judged: {verdict}") for verdict in coverage.open_verdicts(look.advice)),
-        line(f"Metrics not available: {missing:,} (see Doctor)", "$warning") if missing else None,
-        *(line(f"Note: {note}") for note in notes[:_NOTES]),
-        line(f"{words.counted(more, 'more note')} (see Doctor)") if more > 0 else None,
+        *(line(f"{gpus} GPUs of {nodes} not observed: {reason}", "$warning") for nodes, gpus, reason, _ in dark),
     ]
-    return [part for part in text if part is not None]
+    text += [line(f"{words.percent(share)} of the workloads' GPU time was observed")] if share is not None else []
+    text += [line(f"Not judged: {verdict}") for verdict in coverage.open_verdicts(look.advice)]
+    text += [line(f"Metrics not available: {missing:,} (see Doctor)", "$warning")] if missing else []
+    text += [line(f"Note: {note}") for note in notes[:_NOTES]]
+    return [*text, *([line(f"{words.counted(more, 'more note')} (see Doctor)")] if more > 0 else [])]
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(NamedTuple):
     """A finding with its first recommendation. `id`: short; `saves` None: no recommendation saves cash now."""
 
     finding: Finding
@@ -147,31 +133,25 @@ class _Row:
     saves: float | None
     id: str
 
-    @property
-    def cost(self) -> str:
-        usd = self.finding.cost_usd
-        return words.hours(self.finding.gpu_hours, "GPU-h") if usd is None else words.usd(usd)
-
 
 def _rows(advice: Advice) -> list[_Row]:
     titles, ids, rows = Titles(advice), short_ids(f.id for f in advice.findings), []
-    for f, best in answered_findings(advice):
-        cash = best.saving_usd_per_month if best is not None else None
-        action = words.NONE if best is None else titles.of(best)
-        rows.append(_Row(f, titles.resource(f), action, cash.p50 if cash is not None else None, ids[f.id]))
+    for f, best in coverage.answered_findings(advice):
+        cash = best.saving_usd_per_month.p50 if best is not None and best.saving_usd_per_month is not None else None
+        rows.append(_Row(f, titles.resource(f), titles.of(best) if best is not None else words.NONE, cash, ids[f.id]))
     return rows
 
 
-def _sum_of(rule: str) -> str:
-    return "wasted" if is_waste(rule) else "slowed" if waste_of(rule) == "slowed" else words.NONE
+def _cost_of(f: Finding) -> str:
+    return words.hours(f.gpu_hours, "GPU-h") if f.cost_usd is None else words.usd(f.cost_usd)
 
 
 _COLUMNS = (
     Column("resource", 18, lambda row: row.resource, grows=True, middle=True),
     Column("finding", 26, lambda row: fact_of(row.finding.rule)),
     quantity("saves/month", 11, lambda row: row.saves, words.usd),
-    number("cost", 8, lambda row: row.cost, lambda row: row.finding.cost_usd),
-    Column("sum", 6, lambda row: _sum_of(row.finding.rule)),
+    number("cost", 8, lambda row: _cost_of(row.finding), lambda row: row.finding.cost_usd),
+    Column("sum", 6, lambda row: sum_of(row.finding.rule)),
     Column("id", 10, lambda row: row.id),
     Column("best recommendation", 30, lambda row: row.recommendation, middle=True),
     Column("severity", 8, lambda row: row.finding.severity),

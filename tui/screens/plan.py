@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.timer import Timer
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import COUNTED_RISKS, Advice, Recommendation, Risk
 from ...advisor.core.timestamps import parse_moment
-from ...advisor.show.pages.plan import heading, node_type, plan_document, quality, step_title, tiles, when_words
+from ...advisor.show.document import Document
+from ...advisor.show.pages import plan as shown
 from ...advisor.show.titles import Titles, gain_text
 from ...rules.base.errors import SkuwiseError, UsageError
 from ...rules.base.sanitize import clean, quoted
@@ -24,22 +26,19 @@ from ..cell_text import line
 from ..data.background_jobs import Cancelled, Tell
 from ..data.loaders import Loader
 from ..state import Loaded
-from ..widgets.frame import Drawing, Drawn, Scroll, panel
-from ..widgets.rows import document_drawing, explained
+from ..widgets.figures import document_drawing, explained
+from ..widgets.frame import Drawing, Drawn, InputDialog, Scroll, Verb, panel
 from ..widgets.table import Column, ItemTable, number, quantity
 from .base_page import Page, WorkWanted
-from .dialogs import InputDialog, Verb
 
 if TYPE_CHECKING:
     from ...advisor.plan.figures import Planner
     from ...advisor.plan.problem import FleetChange, Goal
     from ...advisor.plan.result import Move, Plan, PlanStep, ReturnedNode
 
-_SLOT = "plan"
-# A question that is changed again within this time is not planned for: the solver keeps all cores busy.
+# A question that is changed within this time is not planned for: the solver keeps all cores busy.
 _PAUSE_SECONDS = 0.25
 GOALS: tuple[Goal, ...] = ("cash", "nodes", "capacity", "energy")
-_WORKLOADS_MOST = 1_000_000
 HINT = "+4xH100-SXM5, -NODE, team=search x1.5, all x1.2, commit-ends 2027-01-01, buy; commas between them; empty: today"
 # Parts of the command's page that the tables and the head of this one do not show.
 _NOTES = (
@@ -97,14 +96,12 @@ def parse_change(text: str) -> FleetChange:
 
 def parse_moves(text: str) -> tuple[int | None]:
     """How many workloads may be touched, in a tuple of one; None in it: any number. Raises UsageError."""
-    number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(_WORKLOADS_MOST)) else None
-    if text and (number is None or number > _WORKLOADS_MOST):
+    if text and not (text.isascii() and text.isdigit() and len(text) <= 7):
         raise UsageError(f"Invalid number {quoted(text)}.", "Use a whole number, such as 10; empty: any number.")
-    return (number,)
+    return (int(text) if text else None,)
 
 
-@dataclass(frozen=True)
-class StepRow:
+class StepRow(NamedTuple):
     """A step with its title. `recommendation` None: it is only part of the plan."""
 
     step: PlanStep
@@ -114,10 +111,10 @@ class StepRow:
 
 class PlanPage(Page):
     NAME, LABEL, BEGIN = "plan", "Plan", "#pools"
+    IDS = attrgetter("step.recommendation", "step.workload")
     ABOUT: ClassVar[str] = (
-        "The plan of 'skuwise plan' beside today: which nodes can be returned, when, and in which steps, from the "
-        "telemetry of the findings' window. A first answer appears at once, while the search for a better one goes on. "
-        "The keys change the question. Nothing is applied: press a to accept the recommendation of a step."
+        "The plan of 'skuwise plan' beside today: which nodes can be returned, when, and in which steps. The keys "
+        "change the question. Nothing is applied: press a to accept the recommendation of a step."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("g", "next('goal')", "Goal", priority=True),
@@ -128,7 +125,6 @@ class PlanPage(Page):
         Binding("z", "decide('snoozed')", "Snooze", show=False),
         Binding("d", "decide('dismissed')", "Dismiss", show=False),
         Binding("x", "forget", "Reset"),
-        Binding("o", "workload", "Workload", show=False),
         Binding("i", "what_if", "What if, for the workload", show=False),
         Binding("R", "app.reload", "Read again", show=False),
     ]
@@ -139,10 +135,7 @@ class PlanPage(Page):
         self._question = PlanQuestion()
         self._answered: PlanQuestion | None = None  # the question of the plan that is shown
         self._plan: Plan | None = None
-        self._searching = False
         self._planners: list[Planner] = []  # the planner of a reading, made by its first question
-        self._asked = object()  # the newest question; answers to older ones are dropped
-        self._timer: Timer | None = None
 
     def compose_data(self) -> ComposeResult:
         yield Vertical(*(Static(id=f"plan-{part}") for part in ("figures", "question", "quality")), id="plan-head")
@@ -162,14 +155,6 @@ class PlanPage(Page):
     def selected(self) -> StepRow | None:
         return self.query_one("#steps", ItemTable).item
 
-    @property
-    def subject(self) -> str | None:
-        return self.selected.step.recommendation if self.selected is not None else None
-
-    @property
-    def workload(self) -> str | None:
-        return self.selected.step.workload if self.selected is not None else None
-
     # Questions and answers
 
     def set_data(self, loaded: Loaded) -> None:
@@ -187,29 +172,23 @@ class PlanPage(Page):
 
     def _ask(self, **changes: object) -> None:
         """Search for the answer to the question with changes; of questions asked meanwhile the newest counts."""
-        self._question, self._asked = replace(self._question, **changes), object()  # type: ignore[arg-type]
-        if self._timer is not None:
-            self._timer.stop()
-        self.write("#plan-question", _question_words(self._question))
+        self._question = question = replace(self._question, **changes)  # type: ignore[arg-type] - fields of it
+        loaded, planners = self._loaded, self._planners
+        self.write("#plan-question", _question_words(question))
         self.write("#plan-quality", line(_WAIT, "$warning"))
-        self._timer = self.set_timer(_PAUSE_SECONDS, self._search)
-
-    def _search(self) -> None:
-        loaded, question, asked, planners = self._loaded, self._question, self._asked, self._planners
-        if loaded is None:
-            return
 
         def work(loader: Loader, tell: Tell) -> Callable[[], None]:
             from ...advisor.plan.problem import PlanRequest  # noqa: PLC0415
 
             def first(plan: Plan) -> None:
                 tell("planning")  # raises where the question has changed
-                self.call_later(self._take, asked, plan, searching=True)
+                self.call_later(self._take, question, plan, searching=True)
 
+            time.sleep(_PAUSE_SECONDS)
+            tell("planning")
             try:
-                if not planners:
+                if not planners and loaded is not None:
                     planners.append(loader.planner(loaded, tell))
-                tell("planning")
                 request = PlanRequest(goal=question.goal, risk=question.risk, max_moves=question.max_moves)
                 plan = planners[0].plan(request, parse_change(question.whatif), first)
             except Cancelled:
@@ -217,28 +196,24 @@ class PlanPage(Page):
             except Exception as error:  # the page must not stay in "Planning ..."
                 unexpected = f"Planning failed: unexpected {type(error).__name__}: {error}"
                 why = str(error) if isinstance(error, SkuwiseError) else unexpected
-                return lambda: self._refuse(asked, why)
-            return lambda: self._take(asked, plan)
+                return lambda: self._refuse(question, why)
+            return lambda: self._take(question, plan)
 
-        self.post_message(WorkWanted(_SLOT, work))
+        if loaded is not None:
+            self.post_message(WorkWanted("plan", work))
 
-    def narrate(self, slot: str, text: str) -> None:
-        if slot == _SLOT and self._question != self._answered:
-            self.write("#plan-quality", line(f"{text[:1].upper()}{text[1:]} ...", "$warning"))
-
-    def _take(self, asked: object, plan: Plan, *, searching: bool = False) -> None:
-        if asked is self._asked and self.is_attached:
-            self._answered, self._plan, self._searching = self._question, plan, searching
-            if not searching:
-                self._asked = object()
+    def _take(self, question: PlanQuestion, plan: Plan, *, searching: bool = False) -> None:
+        if question == self._question and self.is_attached:
+            self._answered, self._plan = question, plan
             self._draw()
+            text = "First answer; searching for a better plan ..." if searching else shown.quality(plan)
+            self.write("#plan-quality", line(text, "$warning" if searching else "$foreground-muted"))
 
-    def _refuse(self, asked: object, why: str) -> None:
+    def _refuse(self, question: PlanQuestion, why: str) -> None:
         """Show why there is no such plan, and go back to the question before."""
-        if asked is self._asked and self.is_attached:
-            self._asked, self._question = object(), self._answered or self._question
+        if question == self._question and self.is_attached:
+            self._question = self._answered or question
             self.write("#plan-question", _question_words(self._question))
-            self._draw()
             self.write("#plan-quality", line(clean(why), "$error"))
 
     def _draw(self) -> None:
@@ -247,22 +222,18 @@ class PlanPage(Page):
             return
         figures = [
             f"{tile.label}: {tile.value}{f' ({tile.change})' if tile.change and tile.label != 'Energy' else ''}"
-            for tile in tiles(plan)
+            for tile in shown.tiles(plan)
             if tile.label != "Goal"
         ]
         good = "bold $success" if plan.returned and not plan.missing else "bold"
-        self.write("#plan-figures", line(heading(plan), good), line("; ".join(figures)))
-        if self._answered == self._question and self._searching:
-            self.write("#plan-quality", line("First answer; searching for a better plan ...", "$warning"))
-        elif self._answered == self._question:
-            self.write("#plan-quality", line(quality(plan), "$foreground-muted"))
+        self.write("#plan-figures", line(shown.heading(plan), good), line("; ".join(figures)))
         self.query_one("#pools", ItemTable).set_data(plan.pools, "No nodes.")
         self.query_one("#returned", ItemTable).set_data(sorted(plan.returned, key=_by_date), _NO_NODE)
         self.query_one("#steps", ItemTable).set_data(_step_rows(plan, loaded.advice), _NO_STEP)
-        page = plan_document(plan, loaded.advice)
+        page = shown.plan_document(plan, loaded.advice)
         notes = tuple(section for section in page.sections if section.title in _NOTES)
-        page = replace(page, heading="", window="", summary="", tiles=(), sections=notes, footer=())
-        self.query_one("#beside > Drawn", Drawn).set_data(document_drawing(page) if notes else lambda _: ())
+        drawing = document_drawing(Document("", "", sections=notes)) if notes else lambda _: ()
+        self.query_one("#beside > Drawn", Drawn).set_data(drawing)
         self._show_step()
 
     def _show_step(self) -> None:
@@ -321,7 +292,7 @@ class PlanPage(Page):
 def _step_rows(plan: Plan, advice: Advice) -> list[StepRow]:
     titles, by_id = Titles(advice), {r.id: r for r in advice.recommendations}
     names = {s.recommendation: titles.of(by_id[s.recommendation]) for s in plan.steps if s.recommendation in by_id}
-    return [StepRow(step, step_title(step, names), by_id.get(step.recommendation or "")) for step in plan.steps]
+    return [StepRow(step, shown.step_title(step, names), by_id.get(step.recommendation or "")) for step in plan.steps]
 
 
 def _question_words(question: PlanQuestion) -> Content:
@@ -337,19 +308,17 @@ def step_words(row: StepRow, advice: Advice) -> Drawing:
     """A step: its moves, the nodes it empties, the steps before it, its risk; then its recommendation."""
     step, r = row.step, row.recommendation
     before = ", ".join(map(str, step.after))
-    text = [
-        line(f"Step {step.number}: {row.title}", "bold"),
-        *([line(f"Alone: {gain_text(r)}")] if r is not None else []),
-        *([line(f"Empties: {words.listed(step.frees)}")] if step.frees else []),
-        line(f"After step {before}, which makes room." if before else "Can start now."),
-        *([line(step.staging.text, "$warning")] if step.staging is not None else []),
-        *(line(f"{name}: {value}") for name, value in (("Risk", step.risk), ("Team", step.team)) if value),
-        *(line(f"  {_move(move)}") for move in step.moves),
-        line(""),
-    ]
-    if r is None:
-        return lambda _: text
-    document = explained(advice, r)
+    parts = (
+        f"Alone: {gain_text(r)}" if r is not None else "",
+        f"Empties: {words.listed(step.frees)}" if step.frees else "",
+        f"After step {before}, which makes room." if before else "Can start now.",
+        step.staging.text if step.staging is not None else "",
+        f"Risk: {step.risk}" if step.risk else "",
+        f"Team: {step.team}" if step.team else "",
+        *(f"  {_move(move)}" for move in step.moves),
+    )
+    text = [line(f"Step {step.number}: {row.title}", "bold"), *map(line, filter(None, parts)), line("")]
+    document = explained(advice, r) if r is not None else lambda _: ()
     return lambda width: [*text, *document(width)]
 
 
@@ -365,18 +334,15 @@ def _by_date(r: ReturnedNode) -> tuple[int, str, int, str]:
     return {"cash-now": 0, "cash-at": 1}.get(r.realisation, 2), r.available_from or "", r.step or 0, r.name
 
 
-def _change(before: int, after: int) -> str:
-    return f"{before:,}" if before == after else f"{before:,} to {after:,}"
-
-
+change = shown.change_words
 _WAIT = "Planning ..."
 _NO_NODE = "No node can be returned under these limits."
 _NO_STEP = "No step: nothing to change under these limits."
 _POOLS = (
-    Column("node type", 14, lambda p: node_type(p.node_sku, p.pool), grows=True),
-    Column("nodes", 7, lambda p: _change(p.nodes_today, p.nodes_after), lambda p: p.nodes_today, falling=True),
-    Column("peak GPUs", 9, lambda p: _change(round(p.gpus_needed_today), round(p.gpus_needed)),
-           lambda p: p.gpus_needed_today, falling=True),
+    Column("node type", 14, lambda p: shown.node_type(p.node_sku, p.pool), grows=True),
+    Column("nodes", 7, lambda p: change(p.nodes_today, p.nodes_after), lambda p: p.nodes_today, falling=True),
+    Column("peak GPUs", 9, lambda p: change(p.gpus_needed_today, p.gpus_needed), lambda p: p.gpus_needed_today,
+           falling=True),
     quantity("carries", 7, lambda p: p.carries, "x{:.2f}".format),
     Column("reserve", 7, lambda p: f"{p.reserve_gpus} of {p.reserve_wanted_gpus}", lambda p: p.reserve_gpus),
     quantity("rented", 6, lambda p: p.rented or None, "{:,}".format),
@@ -385,11 +351,11 @@ _POOLS = (
 )  # fmt: skip
 _RETURNED = (
     Column("node", 14, lambda r: r.name, grows=True, middle=True),
-    Column("when", 17, when_words, lambda r: r.available_from or ""),
+    Column("when", 17, shown.when_words, lambda r: r.available_from or ""),
     number("cost/month", 10, lambda r: words.usd(r.usd_per_month), lambda r: r.usd_per_month),
     Column("after step", 9, lambda r: str(r.step or ("jobs end" if r.drains else "empty now")), lambda r: r.step or 0),
     Column("GPUs", 12, lambda r: words.gpus(r.gpus, r.gpu_sku), lambda r: r.gpus, falling=True),
-    Column("node type", 14, lambda r: node_type(r.node_sku, r.pool)),
+    Column("node type", 14, lambda r: shown.node_type(r.node_sku, r.pool)),
 )  # fmt: skip
 _STEPS = (
     Column("what", 30, lambda row: f"{row.step.number}. {row.title}", lambda row: row.step.number, grows=True),

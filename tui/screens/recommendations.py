@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -17,17 +19,17 @@ from ...advisor.show.pages.plan import node_type
 from ...advisor.show.titles import Row, left_out_words, recommendation_rows
 from ..cell_text import line
 from ..state import Look
-from ..widgets.frame import Drawn, panel
-from ..widgets.rows import Pair, explained, show_pairs
+from ..widgets.figures import Pair, explained, show_pairs
+from ..widgets.frame import Drawn, Verb, panel
 from ..widgets.table import Column, ItemTable, quantity
 from .base_page import Page
-from .dialogs import Verb
 
 _SLOWER = 1.005  # a time ratio above it is shown as slower
 
 
 class Recommendations(Page):
     NAME, LABEL = "recommendations", "Recommendations"
+    IDS = attrgetter("recommendation.id", "recommendation.workload")
     SHOWS_EARLIER = True
     ABOUT: ClassVar[str] = (
         "What to change, in the order of 'skuwise advise': cash first. Freed GPU-hours are capacity, in no sum of "
@@ -39,7 +41,6 @@ class Recommendations(Page):
         Binding("d", "decide('dismissed')", "Dismiss"),
         Binding("i", "what_if", "What if"),
         Binding("u", "unfold", "All / with savings", show=False),
-        Binding("o", "workload", "Workload", show=False),
     ]
     _unfolded = False
 
@@ -48,14 +49,6 @@ class Recommendations(Page):
             rows = ItemTable(_COLUMNS, empty=_NONE, identity=lambda row: row.recommendation.id, id="list")
             yield panel("Recommendations", rows, Static(id="folded"), id="listed", classes="fills")
             yield panel("Before and after", Drawn(id="pairs"), Drawn(id="explained"), id="chosen", scrolls=True)
-
-    @property
-    def subject(self) -> str | None:
-        return self.selected.recommendation.id if self.selected is not None else None
-
-    @property
-    def workload(self) -> str | None:
-        return self.selected.recommendation.workload if self.selected is not None else None
 
     def set_data(self, look: Look) -> None:
         rows, summary = recommendation_rows(look.advice), look.advice.summary
@@ -94,23 +87,20 @@ class Recommendations(Page):
 
 def recommendation_pairs(advice: Advice, r: Recommendation) -> tuple[Pair, ...]:
     """Before and after, as far as a recommendation has them."""
-    prices = {p.sku: words.usd(p.usd_per_hour) for p in advice.prices if p.id in r.prices}
+    prices, saving = (
+        {p.sku: words.usd(p.usd_per_hour) for p in advice.prices if p.id in r.prices},
+        r.saving_usd_per_month,
+    )
 
-    def gpus(c: Configuration) -> str:
-        return f"{c.gpu_count} x {c.gpu_sku or 'unknown'}" if c.gpu_count else "none"
+    def pair(name: str, text: Callable[[Configuration], str]) -> Pair:
+        return Pair(name, text(r.source), text(r.target))
 
-    def node(c: Configuration) -> str:
-        return node_type(c.node_sku, words.NONE)
-
-    saving, source, target = r.saving_usd_per_month, r.source, r.target
-    price = (prices.get(side.node_sku or "", words.NONE) for side in (source, target))
     pairs = [
-        Pair("node", node(source), node(target)),
-        Pair("GPUs", gpus(source), gpus(target)),
-        Pair("price/node-hour", *price),
+        pair("node", lambda side: node_type(side.node_sku, words.NONE)),
+        pair("GPUs", lambda side: f"{side.gpu_count} x {side.gpu_sku or 'unknown'}" if side.gpu_count else "none"),
+        pair("price/node-hour", lambda side: prices.get(side.node_sku or "", words.NONE)),
+        *(time_pairs(r.time_ratio) if r.time_ratio is not None else ()),
     ]
-    if r.time_ratio is not None:
-        pairs += time_pairs(r.time_ratio)
     if saving is not None:
         when = f" from {r.available_from}" if r.available_from else ""
         pairs.append(Pair("saves/month", "", f"{words.usd(saving.p50)}{when}", "$success" if saving.p50 > 0 else ""))
@@ -134,9 +124,8 @@ def time_pairs(ratio: Interval) -> list[Pair]:
 
 def _status(row: Row) -> str:
     r = row.recommendation
-    if r.decision is not None:
-        return r.decision.state
-    return "blocked" if r.blocked_by else f"from {r.available_from}" if r.available_from else _STATUS[r.realisation]
+    when = f"from {r.available_from}" if r.available_from else _STATUS[r.realisation]
+    return r.decision.state if r.decision is not None else "blocked" if r.blocked_by else when
 
 
 _STATUS = {"cash-now": "cash now", "cash-at": "cash later", "capacity-freed": "capacity", "energy": "energy"}

@@ -24,22 +24,19 @@ class Skus(Page):
     NAME, LABEL, BEGIN = "skus", "SKUs", "#gpus ItemTable"
     NEEDS_DATA = False
     ABOUT: ClassVar[str] = (
-        "The catalog of GPUs and nodes behind verdicts and prices. Compute rates are dense, links one way, prices list "
-        "prices of the whole node with their date. Press n for nodes, enter for every figure with its source, v on one "
-        "line and then on another to compare the two."
+        "The catalog of GPUs and nodes. Compute rates are dense, links one way, prices those of the whole node. Press "
+        "n for nodes, enter for every figure with its source, v on one line and then on another to compare the two."
     )
     BINDINGS: ClassVar[list[BindingType]] = [Binding("n", "table", "GPUs / nodes"), Binding("v", "compare", "Compare")]
     _catalog: Catalog | None = None
     _first: Any = None  # the line to compare another one with
 
     def compose_data(self) -> ComposeResult:
-        def table(columns: tuple[Column, ...], search: Callable[[Any], str], id_: str) -> ItemTable:
-            empty = "Reading the catalog ..."
-            return ItemTable(columns, empty=empty, search=search, identity=lambda sku: sku.name, id=id_)
-
         with ContentSwitcher(initial="gpus"):
-            yield SearchTable(table(_GPUS, _gpu_search, "gpu-table"), "GPUs", id="gpus")
-            yield SearchTable(table(_NODES, _node_search, "node-table"), "nodes", id="nodes")
+            for columns, what in ((_GPUS, "GPUs"), (_NODES, "nodes")):
+                empty = "Reading the catalog ..."
+                table = ItemTable(columns, empty=empty, search=_search, identity=lambda sku: sku.name)
+                yield SearchTable(table, what, id=what.casefold())
 
     def on_mount(self) -> None:
         self.post_message(WorkWanted("catalog", lambda loader, _tell: loader.rulebook().catalog, self.set_catalog))
@@ -106,12 +103,10 @@ def _cheapest(sku: GpuSku | NodeSku, catalog: Catalog) -> tuple[Price, float] | 
     return min(prices, key=lambda price: (price[1], price[0].sku, price[0].region), default=None)
 
 
-def _gpu_search(gpu: GpuSku) -> str:
-    return "\n".join((gpu.name, gpu.architecture, gpu.form_factor, *gpu.aliases))
-
-
-def _node_search(node: NodeSku) -> str:
-    return "\n".join((node.name, node.gpu, node.fabric.kind, node.intra_node_link, *(p.region for p in node.prices)))
+def _search(sku: GpuSku | NodeSku) -> str:
+    if isinstance(sku, GpuSku):
+        return "\n".join((sku.name, sku.architecture, sku.form_factor, *sku.aliases))
+    return "\n".join((sku.name, sku.gpu, sku.fabric.kind, sku.intra_node_link, *(p.region for p in sku.prices)))
 
 
 def _number(title: str, width: int, value: Callable[[Any], float | None], unit: float = 1.0) -> Column:
@@ -125,13 +120,13 @@ def _link(gpu: GpuSku) -> str:
     return f"{gpu.link_name} bridge, pairs" if gpu.nvlink_by_bridge else gpu.link_name
 
 
-def _price(node: NodeSku) -> Price | None:
-    return min(node.prices, key=lambda price: price.usd_per_hour, default=None)
-
-
 def _priced(node: NodeSku) -> str:
     price = _price(node)
     return words.NONE if price is None else f"{price.region}, {price.as_of}"
+
+
+def _price(node: NodeSku) -> Price | None:
+    return min(node.prices, key=lambda price: price.usd_per_hour, default=None)
 
 
 _GPUS = (

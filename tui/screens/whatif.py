@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
@@ -14,16 +15,17 @@ from textual.widgets import Static
 
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Recommendation
+from ...advisor.show.pages import energy
 from ...advisor.show.pages.plan import node_type
+from ...advisor.show.pages.story import price_line
 from ...advisor.show.titles import Titles
 from ...rules.base.errors import UsageError
 from ..cell_text import fit_middle, line, lines
 from ..state import Loaded, State
-from ..widgets.frame import Drawn, panel
-from ..widgets.rows import Pair, show_pairs
+from ..widgets.figures import Pair, show_pairs
+from ..widgets.frame import Drawn, InputDialog, panel
 from ..widgets.table import Column, ItemTable, SearchTable, number, quantity
 from .base_page import Page, WorkWanted
-from .dialogs import InputDialog
 from .recommendations import time_pairs
 
 if TYPE_CHECKING:
@@ -37,12 +39,10 @@ _CLOCK_STEP, _CLOCK_LOWEST = 5, 50  # percent; the clock model ends at half the 
 class WhatIf(Page):
     NAME, LABEL = "whatif", "What if"
     ABOUT: ClassVar[str] = (
-        "One workload on other hardware or with other settings, by the model of the recommendations and the telemetry "
-        "of the findings' window. The workload is the one that the cursor was on, the first node is today's. Nothing "
-        "is changed: press a to accept the recommendation that proposes this."
+        "One workload (that the cursor was on) on other hardware or with other settings, by the model of the "
+        "recommendations. The first node is today's. Press a to accept the recommendation that proposes this."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("o", "workload", "Workload", show=False),
         Binding("plus,equals_sign", "count(1)", "More GPUs", key_display="+"),
         Binding("minus", "count(-1)", "Fewer GPUs", key_display="-"),
         Binding("m", "slice", "Slice"),
@@ -99,17 +99,12 @@ class WhatIf(Page):
         self.write("#subject", Content.assemble(line(fit_middle(w.name, _NAME_MAX).rstrip(), "bold"), line(about)))
         self.post_message(WorkWanted("bench", lambda loader, tell: loader.bench(loaded, id_, tell), self.set_session))
 
-    def narrate(self, slot: str, text: str) -> None:
-        if slot == "bench":
-            self.write("#knobs", line(f"{text} ...", "$warning"))
-
     def set_session(self, bench: Workbench | None) -> None:
         """Take the workbench of the workload; None: the findings' window has no data of it."""
         if not self.is_attached:  # it was left meanwhile
             return
         if bench is None:
-            why = "No data for this workload in the findings' window, so no prediction is possible."
-            self.write("#knobs", line(why, "$warning"))
+            self.write("#knobs", line("No data for this workload in the findings' window: no prediction.", "$warning"))
             return
         from ...advisor.recommend.whatif import WhatIfChoice  # noqa: PLC0415 - it needs numpy: not at the start
 
@@ -152,8 +147,7 @@ class WhatIf(Page):
     def action_slice(self) -> None:
         if self._choice is not None and self._bench is not None:
             names = (None, *self._bench.profiles)
-            at = names.index(self._choice.profile) if self._choice.profile in names else 0
-            self._ask(profile=names[(at + 1) % len(names)])
+            self._ask(profile=names[(names.index(self._choice.profile) + 1) % len(names)])
 
     def action_clock(self, by: int) -> None:
         if self._choice is not None:
@@ -181,22 +175,17 @@ class WhatIf(Page):
             self.notify("No recommendation proposes this change, so there is nothing to accept.", severity="warning")
 
     def _proposed(self, outcome: WhatIfResult) -> Recommendation | None:
-        if self._loaded is None or self._bench is None:
-            return None
-        ids = {w.id for w in self._bench.base.group.workloads}
-        return next((r for r in self._loaded.advice.recommendations if r.workload in ids and outcome.is_that(r)), None)
+        ids = {w.id for w in self._bench.base.group.workloads} if self._bench is not None else set[str]()
+        moves = self._loaded.advice.recommendations if self._loaded is not None else ()
+        return next((r for r in moves if r.workload in ids and outcome.is_that(r)), None)
 
 
 def price_of(text: str) -> tuple[float | None]:
     """A typed price, in a tuple of one; None in it: the catalog's. Raises UsageError for anything else."""
     bare = text.replace("$", "").replace(",", "").strip()
-    try:
-        value = float(bare) if bare else None
-    except ValueError:
-        value = -1.0
-    if value is not None and not 0 <= value < 1e6:
+    if bare and not re.fullmatch(r"\d{1,6}(\.\d*)?", bare, re.ASCII):
         raise UsageError(f"Invalid price {text!r}.", "Use US dollars per node-hour, such as 98.32.")
-    return (value,)
+    return (float(bare) if bare else None,)
 
 
 def whatif_pairs(bench: Workbench, o: WhatIfResult) -> tuple[Pair, ...]:
@@ -208,20 +197,20 @@ def whatif_pairs(bench: Workbench, o: WhatIfResult) -> tuple[Pair, ...]:
     def pair(name: str, text: Callable[[Side], str]) -> Pair:
         return Pair(name, text(today), text(then))
 
+    def price(side: Side) -> str:
+        return f"{words.usd(side.price.usd_per_hour)} {side.price.region}" if side.price else "unknown"
+
     pairs = [
         pair("node", lambda side: f"{side.nodes} x {node_type(side.node, 'unknown')}"),
         pair("GPUs", lambda side: f"{side.gpus} x {side.gpu or 'unknown'}"),
-        pair(
-            "price/node-hour", lambda s: f"{words.usd(s.price.usd_per_hour)} {s.price.region}" if s.price else "unknown"
-        ),
+        pair("price/node-hour", price),
         pair("cost/month", lambda side: words.usd(side.usd_per_month)),
+        *(time_pairs(o.time_ratio) if o.time_ratio is not None else ()),
     ]
-    if o.time_ratio is not None:
-        pairs += time_pairs(o.time_ratio)
     if today.load is not None:
         pairs.append(pair(f"load, max {words.percent(bench.base.headroom)}", lambda side: words.percent(side.load)))
     if today.watts is not None:
-        pairs.append(pair("W per busy GPU", lambda side: "unknown" if side.watts is None else f"{side.watts:.0f} W"))
+        pairs.append(pair("W per busy GPU", lambda side: energy.watts(side.watts)))
     return tuple(pairs)
 
 
@@ -238,42 +227,37 @@ def knob_words(bench: Workbench, o: WhatIfResult) -> Content:
     parts: list[Content] = []
     for name, value, keys in knobs:
         parts += [line(f"{name} ", "$foreground-muted"), line(value, "bold"), line(f" {keys}   ", "$primary")]
-    if len(group.now) > 1:
-        parts.append(line(f"{len(group.now)} replicas, {group.gpu_count} GPUs in total"))
-    return Content.assemble(*parts)
+    replicas = f"{len(group.now)} replicas, {group.gpu_count} GPUs in total" if len(group.now) > 1 else ""
+    return Content.assemble(*parts, line(replicas))
 
 
 def answer_words(o: WhatIfResult, proposed: Recommendation | None) -> Content:
     """The result in cash, what blocks it, what is unknown, and what the dollars rest on."""
     decided = f", {words.decision_words(proposed.decision)}" if proposed and proposed.decision else "; a accepts it"
     freed = words.hours(o.freed_gpu_hours_per_month)
-    return lines(
-        Content(""),
-        *([line(*_cash(o))] if o.then is not None else []),
-        *([line(f"Frees {freed}/month of capacity (not cash)")] if o.freed_gpu_hours_per_month > 0 else []),
-        *([line(f"Risk of more than 10 % slower: {o.risk}; basis of the time: {o.basis}.")] if o.risk else []),
-        *(line(f"Blocked: {reason}.", "$warning") for reason in o.blocked_by),
-        *(line(f"Unknown: {missing}.", "$warning") for missing in o.missing),
-        *(line(note) for note in o.notes),
-        *([line(f"Recommended as {proposed.id}{decided}.", "$success")] if proposed is not None else []),
-        *(line(f"{p.sku}, {p.region}: {words.price_words(p)}", "$foreground-muted") for p in o.prices),
-    )
+    texts = [_cash(o)] if o.then is not None else []
+    texts += [(f"Frees {freed}/month of capacity (not cash)", "")] if o.freed_gpu_hours_per_month > 0 else []
+    texts += [(f"Risk of more than 10 % slower: {o.risk}; basis of the time: {o.basis}.", "")] if o.risk else []
+    texts += [(f"Blocked: {reason}.", "$warning") for reason in o.blocked_by]
+    texts += [(f"Unknown: {missing}.", "$warning") for missing in o.missing]
+    texts += [(str(note), "") for note in o.notes]
+    texts += [(f"Recommended as {proposed.id}{decided}.", "$success")] if proposed is not None else []
+    texts += [(price_line(price), "$foreground-muted") for price in o.prices]
+    return lines(Content(""), *(line(*text) for text in texts))
 
 
 def _cash(o: WhatIfResult) -> tuple[str, str]:
-    saving, dated = o.saving_usd_per_month, words.dated(o.prices)
-    if saving is None:
-        change = _difference(o)
-        return (f"No cash savings; the nodes' cost changes by {change}/month" if change else "Same cost"), "bold"
-    if round(saving.p50) == 0:
+    saving, change, count = o.saving_usd_per_month, _difference(o), o.of_count_usd_per_month
+    if saving is None and change:
+        return f"No cash savings; the nodes' cost changes by {change}/month", "bold"
+    if saving is None or round(saving.p50) == 0:
         return "Same cost", "bold"
-    amount = f"{words.usd(abs(saving.p50))}/month"
+    amount, spread, dated = f"{words.usd(abs(saving.p50))}/month", words.spread(saving), words.dated(o.prices)
     if saving.p50 < 0:
-        return f"Costs {amount} more{words.spread(saving)}, {dated}", "$error bold"
+        return f"Costs {amount} more{spread}, {dated}", "$error bold"
     when = f" from {o.available_from}" if o.available_from else ""
-    count = o.of_count_usd_per_month
     part = f"; {words.usd(count)} of it from fewer GPUs of today's SKU" if count else ""
-    return f"Saves {amount}{words.spread(saving)} in cash{when}, {dated}{part}", "$success bold"
+    return f"Saves {amount}{spread} in cash{when}, {dated}{part}", "$success bold"
 
 
 def _difference(o: WhatIfResult) -> str:

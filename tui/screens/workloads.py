@@ -1,8 +1,8 @@
-"""Every workload of the window in one table, and the page of one: what `skuwise explain` prints of it, its time by
-bottleneck, and its metrics over time."""
+"""Every workload of the window in one table, and the page of one: its explanation and its metrics over time."""
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -15,14 +15,13 @@ from ...advisor.core.verdict_types import WorkloadVerdict
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded, Look
+from ..widgets.figures import TimePlot, explained, show_bars
 from ..widgets.frame import Drawn, Scroll, panel
-from ..widgets.plot import TimePlot
-from ..widgets.rows import explained, show_bars
 from ..widgets.table import Column, ItemTable, SearchTable, number
 from .base_page import Page, WorkWanted
 
 if TYPE_CHECKING:
-    from ...advisor.show.series.workload_timeline import WorkloadTimeline
+    from ...advisor.show.series.device_series import WorkloadTimeline
 
 # The plots on one time axis: (id, title, names of the lines, upper end).
 _PLOTS = (
@@ -36,6 +35,7 @@ _SHORT = "No history: this window holds only one interval of this workload. A lo
 
 class Workloads(Page):
     NAME, LABEL = "workloads", "Workloads"
+    IDS = attrgetter("id", "id")
     SHOWS_EARLIER = True
     ABOUT: ClassVar[str] = (
         "Every workload of the window: its kind, its bottleneck, its GPU-hours and its cost. Press / to search names, "
@@ -46,10 +46,6 @@ class Workloads(Page):
     def compose_data(self) -> ComposeResult:
         table = ItemTable(_COLUMNS, empty="No workloads in this window.", search=_search, sorted_by=4, id="workloads")
         yield SearchTable(table, "workloads", id="finder")
-
-    @property
-    def workload(self) -> str | None:
-        return self.selected.id if self.selected is not None else None
 
     def set_data(self, look: Look) -> None:
         self.query_one(SearchTable).set_data(list(look.shown.workloads))
@@ -82,15 +78,14 @@ class WorkloadPage(Page):
 
     def set_data(self, loaded: Loaded) -> None:
         w = loaded.workload(self._workload)
+        self.query_one("#explained", Drawn).set_data(explained(loaded.advice, w) if w is not None else lambda _: ())
         if w is None:
-            self.query_one("#explained", Drawn).set_data(lambda _: ())
             return
-        self.query_one("#explained", Drawn).set_data(explained(loaded.advice, w))
         shares = sorted(w.bottleneck.time_shares.items(), key=lambda item: -item[1])
         show_bars(self.query_one("#shares", Drawn), [(label, share * w.gpu_hours) for label, share in shares])
 
         def work(loader: Loader, _tell: Tell) -> WorkloadTimeline:
-            from ...advisor.show.series.workload_timeline import timeline_of  # noqa: PLC0415 - it needs pandas
+            from ...advisor.show.series.device_series import timeline_of  # noqa: PLC0415 - it needs pandas
 
             book = loader.rulebook()
             sku = book.catalog.gpu(w.gpu_sku) if w.gpu_sku else None

@@ -1,21 +1,23 @@
-"""What surrounds the data of a page: the bars at its edges, frames, and texts that are drawn for a width."""
+"""What surrounds the data of a page: the bars at its edges, frames, texts drawn for a width, and windows over it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Generic, Literal, TypeVar
 
 from rich.cells import cell_len
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 from textual.style import Style
 from textual.widget import Widget
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
-from ...advisor.core.timestamps import minute, span
+from ...advisor.core.timestamps import day, minute, parse_moment, span
 from ...advisor.show.document import Table
+from ...rules.base.errors import SkuwiseError, UsageError
 from ..cell_text import CUT, fit, line, lines
 from ..state import State
 
@@ -23,11 +25,20 @@ _GAP = "  "
 _LAST = "question_mark"  # help lists all keys, so it is always there
 
 Drawing = Callable[[int], Sequence[Content]]  # the lines for a width in cells
+Value = TypeVar("Value")
+Verb = Literal["accepted", "snoozed", "dismissed"]
+Answer = tuple[float | None, str | None]  # until when, Unix seconds (None: without an end); the reason (None: none)
+_MONTH_SECONDS = 30 * 86400.0
+_DECISIONS: dict[Verb, str] = {
+    "accepted": "Accept: will be done; its savings count until then.\nReason (optional):",
+    "snoozed": "Snooze: not now; its savings do not count until the date.\n"
+    "Until (a date, UTC), then a reason (optional):",
+    "dismissed": "Dismiss: will not be done; its savings do not count.\nReason (required):",
+}
 
 
 def movement(up: str, down: str, first: str, last: str) -> tuple[Binding, ...]:
-    """Return the keys of vi and less, beside the arrows, for these actions and for ``half(-1)``, ``half(1)``: half a
-    page."""
+    """Return the keys of vi and less, beside the arrows, for these actions and for ``half(-1)``, ``half(1)``."""
     keys = (
         ("up,k", up, "Up"), ("down,j", down, "Down"), ("home,g", first, "First"), ("end,G", last, "Last"),
         ("ctrl+u", "half(-1)", "Half a page up"), ("ctrl+d", "half(1)", "Half a page down"),
@@ -71,8 +82,7 @@ class Drawn(Static):
         self.on_resize()
 
     def on_resize(self) -> None:
-        """Draw for another width. The page is laid out only where the height changes: that costs more than all else
-        that a key does."""
+        """Draw for another width. Only another height lays the page out: that costs most of a key's time."""
         width = self.content_region.width
         if width not in (0, self._width):
             drawn, self._width = self._drawing(width), width
@@ -81,8 +91,7 @@ class Drawn(Static):
 
 
 class TopBar(Widget):
-    """The pages, and what the figures rest on. `here`: the page shown. One widget draws all names: a widget each takes
-    much of the time of a new page."""
+    """The pages and what the figures rest on; one widget draws all names, for speed. `here`: the page shown."""
 
     DEFAULT_CSS = """
     TopBar { height: 2; dock: top; background: $panel; link-style: none; link-color: $foreground-muted; }
@@ -167,3 +176,72 @@ class KeyFooter(Widget):
             fitting -= 1
             shown = joint.join([*rest[:fitting], *cut, *last])
         return shown
+
+
+class InputDialog(ModalScreen[Value | None], Generic[Value]):
+    """Returns what `parse` makes of the text, or None if cancelled.
+
+    `parse` raises SkuwiseError for invalid text; its sentence is shown below the text.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel")]
+
+    def __init__(self, title: str, hint: str, parse: Callable[[str], Value], text: str = "") -> None:
+        super().__init__()
+        self._title, self._hint, self._parse, self._text = title, hint, parse, text
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="window question"):
+            yield Static(line(self._title, "bold"))
+            yield Static(lines(*(line(part, "$foreground-muted") for part in self._hint.split("\n"))))
+            yield Input(self._text, max_length=2000)
+            yield Static(classes="wrong")
+            yield Static(line("enter confirms, escape cancels", "$foreground-muted"))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        try:
+            value = self._parse(event.value.strip())
+        except SkuwiseError as error:
+            self.query_one(".wrong", Static).update(line(error))
+            return
+        self.dismiss(value)
+
+
+def decision_dialog(verb: Verb, what: str, now: float) -> InputDialog[Answer]:
+    """Return the dialog for a decision. `what`: the recommendation in words; `now`: Unix seconds."""
+
+    def parse(text: str) -> Answer:
+        if verb == "dismissed" and not text:
+            raise UsageError("The reason is empty.", "Enter one: it is kept with the decision.")
+        if verb != "snoozed":
+            return None, text or None
+        date, _, reason = text.partition(" ")
+        until = parse_moment(date)
+        if until <= now:
+            raise UsageError(f"{day(until)} is in the past.", "Enter a later date.")
+        return until, reason.strip() or None
+
+    title, _, hint = _DECISIONS[verb].partition("\n")
+    return InputDialog(title, f"{what}\n{hint}", parse, day(now + _MONTH_SECONDS) if verb == "snoozed" else "")
+
+
+class TextViewer(ModalScreen[None]):
+    """Shows a text, or what `text` draws for a width in cells; it may contain outside text."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "dismiss", "Close", key_display="esc")]
+
+    def __init__(self, title: str, text: str | Drawing) -> None:
+        super().__init__()
+        self._title, self._text = title, text
+
+    def compose(self) -> ComposeResult:
+        with Scroll(classes="window") as scroll:
+            scroll.border_title = Content(self._title)
+            yield Drawn()
+        yield KeyFooter()
+
+    def on_mount(self) -> None:
+        self.query_one(Scroll).focus()
+        text = self._text
+        self.query_one(Drawn).set_data(text if callable(text) else lambda _: [line(part) for part in text.split("\n")])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rich.cells import cell_len
@@ -31,7 +31,7 @@ MapBand = tuple[str, Sequence[MapTile]]  # tiles under a title
 
 
 class HeatMap(ScrollView, can_focus=True):
-    """`paint` gives the mark of an item at a width. It posts `Moved` and `Opened` with the item of the cursor."""
+    """`paint` gives the mark of an item at a width. It posts `Moved` and `Opened`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "step(-1)", "Previous GPU", show=False),
@@ -43,7 +43,7 @@ class HeatMap(ScrollView, can_focus=True):
         Binding("N", "tile(-1)", "Previous node", show=False),
         Binding("enter", "open", "Node"),
     ]
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"map--title", "map--name", "map--here", "map--empty", "map--cursor"}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"map--title", "map--name", "map--here", "map--cursor"}
     DEFAULT_CSS = """
     HeatMap { height: 1fr; overflow-x: hidden; scrollbar-size-vertical: 1; }
     HeatMap > .map--title { text-style: bold; color: $primary; }
@@ -51,22 +51,18 @@ class HeatMap(ScrollView, can_focus=True):
     HeatMap > .map--here { color: $foreground; text-style: bold reverse; }
     HeatMap > .map--cursor { text-style: bold; }
     HeatMap:focus > .map--cursor { background: $foreground; color: $background; }
-    HeatMap > .map--empty { color: $foreground-muted; }
     """
 
     class Moved(Message):
         """The cursor is on another item."""
 
-    @dataclass
     class Opened(Message):
-        """`item` was chosen."""
+        """The item of the cursor was chosen."""
 
-        item: Any
-
-    def __init__(self, identity: Callable[[Any], object], *, empty: str, id: str | None = None) -> None:
-        """`identity`: the cursor stays on the item with the same one. `empty`: the text shown without cells."""
-        super().__init__(id=id)
-        self._identity, self._empty = identity, empty
+    def __init__(self, empty: str) -> None:
+        """`empty`: the text shown without cells."""
+        super().__init__()
+        self._empty = empty
         self._bands: tuple[MapBand, ...] = ()
         self._items: list[Any] = []
         self._rows: list[str | list[tuple[int, MapTile]]] = []  # a band's title, or tiles with their first cell
@@ -81,18 +77,18 @@ class HeatMap(ScrollView, can_focus=True):
         return self._items[self.cursor] if self._items else None
 
     def set_data(self, bands: Sequence[MapBand], paint: Callable[[Any, int], Mark]) -> None:
-        """Show other cells. The cursor stays on its item where that is still there."""
-        kept = self._identity(self.item) if self._items else None
+        """Show other cells. The cursor stays on the item with the same `key` where that is still there."""
+        kept = self.item.key if self.item is not None else None
         self._bands, self._paint = tuple(bands), paint
         self._items = [item for _, tiles in bands for _, items in tiles for item in items]
-        self.cursor = next((n for n, item in enumerate(self._items) if self._identity(item) == kept), 0)
+        self.cursor = next((n for n, item in enumerate(self._items) if item.key == kept), 0)
         self._arrange()
 
     def on_resize(self) -> None:
         self._arrange()
 
     def _arrange(self) -> None:
-        """Lay the tiles out for the width there is, with the widest cells that leave all tiles on the screen."""
+        """Lay the tiles out with the widest cells that leave all of them on the screen."""
         tiles = [tile for _, tiles in self._bands for tile in tiles]
         longest = min(max((cell_len(clean(name)) for name, _ in tiles), default=0), _NAME_MOST)
         slots = self._slots = max((len(items) for _, items in tiles), default=1)
@@ -126,9 +122,9 @@ class HeatMap(ScrollView, can_focus=True):
         """Go to the nearest cell of a row above or below; titles are passed over."""
         if self._items:
             row, column = self._places[self.cursor]
-            to = min(max(row + by, 0), len(self._rows) - 1)
+            to = min(max(row + by, 1), len(self._rows) - 1)
             if isinstance(self._rows[to], str):
-                to += 1 if by > 0 or to == 0 else -1
+                to += 1 if by > 0 else -1
             self._go(self._nearest(to, column))
 
     def action_half(self, by: int) -> None:
@@ -137,13 +133,13 @@ class HeatMap(ScrollView, can_focus=True):
     def action_tile(self, by: int) -> None:
         """Go to the first cell of the next or previous tile."""
         firsts = [number for row in self._rows if not isinstance(row, str) for number, _ in row]
-        here = max((n for n in firsts if n <= self.cursor), default=0)
-        others = [n for n in firsts if n > here] if by > 0 else [n for n in reversed(firsts) if n < here]
-        self._go(next(iter(others), self.cursor if by > 0 else here))
+        here = bisect(firsts, self.cursor) - 1
+        if 0 <= here + by < len(firsts):
+            self._go(firsts[here + by])
 
     def action_open(self) -> None:
         if self.item is not None:
-            self.post_message(self.Opened(self.item))
+            self.post_message(self.Opened())
 
     def _go(self, to: int) -> None:
         to = min(max(to, 0), max(len(self._items) - 1, 0))
@@ -181,7 +177,7 @@ class HeatMap(ScrollView, can_focus=True):
         at = y + self.scroll_offset.y
         row = self._rows[at] if at < len(self._rows) else self._empty if y == 0 and not self._items else ""
         if isinstance(row, str):
-            style = self.get_component_rich_style("map--title" if at < len(self._rows) else "map--empty")
+            style = self.get_component_rich_style("map--title" if at < len(self._rows) else "map--name")
             return Strip([Segment(fit(row, width), base + style)], width)
         segments = [segment for number, tile in row for segment in self._drawn(number, tile, base)]
         return Strip(segments).simplify().crop(0, width).extend_cell_length(width, base)

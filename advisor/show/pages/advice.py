@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from ....rules.catalog.types import Price
 from ...core import formatting as words
-from ...core.advice_types import Advice, Finding
+from ...core.advice_types import Advice, FabricUse, Finding
+from ...core.coded_text import UNSPECIFIED, CodedText
 from ...core.ids import short_ids
 from ...core.scalars import sum_if_all
 from ...core.verdict_types import WorkloadVerdict
 from ...core.worth import compatible, selected
 from .. import coverage
-from ..aggregates import blind_spots
-from ..document import AsideBlock, Bullets, Document, Figures, Section, Table, brief, section
+from ..document import AsideBlock, Bars, Bullets, Document, Figures, Section, Table, brief, section
 from ..page_options import SHORT, PageOptions
-from ..titles import Row, Titles, fact_of, gain_text, left_out_words, monthly, runs_words, sum_of
-from . import sections
+from ..titles import Row, Titles, fact_of, gain_text, left_out_words, monthly, runs_words, sum_of, waste_of
 from .energy import energy_section
-from .explain import activity_sentence, claim_block
-from .story import Story, page_heading, price_basis, story_of, tiles, window_words, written_words
+from .explain import claim_block
+from .story import Story, page_heading, price_basis, price_line, story_of, tiles, window_words, written_words
 
-_NAME, _NOTE, _TITLE = 28, 200, 200  # characters
+_NAME, _NOTE, _EXAMPLE, _TITLE = 28, 200, 160, 200  # characters
 _ALL = 10**9
-_HOUR = 3600.0
+_MARKET = 3  # moves to other providers on a short page
 
 
 def advice_page(advice: Advice, options: PageOptions = SHORT, team: str | None = None) -> Document:
@@ -33,26 +33,24 @@ def advice_page(advice: Advice, options: PageOptions = SHORT, team: str | None =
         "findings": lambda: findings(story, options),
         "workloads": lambda: workloads(advice, options),
         "notes": lambda: notes(advice, options),
-        "coverage": lambda: sections.coverage(advice),
+        "coverage": lambda: observed(advice),
         "energy": lambda: energy_section(advice, team),
-        "idle": lambda: sections.idle(advice),
-        "fabric": lambda: sections.fabric(advice, team),
-        "kinds": lambda: sections.kinds(advice),
-        "levers": lambda: sections.levers(advice),
+        "idle": lambda: idle(advice),
+        "fabric": lambda: fabric(advice, team),
+        "kinds": lambda: kinds(advice),
+        "levers": lambda: levers(advice),
         "market": lambda: market(advice, options),
-        "method": lambda: sections.method(advice, team),
-        "prices": lambda: sections.prices(advice.prices),
+        "method": lambda: method(advice, team),
+        "prices": lambda: prices(advice.prices),
     }
     parts = [build() for name, build in builders.items() if options.shows(name)]
     if options.verbose:
         by_size = sorted(advice.findings, key=lambda f: (_size([f]), f.id))
-        parts += [
-            section("Recommendations in detail", *(claim_block(advice, row.recommendation) for row in story.rows)),
-            section("Findings in detail", *(claim_block(advice, f) for f in by_size)),
-        ]
+        moves = (claim_block(advice, row.recommendation) for row in story.rows)
+        parts.append(section("Recommendations in detail", *moves))
+        parts.append(section("Findings in detail", *(claim_block(advice, f) for f in by_size)))
     return Document(
         title=page_heading(story),
-        heading=page_heading(story),
         window=window_words(story),
         summary=price_basis(story),
         tiles=tiles(story, _ALL if options.whole else 2),
@@ -81,7 +79,11 @@ def recommendations(story: Story, options: PageOptions = SHORT) -> Section:
 
 
 def _figures(rows: Sequence[Row]) -> Figures:
-    return Figures(tuple((brief(row.id, 20), f"{brief(row.title, _TITLE)} ({row.remarks})") for row in rows))
+    def remarks(row: Row) -> str:
+        blocked = "; ".join(words.clause(str(reason)) for reason in row.recommendation.blocked_by)
+        return f"blocked: {blocked}" if blocked else f"{row.gain}, {row.terms}"
+
+    return Figures(tuple((brief(row.id, 20), f"{brief(row.title, _TITLE)} ({remarks(row)})") for row in rows))
 
 
 def no_recommendation(story: Story) -> str:
@@ -115,14 +117,6 @@ def findings(story: Story, options: PageOptions = SHORT) -> Section:
     for row in story.rows:
         for id_ in row.recommendation.findings:
             answers.setdefault(id_, row)
-    over = {note.fields.get("workload") for note in advice.notes if note.code == "work-is-over"}
-    ended = {w.id for w in advice.workloads if w.name in over and w.end < advice.end - _HOUR}
-
-    def answer(f: Finding) -> str:
-        if f.id in answers:
-            return brief(answers[f.id].left_out or answers[f.id].id, 40)
-        return "none: work ended" if f.workload in ended else words.NONE
-
     rows: list[tuple[str, ...]] = []
     sums: list[int] = []
     for rule, same in kept:
@@ -131,10 +125,9 @@ def findings(story: Story, options: PageOptions = SHORT) -> Section:
         sums.append(len(rows))
         rows.append((name, brief(rule, 20), sum_of(rule), _cost(same, advice), f"{answered:,} of {len(same):,}"))
         largest = sorted(same, key=lambda f: (_size([f]), f.id))[: each or (1 if len(same) == 1 else 0)]
-        rows += [
-            (brief(titles.resource(f), _NAME), brief(short[f.id], 20), "", _cost([f], advice), answer(f))
-            for f in largest
-        ]
+        for f in largest:
+            answer = brief(answers[f.id].left_out or answers[f.id].id, 40) if f.id in answers else words.NONE
+            rows.append((brief(titles.resource(f), _NAME), brief(short[f.id], 20), "", _cost([f], advice), answer))
     left = len(ordered) - len(kept)
     more = f"and {left} more rules: --section findings" if left > 0 else ""
     heads = ("finding", "id", "sum", "cost/month", "recommendation")
@@ -170,18 +163,14 @@ def workloads(advice: Advice, options: PageOptions) -> Section:
     shown = lines[: options.rows.workloads] if options.short else lines
     short = short_ids(w.id for w in advice.workloads)
 
-    def cost(same: Sequence[WorkloadVerdict]) -> str:
-        if (usd := sum_if_all(w.cost_usd for w in same)) is not None:
-            return words.usd(monthly(usd, advice))
-        hours = monthly(sum(w.gpu_hours for w in same), advice) or 0.0
-        return words.hours(hours) if priced else words.bare_hours(hours)
-
     def row(same: Sequence[WorkloadVerdict]) -> tuple[str, ...]:
         first, gpus = same[0], len({gpu for w in same for gpu in w.gpus})
         nodes = (words.listed(sorted({n for w in same for n in w.nodes})),) if options.whole else ()
+        usd, hours = sum_if_all(w.cost_usd for w in same), monthly(sum(w.gpu_hours for w in same), advice) or 0.0
         return (
             f"{brief(first.name, _NAME)}{runs_words(same)}", brief(short[first.id], 20), first.kind.label,
-            first.bottleneck.label, f"{gpus:,} {words.gpu_name(first.gpu_sku)}", cost(same), *nodes,
+            first.bottleneck.label, f"{gpus:,} {words.gpu_name(first.gpu_sku)}",
+            words.cost(monthly(usd, advice), hours, priced=priced), *nodes,
         )  # fmt: skip
 
     left = len(lines) - len(shown)
@@ -190,7 +179,6 @@ def workloads(advice: Advice, options: PageOptions) -> Section:
     return section(
         f"Workloads by {'cost' if priced else 'GPU-hours'}",
         Table((*heads, *(("nodes",) if options.whole else ())), tuple(map(row, shown)), (5,), more),
-        Bullets(() if options.short else tuple(filter(None, (activity_sentence(same[0]) for same in shown)))),
     )
 
 
@@ -201,12 +189,12 @@ def notes(advice: Advice, options: PageOptions = SHORT) -> Section:
         for nodes, gpus, reason, _ in coverage.unobserved_rows(advice.summary)
     ]
     if not options.short or options.verbose:
-        lines = [*dark, *(note.text for note in advice.notes), *sections.missing_metrics(advice)]
+        lines = [*dark, *(note.text for note in advice.notes), *missing_metrics(advice)]
         return section("Notes", Bullets(tuple(lines)))
     # Without any price the head has the notes on prices already.
     skip = words.PRICE_NOTES if advice.summary.cost_usd is None else frozenset[str]()
-    lines = dark + [brief(text, _NOTE) for code, text in sections.note_groups(advice.notes) if code not in skip]
-    if metrics := list(dict.fromkeys(metric for metric, *_ in blind_spots(advice))):
+    lines = dark + [brief(text, _NOTE) for code, text in note_groups(advice.notes) if code not in skip]
+    if metrics := list(dict.fromkeys(metric for metric, *_ in coverage.blind_spots(advice))):
         count = words.counted(sum(bool(w.coverage.missing) for w in advice.workloads), "workload")
         lines.append(f"{count} without some measures: {words.listed(metrics)}.")
     more = len(lines) - options.rows.notes
@@ -220,17 +208,154 @@ def market(advice: Advice, options: PageOptions) -> Section:
         return section(words.MARKET)
     titles = Titles(advice)
     lines = [f"{brief(titles.of(r), _TITLE)} ({gain_text(r)})" for r in compatible(advice.market)]
-    most = 3 if options.short else len(lines)
-    more = [f"{len(lines) - most} more"] if len(lines) > most else []
-    return section(words.MARKET, Bullets((*lines[:most], *more)) if lines else words.NO_MARKET)
+    if options.short and len(lines) > _MARKET:
+        lines[_MARKET:] = [f"{len(lines) - _MARKET} more"]
+    return section(words.MARKET, Bullets(tuple(lines)) if lines else words.NO_MARKET)
 
 
 def _next(story: Story, options: PageOptions) -> Section:
-    again, advice, rows = options.again, story.advice, []
+    again, advice = options.again, story.advice
     ids = (*(row.id for row in story.listed[:1]), *(f.id for f in advice.findings[:1]))
-    if again is not None and ids:
-        rows.append(AsideBlock("Evidence and calculation of one id:", again.command("explain", ids[0])))
-    if again is not None and options.short and advice.workloads:
-        text = "All sections (--section NAME for one, --verbose for the evidence of each finding):"
-        rows.append(AsideBlock(text, again.command("advise", "--all")))
-    return section("Next", *rows)
+    if again is None:
+        return section("Next")
+    text = "All sections (--section NAME for one, --verbose for the evidence of each finding):"
+    return section(
+        "Next",
+        AsideBlock("Evidence and calculation of one id:", again.command("explain", ids[0])) if ids else None,
+        AsideBlock(text, again.command("advise", "--all")) if options.short and advice.workloads else None,
+    )
+
+
+def note_groups(notes: Iterable[CodedText]) -> tuple[tuple[str, str], ...]:
+    """Code and text of the notes: of a code the first with the count of the others. Notes without a code stay apart."""
+    groups: dict[str, list[str]] = {}
+    for number, note in enumerate(notes):
+        groups.setdefault(note.code if note.code != UNSPECIFIED else f"{number}", []).append(note.text)
+    return tuple(
+        (code, f"{brief(first, _EXAMPLE)} ({words.counted(len(others), 'more note')})" if others else first)
+        for code, (first, *others) in groups.items()
+    )
+
+
+def kinds(advice: Advice) -> Section:
+    """What the GPUs did, the most first, then the hours of no workload."""
+    hours = coverage.hours_by_kind(advice).items()
+    return section("GPU-hours by kind", Bars(tuple((kind, value, words.bare_hours(value)) for kind, value in hours)))
+
+
+def idle(advice: Advice) -> Section:
+    """Idle GPUs by owner; without any price there is no column of costs."""
+    s, held = advice.summary, coverage.holdings(advice)
+    costs = 1 if words.has_prices(s) else 0
+    rows = (
+        (h.owner or "not held", words.listed(h.names), str(h.gpus), words.bare_hours(h.gpu_hours),
+         *[words.cost(h.cost_usd, h.gpu_hours, priced=True)] * costs)
+        for h in held
+    )  # fmt: skip
+    heads = ("owner", "what", "GPUs", "GPU-hours", *["cost"] * costs)
+    extent = coverage.judged_of(s) if s.partly_judged else ""
+    sentence = f"Idleness was {extent}; no data for the others." if extent else ""
+    if not held:
+        sentence = f"No GPU was idle or held without use{extent and f' ({extent})'}."
+        sentence = f"Idle GPUs: {coverage.not_judged(s)}." if s.nothing_judged and s.gpu_count else sentence
+    return section("Idle and held GPUs, by owner", sentence, Table(heads, tuple(rows), tuple(range(2, len(heads)))))
+
+
+def fabric(advice: Advice, team: str | None = None) -> Section:
+    """What compute fabrics cost by node SKU, and what they carried. `team` None: the whole fleet."""
+    title, fabrics = "The fabric: what was paid and what was used", advice.fabrics
+    if not fabrics:
+        where = "in the fleet" if team is None else "on the nodes that this team has to itself"
+        return section(title, f"No fabric was observed {where}.")
+    silent = {node for f in advice.findings if waste_of(f.rule) == "fabric" for node in f.nodes}
+    floor = advice.summary.floor_hours or 0.0
+    judged = {f.node for f in fabrics if f.util_p995 is not None and f.hours >= floor} | silent
+    groups: dict[str, list[FabricUse]] = {}
+    for f in fabrics:
+        groups.setdefault(f"{f.node_sku or 'unknown node'}{f', {f.kind}' if f.kind else ''}", []).append(f)
+    rows = []
+    for name, uses in groups.items():
+        peaks, cost = [f.util_p995 for f in uses if f.util_p995 is not None], sum_if_all(f.cost_usd for f in uses)
+        quiet, verdicts = (sum(f.node in nodes for f in uses) for nodes in (silent, judged))
+        unused = f"{quiet}" if verdicts == len(uses) else f"{quiet} of {verdicts}" if verdicts else "not judged"
+        peak = words.percent(max(peaks)) if peaks else "not observed"
+        rows.append((-(cost or 0.0), -len(uses), (name, str(len(uses)), words.usd(cost), peak, unused)))
+    heads = ("node", "nodes", "cost", "99.5th percentile", "unused")
+    quiet, verdicts = (sum(f.node in nodes for f in fabrics) for nodes in (silent, judged))
+    total = [f.cost_usd for f in fabrics if f.cost_usd is not None]
+    unused = words.usd(sum(f.cost_usd or 0.0 for f in fabrics if f.node in silent))
+    assumed = ", in part assumed" if any(f.assumed for f in fabrics) else ""
+    cost = f"{words.usd(sum(total))} that the fabrics add to their nodes' price{assumed}." if total else ""
+    cost = f"{f'{unused} of ' if verdicts else ''}{cost}" if cost else "Their cost is unknown."
+    extent = f"{quiet} of {verdicts} fabrics{' with a verdict' if verdicts < len(fabrics) else ''}"
+    return section(
+        title,
+        f"{extent} carried no traffic that needs one: {cost}" if verdicts else f"No verdict on fabric traffic: {cost}",
+        Table(heads, tuple(cells for *_, cells in sorted(rows)), (1, 2, 3, 4)),
+    )
+
+
+def observed(a: Advice) -> Section:
+    """What was observed, and what is missing."""
+    share, lost = coverage.observed_share(a), a.summary.reconciliation.unobserved
+    unpriced = sum(w.cost_usd is None for w in a.workloads) if a.summary.cost_usd is not None else 0
+    without_cost = "without a cost: its node has no price, or all its GPUs were shared. No team's cost includes them."
+    missing, rows = missing_metrics(a), coverage.unobserved_rows(a.summary)
+    complete = not missing and not rows and share is not None and share >= coverage.WHOLE_MIN
+    return section(
+        "Coverage",
+        f"{coverage.observed_time(a)}; {coverage.gpus_words(a.summary)}. {coverage.extent_words(a)}".rstrip(),
+        f"{coverage.share_words(share)} of the workloads' GPU time was observed." if share is not None else "",
+        f"Hours without telemetry cost {words.usd(lost)}." if lost else "",
+        f"{words.counted(unpriced, 'workload')} {without_cost}" if unpriced else "",
+        "All metrics that the verdicts need were observed." if complete else "",
+        Table(coverage.HEADS, rows, (1, 3)),
+        Bullets(missing),
+    )
+
+
+def levers(advice: Advice) -> Section:
+    """What a lower precision would change, by service."""
+    lines = tuple(f"{w.name}: {lever}" for w in advice.workloads for lever in w.levers)
+    return section("Lower precision (not included in any sum)", Bullets(lines))
+
+
+def missing_metrics(advice: Advice) -> tuple[str, ...]:
+    """Why metrics are missing, and for how many workloads."""
+    return tuple(
+        f"{why} ({metric} of {words.counted(count, 'workload')})" for metric, why, count in coverage.blind_spots(advice)
+    )
+
+
+def prices(listed: Sequence[Price]) -> Section:
+    """The price of each node type with its date and its source."""
+    without = "No price is known. Costs are in GPU-hours; savings in dollars are unknown."
+    return section("Prices", Bullets(tuple(map(price_line, listed))) if listed else without)
+
+
+def method(advice: Advice, team: str | None = None) -> Section:
+    """How the figures are calculated, and where the money went. `team` None: the whole fleet."""
+    total, parts = advice.summary.reconciliation.total, None
+    if team is not None:
+        money = (
+            "This report counts the hours that the team's workloads held alone, idle hours included. Shared GPUs, free "
+            "nodes and hours without telemetry are in the fleet's report. The savings interval assumes that all "
+            "recommendations turn out well or badly together."
+        )
+    elif total is None:
+        money = "No price is known, so no costs in dollars are shown."
+    else:
+        money = (
+            "Every node-hour is counted once. The parts sum to the nodes' prices times their hours: "
+            f"{words.usd(total)}."
+        )
+        shares = words.money_parts(advice.summary.reconciliation)
+        parts = Bars(tuple((name, usd, f"{words.usd(usd)} ({words.percent(usd / total)})") for name, usd in shares))
+    return section(
+        "Method and reconciliation",
+        money,
+        "Kinds and bottlenecks of workloads follow from sampled counters. Intervals are 10th to 90th percentiles. "
+        "The baseline of savings is the same SKU at its right-sized count. Recommendations that exclude one another "
+        "count once. Owned and committed nodes free capacity, never cash.",
+        parts,
+    )

@@ -36,30 +36,25 @@ _PHASES = {"inference": "inference, phase unknown", "not-told": "phase unknown"}
 
 
 def energy_section(advice: Advice, team: str | None = None) -> Section:
-    """The energy of a fleet, or of a team's part of it (`team`) without uses, owners and nodes; empty where it is
-    unknown."""
+    """The energy of a fleet, or of a `team` without uses, owners and nodes; empty where it is unknown."""
     e = advice.summary.energy
     if e is None:
         return section("Energy")
     owners = [(owner.owner or "unknown owner", owner) for owner in e.owners]
     nodes = sorted(advice.node_energy, key=lambda n: (-(_load(n) or 0.0), n.node))
-    phases = _table("phase", _PHASE, [(_PHASES.get(p.phase, p.phase), p) for p in e.phases])
-    workloads = _table("workload", ("kWh", "at rest", "kWh per busy GPU-hour", *_TOKENS), _workloads(advice))
-    tables = [phases, workloads]
-    if team is None:
-        tables = [
-            _uses(e), phases,
-            _table("owner", _OWNER, owners) if any(owner.owner for owner in e.owners) else None,
-            workloads, _table("node", _NODE, [(n.node, n) for n in nodes]),
-        ]  # fmt: skip
+    is_fleet, is_owned = team is None, any(owner.owner for owner in e.owners)
     return section(
         "Energy",
-        drawn_words(e, "the GPUs" if team is None else "the team's workloads"),
+        drawn_words(e, "the GPUs" if is_fleet else "the team's workloads"),
         idle_words(e),
         token_words(e),
         *money_words(e),
-        *tables,
-        AsideBlock(_LIMITS) if team is None and any(n.rated_watts for n in advice.node_energy) else None,
+        _uses(e) if is_fleet else None,
+        _table("phase", _PHASE, [(_PHASES.get(p.phase, p.phase), p) for p in e.phases]),
+        _table("owner", _OWNER, owners) if is_fleet and is_owned else None,
+        _table("workload", _WORKLOAD, _workloads(advice)),
+        _table("node", _NODE, [(n.node, n) for n in nodes]) if is_fleet else None,
+        AsideBlock(_LIMITS) if is_fleet and any(n.rated_watts for n in nodes) else None,
     )
 
 
@@ -81,6 +76,7 @@ _COLUMNS: Mapping[str, Callable[[Any], str]] = {
 }
 _TOKENS = ("J per token", "tokens/s per W", "power cost", "kg CO2")
 _PHASE = ("GPU-hours", "kWh", "spend", "power cost", "kg CO2")
+_WORKLOAD = ("kWh", "at rest", "kWh per busy GPU-hour", *_TOKENS)
 _OWNER = ("GPU-hours", "kWh", "at rest", "kWh per GPU-hour", *_TOKENS)
 _NODE = ("kWh", "at rest", "mean W", "95th percentile W", "limits W", "of the limits")
 
@@ -99,10 +95,8 @@ def _uses(e: FleetEnergy) -> Table | None:
         return None
     parts = {name.replace("_", " but "): getattr(u, name) for name in _USES}
     rows = [(name, kwh(value, ""), words.percent(value / u.total)) for name, value in parts.items() if value]
-    rows.append(("total", kwh(u.total, ""), ""))
-    if u.unobserved_gpu_hours > 0:
-        rows.append(("not observed", "unknown", words.hours(u.unobserved_gpu_hours)))
-    return Table(("energy breakdown", "kWh", "share"), tuple(rows), (1, 2))
+    dark = [("not observed", "unknown", words.hours(u.unobserved_gpu_hours))] if u.unobserved_gpu_hours > 0 else []
+    return Table(("energy breakdown", "kWh", "share"), (*rows, ("total", kwh(u.total, ""), ""), *dark), (1, 2))
 
 
 def _workloads(advice: Advice) -> list[tuple[str, WorkloadEnergy]]:
@@ -179,36 +173,34 @@ def token_words(e: FleetEnergy) -> str:
     """Joules per token; empty where no engine reports tokens."""
     if e.joules_per_token is None or e.generated_tokens is None:
         return ""
-    over = f"{e.generated_tokens:,.0f} tokens of the hours in which both were measured"
-    return f"{_per_token(e.joules_per_token)}, over {over}."
+    tokens = f"{e.generated_tokens:,.0f} tokens of the hours in which both were measured"
+    return f"{_per_token(e.joules_per_token)}, over {tokens}."
 
 
 def _per_token(joules: float) -> str:
-    per_watt = f", {small(1 / joules)} tokens per second per watt" if joules > 0 else ""
-    return f"{small(joules)} J per generated token{per_watt}"
+    return f"{small(joules)} J per generated token, {small(_ratio(1.0, joules))} tokens per second per watt"
 
 
 def money_words(e: FleetEnergy) -> tuple[str, ...]:
-    """The cost and CO2 by the site's figures, each with its source; or what to configure."""
+    """The cost and CO2 by the site's figures, each with its source; or what to configure. Some may be empty."""
     if e.kwh is None:
         return ()
     names = {figure.name for figure in e.figures}
     if not names & _UNITS.keys():
         return (_NOT_SET.format("Cost and CO2 of energy", "usd_per_kwh and co2_grams_per_kwh"),)
     figures = "; ".join(map(_stated, e.figures))
-    sentences = (
+    return (
         f"{' and '.join(parts)}, by the site's figures: {figures}." if (parts := _amounts(e)) else "",
         "" if "pue" in names else "No PUE is set: cooling and losses are not included.",
         "" if "usd_per_kwh" in names else _NOT_SET.format("Cost of energy", "usd_per_kwh"),
         "" if "co2_grams_per_kwh" in names else _NOT_SET.format("CO2 of energy", "co2_grams_per_kwh"),
         APART if e.usd is not None else "",
     )
-    return tuple(filter(None, sentences))
 
 
 def _amounts(e: Energy) -> list[str]:
-    parts = [f"{words.usd(e.usd)} of power"] if e.usd is not None else []
-    return parts + ([f"{kwh(e.co2_kg, ' kg')} of CO2"] if e.co2_kg is not None else [])
+    co2 = [f"{kwh(e.co2_kg, ' kg')} of CO2"] if e.co2_kg is not None else []
+    return co2 if e.usd is None else [f"{words.usd(e.usd)} of power", *co2]
 
 
 def _stated(f: StatedFigure) -> str:
@@ -221,27 +213,13 @@ def _stated(f: StatedFigure) -> str:
     return f"{value}{hourly}{region}, {clean(f.as_of)} ({clean(f.source)})"
 
 
-def workload_words(e: WorkloadEnergy) -> str:
-    """The energy of a workload in one line."""
-    if e.kwh is None:
-        return "Energy: not measured."
-    parts = [f"Energy: {kwh(e.kwh)}, {_measured(e)}", f"{kwh(e.idle_kwh)} at rest" if e.idle_kwh else ""]
-    if e.joules_per_token is not None:
-        parts.append(_per_token(e.joules_per_token))
-    elif e.kwh_per_busy_gpu_hour is not None:
-        parts.append(f"{small(e.kwh_per_busy_gpu_hour)} kWh per busy GPU-hour")
-    return f"{'; '.join(filter(None, (*parts, *_amounts(e))))}."
-
-
 def node_words(e: NodeEnergy) -> str:
     """The energy of a node in one line, and its power against the limits of its GPUs."""
     if e.kwh is None:
         return "energy not measured"
-    energy, load = f"{kwh(e.kwh)}, {_measured(e)}", _load(e)
-    if e.mean_watts is None:
-        return energy
-    share = f", {words.percent(load)} of {watts(e.rated_watts)}" if load is not None else ""
-    return f"{energy}; GPUs together {watts(e.mean_watts)}, 95th percentile {watts(e.p95_watts)}{share}"
+    share = f", {words.percent(_load(e))} of {watts(e.rated_watts)}" if _load(e) is not None else ""
+    power = f"GPUs together {watts(e.mean_watts)}, 95th percentile {watts(e.p95_watts)}{share}"
+    return f"{kwh(e.kwh)}, {_measured(e)}{f'; {power}' if e.mean_watts is not None else ''}"
 
 
 def _load(e: NodeEnergy) -> float | None:

@@ -19,12 +19,10 @@ from ..document import AsideBlock, Bullets, Document, Figures, Section, Table, s
 from ..page_options import Again
 from ..subjects import Subject, replicas_of, workload_of
 from ..titles import Titles, finding_title, runs_noun, titled
-from .energy import workload_words
-from .sections import price_line
+from .energy import drawn_words
+from .story import price_line
 
-_BASIS = {
-    "allocation": "allocated by a scheduler", "process": "held by processes", INFERRED: "inferred from activity",
-}  # fmt: skip
+_BASIS = {"allocation": "allocated by a scheduler", "process": "held by processes", INFERRED: "inferred from activity"}
 _FACTS, _CONDITIONS, _REPLICAS, _ALL = 5, 3, 10, 10**9
 _SAME = 0.005  # a product that differs more from the claimed cost is not how it was calculated
 
@@ -79,11 +77,9 @@ def explain_page(
         shown.append(section("Next", AsideBlock("Limits, rejected nodes and all measurements:", command)))
     return Document(
         title=title,
-        heading=title,
         lead=text,
         window=_identity(subject),
         summary=_replicas(advice, subject, findings, _ALL if verbose else _REPLICAS),
-        tiles=(),
         sections=tuple(part for part in shown if part.blocks),
     )
 
@@ -116,11 +112,8 @@ def _listed(title: str, lines: Iterable[object]) -> Section:
 
 
 def _kind(w: WorkloadVerdict) -> str:
-    kind, bottleneck = w.kind, w.bottleneck
-    return (
-        f"{w.name}: {kind.label} ({words.percent(kind.confidence)}), bottleneck {bottleneck.label} "
-        f"({words.percent(bottleneck.confidence)})"
-    )
+    kind, bottleneck = (f"{verdict.label} ({words.percent(verdict.confidence)})" for verdict in (w.kind, w.bottleneck))
+    return f"{w.name}: {kind}, bottleneck {bottleneck}"
 
 
 def _use(w: WorkloadVerdict) -> str:
@@ -192,58 +185,42 @@ def _workload_details(w: WorkloadVerdict) -> Iterator[Section]:
     others = ", ".join(f"{a.label} {words.percent(a.confidence)}" for a in w.kind.alternatives)
     yield _listed("Kind", (*w.kind.evidence, *((f"It could also be: {others}.",) if others else ())))
     shares = sorted(w.bottleneck.time_shares.items(), key=lambda share: -share[1])
-    rows = tuple((words.percent(value), label) for label, value in shares)
-    yield section(
-        "Bottleneck",
-        Bullets(tuple(map(str, w.bottleneck.evidence))),
-        Table(("share of its time", "bottleneck"), rows, (0,)),
-    )
+    rows = Table(("share of its time", "bottleneck"), tuple((words.percent(n), label) for label, n in shares), (0,))
+    yield section("Bottleneck", Bullets(tuple(map(str, w.bottleneck.evidence))), rows)
     if w.latency is not None:
-        yield section(f"Latency class: {words.latency_words(w.latency)}", Bullets(tuple(map(str, w.latency.evidence))))
-    activities = _activities(w.phases)
-    rows = tuple(row for row, _ in activities)
-    reasons = tuple(f"{row[0]}, {row[1]}: {reason}" for row, reason in activities if reason)
-    heads = ("kind", "bottleneck", "share of the time", "times", "last start")
-    yield section("Phases", Table(heads, rows, (2,)), Bullets(reasons))
+        yield _listed(f"Latency class: {words.latency_words(w.latency)}", w.latency.evidence)
+    yield _phases(w.phases)
     yield section(
         "Coverage",
         f"{words.percent(w.coverage.fraction)} of its GPU time was observed, a sample every "
         f"{span(w.coverage.resolution_seconds)}.",
         Bullets(tuple(f"{metric} is missing: {reason}" for metric, reason in w.coverage.missing.items())),
-        workload_words(w.energy) if w.energy is not None else "",
+        drawn_words(w.energy, "the workload") if w.energy is not None else "",
     )
     unknown = (f"Not evaluated: {w.levers_unknown}.",) if w.levers_unknown is not None else ()
     yield _listed("Lower precision (not included in any sum)", (*w.levers, *unknown))
-    features = load_features()
-    measured = tuple(
-        (name, words.figure(value), features[name].unit, features[name].meaning)
-        if name in features
-        else (name, words.figure(value), "", "")
-        for name, value in w.features.items()
-    )
+    rows = ((name, words.figure(value), load_features().get(name)) for name, value in w.features.items())
+    measured = tuple((name, value, f.unit if f else "", f.meaning if f else "") for name, value, f in rows)
     yield section("Measurements", Table(("feature", "value", "unit", "meaning"), measured, (1,)))
 
 
-def _activities(phases: Sequence[Phase]) -> list[tuple[tuple[str, ...], str]]:
-    """What a workload does, the longest first, however often it changes: a row, and its evidence."""
+def _phases(phases: Sequence[Phase]) -> Section:
+    """What a workload does, the longest first, however often it changes."""
     groups: dict[tuple[str, str, tuple[CodedText, ...]], list[Phase]] = {}
     for phase in phases:
         groups.setdefault((phase.kind, phase.bottleneck, phase.evidence), []).append(phase)
-    total = sum(phase.end - phase.start for phase in phases) or 1.0
-    rows = []
-    for (kind, bottleneck, evidence), same in groups.items():
-        seconds, last = sum(p.end - p.start for p in same), max(p.start for p in same)
+    total, rows, reasons = _seconds(phases) or 1.0, [], []
+    for (kind, bottleneck, evidence), same in sorted(groups.items(), key=lambda group: -_seconds(group[1])):
+        seconds, last = _seconds(same), max(p.start for p in same)
         times = f"{'once' if len(same) == 1 else f'{len(same)} times'} for {span(seconds / len(same))}"
-        row = (kind, bottleneck, words.percent(seconds / total), times, minute(last))
-        rows.append((-seconds, row, " ".join(map(str, evidence))))
-    return [(row, reason) for _, row, reason in sorted(rows, key=lambda row: row[0])]
+        rows.append((kind, bottleneck, words.percent(seconds / total), times, minute(last)))
+        reasons += [f"{kind}, {bottleneck}: {' '.join(map(str, evidence))}"] if evidence else []
+    heads = ("kind", "bottleneck", "share of the time", "times", "last start")
+    return section("Phases", Table(heads, tuple(rows), (2,)), Bullets(tuple(reasons)))
 
 
-def activity_sentence(workload: WorkloadVerdict) -> str:
-    """One sentence on a workload whose activity changes; empty: it does not."""
-    parts = [f"{kind} ({limit}) in {share} of the time, {times}"
-             for (kind, limit, share, times, _), _ in _activities(workload.phases)]  # fmt: skip
-    return f"{workload.name} changes what it does: {', '.join(parts)}." if len(workload.phases) > 1 else ""
+def _seconds(phases: Sequence[Phase]) -> float:
+    return sum(phase.end - phase.start for phase in phases)
 
 
 def _calculation(advice: Advice, subject: Subject, findings: Sequence[Finding], catalog: Catalog | None) -> Section:
@@ -256,21 +233,14 @@ def _calculation(advice: Advice, subject: Subject, findings: Sequence[Finding], 
         prices = prices or [p for p in advice.prices if p.sku == subject.node_sku]
         lines += _hours_times_price(subject, prices, catalog)
     if move is not None and move.saving_usd_per_month is not None:
-        lines += _months(move, move.saving_usd_per_month, prices, catalog)
-        findings = ()
+        lines, findings = list(_months(move, move.saving_usd_per_month, prices, catalog)), ()
     for f in findings:
         premium = next((e.value for e in f.evidence if e.metric == "fabric_premium"), None)
         if isinstance(premium, float) and premium and f.cost_usd is not None:
-            lines.append(
-                f"{f.cost_usd / premium:,.1f} node-hours observed x {words.usd(premium)} a node-hour for the "
-                f"fabric = {words.usd(f.cost_usd)} in the window."
-            )
+            each = f"{f.cost_usd / premium:,.1f} node-hours observed x {words.usd(premium)} a node-hour for the fabric"
+            lines.append(f"{each} = {words.usd(f.cost_usd)} in the window.")
         else:
             lines += _hours_times_price(f, prices, catalog)
-    freed = move.source.gpu_count - move.target.gpu_count if move is not None and findings else 0
-    if move is not None and abs(freed * HOURS_PER_MONTH - move.freed_gpu_hours_per_month) < 1 <= freed:
-        hours = words.hours(freed * HOURS_PER_MONTH)
-        lines.append(f"{words.counted(freed, 'GPU')} x {HOURS_PER_MONTH:.0f} h = {hours}/month freed.")
     return _listed("Calculation", dict.fromkeys((*lines, *map(price_line, prices))))
 
 
@@ -280,26 +250,20 @@ def _months(r: Recommendation, saving: Interval, prices: Sequence[Price], catalo
         price = next((p for p in prices if p.sku == side.node_sku), None)
         if side.gpu_count and node is not None and price is not None:
             nodes = -(-side.gpu_count // node.gpu_count)
-            yield (
-                f"{what}: {nodes} x {node.name} for {side.gpu_count} GPUs x {words.usd(price.usd_per_hour)} a "
-                f"node-hour x {HOURS_PER_MONTH:.0f} h = {words.usd(nodes * price.usd_per_hour * HOURS_PER_MONTH)} a "
-                "month where it runs all the time."
-            )
+            usd = words.usd(nodes * price.usd_per_hour * HOURS_PER_MONTH)
+            each = f"{words.usd(price.usd_per_hour)} a node-hour x {HOURS_PER_MONTH:.0f} h"
+            size = f"{nodes} x {node.name} for {side.gpu_count} GPUs"
+            yield f"{what}: {size} x {each} = {usd} a month where it runs all the time."
     spread = f"{words.spread(saving)}, 10th to 90th percentile" if words.spread(saving) else ""
     yield f"Savings: {words.usd(saving.p50)}/month{spread}. The baseline is the same SKU at its right-sized count."
 
 
-def _hours_times_price(
-    of: Finding | WorkloadVerdict, prices: Sequence[Price], catalog: Catalog | None
-) -> Iterator[str]:
+def _hours_times_price(of: Finding | WorkloadVerdict, prices: Sequence[Price], catalog: Catalog | None) -> list[str]:
     """Empty where no price times the hours gives the cost."""
+    usd = of.cost_usd or 0.0
     for price in prices:
         node = catalog.node(price.sku) if catalog is not None else None
-        if node is None or of.cost_usd is None:
-            continue
-        if abs(of.gpu_hours * price.usd_per_hour / node.gpu_count - of.cost_usd) <= _SAME * abs(of.cost_usd):
-            yield (
-                f"{words.hours(of.gpu_hours)} x {words.usd(price.usd_per_hour)} a node-hour / {node.gpu_count} GPUs a "
-                f"node = {words.usd(of.cost_usd)} in the window."
-            )
-            return
+        if node is not None and abs(of.gpu_hours * price.usd_per_hour / node.gpu_count - usd) <= _SAME * abs(usd):
+            each = f"{words.usd(price.usd_per_hour)} a node-hour / {node.gpu_count} GPUs a node"
+            return [f"{words.hours(of.gpu_hours)} x {each} = {words.usd(usd)} in the window."]
+    return []

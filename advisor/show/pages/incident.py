@@ -1,9 +1,7 @@
-"""A message about incidents as a page: of one the fact, the next step, its evidence and how to acknowledge it; of
-several the worst by name, the rest counted by kind and owner."""
+"""A message about one incident (fact, next step, evidence, how to acknowledge it), or the worst of several by name."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from ...core.formatting import NONE, bare_hours, counted, usd
@@ -17,7 +15,6 @@ from ..reader_links import NO_LINKS, ReaderCommands, ReaderLinks
 
 _VALUE_MAX, _TEXT_MAX = 240, 600
 _NAMED = 20  # incidents by name in one message
-_COUNTED = 30  # rows of the rest
 # Prefix of a line, heading and word of a count, in the order of a message.
 _KINDS: dict[ItemKind, tuple[str, str, str]] = {
     "opened": ("", "New", "new"),
@@ -25,6 +22,8 @@ _KINDS: dict[ItemKind, tuple[str, str, str]] = {
     "resolved": ("Resolved: ", "Resolved", "resolved"),
     "over": ("Ended: ", "Began and ended before this message", "ended"),
 }
+# Details that are shown elsewhere on the page.
+_ELSEWHERE = ("incident", "finding", "do next", "more", "since", "GPU-hours", "cost")
 _FOOTER = ("Written by skuwise watch from telemetry alone. Nothing was stopped or changed.",)
 
 
@@ -37,12 +36,8 @@ def incident_document(
     item, incident, subject = items[0], items[0].incident, items[0].incident.sighting.subject
     line, where = f"{_KINDS[item.kind][0]}{say.line_words(item)}", links.commands.where
     link = links.link(subject.workload_id or "", subject.nodes[0] if subject.nodes else "") or links.link()
-    # What stands elsewhere on the page is left out.
-    elsewhere = ("incident", "finding", "do next", "more", "since", "GPU-hours", "cost")
     facts = [("kind", f"{incident.sighting.kind} ({short(incident.sighting.code)})")]
-    for label, text in say.details(incident, now):
-        if label not in elsewhere:
-            facts.append((label, short(text, _VALUE_MAX)))
+    facts += [(label, short(text, _VALUE_MAX)) for label, text in say.details(incident, now) if label not in _ELSEWHERE]
     shown = [(label if n == 0 or facts[n - 1][0] != label else "", text) for n, (label, text) in enumerate(facts)]
     acknowledge, snooze = _commands(incident, links.commands)
     setting = "Thresholds: rules/watch.yaml; site rules override them."
@@ -107,30 +102,27 @@ def _limit(seconds: float) -> str:
 
 def _digest(items: Sequence[Item], now: float, links: ReaderLinks) -> Document:
     where, ordered = links.commands.where, sorted(items, key=lambda item: say.urgency(item.incident))
-    named, rest = ordered[:_NAMED], ordered[_NAMED:]
-    kinds: dict[ItemKind, int] = {kind: sum(item.kind == kind for item in items) for kind in _KINDS}
-    counts = ", ".join(f"{count:,} {_KINDS[kind][2]}" for kind, count in kinds.items() if count)
-    amount, gpu_hours = _sums(items)
-    title = f"{len(items):,} incidents ({counts}): {f'{amount}, ' if amount else ''}{gpu_hours} GPU-hours so far"
+    named = ordered[:_NAMED]
+    kinds: dict[ItemKind, int] = {kind: count for kind in _KINDS if (count := sum(item.kind == kind for item in items))}
+    counts = ", ".join(f"{count:,} {_KINDS[kind][2]}" for kind, count in kinds.items())
+    costs = [item.incident.cost_usd for item in items if item.incident.cost_usd is not None]
+    gpu_hours, amount = sum(item.incident.gpu_hours for item in items), f"{say.dollars(sum(costs))}, " if costs else ""
+    title = f"{len(items):,} incidents ({counts}): {amount}{bare_hours(gpu_hours)} GPU-hours so far"
     first = next((_commands(item.incident, links.commands) for item in named if not item.ended), None)
     sightings = [item.incident.sighting for item in items if not item.ended]
     rates = [sighting.usd_per_hour for sighting in sightings if sighting.usd_per_hour is not None]
     gpus, unpriced = sum(sighting.subject.gpu_count for sighting in sightings), len(sightings) - len(rates)
     note = f"{counted(unpriced, 'incident')} without a price" if unpriced else ""
-    tiles = (
-        Tile("GPUs affected now", f"{gpus:,.3g}" if gpus < 1000 else f"{gpus:,.0f}"),
-        Tile("Cost rate now", usd(sum(rates), "/hour") if rates else "unknown", note),
-    )
+    rate = Tile("Cost rate now", usd(sum(rates), "/hour") if rates else "unknown", note)
     return Document(
         title=f"{say.BRAND} {title}",
         heading=title,
         window=minute(now),
         summary=f"Worst: {say.line_words(named[0])}.",
-        tiles=tiles,
+        tiles=(Tile("GPUs affected now", f"{gpus:,.3g}" if gpus < 1000 else f"{gpus:,.0f}"), rate),
         link=Link("Dashboard", links.link()) if links.dashboard else None,
         sections=(
-            *(_named(kind, [i for i in named if i.kind == kind], count) for kind, count in kinds.items() if count),
-            *((_rest(rest),) if rest else ()),
+            *(_named(kind, [item for item in named if item.kind == kind], count) for kind, count in kinds.items()),
             section(
                 "Commands",
                 AsideBlock(f"All incidents{where}:", links.commands.stored("incidents list")),
@@ -143,27 +135,10 @@ def _digest(items: Sequence[Item], now: float, links: ReaderLinks) -> Document:
     )
 
 
-def _sums(items: Sequence[Item]) -> tuple[str, str]:
-    costs = [item.incident.cost_usd for item in items if item.incident.cost_usd is not None]
-    return say.dollars(sum(costs)) if costs else "", bare_hours(sum(item.incident.gpu_hours for item in items))
-
-
 def _named(kind: ItemKind, named: Sequence[Item], total: int) -> Section:
     """Those of one kind in a table: three columns, which a phone has room for."""
     rows = tuple((say.event_words(i), say.amount_words(i.incident) or NONE, i.incident.id) for i in named)
-    more = f"{total - len(rows):,} more are counted below." if total > len(rows) else ""
+    more = f"{total - len(rows):,} more, of lower severity or cost." if total > len(rows) else ""
     cost = "total cost" if kind in ("resolved", "over") else "cost so far"
     table = Table(("incident", cost, "id"), rows, right=(1,), more=more)
     return section(f"{_KINDS[kind][1]} ({total:,})", table if rows else more)
-
-
-def _rest(rest: Sequence[Item]) -> Section:
-    groups: dict[tuple[str, str], list[Item]] = defaultdict(list)
-    for item in rest:
-        sighting = item.incident.sighting
-        groups[sighting.kind, say.owner_name(sighting.subject) or NONE].append(item)
-    ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
-    rows = [(*key, f"{len(group):,}", *reversed(_sums(group))) for key, group in ordered[:_COUNTED]]
-    more = f"{len(ordered) - _COUNTED:,} more rows." if len(ordered) > _COUNTED else ""
-    heads = ("kind", "owner", "incidents", "GPU-hours", "cost so far")
-    return section(f"{len(rest):,} more", Table(heads, tuple(rows), right=(2, 3, 4), more=more))

@@ -10,7 +10,7 @@ from ...core.advice_json import plain
 from ...core.card_types import LIST_SCHEMA, SCHEMA, Card
 from ...core.ids import short_ids
 from ...core.timestamps import minute, span
-from ..document import Document, Figures, Section, Table, brief
+from ..document import Document, Figures, Table, brief, section
 
 _SHARES_LISTED, _SHARE_MIN = 4, 0.005
 _TEXT_MAX = 172  # two lines of 100 columns beside the label
@@ -36,9 +36,7 @@ def card_document(card: Card, *, ascii_only: bool = False) -> Document:
         heading=f"{title}  {card.id}",
         lead=brief(f"Next step: {card.next_step.text}", _TEXT_MAX),
         window=brief(f"{owner}{cluster}; {nodes}", _TEXT_MAX),
-        summary="",
-        tiles=(),
-        sections=(Section("", (Figures(rows),)),),
+        sections=(section("", Figures(rows)),),
     )
 
 
@@ -76,16 +74,13 @@ def _rows(card: Card, ascii_only: bool) -> dict[str, str]:
     earlier, series = card.compared, ""
     if earlier is not None:
         of = "1 earlier run" if earlier.runs == 1 else f"median of {earlier.runs} earlier runs"
-        medians = _listed(
-            (earlier.gpu_hours, words.hours),
-            (earlier.sm_active, lambda n: f"SM activity {_percent(n)}"),
-            (earlier.cost_usd, words.usd),
-        )
-        series = f"{of}: {medians}"
+        activity_words = (earlier.sm_active, lambda n: f"SM activity {_percent(n)}")
+        series = f"{of}: {_listed((earlier.gpu_hours, words.hours), activity_words, (earlier.cost_usd, words.usd))}"
     observed = f"{words.percent(use.observed)} of its GPU time was observed" if use.observed < 0.995 else ""
     since = f"figures from {minute(card.data_since)} on; no earlier data" if card.data_since is not None else ""
     kept = f"; from the card kept on {minute(card.kept_at)}" if card.kept_at is not None else ""
     what, part = ("GPU", "") if card.gpu_part >= 1 else ("MIG instance", f", each {card.gpu_part:.4g} of a GPU")
+    gpus = f"{words.counted(card.gpu_count, what)} ({card.gpu_sku or 'model unknown'}){part}"
     shared = ", shared with other work" if card.shared else ""
     by_time = sorted(judged.time_shares.items(), key=lambda share: -share[1])
     shares = [f"{label} {words.percent(share)}" for label, share in by_time if share >= _SHARE_MIN][:_SHARES_LISTED]
@@ -94,8 +89,7 @@ def _rows(card: Card, ascii_only: bool) -> dict[str, str]:
     return {
         "State": f"{_state(card)}{kept}",
         "Time": f"{minute(card.start)} to {minute(card.end)}, {span(card.elapsed_seconds)}",
-        "GPUs": f"{words.counted(card.gpu_count, what)} ({card.gpu_sku or 'model unknown'}){part}, "
-                f"{words.hours(card.gpu_hours)}{shared}",
+        "GPUs": f"{gpus}, {words.hours(card.gpu_hours)}{shared}",
         "Requested": requested or f"unknown: {asked.reason or 'not in the job table'}",
         "Kind": f"{judged.kind} (confidence {words.percent(judged.kind_confidence)})",
         "Bottleneck": f"{judged.bottleneck} (confidence {words.percent(judged.bottleneck_confidence)}){times}",
@@ -133,9 +127,9 @@ def cards_document(cards: Sequence[Card]) -> Document:
     )  # fmt: skip
     idle = [card.use.idle_gpu_hours for card in cards if card.use.idle_gpu_hours is not None]
     costs = [card.cost_usd for card in cards if card.cost_usd is not None]
+    wasted = words.usd(sum(card.idle_usd or 0.0 for card in cards))
     sums = [words.counted(len(cards), "job"), words.hours(sum(card.gpu_hours for card in cards))]
     sums += [f"{words.bare_hours(sum(idle))} of them idle"] if idle else []
-    wasted = words.usd(sum(card.idle_usd or 0.0 for card in cards))
     sums += [f"{words.usd(sum(costs))} ({wasted} idle)"] if costs else []
     counts = {"idle hours": len(cards) - len(idle), "cost": len(cards) - len(costs)}
     left = "; ".join(f"{what} unknown for {count}" for what, count in counts.items() if count)
@@ -143,41 +137,33 @@ def cards_document(cards: Sequence[Card]) -> Document:
         title="Jobs",
         heading="Jobs, the most idle first",
         window=f"Total: {', '.join(sums)}{f' ({left})' if left else ''}",
-        summary="",
-        tiles=(),
-        sections=(Section("", (Table(heads, rows, right=(4, 5, 6, 7, 8)),)),),
+        sections=(section("", Table(heads, rows, right=(4, 5, 6, 7, 8))),),
     )
 
 
-def card_json(card: Card) -> str:
-    """The card in its contract: RFC 3339 in UTC, base units, null for what is missing."""
-    return json.dumps({"schema": SCHEMA, **plain(card)}, ensure_ascii=False, indent=2) + "\n"
-
-
-def cards_json(cards: Sequence[Card]) -> str:
-    """A document of all cards, in their order."""
-    values = [{"schema": SCHEMA, **plain(card)} for card in cards]
-    return json.dumps({"schema": LIST_SCHEMA, "cards": values}, ensure_ascii=False, indent=2) + "\n"
+def cards_json(cards: Card | Sequence[Card]) -> str:
+    """A card in its contract (RFC 3339 in UTC, base units, null for what is missing), or a document of several."""
+    values = [{"schema": SCHEMA, **plain(card)} for card in ([cards] if isinstance(cards, Card) else cards)]
+    document = values[0] if isinstance(cards, Card) else {"schema": LIST_SCHEMA, "cards": values}
+    return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
 
 
 def csv_rows(cards: Sequence[Card]) -> list[dict[str, object]]:
     """One row a card by column, with units in the names; what is missing is None."""
     rows = []
     for card in cards:
-        values = plain(card)
-        values |= {**values["owner"], **values["use"], "gpus": card.gpu_count, "energy_kwh": card.kwh}
-        values["next_step"] = card.next_step.text
+        more = {"gpus": card.gpu_count, "energy_kwh": card.kwh, "next_step": card.next_step.text}
+        values = plain(card) | plain(card.owner) | plain(card.use) | more
         rows.append({name: values[name] for name in CSV_COLUMNS})
     return rows
 
 
 def _title(card: Card) -> str:
-    about = ""
-    if card.scheduler == "slurm":
-        about = f" (Slurm job {brief(card.job_id)})" if card.job_id else " (Slurm job)"
-    elif card.scheduler == "kubernetes":
-        about = f" (pod {brief(_pod(card))})" if card.pod else " (Kubernetes)"
-    return f"{brief(card.name or 'unnamed workload')}{about}"
+    about = {
+        "slurm": f" (Slurm job {brief(card.job_id)})" if card.job_id else " (Slurm job)",
+        "kubernetes": f" (pod {brief(_pod(card))})" if card.pod else " (Kubernetes)",
+    }
+    return f"{brief(card.name or 'unnamed workload')}{about.get(card.scheduler, '')}"
 
 
 def _pod(card: Card) -> str:

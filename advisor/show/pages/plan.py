@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # it needs numpy, which the terminal has not at its start
     from ...plan.result import Plan, PlanStep, PoolPlan, RentedNode, ReturnedNode
 
 _LISTED = 5  # independent recommendations on a short page
-_NAMES = 6  # nodes named in a cell; the rest is counted
 _UNFIT = "This demand does not fit the fleet: without these nodes some of it has no place. Use --buy to plan with them."
 _GOALS = {"cash": "cash", "nodes": "nodes", "capacity": "GPU capacity", "energy": "energy"}
 
@@ -30,21 +29,19 @@ def plan_document(plan: Plan, advice: Advice, again: Again | None = None, rows: 
     named = {id_: titles.of(r) for id_, r in by_id.items()}
     beside = [f"{id_}: {named[id_]}" for id_ in plan.beside if id_ in named]
     if rows is not None and len(beside) > _LISTED:
-        beside = [*beside[:_LISTED], f"{len(beside) - _LISTED} more: --all"]
+        beside[_LISTED:] = [f"{len(beside) - _LISTED} more: --all"]
     used = {r.price for r in (*plan.returned, *plan.rented) if r.price is not None}
     prices = [p for p in advice.prices if p.id in used]
-    first = next((s.recommendation for s in plan.steps if s.recommendation is not None), None)
-    patch = None
+    first, patch = next((s.recommendation for s in plan.steps if s.recommendation is not None), None), None
     if first is not None and again is not None:
-        accept = f"{again.program} ledger accept {first}"
-        patch = AsideBlock("Accept a step, then print the patch that does it:", accept)
+        text = "Accept a step, then print the patch that does it:"
+        patch = AsideBlock(text, f"{again.program} ledger accept {first}")
     left = tuple(
         (n.recommendation, named.get(n.recommendation, n.action),
          gain_text(by_id[n.recommendation]) if n.recommendation in by_id else "-", n.why.text)
         for n in sorted(plan.not_in_plan, key=lambda n: not n.risk_alone)
         if n.why.code != "plan-blocked" and (not n.risk_alone or (n.would_bring_usd_per_month or 0.0) >= 0)
     )  # fmt: skip
-    left_table = _table(("id", "recommendation", "gain alone", "why not"), left, rows, ())
     sections = (
         section("What if", Bullets(tuple(change.text for change in plan.changes))),
         section("Nodes to return", _returned_table(plan, rows)),
@@ -53,14 +50,13 @@ def plan_document(plan: Plan, advice: Advice, again: Again | None = None, rows: 
         section("Compared with advise", Bullets(reconciled(plan))),
         section("Steps", _steps_table(plan, named, rows), patch),
         section("Fleet before and after", _pools_table(plan.pools, rows)),
-        section("Left out", left_table),
+        section("Left out", _table(("id", "recommendation", "gain alone", "why not"), left, rows, ())),
         section("Independent of the plan", Bullets(tuple(beside))),
         section("Notes", Bullets(tuple(note.text for note in plan.notes))),
         section("How good this plan is", quality(plan)),
     )
     return Document(
         title=heading(plan),
-        heading=heading(plan),
         window=f"From telemetry of {day(plan.start)} to {day(plan.end)}: {counted(plan.nodes_today, 'node')}, "
         f"{counted(plan.gpus_today, 'GPU')}, {counted(plan.workloads, 'workload')}",
         summary=f"Costs are {words.price_note(prices)}. A month has 730 hours." if prices else "",
@@ -76,10 +72,8 @@ def heading(plan: Plan) -> str:
     if not plan.steps and not count and not plan.rented and not plan.missing:
         return "Plan: nothing to change"
     head = f"return {count} of {counted(plan.nodes_today, 'node')}" if count else "return no node"
-    if plan.rented:
-        head += f", rent {len(plan.rented)}"
-    if plan.missing:
-        head += f", {counted(len(plan.missing), 'node')} missing"
+    head += f", rent {len(plan.rented)}" if plan.rented else ""
+    head += f", {counted(len(plan.missing), 'node')} missing" if plan.missing else ""
     return f"Plan: {head}{f' ({gain})' if gain else ''}"
 
 
@@ -91,8 +85,7 @@ def tiles(plan: Plan) -> tuple[Tile, ...]:
         low, median, high = map(words.usd, (usd.p10, usd.p50, usd.p90))
         shown.append(Tile(label, f"{median}/month", f"80 % interval {low} to {high}" if low != high else ""))
     if plan.rented:
-        before = round(sum(p.gpus_needed_today for p in plan.pools))
-        after = round(sum(p.gpus_needed for p in plan.pools))
+        before, after = (round(sum(getattr(p, f"gpus_needed{when}") for p in plan.pools)) for when in ("_today", ""))
         needed = f"{after:,} needed at the peak instead of {before:,}"
         shown.append(Tile("Net GPUs", f"{before - after:,}", needed if before != after else ""))
     else:
@@ -109,18 +102,13 @@ def _returned_table(plan: Plan, rows: int | None) -> Table:
     lines = []
     for (_, sku, _how), group in groupby(sorted(plan.returned, key=lambda r: (*key(r), r.name)), key=key):
         nodes = list(group)
-        gpus = words.gpus(sum(r.gpus for r in nodes), nodes[0].gpu_sku)
+        gpus, names = words.gpus(sum(r.gpus for r in nodes), nodes[0].gpu_sku), words.listed([r.name for r in nodes])
         empty = sum(r.step is None for r in nodes)
         free = f"{empty} {'once jobs end' if any(r.drains for r in nodes) else 'empty now'}" if empty else ""
         after = ", ".join(map(str, sorted({r.step for r in nodes if r.step is not None})))
-        cost, steps = _cost(r.usd_per_month for r in nodes), "; ".join(filter(None, (after, free)))
-        lines.append((str(len(nodes)), sku, gpus, when_words(nodes[0]), cost, steps, _named([r.name for r in nodes])))
+        cost, steps = words.usd(sum_if_all(r.usd_per_month for r in nodes)), "; ".join(filter(None, (after, free)))
+        lines.append((str(len(nodes)), sku, gpus, when_words(nodes[0]), cost, steps, names))
     return _table(("nodes", "node type", "GPUs", "when", "cost/month", "after step", "names"), lines, rows, (0, 4))
-
-
-def _cost(usd: Iterable[float | None]) -> str:
-    total = sum_if_all(usd)
-    return words.usd(total) if total is not None else "unknown"
 
 
 def _table(heads: tuple[str, ...], lines: Sequence[tuple[str, ...]], rows: int | None, right: tuple[int, ...]) -> Table:
@@ -129,20 +117,18 @@ def _table(heads: tuple[str, ...], lines: Sequence[tuple[str, ...]], rows: int |
 
 
 def when_words(r: ReturnedNode) -> str:
-    """When a node can be given back, and whether it is cash."""
-    if r.realisation == "cash-at":
-        return f"cash from {r.available_from}"
-    return "now" if r.realisation == "cash-now" else "capacity, no cash"
+    """When a node can be returned, and whether it is cash."""
+    when = {"cash-at": f"cash from {r.available_from}", "cash-now": "now"}
+    return when.get(r.realisation, "capacity, no cash")
 
 
 def _steps_table(plan: Plan, titles: dict[str, str], rows: int | None) -> Table:
     """The steps in their order. `titles`: of recommendations, by id."""
     heads = ("step", "what", "recommendation", "moves", "empties", "risk", "after")
-    lines = [
-        (str(s.number), step_title(s, titles), s.recommendation or "", _moves_words(s), _named(s.frees), s.risk or "",
-         ", ".join(map(str, s.after)))
-        for s in plan.steps
-    ]  # fmt: skip
+    lines = []
+    for s in plan.steps:
+        moves, empties, after = _moves_words(s), words.listed(s.frees), ", ".join(map(str, s.after))
+        lines.append((str(s.number), step_title(s, titles), s.recommendation, moves, empties, s.risk, after))
     return _table(heads, [tuple(cell or words.NONE for cell in line) for line in lines], rows, (0,))
 
 
@@ -154,24 +140,22 @@ def step_title(step: PlanStep, titles: dict[str, str]) -> str:
         return f"Return {counted(len(step.frees), 'empty node')}"
     if step.recommendation is not None:
         return titles.get(step.recommendation, f"{step.action} of {step.name}")
-    moved = sum(1 for m in step.moves if m.start is not None and m.end is not None)
-    if not moved:
-        return f"Start {counted(len(step.moves), 'more replica')} of {step.name}"
-    return f"Move {counted(moved, 'replica')} of {step.name} to another node"
+    if moved := sum(m.start is not None and m.end is not None for m in step.moves):
+        return f"Move {counted(moved, 'replica')} of {step.name} to another node"
+    return f"Start {counted(len(step.moves), 'more replica')} of {step.name}"
 
 
 def _pools_table(pools: Sequence[PoolPlan], rows: int | None) -> Table:
-    """The fleet by node type: today, afterwards, and how far it carries. `rows`: None shows those that stay as they
-    are, too."""
+    """The fleet by node type: today, afterwards, and how far it carries. `rows` None: all node types."""
     growing = any(p.runs_out_at is not None for p in pools)
     shown = [p for p in pools if rows is None or growing or p.nodes_after != p.nodes_today or p.rented or p.short_gpus]
     lines = []
     for p in shown:
-        lasts = words.NONE if p.carries is None else "not in 10 years" if p.runs_out_at is None else day(p.runs_out_at)
-        lasts = "now" if p.runs_out_at is not None and p.carries is not None and p.carries <= 1 else lasts
+        lasts = "not in 10 years" if p.runs_out_at is None else "now" if (p.carries or 2) <= 1 else day(p.runs_out_at)
+        lasts = words.NONE if p.carries is None else lasts
         lines.append((
-            node_type(p.node_sku, p.pool), p.region or words.NONE, _change(p.nodes_today, p.nodes_after, p.rented),
-            _change(round(p.gpus_needed_today), round(p.gpus_needed)), f"{p.gpus_after:,}",
+            node_type(p.node_sku, p.pool), p.region or words.NONE, change_words(p.nodes_today, p.nodes_after, p.rented),
+            change_words(p.gpus_needed_today, p.gpus_needed), f"{p.gpus_after:,}",
             f"{p.reserve_gpus} of {p.reserve_wanted_gpus}", words.NONE if p.carries is None else f"x{p.carries:.2f}",
             *((lasts,) if growing else ()),
         ))  # fmt: skip
@@ -185,21 +169,20 @@ def node_type(sku: str | None, pool: str) -> str:
     return (sku or pool).rpartition("/")[2].removeprefix("Standard_")
 
 
-def _change(before: int, after: int, rented: int = 0) -> str:
-    if before == after and not rented:
-        return f"{before:,}"
-    return f"{before:,} to {after:,}" + (f" ({rented} rented)" if rented else "")
+def change_words(before: float, after: float, rented: int = 0) -> str:
+    """``12 to 14 (2 rented)``; a single figure where nothing changes."""
+    if round(before) == round(after) and not rented:
+        return f"{before:,.0f}"
+    return f"{before:,.0f} to {after:,.0f}{f' ({rented} rented)' if rented else ''}"
 
 
 def _cash(plan: Plan) -> str:
     if not plan.cash or not plan.returned:
         return ""
-    last = plan.cash[-1]
-    usd = last.saving_usd_per_month
-    if usd.p50 <= 0:
-        return f"costs {words.usd(-usd.p50)}/month more" if usd.p50 < 0 else ""
-    when = f" from {last.date}" if last.date is not None else ""
-    return f"saves {words.usd(usd.p50)}/month{when}"
+    date, usd = plan.cash[-1].date, plan.cash[-1].saving_usd_per_month.p50
+    if usd <= 0:
+        return f"costs {words.usd(-usd)}/month more" if usd < 0 else ""
+    return f"saves {words.usd(usd)}/month{f' from {date}' if date is not None else ''}"
 
 
 def _node_list(nodes: Sequence[RentedNode]) -> Table:
@@ -210,7 +193,7 @@ def _node_list(nodes: Sequence[RentedNode]) -> Table:
     for (sku, _), group in groupby(sorted(nodes, key=key), key=key):
         alike = list(group)
         gpus = words.gpus(sum(n.gpus for n in alike), alike[0].gpu_sku)
-        rows.append((str(len(alike)), sku, gpus, _cost(n.usd_per_month for n in alike)))
+        rows.append((str(len(alike)), sku, gpus, words.usd(sum_if_all(n.usd_per_month for n in alike))))
     return Table(("nodes", "node type", "GPUs", "cost/month"), tuple(rows), (0, 3))
 
 
@@ -230,9 +213,7 @@ def quality(plan: Plan) -> str:
 
 def reconciled(plan: Plan) -> tuple[str, ...]:
     """What the plan keeps in reserve, and how its cash adds up to what `advise` calls recoverable."""
-    if plan.advise_usd_per_month is None or plan.plan_usd_per_month is None:
-        return ()
-    if not round(plan.advise_usd_per_month) and not round(plan.plan_usd_per_month):
+    if not round(plan.advise_usd_per_month or 0.0) and not round(plan.plan_usd_per_month or 0.0):
         return ()
     kept = [f"Kept in reserve: {r.node} ({words.usd(r.usd_per_month)}/month)" for r in plan.reserve]
     left = sum(n.advise_usd_per_month or 0.0 for n in plan.not_in_plan)
@@ -254,8 +235,3 @@ def _moves_words(step: PlanStep) -> str:
     if step.staging is not None:
         parts.append(step.staging.text)
     return "; ".join(parts)
-
-
-def _named(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_NAMES])
-    return f"{shown} and {len(names) - _NAMES} more" if len(names) > _NAMES else shown

@@ -13,7 +13,7 @@ from ...core.timestamps import day
 from ...core.worth import USD_PER_GPU_HOUR, Worth
 from ...state.outcomes import MoveOutcome
 from .. import coverage
-from ..document import NAME_MAX, AsideBlock, Document, Link, Section, Table, brief, section
+from ..document import AsideBlock, Document, Link, Section, Table, brief, section
 from ..reader_links import NO_LINKS, ReaderCommands, ReaderLinks
 from ..titles import Row, Titles, finding_title, left_out_words, monthly
 from .advice import no_recommendation
@@ -32,7 +32,6 @@ from .story import (
 _CHANGES_MAX = 5  # new, resolved and done, each
 # A new sentence, not the dot of a figure or an abbreviation within one.
 _SENTENCE_ENDS = re.compile(r"(?<=[\w)%][.])\s+(?=[A-Z])")
-_LONG_NAME = re.compile(rf"(\S{{{NAME_MAX - 1}}})\S{{2,}}")
 
 
 def report_document(story: Story, rows: int, attached: Sequence[str] = (), links: ReaderLinks = NO_LINKS) -> Document:
@@ -42,11 +41,8 @@ def report_document(story: Story, rows: int, attached: Sequence[str] = (), links
     if story.empty:
         text = f"No GPU work was observed from {coverage.window_words(a)}."
         if story.team is not None:
-            text += (
-                " Either there was none, or telemetry does not show that it is this team's. The administrators' report "
-                "lists all teams and what was not observed."
-            )
-        return Document(**frame, window=coverage.window_words(a), summary=text, tiles=(), sections=())
+            text += " Either there was none, or telemetry does not show that it is this team's."
+        return Document(**frame, window=coverage.window_words(a), summary=text)
     links = links.of_window(story.team or "", a.start, a.end, a.generated_at)
     commands, link = links.commands, Link("Dashboard", links.link()) if links.dashboard else None
     page, lists = ([name for name in attached if name.endswith(".html") == whole] for whole in (True, False))
@@ -74,11 +70,6 @@ def report_document(story: Story, rows: int, attached: Sequence[str] = (), links
     )
 
 
-def _sentence(text: object, limit: int) -> str:
-    """Long names are cut first, so that the rest of the sentence stays."""
-    return brief(_LONG_NAME.sub(r"\1…", str(text)), limit)
-
-
 def _recommendations(story: Story, links: ReaderLinks) -> Section:
     shown, commands, new = story.listed[:LISTED_MAX], links.commands, set(story.proposed)
     findings = {f.id: f for f in story.advice.findings}
@@ -88,15 +79,15 @@ def _recommendations(story: Story, links: ReaderLinks) -> Section:
         r = row.recommendation
         finding = next((findings[id_] for id_ in r.findings if id_ in findings), None)
         workload = workloads.get(r.workload or "")
-        nodes = sorted(finding.nodes) if finding is not None else list(workload.nodes if workload is not None else ())
+        nodes = sorted(finding.nodes) if finding is not None else workload.nodes if workload is not None else ()
         url = links.link(workload.name if workload is not None else "", nodes[0] if nodes else "")
         evidence = _SENTENCE_ENDS.split(finding.text)[0] if finding is not None else r.text
         earlier = ", in an earlier report" if r.id in story.reported else ""
         return section(
-            f"{number}. {_sentence(row.title, 120)}: {row.gain}",
-            _sentence(evidence, 240) if r.id in new else "",
+            f"{number}. {brief(row.title, 120)}: {row.gain}",
+            brief(evidence, 240) if r.id in new else "",
             AsideBlock(
-                f"{brief(row.id)}: {_sentence(row.terms, 240)}{earlier}",
+                f"{brief(row.id)}: {brief(row.terms, 240)}{earlier}",
                 "" if row.accepted else commands.stored("ledger accept", r.id),
             ),
             Link("Dashboard", url) if url else None,
@@ -123,16 +114,15 @@ def _changes(story: Story, shown: int) -> Section:
             differing = [f for key, f in ours.items() if key not in others]
             lists[what] = _largest(differing, a)
             smaller += len(differing) - len(lists[what])
-    lists["Done"] = [
-        _what(o)
-        + (f" (saves {words.usd(o.realised_saving_usd_per_month)}/month, measured)"
-           if o.realised_saving_usd_per_month is not None else "")
-        for o in story.outcomes
-        if o.done_at is not None and advice.start <= o.done_at < advice.end
-    ]  # fmt: skip
+    lists["Done"] = []
+    for o in story.outcomes:
+        if o.done_at is not None and advice.start <= o.done_at < advice.end:
+            saves = o.realised_saving_usd_per_month
+            measured = f" (saves {words.usd(saves)}/month, measured)" if saves is not None else ""
+            lists["Done"].append(f"{_what(o)}{measured}")
     rows = []
     for what, lines in lists.items():
-        texts = [*(_sentence(line, 160) for line in lines[:shown]), *filter(None, [_more(lines, shown)])]
+        texts = [*(brief(line, 160) for line in lines[:shown]), *filter(None, [_more(lines, shown)])]
         rows += [(what if not n else "", text) for n, text in enumerate(texts)]
     if not rows:
         nothing = "No complete data of the week before: nothing to compare with."
@@ -146,11 +136,10 @@ def _by_resource(advice: Advice) -> dict[tuple[str, str], Finding]:
     titles, merged = Titles(advice), dict[tuple[str, str], Finding]()
     for f in advice.findings:
         key = f.rule, titles.resource(f)
-        if (same := merged.get(key)) is None:
-            merged[key] = f
-            continue
-        costs = [cost for cost in (same.cost_usd, f.cost_usd) if cost is not None]
-        merged[key] = replace(same, cost_usd=sum(costs) if costs else None, gpu_hours=same.gpu_hours + f.gpu_hours)
+        if (same := merged.get(key)) is not None:
+            usd = f.cost_usd if same.cost_usd is None else same.cost_usd + (f.cost_usd or 0.0)
+            f = replace(same, cost_usd=usd, gpu_hours=same.gpu_hours + f.gpu_hours)  # noqa: PLW2901 - the sum of both
+        merged[key] = f
     return merged
 
 
@@ -159,9 +148,8 @@ def _largest(findings: Sequence[Finding], advice: Advice) -> list[str]:
 
     def cost(f: Finding) -> float:
         """A month's, US dollars; where no price is known, by the stand-in that only orders."""
-        if advice.summary.cost_usd is not None:
-            return monthly(f.cost_usd, advice) or 0.0
-        return (monthly(f.gpu_hours, advice) or 0.0) * USD_PER_GPU_HOUR
+        usd = f.gpu_hours * USD_PER_GPU_HOUR if advice.summary.cost_usd is None else f.cost_usd
+        return monthly(usd, advice) or 0.0
 
     large = [f for f in findings if cost(f) >= Worth(advice).minimum]
     return [finding_title(f, advice) for f in sorted(large, key=lambda f: (-cost(f), f.id))]
@@ -198,8 +186,8 @@ def _accepted(outcomes: Sequence[MoveOutcome], shown: int, commands: ReaderComma
         real = _figures(o.realised_saving_usd_per_month, o.realised_freed_gpu_hours_per_month, o.realised_time_ratio)
         change = f"{_what(o)} ({o.state}{f' {day(when)}' if when is not None else ''}, {brief(o.id)})"
         return (
-            f"{change}. {_sentence(o.why, 160)}" if o.why else change, predicted or words.NONE,
-            real or _sentence(o.reason_missing or words.NONE, 160),
+            f"{change}. {brief(o.why, 160)}" if o.why else change, predicted or words.NONE,
+            real or brief(o.reason_missing or words.NONE, 160),
         )  # fmt: skip
 
     done = [o for o in outcomes if o.state == "done" and o.realised_saving_usd_per_month is not None]
@@ -207,14 +195,14 @@ def _accepted(outcomes: Sequence[MoveOutcome], shown: int, commands: ReaderComma
     total = sum(p.p50 for p in predicted if p is not None)
     moves = "1 recommendation was measured" if len(done) == 1 else f"{len(done)} recommendations were measured"
     real = words.usd(sum(o.realised_saving_usd_per_month or 0.0 for o in done))
+    saved = f"{moves}: {real}/month saved{'.' if None in predicted else f', of {words.usd(total)} predicted.'}"
+    heads = ("recommendation", "predicted", "measured")
     return section(
         "Accepted recommendations and their savings",
-        f"{moves}: {real}/month saved{'.' if None in predicted else f', of {words.usd(total)} predicted.'}"
-        if done else "",
-        Table(("recommendation", "predicted", "measured"), tuple(map(row, outcomes[:shown])), (),
-              _more(outcomes, shown)),
+        saved if done else "",
+        Table(heads, tuple(map(row, outcomes[:shown])), (), _more(outcomes, shown)),
         AsideBlock(f"History and figures{commands.where}:", commands.stored("ledger list")),
-    )  # fmt: skip
+    )
 
 
 def _more(every: Sequence[object], shown: int) -> str:
@@ -223,7 +211,7 @@ def _more(every: Sequence[object], shown: int) -> str:
 
 def _what(o: MoveOutcome) -> str:
     to = "nothing held" if o.to_config == words.NONE else brief(o.to_config, 80)
-    return f"{_sentence(o.about, 80)}: {brief(o.from_config, 80)} to {to}"
+    return f"{brief(o.about, 80)}: {brief(o.from_config, 80)} to {to}"
 
 
 def _figures(usd: float | None, freed: float | None, ratio: float | None) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ....rules.catalog.types import Price
 from ...core import formatting as words
 from ...core.advice_types import Advice
 from ...core.timestamps import day, minute
 from ...core.worth import CAPACITY, RECOVERABLE, SLOWED, WASTED, selected
 from .. import coverage
-from ..aggregates import holdings
 from ..document import Tile, brief
 from ..titles import Row, covered_hours, monthly, recommendation_rows, short_usd, usd_per_month
 
@@ -39,15 +39,12 @@ class Story:
     teams: tuple[TeamRow, ...]
 
     def change(self, name: str) -> str:
-        """A figure of the summary (``cost_usd``) against the week before: ``+4 % on last week``; empty where the two
-        cannot be compared."""
+        """A figure of the summary (``cost_usd``) against the week before: ``+4 % on last week``, or empty."""
         now, before = (getattr(a.summary, name) if a is not None else None for a in (self.advice, self.before))
         if now is None or before is None or before <= 0:
             return ""
-        ratio = now / before - 1
-        if abs(ratio) < 0.005:
-            return "same as last week"
-        return f"{ratio * 100:+,.0f} % on last week" if ratio < 10 else "more than tenfold on last week"
+        percent = (now / before - 1) * 100
+        return f"{percent:+,.0f} % on last week" if abs(percent) >= 0.5 else "same as last week"
 
     @property
     def listed(self) -> tuple[Row, ...]:
@@ -56,8 +53,8 @@ class Story:
     @property
     def proposed(self) -> tuple[str, ...]:
         """The ids that this report proposes first: not those accepted or in an earlier report within the cooldown."""
-        rows = (row for row in self.listed[:LISTED_MAX] if not row.accepted)
-        return tuple(row.recommendation.id for row in rows if row.recommendation.id not in self.reported)
+        ids = (row.recommendation.id for row in self.listed[:LISTED_MAX] if not row.accepted)
+        return tuple(id_ for id_ in ids if id_ not in self.reported)
 
     @property
     def empty(self) -> bool:
@@ -75,17 +72,13 @@ def story_of(
     teams_before: Mapping[str | None, Advice] | None = None,
     reported: frozenset[str] = frozenset(),
 ) -> Story:
-    """The report of `advice`: the fleet's, or one team's part of it (`by_team.split_by_team`) with its part of the week
-    before and its outcomes. `teams`, `teams_before`: the parts of all teams, for the fleet's table; None: the fleet is
-    not divided."""
-
-    def most_waste(row: TeamRow) -> tuple[float, float, float, str]:
-        s = row[1].summary
-        return -(s.wasted_usd or 0.0), -(s.cost_usd or 0.0), -s.gpu_hours, row[0] or ""
+    """The report of `advice`: the fleet's, or one team's part of it with its part of the week before and its outcomes.
+    `teams`, `teams_before`: the parts of all teams, for the fleet's table; None: the fleet is not divided."""
 
     rows = [(name, part, (teams_before or {}).get(name)) for name, part in (teams or {}).items()]
-    every = recommendation_rows(advice)
-    return Story(team, advice, before, every, reported, tuple(outcomes), tuple(sorted(rows, key=most_waste)))
+    sums = {name: (part.summary.wasted_usd or 0.0, part.summary.cost_usd or 0.0) for name, part, _ in rows}
+    rows.sort(key=lambda row: (*(-usd for usd in sums[row[0]]), -row[1].summary.gpu_hours, row[0] or ""))
+    return Story(team, advice, before, recommendation_rows(advice), reported, tuple(outcomes), tuple(rows))
 
 
 def mail_subject(story: Story) -> str:
@@ -113,11 +106,8 @@ def _headline(story: Story) -> str:
         spent = f"{short_usd(spend)}/month spend"
         share = f" ({words.percent(cash / spend)})" if cash and spend > 0 and cash / spend >= 0.005 else ""
         gain = f"{short_usd(cash)}/month recoverable{share}" if cash else ""
-    if not gain and s.nothing_judged and not cash:
-        gain = "savings not judged yet"
-    elif not gain:
-        gain = f"no savings available now{', not all judged' if coverage.open_verdicts(a) else ''}"
-    return f"{spent}, {gain}"
+    none = f"no savings available now{', not all judged' if coverage.open_verdicts(a) else ''}"
+    return f"{spent}, {gain or ('savings not judged yet' if s.nothing_judged else none)}"
 
 
 def window_words(story: Story) -> str:
@@ -136,12 +126,10 @@ def price_basis(story: Story) -> str:
 
 
 def tiles(story: Story, open_most: int = 2) -> tuple[Tile, ...]:
-    """Spend, waste and savings per month, with the window's figures and what each sum means. `open_most`: lines on what
-    was not judged."""
+    """Spend, waste and savings per month with the window's figures. `open_most`: lines on what was not judged."""
     a, s = story.advice, story.advice.summary
     hours, free = covered_hours(a), selected(a).capacity_gpu_hours
     days = f"{hours / 24:,.3g} days" if hours >= 48 else f"{hours:,.3g} h"
-
     capacity = f"up to {words.hours(free)}/month" if free else "none available now"
     covered = (
         Tile("Coverage", f"{coverage.observed_time(a)}; {coverage.gpus_words(s)}"),
@@ -149,8 +137,7 @@ def tiles(story: Story, open_most: int = 2) -> tuple[Tile, ...]:
     )
 
     def judged(label: str, value: str | None, change: str = "", meaning: str = "") -> Tile:
-        """A sum that needs verdicts: not zero where nothing was judged (`value` None: unknown), and with its extent
-        where some was."""
+        """A sum that needs verdicts: not zero where nothing was judged, with its extent where some was."""
         if value is None:
             return Tile(label, coverage.not_judged(s) if s.nothing_judged else "unknown", "", meaning)
         part = coverage.judged_of(s) if s.partly_judged else ""
@@ -160,7 +147,7 @@ def tiles(story: Story, open_most: int = 2) -> tuple[Tile, ...]:
         return ", ".join(filter(None, (f"{value} in {days}", story.change(name))))
 
     if s.cost_usd is None:
-        idle = None if s.nothing_judged else f"{words.hours(sum(h.gpu_hours for h in holdings(a)))} in {days}"
+        idle = None if s.nothing_judged else f"{words.hours(sum(h.gpu_hours for h in coverage.holdings(a)))} in {days}"
         held = f"{words.hours(monthly(s.gpu_hours, a) or s.gpu_hours)}/month"
         return (
             Tile("GPU-hours", held, in_window(words.hours(s.gpu_hours), "gpu_hours")),
@@ -191,3 +178,8 @@ def written_words(story: Story) -> str:
     """What wrote the page, when, and from what."""
     when = minute(story.advice.generated_at)
     return f"Written by skuwise, {when}, from telemetry alone: nothing was changed on any node."
+
+
+def price_line(p: Price) -> str:
+    """``azure/Standard_ND96is_H100_v5, eastus: $88.49 per node-hour at list price, 2026-09-19 (source)``."""
+    return f"{p.sku}, {p.region}: {words.price_words(p)}"

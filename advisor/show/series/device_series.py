@@ -1,19 +1,25 @@
-"""What the devices of one node did moment by moment: from a frame's rows, or live from the node's database."""
+"""What the devices of a node or of a workload did over time: from a frame, or live from the node's database."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pandas as pd
 
 from ....rules.base.errors import SkuwiseError, StoreError
+from ....rules.catalog.types import GpuSku
+from ....rules.policy.thresholds import WasteRule
 from ...core.scalars import known, text, whole
+from ...core.verdict_types import WorkloadVerdict
+from ...recommend.rules import RULES
 from ...telemetry.sqlite.database import DatabaseReader, believed_of, open_database
 from ...telemetry.sqlite.reader import read_frame
+from .fleet_map import MEASURES, compute_ports, weighted_means
 
 if TYPE_CHECKING:
     from ...core.frame import Frame
@@ -66,23 +72,20 @@ _WORK = (
 _PORT = ("role", "link_layer", "line_rate_bytes_per_second", "state")
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceGauge:
-    """One measure of a device. `values` match `NodeSeries.ends`; None: not measured. `top`: the device's maximum, in
-    `unit`; None: unknown."""
+class DeviceGauge(NamedTuple):
+    """A measure over time; None: not measured. `top`: the device's maximum, in `unit`; None: unknown."""
 
     name: str
     unit: str
     values: tuple[float | None, ...]
-    top: float | None
+    top: float | None = None
 
     @property
     def last(self) -> float | None:
         return self.values[-1] if self.values else None
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(NamedTuple):
     """`key`: a GPU's uuid, a port as ``device/port``, empty for the host. `about`: SKU, role or state in words. `work`:
     id and name of the workloads that hold it, newest first."""
 
@@ -93,15 +96,18 @@ class Device:
     gauges: tuple[DeviceGauge, ...] = ()
     work: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def workload(self) -> str | None:
+        """Id of the newest workload that holds it."""
+        return self.work[0][0] if self.work else None
+
     def gauge(self, name: str) -> DeviceGauge | None:
         return next((gauge for gauge in self.gauges if gauge.name == name), None)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSeries:
+class NodeSeries(NamedTuple):
     """`ends`: the ends of the intervals, Unix seconds, rising; `interval_seconds`: length of the newest one."""
 
-    node: str
     ends: tuple[float, ...]
     interval_seconds: float
     devices: tuple[Device, ...]
@@ -113,23 +119,16 @@ class NodeSeries:
 def in_frame(frame: Frame, node: str) -> NodeSeries:
     """The newest rows that a frame has of a node: means over their intervals. A node without rows has no moments."""
     gpu, ports, host = (rows[rows["node"] == node] for rows in (frame.gpu, frame.fabric, frame.host))
-    ports = ports.assign(key=[f"{d}/{p:.0f}" for d, p in zip(ports["device"], ports["port"], strict=True)])
-    keyed: dict[Scope, pd.DataFrame] = {
-        "gpu": gpu.assign(key=gpu["gpu_uuid"]), "port": ports, "host": host.assign(key=""),
-    }  # fmt: skip
-    tables: dict[Scope, pd.DataFrame] = {
-        scope: table[["key", "ts", *(f"{column}_mean" for column in GAUGES[scope])]].set_axis(
-            ["key", "ts", *GAUGES[scope]], axis=1
-        )
-        for scope, table in keyed.items()
-    }
+    keys = [f"{device}/{port:.0f}" for device, port in zip(ports["device"], ports["port"], strict=True)]
+    gpu, ports, host = gpu.assign(key=gpu["gpu_uuid"]), ports.assign(key=keys, state="ACTIVE"), host.assign(key="")
+    gpu, ports, host = (rows.rename(columns=lambda name: name.removesuffix("_mean")) for rows in (gpu, ports, host))
+    tables: dict[Scope, pd.DataFrame] = {"gpu": gpu, "port": ports, "host": host}
     last = max((table["ts"].max() for table in tables.values() if len(table)), default=0.0)
     uses = frame.uses[(frame.uses["node"] == node) & (frame.uses["ts_end"] >= last)]
     names = dict(zip(frame.workloads["workload_id"], frame.workloads["name"], strict=True))
     work = [(u, w, names.get(w, w)) for u, w in zip(uses["gpu_uuid"], uses["workload_id"], strict=True)]
     gpus = frame.gpus[frame.gpus["node"] == node].sort_values("gpu_index")
-    newest = ports.drop_duplicates("key", keep="last").assign(state="ACTIVE")
-    return _series(node, tables, _rows(gpus, _GPU), work, _rows(newest, ["key", *_PORT]))
+    return _series(tables, list(gpus[list(_GPU)].itertuples(index=False, name=None)), work)
 
 
 def by_minute(frame: Frame, nodes: Collection[str]) -> Frame:
@@ -152,17 +151,13 @@ def by_minute(frame: Frame, nodes: Collection[str]) -> Frame:
 def newest_database(frame: Frame, node: str) -> Path | None:
     """The frame's database with the newest data of a node; None: none has any. Unreadable ones are skipped."""
     files = [Path(str(path)) for path in frame.source.get("databases", ())]  # type: ignore[attr-defined] - a list
-    seen: list[tuple[float, Path]] = []
+    ages: list[tuple[float, Path]] = []
     for path, names in believed_of(frame.source, files).items():
-        if names is not None and node not in names:
-            continue
-        try:
-            with open_database(path) as reader:
+        if names is None or node in names:
+            with suppress(SkuwiseError), open_database(path) as reader:
                 if (last := _last_seen(reader, node)) is not None:
-                    seen.append((last, path))
-        except SkuwiseError:
-            continue
-    return max(seen)[1] if seen else None
+                    ages.append((last, path))
+    return max(ages)[1] if ages else None
 
 
 def read_live(path: Path, node: str, now: float) -> NodeSeries:
@@ -179,23 +174,21 @@ def read_live(path: Path, node: str, now: float) -> NodeSeries:
         span = {"node": node, "start": end - MOMENTS, "end": end}
 
         def newest(view: str, key: str, columns: Iterable[str]) -> pd.DataFrame:
-            names = ["key", "ts", *columns]
             rows = reader.fetch(
-                f"SELECT {', '.join((key, *names[1:]))} FROM {view}"  # noqa: S608 - constants
+                f"SELECT {', '.join((key, 'ts', *columns))} FROM {view}"  # noqa: S608 - constants
                 " WHERE ts > :start AND ts <= :end AND node = :node ORDER BY ts",
                 span,
             )
-            return pd.DataFrame(rows, columns=pd.Index(names))
+            return pd.DataFrame(rows, columns=pd.Index(["key", "ts", *columns]))
 
-        port = "device || '/' || port"
-        ports = newest("fabric_samples", port, (*GAUGES["port"], *_PORT))
         tables: dict[Scope, pd.DataFrame] = {
-            "gpu": newest("gpu_samples", "gpu_uuid", GAUGES["gpu"]), "port": ports,
+            "gpu": newest("gpu_samples", "gpu_uuid", GAUGES["gpu"]),
+            "port": newest("fabric_samples", "device || '/' || port", (*GAUGES["port"], *_PORT)),
             "host": newest("host_samples", "''", GAUGES["host"]),
-        }  # fmt: skip
+        }
         gpus = reader.fetch(_GPUS, {"node": node})
         work = reader.fetch(_WORK, {"node": node, "start": end - _HELD_SECONDS})
-    return _series(node, tables, gpus, work, _rows(ports.drop_duplicates("key", keep="last"), ["key", *_PORT]))
+    return _series(tables, gpus, work)
 
 
 def _last_seen(reader: DatabaseReader, node: str) -> float | None:
@@ -203,16 +196,9 @@ def _last_seen(reader: DatabaseReader, node: str) -> float | None:
     return rows[0][0] if rows and isinstance(rows[0][0], float) else None
 
 
-def _rows(table: pd.DataFrame, columns: Sequence[str]) -> list[tuple]:
-    return list(table[list(columns)].itertuples(index=False, name=None))
-
-
-def _series(
-    node: str, tables: Mapping[Scope, pd.DataFrame], gpus: Iterable[Sequence], work: Iterable[Sequence],
-    ports: Iterable[Sequence],
-) -> NodeSeries:  # fmt: skip
-    """`tables`: by key, ts and the measures of the scope. `gpus`: rows of `_GPU`; split GPUs are left out, their
-    instances are not. `work`: rows of uuid, workload and its name. `ports`: rows of key and `_PORT`."""
+def _series(tables: Mapping[Scope, pd.DataFrame], gpus: Sequence[Sequence], work: Iterable[Sequence]) -> NodeSeries:
+    """`tables`: by key, ts and the measures of the scope; those of ports with `_PORT`. `gpus`: rows of `_GPU`; split
+    GPUs are left out, their instances are not. `work`: rows of uuid, workload and its name."""
     ends = sorted({float(ts) for table in tables.values() for ts in table["ts"]})[-MOMENTS:]
     measured = {
         (scope, str(key)): rows.drop_duplicates("ts").set_index("ts").reindex(ends)
@@ -226,25 +212,96 @@ def _series(
     def device(scope: Scope, key: str, name: str, about: str, tops: Mapping[str, Any]) -> Device:
         rows, gauges = measured.get((scope, key)), []
         for column, (label, unit, factor) in GAUGES[scope].items():
-            values = [math.nan] * len(ends)
-            if rows is not None:
-                values = (pd.to_numeric(rows[column], errors="coerce") * factor).tolist()
-            top = known(tops.get(column))
-            most = 100.0 if unit == "%" else top * factor if top else None
-            gauges.append(DeviceGauge(label, unit, tuple(None if math.isnan(v) else v for v in values), most))
+            values = [] if rows is None else (pd.to_numeric(rows[column], errors="coerce") * factor).tolist()
+            top = 100.0 / factor if unit == "%" else known(tops.get(column))
+            shown = tuple(None if math.isnan(value) else value for value in values or [math.nan] * len(ends))
+            gauges.append(DeviceGauge(label, unit, shown, top * factor if top else None))
         return Device(scope, key, name, about, tuple(gauges), tuple(held.get(key, ())))
 
-    gpus, devices = list(gpus), []
-    parents = {row[4] for row in gpus}
+    devices, parents = [], {row[4] for row in gpus}
     for uuid, index, sku, profile, _, memory, power, nvlink in gpus:
         if uuid not in parents:
             number, about = whole(index), " ".join(filter(None, (text(sku), text(profile))))
-            tops: dict[str, Any] = dict.fromkeys(("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second"), nvlink)
+            tops = {"nvlink_tx_bytes_per_second": nvlink, "nvlink_rx_bytes_per_second": nvlink}
             tops |= {"mem_used_bytes": memory, "power_watts": power}
             devices.append(device("gpu", uuid, f"GPU {'?' if number is None else number}", about, tops))
-    for key, role, layer, rate, state in ports:
+    ports = tables["port"].drop_duplicates("key", keep="last")[["key", *_PORT]]
+    for key, role, layer, rate, state in ports.itertuples(index=False, name=None):
         about = f"{role} {layer}" + (f", {state}" if state != "ACTIVE" else "")
-        tops: dict[str, Any] = dict.fromkeys(("tx_bytes_per_second", "rx_bytes_per_second"), rate)
+        tops = {"tx_bytes_per_second": rate, "rx_bytes_per_second": rate}
         devices.append(device("port", str(key), str(key), about, tops))
     devices.append(device("host", "", "host", "", {}))
-    return NodeSeries(node, tuple(ends), ends[-1] - ends[-2] if len(ends) > 1 else 0.0, tuple(devices))
+    return NodeSeries(tuple(ends), ends[-1] - ends[-2] if len(ends) > 1 else 0.0, tuple(devices))
+
+
+# The lines of a workload: column of the frame -> (name, unit, factor to the unit)
+_LINES = {
+    **{f"{column}_mean": GAUGES["gpu"][column] for column in MEASURES},
+    "tx_bytes_per_second_mean": ("fabric sent", "GB/s a port", 1e-9),
+}
+
+
+class Level(NamedTuple):
+    """A reference value for the line named `of`, in its unit."""
+
+    of: str
+    name: str
+    value: float
+
+
+class WorkloadTimeline(NamedTuple):
+    """`ends`: the ends of the intervals, Unix seconds, rising. A metric that was never read has no line."""
+
+    ends: tuple[float, ...]
+    lines: tuple[DeviceGauge, ...]
+    levels: tuple[Level, ...]
+
+
+def timeline_of(
+    frame: Frame, workload: WorkloadVerdict, sku: GpuSku | None, rules: Mapping[str, WasteRule]
+) -> WorkloadTimeline:
+    """The timeline of a workload: means over its GPUs, and over the compute ports of its nodes, while it held them,
+    weighted by observed seconds. `sku`: the catalog's entry of its GPUs; None: no levels of the GPU."""
+    levels = _levels(frame, workload, sku, rules)
+    frame = by_minute(frame, workload.nodes)
+    uses = frame.uses[frame.uses["workload_id"] == workload.id]
+    gpu = _while_held(frame.gpu, uses, ["node", "gpu_uuid"])
+    ports = _while_held(compute_ports(frame.fabric), uses, ["node"])
+    means = [weighted_means(rows, [name for name in _LINES if name in rows], ["ts"]) for rows in (gpu, ports)]
+    means = means[0].join(means[1], how="outer").dropna(axis=1, how="all").sort_index()
+    lines = tuple(
+        DeviceGauge(name, unit, tuple(None if math.isnan(v) else float(v) * factor for v in means[column]))
+        for column, (name, unit, factor) in _LINES.items()
+        if column in means
+    )
+    return WorkloadTimeline(tuple(float(ts) for ts in means.index) if lines else (), lines, levels)
+
+
+def _while_held(rows: pd.DataFrame, uses: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    if rows.empty or uses.empty:
+        return rows.iloc[:0]
+    spans = uses.groupby(keys, as_index=False).agg(held_from=("ts_start", "min"), held_to=("ts_end", "max"))
+    near = rows[rows["node"].isin(spans["node"])].merge(spans, on=keys)
+    return near[(near["ts"] > near["held_from"]) & (near["ts"] - near["interval_seconds"] < near["held_to"])]
+
+
+def _levels(
+    frame: Frame, workload: WorkloadVerdict, sku: GpuSku | None, rules: Mapping[str, WasteRule]
+) -> tuple[Level, ...]:
+    """What the GPU sustains, holds and is rated for, and the thresholds of the waste rules, if known."""
+    ports = compute_ports(frame.fabric)
+    rates = ports[ports["node"].isin(workload.nodes)]["line_rate_bytes_per_second"].dropna().unique()
+    levels, capacity = list[Level](), {"fabric sent": rates[0] * 1e-9 if len(rates) == 1 else None}
+    if sku is not None:
+        memory, nvlink = sku.mem_bytes / 1024**3, sku.nvlink_bytes_per_second
+        shares = (("tensor active", sku.achieved.bf16_gemm), ("DRAM active", sku.achieved.mem))
+        levels = [Level(of, f"{of.split()[0]} sustained", 100 * share) for of, share in shares if share]
+        levels += [Level("memory used", "all of its memory", memory), Level("power", "rated power", sku.tdp_watts)]
+        capacity |= {"NVLink sent": nvlink and nvlink * 1e-9, "memory used": memory}
+    for rule in RULES:
+        of, threshold, name = rule.line or ("", "", "")
+        if most := capacity.get(of):
+            share = rules[rule.id].of(workload.owner).value(threshold)
+            levels.append(Level(of, f"{name} {share * 100:g} %", share * most))
+    power, over = workload.features.get("power_watts"), workload.features.get("power_over_idle")
+    return (*levels, *((Level("power", "idle power", power / over),) if power and over else ()))

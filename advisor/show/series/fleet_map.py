@@ -1,22 +1,27 @@
-"""What each GPU of a fleet did on average over the window, with its node: the data of the fleet's map."""
+"""What each GPU of a fleet did on average over the window, and what its findings wasted hour by hour."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
-from ...core.advice_types import Unobserved
+from ...core.advice_types import Advice, Finding, Unobserved
 from ...core.frame import Frame
 from ...core.scalars import known, records, text, whole
+from ..titles import fact_of, is_waste, waste_of
 
 # Columns of the frame's gpu rows, in base units.
-_MEASURES = (
+MEASURES = (
     "sm_active", "tensor_active", "dram_active", "nvlink_tx_bytes_per_second", "mem_used_bytes", "power_watts",
 )  # fmt: skip
 NO_PORTS = "no compute ports observed"
+_HOUR = 3600.0
+_ACTIVE = 0.02  # mean SM activity of an hour from which on the GPU is in use
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +31,7 @@ class GpuUse:
     `values`: means over what was observed, in base units; a measure that was never read is missing. `fabric_util` among
     them is the node's: the mean share of the line rate over its compute ports. `workload`: the id of what held it
     longest in the window, None: nothing did. `index` None: unknown. `unobserved`: why nothing of it was observed in the
-    window, None: something was.
+    window, None: something was. Without `gpu_uuid` it is the place of a GPU on a node of which none was observed.
     """
 
     node: str
@@ -39,16 +44,18 @@ class GpuUse:
     values: Mapping[str, float]
     unobserved: str | None = None
 
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.node, self.gpu_uuid
 
-@dataclass(frozen=True, slots=True)
-class NodeUse:
-    """`fabric`: its compute ports in words. `gpus` in the order of their indices; empty where none was observed, and
-    then `gpu_count` is how many there should be (None: unknown)."""
+
+class NodeUse(NamedTuple):
+    """`fabric`: its compute ports in words. `gpus` in the order of their indices; where none was observed, as many
+    places as there should be GPUs, one at least."""
 
     node: str
     node_sku: str | None
     fabric: str
-    gpu_count: int | None
     gpus: tuple[GpuUse, ...]
 
 
@@ -56,8 +63,8 @@ def nodes_with_gpus(frame: Frame, unobserved: Iterable[Unobserved] = ()) -> tupl
     """Every node of the frame with its GPUs, by name. `unobserved`: GPUs that exist beside those of the frame, or of
     which the frame has no data; each is one GPU, also where it has MIG instances."""
     dark = {(absent.node, gpu): absent.reason for absent in unobserved for gpu in absent.gpus}
-    means = weighted_means(frame.gpu, [f"{name}_mean" for name in _MEASURES], ["node", "gpu_uuid"]).set_axis(
-        _MEASURES, axis=1
+    means = weighted_means(frame.gpu, [f"{name}_mean" for name in MEASURES], ["node", "gpu_uuid"]).set_axis(
+        MEASURES, axis=1
     )
     measured = {key: {n: v for n, v in row.items() if not math.isnan(v)} for key, row in means.to_dict("index").items()}
     holders = _holders(frame)
@@ -77,13 +84,12 @@ def nodes_with_gpus(frame: Frame, unobserved: Iterable[Unobserved] = ()) -> tupl
     gpus: dict[str, list[GpuUse]] = {}
     for use in sorted(uses.values(), key=lambda use: (use.index is None, use.index or 0, use.gpu_uuid)):
         gpus.setdefault(use.node, []).append(use)
-    return tuple(
-        NodeUse(
-            row["node"], text(row["node_sku"]), ports.get(row["node"], NO_PORTS), whole(row["gpu_count"]),
-            tuple(gpus.get(row["node"], ())),
-        )
-        for row in records(frame.nodes.sort_values("node"))
-    )  # fmt: skip
+    nodes = []
+    for row in records(frame.nodes.sort_values("node")):
+        node, count = str(row["node"]), max(whole(row["gpu_count"]) or 1, 1)
+        places = gpus.get(node) or [GpuUse(node, "", None, None, None, None, None, {})] * count
+        nodes.append(NodeUse(node, text(row["node_sku"]), ports.get(node, NO_PORTS), tuple(places)))
+    return tuple(nodes)
 
 
 def weighted_means(rows: pd.DataFrame, columns: Sequence[str], keys: Sequence[str]) -> pd.DataFrame:
@@ -94,6 +100,11 @@ def weighted_means(rows: pd.DataFrame, columns: Sequence[str], keys: Sequence[st
     by = [rows[key] for key in keys]
     sums, seconds = (table.groupby(by).sum() for table in (values.fillna(0.0) * weights, weights))
     return sums / seconds.where(seconds > 0)
+
+
+def compute_ports(fabric: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the fabric that are of compute ports."""
+    return fabric[fabric["role"] == "compute"] if not fabric.empty else fabric
 
 
 def _holders(frame: Frame) -> dict[tuple[str, str], str]:
@@ -110,13 +121,65 @@ def _holders(frame: Frame) -> dict[tuple[str, str], str]:
 def _ports(fabric: pd.DataFrame) -> tuple[dict[str, str], dict[str, float]]:
     """Node -> its compute ports in words (``8 x 400 Gb/s InfiniBand``; no rate where it is unknown or differs), and
     node -> their mean share of the line rate."""
-    ports = fabric[fabric["role"] == "compute"] if not fabric.empty else fabric
+    ports, words = compute_ports(fabric), dict[str, str]()
     if ports.empty:
         return {}, {}
-    words = {}
     for node, each in ports.drop_duplicates(["node", "device", "port"], keep="last").groupby("node"):
         rates = set(each["line_rate_bytes_per_second"].dropna())
         rate = f" {rates.pop() * 8e-9:.0f} Gb/s" if len(rates) == 1 else ""
         words[str(node)] = f"{len(each)} x{rate} {'/'.join(sorted(set(map(str, each['link_layer']))))}"
     utils = weighted_means(ports, ["util_mean"], ["node"])["util_mean"].dropna()
     return words, {str(node): float(mean) for node, mean in utils.items()}
+
+
+class RuleWaste(NamedTuple):
+    """The waste of one rule's findings: `total` of the window, `values` by the hour. `rule`: its fact in words."""
+
+    rule: str
+    total: float
+    values: tuple[float, ...]
+
+
+class WasteHistory(NamedTuple):
+    """`start`: of the first hour (Unix seconds). `priced`: values are US dollars, else GPU-hours. `rules`: the largest
+    first; without findings whose GPUs have no row in the window."""
+
+    start: float
+    priced: bool
+    rules: tuple[RuleWaste, ...]
+
+
+def waste_history(frame: Frame, advice: Advice) -> WasteHistory:
+    """The waste in the findings of `advice` over the window of `frame`, in which they were judged.
+
+    A finding is one figure for the window. Its history is that figure, spread over the hours in which its GPUs were
+    observed: of GPUs without use over the hours without activity, of the other rules evenly over its workload's hours.
+    """
+    claims = [f for f in advice.findings if is_waste(f.rule)]
+    priced = bool(claims) and all(f.cost_usd is not None for f in claims)
+    hours, rows = max(math.ceil(frame.window.seconds / _HOUR), 1), frame.gpu
+    ends, seconds = rows["ts"].to_numpy(float), rows["interval_seconds"].to_numpy(float)
+    active = rows["sm_active_mean"].to_numpy(float) > _ACTIVE
+    hour = np.clip(((ends - 1.0 - frame.window.start) // _HOUR).astype(int), 0, hours - 1)
+    by_gpu = rows.groupby(["node", "gpu_uuid"]).indices if len(rows) else {}
+    spans = {w.id: (w.start, w.end) for w in advice.workloads}
+    sums: dict[str, np.ndarray] = {}
+
+    def weights(f: Finding, at: np.ndarray) -> np.ndarray:
+        """Seconds of each row that count for a finding."""
+        start, end = spans.get(f.workload or "", (-math.inf, math.inf))
+        held = seconds[at] * ((ends[at] > start) & (ends[at] - seconds[at] < end))
+        unused = held * ~active[at]
+        return unused if waste_of(f.rule) in ("unused", "surplus") and unused.sum() > 0 else held
+
+    for f in claims:
+        amount = (f.cost_usd if priced else f.gpu_hours) or 0.0
+        nodes = f.nodes or ((f.node,) if f.node else ())
+        places = [by_gpu[node, gpu] for node in nodes for gpu in f.gpus if (node, gpu) in by_gpu]  # type: ignore[index]
+        at = np.concatenate(places) if places else np.empty(0, dtype=int)
+        weight = weights(f, at)
+        if weight.sum() > 0:
+            np.add.at(sums.setdefault(f.rule, np.zeros(hours)), hour[at], weight / weight.sum() * amount)
+    rules = [RuleWaste(fact_of(rule), float(values.sum()), tuple(values.tolist())) for rule, values in sums.items()]
+    largest = sorted((rule for rule in rules if rule.total > 0), key=lambda rule: (-rule.total, rule.rule))
+    return WasteHistory(frame.window.start, priced, tuple(largest))

@@ -22,8 +22,7 @@ class NodeHealth:
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """What cannot be read for one reason, on all the devices where it is so. `since`: the earliest, Unix seconds;
-    None: unknown."""
+    """What cannot be read for one reason, on all devices where it is so. `since`: Unix seconds; None: unknown."""
 
     scope: str
     metric: str

@@ -33,11 +33,8 @@ def compact(card: Card) -> str:
     peak, total = use.mem_peak_bytes, use.mem_total_bytes
     shares = sorted(judged.time_shares.items(), key=lambda share: -share[1])
     limits = [f"{_word(label)}:{share * 100:.0f}" for label, share in shares if share >= _SHARE_MIN][:_SHARES]
-    percents = {
-        "sm": use.sm_active,
-        "tc": use.tensor_active,
-        "mem": peak / total if peak is not None and total else None,
-    }
+    memory = peak / total if peak is not None and total else None
+    percents = {"sm": use.sm_active, "tc": use.tensor_active, "mem": memory}
     parts = {
         "w": _word(card.id.removeprefix("w-")),
         "gpus": f"{card.gpu_count}",

@@ -25,10 +25,9 @@ COLUMNS = (
     "cost_usd", "time_ratio_p10", "time_ratio_p50", "time_ratio_p90", "saving_usd_per_month_p10",
     "saving_usd_per_month_p50", "saving_usd_per_month_p90", "freed_gpu_hours_per_month",
     "energy_saving_kwh_per_month_p10", "energy_saving_kwh_per_month_p50", "energy_saving_kwh_per_month_p90", "levers",
-    "realisation", "blocked_by",
-    "price_basis", "price_date", "price_source", "price_region_assumed", "shown", "decision", "text",
-    "energy_kwh",
-    "energy_idle_kwh", "energy_basis", "energy_measured_gpu_hours", "joules_per_token", "tokens_per_second_per_watt",
+    "realisation", "blocked_by", "price_basis", "price_date", "price_source", "price_region_assumed", "shown",
+    "decision", "text", "energy_kwh", "energy_idle_kwh", "energy_basis", "energy_measured_gpu_hours",
+    "joules_per_token", "tokens_per_second_per_watt",
     "kwh_per_busy_gpu_hour", "power_usd", "co2_kg", "mean_watts", "p95_watts", "rated_watts",
 )  # fmt: skip
 _ENERGY = ("joules_per_token", "tokens_per_second_per_watt", "kwh_per_busy_gpu_hour", "co2_kg")
@@ -40,16 +39,15 @@ _CELL_BEGINS = re.compile(rf"(^(?=[\s\"']*[{_STARTS}|%])|[,;|\t](?=[\s\"']*[{_ST
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """Rows under their columns, safe to open in a spreadsheet; what a row does not have is empty."""
+    """Rows under their columns; what a row does not have is empty."""
+    return sheet_text([columns, *([row.get(column) for column in columns] for row in rows)])
+
+
+def sheet_text(rows: Iterable[Sequence[object]]) -> str:
+    """Rows as CSV, safe to open in a spreadsheet."""
     out = io.StringIO(newline="")
-    writer: csv.DictWriter[str] = csv.DictWriter(out, columns, restval="", lineterminator="\r\n")
-    writer.writeheader()
-    writer.writerows({key: cell(value) for key, value in row.items()} for row in rows)
+    csv.writer(out, lineterminator="\r\n").writerows([cell(value) for value in row] for row in rows)
     return out.getvalue()
-
-
-def advice_csv(advice: Advice) -> str:
-    return csv_text(COLUMNS, _rows(advice))
 
 
 def cell(value: object) -> object:
@@ -67,7 +65,8 @@ def cell(value: object) -> object:
     return _CELL_BEGINS.sub(r"\1'", clean(value))
 
 
-def _rows(advice: Advice) -> list[dict[str, object]]:
+def advice_csv(advice: Advice) -> str:
+    """The advice as CSV."""
     names = {w.id: w.name for w in advice.workloads}
     prices = {p.id: p for p in advice.prices}
     # Of several prices of a SKU its cost is at the highest: savings may be calculated with a lower one.
@@ -98,12 +97,11 @@ def _rows(advice: Advice) -> list[dict[str, object]]:
         source = {name: getattr(r.source, name) for name in _SIDE}
         rows.append(_row(
             kind, r, name=names.get(r.workload or ""), rule_or_action=r.action, severity_or_risk=r.risk, **source,
-            **target,
-            **_price(next((prices[p] for p in r.prices if p in prices), None)),
+            **target, **_price(next((prices[p] for p in r.prices if p in prices), None)),
             shown=None if r.shown is None else "yes" if r.shown else "no",
             decision=words.decision_words(r.decision) if r.decision else None,
         ))  # fmt: skip
-    return rows
+    return csv_text(COLUMNS, rows)
 
 
 def _row(kind: str, record: object, **values: object) -> dict[str, object]:

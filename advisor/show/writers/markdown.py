@@ -27,7 +27,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 def document_markdown(document: Document) -> str:
     """A whole page."""
-    lines = [f"# {escape(document.heading)}", ""]
+    lines = [f"# {escape(document.heading or document.title)}", ""]
     for text in filter(None, (document.lead, document.window, document.summary)):
         lines += [escape(text), ""]
     lines += _table(("", "", "", ""), [(t.label, t.value, t.change, t.meaning) for t in document.tiles], (1,))
@@ -57,7 +57,7 @@ def _block(block: Block, level: int) -> Iterator[str]:
         case Bars():
             yield from (*(f"- {escape(name)}: {escape(words)}" for name, _, words in block.rows), "")
         case Bullets():
-            yield from (*(f"- {escape(text)}" for text in block.items), "")
+            yield from (*(f"- {escape(text)}" for text in block.rows), "")
         case Link():
             yield from (f"{escape(block.text)}: <{block.url}>", "")
         case AsideBlock():

@@ -26,14 +26,13 @@ _QUOTED = re.compile(r"""\\.|'[^']*'|"(?:[^"\\]|\\.)*\"""")  # by a shell
 
 
 def document_text(document: Document, *, width: int = 100, color: bool = False, fold: bool = False) -> str:
-    """The page, `width` columns wide; without `color` it contains no escape sequence. `fold`: commands are folded as a
-    shell reads them."""
+    """The page; without `color` it has no escape sequence. `fold`: commands are folded as a shell reads them."""
     out = io.StringIO()
     console = Console(
         file=out, width=max(width, _MIN_WIDTH), force_terminal=color, color_system="standard" if color else None,
         markup=False, emoji=False, highlight=False, legacy_windows=False,
     )  # fmt: skip
-    _title(console, document.heading, "=")
+    _title(console, document.heading or document.title, "=")
     for text in filter(None, (document.lead, document.window, document.summary)):
         _line(console, text)
     if document.link is not None:
@@ -109,7 +108,7 @@ def _block(console: Console, block: Block, depth: int, fold: bool) -> None:
             ]
             _named(console, bars, by)
         case Bullets():
-            for text in block.items:
+            for text in block.rows:
                 _hanging(console, text, by, "- ")
         case AsideBlock():
             _hanging(console, block.text, by)
@@ -123,8 +122,7 @@ def _block(console: Console, block: Block, depth: int, fold: bool) -> None:
 
 
 def _grid(block: Table) -> grids.Table:
-    """A table without frame whose cells are folded, never cut; rows of a group are indented under the row that sums
-    them up."""
+    """A table whose cells are folded, never cut; rows of a group are indented under the row that sums them up."""
     out = grids.Table(box=None, pad_edge=False, header_style="underline")
     for index, head in enumerate(block.heads):
         out.add_column(head, overflow="fold", justify="right" if index in block.right else "left")

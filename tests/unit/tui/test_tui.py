@@ -20,7 +20,6 @@ from skuwise.tui.screens.workloads import WorkloadPage
 from skuwise.tui.state import FINDINGS_WINDOW, Look
 from skuwise.tui.themes import UNOBSERVED
 from skuwise.tui.widgets.table import PADDING, Column, column_widths
-from textual.widgets import Input
 
 
 def test_the_page_is_there_before_the_data_and_reading_can_be_stopped_and_begun_again() -> None:
@@ -68,12 +67,8 @@ def test_decisions_ask_for_what_they_need_and_reach_the_ledger() -> None:
         await s.shows("dismissed")
         await s.press("u")  # what is decided is folded away
         await s.press("z")
-        entry = s.app.screen.query_one(Input)
-        entry.value = "2020-01-01"
-        await s.press("enter")
-        await s.shows("2020-01-01 is in the past.")
-        entry.value = "2026-10-01 after the launch"
-        await s.press("enter")
+        await s.enter("2020-01-01", "2020-01-01 is in the past.")
+        await s.enter("2026-10-01 after the launch")
         await s.until(lambda: len(loader.decided) == 2)
 
     drive(steps, loader)
@@ -143,19 +138,11 @@ def test_the_overview_and_the_map_show_each_unobserved_gpu_with_its_reason_and_a
 
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
-EARLIER_SECONDS = 7200.0
-
-
-def earlier() -> Look:
-    """What a run two hours ago saw: one workload less."""
-    loaded = fleet()
-    advice = replace(loaded.advice, workloads=loaded.advice.workloads[:1])
-    return Look(FINDINGS_WINDOW, advice, advice, loaded.health, NOW - EARLIER_SECONDS)
 
 
 def test_what_an_earlier_run_saw_is_there_while_the_source_is_read_and_nothing_is_decided_on_it() -> None:
-    gate = Event()
-    loader = HandLoader(gate=gate, earlier=earlier())
+    gate, advice = Event(), replace(fleet().advice, workloads=fleet().advice.workloads[:1])
+    loader = HandLoader(gate=gate, earlier=Look(FINDINGS_WINDOW, advice, advice, fleet().health, NOW - 7200.0))
 
     async def steps(s: Session) -> None:
         await s.shows("reading 14d of telemetry ... · read 2.0 h ago")
@@ -167,9 +154,7 @@ def test_what_an_earlier_run_saw_is_there_while_the_source_is_read_and_nothing_i
         await s.press(KEY["recommendations"])
         await s.shows("Before and after")
         await s.press("a")
-        await s.until(
-            lambda: any("decide when the source" in notification.message for notification in s.app._notifications)
-        )
+        await s.until(lambda: any("decide when the source" in n.message for n in s.app._notifications))
         assert len(s.app.screen_stack) == 2
         await s.press(KEY["workloads"])
         gate.set()
@@ -189,9 +174,7 @@ def test_the_next_run_over_a_database_begins_with_what_this_one_read(tmp_path: P
     simulate("founding", database, days=2, seed=3, until=UNTIL)
 
     def loader(prices: Path | None = None) -> Loader:
-        return Loader(
-            Databases((database,)), looks=looks, book=(None, prices, None), clock=lambda: UNTIL + 60
-        )  # fmt: skip
+        return Loader(Databases((database,)), looks=looks, book=(None, prices, None), clock=lambda: UNTIL + 60)
 
     read = loader().load(FINDINGS_WINDOW, None, lambda _: None)
     assert loader().recall(FINDINGS_WINDOW) is None

@@ -59,7 +59,7 @@ def test_every_format_is_valid_bounded_and_harmless(made: Card) -> None:
         assert "<script>" not in markdown and "<script>" not in page_html(document)
     assert document_text(page.card_document(card(), ascii_only=True)).isascii()
     assert len(document_text(page.card_document(card()), width=100).splitlines()) <= 25
-    values = json.loads(page.card_json(made))
+    values = json.loads(page.cards_json(made))
     validate(values, "card")
     assert json.loads(page.cards_json([made])) == {"schema": "skuwise.cards/1", "cards": [values]}
     row = next(csv.DictReader(io.StringIO(csv_text(page.CSV_COLUMNS, page.csv_rows([made])))))

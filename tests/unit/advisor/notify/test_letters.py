@@ -46,7 +46,7 @@ from skuwise.advisor.notify.routes import (
     load_routes,
     routes_of,
 )
-from skuwise.advisor.show.aggregates import DRAINED, NO_WORKLOAD, NOT_OBSERVED, holdings, hours_by_kind
+from skuwise.advisor.show.coverage import DRAINED, NO_WORKLOAD, NOT_OBSERVED, holdings, hours_by_kind
 from skuwise.advisor.show.incident_words import Item, as_dict, line_words, phrase_words, title
 from skuwise.advisor.show.pages.story import story_of
 from skuwise.advisor.show.reader_links import NO_LINKS, ReaderCommands, ReaderLinks
@@ -106,7 +106,7 @@ def test_a_digest_names_the_worst_and_counts_the_rest() -> None:
     named = set(re.findall(r"i-[0-9a-f]{8}", letter.text))
     assert len(named) == 20 and {"i-00000005", "i-0000002a", "i-0000001e"} <= named  # what goes on before what ended
     text = " ".join(letter.text.split())
-    assert "14 more" in text and "Resolved (1)" in text and "held-idle u1" in text
+    assert "12 more, of lower severity or cost." in text and "Resolved (1)" in text
     assert "Worst: 8 H100s" in text
     assert "Cost: at list price, 2026-09-19 (azure.com)." in text
 

@@ -13,7 +13,7 @@ from skuwise.advisor.core.verdict_types import Alternative, KindVerdict
 from skuwise.advisor.core.worth import Worth, marked, min_saving, selected
 from skuwise.advisor.show.coverage import nothing_found_words, open_verdicts
 from skuwise.advisor.show.page_options import Again, PageOptions
-from skuwise.advisor.show.pages.sections import note_groups
+from skuwise.advisor.show.pages.advice import note_groups
 from skuwise.advisor.show.titles import gain_text, recommendation_rows, runs_words, usd_per_month
 from skuwise.advisor.show.writers.formats import LINES_MAX, render
 from skuwise.tests.support.moves_builders import advice_of, fabric, node, usage, verdicts, workload

@@ -8,7 +8,6 @@ import math
 import re
 import string
 import unicodedata
-from collections.abc import Sequence
 from dataclasses import replace
 
 import jsonschema
@@ -21,20 +20,11 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.formatting import scheduled_words, whose_words
 from skuwise.advisor.core.verdict_types import INFERRED, Owner, Scheduled
 from skuwise.advisor.show.pages.advice import advice_page
-from skuwise.advisor.show.writers.csv import COLUMNS, cell
+from skuwise.advisor.show.writers.csv import COLUMNS, cell, sheet_text
 from skuwise.advisor.show.writers.formats import FORMATS, render
 from skuwise.advisor.show.writers.text import document_text
 from skuwise.tests.support.golden_files import FOLDER, renewed
-from skuwise.tests.support.moves_builders import (
-    advice_of,
-    bare,
-    founding,
-    inventory,
-    node,
-    usage,
-    verdicts,
-    workload,
-)
+from skuwise.tests.support.moves_builders import advice_of, bare, founding, inventory, node, usage, verdicts, workload
 from skuwise.tests.support.report_fixtures import nothing
 from skuwise.tests.support.schemas import schema, validate
 
@@ -113,7 +103,7 @@ def test_where_nothing_saves_it_says_so():
 
 
 def test_numbers_stay_numbers_and_missing_ones_empty():
-    assert cell(-3.5) == -3.5 and cell(math.nan) == "" and cell(None) == "" and cell("plain") == "plain"
+    assert [cell(value) for value in (-3.5, math.nan, None, "plain")] == [-3.5, "", "", "plain"]
 
 
 def test_what_saves_most_is_read_first_and_runs_of_a_series_are_one_line():
@@ -130,28 +120,24 @@ def test_what_saves_most_is_read_first_and_runs_of_a_series_are_one_line():
 
 
 def test_work_without_a_name_says_whom_to_ask() -> None:
-    assert whose_words(workload(owner=Owner(), basis=INFERRED)) == (
-        "owner unknown, inferred from activity; ask the users of n1"
-    )
+    inferred = "owner unknown, inferred from activity; ask the users of n1"
+    assert whose_words(workload(owner=Owner(), basis=INFERRED)) == inferred
     assert whose_words(workload(owner=Owner(), basis="allocation")) == "owner unknown"
     assert whose_words(workload(owner=Owner(user="ann", account="ml"))) == "user ann, account ml"
+
+
+ARRAY = Scheduled("slurm", "45", "40", "5", "gpu", "high", "COMPLETED", 2)
+IMAGE = Scheduled("kubernetes", controller_kind="Deployment", image="vllm/vllm-openai:v0.11.0")
 
 
 @pytest.mark.parametrize(
     ("scheduled", "text"),
     [
         (Scheduled(), ""),
-        (Scheduled("slurm", job_id="42"), "Slurm job 42"),
-        (
-            Scheduled("slurm", "45", "40", "5", "gpu", "high", "COMPLETED", 2),
-            "Slurm job 45 (array 40_5), partition gpu, QOS high, COMPLETED, requeued 2 times",
-        ),
-        (Scheduled("slurm", "45", partition="gpu", restarts=0), "Slurm job 45, partition gpu"),
         (Scheduled("kubernetes"), ""),
-        (
-            Scheduled("kubernetes", controller_kind="Deployment", image="vllm/vllm-openai:v0.11.0"),
-            "Kubernetes Deployment, image vllm/vllm-openai:v0.11.0",
-        ),
+        (ARRAY, "Slurm job 45 (array 40_5), partition gpu, QOS high, COMPLETED, requeued 2 times"),
+        (Scheduled("slurm", "45", partition="gpu", restarts=0), "Slurm job 45, partition gpu"),
+        (IMAGE, "Kubernetes Deployment, image vllm/vllm-openai:v0.11.0"),
         (Scheduled("docker", image="x"), "Docker, image x"),
     ],
 )
@@ -167,12 +153,6 @@ FORMULAS = (
     "%x", "a\x85=1", "a\u2028=1",
 )  # fmt: skip
 PIECES = st.sampled_from([*";,|\t\n\r\"'=+-@ x1＝\u200b\xa0"])
-
-
-def written(rows: Sequence[Sequence[object]]) -> str:
-    out = io.StringIO(newline="")
-    csv.writer(out, lineterminator="\r\n").writerows([[cell(value) for value in row] for row in rows])
-    return out.getvalue()
 
 
 def is_formula(text: str) -> bool:
@@ -200,13 +180,13 @@ def formulas(text: str) -> list[str]:
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_no_reader_sees_a_formula_where_a_name_is_hostile(name: str) -> None:
-    assert formulas(written([[name, "a", -5.0], ["workload", name, -5.0, name], ["b", name]])) == []
+    assert formulas(sheet_text([[name, "a", -5.0], ["workload", name, -5.0, name], ["b", name]])) == []
 
 
 @given(st.lists(st.lists(st.lists(PIECES, max_size=12).map("".join) | st.text(max_size=12), max_size=4), max_size=4))
 @example([["x,y;"], ["=1"]])
 def test_no_reader_sees_a_formula_in_any_row(rows: list[list[str]]) -> None:
-    text = written([["row", *row] for row in rows] + [[*row] for row in rows])
+    text = sheet_text([["row", *row] for row in rows] + [[*row] for row in rows])
     assert formulas(text) == []
     assert not any(unicodedata.category(c) in ("Cc", "Cf") for c in text if c not in "\r\n")
 
@@ -219,7 +199,7 @@ HONEST = st.text(alphabet=string.ascii_letters + string.digits + " äöüß日�
 @given(st.lists(HONEST, min_size=1, max_size=5), st.sampled_from([", and ", "; and ", " | ", '"', "'s "]))
 def test_honest_names_are_read_back(names: list[str], joint: str) -> None:
     cells = [*names, joint.join(names)]
-    text = written([cells])
+    text = sheet_text([cells])
     assert next(csv.reader(io.StringIO(text, newline=""))) == cells
     read = pd.read_csv(io.StringIO(text), header=None, dtype=str, keep_default_na=False, na_filter=False)
     assert list(read.iloc[0]) == cells
