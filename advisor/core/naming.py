@@ -13,7 +13,6 @@ from .ids import short_ids
 
 PREFIX_MIN = 4  # characters of an id that are enough
 _LISTED = 20
-_BRIEFLY_LISTED = 5
 _HEX = re.compile(r"[0-9a-f]+")
 
 
@@ -31,44 +30,35 @@ class Named:
 
 
 class AmbiguousError(UsageError):
-    """A name with several matches: the remedy lists them as a table, with a command for each. `brief`: one line."""
+    """A name with several matches: the remedy lists them as a table, with a command for each."""
 
     def __init__(self, asked: str, matches: Sequence[Named], command: Callable[[str], str]) -> None:
-        short = short_ids(match.id for match in matches)
-        rows = []
+        short, rows = short_ids(match.id for match in matches), []
         for match in matches[:_LISTED]:
             more = f" and {len(match.nodes) - 2} more" if len(match.nodes) > 2 else ""
             rows.append((short[match.id], match.what, ", ".join(match.nodes[:2]) + more, match.when, match.cost))
         table = columns(("ID", "what", "node", "when", "cost"), rows)
         rest = f"\n({len(matches) - _LISTED} more are not listed.)" if len(matches) > _LISTED else ""
         commands = "\n".join(f"  {command(row[0])}" for row in rows)
-        message = f"{quoted(asked)} matches {len(matches)} items."
-        super().__init__(message, f"Choose one:\n\n{table}{rest}\n\nRun one of:\n{commands}")
-        ids = tuple(short.values())
-        more = f" and {len(ids) - _BRIEFLY_LISTED} more" if len(ids) > _BRIEFLY_LISTED else ""
-        self.brief = f"{message} Use one of these IDs: {', '.join(ids[:_BRIEFLY_LISTED])}{more}."
+        remedy = f"Choose one:\n\n{table}{rest}\n\nRun one of:\n{commands}"
+        super().__init__(f"{quoted(asked)} matches {len(matches)} items.", remedy)
 
 
 def matching(asked: str, every: Sequence[Named]) -> list[Named]:
     """What `asked` names, by the first rule that matches: id, job id, name, name@node, node, beginning of an id."""
     word = asked.strip()
-    if not word:
-        return []
     name, at, node = word.rpartition("@")
-    is_hex = _HEX.fullmatch(word) is not None
-
-    def begins(id_: str) -> bool:
-        return id_.startswith(word) or (is_hex and id_.partition("-")[2].startswith(word))
-
+    is_hex = len(word) >= PREFIX_MIN and _HEX.fullmatch(word) is not None
     rules: tuple[Callable[[Named], bool], ...] = (
         lambda entry: entry.id == word,
         lambda entry: word in entry.jobs,
         lambda entry: entry.name == word,
         lambda entry: bool(at) and entry.name == name and node in entry.nodes,
         lambda entry: word in entry.nodes,
-        lambda entry: len(word) >= PREFIX_MIN and begins(entry.id),
+        lambda entry: len(word) >= PREFIX_MIN and entry.id.startswith(word),
+        lambda entry: is_hex and entry.id.partition("-")[2].startswith(word),
     )
-    return next((matches for fits in rules if (matches := [entry for entry in every if fits(entry)])), [])
+    return next((matches for fits in rules if word and (matches := [e for e in every if fits(e)])), [])
 
 
 def unknown(asked: str, every: Sequence[Named], where: str, remedy: str) -> UsageError:
@@ -80,9 +70,10 @@ def unknown(asked: str, every: Sequence[Named], where: str, remedy: str) -> Usag
 def resolve(asked: str, every: Sequence[Named], where: str, remedy: str, command: Callable[[str], str]) -> Named:
     """The single match. `command` gives the command line for an id. Raises AmbiguousError for several matches,
     UsageError for none."""
-    matches = matching(asked, every)
-    if not matches:
-        raise unknown(asked, every, where, remedy)
-    if len(matches) > 1:
-        raise AmbiguousError(asked, matches, command)
-    return matches[0]
+    match matching(asked, every):
+        case []:
+            raise unknown(asked, every, where, remedy)
+        case [match]:
+            return match
+        case matches:
+            raise AmbiguousError(asked, matches, command)

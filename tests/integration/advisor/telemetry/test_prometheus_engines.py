@@ -245,4 +245,4 @@ def test_the_counter_of_exporters_tells_the_energy_and_its_faults_are_gaps(datab
     assert results[gpus[3]][1] == 0 and results[gpus[4]] == (None, None)
     e = advice.summary.energy
     assert e is not None and e.basis == "both" and e.unmeasured_gpu_hours >= 14.9
-    assert e.by_use is not None and sum(n.kwh or 0.0 for n in advice.node_energy) == pytest.approx(e.by_use.total)
+    assert e.by_use is not None and sum(n.kwh or 0.0 for n in advice.node_energy) == pytest.approx(e.by_use["total"])

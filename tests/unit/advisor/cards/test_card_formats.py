@@ -217,7 +217,7 @@ def test_of_a_requeued_job_it_is_the_newest_run_and_several_jobs_are_listed() ->
     for asked in ("4800", "sweep"):
         with pytest.raises(AmbiguousError) as raised:
             named_run(asked, ALL, str)
-        assert all(run.id[:4] in raised.value.brief for run in TASKS)
+        assert all(run.id[:4] in raised.value.remedy for run in TASKS)
         with pytest.raises(AmbiguousError):
             named_card(asked, tasks, str)
 
