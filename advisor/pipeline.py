@@ -1,9 +1,9 @@
-"""From verdicts to the advice. Pure: the clock and the random numbers are arguments."""
+"""From verdicts to the advice. Pure: the clock and the seed of random numbers are arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,17 +34,6 @@ _ACTIVITY = "activity"  # the measure that distinguishes idle from busy
 WINDOW_NOTES = frozenset({"telemetry-begins-late", "week-not-over"})
 
 
-@dataclass(frozen=True, slots=True)
-class AdviseOptions:
-    """Inputs of an advice beside telemetry and rules."""
-
-    generated_at: float  # now, Unix seconds
-    decisions: Mapping[str, Decision] = field(default_factory=dict)  # of the ledger, by recommendation id
-    site: Site = NO_SITE  # corrections from moves done here
-    with_market: bool = False  # also evaluate other providers
-    fleet: FleetIdentity | None = None
-
-
 @dataclass(frozen=True)
 class Reasoned:
     """An advice with its basis, for the plan. `options`: all recommendations with their draws, as they were made."""
@@ -54,9 +43,7 @@ class Reasoned:
     options: tuple[Recommendation, ...]
 
 
-def fleet_of(
-    verdicts: Verdicts, rulebook: Rulebook, generated_at: float, rng: np.random.Generator, *, site: Site = NO_SITE
-) -> Fleet:
+def fleet_of(verdicts: Verdicts, rulebook: Rulebook, generated_at: float, seed: int, *, site: Site = NO_SITE) -> Fleet:
     """The context of rules and recommendations. `generated_at`: now, Unix seconds."""
     return Fleet(
         verdicts=verdicts,
@@ -65,32 +52,31 @@ def fleet_of(
         rules=rulebook.rules,
         model=rulebook.move_model,
         at=max(generated_at, verdicts.window.end),
-        seed=int(rng.integers(2**63)),
+        seed=int(np.random.default_rng(seed).integers(2**63)),
         floor_hours=rulebook.floor_hours,
         site=site,
     )
 
 
 def reason_on(
-    verdicts: Verdicts,
-    rulebook: Rulebook,
-    options: AdviseOptions,
-    rng: np.random.Generator,
-    *,
-    source: Mapping[str, object],
-) -> Reasoned:
-    """The advice on verdicts, with its basis. `rng` draws the intervals."""
-    now, window, inventory, nodes = options.generated_at, verdicts.window, verdicts.inventory, verdicts.nodes
-    fleet = fleet_of(verdicts, rulebook, now, rng, site=options.site)
+    verdicts: Verdicts, rulebook: Rulebook, now: float, seed: int, *, source: Mapping[str, object],
+    decisions: Mapping[str, Decision] | None = None, site: Site = NO_SITE, with_market: bool = False,
+    identity: FleetIdentity | None = None,
+) -> Reasoned:  # fmt: skip
+    """The advice on verdicts, with its basis. `now`: Unix seconds; `seed`: of the intervals; `decisions`: of the
+    ledger, by recommendation id; `site`: corrections from moves done here; `with_market`: also evaluate other
+    providers."""
+    window, inventory, nodes = verdicts.window, verdicts.inventory, verdicts.nodes
+    fleet = fleet_of(verdicts, rulebook, now, seed, site=site)
     book = fleet.book
     waste = find_waste(fleet, rulebook.exceptions, rulebook.custom)
     fleet = replace(fleet, waste=waste.waste)
     findings = tuple(result.finding for result in waste.waste)
     levers = levers_by_workload(fleet, rulebook.served_models)
-    decided = (replace(r, decision=options.decisions.get(r.id)) for r in all_recommendations(fleet))
+    decided = (replace(r, decision=(decisions or {}).get(r.id)) for r in all_recommendations(fleet))
     recommendations = tuple(beside(r, levers) for r in decided)
     # Last, because its draws must not change those of the recommendations.
-    market = market_recommendations(fleet) if options.with_market else None
+    market = market_recommendations(fleet) if with_market else None
     judged, judged_count, ready = _judged(verdicts, fleet.floor_hours, now)
     reconciliation = reconcile(verdicts, book)
     energy = energy_accounts(verdicts, with_costs(verdicts, book), book, rulebook.energy)
@@ -110,7 +96,7 @@ def reason_on(
         recoverable_usd_per_month=usd(cash),
         reconciliation=reconciliation,
         recoverable_interval_usd_per_month=interval,
-        unobserved=_unobserved(verdicts, book),
+        unobserved=tuple(_unobserved(verdicts, book)),
         window_hours=window.hours,
         observed_hours=inventory.observed_hours,
         observed_gpu_hours=inventory.observed_gpu_hours,
@@ -149,7 +135,7 @@ def reason_on(
         fabrics=fabric_uses(nodes, book),
         node_energy=energy.nodes,
         standings=standings(nodes, book, judged),
-        fleet=options.fleet,
+        fleet=identity,
     )
     return Reasoned(marked(advice), fleet, recommendations)
 
@@ -186,15 +172,14 @@ def _judged(
     return judged, count, min((ready for ready in moments if ready is not None), default=None)
 
 
-def _unobserved(verdicts: Verdicts, book: PriceBook) -> tuple[Unobserved, ...]:
-    parts = []
+def _unobserved(verdicts: Verdicts, book: PriceBook) -> Iterator[Unobserved]:
     for part in verdicts.inventory.unobserved:
-        if (facts := verdicts.node(part.node)) is not None:
-            gpu_hours, rate = facts.span_hours * len(part.gpus), book.per_gpu_hour(facts)
-            parts.append(replace(part, gpu_hours=gpu_hours, cost_usd=None if rate is None else rate * gpu_hours))
-        else:
-            parts.append(part)
-    return tuple(parts)
+        facts = verdicts.node(part.node)
+        if facts is None:
+            yield part
+            continue
+        gpu_hours, rate = facts.span_hours * len(part.gpus), book.per_gpu_hour(facts)
+        yield replace(part, gpu_hours=gpu_hours, cost_usd=None if rate is None else rate * gpu_hours)
 
 
 def _beginning(verdicts: Verdicts) -> tuple[CodedText, ...]:

@@ -14,7 +14,7 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.column_rows import rows_of
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.verdict_types import BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
-from skuwise.advisor.pipeline import AdviseOptions, reason_on
+from skuwise.advisor.pipeline import reason_on
 from skuwise.advisor.recommend.prediction import Use
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.rules.catalog.types import Price
@@ -126,11 +126,11 @@ def inventory(nodes) -> Inventory:
     return Inventory(counted, END, span_seconds=DAYS * 86400.0, seconds_by_hour={0.0: observed * 3600.0})
 
 
-def advice_of(given: Verdicts, prices=(), seed: int = 1, *, options: AdviseOptions | None = None, **rules) -> Advice:
+def advice_of(given: Verdicts, prices=(), seed: int = 1, *, with_market: bool = False, **rules) -> Advice:
     """The advice on these verdicts. `rules`: what the rulebook says other than the one that ships."""
     return reason_on(
-        given, rulebook(catalog(), prices=prices, **rules), options or AdviseOptions(END), np.random.default_rng(seed),
-        source={"kind": "sqlite", "paths": ["fleet.db"]},
+        given, rulebook(catalog(), prices=prices, **rules), END, seed,
+        source={"kind": "sqlite", "paths": ["fleet.db"]}, with_market=with_market,
     ).advice  # fmt: skip
 
 
