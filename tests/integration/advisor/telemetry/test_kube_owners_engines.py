@@ -4,30 +4,20 @@ Forms: kube-state-metrics, docs/metrics/workload/{pod,replicaset,job}-metrics.md
 object without an owner has empty labels (older releases: ``<none>``), two replicas tell everything twice.
 """
 
-import contextlib
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 import pytest
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.client.range_planner import Cache
-from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frames
-from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.agent.jobs.ids import gang_id, series_id, workload_id
-from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.server_metrics.prometheus_series import Series, merged
-from skuwise.tests.support.doctor_fleets import diagnosed_frame
-from skuwise.tests.support.prometheus_engines import ENGINES
-from skuwise.tests.support.rulebooks import rulebook
+from skuwise.tests.support.prometheus_engines import ENGINES, read_series
 
 END = 1_790_000_000.0 // 86400 * 86400
 HOURS, EVERY = 24, 60.0
 REPLICAS = ("10.0.0.1:8080", "10.0.0.2:8080")
-CATALOG = load_catalog()
 
 
 def at(hour: float) -> float:
@@ -132,21 +122,9 @@ def fleet() -> Cluster:
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    place = tmp_path_factory.mktemp(request.param)
-    series = merged(fleet().series)
-    with (
-        ENGINES[request.param](place, series) as url,
-        contextlib.closing(Client(url, PrometheusSettings(), {})) as client,
-    ):
-        yield client
-    shutil.rmtree(place, ignore_errors=True)
-
-
-@pytest.fixture(scope="module")
-def frame(client: Client) -> Frame:
-    reading = ServerReading(client, Cache(None, ""), (), END + 600, team_labels=("team",))
-    return next(read_frames(reading, CATALOG, since_seconds=HOURS * 3600))
+def frame(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Frame:
+    series, folder = merged(fleet().series), tmp_path_factory.mktemp(request.param)
+    return read_series(request.param, folder, series, END + 600, HOURS * 3600, team_labels=("team",))
 
 
 def named(frame: Frame, name: str) -> pd.DataFrame:
@@ -200,13 +178,6 @@ def test_a_name_is_read_only_where_nothing_tells_an_owner(frame: Frame) -> None:
     own = named(frame, "untold")
     assert list(own["workload_id"]) == [workload_id("", "kubernetes", "pod", "ml", "untold-7d4b9c6f5d-x2k4m")]
     assert own["controller_kind"].isna().all()
-
-
-def test_doctor_counts_the_workloads_whose_owner_is_known(frame: Frame) -> None:
-    diagnosis = diagnosed_frame(frame, rulebook(CATALOG))
-    assert diagnosis.kubernetes["observed"] - diagnosis.kubernetes["named"] == 1
-    (gap,) = [gap for gap in diagnosis.gaps if gap.code == "pod-owners-unknown"]
-    assert f"for 1 of {diagnosis.kubernetes['observed']} workloads" in gap.what and "kube_pod_(owner|info" in gap.add
 
 
 def test_no_use_is_lost_and_none_counts_twice(frame: Frame) -> None:
