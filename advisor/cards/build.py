@@ -20,7 +20,7 @@ from ..core.card_types import COURSE_SPANS, Asked, Card, CardPrice, CardState, C
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import price_words
 from ..core.frame import Frame
-from ..core.naming import Named
+from ..core.ids import Named
 from ..core.scalars import known, records, text
 from ..core.timestamps import minute, span
 from ..core.verdict_types import WorkloadVerdict

@@ -90,14 +90,9 @@ class BinsArray(ExtensionArray):
         return type(self)(self.matrix.copy())
 
 
-def bins_quantile(total: npt.NDArray[np.float64], share: float) -> float | None:
-    """Upper edge of the bin that holds this quantile of the seconds: an upper bound. The last bin ends at 1."""
-    edge = float(bins_quantiles(total[None, :], share)[0])
-    return None if np.isnan(edge) else edge
-
-
 def bins_quantiles(totals: npt.NDArray[np.float64], share: float) -> npt.NDArray[np.float64]:
-    """The same for each row of seconds; NaN where there are none."""
+    """Upper edge of the bin that holds this quantile of each row's seconds: an upper bound; NaN where there are none.
+    The last bin ends at 1."""
     seconds = totals.sum(axis=1)
     position = (np.cumsum(totals, axis=1) < (share * seconds - 1e-9)[:, None]).sum(axis=1)
     edges = np.array([*BIN_EDGES[1:], 1.0])

@@ -212,14 +212,9 @@ def parts_of(frame: Frame, rows_at_once: int = ROWS_AT_ONCE) -> Iterator[Frame]:
         yield part if n else replace(part, notes=frame.notes)
 
 
-def outline_of(frame: Frame) -> Frame:
-    """The small tables of a frame, and a row of each port."""
-    ports = frame.fabric.drop_duplicates(["node", "device", "port"]) if len(frame.fabric) else frame.fabric
-    return replace(frame, fabric=ports, gpu=frame.gpu.iloc[:0].copy(), host=frame.host.iloc[:0].copy())
-
-
 def together(outlines: Sequence[Frame]) -> Frame:
-    """The outlines of all groups as that of one frame, with the source of the last."""
+    """The outlines of all groups (small tables, no rows of GPUs and hosts) as that of one frame, with the source of
+    the last."""
     if len(outlines) == 1:
         return outlines[0]
     parts = {name: [rows for part in outlines if len(rows := getattr(part, name))] for name in _KEPT}

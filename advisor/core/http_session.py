@@ -1,4 +1,5 @@
-"""requests with a limit for a request as a whole: names, connecting, TLS, the proxy, sending, head and body.
+"""requests with a limit for a request as a whole: names, connecting, TLS, the proxy, sending, head and body; and its
+secrets, which are read from files and never from settings.
 
 `requests` has only a timeout for each wait. The adapter here gives urllib3 connections that put every socket under the
 deadline of the calling thread (`within`). The session ignores redirects: `requests` would read the body of one to its
@@ -7,12 +8,15 @@ end, whatever its size, and parse its address even if it is not followed.
 
 from __future__ import annotations
 
+import ipaddress
 import logging
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPException
 from http.cookiejar import DefaultCookiePolicy
+from pathlib import Path
 from socket import socket
 from typing import Any
 
@@ -25,11 +29,14 @@ from urllib3.util.retry import Retry
 
 from ...agent.base.deadline import Deadline
 from ...agent.base.safe_text import clean_text
+from ...rules.base.errors import UsageError
+from ...rules.base.files import open_stream
 
 CONNECT_SECONDS = 10.0  # after which connecting is tried again
 # It logs lines that are no headers, with the address, which may be a secret.
 logging.getLogger("urllib3").setLevel(logging.CRITICAL)
 _MAX_WORDS = 200
+MAX_SECRET_BYTES = 65536
 _LATE = "no answer in time"
 
 
@@ -144,3 +151,39 @@ def post(url: str, content: bytes, headers: Mapping[str, str], seconds: float, *
         if deadline.over:  # the answer may be cut
             raise UnansweredError(_LATE, sent=True)
     return status, clean_text(words, _MAX_WORDS)
+
+
+def secret(name: str, environ: Mapping[str, str], *, private: bool = False) -> str:
+    """The stripped content of a secret file; a name without a slash is a systemd credential, a file of
+    ``$CREDENTIALS_DIRECTORY``. Raises UsageError, which never contains the secret.
+
+    `private`: refuse a file that other users can read. systemd protects its credentials itself.
+    """
+    path = Path(name)
+    if "/" not in name:
+        folder = environ.get("CREDENTIALS_DIRECTORY")
+        if not folder:
+            message = f"No systemd credentials are available to this process, but {name} is one."
+            raise UsageError(message, "Use a path, or set LoadCredential= in the unit.")
+        path, private = Path(folder) / name, False
+    try:
+        with open_stream(path) as file:
+            if private and os.fstat(file.fileno()).st_mode & 0o077:
+                raise UsageError(f"The file {path} is readable by other users.", "Run chmod 0600 on it.")
+            content = file.read(MAX_SECRET_BYTES + 1)
+        text = content.decode("utf-8").strip()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", "Fix the setting or the file.") from error
+    except UnicodeDecodeError:
+        raise UsageError(f"The file {path} is not text.", "Write only the secret to the file.") from None
+    if not text or len(content) > MAX_SECRET_BYTES or not text.isprintable():
+        raise UsageError(f"The file {path} does not hold exactly one line.", "Write one line to the file: the secret.")
+    return text
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, by its name or number; no name is resolved."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost"

@@ -100,12 +100,6 @@ class Worth:
         kwh = r.energy_saving_kwh_per_month or Interval(0.0, 0.0, 0.0)
         return Interval(kwh.p10 * USD_PER_KWH, kwh.p50 * USD_PER_KWH, kwh.p90 * USD_PER_KWH)
 
-    def reaches(self, r: Recommendation) -> bool:
-        """Whether its gain is certain and reaches the minimum, and a more expensive fabric has a reason."""
-        gain, codes = self.usd(r), {change.code for change in r.changes}
-        unexplained = DEARER_FABRIC in codes and not codes & FABRIC_REASONS
-        return gain.p50 > 0 and gain.p50 >= self.minimum and gain.p10 > 0 and not unexplained
-
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -145,8 +139,12 @@ def selected(advice: Advice) -> Selection:
             return "blocked"
         if r.id in out:
             return "excluded"
-        # A team's part of an advice shows what the whole does.
-        return "shown" if (worth.reaches(r) if r.shown is None else r.shown) else "small"
+        # Its gain is certain and reaches the minimum, and a more expensive fabric has a reason. A team's part of an
+        # advice shows what the whole does.
+        gain, codes = worth.usd(r), {change.code for change in r.changes}
+        explained = DEARER_FABRIC not in codes or codes & FABRIC_REASONS
+        reaches = gain.p50 > 0 and gain.p50 >= worth.minimum and gain.p10 > 0 and explained
+        return "shown" if (reaches if r.shown is None else r.shown) else "small"
 
     groups: dict[str, tuple[Recommendation, ...]]
     groups = dict.fromkeys(("shown", "small", "blocked", "decided", "excluded"), ())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Set
 
 from ..core.advice_types import Advice, Finding, Recommendation
 from ..core.formatting import usd
-from ..core.naming import Named, resolve
+from ..core.ids import Named, resolve
 from ..core.timestamps import day
 from ..core.verdict_types import WorkloadVerdict
 

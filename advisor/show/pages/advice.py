@@ -162,7 +162,7 @@ def workloads(advice: Advice, options: PageOptions) -> Section:
     """The workloads that cost most; replicas and restarts of one series in a row, with their nodes on a whole page."""
     if not advice.workloads:
         return section("Workloads", "No workload was observed in this window.")
-    priced = words.has_prices(advice.summary)
+    priced = advice.summary.cost_usd is not None
     groups: dict[tuple[str | None, ...], list[WorkloadVerdict]] = {}
     for w in sorted(advice.workloads, key=lambda w: -w.gpu_hours):
         groups.setdefault((w.series_id, w.name, w.kind.label, w.bottleneck.label, w.gpu_sku), []).append(w)

@@ -38,7 +38,7 @@ def kinds(advice: Advice) -> Section:
 def idle(advice: Advice) -> Section:
     """Idle GPUs by owner; without any price there is no column of costs."""
     s, held = advice.summary, holdings(advice)
-    costs = 1 if words.has_prices(s) else 0
+    costs = 1 if s.cost_usd is not None else 0
     rows = (
         (h.owner or "not held", words.listed(h.names), str(h.gpus), words.bare_hours(h.gpu_hours),
          *[words.cost(h.cost_usd, h.gpu_hours, priced=True)] * costs)

@@ -28,8 +28,7 @@ from urllib3.exceptions import HTTPError
 
 from .....agent.base.safe_text import clean_text
 from .....rules.base.errors import SkuwiseError, SourceError, UsageError
-from ....core.credentials import is_loopback, secret
-from ....core.http_session import QuietSession, is_late, within
+from ....core.http_session import QuietSession, is_late, is_loopback, secret, within
 from ..settings import PrometheusSettings
 from . import response as answers
 from .response import SMALLER, Grid, LabelSets, RefusedError, SeriesAnswer, TooMuchError, UnreachableError

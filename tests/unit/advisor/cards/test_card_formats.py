@@ -14,7 +14,7 @@ from skuwise.advisor.cards.build import with_kept
 from skuwise.advisor.cards.reading import CardReading, Run, named_card, named_run
 from skuwise.advisor.core.card_types import Asked, Card, Use
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.advisor.core.naming import AmbiguousError
+from skuwise.advisor.core.ids import AmbiguousError
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.demo import simulate
 from skuwise.advisor.show.pages import job as page

@@ -11,7 +11,7 @@ import pytest
 from skuwise.advisor.cli.explain import queries_of
 from skuwise.advisor.core.advice_types import Advice, Evidence, Finding
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.advisor.core.naming import AmbiguousError
+from skuwise.advisor.core.ids import AmbiguousError
 from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, Coverage, KindVerdict, Owner, Phase
 from skuwise.advisor.provenance import SERIES, promql_text, render_queries, sql_text
 from skuwise.advisor.show.page_options import Again
