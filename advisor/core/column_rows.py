@@ -119,11 +119,6 @@ def with_one_nothing(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(arrays, index=table.index, copy=False)
 
 
-def rows_of(table: pd.DataFrame) -> ColumnRows:
-    """All rows of a table."""
-    return ColumnRows(columns_of(table), np.arange(len(table)))
-
-
 @dataclass(frozen=True, slots=True)
 class ColumnRows:
     """The rows `at` of a table. `behind`: columns of another table, in which each row of this one has the row `row`."""
@@ -163,12 +158,3 @@ class ColumnRows:
         """The rows of each text of a column, in order of appearance; rows without one are left out."""
         indices = pd.Series(self.at).groupby(self[name], sort=False).groups
         return {str(text): self.taken(self.at[at]) for text, at in indices.items()}
-
-    def sum(self, name: str) -> float:
-        """The sum of the known values, 0 without any."""
-        return float(np.nansum(self.floats(name)))
-
-    def mean(self, name: str) -> float:
-        """The mean of the known values; NaN without any."""
-        values = self.floats(name)
-        return float(np.nan if np.isnan(values).all() else np.nanmean(values))

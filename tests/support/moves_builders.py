@@ -11,7 +11,7 @@ from skuwise.advisor.classify.types import BareGpu, FabricFacts, NodeFacts, Node
 from skuwise.advisor.classify.workloads.inventory import MEASURED, GpuCoverage, Inventory, NodeInventory
 from skuwise.advisor.core.advice_types import Advice, Finding, Recommendation
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.advisor.core.column_rows import rows_of
+from skuwise.advisor.core.column_rows import ColumnRows, columns_of
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.verdict_types import BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
 from skuwise.advisor.pipeline import reason_on
@@ -110,7 +110,7 @@ def verdicts(nodes, workloads=(), *, uses=None, bare_gpus=(), ready=True, idle_h
     return Verdicts(
         window=Window(START, END), workloads=tuple(workloads), nodes=tuple(nodes), bare=tuple(bare_gpus),
         occupancy=pd.DataFrame(rows, columns=["node", "gpu_uuid", "class", "workload_id", "gpu_hours"]),
-        usage=rows_of(table), waste_ready={w.id: ready for w in workloads}, inventory=inventory(nodes),
+        usage=ColumnRows(columns_of(table), np.arange(len(table))), waste_ready={w.id: ready for w in workloads}, inventory=inventory(nodes),
     )  # fmt: skip
 
 
