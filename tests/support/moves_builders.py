@@ -110,7 +110,8 @@ def verdicts(nodes, workloads=(), *, uses=None, bare_gpus=(), ready=True, idle_h
     return Verdicts(
         window=Window(START, END), workloads=tuple(workloads), nodes=tuple(nodes), bare=tuple(bare_gpus),
         occupancy=pd.DataFrame(rows, columns=["node", "gpu_uuid", "class", "workload_id", "gpu_hours"]),
-        usage=ColumnRows(columns_of(table), np.arange(len(table))), waste_ready={w.id: ready for w in workloads}, inventory=inventory(nodes),
+        usage=ColumnRows(columns_of(table), np.arange(len(table))), waste_ready={w.id: ready for w in workloads},
+        inventory=inventory(nodes),
     )  # fmt: skip
 
 
