@@ -27,9 +27,9 @@ def left_out():
     ("section", "lines", "median"), [("published pairs, source", 595, 0.087), ("time of a token", 492, 0.077)]
 )
 def test_predictions_hold_where_source_and_model_family_were_left_out(left_out, section, lines, median):
-    (told,) = (found for name, found in left_out.items() if name.startswith(section))
-    moved = [one for one in told if one.changes]
-    assert len(told) == lines
-    assert np.median([one.error for one in told]) <= median
-    assert np.mean([one.same_direction for one in moved]) >= 0.95
-    assert 0.76 <= np.mean([one.covered for one in told]) <= 0.88
+    (answer,) = (result for name, result in left_out.items() if name.startswith(section))
+    moved = [entry for entry in answer if entry.changes]
+    assert len(answer) == lines
+    assert np.median([element.error for element in answer]) <= median
+    assert np.mean([candidate.same_direction for candidate in moved]) >= 0.95
+    assert 0.76 <= np.mean([record.covered for record in answer]) <= 0.88

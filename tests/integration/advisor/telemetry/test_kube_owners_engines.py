@@ -1,7 +1,7 @@
 """Whose work it is on Kubernetes, by series in the forms that kube-state-metrics documents, behind real engines.
 
 Forms: kube-state-metrics, docs/metrics/workload/{pod,replicaset,job}-metrics.md and cluster/namespace-metrics.md; an
-object without an owner has empty labels (older releases: ``<none>``), two replicas tell everything twice.
+object without an owner has empty labels (older releases: ``<none>``), two replicas report everything twice.
 """
 
 from collections.abc import Mapping
@@ -39,8 +39,8 @@ class Cluster:
 
     def tell(self, name: str, value: float, when: np.ndarray, **labels: str) -> None:
         for replica in REPLICAS if len(when) else ():
-            own = {"job": "kube-state-metrics", "instance": replica, **labels}
-            self.series.append(Series(name, own, when, np.full(len(when), value)))
+            part = {"job": "kube-state-metrics", "instance": replica, **labels}
+            self.series.append(Series(name, part, when, np.full(len(when), value)))
 
     def pod(
         self, name: str, uid: str, owner: tuple[str, str] | None, *, start: float = 0, end: float = HOURS,
@@ -56,9 +56,14 @@ class Cluster:
         self.tell("kube_pod_owner", 1, when, **base, owner_kind=kind, owner_name=by, owner_is_controller=controls)
         self.tell("kube_pod_created", at(start) - 30, when, **base)
         self.tell("kube_pod_start_time", at(start), when, **base)
-        for container, one in {"main": image, **(beside or {})}.items():
-            if one:
-                reported = {"container": container, "image": f"docker.io/{one}", "image_spec": one, "container_id": uid}
+        for container, entry in {"main": image, **(beside or {})}.items():
+            if entry:
+                reported = {
+                    "container": container,
+                    "image": f"docker.io/{entry}",
+                    "image_spec": entry,
+                    "container_id": uid,
+                }
                 self.tell("kube_pod_container_info", 1, when, **base, **reported)
         asked = {"container": "main", "resource": "nvidia_com_gpu", "unit": "integer", "node": f"n-{uid}"}
         self.tell("kube_pod_container_resource_requests", 1, when, **base, **asked)
@@ -112,7 +117,7 @@ def fleet() -> Cluster:
     cluster.pod("bare-7d4b9c6f5d-x2k4m", "u-bare", None)
     before = len(cluster.series)
     cluster.pod("untold-7d4b9c6f5d-x2k4m", "u-untold", None)
-    cluster.series[before:] = [one for one in cluster.series[before:] if not one.name.startswith("kube_")]
+    cluster.series[before:] = [entry for entry in cluster.series[before:] if not entry.name.startswith("kube_")]
     for replica in REPLICAS:
         labels = {"job": "kube-state-metrics", "instance": replica, "namespace": "ml", "label_team": "search"}
         cluster.series.append(Series("kube_namespace_labels", labels, span(0, HOURS), np.ones(len(span(0, HOURS)))))
@@ -132,13 +137,13 @@ def named(frame: Frame, name: str) -> pd.DataFrame:
 
 
 def test_a_rolling_update_is_one_series_of_replicas(frame: Frame) -> None:
-    own = named(frame, "chat")
-    assert set(own["series_id"]) == {series_id("", "ml", None, "chat")}
-    assert set(own["workload_id"]) == {
-        workload_id("", "kubernetes", f"u-chat-{one}-{n}") for one in ("7d4b9c6f5d", "5f6d8c9b7c") for n in range(3)
+    part = named(frame, "chat")
+    assert set(part["series_id"]) == {series_id("", "ml", None, "chat")}
+    assert set(part["workload_id"]) == {
+        workload_id("", "kubernetes", f"u-chat-{entry}-{n}") for entry in ("7d4b9c6f5d", "5f6d8c9b7c") for n in range(3)
     }
-    assert set(own["controller_kind"]) == {"Deployment"} and set(own["image"]) == {"vllm/vllm-openai:v0.6.4"}
-    assert set(own["container"]) == {"main"}
+    assert set(part["controller_kind"]) == {"Deployment"} and set(part["image"]) == {"vllm/vllm-openai:v0.6.4"}
+    assert set(part["container"]) == {"main"}
 
 
 @pytest.mark.parametrize(
@@ -149,35 +154,37 @@ def test_a_rolling_update_is_one_series_of_replicas(frame: Frame) -> None:
     ],
 )
 def test_a_gang_is_one_workload_over_its_nodes(frame: Frame, name, kind, gang, oldest, nodes: int) -> None:
-    own = named(frame, name)
-    assert list(own["workload_id"]) == [gang_id("", "ml", kind or "PodGroup", gang, oldest)]
-    assert kind is None or list(own["controller_kind"]) == [kind]
-    uses = frame.uses[frame.uses["workload_id"] == own["workload_id"].iloc[0]]
+    part = named(frame, name)
+    assert list(part["workload_id"]) == [gang_id("", "ml", kind or "PodGroup", gang, oldest)]
+    assert kind is None or list(part["controller_kind"]) == [kind]
+    uses = frame.uses[frame.uses["workload_id"] == part["workload_id"].iloc[0]]
     assert uses["node"].nunique() == uses["gpu_uuid"].nunique() == nodes
 
 
 def test_a_gang_made_anew_under_its_name_is_another_run_of_the_series(frame: Frame) -> None:
-    own = named(frame, "llama")
-    assert list(own["workload_id"]) == [gang_id("", "ml", "PyTorchJob", "llama", f"u-{one}-0") for one in ("py", "py2")]
-    assert own["series_id"].nunique() == 1
-    for key, start in zip(own["workload_id"], (2, 9 + 1 / 60), strict=True):
+    part = named(frame, "llama")
+    assert list(part["workload_id"]) == [
+        gang_id("", "ml", "PyTorchJob", "llama", f"u-{entry}-0") for entry in ("py", "py2")
+    ]
+    assert part["series_id"].nunique() == 1
+    for key, start in zip(part["workload_id"], (2, 9 + 1 / 60), strict=True):
         uses = frame.uses[frame.uses["workload_id"] == key]
         assert uses["gpu_uuid"].nunique() == 4 and uses["ts_start"].min() == at(start)
 
 
 def test_a_pod_made_anew_under_one_name_is_another_workload_of_the_series(frame: Frame) -> None:
-    own = named(frame, "store")
-    assert list(own["workload_id"]) == [workload_id("", "kubernetes", f"u-store-{one}") for one in "ab"]
-    first, second = (frame.uses[frame.uses["workload_id"] == key] for key in own["workload_id"])
+    part = named(frame, "store")
+    assert list(part["workload_id"]) == [workload_id("", "kubernetes", f"u-store-{entry}") for entry in "ab"]
+    first, second = (frame.uses[frame.uses["workload_id"] == key] for key in part["workload_id"])
     assert first["ts_end"].max() == pytest.approx(at(13.25), abs=60) and second["ts_start"].min() == at(13.25)
-    assert list(own["team"]) == ["search", "storage"]
+    assert list(part["team"]) == ["search", "storage"]
 
 
 def test_a_name_is_read_only_where_nothing_tells_an_owner(frame: Frame) -> None:
     assert list(named(frame, "bare-7d4b9c6f5d-x2k4m")["controller_kind"]) == ["Pod"]
-    own = named(frame, "untold")
-    assert list(own["workload_id"]) == [workload_id("", "kubernetes", "pod", "ml", "untold-7d4b9c6f5d-x2k4m")]
-    assert own["controller_kind"].isna().all()
+    part = named(frame, "untold")
+    assert list(part["workload_id"]) == [workload_id("", "kubernetes", "pod", "ml", "untold-7d4b9c6f5d-x2k4m")]
+    assert part["controller_kind"].isna().all()
 
 
 def test_no_use_is_lost_and_none_counts_twice(frame: Frame) -> None:

@@ -34,10 +34,10 @@ def odd() -> Iterator[Series]:
         yield from told(f"only-{only[8:]}", f"GPU-only-{only[8:]}", {only: value})
     yield from told("n-twice", "GPU-twice")
     yield from told("localhost", "GPU-twice", start=2, instance="127.0.0.1:9400")
-    for one in told("n-spoiled", "GPU-spoiled"):
-        values = one.values.copy()
+    for entry in told("n-spoiled", "GPU-spoiled"):
+        values = entry.values.copy()
         values[7::97], values[8::97], values[9::97] = 905.0 * values[0], 2.0**32 - 1, 2.0**47  # DCGM_FP64_BLANK
-        yield replace(one, values=values)
+        yield replace(entry, values=values)
     yield from told("n-blank", "GPU-blank", dict.fromkeys(VALUES, BLANK))
     for hour in range(0, HOURS, 2):
         for number in (1, 2):
@@ -50,10 +50,10 @@ def odd() -> Iterator[Series]:
     for replica in ("10.0.0.1:8080", "10.0.0.2:8080"):
         yield kube("kube_node_status_capacity", 4, ts, replica, node="n-dark", **sort)
         for pod, node in (("a", "n-dark"), ("b", "n-dark"), ("c", "n-unlisted"), ("done", "n-unlisted")):
-            own = {"namespace": "x", "pod": pod, "uid": pod}
-            requested = {**own, "node": node, "container": "main", **sort}
+            part = {"namespace": "x", "pod": pod, "uid": pod}
+            requested = {**part, "node": node, "container": "main", **sort}
             yield kube("kube_pod_container_resource_requests", 1, ts, replica, **requested)
-            yield kube("kube_pod_status_phase", float(pod != "done"), ts, replica, phase="Running", **own)
+            yield kube("kube_pod_status_phase", float(pod != "done"), ts, replica, phase="Running", **part)
 
 
 @pytest.fixture(params=ENGINES, scope="module")
