@@ -35,10 +35,10 @@ def in_processes(target: Callable[..., None], *arguments: tuple[Any, ...]) -> li
     children = [spawn.Process(target=target, args=(*given, answers)) for given in arguments]
     for child in children:
         child.start()
-    result = [answers.get(timeout=120) for _ in children]
+    received = [answers.get(timeout=120) for _ in children]
     for child in children:
         child.join(60)
-    return result
+    return received
 
 
 def advise(folder: Path, who: str, answers: Answers[list[str]]) -> None:

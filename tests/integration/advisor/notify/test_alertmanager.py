@@ -54,20 +54,22 @@ def test_a_real_alertmanager_has_each_incident_once_until_it_ends(tmp_path: Path
         entry = bench.add(incident(1, severity="high", opened_at=bench.at), "opened")
         bench.add(incident(2, user=HOSTILE, name=HOSTILE, node=HOSTILE, opened_at=bench.at), "opened")
         assert not bench.notify().failed
-        result = {each["labels"]["incident"]: each for each in alerts(url)}
-        assert len(result) == len(alerts(url)) == 2
-        assert result[entry.id]["labels"]["alertname"] == "SkuwiseHeldIdle"
-        assert result[entry.id]["status"]["state"] in ("active", "unprocessed")
+        by_incident = {each["labels"]["incident"]: each for each in alerts(url)}
+        assert len(by_incident) == len(alerts(url)) == 2
+        assert by_incident[entry.id]["labels"]["alertname"] == "SkuwiseHeldIdle"
+        assert by_incident[entry.id]["status"]["state"] in ("active", "unprocessed")
         # The next pass, later, with other figures: the same alerts.
         bench.at += 2.0
         bench.add(replace(entry, cost_usd=60.0, gpu_hours=20.0, acknowledged_by="bob", acknowledged_at=bench.at))
         assert not bench.notify().failed
         again = {each["labels"]["incident"]: each for each in alerts(url)}
-        assert {each["fingerprint"] for each in again.values()} == {each["fingerprint"] for each in result.values()}
+        assert {each["fingerprint"] for each in again.values()} == {
+            each["fingerprint"] for each in by_incident.values()
+        }
         # What ended is gone there too.
         bench.add(ended(entry, time.time() - 60.0))
         assert not bench.notify().failed
-        assert {each["labels"]["incident"] for each in alerts(url)} == set(result) - {entry.id}
+        assert {each["labels"]["incident"] for each in alerts(url)} == set(by_incident) - {entry.id}
 
 
 @pytest.mark.parametrize(

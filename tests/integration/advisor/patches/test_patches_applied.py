@@ -61,7 +61,7 @@ def holds(action: str, manifest: dict) -> None:
 
 @pytest.mark.parametrize("action", KUBERNETES_ACTIONS)
 @pytest.mark.parametrize(
-    ("text", "kind"), SAMPLES.items(), ids=lambda entry: entry.partition("kind: ")[2].split("\n")[0]
+    ("text", "kind"), SAMPLES.items(), ids=lambda sample_text: sample_text.partition("kind: ")[2].split("\n")[0]
 )
 def test_a_patch_is_applied_and_undone_field_by_field(action: str, text: str, kind: str, tmp_path: Path) -> None:
     manifest = sample(text, action)

@@ -129,7 +129,7 @@ def test_recipients_are_answered_one_by_one(tmp_path: Path, server: MailServer) 
     assert desk.send().waiting == 1  # not before its time
     desk.live(FIRST_PAUSE_SECONDS)
     assert desk.send().sent == 1
-    assert [entry.to for entry in server.received] == [
+    assert [mail.to for mail in server.received] == [
         ("ok@example.org",),
         ("fine@example.org",),
         ("grey@example.org",),

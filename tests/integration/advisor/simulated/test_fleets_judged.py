@@ -35,18 +35,18 @@ def test_nine_of_ten_verdicts_on_a_fleet_are_right(tmp_path: Path) -> None:
 
 def test_phases_are_those_of_the_truth(tmp_path: Path) -> None:
     report = simulate("phases", tmp_path / "phases.db", days=2, seed=3, until=UNTIL)
-    result = {w.id: w for w in judge(read_frame([tmp_path / "phases.db"]), rulebook()).workloads}
+    workloads = {w.id: w for w in judge(read_frame([tmp_path / "phases.db"]), rulebook()).workloads}
     changing = {t.workload_id: t.phases for t in report.truths if isinstance(t, Truth) and t.phases}
     assert len(changing) == 2
     for id_, phases in changing.items():
-        spans = [(t, p, min(t.end, p.end) - max(t.start, p.start)) for t in phases for p in result[id_].phases]
+        spans = [(t, p, min(t.end, p.end) - max(t.start, p.start)) for t in phases for p in workloads[id_].phases]
         right = [
             max(common, 0.0) * (p.bottleneck == t.bottleneck and (p.kind == "training") == (t.kind == "training"))
             for t, p, common in spans
         ]
         # An evaluation of half an hour does not rule its hour, and hours are all that is kept.
         assert sum(right) >= 0.85 * sum(max(common, 0.0) for *_, common in spans) > 0
-        assert len(result[id_].phases) > 1
+        assert len(workloads[id_].phases) > 1
 
 
 @pytest.mark.parametrize("scenario", ["small", "mig", "batch"])

@@ -39,8 +39,8 @@ class Cluster:
 
     def tell(self, name: str, value: float, when: np.ndarray, **labels: str) -> None:
         for replica in REPLICAS if len(when) else ():
-            part = {"job": "kube-state-metrics", "instance": replica, **labels}
-            self.series.append(Series(name, part, when, np.full(len(when), value)))
+            every_label = {"job": "kube-state-metrics", "instance": replica, **labels}
+            self.series.append(Series(name, every_label, when, np.full(len(when), value)))
 
     def pod(
         self, name: str, uid: str, owner: tuple[str, str] | None, *, start: float = 0, end: float = HOURS,
@@ -56,12 +56,12 @@ class Cluster:
         self.tell("kube_pod_owner", 1, when, **base, owner_kind=kind, owner_name=by, owner_is_controller=controls)
         self.tell("kube_pod_created", at(start) - 30, when, **base)
         self.tell("kube_pod_start_time", at(start), when, **base)
-        for container, entry in {"main": image, **(beside or {})}.items():
-            if entry:
+        for container, spec in {"main": image, **(beside or {})}.items():
+            if spec:
                 reported = {
                     "container": container,
-                    "image": f"docker.io/{entry}",
-                    "image_spec": entry,
+                    "image": f"docker.io/{spec}",
+                    "image_spec": spec,
                     "container_id": uid,
                 }
                 self.tell("kube_pod_container_info", 1, when, **base, **reported)
@@ -117,7 +117,7 @@ def fleet() -> Cluster:
     cluster.pod("bare-7d4b9c6f5d-x2k4m", "u-bare", None)
     before = len(cluster.series)
     cluster.pod("untold-7d4b9c6f5d-x2k4m", "u-untold", None)
-    cluster.series[before:] = [entry for entry in cluster.series[before:] if not entry.name.startswith("kube_")]
+    cluster.series[before:] = [series for series in cluster.series[before:] if not series.name.startswith("kube_")]
     for replica in REPLICAS:
         labels = {"job": "kube-state-metrics", "instance": replica, "namespace": "ml", "label_team": "search"}
         cluster.series.append(Series("kube_namespace_labels", labels, span(0, HOURS), np.ones(len(span(0, HOURS)))))
@@ -137,13 +137,17 @@ def named(frame: Frame, name: str) -> pd.DataFrame:
 
 
 def test_a_rolling_update_is_one_series_of_replicas(frame: Frame) -> None:
-    part = named(frame, "chat")
-    assert set(part["series_id"]) == {series_id("", "ml", None, "chat")}
-    assert set(part["workload_id"]) == {
-        workload_id("", "kubernetes", f"u-chat-{entry}-{n}") for entry in ("7d4b9c6f5d", "5f6d8c9b7c") for n in range(3)
+    workloads = named(frame, "chat")
+    assert set(workloads["series_id"]) == {series_id("", "ml", None, "chat")}
+    assert set(workloads["workload_id"]) == {
+        workload_id("", "kubernetes", f"u-chat-{suffix}-{n}")
+        for suffix in ("7d4b9c6f5d", "5f6d8c9b7c")
+        for n in range(3)
     }
-    assert set(part["controller_kind"]) == {"Deployment"} and set(part["image"]) == {"vllm/vllm-openai:v0.6.4"}
-    assert set(part["container"]) == {"main"}
+    assert set(workloads["controller_kind"]) == {"Deployment"} and set(workloads["image"]) == {
+        "vllm/vllm-openai:v0.6.4"
+    }
+    assert set(workloads["container"]) == {"main"}
 
 
 @pytest.mark.parametrize(
@@ -154,37 +158,37 @@ def test_a_rolling_update_is_one_series_of_replicas(frame: Frame) -> None:
     ],
 )
 def test_a_gang_is_one_workload_over_its_nodes(frame: Frame, name, kind, gang, oldest, nodes: int) -> None:
-    part = named(frame, name)
-    assert list(part["workload_id"]) == [gang_id("", "ml", kind or "PodGroup", gang, oldest)]
-    assert kind is None or list(part["controller_kind"]) == [kind]
-    uses = frame.uses[frame.uses["workload_id"] == part["workload_id"].iloc[0]]
+    workloads = named(frame, name)
+    assert list(workloads["workload_id"]) == [gang_id("", "ml", kind or "PodGroup", gang, oldest)]
+    assert kind is None or list(workloads["controller_kind"]) == [kind]
+    uses = frame.uses[frame.uses["workload_id"] == workloads["workload_id"].iloc[0]]
     assert uses["node"].nunique() == uses["gpu_uuid"].nunique() == nodes
 
 
 def test_a_gang_made_anew_under_its_name_is_another_run_of_the_series(frame: Frame) -> None:
-    part = named(frame, "llama")
-    assert list(part["workload_id"]) == [
-        gang_id("", "ml", "PyTorchJob", "llama", f"u-{entry}-0") for entry in ("py", "py2")
+    workloads = named(frame, "llama")
+    assert list(workloads["workload_id"]) == [
+        gang_id("", "ml", "PyTorchJob", "llama", f"u-{suffix}-0") for suffix in ("py", "py2")
     ]
-    assert part["series_id"].nunique() == 1
-    for key, start in zip(part["workload_id"], (2, 9 + 1 / 60), strict=True):
+    assert workloads["series_id"].nunique() == 1
+    for key, start in zip(workloads["workload_id"], (2, 9 + 1 / 60), strict=True):
         uses = frame.uses[frame.uses["workload_id"] == key]
         assert uses["gpu_uuid"].nunique() == 4 and uses["ts_start"].min() == at(start)
 
 
 def test_a_pod_made_anew_under_one_name_is_another_workload_of_the_series(frame: Frame) -> None:
-    part = named(frame, "store")
-    assert list(part["workload_id"]) == [workload_id("", "kubernetes", f"u-store-{entry}") for entry in "ab"]
-    first, second = (frame.uses[frame.uses["workload_id"] == key] for key in part["workload_id"])
+    workloads = named(frame, "store")
+    assert list(workloads["workload_id"]) == [workload_id("", "kubernetes", f"u-store-{suffix}") for suffix in "ab"]
+    first, second = (frame.uses[frame.uses["workload_id"] == key] for key in workloads["workload_id"])
     assert first["ts_end"].max() == pytest.approx(at(13.25), abs=60) and second["ts_start"].min() == at(13.25)
-    assert list(part["team"]) == ["search", "storage"]
+    assert list(workloads["team"]) == ["search", "storage"]
 
 
 def test_a_name_is_read_only_where_nothing_tells_an_owner(frame: Frame) -> None:
     assert list(named(frame, "bare-7d4b9c6f5d-x2k4m")["controller_kind"]) == ["Pod"]
-    part = named(frame, "untold")
-    assert list(part["workload_id"]) == [workload_id("", "kubernetes", "pod", "ml", "untold-7d4b9c6f5d-x2k4m")]
-    assert part["controller_kind"].isna().all()
+    workloads = named(frame, "untold")
+    assert list(workloads["workload_id"]) == [workload_id("", "kubernetes", "pod", "ml", "untold-7d4b9c6f5d-x2k4m")]
+    assert workloads["controller_kind"].isna().all()
 
 
 def test_no_use_is_lost_and_none_counts_twice(frame: Frame) -> None:

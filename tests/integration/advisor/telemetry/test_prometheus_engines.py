@@ -176,18 +176,18 @@ def by_gpu(advice: Advice) -> dict[str, tuple[float | None, float | None]]:
 def spoiled(series: Iterable[Series], gpus: list[str]) -> Iterator[Series]:
     """The counter of the first GPU restarts, that of the second goes back for one scrape, that of the third wraps at
     a fixed count; the fourth has none, and the fifth has no power either."""
-    for entry in series:
-        values, name, uuid = entry.values, entry.name, entry.labels.get("UUID")
+    for sample in series:
+        values, name, uuid = sample.values, sample.name, sample.labels.get("UUID")
         if name == COUNTER and uuid == gpus[0]:
-            at = int(np.searchsorted(entry.ts, RESET))
-            values = np.where(entry.ts >= entry.ts[at], values - values[at], values) if at < len(values) else values
+            at = int(np.searchsorted(sample.ts, RESET))
+            values = np.where(sample.ts >= sample.ts[at], values - values[at], values) if at < len(values) else values
         elif name == COUNTER and uuid == gpus[1]:
-            values = np.where(np.abs(entry.ts - RESET) <= 30, values - 2e8, values)
+            values = np.where(np.abs(sample.ts - RESET) <= 30, values - 2e8, values)
         elif name == COUNTER and uuid == gpus[2]:
             values = values % 3.1e8
         elif (name == COUNTER and uuid in gpus[3:5]) or (name == "DCGM_FI_DEV_POWER_USAGE" and uuid == gpus[4]):
             continue
-        yield replace(entry, values=values)
+        yield replace(sample, values=values)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -34,10 +34,10 @@ def odd() -> Iterator[Series]:
         yield from told(f"only-{only[8:]}", f"GPU-only-{only[8:]}", {only: value})
     yield from told("n-twice", "GPU-twice")
     yield from told("localhost", "GPU-twice", start=2, instance="127.0.0.1:9400")
-    for entry in told("n-spoiled", "GPU-spoiled"):
-        values = entry.values.copy()
+    for series in told("n-spoiled", "GPU-spoiled"):
+        values = series.values.copy()
         values[7::97], values[8::97], values[9::97] = 905.0 * values[0], 2.0**32 - 1, 2.0**47  # DCGM_FP64_BLANK
-        yield replace(entry, values=values)
+        yield replace(series, values=values)
     yield from told("n-blank", "GPU-blank", dict.fromkeys(VALUES, BLANK))
     for hour in range(0, HOURS, 2):
         for number in (1, 2):
