@@ -25,11 +25,12 @@ from .recommend.pricing import PriceBook, fabric_uses, price_notes, prices_named
 from .recommend.recommender import all_recommendations, recoverable_cash, work_that_is_over
 from .recommend.service_levers import beside, levers_by_workload, with_levers
 from .recommend.waste import excused, find_waste, slowed_usd, wasted
-from .rulebook import MIN_SAVING, MIN_SAVING_SHARE, Rulebook
+from .rulebook import Rulebook
 
 _ROUNDING_HOURS = 1e-6
 _OBSERVED_MIN = 0.9  # of a short life
 _ACTIVITY = "activity"  # the measure that distinguishes idle from busy
+_MIN_SAVING = ("min_saving_usd_per_month", "min_saving_share_of_spend")  # of `Rulebook.reporting`
 # Codes of the notes about the window as a whole.
 WINDOW_NOTES = frozenset({"telemetry-begins-late", "week-not-over"})
 
@@ -106,8 +107,9 @@ def reason_on(
         gpu_hours_by_use=hours_by_use(verdicts.occupancy),
         energy=energy.fleet,
     )
-    limits = {"usd": rulebook.reporting.get(MIN_SAVING), "share": rulebook.reporting.get(MIN_SAVING_SHARE)}
-    minimum = min_saving(summary, **{name: limit.value for name, limit in limits.items() if limit is not None})
+    minimum = rulebook.min_saving_usd
+    if minimum is None:
+        minimum = min_saving(summary, *(rulebook.reporting[name].value for name in _MIN_SAVING))
     prices = prices_named(book, nodes, {r.target.node_sku for r in recommendations})
     if market:
         prices += [price for node in rulebook.catalog.nodes.values() for price in node.prices]

@@ -6,7 +6,6 @@ price is known, a GPU-hour counts as `USD_PER_GPU_HOUR` and a kWh as `USD_PER_KW
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -59,10 +58,10 @@ def counted_recommendations(recommendations: Sequence[Recommendation]) -> tuple[
 
 
 def min_saving(summary: Summary, usd: float = MIN_SAVING_USD, share: float = MIN_SAVING_SHARE) -> float:
-    """The lesser of `usd` and that share of a month's spend, US dollars a month; an infinite share: `usd` alone."""
+    """The lesser of `usd` and that share of a month's spend, US dollars a month."""
     hours = summary.window_hours or 0.0
     spend = summary.cost_usd if summary.cost_usd is not None else summary.gpu_hours * USD_PER_GPU_HOUR
-    if hours <= 0 or spend <= 0 or math.isinf(share):
+    if hours <= 0 or spend <= 0:
         return usd
     return min(usd, share * spend / hours * HOURS_PER_MONTH)
 
