@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..rules.base.heap import give_back, no_garbage_collection
 from ..rules.catalog.loader import load_catalog
@@ -83,12 +84,10 @@ def read_and_reason(
     keep the frame's rows of GPUs, ports and hosts; otherwise groups of nodes are read and judged in turn, in less
     memory.
     """
-    import numpy as np  # noqa: PLC0415 - the watch and other commands load only the rulebook
-
-    from .classify.judge import judge_groups  # noqa: PLC0415
+    from .classify.judge import judge_groups  # noqa: PLC0415 - the watch and other commands load only the rulebook
     from .core.fleet_identity import fleet_of  # noqa: PLC0415
-    from .core.frame import outline_of, parts_of, together  # noqa: PLC0415
-    from .pipeline import AdviseOptions, reason_on  # noqa: PLC0415
+    from .core.frame import parts_of, together  # noqa: PLC0415
+    from .pipeline import reason_on  # noqa: PLC0415
 
     source = Databases(tuple(source)) if isinstance(source, list) else source
     question = {"since": since, "until": until, "now": now}
@@ -102,14 +101,18 @@ def read_and_reason(
             if n == 0:
                 read()
             if frame is None:
-                outlines.append(outline_of(part))
+                # Its small tables, and a row of each port.
+                ports = part.fabric.drop_duplicates(["node", "device", "port"]) if len(part.fabric) else part.fabric
+                gpu, host = part.gpu.iloc[:0].copy(), part.host.iloc[:0].copy()
+                outlines.append(replace(part, fabric=ports, gpu=gpu, host=host))
             yield part
             del part  # not held while the next group is read
 
     verdicts = judge_groups(announced(), book, between=give_back)
     frame = together(outlines) if frame is None else frame
-    fleet = fleet_of(frame)
-    options = AdviseOptions(now, fleet=fleet, with_market=with_market)
+    fleet, ledger_values = fleet_of(frame), dict[str, Any]()
     if ledger is not None and (state := ledger.of(fleet)) is not None:
-        options = AdviseOptions(now, state.decisions(now), state.site(now), fleet=fleet, with_market=with_market)
-    return frame, reason_on(verdicts, book, options, np.random.default_rng(SEED), source=frame.source)
+        ledger_values = {"decisions": state.decisions(now), "site": state.site(now)}
+    return frame, reason_on(
+        verdicts, book, now, SEED, source=frame.source, with_market=with_market, identity=fleet, **ledger_values
+    )

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -31,9 +32,10 @@ _LABEL_MAX = 96  # characters; a pod's name has 63 at most, a job's seldom more
 # A clock that was set back by less than this makes no advice stale.
 _AHEAD_SECONDS = 3600.0
 _RATE = "usd_per_hour"
-_Labels = Mapping[str, str | None]
+_OWNER = ("team", "user", "namespace")
+_Labels = dict[str, str | None]
 _Row = tuple[_Labels, _Labels, Sequence[float | None]]  # labels of its series, the first its identity; facts; values
-_Family = tuple[str, str, str, bool]  # name, unit, help, and whether values add up, so that the rest has a series
+_Family = tuple[str, str, str]  # name, unit and help; seconds do not add up, so the rest has no series of them
 
 
 class ServedAdvice(msgspec.Struct, frozen=True):
@@ -60,10 +62,7 @@ class WatchPasses(NamedTuple):
 class SitePage:
     """The page, built from the files each time. `states`: state files with incidents; those of simulated fleets count
     only where there are no others. `series_max`: of workloads, findings or incidents, the worst first; the rest is one
-    series. Workloads and findings are left out once their advice is older than `stale_seconds`.
-
-    After a damaged advice file the last one stays, with its age.
-    """
+    series. After a damaged advice file the last advice stays, until it is older than `stale_seconds`."""
 
     def __init__(
         self, advice: Path, states: Callable[[], list[State]], watch: Callable[[], WatchPasses | None],
@@ -77,15 +76,12 @@ class SitePage:
     def page(self, ended: Mapping[str, int]) -> Page:
         """The page now. `ended`: how connections to it have ended. Each fault of the files is printed once."""
         page, now, faults = Page({}), time.time(), set[str]()
-        readable = None
-        try:
-            self._last, readable = msgspec.json.decode(self._advice.read_bytes(), type=ServedAdvice), True
-        except FileNotFoundError:
-            pass
-        except (OSError, msgspec.DecodeError) as error:
-            faults.add(f"metrics: {self._advice} cannot be read: {clean(str(error))}")
-            readable = False
-        page.add("advice_readable", "1: the advice could be read, 0: it could not.", readable)
+        if self._advice.exists():
+            try:
+                self._last = msgspec.json.decode(self._advice.read_bytes(), type=ServedAdvice)
+            except (OSError, msgspec.DecodeError) as error:
+                faults.add(f"metrics: {self._advice} cannot be read: {clean(str(error))}")
+            page.add("advice_readable", "1: the advice could be read, 0: it could not.", not faults)
         if self._last is not None:
             _add_advice(page, self._last, now, self._series_max, self._stale_seconds)
         real, simulated, readable = list[Incident](), list[Incident](), None
@@ -115,9 +111,7 @@ class SitePage:
         return page
 
 
-def _add_rows(
-    page: Page, name: str, rows: Iterable[_Row], families: Sequence[_Family], most: int, *, about: str = ""
-) -> None:
+def _add_rows(page: Page, name: str, about: str, rows: Iterable[_Row], most: int, *families: _Family) -> None:
     """Families with a series for each of the `most` worst rows (the largest first values), and one for the rest.
     `about`: the help of an info family `name`; empty: none."""
     shown: dict[tuple[tuple[str, str], ...], _Row] = {}
@@ -133,10 +127,10 @@ def _add_rows(
         facts = [(dict(key) | cleaned(row[1], _LABEL_MAX), 1) for key, row in shown.items()]
         page.add(name, about, facts, kind="info")
         page.add(f"{name}_truncated", f"{name.capitalize()}s without a series of their own.", len(rest))
-    for column, (family, unit, text, sums) in enumerate(families):
+    for column, (family, unit, text) in enumerate(families):
         samples = [(dict(key), row[2][column]) for key, row in shown.items()]
         values = [value for row in rest if (value := row[2][column]) is not None]
-        if values and sums:
+        if values and unit != "seconds":
             samples.append(({next(iter(rest[0][0])): "other"}, sum(values)))
         page.add(family, text, samples, unit)
 
@@ -144,35 +138,33 @@ def _add_rows(
 def _add_incidents(page: Page, incidents: Sequence[Incident], now: float, most: int) -> None:
     """Open incidents. The counts are complete and 0 where there is none, so that alerts on them end."""
     counts = Counter((i.sighting.kind, i.sighting.severity, i.state) for i in incidents)
+    every = product(get_args(IncidentKind), get_args(Severity), ("open", "acknowledged"))
     samples = [
-        ({"kind": kind, "severity": severity, "state": state}, counts[kind, severity, state])
-        for kind in get_args(IncidentKind)
-        for severity in get_args(Severity)
-        for state in ("open", "acknowledged")
+        ({"kind": kind, "severity": how, "state": state}, counts[kind, how, state]) for kind, how, state in every
     ]
     page.add("incident_open", "Incidents that are not over, by kind, severity and state.", samples)
     rows, idle = list[_Row](), list[_Row]()
     for incident in incidents:
         seen, subject = incident.sighting, incident.sighting.subject
-        owner = {"team": subject.owner.team, "user": subject.owner.user, "namespace": subject.owner.namespace}
+        owner: _Labels = {name: getattr(subject.owner, name) for name in _OWNER}
         labels: _Labels = {"incident": incident.id, "kind": seen.kind, "severity": seen.severity}
         labels |= {"workload": subject.name, **owner, "node": subject.nodes[0] if len(subject.nodes) == 1 else None}
-        facts = {"state": incident.state, "code": seen.code, "gpu_sku": subject.gpu_sku}
+        facts: _Labels = {"state": incident.state, "code": seen.code, "gpu_sku": subject.gpu_sku}
         facts |= {"scheduler": subject.scheduler, "job_id": subject.job_id}
         rows.append((labels, facts, (incident.cost_usd, incident.gpu_hours * 3600, seen.usd_per_hour, incident.since)))
         if seen.kind == "held-idle" and subject.workload_id:
             # Missing data end the time: what is not observed is not idle.
             seconds = max(min(now, incident.silent_since or now) - incident.since, 0.0)
             idle.append(({"workload_id": subject.workload_id, "workload": subject.name, **owner}, {}, (seconds,)))
-    families = (
-        ("incident_cost", "usd", "Cost of the incident so far.", True),
-        ("incident", "gpu_seconds", "GPU time of the incident so far.", True),
-        ("incident", _RATE, "Cost of the GPUs that it holds.", True),
-        ("incident_start_timestamp", "seconds", "When the incident began.", False),
-    )
-    _add_rows(page, "incident", rows, families, most, about="An incident that is not over: what, whose and where.")
-    families = (("workload_idle", "seconds", "Time since a workload that holds GPUs last used them.", False),)
-    _add_rows(page, "workload_idle", idle, families, most)
+    _add_rows(
+        page, "incident", "An incident that is not over: what, whose and where.", rows, most,
+        ("incident_cost", "usd", "Cost of the incident so far."),
+        ("incident", "gpu_seconds", "GPU time of the incident so far."),
+        ("incident", _RATE, "Cost of the GPUs that it holds."),
+        ("incident_start_timestamp", "seconds", "When the incident began."),
+    )  # fmt: skip
+    family = ("workload_idle", "seconds", "Time since a workload that holds GPUs last used them.")
+    _add_rows(page, "workload_idle", "", idle, most, family)
 
 
 def _add_advice(page: Page, advice: ServedAdvice, now: float, most: int, stale_seconds: float) -> None:
@@ -199,29 +191,29 @@ def _add_advice(page: Page, advice: ServedAdvice, now: float, most: int, stale_s
     page.add("fleet_recoverable", "What recommendations save, at 730 h a month.", monthly, _RATE)
     page.add("fleet_use", "Cost of the GPUs by their use.", by_use, _RATE)
 
-    rows, begins, names = list[_Row](), dict[str, float](), dict[str, dict[str, str | None]]()
+    rows, begins, names = list[_Row](), dict[str, float](), dict[str, _Labels]()
     for w in advice.workloads:
         begins[w["id"]] = datetime.fromisoformat(w["start"]).timestamp()
-        names[w["id"]] = {"workload": w["name"], **{name: w["owner"][name] for name in ("team", "user", "namespace")}}
+        names[w["id"]] = {"workload": w["name"], **{name: w["owner"][name] for name in _OWNER}}
         facts = {"kind": w["kind"]["label"], "bottleneck": w["bottleneck"]["label"], "gpu_sku": w["gpu_sku"]}
         facts |= {"node_sku": w["node_sku"], "node": w["nodes"][0] if len(w["nodes"]) == 1 else None}
         values = (mean(w["cost_usd"]), mean(w["gpu_hours"]), begins[w["id"]])
         rows.append(({"workload_id": w["id"], **names[w["id"]]}, facts, values))
-    families = (
-        ("workload_cost", _RATE, "Cost of a workload, mean over the advice's window.", True),
-        ("workload_gpus", "", "GPUs held, mean over the advice's window.", True),
-        ("workload_start_timestamp", "seconds", "Begin of the workload, as far as observed.", False),
-    )
-    _add_rows(page, "workload", rows, families, most, about="What a workload is: kind, bottleneck, owner, GPUs.")
+    _add_rows(
+        page, "workload", "What a workload is: kind, bottleneck, owner, GPUs.", rows, most,
+        ("workload_cost", _RATE, "Cost of a workload, mean over the advice's window."),
+        ("workload_gpus", "", "GPUs held, mean over the advice's window."),
+        ("workload_start_timestamp", "seconds", "Begin of the workload, as far as observed."),
+    )  # fmt: skip
     rows = []
     for f in advice.findings:
         labels = {"finding": f["id"], "rule": f["rule"], "severity": f["severity"]}
         labels |= names.get(f["workload"], {}) | {"node": f["node"]}
         rows.append((labels, {}, (mean(f["cost_usd"]), mean(f["gpu_hours"]), begins.get(f["workload"], start))))
-    wasted = "Cost of the waste, mean over the advice's window; findings overlap, the fleet's sum does not."
-    families = (
-        ("finding_wasted", _RATE, wasted, True),
-        ("finding_wasted_gpus", "", "GPUs wasted, mean over the advice's window.", True),
-        ("finding_since_timestamp", "seconds", "Begin of the workload or window that it covers.", False),
-    )
-    _add_rows(page, "finding", rows, families, most, about="A finding with its rule, severity and owner.")
+    _add_rows(
+        page, "finding", "A finding with its rule, severity and owner.", rows, most,
+        ("finding_wasted", _RATE, "Cost of the waste, mean over the advice's window; findings overlap, the fleet's sum "
+         "does not."),
+        ("finding_wasted_gpus", "", "GPUs wasted, mean over the advice's window."),
+        ("finding_since_timestamp", "seconds", "Begin of the workload or window that it covers."),
+    )  # fmt: skip

@@ -1,9 +1,9 @@
-"""From verdicts to the advice. Pure: the clock and the random numbers are arguments."""
+"""From verdicts to the advice. Pure: the clock and the seed of random numbers are arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,24 +25,14 @@ from .recommend.pricing import PriceBook, fabric_uses, price_notes, prices_named
 from .recommend.recommender import all_recommendations, recoverable_cash, work_that_is_over
 from .recommend.service_levers import beside, levers_by_workload, with_levers
 from .recommend.waste import excused, find_waste, slowed_usd, wasted
-from .rulebook import MIN_SAVING, MIN_SAVING_SHARE, Rulebook
+from .rulebook import Rulebook
 
 _ROUNDING_HOURS = 1e-6
 _OBSERVED_MIN = 0.9  # of a short life
 _ACTIVITY = "activity"  # the measure that distinguishes idle from busy
+_MIN_SAVING = ("min_saving_usd_per_month", "min_saving_share_of_spend")  # of `Rulebook.reporting`
 # Codes of the notes about the window as a whole.
 WINDOW_NOTES = frozenset({"telemetry-begins-late", "week-not-over"})
-
-
-@dataclass(frozen=True, slots=True)
-class AdviseOptions:
-    """Inputs of an advice beside telemetry and rules."""
-
-    generated_at: float  # now, Unix seconds
-    decisions: Mapping[str, Decision] = field(default_factory=dict)  # of the ledger, by recommendation id
-    site: Site = NO_SITE  # corrections from moves done here
-    with_market: bool = False  # also evaluate other providers
-    fleet: FleetIdentity | None = None
 
 
 @dataclass(frozen=True)
@@ -54,9 +44,7 @@ class Reasoned:
     options: tuple[Recommendation, ...]
 
 
-def fleet_of(
-    verdicts: Verdicts, rulebook: Rulebook, generated_at: float, rng: np.random.Generator, *, site: Site = NO_SITE
-) -> Fleet:
+def fleet_of(verdicts: Verdicts, rulebook: Rulebook, generated_at: float, seed: int, *, site: Site = NO_SITE) -> Fleet:
     """The context of rules and recommendations. `generated_at`: now, Unix seconds."""
     return Fleet(
         verdicts=verdicts,
@@ -65,32 +53,31 @@ def fleet_of(
         rules=rulebook.rules,
         model=rulebook.move_model,
         at=max(generated_at, verdicts.window.end),
-        seed=int(rng.integers(2**63)),
+        seed=int(np.random.default_rng(seed).integers(2**63)),
         floor_hours=rulebook.floor_hours,
         site=site,
     )
 
 
 def reason_on(
-    verdicts: Verdicts,
-    rulebook: Rulebook,
-    options: AdviseOptions,
-    rng: np.random.Generator,
-    *,
-    source: Mapping[str, object],
-) -> Reasoned:
-    """The advice on verdicts, with its basis. `rng` draws the intervals."""
-    now, window, inventory, nodes = options.generated_at, verdicts.window, verdicts.inventory, verdicts.nodes
-    fleet = fleet_of(verdicts, rulebook, now, rng, site=options.site)
+    verdicts: Verdicts, rulebook: Rulebook, now: float, seed: int, *, source: Mapping[str, object],
+    decisions: Mapping[str, Decision] | None = None, site: Site = NO_SITE, with_market: bool = False,
+    identity: FleetIdentity | None = None,
+) -> Reasoned:  # fmt: skip
+    """The advice on verdicts, with its basis. `now`: Unix seconds; `seed`: of the intervals; `decisions`: of the
+    ledger, by recommendation id; `site`: corrections from moves done here; `with_market`: also evaluate other
+    providers."""
+    window, inventory, nodes = verdicts.window, verdicts.inventory, verdicts.nodes
+    fleet = fleet_of(verdicts, rulebook, now, seed, site=site)
     book = fleet.book
     waste = find_waste(fleet, rulebook.exceptions, rulebook.custom)
     fleet = replace(fleet, waste=waste.waste)
     findings = tuple(result.finding for result in waste.waste)
     levers = levers_by_workload(fleet, rulebook.served_models)
-    decided = (replace(r, decision=options.decisions.get(r.id)) for r in all_recommendations(fleet))
+    decided = (replace(r, decision=(decisions or {}).get(r.id)) for r in all_recommendations(fleet))
     recommendations = tuple(beside(r, levers) for r in decided)
     # Last, because its draws must not change those of the recommendations.
-    market = market_recommendations(fleet) if options.with_market else None
+    market = market_recommendations(fleet) if with_market else None
     judged, judged_count, ready = _judged(verdicts, fleet.floor_hours, now)
     reconciliation = reconcile(verdicts, book)
     energy = energy_accounts(verdicts, with_costs(verdicts, book), book, rulebook.energy)
@@ -110,7 +97,7 @@ def reason_on(
         recoverable_usd_per_month=usd(cash),
         reconciliation=reconciliation,
         recoverable_interval_usd_per_month=interval,
-        unobserved=_unobserved(verdicts, book),
+        unobserved=tuple(_unobserved(verdicts, book)),
         window_hours=window.hours,
         observed_hours=inventory.observed_hours,
         observed_gpu_hours=inventory.observed_gpu_hours,
@@ -120,8 +107,9 @@ def reason_on(
         gpu_hours_by_use=hours_by_use(verdicts.occupancy),
         energy=energy.fleet,
     )
-    limits = {"usd": rulebook.reporting.get(MIN_SAVING), "share": rulebook.reporting.get(MIN_SAVING_SHARE)}
-    minimum = min_saving(summary, **{name: limit.value for name, limit in limits.items() if limit is not None})
+    minimum = rulebook.min_saving_usd
+    if minimum is None:
+        minimum = min_saving(summary, *(rulebook.reporting[name].value for name in _MIN_SAVING))
     prices = prices_named(book, nodes, {r.target.node_sku for r in recommendations})
     if market:
         prices += [price for node in rulebook.catalog.nodes.values() for price in node.prices]
@@ -149,7 +137,7 @@ def reason_on(
         fabrics=fabric_uses(nodes, book),
         node_energy=energy.nodes,
         standings=standings(nodes, book, judged),
-        fleet=options.fleet,
+        fleet=identity,
     )
     return Reasoned(marked(advice), fleet, recommendations)
 
@@ -186,15 +174,14 @@ def _judged(
     return judged, count, min((ready for ready in moments if ready is not None), default=None)
 
 
-def _unobserved(verdicts: Verdicts, book: PriceBook) -> tuple[Unobserved, ...]:
-    parts = []
+def _unobserved(verdicts: Verdicts, book: PriceBook) -> Iterator[Unobserved]:
     for part in verdicts.inventory.unobserved:
-        if (facts := verdicts.node(part.node)) is not None:
-            gpu_hours, rate = facts.span_hours * len(part.gpus), book.per_gpu_hour(facts)
-            parts.append(replace(part, gpu_hours=gpu_hours, cost_usd=None if rate is None else rate * gpu_hours))
-        else:
-            parts.append(part)
-    return tuple(parts)
+        facts = verdicts.node(part.node)
+        if facts is None:
+            yield part
+            continue
+        gpu_hours, rate = facts.span_hours * len(part.gpus), book.per_gpu_hour(facts)
+        yield replace(part, gpu_hours=gpu_hours, cost_usd=None if rate is None else rate * gpu_hours)
 
 
 def _beginning(verdicts: Verdicts) -> tuple[CodedText, ...]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from ..rules.base.yaml_loader import SITE
 from ..rules.catalog.loader import ANY_REGION, Catalog
 from ..rules.catalog.price_files import HourPrices, SiteEnergy, TeamPrices
 from ..rules.catalog.types import PowerPrice
@@ -15,8 +13,6 @@ from ..rules.policy.kind_priors import KindPriors
 from ..rules.policy.latency_classes import LatencyClasses
 from ..rules.policy.teams import Exceptions
 from ..rules.policy.thresholds import CustomRules, Levels, Threshold, WasteRule
-
-MIN_SAVING, MIN_SAVING_SHARE = "min_saving_usd_per_month", "min_saving_share_of_spend"
 
 
 @dataclass(frozen=True)
@@ -40,6 +36,7 @@ class Rulebook:
     team: TeamPrices = field(default_factory=TeamPrices)
     hourly: HourPrices = field(default_factory=HourPrices)  # of settings and flags
     energy: SiteEnergy = field(default_factory=SiteEnergy)
+    min_saving_usd: float | None = None  # a month, of this run, whatever the fleet spends; None: as `reporting` says
 
     @property
     def power(self) -> tuple[PowerPrice, ...]:
@@ -48,14 +45,6 @@ class Rulebook:
         if site is None or site.value is None or any(price.region == ANY_REGION for price in self.team.power):
             return tuple(self.team.power)
         return (*self.team.power, PowerPrice(ANY_REGION, site.value, site.source, site.as_of))
-
-    def with_min_saving(self, usd: float, source: str) -> Rulebook:
-        """The same with `usd` as the minimum gain, whatever the fleet spends."""
-        limits = {
-            MIN_SAVING: Threshold(usd, "usd-per-month", "window", "set for this run", source, SITE),
-            MIN_SAVING_SHARE: Threshold(math.inf, "ratio", "window", "set for this run", source, SITE),
-        }
-        return replace(self, reporting={**self.reporting, **limits})
 
     @property
     def floor_hours(self) -> float:

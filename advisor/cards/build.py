@@ -20,7 +20,7 @@ from ..core.card_types import COURSE_SPANS, Asked, Card, CardPrice, CardState, C
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import price_words
 from ..core.frame import Frame
-from ..core.naming import Named
+from ..core.ids import Named
 from ..core.scalars import known, records, text
 from ..core.timestamps import minute, span
 from ..core.verdict_types import WorkloadVerdict
@@ -185,9 +185,9 @@ def judge_window(frame: Frame, book: Rulebook, now: float, *, with_moves: bool |
     verdicts = judge(frame, book)
     prices = PriceBook(book.catalog, tuple(book.team.prices), book.power, book.hourly)
     if any(verdicts.waste_ready.values()) if with_moves is None else with_moves:
-        from ..pipeline import AdviseOptions, reason_on  # noqa: PLC0415 - of a card most jobs do without
+        from ..pipeline import reason_on  # noqa: PLC0415 - of a card most jobs do without
 
-        advice = reason_on(verdicts, book, AdviseOptions(now), np.random.default_rng(_SEED), source=frame.source).advice
+        advice = reason_on(verdicts, book, now, _SEED, source=frame.source).advice
         return JudgedWindow(frame, verdicts, advice.workloads, prices, advice, now)
     energy = energy_accounts(verdicts, with_costs(verdicts, prices), prices, book.energy)
     return JudgedWindow(frame, verdicts, energy.workloads, prices, None, now)

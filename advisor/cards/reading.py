@@ -18,7 +18,7 @@ from ..core.advice_types import Fleet
 from ..core.card_types import COURSE_SPANS, Card, Course
 from ..core.fleet_identity import fleet_of
 from ..core.frame import Frame, Window
-from ..core.naming import PREFIX_MIN, AmbiguousError, matching, unknown
+from ..core.ids import PREFIX_MIN, AmbiguousError, matching, unknown
 from ..core.scalars import known, records, text
 from ..rulebook import Rulebook
 from ..telemetry.job_table import job_names

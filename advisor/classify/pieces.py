@@ -13,7 +13,7 @@ import pandas as pd
 
 from ...rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS, TRAINING_KINDS, KindLabel
 from ..core.coded_text import CodedText, Scalar, coded
-from ..core.column_rows import ColumnRows, Columns, columns_of, rows_of
+from ..core.column_rows import ColumnRows, Columns, columns_of
 from ..core.formatting import clause, percent
 from ..core.frame import Frame
 from ..core.verdict_types import INFERRED, Alternative, BottleneckVerdict, KindVerdict
@@ -335,7 +335,8 @@ class Judgement:
 
 
 def pieces_of(attribution: Attribution) -> list[Piece]:
-    rows = rows_of(attribution.workload_rows)
+    table = attribution.workload_rows
+    rows = ColumnRows(columns_of(table), np.arange(len(table)))
     by_id, nothing = rows.groups("workload_id"), rows.taken(np.empty(0, dtype=np.intp))
     return [Piece(session, by_id.get(session.workload_id, nothing)) for session in attribution.sessions]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from click import option
 
@@ -54,7 +55,7 @@ def advise(
     now, ledger = time.time(), state.beside()
     book = telemetry.rulebook.load(now)
     if min_saving is not None:
-        book = book.with_min_saving(min_saving, "--min-saving")
+        book = replace(book, min_saving_usd=min_saving)
     frame, reasoned = telemetry.evaluate(book, now, ledger, with_market=market)
     output.write(render(reasoned.advice, output.form, width=options.terminal_width(), color=output.color, page=page))
     # Figures over half a fleet look like those over a whole one.

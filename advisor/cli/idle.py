@@ -17,7 +17,7 @@ from ..core.timestamps import minute, rfc3339
 from .options import DURATION, Telemetry, telemetry_options
 
 if TYPE_CHECKING:
-    from ..core.naming import Named
+    from ..core.ids import Named
 
 _EXITS = {"idle": EXIT_DONE, "busy": 4, "unknown": 5}
 _WORDS = {"idle": "idle", "busy": "busy", "unknown": "not known"}
@@ -77,7 +77,7 @@ def idle(target: str | None, telemetry: Telemetry, longer_than: float, form: str
 
 def _named(target: str, names: Sequence[Named]) -> Named:
     """What a name stands for; a node before its GPUs. Raises NothingToDo, AmbiguousError."""
-    from ..core.naming import AmbiguousError, matching, unknown
+    from ..core.ids import AmbiguousError, matching, unknown
 
     matches = matching(target, names)
     matches = [name for name in matches if name.what == "node"] or matches

@@ -133,7 +133,7 @@ def _find(name: str, state: StateOptions) -> tuple[State, Incident]:
     """The incident of this name, an unresolved one before all others, and its state file. Raises AmbiguousError for
     several, UsageError for none."""
     from ..core.formatting import hours, usd
-    from ..core.naming import Named, matching, resolve
+    from ..core.ids import Named, matching, resolve
 
     every, names = {i.id: (file, i) for file, _, of_file in _incidents_by_file(state) for i in of_file}, []
     for _, i in every.values():

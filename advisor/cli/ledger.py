@@ -154,7 +154,7 @@ def find_entry(name: str, place: LedgerPlace) -> tuple[State, LedgerEntry]:
     """The entry of an id or its beginning, of a workload's or node's name, or of ``name@node``; and its state file.
     Raises AmbiguousError for several, UsageError for none, NothingToDo where the ledger is empty."""
     from ..core.formatting import usd
-    from ..core.naming import Named, resolve
+    from ..core.ids import Named, resolve
 
     entries = [(file, entry) for file, _, of_file in place.ledgers() for entry in of_file]
     if not entries:

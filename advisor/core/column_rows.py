@@ -90,14 +90,9 @@ class BinsArray(ExtensionArray):
         return type(self)(self.matrix.copy())
 
 
-def bins_quantile(total: npt.NDArray[np.float64], share: float) -> float | None:
-    """Upper edge of the bin that holds this quantile of the seconds: an upper bound. The last bin ends at 1."""
-    edge = float(bins_quantiles(total[None, :], share)[0])
-    return None if np.isnan(edge) else edge
-
-
 def bins_quantiles(totals: npt.NDArray[np.float64], share: float) -> npt.NDArray[np.float64]:
-    """The same for each row of seconds; NaN where there are none."""
+    """Upper edge of the bin that holds this quantile of each row's seconds: an upper bound; NaN where there are none.
+    The last bin ends at 1."""
     seconds = totals.sum(axis=1)
     position = (np.cumsum(totals, axis=1) < (share * seconds - 1e-9)[:, None]).sum(axis=1)
     edges = np.array([*BIN_EDGES[1:], 1.0])
@@ -122,11 +117,6 @@ def with_one_nothing(table: pd.DataFrame) -> pd.DataFrame:
     empty = {name for name in table.columns if table[name].dtype == np.float64 and table[name].isna().all()}
     arrays = {str(name): nothing if name in empty else table[name].array for name in table.columns}
     return pd.DataFrame(arrays, index=table.index, copy=False)
-
-
-def rows_of(table: pd.DataFrame) -> ColumnRows:
-    """All rows of a table."""
-    return ColumnRows(columns_of(table), np.arange(len(table)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +158,3 @@ class ColumnRows:
         """The rows of each text of a column, in order of appearance; rows without one are left out."""
         indices = pd.Series(self.at).groupby(self[name], sort=False).groups
         return {str(text): self.taken(self.at[at]) for text, at in indices.items()}
-
-    def sum(self, name: str) -> float:
-        """The sum of the known values, 0 without any."""
-        return float(np.nansum(self.floats(name)))
-
-    def mean(self, name: str) -> float:
-        """The mean of the known values; NaN without any."""
-        values = self.floats(name)
-        return float(np.nan if np.isnan(values).all() else np.nanmean(values))

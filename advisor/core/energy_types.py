@@ -6,7 +6,7 @@ None is not measured, and never 0. `usd` and `co2_kg` follow the site's [energy]
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -16,7 +16,6 @@ from .scalars import added
 EnergyBasis = Literal["counter", "power", "both"]
 EnergyPhase = Literal["training", "evaluation", "prefill", "decode", "inference", "interactive", "idle", "not-told"]
 PHASES: tuple[EnergyPhase, ...] = get_args(EnergyPhase)
-EnergyFigure = Literal["usd_per_kwh", "pue", "co2_grams_per_kwh"]
 JOULES_PER_KWH = 3.6e6
 _NEGLIGIBLE = 1e-3  # a share of the energy too small to name a second source for it
 
@@ -61,19 +60,6 @@ class WorkloadEnergy(Energy):
 
 
 @dataclass(frozen=True, slots=True)
-class EnergyByUse:
-    """kWh by use; the parts sum to `total`."""
-
-    workloads: Amount
-    shared: Amount
-    allocated_idle: Amount
-    unallocated: Amount
-    drained: Amount
-    total: Amount
-    unobserved_gpu_hours: Amount
-
-
-@dataclass(frozen=True, slots=True)
 class OwnerEnergy(Energy):
     """Energy of all workloads of one owner (None: unknown). `joules_per_token`: where engines report tokens."""
 
@@ -86,7 +72,7 @@ class OwnerEnergy(Energy):
 class StatedFigure:
     """One figure of the site's [energy] settings: `value` if fixed, else `by_hour_utc`, 24 values from 00:00 UTC."""
 
-    name: EnergyFigure
+    name: str  # usd_per_kwh, pue or co2_grams_per_kwh
     value: float | None
     by_hour_utc: tuple[float, ...]
     source: str
@@ -100,7 +86,9 @@ class FleetEnergy(Energy):
 
     idle_held_kwh: Amount | None = None  # idle while the GPU was held
     idle_free_kwh: Amount | None = None
-    by_use: EnergyByUse | None = None  # None in a team's part
+    # kWh of workloads, shared, allocated_idle, unallocated and drained, their total, and the unobserved_gpu_hours; None
+    # in a team's part.
+    by_use: Mapping[str, Amount] | None = None
     phases: tuple[PhaseEnergy, ...] = ()
     owners: tuple[OwnerEnergy, ...] = ()
     generated_tokens: Amount | None = None

@@ -9,7 +9,7 @@ from datetime import date
 
 from ...rules.base.sanitize import clean
 from ...rules.catalog.types import NodeSku, Price
-from .advice_types import Decision, Evidence, Interval, Recommendation, Reconciliation, Summary
+from .advice_types import Decision, Evidence, Interval, Recommendation, Reconciliation
 from .timestamps import day
 from .verdict_types import INFERRED, Latency, Owner, Scheduled, WorkloadVerdict
 
@@ -141,11 +141,6 @@ def price_note(prices: Iterable[Price]) -> str:
     assumed = [p.region_assumed for p in prices]
     region = "" if not any(assumed) else ", region assumed" if all(assumed) else ", region assumed for some"
     return f"{bases} read {' and '.join(when)}{region}"
-
-
-def has_prices(summary: Summary) -> bool:
-    """Whether dollars are shown; else costs are in GPU-hours."""
-    return summary.cost_usd is not None
 
 
 def cost(usd_known: float | None, gpu_hours: float, *, priced: bool) -> str:

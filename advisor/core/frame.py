@@ -43,9 +43,8 @@ class GpuKeys:
     def rows(self) -> Iterator[tuple[Key, Ints]]:
         """Each GPU with its rows, in rising order."""
         order = np.argsort(self.number, kind="stable")
-        ends = np.searchsorted(self.number[order], np.arange(len(self.keys) + 1))
-        for n, key in enumerate(self.keys):
-            yield key, order[ends[n] : ends[n + 1]]
+        begins = np.searchsorted(self.number[order], np.arange(1, len(self.keys)))
+        return zip(self.keys, np.split(order, begins), strict=False)
 
     def among(self, chosen: Iterable[Key]) -> npt.NDArray[np.bool_]:
         """Whether each row is of one of these GPUs."""
@@ -66,7 +65,7 @@ class Window:
 
     @property
     def hours(self) -> float:
-        return self.seconds / 3600
+        return (self.end - self.start) / 3600
 
 
 @dataclass(frozen=True)
@@ -167,27 +166,21 @@ ROWS_AT_ONCE = 50_000
 def node_groups(frame: Frame, rows_of: Mapping[str, int], rows_at_once: int = ROWS_AT_ONCE) -> list[list[str]]:
     """The nodes in groups of about `rows_at_once` rows, by name; nodes that share a series stay together. `rows_of`:
     node -> GPU rows."""
-    parent: dict[str, str] = {}
-
-    def root(key: str) -> str:
-        while parent.setdefault(key, key) != key:
-            key = parent[key]
-        return key
-
+    joined = {node: [node] for node in sorted(frame.nodes["node"].astype(str))}
     series = dict(zip(frame.workloads["workload_id"], frame.workloads["series_id"], strict=True))
-    for workload, node in frame.uses[["workload_id", "node"]].drop_duplicates().itertuples(index=False, name=None):
-        parent[root(f"node {node}")] = root(f"series {series.get(workload) or workload}")
-    joined: dict[str, list[str]] = {}
-    for node in sorted(str(node) for node in frame.nodes["node"]):
-        joined.setdefault(root(f"node {node}"), []).append(node)
+    uses = frame.uses[["workload_id", "node"]].drop_duplicates()
+    for _, nodes in uses.groupby([series.get(workload) or workload for workload in uses["workload_id"]])["node"]:
+        parts = {id(part): part for node in nodes if (part := joined.get(str(node)))}
+        merged = [node for part in parts.values() for node in part]
+        joined |= dict.fromkeys(merged, merged)
     groups: list[list[str]] = []
     size = 0
-    for nodes in joined.values():
+    for nodes in {id(part): part for part in joined.values()}.values():
         rows = sum(rows_of.get(node, 0) for node in nodes)
         if not groups or size + rows > rows_at_once:
             groups.append([])
             size = 0
-        groups[-1] += nodes
+        groups[-1] += sorted(nodes)
         size += rows
     return groups
 
@@ -201,7 +194,11 @@ def of_nodes(frame: Frame, nodes: Collection[str]) -> Frame:
     }
     held = frame.workloads["workload_id"].isin(set(tables["uses"]["workload_id"]))
     tables["workloads"] = frame.workloads[held].reset_index(drop=True)
-    return replace(frame, **tables, notes=(), telemetry_span=frame.telemetry_span or span_of(frame))
+    # When the first and the last telemetry of any node was observed; without any the window.
+    first, last = frame.nodes["first_seen"].astype(float).min(), frame.nodes["last_seen"].astype(float).max()
+    start, end = frame.window.start, frame.window.end
+    span = (start if pd.isna(first) else float(first), end if pd.isna(last) else float(last))
+    return replace(frame, **tables, notes=(), telemetry_span=frame.telemetry_span or span)
 
 
 def parts_of(frame: Frame, rows_at_once: int = ROWS_AT_ONCE) -> Iterator[Frame]:
@@ -215,23 +212,11 @@ def parts_of(frame: Frame, rows_at_once: int = ROWS_AT_ONCE) -> Iterator[Frame]:
         yield part if n else replace(part, notes=frame.notes)
 
 
-def outline_of(frame: Frame) -> Frame:
-    """The small tables of a frame, and a row of each port."""
-    ports = frame.fabric.drop_duplicates(["node", "device", "port"]) if len(frame.fabric) else frame.fabric
-    return replace(frame, fabric=ports, gpu=frame.gpu.iloc[:0].copy(), host=frame.host.iloc[:0].copy())
-
-
 def together(outlines: Sequence[Frame]) -> Frame:
-    """The outlines of all groups as that of one frame, with the source of the last."""
+    """The outlines of all groups (small tables, no rows of GPUs and hosts) as that of one frame, with the source of
+    the last."""
     if len(outlines) == 1:
         return outlines[0]
     parts = {name: [rows for part in outlines if len(rows := getattr(part, name))] for name in _KEPT}
     tables = {name: pd.concat(filled, ignore_index=True) for name, filled in parts.items() if filled}
     return replace(outlines[-1], telemetry_span=None, **tables)
-
-
-def span_of(frame: Frame) -> tuple[float, float]:
-    """When the first and the last telemetry of any node was observed, Unix seconds; without any the window."""
-    first, last = frame.nodes["first_seen"].astype(float).min(), frame.nodes["last_seen"].astype(float).max()
-    start, end = frame.window.start, frame.window.end
-    return (start if pd.isna(first) else float(first)), (end if pd.isna(last) else float(last))

@@ -1,4 +1,5 @@
-"""requests with a limit for a request as a whole: names, connecting, TLS, the proxy, sending, head and body.
+"""requests with a limit for a request as a whole: names, connecting, TLS, the proxy, sending, head and body; and its
+secrets, which are read from files and never from settings.
 
 `requests` has only a timeout for each wait. The adapter here gives urllib3 connections that put every socket under the
 deadline of the calling thread (`within`). The session ignores redirects: `requests` would read the body of one to its
@@ -7,12 +8,15 @@ end, whatever its size, and parse its address even if it is not followed.
 
 from __future__ import annotations
 
+import ipaddress
 import logging
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPException
 from http.cookiejar import DefaultCookiePolicy
+from pathlib import Path
 from socket import socket
 from typing import Any
 
@@ -20,22 +24,26 @@ import requests
 from requests.adapters import BaseAdapter, HTTPAdapter
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ReadTimeoutError
+from urllib3.exceptions import HTTPError, ReadTimeoutError
 from urllib3.util.retry import Retry
 
 from ...agent.base.deadline import Deadline
 from ...agent.base.safe_text import clean_text
+from ...rules.base.errors import UsageError
+from ...rules.base.files import open_stream
 
 CONNECT_SECONDS = 10.0  # after which connecting is tried again
 # It logs lines that are no headers, with the address, which may be a secret.
 logging.getLogger("urllib3").setLevel(logging.CRITICAL)
 _MAX_WORDS = 200
+MAX_SECRET_BYTES = 65536
+_LATE = "no answer in time"
 
 
 class _Current(threading.local):
     """The deadline of this thread's requests, and whether one was sent completely since it began."""
 
-    deadline: Deadline | None = None
+    deadline: Deadline
     sent = False
 
 
@@ -47,29 +55,18 @@ def within(seconds: float) -> Iterator[Deadline]:
     """End this thread's requests after so many seconds, with the errors that urllib3 raises then."""
     with Deadline(seconds) as deadline:
         _current.deadline, _current.sent = deadline, False
-        try:
-            yield deadline
-        finally:
-            _current.deadline = None
+        yield deadline
 
 
 class _Plain(HTTPConnection):
     def _new_conn(self) -> socket:
-        if _current.deadline is None:
-            raise NewConnectionError(self, "requested without a deadline")
-        host, port = self._dns_host, self.port or self.default_port
-        try:
-            connection = _current.deadline.connect(host, port, most_seconds=CONNECT_SECONDS)
-        except TimeoutError as error:
-            raise ConnectTimeoutError(self, f"Connection to {host} timed out.") from error
-        except OSError as error:
-            raise NewConnectionError(self, f"Failed to establish a new connection: {error}") from error
-        for option in self.socket_options or ():
-            connection.setsockopt(*option)
+        self.timeout = min(CONNECT_SECONDS, _current.deadline.left())
+        connection = super()._new_conn()
+        _current.deadline.guard(connection)
         return connection
 
     def request(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as urllib3 has it
-        if _current.deadline is not None and self.sock is not None:
+        if self.sock is not None:
             _current.deadline.guard(self.sock)  # kept from an earlier request
         super().request(*args, **kwargs)
         _current.sent = True
@@ -142,17 +139,51 @@ def post(url: str, content: bytes, headers: Mapping[str, str], seconds: float, *
     session.headers.update({"User-Agent": "skuwise", "Content-Type": "application/json", **headers})
     if proxy:
         session.proxies = {"http": proxy, "https": proxy}
-    timeout = (min(CONNECT_SECONDS, seconds), seconds)
     with session, within(seconds) as deadline:
         try:
-            with session.post(url, data=content, timeout=timeout, allow_redirects=False, stream=True) as answer:
+            with session.post(url, data=content, timeout=seconds, allow_redirects=False, stream=True) as answer:
                 status = answer.status_code
                 words = answer.raw.read(_MAX_WORDS, decode_content=False) if status >= 300 else b""
         except (requests.RequestException, HTTPError, HTTPException, OSError, ValueError) as error:
             is_tls = isinstance(error, requests.exceptions.SSLError)
             why = "its certificate is not accepted" if is_tls else type(error).__name__
-            why = "no answer in time" if is_late(error, deadline) else why
-            raise UnansweredError(why, sent=_current.sent) from None
+            raise UnansweredError(_LATE if is_late(error, deadline) else why, sent=_current.sent) from None
         if deadline.over:  # the answer may be cut
-            raise UnansweredError("no answer in time", sent=True)
+            raise UnansweredError(_LATE, sent=True)
     return status, clean_text(words, _MAX_WORDS)
+
+
+def secret(name: str, environ: Mapping[str, str], *, private: bool = False) -> str:
+    """The stripped content of a secret file; a name without a slash is a systemd credential, a file of
+    ``$CREDENTIALS_DIRECTORY``. Raises UsageError, which never contains the secret.
+
+    `private`: refuse a file that other users can read. systemd protects its credentials itself.
+    """
+    path = Path(name)
+    if "/" not in name:
+        folder = environ.get("CREDENTIALS_DIRECTORY")
+        if not folder:
+            message = f"No systemd credentials are available to this process, but {name} is one."
+            raise UsageError(message, "Use a path, or set LoadCredential= in the unit.")
+        path, private = Path(folder) / name, False
+    try:
+        with open_stream(path) as file:
+            if private and os.fstat(file.fileno()).st_mode & 0o077:
+                raise UsageError(f"The file {path} is readable by other users.", "Run chmod 0600 on it.")
+            content = file.read(MAX_SECRET_BYTES + 1)
+        text = content.decode("utf-8").strip()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", "Fix the setting or the file.") from error
+    except UnicodeDecodeError:
+        raise UsageError(f"The file {path} is not text.", "Write only the secret to the file.") from None
+    if not text or len(content) > MAX_SECRET_BYTES or not text.isprintable():
+        raise UsageError(f"The file {path} does not hold exactly one line.", "Write one line to the file: the secret.")
+    return text
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, by its name or number; no name is resolved."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost"

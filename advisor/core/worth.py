@@ -6,7 +6,6 @@ price is known, a GPU-hour counts as `USD_PER_GPU_HOUR` and a kWh as `USD_PER_KW
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -59,10 +58,10 @@ def counted_recommendations(recommendations: Sequence[Recommendation]) -> tuple[
 
 
 def min_saving(summary: Summary, usd: float = MIN_SAVING_USD, share: float = MIN_SAVING_SHARE) -> float:
-    """The lesser of `usd` and that share of a month's spend, US dollars a month; an infinite share: `usd` alone."""
+    """The lesser of `usd` and that share of a month's spend, US dollars a month."""
     hours = summary.window_hours or 0.0
     spend = summary.cost_usd if summary.cost_usd is not None else summary.gpu_hours * USD_PER_GPU_HOUR
-    if hours <= 0 or spend <= 0 or math.isinf(share):
+    if hours <= 0 or spend <= 0:
         return usd
     return min(usd, share * spend / hours * HOURS_PER_MONTH)
 
@@ -99,12 +98,6 @@ class Worth:
             return Interval(value, value, value)
         kwh = r.energy_saving_kwh_per_month or Interval(0.0, 0.0, 0.0)
         return Interval(kwh.p10 * USD_PER_KWH, kwh.p50 * USD_PER_KWH, kwh.p90 * USD_PER_KWH)
-
-    def reaches(self, r: Recommendation) -> bool:
-        """Whether its gain is certain and reaches the minimum, and a more expensive fabric has a reason."""
-        gain, codes = self.usd(r), {change.code for change in r.changes}
-        unexplained = DEARER_FABRIC in codes and not codes & FABRIC_REASONS
-        return gain.p50 > 0 and gain.p50 >= self.minimum and gain.p10 > 0 and not unexplained
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +138,12 @@ def selected(advice: Advice) -> Selection:
             return "blocked"
         if r.id in out:
             return "excluded"
-        # A team's part of an advice shows what the whole does.
-        return "shown" if (worth.reaches(r) if r.shown is None else r.shown) else "small"
+        # Its gain is certain and reaches the minimum, and a more expensive fabric has a reason. A team's part of an
+        # advice shows what the whole does.
+        gain, codes = worth.usd(r), {change.code for change in r.changes}
+        explained = DEARER_FABRIC not in codes or codes & FABRIC_REASONS
+        reaches = gain.p50 > 0 and gain.p50 >= worth.minimum and gain.p10 > 0 and explained
+        return "shown" if (reaches if r.shown is None else r.shown) else "small"
 
     groups: dict[str, tuple[Recommendation, ...]]
     groups = dict.fromkeys(("shown", "small", "blocked", "decided", "excluded"), ())

@@ -177,7 +177,10 @@ class Builder:
         workload = placed.workload
         cluster = next(n.sim.node.cluster for n in self.fleet.nodes if n.sim.node.node in placed.nodes)
         while others.get(workload.workload_id, workload) != workload:
-            workload = next_job(workload, cluster)
+            # The same job under the next number; of what has no number, under another id.
+            number = None if workload.job_id is None else str(int(workload.job_id) + 1)
+            parts = ("next", workload.workload_id) if number is None else (number,)
+            workload = replace(workload, job_id=number, workload_id=workload_id(cluster, workload.scheduler, *parts))
         truth = replace(placed.truth, workload_id=workload.workload_id)
         self.fleet.placed.append(replace(placed, workload=workload, truth=truth))
 
@@ -247,14 +250,6 @@ def slurm_job(rng: np.random.Generator, cluster: str, *, names: Sequence[str], c
         workload_id(cluster, "slurm", number), series_id(cluster, account, user, name), name, "slurm", job_id=number,
         user=user, account=account, **told(command, silent=silent),
     )  # fmt: skip
-
-
-def next_job(job: Workload, cluster: str) -> Workload:
-    """The same job under the next number; of what has no number, under another id."""
-    if job.job_id is None:
-        return replace(job, workload_id=workload_id(cluster, job.scheduler, "next", job.workload_id))
-    number = str(int(job.job_id) + 1)
-    return replace(job, job_id=number, workload_id=workload_id(cluster, job.scheduler, number))
 
 
 def pod(

@@ -82,26 +82,23 @@ class SimNode:
         return tuple(range(self.sku.gpu_count))
 
 
-def sim_gpu(sku: GpuSku, node_gpus: int) -> SimGpu:
-    """The catalog's GPU with what was measured of it, else with what is assumed."""
-    small = _GPUS["small"] if sku.tdp_watts < _GPUS["small"]["watts"] else {}
-    assumed = _GPUS | {"power_scale": 1.0, "idle_power": _GPUS["idle_powers"].get(sku.architecture, 0.12)} | small
-    return SimGpu(
-        sku=sku,
-        eta_compute=sku.achieved.bf16_gemm or assumed["eta_compute"],
-        eta_memory=sku.achieved.mem or assumed["eta_memory"],
-        eta_link=sku.achieved.link_allreduce or assumed["eta_link"],
-        idle_watts=assumed["idle_power"] * sku.tdp_watts,
-        mem_clock_hertz=_GPUS["memory_clock"].get(sku.architecture, 2619) * 1e6,
-        power_scale=assumed["power_scale"],
-        node_gpus=node_gpus,
-    )
-
-
 def sim_node(name: str, sku: NodeSku, gpu: GpuSku, mark: str, *, tcp_port_counted: bool = False) -> SimNode:
     """A node called `name` of the fleet with this mark. Without RDMA it has no port in the fabric's views, as a real
     agent would find none, unless its Ethernet NIC is configured as its compute port (`tcp_port_counted`)."""
     region = sku.prices[0].region if sku.prices else None
+    # What was measured of the GPU, else what is assumed.
+    small = _GPUS["small"] if gpu.tdp_watts < _GPUS["small"]["watts"] else {}
+    assumed = _GPUS | {"power_scale": 1.0, "idle_power": _GPUS["idle_powers"].get(gpu.architecture, 0.12)} | small
+    sustained = SimGpu(
+        sku=gpu,
+        eta_compute=gpu.achieved.bf16_gemm or assumed["eta_compute"],
+        eta_memory=gpu.achieved.mem or assumed["eta_memory"],
+        eta_link=gpu.achieved.link_allreduce or assumed["eta_link"],
+        idle_watts=assumed["idle_power"] * gpu.tdp_watts,
+        mem_clock_hertz=_GPUS["memory_clock"].get(gpu.architecture, 2619) * 1e6,
+        power_scale=assumed["power_scale"],
+        node_gpus=sku.gpu_count,
+    )
     node = Node(
         node=name,
         cluster="-".join(part for part in (sku.provider, region) if part),
@@ -130,7 +127,7 @@ def sim_node(name: str, sku: NodeSku, gpu: GpuSku, mark: str, *, tcp_port_counte
         )
         for index in range(sku.gpu_count)
     )
-    return SimNode(node, sku, sim_gpu(gpu, sku.gpu_count), gpus, _ports(sku, tcp_port_counted))
+    return SimNode(node, sku, sustained, gpus, _ports(sku, tcp_port_counted))
 
 
 def _ports(sku: NodeSku, tcp_port_counted: bool) -> tuple[FabricPort, ...]:

@@ -97,8 +97,7 @@ def over_provisioned(rng: np.random.Generator, gpu: SimGpu) -> Serving:
 def draw(rng: np.random.Generator, model: Sequence[float], **given: float) -> Serving:
     """A service of one of MODELS: what all have in common, and what is `given`."""
     size = dict(zip(("parameters", "layers", "hidden", "kv_width"), model, strict=True))
-    common = drawn(rng, _RANGES["common"])
-    return Serving(seed=salt(rng), **size, **(common | given))
+    return Serving(**size, **(drawn(rng, _RANGES["common"]) | given), seed=salt(rng))
 
 
 class Holding(Model):

@@ -79,7 +79,6 @@ def simulate(
     until: float,
     minutes_seconds: float = MINUTES_SECONDS,
     nodes: Collection[str] = (),
-    progress: Callable[[str], None] = lambda _: None,
     steps: Steps = no_steps,
     planner: Callable[..., FleetPlan] = plan_fleet,
     write: Callable[..., None] = write_node,
@@ -110,7 +109,6 @@ def simulate(
         with Writer.open(file, now=lambda: end) as writer:
             for node in group:
                 name = node.sim.node.node
-                progress(f"{name} ({done + 1} of {len(fleet.nodes)})")
                 steps(done, len(fleet.nodes))
                 node_writer = writer.for_node(node.sim.node, start)
                 write(node_writer, node, fleet.on(name), seed=seed, start=start, end=end, minutes_from=minutes_from)

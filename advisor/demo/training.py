@@ -93,8 +93,7 @@ def _share(before: Floats, after: Floats, begin: float, end: float) -> Floats:
 
 def draw(rng: np.random.Generator, start: float, **given: float) -> Training:
     """What all jobs have in common, and what is `given`."""
-    common = drawn(rng, _RANGES["common"])
-    return Training(seed=salt(rng), start=start, **(common | given))
+    return Training(**(drawn(rng, _RANGES["common"]) | given), seed=salt(rng), start=start)
 
 
 def of_kind(rng: np.random.Generator, start: float, kind: str) -> Training:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from types import SimpleNamespace
 
 import numpy as np
@@ -220,28 +221,22 @@ def stretches(
     offsets = rng.integers(0, (HOUR - WINDOW_SECONDS) // MINUTE + 1, len(ends)) * float(MINUTE)
     for moment in [*(m for p in placed for run in p.runs for m in run), *(m for gap in gaps for m in gap)]:
         whole |= (ends - HOUR < moment) & (moment < ends)
-    dark = np.array([any(a <= e - HOUR and e <= b for a, b in gaps) for e in ends], dtype=bool)
-    torn = np.array([any(a < e and e - HOUR < b for a, b in gaps) for e in ends], dtype=bool) & ~dark
-    index = 0
-    while index < len(ends):
-        stop = index + 1
-        if not torn[index]:
-            most = index + _HOURS_AT_ONCE[HOUR if whole[index] else WINDOW_SECONDS]
-            alike = (whole == whole[index]) & ~torn & (dark == dark[index])
-            while stop < min(len(ends), most) and alike[stop]:
-                stop += 1
-        hours = ends[index:stop]
-        if dark[index]:
-            pass
-        elif whole[index]:
-            seconds = hours[:, None] - HOUR + np.arange(1, HOUR + 1)
-            for a, b in gaps if torn[index] else ():
-                seconds = seconds[:, (seconds[0] <= a) | (seconds[0] > b)]
-            yield Stretch(hours, seconds, np.full(len(hours), float(seconds.shape[1])), True)
-        else:
-            seconds = hours[:, None] - HOUR + offsets[index:stop, None] + np.arange(1, WINDOW_SECONDS + 1)
-            yield Stretch(hours, seconds, np.full(len(hours), float(HOUR)), False)
-        index = stop
+    dark = [any(a <= e - HOUR and e <= b for a, b in gaps) for e in ends]
+    torn = [not dark[n] and any(a < e and e - HOUR < b for a, b in gaps) for n, e in enumerate(ends)]
+    alike = [(bool(whole[n]), dark[n], n if torn[n] else -1) for n in range(len(ends))]  # a torn hour is made alone
+    for (is_whole, is_dark, _), group in groupby(range(len(ends)), alike.__getitem__):
+        positions, most = list(group), _HOURS_AT_ONCE[HOUR if is_whole else WINDOW_SECONDS]
+        for first in () if is_dark else range(0, len(positions), most):
+            at = positions[first : first + most]
+            hours = ends[at]
+            if is_whole:
+                seconds = hours[:, None] - HOUR + np.arange(1, HOUR + 1)
+                for a, b in gaps if torn[at[0]] else ():
+                    seconds = seconds[:, (seconds[0] <= a) | (seconds[0] > b)]
+                yield Stretch(hours, seconds, np.full(len(hours), float(seconds.shape[1])), True)
+            else:
+                seconds = hours[:, None] - HOUR + offsets[at, None] + np.arange(1, WINDOW_SECONDS + 1)
+                yield Stretch(hours, seconds, np.full(len(hours), float(HOUR)), False)
 
 
 def demand(sim: SimNode, placed: Sequence[Placed], t: Floats) -> Load:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import NamedTuple
 
+from ...agent.sources.dcgm import FIELDS
 from ...rules.catalog.loader import Catalog
 from ...rules.catalog.price_files import SOURCE
 from ...rules.catalog.types import Price
@@ -24,28 +25,61 @@ HOUR = 3600.0
 WINDOW_SHARE = 0.9
 
 
-@dataclass(frozen=True, slots=True)
-class MetricCoverage:
-    """Coverage of one measure. `having` of `of` devices (GPUs or nodes) that can have it were measured; `window_share`:
-    of the window, mean over those, 0..1; None: none was. `resolution_seconds`: between samples of GPUs, None: not
-    counted. `lacking`: nodes with an observed device that can have it and has not."""
+class Measure(NamedTuple):
+    """A measure of GPUs: its columns in the frame, the lines of dcgm-exporter's CSV of counters that add it, and what
+    the advice lacks without it."""
 
-    metric: str
     title: str
-    scope: Literal["gpu", "node"]
-    having: int
-    of: int
-    window_share: float | None
-    resolution_seconds: float | None
-    lacking: tuple[str, ...] = ()
+    columns: tuple[str, ...]
+    csv: tuple[str, ...]
+    loses: str
 
 
-# Name -> title, of each GPU and of each node.
-GPU_MEASURES = {
-    "engine_active": "GPU engine", "sm_active": "SM activity", "tensor_active": "tensor activity",
-    "dram_active": "DRAM activity", "mem_used": "memory used", "power": "power", "clocks": "SM clock",
-    "nvlink": "NVLink traffic", "pcie": "PCIe traffic",
+_CSV = {field.metric: field.csv for field in FIELDS}
+_NVLINK = ("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second")
+_PCIE = ("pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second")
+GPU_MEASURES: Mapping[str, Measure] = {
+    "engine_active": Measure(
+        "GPU engine", ("gpu_util",),
+        ("DCGM_FI_PROF_GR_ENGINE_ACTIVE, gauge, Ratio of time the graphics engine is active.",),
+        "GPU activity is unknown: idle GPUs are not detected, and workloads get no kind.",
+    ),
+    "sm_active": Measure(
+        "SM activity", ("sm_active",), (_CSV["sm_active"],),
+        "Busy GPUs that use few SMs are not detected. Launch-bound work is hard to distinguish from communication.",
+    ),
+    "tensor_active": Measure(
+        "tensor activity", ("tensor_active",), (_CSV["tensor_active"],),
+        "Compute-bound work is not detected: no bottleneck verdicts, no recommendation of another GPU.",
+    ),
+    "dram_active": Measure(
+        "DRAM activity", ("dram_active",), (_CSV["dram_active"],),
+        "Memory bandwidth is unknown: recommendations that need it (fewer GPUs, another GPU) are blocked.",
+    ),
+    "mem_used": Measure(
+        "memory used", ("mem_used_bytes",),
+        ("DCGM_FI_DEV_FB_USED, gauge, Framebuffer memory used (in MiB).",
+         "DCGM_FI_DEV_FB_FREE, gauge, Framebuffer memory free (in MiB)."),
+        "Memory use is unknown: no held-idle finding, no recommendation of a smaller GPU or MIG slice.",
+    ),
+    "power": Measure(
+        "power", ("power_watts",), ("DCGM_FI_DEV_POWER_USAGE, gauge, Power draw (in W).",),
+        "Faulty telemetry, throttling and energy are not evaluated.",
+    ),
+    "clocks": Measure(
+        "SM clock", ("sm_clock_hertz",), ("DCGM_FI_DEV_SM_CLOCK, gauge, SM clock frequency (in MHz).",),
+        "Throttled GPUs are not detected, and no lower clock is recommended.",
+    ),
+    "nvlink": Measure(
+        "NVLink traffic", _NVLINK, tuple(_CSV[name] for name in _NVLINK),
+        "NVLink use is unknown: idle NVLink is not detected, and no node without NVLink is recommended.",
+    ),
+    "pcie": Measure(
+        "PCIe traffic", _PCIE, tuple(_CSV[name] for name in _PCIE), "Work that waits for PCIe is not detected.",
+    ),
 }  # fmt: skip
+# Beside one of which a tensor pipe at zero is believed.
+OTHER_PIPES = (_CSV["fp32_active"], _CSV["fp64_active"])
 NODE_MEASURES = {"infiniband": "InfiniBand", "ethernet": "Ethernet", "host": "host CPU"}
 # What DCGM's profiling module alone measures.
 PROFILED = ("sm_active", "tensor_active", "dram_active", "nvlink", "pcie")
@@ -57,49 +91,73 @@ _UNIFIED_MEMORY = "GB10"
 _WHOLE_ONLY = ("nvlink", "pcie")
 
 
+@dataclass(frozen=True, slots=True)
+class MetricCoverage:
+    """Coverage of one measure. `having` of `of` devices (GPUs or nodes) that can have it were measured; `window_share`:
+    of the window, mean over those, 0..1; None: none was. `resolution_seconds`: between samples of GPUs, None: not
+    counted. `lacking`: nodes with an observed device that can have it and has not."""
+
+    metric: str
+    having: int
+    of: int
+    window_share: float | None
+    resolution_seconds: float | None
+    lacking: tuple[str, ...] = ()
+
+
 def metric_coverage(
     frame: Frame, reasoned: Reasoned, hours_of: Mapping[str, Mapping[str, float]], catalog: Catalog
 ) -> tuple[MetricCoverage, ...]:
     """All measures. `hours_of`: of `node_hours`. A fabric counts where the advice can judge it: ports of storage alone,
     or that are down, do not."""
     inventory, fabrics = reasoned.fleet.verdicts.inventory, observed_fabrics(reasoned.advice)[0]
-    models = _Models(frame, catalog)
-    gpus = [gpu for node in hours_of for gpu in inventory.nodes[node].observed]
+    models = models_of(frame)
+    gpus = [(g, models.get((g.node, g.gpu_uuid), "")) for node in hours_of for g in inventory.nodes[node].observed]
     # Seconds between samples, by the measure that has the most.
     samples = frame.gpu[max(_SAMPLES, key=lambda name: float(frame.gpu[name].sum()))]
     observed = frame.gpu.loc[samples > 0, "observed_seconds"].sum()
     resolution = float(observed / samples.sum()) if samples.sum() > 0 else None
     coverage = []
-    for name, title in (GPU_MEASURES | NODE_MEASURES).items():
+    for name in (*GPU_MEASURES, *NODE_MEASURES):
         if name in GPU_MEASURES:
             known_as = "activity" if name == "engine_active" else name
-            hours = [(gpu.node, gpu.measured.get(known_as, 0.0)) for gpu in gpus if models.can_have(gpu, name)]
+            hours = [(g.node, g.measured.get(known_as, 0.0)) for g, model in gpus if _can_have(g, model, name, catalog)]
             # Unobserved GPUs lack every measure that the others of their node can have.
-            without = {gpu.node for gpu in gpus} - {node for node, _ in hours}
+            without = {gpu.node for gpu, _ in gpus} - {node for node, _ in hours}
             of = len(hours) + sum(inventory.nodes[node].unobserved_count for node in hours_of if node not in without)
         else:
             usable = fabrics if name == "infiniband" else hours_of
             hours = [(node, of_node.get(name, 0.0) if node in usable else 0.0) for node, of_node in hours_of.items()]
             of = len(hours)
         having = [measured for _, measured in hours if measured > 0]
-        coverage.append(MetricCoverage(
-            name, title, "gpu" if name in GPU_MEASURES else "node", len(having), of,
-            min(sum(having) / len(having) / max(frame.window.hours, 1e-9), 1.0) if having else None,
-            resolution if having and name in GPU_MEASURES else None,
-            tuple(sorted({node for node, measured in hours if measured <= 0})),
-        ))  # fmt: skip
+        share = min(sum(having) / len(having) / max(frame.window.hours, 1e-9), 1.0) if having else None
+        lacking = tuple(sorted({node for node, measured in hours if measured <= 0}))
+        of_samples = resolution if having and name in GPU_MEASURES else None
+        coverage.append(MetricCoverage(name, len(having), of, share, of_samples, lacking))
     return tuple(coverage)
 
 
-def unprofiled(frame: Frame, inventory: Inventory, catalog: Catalog) -> dict[str, tuple[str, ...]]:
-    """Model -> nodes with GPUs that have no profiling measure, and may be unable to."""
-    models = _Models(frame, catalog)
-    nodes: dict[str, set[str]] = {}
-    for node in inventory.nodes.values():
-        for gpu in node.observed:
-            if not models.can_be_profiled(gpu):
-                nodes.setdefault(models.of(gpu), set()).add(node.node)
-    return {model: tuple(sorted(names)) for model, names in nodes.items()}
+def models_of(frame: Frame) -> dict[tuple[str, str], str]:
+    """Node and uuid of a GPU -> its SKU, else its name."""
+    rows = zip(frame.gpus["node"], frame.gpus["gpu_uuid"], frame.gpus["sku"], frame.gpus["name"], strict=True)
+    return {(str(node), str(uuid)): text(sku) or text(name) or "" for node, uuid, sku, name in rows}
+
+
+def can_be_profiled(gpu: GpuCoverage, model: str, catalog: Catalog) -> bool:
+    """DCGM profiles data-center GPUs from Volta on (NVIDIA's documentation of DCGM, "Profiling Metrics"); a GPU that
+    the catalog lacks only where a measure shows it."""
+    sku = catalog.gpu(model)
+    profiled = sku is not None and not sku.name.startswith("P100")
+    return profiled or any(gpu.measured.get(measure, 0.0) > 0 for measure in PROFILED)
+
+
+def _can_have(gpu: GpuCoverage, model: str, measure: str, catalog: Catalog) -> bool:
+    if measure in PROFILED and not can_be_profiled(gpu, model, catalog):
+        return False
+    if (measure in _WHOLE_ONLY and gpu.sliced) or (measure == "mem_used" and _UNIFIED_MEMORY in model):
+        return False
+    sku = catalog.gpu(model)
+    return measure != "nvlink" or sku is None or sku.link_bytes_per_second is not None
 
 
 def node_hours(frame: Frame, inventory: Inventory) -> dict[str, dict[str, float]]:
@@ -114,36 +172,8 @@ def node_hours(frame: Frame, inventory: Inventory) -> dict[str, dict[str, float]
     return hours
 
 
-class _Models:
-    def __init__(self, frame: Frame, catalog: Catalog) -> None:
-        self._catalog = catalog
-        rows = zip(frame.gpus["node"], frame.gpus["gpu_uuid"], frame.gpus["sku"], frame.gpus["name"], strict=True)
-        self._models = {(str(node), str(uuid)): text(sku) or text(name) or "" for node, uuid, sku, name in rows}
-
-    def of(self, gpu: GpuCoverage) -> str:
-        return self._models.get((gpu.node, gpu.gpu_uuid), "")
-
-    def can_be_profiled(self, gpu: GpuCoverage) -> bool:
-        """DCGM profiles data-center GPUs from Volta on (NVIDIA's documentation of DCGM, "Profiling Metrics"); a GPU
-        that the catalog lacks only where a measure shows it."""
-        sku = self._catalog.gpu(self.of(gpu))
-        profiled = sku is not None and not sku.name.startswith("P100")
-        return profiled or any(gpu.measured.get(measure, 0.0) > 0 for measure in PROFILED)
-
-    def can_have(self, gpu: GpuCoverage, measure: str) -> bool:
-        if measure in PROFILED and not self.can_be_profiled(gpu):
-            return False
-        if (measure in _WHOLE_ONLY and gpu.sliced) or (measure == "mem_used" and _UNIFIED_MEMORY in self.of(gpu)):
-            return False
-        sku = self._catalog.gpu(self.of(gpu))
-        return measure != "nvlink" or sku is None or sku.link_bytes_per_second is not None
-
-
-# Measures of `coverage_line`, as it names them.
-_CORE = {
-    "engine_active": "GPU activity", "tensor_active": "tensor activity", "dram_active": "DRAM activity",
-    "mem_used": "memory used", "power": "power",
-}  # fmt: skip
+# Measures of `coverage_line`, and the share of GPUs without one from which it is in it.
+_CORE = ("engine_active", "tensor_active", "dram_active", "mem_used", "power")
 _MISSING_SHARE = 0.1
 
 
@@ -152,7 +182,7 @@ def coverage_line(frame: Frame, reasoned: Reasoned, catalog: Catalog, command: s
     summary, inventory = reasoned.advice.summary, reasoned.fleet.verdicts.inventory
     missing = summary.unobserved_gpu_count
     parts = [
-        f"{_CORE[metric.metric]} on {metric.having}"
+        f"{GPU_MEASURES[metric.metric].title} on {metric.having}"
         for metric in metric_coverage(frame, reasoned, node_hours(frame, inventory), catalog)
         if metric.metric in _CORE and summary.gpu_count - metric.having > _MISSING_SHARE * summary.gpu_count + missing
     ]
@@ -163,11 +193,8 @@ def coverage_line(frame: Frame, reasoned: Reasoned, catalog: Catalog, command: s
         parts.append(f"{span(observed * 3600)} of {span(window * 3600)} observed")
     if summary.cost_usd is None:
         parts.append("no price")
-    seen, fabrics = observed_fabrics(reasoned.advice)
     if parts and frame.fabric.empty:
         parts.append("no fabric counters")
-    elif parts and len(seen) < len(fabrics):
-        parts.append(f"fabric observed on {len(seen)} of {len(fabrics)} nodes")
     if parts and len(frame.nodes) and frame.nodes["region"].isna().all():
         parts.append("region unknown")
     return f"Coverage: {'; '.join(parts)}. For remedies run '{command}'." if parts else None
@@ -212,7 +239,7 @@ class NodeState:
 
     @property
     def network_observed(self) -> bool:
-        return any(self.hours.get(name, 0.0) > 0 for name in ("infiniband", "ethernet"))
+        return self.hours.get("infiniband", 0.0) > 0 or self.hours.get("ethernet", 0.0) > 0
 
     @property
     def price_words(self) -> str | None:
@@ -237,9 +264,9 @@ class Diagnosis:
     and those with a pod's owner or image, or with a job's name (`observed`, `named`).
     """
 
-    frame: Frame = field(repr=False)
-    verdicts: Verdicts = field(repr=False)
-    catalog: Catalog = field(repr=False)
+    frame: Frame
+    verdicts: Verdicts
+    catalog: Catalog
     advice: Advice
     begin: float
     nodes: tuple[NodeState, ...]

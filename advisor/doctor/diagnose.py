@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from ...rules.catalog.loader import Catalog
 from ..core import formatting as words
+from ..core.advice_json import plain
 from ..core.formatting import NONE, counted, listed
 from ..core.frame import Frame
 from ..core.scalars import records, text
@@ -17,7 +18,7 @@ from ..core.verdict_types import INFERRED
 from ..pipeline import Reasoned
 from ..show import coverage
 from ..show.document import AsideBlock, Block, Bullets, Document, Section, Table, section
-from .coverage import Diagnosis, NodeState, TelemetryGap, metric_coverage, node_hours
+from .coverage import GPU_MEASURES, NODE_MEASURES, Diagnosis, NodeState, TelemetryGap, metric_coverage, node_hours
 from .gaps import CHECKS
 
 _GAP_NOTE = "no-fabric-series"  # a note of the reader that a gap repeats
@@ -73,59 +74,53 @@ def diagnosis_json(diagnosis: Diagnosis) -> dict[str, Any]:
     advice, summary = diagnosis.advice, diagnosis.advice.summary
     observed_hours, floor = summary.observed_hours or 0.0, summary.floor_hours or 0.0
     best_hours = max((node.facts.hours_observed for node in diagnosis.nodes), default=0.0)
-    return {
+    return plain({
         "schema": SCHEMA, "generated_at": rfc3339(advice.generated_at),
         "window": {"start": rfc3339(advice.start), "end": rfc3339(advice.end)},
         "source": {name: value for name, value in advice.source.items() if name != "asked"},
         "telemetry": {
-            "begin": rfc3339(diagnosis.begin) if observed_hours else None, "observed_hours": _rounded(observed_hours),
-            "window_hours": _rounded(summary.window_hours),
+            "begin": rfc3339(diagnosis.begin) if observed_hours else None, "observed_hours": observed_hours,
+            "window_hours": summary.window_hours,
         },
         "summary": {
             "node_count": len(diagnosis.nodes), "gpu_count": summary.gpu_count,
             "observed_gpu_count": diagnosis.observed,
             "mig_instances": sum(node.mig_instances for node in diagnosis.nodes),
             "unobserved": [
-                {"node": part.node, "gpus": list(part.gpus), "reason": part.reason, "code": part.code}
+                {"node": part.node, "gpus": part.gpus, "reason": part.reason, "code": part.code}
                 for part in summary.unobserved
             ],
         },
         "verdicts": {
             "possible": diagnosis.observed > 0, "waste_floor_hours": floor,
             "waste_ready_gpus": summary.judged_gpu_count,
-            "waste_ready_nodes": len(coverage.judged_nodes(advice)[0]), "most_hours_of_a_node": _rounded(best_hours),
-            "hours_until_waste": _rounded(max(floor - best_hours, 0.0) if summary.nothing_judged else 0.0),
+            "waste_ready_nodes": len(coverage.judged_nodes(advice)[0]), "most_hours_of_a_node": best_hours,
+            "hours_until_waste": max(floor - best_hours, 0.0) if summary.nothing_judged else 0.0,
         },
         "nodes": [_node(node) for node in diagnosis.nodes],
         "metrics": [
             {
-                "metric": metric.metric, "scope": metric.scope, "having": metric.having, "of": metric.of,
-                "window_share": _rounded(metric.window_share),
-                "resolution_seconds": _rounded(metric.resolution_seconds),
+                "metric": m.metric, "scope": "gpu" if m.metric in GPU_MEASURES else "node", "having": m.having,
+                "of": m.of, "window_share": m.window_share, "resolution_seconds": m.resolution_seconds,
             }
-            for metric in diagnosis.metrics
+            for m in diagnosis.metrics
         ],
         "exporters": [{"name": name} for name in diagnosis.exporters],
-        "workload_labels": {name: _rounded(value) for name, value in diagnosis.labels.items()},
-        "kubernetes_workloads": dict(diagnosis.kubernetes), "slurm_jobs": dict(diagnosis.slurm),
-        "gaps": [asdict(gap) for gap in diagnosis.gaps], "notes": [asdict(note) for note in diagnosis.notes],
-    }  # fmt: skip
+        "workload_labels": diagnosis.labels, "kubernetes_workloads": diagnosis.kubernetes,
+        "slurm_jobs": diagnosis.slurm, "gaps": diagnosis.gaps, "notes": diagnosis.notes,
+    })  # fmt: skip
 
 
 def _node(node: NodeState) -> dict[str, Any]:
     facts, inventory = node.facts, node.inventory
     return {
         "node": node.node, "gpus_expected": inventory.gpu_count, "expected_from": inventory.source,
-        "gpus_named": len(inventory.gpus), "gpus_observed": node.observed, "hours": _rounded(facts.hours_observed),
+        "gpus_named": len(inventory.gpus), "gpus_observed": node.observed, "hours": facts.hours_observed,
         "node_sku": facts.node_sku, "node_sku_source": facts.node_sku_source, "provider": facts.provider,
         "region": facts.region, "usd_per_hour": node.price.usd_per_hour if node.price else None,
         "price": node.price_words, "price_region_assumed": node.assumed_region, "fabric_ports": node.fabric_ports,
         "network_observed": node.network_observed, "mig_instances": node.mig_instances,
     }  # fmt: skip
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
 
 
 def diagnosis_document(diagnosis: Diagnosis) -> Document:
@@ -142,18 +137,17 @@ def diagnosis_document(diagnosis: Diagnosis) -> Document:
     mig = [node.mig_instances for node in diagnosis.nodes if node.mig_instances]
     gaps = [_gap(number, gap) for number, gap in enumerate(diagnosis.gaps, 1)]
     heads, rows = ("Metric", "Available on", "Of the window", "Resolution"), list[tuple[str, ...]]()
-    for metric in diagnosis.metrics:
-        devices, share = "GPUs" if metric.scope == "gpu" else "nodes", NONE
-        if metric.window_share is not None:
-            share = words.percent(metric.window_share) if metric.window_share >= 0.01 else "< 1 %"
-        resolution = span(metric.resolution_seconds) if metric.resolution_seconds else NONE
-        rows.append(
-            (metric.title, f"{metric.having} of {metric.of} {devices}" if metric.of else NONE, share, resolution)
-        )
+    for m in diagnosis.metrics:
+        gpu, share = GPU_MEASURES.get(m.metric), NONE
+        if m.window_share is not None:
+            share = words.percent(m.window_share) if m.window_share >= 0.01 else "< 1 %"
+        having = f"{m.having} of {m.of} {'GPUs' if gpu else 'nodes'}" if m.of else NONE
+        resolution = span(m.resolution_seconds) if m.resolution_seconds else NONE
+        rows.append((gpu.title if gpu else NODE_MEASURES[m.metric], having, share, resolution))
     return Document(
         title=heading, heading=heading, window=f"Window {coverage.window_words(advice)}{since}.",
         summary=coverage.extent_words(advice), tiles=(), sections=(
-            section("GPUs", f"MIG: {sum(mig)} instances on {len(mig)} of {nodes}." if mig else "", *_gpus(diagnosis)),
+            section("GPUs", f"MIG: {sum(mig)} instances on {len(mig)} of {nodes}." if mig else "", _gpus(diagnosis)),
             section("Metrics", Table(heads, tuple(rows))),
             section("Sources", *_sources(diagnosis), notes),
             section("Prices", Table(("Node type", "Region", "Node price", "Nodes", "Which"), _price_rows(diagnosis))),
@@ -171,7 +165,7 @@ def _gap(number: int, gap: TelemetryGap) -> Section:
     )  # fmt: skip
 
 
-def _gpus(diagnosis: Diagnosis) -> Iterator[Block]:
+def _gpus(diagnosis: Diagnosis) -> Block:
     rows = []
     for node in diagnosis.nodes:
         inventory = node.inventory
@@ -181,13 +175,10 @@ def _gpus(diagnosis: Diagnosis) -> Iterator[Block]:
             named = (str(len(inventory.gpus)), str(node.observed))
             rows.append((node.node, *expected, *named, why or "GPUs cannot be read, see below."))
     if not rows:
-        yield "All known GPUs are observed."
-        return
-    left = len(rows) - _NODES_MAX
-    yield Table(
-        ("Node", "Expected", "By", "Named", "Observed", "Why"), tuple(rows[:_NODES_MAX]), right=(1, 3, 4),
-        more=f"{left} more with --format json." if left > 0 else "",
-    )  # fmt: skip
+        return "All known GPUs are observed."
+    more = f"{len(rows) - _NODES_MAX} more with --format json." if len(rows) > _NODES_MAX else ""
+    heads = ("Node", "Expected", "By", "Named", "Observed", "Why")
+    return Table(heads, tuple(rows[:_NODES_MAX]), right=(1, 3, 4), more=more)
 
 
 def _sources(diagnosis: Diagnosis) -> Iterator[str]:

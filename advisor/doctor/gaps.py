@@ -7,9 +7,8 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
-from ...agent.sources.dcgm import FIELDS
 from ...rules.catalog.price_files import GPU_FLAG
 from ..classify.features.soundness import NO_PIPE
 from ..core.formatting import counted, percent
@@ -19,52 +18,37 @@ from ..core.timestamps import minute, span
 from ..core.verdict_types import INFERRED
 from ..recommend.fleet import ready_at, when_possible
 from ..show.coverage import observed_fabrics
-from .coverage import HOUR, WINDOW_SHARE, Diagnosis, MetricCoverage, NodeState, TelemetryGap, unprofiled
+from .coverage import (
+    GPU_MEASURES,
+    HOUR,
+    OTHER_PIPES,
+    WINDOW_SHARE,
+    Diagnosis,
+    MetricCoverage,
+    NodeState,
+    TelemetryGap,
+    can_be_profiled,
+    models_of,
+)
 
-_OF_FIELD = {field.metric: field.csv for field in FIELDS}
 DCGM_FILE = "dcgm-exporter's counters CSV (-f, or the Helm value customMetrics)"
-# Measure -> lines of dcgm-exporter's CSV of counters.
-CSV: Mapping[str, tuple[str, ...]] = {
-    "engine_active": ("DCGM_FI_PROF_GR_ENGINE_ACTIVE, gauge, Ratio of time the graphics engine is active.",),
-    "sm_active": (_OF_FIELD["sm_active"],),
-    "tensor_active": (_OF_FIELD["tensor_active"],),
-    "dram_active": (_OF_FIELD["dram_active"],),
-    "mem_used": (
-        "DCGM_FI_DEV_FB_USED, gauge, Framebuffer memory used (in MiB).",
-        "DCGM_FI_DEV_FB_FREE, gauge, Framebuffer memory free (in MiB).",
-    ),
-    "power": ("DCGM_FI_DEV_POWER_USAGE, gauge, Power draw (in W).",),
-    "clocks": ("DCGM_FI_DEV_SM_CLOCK, gauge, SM clock frequency (in MHz).",),
-    "nvlink": (_OF_FIELD["nvlink_tx_bytes_per_second"], _OF_FIELD["nvlink_rx_bytes_per_second"]),
-    "pcie": (_OF_FIELD["pcie_tx_bytes_per_second"], _OF_FIELD["pcie_rx_bytes_per_second"]),
-}
-# Beside one of which a tensor pipe at zero is believed.
-OTHER_PIPES = (_OF_FIELD["fp32_active"], _OF_FIELD["fp64_active"])
-LOSES: Mapping[str, str] = {
-    "engine_active": "GPU activity is unknown: idle GPUs are not detected, and workloads get no kind.",
-    "sm_active": (
-        "Busy GPUs that use few SMs are not detected. Launch-bound work is hard to distinguish from communication."
-    ),
-    "tensor_active": "Compute-bound work is not detected: no bottleneck verdicts, no recommendation of another GPU.",
-    "dram_active": "Memory bandwidth is unknown: recommendations that need it (fewer GPUs, another GPU) are blocked.",
-    "mem_used": "Memory use is unknown: no held-idle finding, no recommendation of a smaller GPU or MIG slice.",
-    "power": "Faulty telemetry, throttling and energy are not evaluated.",
-    "clocks": "Throttled GPUs are not detected, and no lower clock is recommended.",
-    "nvlink": "NVLink use is unknown: idle NVLink is not detected, and no node without NVLink is recommended.",
-    "pcie": "Work that waits for PCIe is not detected.",
-}
-ALLOW_LIST = "--metric-labels-allowlist=nodes=[topology.kubernetes.io/region,node.kubernetes.io/instance-type]"
-KUBE_FILE = "the scrape configuration of kube-state-metrics (and its --metric-allowlist if set)"
 KUBE_SERIES = (
     "metric_relabel_configs: [{source_labels: [__name__], action: keep, regex: "
     "kube_pod_(owner|info|created|start_time|labels|container_info|container_resource_requests|status_phase)"
     "|kube_(replicaset|job|deployment)_owner|kube_job_spec_parallelism|kube_namespace_labels|kube_node_.+}]"
 )
-NODE_LABELS = 'topology.kubernetes.io/region="REGION"\nnode.kubernetes.io/instance-type="INSTANCE-TYPE"'
+KUBE_REMEDY = ("the scrape configuration of kube-state-metrics (and its --metric-allowlist if set)", KUBE_SERIES)
+KUBE_LABELS = (
+    "the flags of kube-state-metrics, if the nodes have these labels",
+    "--metric-labels-allowlist=nodes=[topology.kubernetes.io/region,node.kubernetes.io/instance-type]",
+)
+NODE_LABELS = (
+    "/etc/skuwise/node-labels on the nodes",
+    'topology.kubernetes.io/region="REGION"\nnode.kubernetes.io/instance-type="INSTANCE-TYPE"',
+)
 INFINIBAND_FLAG = "--collector.infiniband"
 ETHERNET_FLAG = "--collector.netdev --collector.netclass"
 NODE_EXPORTER = "the flags of node_exporter (in a container also --path.sysfs=/host/sys)"
-
 
 # Samples that lie farther apart than this hide the changes between work and waiting.
 _COARSE_SECONDS = 90.0
@@ -77,11 +61,6 @@ _AGENT_DOCTOR = "run 'skuwise agent doctor' on these nodes"
 _NO_DOLLARS = "Cost and savings are shown in GPU-hours, not in dollars."
 # Kubernetes ends the names of a DaemonSet's pods in letters and digits of its choice.
 _EXPORTER_POD = re.compile(r".*dcgm-exporter-[a-z0-9]{4,10}")
-_COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "engine_active": ("gpu_util",), "mem_used": ("mem_used_bytes",), "power": ("power_watts",),
-    "clocks": ("sm_clock_hertz",), "nvlink": ("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second"),
-    "pcie": ("pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second"),
-}  # fmt: skip
 # Code of unobserved GPUs -> cause and remedy, on a server.
 _CAUSES = {
     "no-exporter": (
@@ -98,6 +77,14 @@ _CAUSES = {
     ),
 }  # fmt: skip
 Gaps = Iterator[TelemetryGap]
+Remedy = tuple[str, str]  # where to add, and what
+
+
+def _gap(code: str, what: str, loses: str, remedy: Remedy | str, nodes: Iterable[NodeState | str] = ()) -> TelemetryGap:
+    """`remedy`: also what to do, without a place."""
+    where, add = ("", remedy) if isinstance(remedy, str) else remedy
+    names = (node if isinstance(node, str) else node.node for node in nodes)
+    return TelemetryGap(code, what, loses, where, add, tuple(dict.fromkeys(names)))
 
 
 def _with_dcgm(d: Diagnosis) -> bool:
@@ -108,28 +95,15 @@ def _in_kubernetes(d: Diagnosis) -> bool:
     return "kube-state-metrics" in d.exporters or d.kubernetes["observed"] > 0
 
 
-def _names(nodes: Iterable[NodeState]) -> tuple[str, ...]:
-    return tuple(node.node for node in nodes)
-
-
-def _agent_or(d: Diagnosis, where: str, add: str) -> tuple[str, str]:
-    """Where to add what on a server; on nodes with the agent its doctor."""
-    return (where, add) if d.on_server else ("", _AGENT_DOCTOR)
-
-
-def _named_after_pods(d: Diagnosis) -> Gaps:
-    renamed = [node for node in d.nodes if _EXPORTER_POD.fullmatch(node.node)]
-    if renamed:
-        yield TelemetryGap(
+def _unobserved_gpus(d: Diagnosis) -> Gaps:
+    if renamed := [node for node in d.nodes if _EXPORTER_POD.fullmatch(node.node)]:
+        yield _gap(
             "hostname-is-a-pod",
             f"dcgm-exporter reports {counted(len(renamed), 'node')} under the name of its pod.",
             "Each new pod looks like a new node, which matches no time series of node_exporter or Kubernetes.",
-            "the env of the dcgm-exporter container",
-            "NODE_NAME: {valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}", _names(renamed),
+            ("the env of the dcgm-exporter container",
+             "NODE_NAME: {valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}"), renamed,
         )  # fmt: skip
-
-
-def _unobserved_gpus(d: Diagnosis) -> Gaps:
     blind = blind_nodes(d.frame.absences)
     whole = d.frame.absences[d.frame.absences["metric"].isin(["*", "gpu"])]
     absences = {(str(row["node"]), str(row["reason"])): text(row["remedy"]) or "" for row in records(whole)}
@@ -153,10 +127,10 @@ def _unobserved_gpus(d: Diagnosis) -> Gaps:
             by_cause.setdefault(cause, []).append((node.node, len(part.gpus)))
     for (code, words, remedy), counts in by_cause.items():
         count = sum(number for _, number in counts)
-        yield TelemetryGap(
+        yield _gap(
             code, f"{counted(count, 'GPU') if count else 'GPUs'} not observed: {words.rstrip('.')}.",
-            "Their cost is shown as unobserved. Nodes with such a GPU are not recommended for release.", "", remedy,
-            tuple(dict.fromkeys(name for name, _ in counts)),
+            "Their cost is shown as unobserved. Nodes with such a GPU are not recommended for release.", remedy,
+            (name for name, _ in counts),
         )  # fmt: skip
 
 
@@ -171,70 +145,65 @@ def _too_little_data(d: Diagnosis) -> Gaps:
         ready = ready_at(most.hours_observed, floor, window, at, most)
         then = f"wait until {minute(ready)}" if ready is not None else ""
         held = f"{'at most ' if len(short) > 1 else ''}{span(most.hours_observed * HOUR)}"
-        yield TelemetryGap(
+        yield _gap(
             "too-little-data", f"Too little data on {counted(len(short), 'node')}: {held} in the window.",
-            f"No waste detection below {floor:g} h.", "",
-            then or when_possible(most.hours_observed, floor, window, at, most), _names(short),
+            f"No waste detection below {floor:g} h.",
+            then or when_possible(most.hours_observed, floor, window, at, most), short,
         )  # fmt: skip
-
-
-def _gaps_in_time(d: Diagnosis) -> Gaps:
     observed, hours = d.verdicts.inventory.observed_hours, d.verdicts.inventory.hours
     if 0 < observed < WINDOW_SHARE * hours:
-        remedy = ("", "on these nodes, see 'journalctl -u skuwise-agent' for the times without data")
-        if d.on_server:
-            remedy = ("alerts of the monitoring server", "alert on up == 0 for the jobs of the exporters")
-        yield TelemetryGap(
+        alerts = ("alerts of the monitoring server", "alert on up == 0 for the jobs of the exporters")
+        yield _gap(
             "window-has-holes",
             f"Gaps in the data: {span(observed * HOUR)} observed of {span(hours * HOUR)} since telemetry began.",
-            "Activity in the gaps is unknown. Recommendations that need the whole window are withheld.", *remedy,
+            "Activity in the gaps is unknown. Recommendations that need the whole window are withheld.",
+            alerts if d.on_server else "on these nodes, see 'journalctl -u skuwise-agent' for the times without data",
         )  # fmt: skip
 
 
 def _measures(d: Diagnosis) -> Gaps:
     for metric in d.metrics:
-        if metric.scope == "gpu" and metric.lacking:
+        if metric.metric in GPU_MEASURES and metric.lacking:
             yield from _measure(d, metric)
-    for model, nodes in unprofiled(d.frame, d.verdicts.inventory, d.catalog).items():
-        add = (
-            "DCGM profiles data-center GPUs only: if 'dcgmi profile --list' on these nodes lists metrics, add them to "
-            f"{DCGM_FILE}"
-        )
-        yield TelemetryGap(
-            "not-profiled", f"No profiling metrics of {model or 'GPUs of an unknown model'}.",
-            LOSES["tensor_active"], "", add if _with_dcgm(d) else "", nodes,
-        )  # fmt: skip
+    models, unprofiled = models_of(d.frame), dict[str, list[str]]()
+    for node in d.verdicts.inventory.nodes.values():
+        for gpu in node.observed:
+            model = models.get((gpu.node, gpu.gpu_uuid), "")
+            if not can_be_profiled(gpu, model, d.catalog):
+                unprofiled.setdefault(model, []).append(node.node)
+    add = f"DCGM profiles data-center GPUs only: if 'dcgmi profile --list' lists metrics, add them to {DCGM_FILE}"
+    for model, nodes in unprofiled.items():
+        what = f"No profiling metrics of {model or 'GPUs of an unknown model'}."
+        loses = GPU_MEASURES["tensor_active"].loses
+        yield _gap("not-profiled", what, loses, add if _with_dcgm(d) else "", sorted(nodes))
 
 
 def _measure(d: Diagnosis, metric: MetricCoverage) -> Gaps:
-    what = f"{metric.title[0].upper()}{metric.title[1:]}: measured on {metric.having} of {metric.of} GPUs."
-    columns = _COLUMNS.get(metric.metric, (metric.metric,))
+    title, columns, csv, loses = GPU_MEASURES[metric.metric]
+    what = f"{title[0].upper()}{title[1:]}: measured on {metric.having} of {metric.of} GPUs."
     # Of several doubts about a node the first counts.
     doubts = {of.node: of for of in reversed(d.verdicts.doubts) if set(columns) & set(of.metric.split(", "))}
     absent = {str(row["node"]): row for row in records(d.frame.absences[d.frame.absences["metric"].isin(columns)])}
-    by_cause: dict[tuple[str, str, str], list[str]] = {}
+    by_cause: dict[tuple[str, Remedy | str], list[str]] = {}
     for node in metric.lacking:
-        doubt, row = doubts.get(node), absent.get(node, {})
-        if doubt is not None and _with_dcgm(d):
-            where, add = "", f"{_RESTART}; look for an XID before that time"
-            if doubt.code == NO_PIPE:
-                where, add = DCGM_FILE, "\n".join(OTHER_PIPES)
-            cause = (f"Readings not believed: {doubt.text}", where, add)
-        elif doubt is not None:
-            cause = (f"Readings not believed: {doubt.text}", "", _AGENT_DOCTOR)
-        elif row.get("reason") == "counter-never-moved":
-            cause = ("Its counters read 0 on every GPU while they worked, which counts as missing.", "", _RESTART)
-        elif _with_dcgm(d):
-            cause = ("", DCGM_FILE, "\n".join(CSV[metric.metric]))
-        else:
-            cause = (text(row.get("detail")) or "", "", text(row.get("remedy")) or _AGENT_DOCTOR)
-        by_cause.setdefault(cause, []).append(node)
-    for (detail, where, add), nodes in by_cause.items():
-        code = f"no-{metric.metric.replace('_', '-')}"
-        yield TelemetryGap(code, f"{what} {detail}".strip(), LOSES[metric.metric], where, add, tuple(nodes))
+        doubt, row, remedy = doubts.get(node), absent.get(node, {}), _RESTART
+        detail = "" if doubt is None else f"Readings not believed: {doubt.text}"
+        if doubt is not None and not _with_dcgm(d):
+            remedy = _AGENT_DOCTOR
+        elif doubt is not None and doubt.code == NO_PIPE:
+            remedy = (DCGM_FILE, "\n".join(OTHER_PIPES))
+        elif doubt is None and row.get("reason") == "counter-never-moved":
+            detail = "Its counters read 0 on every GPU while they worked, which counts as missing."
+        elif doubt is None and _with_dcgm(d):
+            remedy = (DCGM_FILE, "\n".join(csv))
+        elif doubt is None:
+            detail, remedy = text(row.get("detail")) or "", text(row.get("remedy")) or _AGENT_DOCTOR
+        by_cause.setdefault((detail, remedy), []).append(node)
+    for (detail, remedy), nodes in by_cause.items():
+        yield _gap(f"no-{metric.metric.replace('_', '-')}", f"{what} {detail}".strip(), loses, remedy, nodes)
 
 
-def _networks(d: Diagnosis) -> Gaps:
+def _networks_and_hosts(d: Diagnosis) -> Gaps:
     rows = d.frame.absences
     unread = {str(r["node"]): r for r in records(rows[(rows["scope"] == "fabric") | (rows["device"] == "infiniband")])}
     fabrics = observed_fabrics(d.advice)[0]
@@ -253,95 +222,79 @@ def _networks(d: Diagnosis) -> Gaps:
             unseen.setdefault(cause, []).append(node)
         elif not node.network_observed:
             # A node on which InfiniBand was looked for has its flag already.
-            silent.setdefault(ETHERNET_FLAG if why is not None else f"{INFINIBAND_FLAG} {ETHERNET_FLAG}", []).append(
-                node
-            )
+            flags = ETHERNET_FLAG if why is not None else f"{INFINIBAND_FLAG} {ETHERNET_FLAG}"
+            silent.setdefault(flags, []).append(node)
+
+    def flag(flags: str) -> Remedy | str:
+        return (NODE_EXPORTER, flags) if d.on_server else _AGENT_DOCTOR
+
     for (detail, remedy), nodes in unseen.items():
         what = f"No usable InfiniBand metrics on {counted(len(nodes), 'node')} of a type with InfiniBand. {detail}"
-        add = _agent_or(d, NODE_EXPORTER, INFINIBAND_FLAG)
-        yield TelemetryGap(
-            "no-infiniband", what.strip(),
-            "Idle fabrics are not detected. Network-bound and launch-bound work cannot be distinguished.",
-            *(("", remedy) if remedy else add), _names(nodes),
-        )  # fmt: skip
+        loses = "Idle fabrics are not detected. Network-bound and launch-bound work cannot be distinguished."
+        yield _gap("no-infiniband", what.strip(), loses, remedy or flag(INFINIBAND_FLAG), nodes)
     for flags, nodes in silent.items():
-        yield TelemetryGap(
-            "no-network", f"No network counters on {counted(len(nodes), 'node')}.",
-            "Fabric presence and use are unknown. Multi-GPU jobs that wait get no bottleneck verdict.",
-            *_agent_or(d, NODE_EXPORTER, flags), _names(nodes),
-        )  # fmt: skip
-
-
-def _hosts(d: Diagnosis) -> Gaps:
-    without = [node for node in d.nodes if node.inventory.host_hours <= 0]
-    if without:
-        yield TelemetryGap(
+        loses = "Fabric presence and use are unknown. Multi-GPU jobs that wait get no bottleneck verdict."
+        yield _gap("no-network", f"No network counters on {counted(len(nodes), 'node')}.", loses, flag(flags), nodes)
+    if without := [node for node in d.nodes if node.inventory.host_hours <= 0]:
+        yield _gap(
             "no-host", f"No CPU counters on {counted(len(without), 'node')}.",
             "Work that waits for CPU or disk is not detected, and the provider is not detected from firmware.",
-            *_agent_or(d, "the flags of node_exporter", "--collector.cpu --collector.uname --collector.dmi"),
-            _names(without),
+            flag("--collector.cpu --collector.uname --collector.dmi"), without,
         )  # fmt: skip
 
 
-def _workload_labels(d: Diagnosis) -> Gaps:
+def _names_of_work(d: Diagnosis) -> Gaps:
     busy = d.labels["busy_gpu_hours"]
     missing = busy - d.labels["labeled_gpu_hours"]
-    if missing <= _UNNAMED_SHARE * busy:
-        return
-    slurm = (
-        "the flags of dcgm-exporter, with the directory to which Slurm's prolog writes job ids",
-        "--hpc-job-mapping-dir=/run/dcgm-job-mapping",
-    )
-    pods = ("the environment of the dcgm-exporter container", "DCGM_EXPORTER_KUBERNETES=true")
-    inferred = [workload for workload in d.verdicts.workloads if workload.basis == INFERRED]
-    yield TelemetryGap(
-        "no-workload-labels", f"{percent(missing / busy)} of the busy GPU-hours have no pod or job label.",
-        "The owner of that work is unknown. It is inferred from activity ('unattributed on NODE'), its verdicts are "
-        "less certain, and its recommendations are blocked until the owner is confirmed.",
-        *_agent_or(d, *(pods if _in_kubernetes(d) else slurm)),
-        tuple(sorted({node for workload in inferred for node in workload.nodes})),
-    )  # fmt: skip
-
-
-def _pod_owners(d: Diagnosis) -> Gaps:
+    if missing > _UNNAMED_SHARE * busy:
+        slurm = (
+            "the flags of dcgm-exporter, with the directory to which Slurm's prolog writes job ids",
+            "--hpc-job-mapping-dir=/run/dcgm-job-mapping",
+        )
+        pods = ("the environment of the dcgm-exporter container", "DCGM_EXPORTER_KUBERNETES=true")
+        on_server = pods if _in_kubernetes(d) else slurm
+        yield _gap(
+            "no-workload-labels", f"{percent(missing / busy)} of the busy GPU-hours have no pod or job label.",
+            "The owner of that work is unknown. It is inferred from activity ('unattributed on NODE'), its verdicts "
+            "are less certain, and its recommendations are blocked until the owner is confirmed.",
+            on_server if d.on_server else _AGENT_DOCTOR,
+            sorted({node for w in d.verdicts.workloads if w.basis == INFERRED for node in w.nodes}),
+        )  # fmt: skip
     observed, named = d.kubernetes["observed"], d.kubernetes["named"]
     if d.on_server and observed and "kube-state-metrics" not in d.exporters:
-        yield TelemetryGap(
+        yield _gap(
             "no-kube-state-metrics", "Pods have names, but kube-state-metrics is not scraped.",
             "GPUs that pods request on nodes without an exporter are not counted. Regions and owners are unknown.",
-            "scrape_configs of the Prometheus server", "job_name: kube-state-metrics",
+            ("scrape_configs of the Prometheus server", "job_name: kube-state-metrics"),
         )  # fmt: skip
     elif d.on_server and named < observed:
-        yield TelemetryGap(
+        yield _gap(
             "pod-owners-unknown", f"No owner from kube-state-metrics for {observed - named} of {observed} workloads.",
             "Their work is named after its pods. Pods that train together count as several workloads; owner, image "
             "and start are unknown.",
-            KUBE_FILE, KUBE_SERIES,
+            KUBE_REMEDY,
         )  # fmt: skip
-
-
-def _slurm_jobs(d: Diagnosis) -> Gaps:
     observed, unnamed = d.slurm["observed"], d.slurm["observed"] - d.slurm["named"]
     if unnamed > _UNNAMED_SHARE * observed:
-        yield TelemetryGap(
+        imported = "skuwise slurm import --since 14d"
+        yield _gap(
             "slurm-jobs-unnamed", f"{unnamed} of {counted(observed, 'Slurm job')} have a number only.",
             "Name, user and account are unknown. Runs of one job script do not form a series, and requeued runs count "
             "as one workload.",
-            "a host with Slurm's commands",
-            "skuwise slurm import --since 14d --output jobs.txt, then --jobs jobs.txt" if d.on_server
-            else "skuwise slurm import --since 14d on each node, or skuwise agent install --with-slurm",
+            ("a host with Slurm's commands",
+             f"{imported} --output jobs.txt, then --jobs jobs.txt" if d.on_server
+             else f"{imported} on each node, or skuwise agent install --with-slurm"),
         )  # fmt: skip
 
 
-def _types_and_regions(d: Diagnosis) -> Gaps:
+def _prices(d: Diagnosis) -> Gaps:
     """Nodes without a price, or with that of an assumed region, because their type or region is unknown."""
-    unpriced, models = _unpriced(d), {sku.gpu for sku in d.catalog.nodes.values()}
-    if d.on_server and _in_kubernetes(d):
-        labels = ("the flags of kube-state-metrics, if the nodes have these labels", ALLOW_LIST)
-    elif d.on_server:
-        labels = ("", "set the price of a GPU-hour, or run the skuwise agent there, which reads type and region")
-    else:
-        labels = ("/etc/skuwise/node-labels on the nodes", NODE_LABELS)
+    unpriced = [node for node in d.nodes if node.price is None and node.inventory.gpu_count]
+    models = {sku.gpu for sku in d.catalog.nodes.values()}
+    labels: Remedy | str = NODE_LABELS
+    if d.on_server:
+        do = "set the price of a GPU-hour, or run the skuwise agent there, which reads type and region"
+        labels = KUBE_LABELS if _in_kubernetes(d) else do
     untyped, unplaced = [], []
     for node in unpriced:
         facts = node.facts
@@ -359,43 +312,29 @@ def _types_and_regions(d: Diagnosis) -> Gaps:
         ("region-unknown", f"Unknown region{or_price}", assuming, assumed),
     ):
         if nodes:
-            yield TelemetryGap(code, f"{what} on {counted(len(nodes), 'node')}.", loses, *labels, _names(nodes))
-
-
-def _unpriced(d: Diagnosis) -> list[NodeState]:
-    return [node for node in d.nodes if node.price is None and node.inventory.gpu_count]
-
-
-def _prices(d: Diagnosis) -> Gaps:
-    unpriced = _unpriced(d)
-    models = Counter(model for node in unpriced if (model := node.facts.gpu_sku or node.facts.gpu_name))
-    with_model = [node for node in unpriced if node.facts.gpu_sku or node.facts.gpu_name]
-    if models:
-        often = sorted(models, key=lambda model: (-models[model], model))[:_MODELS_MAX]
+            yield _gap(code, f"{what} on {counted(len(nodes), 'node')}.", loses, labels, nodes)
+    count = Counter(model for node in unpriced if (model := node.facts.gpu_sku or node.facts.gpu_name))
+    if count:
+        often = sorted(count, key=lambda model: (-count[model], model))[:_MODELS_MAX]
         flags = " ".join(f"{GPU_FLAG} {shlex.quote(f'{model}={_EXAMPLE_USD}')}" for model in often)
         lines = ", ".join(f"{json.dumps(model)} = {_EXAMPLE_USD}" for model in often)
-        yield TelemetryGap(
-            "no-price", f"No price for {counted(len(with_model), 'node')}.", _NO_DOLLARS,
-            f"skuwise.toml, with your prices (or pass {flags})",
-            f"[prices]\ngpu_hour_usd = {{ {lines} }}", _names(with_model),
-        )  # fmt: skip
-    mixed = [node for node in unpriced if node not in with_model]
-    if mixed:
+        settings = (f"skuwise.toml, with your prices (or pass {flags})", f"[prices]\ngpu_hour_usd = {{ {lines} }}")
+        priced = [node for node in unpriced if node.facts.gpu_sku or node.facts.gpu_name]
+        yield _gap("no-price", f"No price for {counted(len(priced), 'node')}.", _NO_DOLLARS, settings, priced)
+    if mixed := [node for node in unpriced if not (node.facts.gpu_sku or node.facts.gpu_name)]:
         what = f"No price for {counted(len(mixed), 'node')} with GPUs of several or unknown models."
-        yield TelemetryGap("no-price", what, _NO_DOLLARS, "", "", _names(mixed))
+        yield _gap("no-price", what, _NO_DOLLARS, "", mixed)
 
 
 def _sampling(d: Diagnosis) -> Gaps:
     seconds = d.frame.source.get("scrape_seconds")
     if d.on_server and isinstance(seconds, (int, float)) and seconds > _COARSE_SECONDS:
-        yield TelemetryGap(
-            "coarse-samples", f"GPUs are sampled every {span(float(seconds))}.",
-            "Changes between work and waiting that are shorter are not visible.",
-            "scrape_configs of the Prometheus server, for the jobs of the exporters", "scrape_interval: 30s",
-        )  # fmt: skip
+        where = "scrape_configs of the Prometheus server, for the jobs of the exporters"
+        loses = "Changes between work and waiting that are shorter are not visible."
+        what = f"GPUs are sampled every {span(float(seconds))}."
+        yield _gap("coarse-samples", what, loses, (where, "scrape_interval: 30s"))
 
 
 CHECKS: tuple[Callable[[Diagnosis], Gaps], ...] = (
-    _named_after_pods, _unobserved_gpus, _too_little_data, _gaps_in_time, _measures, _networks, _hosts,
-    _workload_labels, _pod_owners, _slurm_jobs, _types_and_regions, _prices, _sampling,
+    _unobserved_gpus, _too_little_data, _measures, _networks_and_hosts, _names_of_work, _prices, _sampling,
 )  # fmt: skip

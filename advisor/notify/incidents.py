@@ -19,9 +19,8 @@ from ...agent.base.safe_text import clean_text
 from ...rules.base.errors import SkuwiseError, UsageError
 from ...rules.base.sanitize import clean
 from ..core.advice_types import Severity
-from ..core.credentials import secret
 from ..core.formatting import counted, evidence_words
-from ..core.http_session import UnansweredError, post
+from ..core.http_session import UnansweredError, post, secret
 from ..core.incident_types import Incident, IncidentEvent, Subject
 from ..core.timestamps import minute, rfc3339
 from ..show.incident_words import Item, ItemKind, line_words, summary_words, where_words

@@ -22,7 +22,7 @@ from ...agent.config import load_section
 from ...rules.base.errors import UsageError
 from ...rules.base.files import read_toml
 from ...rules.base.sanitize import QUOTED_MAX, clean, quoted
-from ..core.credentials import is_loopback
+from ..core.http_session import is_loopback
 from ..core.incident_types import Subject
 from ..core.verdict_types import WorkloadVerdict
 from ..show.reader_links import PLACEHOLDERS, is_template

@@ -13,8 +13,7 @@ from ...agent.base.clock import SystemClock
 from ...agent.model import Instant
 from ...rules.base.errors import SkuwiseError, StoreError, UsageError
 from ...rules.base.sanitize import clean
-from ..core.credentials import secret
-from ..core.http_session import UnansweredError, post
+from ..core.http_session import UnansweredError, post, secret
 from ..state import deliveries
 from ..state.deliveries import Channel, Message, Reply
 from ..state.file import State

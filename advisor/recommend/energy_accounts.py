@@ -20,7 +20,7 @@ from ..core.verdict_types import WorkloadVerdict
 from .pricing import PriceBook
 
 _OWN = ("workload", "allocated_idle")
-_USES = ("workload", "shared", "allocated_idle", "unallocated", "drained")  # as in `EnergyByUse`
+_USES = ("workload", "shared", "allocated_idle", "unallocated", "drained")  # as in `FleetEnergy.by_use`
 _HOURS = ["gpu_hours", "measured_hours", "busy_hours"]
 _SUMS = [*_HOURS, "kwh", "counted", "idle_kwh", "busy_kwh", "usd", "co2_kg", "cost", "unpriced"]
 # Sums of some rows by name: hours of no row are 0, of the others None where nothing is known.
@@ -101,7 +101,7 @@ def _by_hour(figure: SiteFigure | None, hours: np.ndarray, without: float) -> np
 def _stated(verdicts: Verdicts, book: PriceBook, site: SiteEnergy) -> tuple[types.StatedFigure, ...]:
     powers = {p.region: p for n in verdicts.nodes if (p := book.power(n.region)) is not None}
     regional = [(None if region == ANY_REGION else region, _figure(price)) for region, price in sorted(powers.items())]
-    figures: list[tuple[types.EnergyFigure, SiteFigure | None, str | None]] = [
+    figures: list[tuple[str, SiteFigure | None, str | None]] = [
         *(("usd_per_kwh", figure, region) for region, figure in regional if not site.usd_per_kwh),
         ("usd_per_kwh", site.usd_per_kwh, None),
         ("pue", site.pue, None),
@@ -178,14 +178,12 @@ def _of_fleet(
     tokens, joules = types.joules_a_token(parts)
     hours = verdicts.occupancy
     unobserved = float(hours.loc[hours["class"] == "unobserved", "gpu_hours"].sum())
-    by_use = None
-    if kwh is not None:
-        by_use = types.EnergyByUse(*by_class["kwh"].tolist(), total=kwh, unobserved_gpu_hours=unobserved)
+    uses = dict(zip(("workloads", *_USES[1:]), by_class["kwh"].tolist(), strict=True))
     return types.FleetEnergy(
         **figures,
         idle_held_kwh=None if kwh is None else figures["idle_kwh"] - free,
         idle_free_kwh=None if kwh is None else free,
-        by_use=by_use,
+        by_use=None if kwh is None else {**uses, "total": kwh, "unobserved_gpu_hours": unobserved},
         phases=types.phases_together(phase for part in parts for phase in part.phases),
         owners=types.owners_of((w.owner.name, w.energy) for w in workloads),
         generated_tokens=tokens,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Set
 
 from ..core.advice_types import Advice, Finding, Recommendation
 from ..core.formatting import usd
-from ..core.naming import AmbiguousError, Named, matching, unknown
+from ..core.ids import Named, resolve
 from ..core.timestamps import day
 from ..core.verdict_types import WorkloadVerdict
 
@@ -27,13 +27,8 @@ def find(advice: Advice, asked: str, command: Callable[[str], str] = "skuwise ex
     subjects = {subject.id: subject for subject in (*advice.workloads, *advice.findings, *advice.recommendations)}
     if (exact := subjects.get(asked.strip())) is not None:  # a whole id, though longer ids begin with it
         return exact
-    names = _names(advice)
-    matches = matching(asked, names)
-    if not matches:
-        raise unknown(asked, names, "in this window", "'skuwise advise --format json' lists every ID.")
-    if len(matches) > 1:
-        raise AmbiguousError(asked, matches, command)
-    return subjects[matches[0].id]
+    remedy = "'skuwise advise --format json' lists every ID."
+    return subjects[resolve(asked, _names(advice), "in this window", remedy, command).id]
 
 
 def _names(advice: Advice) -> list[Named]:

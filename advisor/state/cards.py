@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..core.card_types import Card
-from ..core.naming import PREFIX_MIN
+from ..core.ids import PREFIX_MIN
 from .file import from_json, rows, sqlite_text, to_json
 
 if TYPE_CHECKING:

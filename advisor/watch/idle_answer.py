@@ -14,8 +14,8 @@ import numpy as np
 
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import counted
+from ..core.ids import Named
 from ..core.incident_types import Hold, Mask, Recent
-from ..core.naming import Named
 from ..core.timestamps import minute, span
 from ..core.verdict_types import Owner
 from .fleet import MINUTE, Criteria, WatchedFleet, given_time, named, rests

@@ -6,7 +6,6 @@ A socket's timeout is for one wait: it never ends on a server that sends a byte 
 
 from __future__ import annotations
 
-import math
 import os
 import socket
 import struct
@@ -51,10 +50,10 @@ class Deadline:
         if self.over:
             _shut(duplicate)
 
-    def connect(self, host: str, port: int, *, most_seconds: float = math.inf) -> socket.socket:
-        """A guarded TCP connection. `most_seconds`: for connecting to each address of the host. Raises OSError."""
+    def connect(self, host: str, port: int) -> socket.socket:
+        """A guarded TCP connection. Raises OSError."""
         try:
-            connection = socket.create_connection((host, port), min(most_seconds, self.left()))
+            connection = socket.create_connection((host, port), self.left())
         except UnicodeError:
             raise socket.gaierror(socket.EAI_NONAME, "not a name of a host") from None
         self.guard(connection)

@@ -20,7 +20,7 @@ from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.advice_types import Finding
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
-from skuwise.advisor.pipeline import AdviseOptions, reason_on
+from skuwise.advisor.pipeline import reason_on
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.rules.base.heap import no_garbage_collection
 
@@ -78,7 +78,7 @@ class Result:
 def score(frame: Frame, truths: Sequence[Truth], seed: int, view: str) -> Result:
     """Judge a frame and hold it against its labels."""
     judged = judge(frame, BOOK)
-    advice = reason_on(judged, BOOK, AdviseOptions(END), np.random.default_rng(seed), source={}).advice
+    advice = reason_on(judged, BOOK, END, seed, source={}).advice
     out = Result()
     by_gpu = _by_gpu(judged.workloads)
     flagged = _flags(advice.findings, {w.id: w for w in judged.workloads})

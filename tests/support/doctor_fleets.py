@@ -4,12 +4,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-import numpy as np
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.doctor.coverage import Diagnosis
 from skuwise.advisor.doctor.diagnose import diagnose
-from skuwise.advisor.pipeline import AdviseOptions, reason_on
+from skuwise.advisor.pipeline import reason_on
 from skuwise.advisor.rulebook import Rulebook
 from skuwise.tests.support.frame_builder import HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
@@ -115,6 +114,5 @@ def diagnosed(fleet: Fleet) -> Diagnosis:
 
 def diagnosed_frame(frame: Frame, book: Rulebook) -> Diagnosis:
     """What `skuwise doctor` says of a frame at its window's end."""
-    options = AdviseOptions(frame.window.end)
-    reasoned = reason_on(judge(frame, book), book, options, np.random.default_rng(1), source=frame.source)
+    reasoned = reason_on(judge(frame, book), book, frame.window.end, 1, source=frame.source)
     return diagnose(frame, reasoned, book.catalog)

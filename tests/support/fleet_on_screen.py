@@ -5,11 +5,10 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from threading import Event
 
-import numpy as np
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.cli.explain import queries_of
 from skuwise.advisor.core.advice_types import Advice, Decision
-from skuwise.advisor.pipeline import AdviseOptions, reason_on
+from skuwise.advisor.pipeline import reason_on
 from skuwise.advisor.plan.figures import Planner
 from skuwise.advisor.rulebook import Rulebook
 from skuwise.advisor.show.series.health import health_of
@@ -48,7 +47,7 @@ def fleet() -> Loaded:
     # The agent reads NVLink counters of its own, so zeros of them are believed.
     frame = replace(b.frame(), source={"kind": "sqlite", "databases": ["fleet.db"]})
     book = rulebook()
-    reasoned = reason_on(judge(frame, book), book, AdviseOptions(NOW), np.random.default_rng(1), source=frame.source)
+    reasoned = reason_on(judge(frame, book), book, NOW, 1, source=frame.source)
     return Loaded(FINDINGS_WINDOW, reasoned.advice, reasoned.advice, health_of(frame), NOW, frame, reasoned)
 
 

@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 from skuwise.advisor.core.advice_types import (
     Advice,
     Configuration,
@@ -20,7 +19,7 @@ from skuwise.advisor.core.advice_types import (
 )
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
-from skuwise.advisor.pipeline import AdviseOptions, reason_on
+from skuwise.advisor.pipeline import reason_on
 from skuwise.advisor.recommend.progress import Measure, Observation, PredictionSnapshot
 from skuwise.advisor.state import ledger
 from skuwise.advisor.state.file import State, to_json
@@ -57,9 +56,8 @@ def fleet(
             nodes += [node(name, sku, **seen, **({} if sku == IB else {"fabric": None})) for name in names]
     given_ = verdicts(nodes, runs, uses=[usage(w, u_n=0.2) for w in runs if w.end - w.start >= 3600])
     return reason_on(
-        replace(given_, window=Window(start, end)), rulebook(catalog()),
-        AdviseOptions(end, decisions=beside.decisions(end) if beside else {}), np.random.default_rng(1),
-        source={"kind": "sqlite", "databases": ["fleet.db"]},
+        replace(given_, window=Window(start, end)), rulebook(catalog()), end, 1,
+        source={"kind": "sqlite", "databases": ["fleet.db"]}, decisions=beside.decisions(end) if beside else None,
     ).advice  # fmt: skip
 
 

@@ -11,10 +11,10 @@ from skuwise.advisor.classify.types import BareGpu, FabricFacts, NodeFacts, Node
 from skuwise.advisor.classify.workloads.inventory import MEASURED, GpuCoverage, Inventory, NodeInventory
 from skuwise.advisor.core.advice_types import Advice, Finding, Recommendation
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.advisor.core.column_rows import rows_of
+from skuwise.advisor.core.column_rows import ColumnRows, columns_of
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.verdict_types import BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
-from skuwise.advisor.pipeline import AdviseOptions, reason_on
+from skuwise.advisor.pipeline import reason_on
 from skuwise.advisor.recommend.prediction import Use
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.rules.catalog.types import Price
@@ -110,7 +110,8 @@ def verdicts(nodes, workloads=(), *, uses=None, bare_gpus=(), ready=True, idle_h
     return Verdicts(
         window=Window(START, END), workloads=tuple(workloads), nodes=tuple(nodes), bare=tuple(bare_gpus),
         occupancy=pd.DataFrame(rows, columns=["node", "gpu_uuid", "class", "workload_id", "gpu_hours"]),
-        usage=rows_of(table), waste_ready={w.id: ready for w in workloads}, inventory=inventory(nodes),
+        usage=ColumnRows(columns_of(table), np.arange(len(table))), waste_ready={w.id: ready for w in workloads},
+        inventory=inventory(nodes),
     )  # fmt: skip
 
 
@@ -126,11 +127,11 @@ def inventory(nodes) -> Inventory:
     return Inventory(counted, END, span_seconds=DAYS * 86400.0, seconds_by_hour={0.0: observed * 3600.0})
 
 
-def advice_of(given: Verdicts, prices=(), seed: int = 1, *, options: AdviseOptions | None = None, **rules) -> Advice:
+def advice_of(given: Verdicts, prices=(), seed: int = 1, *, with_market: bool = False, **rules) -> Advice:
     """The advice on these verdicts. `rules`: what the rulebook says other than the one that ships."""
     return reason_on(
-        given, rulebook(catalog(), prices=prices, **rules), options or AdviseOptions(END), np.random.default_rng(seed),
-        source={"kind": "sqlite", "paths": ["fleet.db"]},
+        given, rulebook(catalog(), prices=prices, **rules), END, seed,
+        source={"kind": "sqlite", "paths": ["fleet.db"]}, with_market=with_market,
     ).advice  # fmt: skip
 
 

@@ -5,7 +5,7 @@ import pandas as pd
 from skuwise.advisor.classify.types import Verdicts
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.verdict_types import Owner
-from skuwise.advisor.pipeline import AdviseOptions, reason_on
+from skuwise.advisor.pipeline import reason_on
 from skuwise.advisor.plan.figures import Planner
 from skuwise.advisor.plan.problem import NO_CHANGE, FleetChange, PlanRequest
 from skuwise.advisor.plan.result import Plan
@@ -28,8 +28,8 @@ NOTHING = pd.DataFrame()
 def planner(given: Verdicts, prices=(), *, host: pd.DataFrame = NOTHING, decisions=None) -> Planner:
     """A planner of verdicts. Who holds what follows from the workloads themselves."""
     reasoned = reason_on(
-        given, rulebook(catalog(), prices=prices), AdviseOptions(given.window.end, decisions=decisions or {}),
-        np.random.default_rng(1), source={"kind": "sqlite", "databases": ["fleet.db"]},
+        given, rulebook(catalog(), prices=prices), given.window.end, 1,
+        source={"kind": "sqlite", "databases": ["fleet.db"]}, decisions=decisions,
     )  # fmt: skip
     uses = pd.DataFrame(
         [(w.id, g.split("-")[1], g, w.end) for w in given.workloads for g in w.gpus],

@@ -8,10 +8,16 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.client.range_planner import Cache
+from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frames
+from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
+from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.server_metrics.prometheus_series import Series, import_lines, openmetrics
 
 START_SECONDS = 30.0
@@ -80,6 +86,23 @@ def victoria(folder: Path, series: Iterable[Series], *flags: str) -> Iterator[st
 
 
 ENGINES = {"prometheus": prometheus, "victoria-metrics": victoria}
+
+
+def read_server(url: str, now: float, seconds: float, **settings: object) -> Frame:
+    """The last `seconds` before `now` of a server's data."""
+    with closing(Client(url, PrometheusSettings(), {})) as client:
+        reading = ServerReading(client, Cache(None, ""), (), now, **settings)  # type: ignore[arg-type]
+        return next(read_frames(reading, load_catalog(), since_seconds=seconds))
+
+
+def read_series(
+    engine: str, folder: Path, series: Iterable[Series], now: float, seconds: float, **settings: object
+) -> Frame:
+    """The frame that an engine with these series gives."""
+    with ENGINES[engine](folder, series) as url:
+        frame = read_server(url, now, seconds, **settings)
+    shutil.rmtree(folder, ignore_errors=True)
+    return frame
 
 
 def free_port() -> int:

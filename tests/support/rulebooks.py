@@ -5,12 +5,11 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.pipeline import AdviseOptions, reason_on
+from skuwise.advisor.pipeline import reason_on
 from skuwise.advisor.rulebook import Rulebook
 from skuwise.rules.catalog.loader import Catalog
 from skuwise.rules.catalog.price_files import TeamPrices
@@ -36,8 +35,7 @@ def rulebook(
 def advice_of(frame: Frame, at: float, book: Rulebook | None = None, seed: int = 1) -> Advice:
     """The advice on a frame at a moment, Unix seconds."""
     book = book or rulebook()
-    verdicts, options = judge(frame, book), AdviseOptions(at)
-    return reason_on(verdicts, book, options, np.random.default_rng(seed), source=frame.source).advice
+    return reason_on(judge(frame, book), book, at, seed, source=frame.source).advice
 
 
 def rules_folder(root: Path, files: Mapping[str, str]) -> Path:

@@ -209,14 +209,14 @@ class DemoLoader(Loader):
         from ...advisor.demo.simulator import simulate  # noqa: PLC0415
         from ...advisor.telemetry.source import Databases  # noqa: PLC0415
 
-        def progress(text: str) -> None:
-            tell(f"simulating {text}")
+        def step(done: int, total: int | None) -> None:
+            tell(f"simulating node {done + 1} of {total}")
 
         if self._state is None:
             # A new folder each time: a reading that was cancelled may have left half a fleet.
             folder = Path(tempfile.mkdtemp(dir=self._folder.name))
             fleet = folder / "fleet.db"
-            simulate(self._scenario, fleet, days=self._days, until=DEMO_NOW, minutes_seconds=7200.0, progress=progress)
+            simulate(self._scenario, fleet, days=self._days, until=DEMO_NOW, minutes_seconds=7200.0, steps=step)
             self._source, self._state = Databases((fleet,)), folder / "state.db"
         return super().load(window, kept, tell)
 

@@ -99,7 +99,7 @@ def _cost(look: Look) -> list[Content]:
             text.append(line(f"{tile.label}  {tile.value}{change}", style))
             text += [line(tile.meaning, "$foreground-muted")] if tile.meaning else []
     over = "this window" if look.shown is not look.advice else FINDINGS_WINDOW.name
-    cost = f"{words.usd(s.cost_usd)} in {over}: " if words.has_prices(s) else ""
+    cost = f"{words.usd(s.cost_usd)} in {over}: " if s.cost_usd is not None else ""
     text.append(line(f"{cost}{coverage.size_words(s)}"))
     if s.energy is not None:
         text.append(line(f"Energy {energy.kwh(s.energy.kwh)}. {energy.idle_words(s.energy)}"))

@@ -165,7 +165,7 @@ class PlanPage(Page):
         ):
             self._draw()
             return
-        if before is None and not words.has_prices(loaded.advice.summary):
+        if before is None and loaded.advice.summary.cost_usd is None:
             self._question = PlanQuestion(goal="nodes")
         self._planners = []
         self._ask()

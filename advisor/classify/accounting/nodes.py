@@ -13,7 +13,7 @@ import pandas as pd
 
 from ....agent.metrics import BIN_EDGES
 from ...core.coded_text import CodedText, coded
-from ...core.column_rows import BinsArray, ColumnRows, Matrix, bins_quantile
+from ...core.column_rows import BinsArray, ColumnRows, Matrix, bins_quantiles
 from ...core.frame import Frame, Key
 from ...core.scalars import Record, records, text
 from ...core.verdict_types import INFERRED
@@ -130,7 +130,7 @@ def _ports(fabric: pd.DataFrame) -> dict[str, list[Record]]:
     ports = ports.join(totals.groupby(port).agg(how))
     bins = cast("BinsArray", fabric["util_bins"].array).matrix
     seconds = _seconds_in_bins(rows, bins, np.flatnonzero(is_compute), port, len(ports))
-    ports["util_p995"] = np.array([bins_quantile(bins, 0.995) for bins in seconds], dtype=float)
+    ports["util_p995"] = bins_quantiles(seconds, 0.995)
     out: dict[str, list[Record]] = {}
     for row in records(ports.sort_values("name", kind="stable")):
         out.setdefault(row["node"], []).append(row)
@@ -245,8 +245,8 @@ def _nvlink_peaks(frame: Frame, rows: pd.DataFrame, whole: Iterable[Key]) -> dic
             blind.add(node)
             continue
         bare = ints[~have[ints] & measured[ints]]
-        percentiles = [bins_quantile(np.nansum(matrix[ints], axis=0, dtype=float), 0.995), *p95[bare]]
-        peaks[node] = max(*(float(peak) for peak in percentiles if peak is not None), peaks.get(node, 0.0))
+        percentiles = [*bins_quantiles(np.nansum(matrix[ints], axis=0, dtype=float)[None], 0.995), *p95[bare]]
+        peaks[node] = max([peaks.get(node, 0.0), *(float(peak) for peak in percentiles if not np.isnan(peak))])
     if frame.source.get("kind") != "sqlite":
         blind |= set(peaks) - moves
     return {node: peak for node, peak in peaks.items() if node not in blind}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -190,7 +189,7 @@ class HeldIdle(WorkloadRule):
         rows = verdicts.used(w.id for w in group.workloads)
         rows = rows.where(rows["bottleneck"] == "idle")
         engine, dram, power, memory = (
-            None if name not in rows or math.isnan(value := rows.mean(name)) else value
+            None if name not in rows or np.isnan(rows.floats(name)).all() else float(np.nanmean(rows.floats(name)))
             for name in ("g", "m", "power_watts", "mem_used_ratio")
         )
         floors = [b.idle_power_watts for b in verdicts.bare if b.gpu_sku == group.lead.gpu_sku and b.idle_power_watts]
@@ -243,7 +242,7 @@ def _held(fleet: Fleet, limits: WasteRule, group: Group) -> tuple[float, frozens
         """GPU-hours after the last interval in which any of its GPUs worked; 0 where time since was not observed."""
         last, ts = _last_worked(rows), rows.floats("ts")
         if last is None:
-            return rows.sum("seconds") / 3600
+            return float(rows.floats("seconds").sum()) / 3600
         seconds = float(rows.floats("seconds")[ts > last].sum())
         elapsed = (float(ts.max()) - last) * len(set(rows["gpu_uuid"]))
         return seconds / 3600 if seconds >= IDLE_OF_UNHELD * elapsed else 0.0

@@ -155,7 +155,7 @@ def workloads(advice: Advice, options: PageOptions) -> Section:
     """The workloads that cost most; replicas and restarts of one series in a row, with their nodes on a whole page."""
     if not advice.workloads:
         return section("Workloads", "No workload was observed in this window.")
-    priced = words.has_prices(advice.summary)
+    priced = advice.summary.cost_usd is not None
     groups: dict[tuple[str | None, ...], list[WorkloadVerdict]] = {}
     for w in sorted(advice.workloads, key=lambda w: -w.gpu_hours):
         groups.setdefault((w.series_id, w.name, w.kind.label, w.bottleneck.label, w.gpu_sku), []).append(w)
@@ -246,7 +246,7 @@ def kinds(advice: Advice) -> Section:
 def idle(advice: Advice) -> Section:
     """Idle GPUs by owner; without any price there is no column of costs."""
     s, held = advice.summary, coverage.holdings(advice)
-    costs = 1 if words.has_prices(s) else 0
+    costs = 1 if s.cost_usd is not None else 0
     rows = (
         (h.owner or "not held", words.listed(h.names), str(h.gpus), words.bare_hours(h.gpu_hours),
          *[words.cost(h.cost_usd, h.gpu_hours, priced=True)] * costs)

@@ -91,12 +91,14 @@ def _table(first: str, heads: Sequence[str], records: Sequence[tuple[str, object
 
 def _uses(e: FleetEnergy) -> Table | None:
     u = e.by_use
-    if u is None or u.total <= 0:
+    if u is None or u["total"] <= 0:
         return None
-    parts = {name.replace("_", " but "): getattr(u, name) for name in _USES}
-    rows = [(name, kwh(value, ""), words.percent(value / u.total)) for name, value in parts.items() if value]
-    dark = [("not observed", "unknown", words.hours(u.unobserved_gpu_hours))] if u.unobserved_gpu_hours > 0 else []
-    return Table(("energy breakdown", "kWh", "share"), (*rows, ("total", kwh(u.total, ""), ""), *dark), (1, 2))
+    parts = {name.replace("_", " but "): u[name] for name in _USES}
+    rows = [(name, kwh(value, ""), words.percent(value / u["total"])) for name, value in parts.items() if value]
+    rows.append(("total", kwh(u["total"], ""), ""))
+    if u["unobserved_gpu_hours"] > 0:
+        rows.append(("not observed", "unknown", words.hours(u["unobserved_gpu_hours"])))
+    return Table(("energy breakdown", "kWh", "share"), tuple(rows), (1, 2))
 
 
 def _workloads(advice: Advice) -> list[tuple[str, WorkloadEnergy]]:

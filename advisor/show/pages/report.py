@@ -166,7 +166,7 @@ def _teams(story: Story, shown: int) -> Section:
         figures = (*sums, s.recoverable_usd_per_month)
         return name, *("not judged" if usd is None and s.nothing_judged else words.usd(usd) for usd in figures)
 
-    priced = words.has_prices(story.advice.summary)
+    priced = story.advice.summary.cost_usd is not None
     heads = ("team", "spend", "wasted", "slowed", "recoverable") if priced else ("team", "GPU-hours")
     rows = tuple(map(row, story.teams[:shown]))
     return section(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ....rules.catalog.types import MEMORY_SLICES
 from ...classify.judge import judge
 from ...core.frame import Frame, of_nodes
@@ -49,7 +47,7 @@ def workbench(
         return None
     nodes = {node for w in workloads if w.series_id in series for node in w.nodes}
     verdicts = judge(of_nodes(frame, nodes), book)
-    fleet = fleet_of(verdicts, book, at, np.random.default_rng(SEED), site=site)
+    fleet = fleet_of(verdicts, book, at, SEED, site=site)
     group = next((g for g in fleet.groups if any(w.id == id_ for w in g.workloads)), None)
     if group is None:
         return None

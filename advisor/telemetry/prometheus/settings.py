@@ -1,6 +1,6 @@
 """How a server is reached: the section ``[prometheus]`` of the settings files, then ``SKUWISE_PROMETHEUS_*``.
 
-A setting never contains a secret, only the name of its file (advisor/core/credentials.py).
+A setting never contains a secret, only the name of its file (advisor/core.http_session.py).
 """
 
 from __future__ import annotations

@@ -28,8 +28,7 @@ from urllib3.exceptions import HTTPError
 
 from .....agent.base.safe_text import clean_text
 from .....rules.base.errors import SkuwiseError, SourceError, UsageError
-from ....core.credentials import is_loopback, secret
-from ....core.http_session import CONNECT_SECONDS, QuietSession, is_late, within
+from ....core.http_session import QuietSession, is_late, is_loopback, secret, within
 from ..settings import PrometheusSettings
 from . import response as answers
 from .response import SMALLER, Grid, LabelSets, RefusedError, SeriesAnswer, TooMuchError, UnreachableError
@@ -222,7 +221,7 @@ class LimitedSession(QuietSession):
         """Status, seconds of Retry-After (0: none) and body of one attempt."""
         with super().request(
             method, url, params if method == "GET" else None, params if method == "POST" else None,
-            timeout=(CONNECT_SECONDS, self._timeout), allow_redirects=False, stream=True,
+            timeout=self._timeout, allow_redirects=False, stream=True,
         ) as response:  # fmt: skip
             body = bytearray()
             # Decompressed piece by piece: a body of some kB can hold gigabytes.

@@ -35,10 +35,10 @@ def in_processes(target: Callable[..., None], *arguments: tuple[Any, ...]) -> li
     children = [spawn.Process(target=target, args=(*given, answers)) for given in arguments]
     for child in children:
         child.start()
-    found = [answers.get(timeout=120) for _ in children]
+    received = [answers.get(timeout=120) for _ in children]
     for child in children:
         child.join(60)
-    return found
+    return received
 
 
 def advise(folder: Path, who: str, answers: Answers[list[str]]) -> None:
@@ -81,6 +81,6 @@ def test_on_a_full_disk_the_file_stays_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "fleet.db"
     propose(path, MOVE, now=NOW)
     before = kept(path)
-    (told,) = in_processes(fill, (path, path.stat().st_size))
-    assert "make room on the disk" in told
+    (answer,) = in_processes(fill, (path, path.stat().st_size))
+    assert "make room on the disk" in answer
     assert kept(path) == before

@@ -199,10 +199,10 @@ def nothing_left() -> bool:
 def test_a_server_that_never_comes_to_an_end_is_left(ask: Ask) -> None:
     with ThreadPoolExecutor(len(MANNERS)) as pool:
         reported = dict(zip(MANNERS, pool.map(lambda name: left(MANNERS[name], ask), MANNERS), strict=True))
-    for name, one in reported.items():
+    for name, outcome in reported.items():
         # A webhook is content with the head of an answer.
-        assert isinstance(one, SkuwiseError) or (ask is ask_webhook and "1xx" not in name), (name, one)
-        assert len(str(one)) < 300 and str(one).isprintable()
+        assert isinstance(outcome, SkuwiseError) or (ask is ask_webhook and "1xx" not in name), (name, outcome)
+        assert len(str(outcome)) < 300 and str(outcome).isprintable()
     assert isinstance(reported["drips the status line"], SkuwiseError) and isinstance(
         reported["endless headers"], SkuwiseError
     )

@@ -1,33 +1,23 @@
 """Whose work it is on Kubernetes, by series in the forms that kube-state-metrics documents, behind real engines.
 
 Forms: kube-state-metrics, docs/metrics/workload/{pod,replicaset,job}-metrics.md and cluster/namespace-metrics.md; an
-object without an owner has empty labels (older releases: ``<none>``), two replicas tell everything twice.
+object without an owner has empty labels (older releases: ``<none>``), two replicas report everything twice.
 """
 
-import contextlib
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 import pytest
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.client.range_planner import Cache
-from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frames
-from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.agent.jobs.ids import gang_id, series_id, workload_id
-from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.server_metrics.prometheus_series import Series, merged
-from skuwise.tests.support.doctor_fleets import diagnosed_frame
-from skuwise.tests.support.prometheus_engines import ENGINES
-from skuwise.tests.support.rulebooks import rulebook
+from skuwise.tests.support.prometheus_engines import ENGINES, read_series
 
 END = 1_790_000_000.0 // 86400 * 86400
 HOURS, EVERY = 24, 60.0
 REPLICAS = ("10.0.0.1:8080", "10.0.0.2:8080")
-CATALOG = load_catalog()
 
 
 def at(hour: float) -> float:
@@ -49,8 +39,8 @@ class Cluster:
 
     def tell(self, name: str, value: float, when: np.ndarray, **labels: str) -> None:
         for replica in REPLICAS if len(when) else ():
-            own = {"job": "kube-state-metrics", "instance": replica, **labels}
-            self.series.append(Series(name, own, when, np.full(len(when), value)))
+            every_label = {"job": "kube-state-metrics", "instance": replica, **labels}
+            self.series.append(Series(name, every_label, when, np.full(len(when), value)))
 
     def pod(
         self, name: str, uid: str, owner: tuple[str, str] | None, *, start: float = 0, end: float = HOURS,
@@ -66,9 +56,14 @@ class Cluster:
         self.tell("kube_pod_owner", 1, when, **base, owner_kind=kind, owner_name=by, owner_is_controller=controls)
         self.tell("kube_pod_created", at(start) - 30, when, **base)
         self.tell("kube_pod_start_time", at(start), when, **base)
-        for container, one in {"main": image, **(beside or {})}.items():
-            if one:
-                reported = {"container": container, "image": f"docker.io/{one}", "image_spec": one, "container_id": uid}
+        for container, spec in {"main": image, **(beside or {})}.items():
+            if spec:
+                reported = {
+                    "container": container,
+                    "image": f"docker.io/{spec}",
+                    "image_spec": spec,
+                    "container_id": uid,
+                }
                 self.tell("kube_pod_container_info", 1, when, **base, **reported)
         asked = {"container": "main", "resource": "nvidia_com_gpu", "unit": "integer", "node": f"n-{uid}"}
         self.tell("kube_pod_container_resource_requests", 1, when, **base, **asked)
@@ -122,7 +117,7 @@ def fleet() -> Cluster:
     cluster.pod("bare-7d4b9c6f5d-x2k4m", "u-bare", None)
     before = len(cluster.series)
     cluster.pod("untold-7d4b9c6f5d-x2k4m", "u-untold", None)
-    cluster.series[before:] = [one for one in cluster.series[before:] if not one.name.startswith("kube_")]
+    cluster.series[before:] = [series for series in cluster.series[before:] if not series.name.startswith("kube_")]
     for replica in REPLICAS:
         labels = {"job": "kube-state-metrics", "instance": replica, "namespace": "ml", "label_team": "search"}
         cluster.series.append(Series("kube_namespace_labels", labels, span(0, HOURS), np.ones(len(span(0, HOURS)))))
@@ -132,21 +127,9 @@ def fleet() -> Cluster:
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    place = tmp_path_factory.mktemp(request.param)
-    series = merged(fleet().series)
-    with (
-        ENGINES[request.param](place, series) as url,
-        contextlib.closing(Client(url, PrometheusSettings(), {})) as client,
-    ):
-        yield client
-    shutil.rmtree(place, ignore_errors=True)
-
-
-@pytest.fixture(scope="module")
-def frame(client: Client) -> Frame:
-    reading = ServerReading(client, Cache(None, ""), (), END + 600, team_labels=("team",))
-    return next(read_frames(reading, CATALOG, since_seconds=HOURS * 3600))
+def frame(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Frame:
+    series, folder = merged(fleet().series), tmp_path_factory.mktemp(request.param)
+    return read_series(request.param, folder, series, END + 600, HOURS * 3600, team_labels=("team",))
 
 
 def named(frame: Frame, name: str) -> pd.DataFrame:
@@ -154,13 +137,17 @@ def named(frame: Frame, name: str) -> pd.DataFrame:
 
 
 def test_a_rolling_update_is_one_series_of_replicas(frame: Frame) -> None:
-    own = named(frame, "chat")
-    assert set(own["series_id"]) == {series_id("", "ml", None, "chat")}
-    assert set(own["workload_id"]) == {
-        workload_id("", "kubernetes", f"u-chat-{one}-{n}") for one in ("7d4b9c6f5d", "5f6d8c9b7c") for n in range(3)
+    workloads = named(frame, "chat")
+    assert set(workloads["series_id"]) == {series_id("", "ml", None, "chat")}
+    assert set(workloads["workload_id"]) == {
+        workload_id("", "kubernetes", f"u-chat-{suffix}-{n}")
+        for suffix in ("7d4b9c6f5d", "5f6d8c9b7c")
+        for n in range(3)
     }
-    assert set(own["controller_kind"]) == {"Deployment"} and set(own["image"]) == {"vllm/vllm-openai:v0.6.4"}
-    assert set(own["container"]) == {"main"}
+    assert set(workloads["controller_kind"]) == {"Deployment"} and set(workloads["image"]) == {
+        "vllm/vllm-openai:v0.6.4"
+    }
+    assert set(workloads["container"]) == {"main"}
 
 
 @pytest.mark.parametrize(
@@ -171,42 +158,37 @@ def test_a_rolling_update_is_one_series_of_replicas(frame: Frame) -> None:
     ],
 )
 def test_a_gang_is_one_workload_over_its_nodes(frame: Frame, name, kind, gang, oldest, nodes: int) -> None:
-    own = named(frame, name)
-    assert list(own["workload_id"]) == [gang_id("", "ml", kind or "PodGroup", gang, oldest)]
-    assert kind is None or list(own["controller_kind"]) == [kind]
-    uses = frame.uses[frame.uses["workload_id"] == own["workload_id"].iloc[0]]
+    workloads = named(frame, name)
+    assert list(workloads["workload_id"]) == [gang_id("", "ml", kind or "PodGroup", gang, oldest)]
+    assert kind is None or list(workloads["controller_kind"]) == [kind]
+    uses = frame.uses[frame.uses["workload_id"] == workloads["workload_id"].iloc[0]]
     assert uses["node"].nunique() == uses["gpu_uuid"].nunique() == nodes
 
 
 def test_a_gang_made_anew_under_its_name_is_another_run_of_the_series(frame: Frame) -> None:
-    own = named(frame, "llama")
-    assert list(own["workload_id"]) == [gang_id("", "ml", "PyTorchJob", "llama", f"u-{one}-0") for one in ("py", "py2")]
-    assert own["series_id"].nunique() == 1
-    for key, start in zip(own["workload_id"], (2, 9 + 1 / 60), strict=True):
+    workloads = named(frame, "llama")
+    assert list(workloads["workload_id"]) == [
+        gang_id("", "ml", "PyTorchJob", "llama", f"u-{suffix}-0") for suffix in ("py", "py2")
+    ]
+    assert workloads["series_id"].nunique() == 1
+    for key, start in zip(workloads["workload_id"], (2, 9 + 1 / 60), strict=True):
         uses = frame.uses[frame.uses["workload_id"] == key]
         assert uses["gpu_uuid"].nunique() == 4 and uses["ts_start"].min() == at(start)
 
 
 def test_a_pod_made_anew_under_one_name_is_another_workload_of_the_series(frame: Frame) -> None:
-    own = named(frame, "store")
-    assert list(own["workload_id"]) == [workload_id("", "kubernetes", f"u-store-{one}") for one in "ab"]
-    first, second = (frame.uses[frame.uses["workload_id"] == key] for key in own["workload_id"])
+    workloads = named(frame, "store")
+    assert list(workloads["workload_id"]) == [workload_id("", "kubernetes", f"u-store-{suffix}") for suffix in "ab"]
+    first, second = (frame.uses[frame.uses["workload_id"] == key] for key in workloads["workload_id"])
     assert first["ts_end"].max() == pytest.approx(at(13.25), abs=60) and second["ts_start"].min() == at(13.25)
-    assert list(own["team"]) == ["search", "storage"]
+    assert list(workloads["team"]) == ["search", "storage"]
 
 
 def test_a_name_is_read_only_where_nothing_tells_an_owner(frame: Frame) -> None:
     assert list(named(frame, "bare-7d4b9c6f5d-x2k4m")["controller_kind"]) == ["Pod"]
-    own = named(frame, "untold")
-    assert list(own["workload_id"]) == [workload_id("", "kubernetes", "pod", "ml", "untold-7d4b9c6f5d-x2k4m")]
-    assert own["controller_kind"].isna().all()
-
-
-def test_doctor_counts_the_workloads_whose_owner_is_known(frame: Frame) -> None:
-    diagnosis = diagnosed_frame(frame, rulebook(CATALOG))
-    assert diagnosis.kubernetes["observed"] - diagnosis.kubernetes["named"] == 1
-    (gap,) = [gap for gap in diagnosis.gaps if gap.code == "pod-owners-unknown"]
-    assert f"for 1 of {diagnosis.kubernetes['observed']} workloads" in gap.what and "kube_pod_(owner|info" in gap.add
+    workloads = named(frame, "untold")
+    assert list(workloads["workload_id"]) == [workload_id("", "kubernetes", "pod", "ml", "untold-7d4b9c6f5d-x2k4m")]
+    assert workloads["controller_kind"].isna().all()
 
 
 def test_no_use_is_lost_and_none_counts_twice(frame: Frame) -> None:

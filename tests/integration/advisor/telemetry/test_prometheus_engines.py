@@ -14,23 +14,18 @@ from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.demo import simulate
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.client.range_planner import Cache
 from skuwise.advisor.telemetry.prometheus.client.response import Grid
 from skuwise.advisor.telemetry.prometheus.promql import exporter_fabric_asks
-from skuwise.advisor.telemetry.prometheus.reader import ServerReading
-from skuwise.advisor.telemetry.prometheus.reader import read_frames as read_server
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.server_metrics.agent_metrics import agent_series
 from skuwise.tests.server_metrics.exporter_metrics import exporter_series
 from skuwise.tests.server_metrics.prometheus_series import Series
-from skuwise.tests.support.prometheus_engines import ENGINES
+from skuwise.tests.support.prometheus_engines import ENGINES, read_series, read_server
 from skuwise.tests.support.rulebooks import advice_of
 
 NOW = 1_790_000_000.0 // 3600 * 3600
 DAYS = 3.25  # a daily wave needs three days of hours and one more
-CATALOG = load_catalog()
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +39,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def judged(frame: Frame) -> Advice:
     return advice_of(frame, NOW, seed=20)
-
-
-def read(url: str, **settings: object) -> tuple[Frame, ServerReading]:
-    client = Client(url, PrometheusSettings(), {})
-    reading = ServerReading(client, Cache(None, ""), (), NOW + 600, **settings)  # type: ignore[arg-type]
-    with contextlib.closing(client):
-        return next(read_server(reading, CATALOG, since_seconds=DAYS * 86400)), reading
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -69,7 +57,7 @@ def filled(request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytes
 @pytest.fixture(scope="module")
 def frame(filled: str) -> Frame:
     """What is read from each of the servers."""
-    return read(filled)[0]
+    return read_server(filled, NOW + 600, DAYS * 86400)
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +79,15 @@ def test_our_agents_series_give_the_advice_that_its_database_gives(frame: Frame,
     )  # fmt: skip
     theirs = read_frame([folder / f"{node}.db"], frame.window)
     advice, two = judged(theirs), judged(measured)
+    for column in ("gpu_util", "sm_active", "dram_active", "tensor_active", "mem_used_bytes", "power_watts"):
+        means = [
+            np.average(part.gpu[f"{column}_mean"], weights=part.gpu["observed_seconds"]) for part in (measured, theirs)
+        ]
+        assert means[0] == pytest.approx(means[1], rel=0.01), column
+    seconds = measured.gpu["observed_seconds"].sum()
+    bins = np.nansum(measured.gpu["dram_active_bins"].array.matrix, axis=0)  # type: ignore[attr-defined]
+    assert bins.sum() == pytest.approx(seconds, rel=0.01)
+    assert seconds == pytest.approx(theirs.gpu["observed_seconds"].sum(), rel=0.01)
     assert measured.window == theirs.window and of_node(advice, node) == of_node(two, node)
     assert {f.id: f.rule for f in advice.findings} == {f.id: f.rule for f in two.findings}
     assert {r.id: r.action for r in advice.recommendations} == {r.id: r.action for r in two.recommendations}
@@ -99,39 +96,14 @@ def test_our_agents_series_give_the_advice_that_its_database_gives(frame: Frame,
         assert getattr(two.summary, cash) == pytest.approx(getattr(advice.summary, cash), rel=0.02), cash
 
 
-def test_columns_agree_with_those_of_the_database(frame: Frame, folder: Path) -> None:
-    node = sorted(folder.glob("*.db"))[0].stem
-    theirs = read_frame([folder / f"{node}.db"], frame.window).gpu
-    measured = frame.gpu[frame.gpu["node"] == node]
-    assert measured["observed_seconds"].sum() == pytest.approx(theirs["observed_seconds"].sum(), rel=0.01)
-    for name in ("gpu_util", "sm_active", "dram_active", "tensor_active", "mem_used_bytes", "power_watts"):
-        column = f"{name}_mean"
-        reported = np.average(theirs[column], weights=theirs["observed_seconds"])
-        assert np.average(measured[column], weights=measured["observed_seconds"]) == pytest.approx(
-            reported, rel=0.01
-        ), column
-    bins = np.nansum(measured["dram_active_bins"].array.matrix, axis=0)  # type: ignore[attr-defined]
-    assert bins.sum() == pytest.approx(measured["observed_seconds"].sum(), rel=0.01)
-
-
-def test_exporters_alone_find_the_founding_case(frame: Frame, advice: Advice, folder: Path) -> None:
-    node = sorted(folder.glob("*.db"))[1].stem
-    findings = [f for f in advice.findings if f.rule == "idle-fabric" and node in f.nodes]
-    assert findings, [f.rule for f in advice.findings]
-    table = frame.nodes.set_index("node")
-    assert table.loc[node, "node_sku"] == "azure/Standard_ND96isr_H100_v5"
-    assert table.loc[node, "node_sku_source"] == "shape"
-    assert set(frame.source["exporters"]) >= {"dcgm-exporter", "skuwise agent", "node_exporter"}  # type: ignore[arg-type]
-
-
 def test_exporters_alone_price_the_founding_case_as_its_databases_do(tmp_path: Path) -> None:
     """Case 1 of the surfaces: four nodes behind dcgm-exporter and node_exporter, without SM activity, NVLink fields and
     kube-state-metrics."""
     simulate("founding", tmp_path / "nodes", days=DAYS, seed=4, until=NOW, minutes_seconds=DAYS * 86400)
     paths = sorted((tmp_path / "nodes").glob("*.db"))
     stored = read_frame(paths, since_seconds=DAYS * 86400)
-    with ENGINES["victoria-metrics"](tmp_path / "engine", exporter_series(paths, stored.window)) as url:
-        scraped = judged(read(url)[0])
+    series = exporter_series(paths, stored.window)
+    scraped = judged(read_series("victoria-metrics", tmp_path / "engine", series, NOW + 600, DAYS * 86400))
     theirs = judged(stored)
     for advice in (theirs, scraped):
         (silent,) = [f for f in advice.findings if f.rule == "idle-fabric"]
@@ -157,7 +129,11 @@ def test_the_queries_behind_the_numbers_read_samples(filled: str, advice: Advice
     assert read > len(advice.findings)
 
 
-def test_the_server_is_named_and_no_answer_was_missing(frame: Frame) -> None:
+def test_the_server_and_its_exporters_are_named_and_no_answer_was_missing(frame: Frame, folder: Path) -> None:
+    table, node = frame.nodes.set_index("node"), sorted(folder.glob("*.db"))[1].stem
+    assert table.loc[node, "node_sku"] == "azure/Standard_ND96isr_H100_v5"
+    assert table.loc[node, "node_sku_source"] == "shape"
+    assert set(frame.source["exporters"]) >= {"dcgm-exporter", "skuwise agent", "node_exporter"}  # type: ignore[arg-type]
     assert str(frame.source["server"]).startswith(("Prometheus 2", "Prometheus 3", "VictoriaMetrics"))
     assert not [note for note in frame.notes if note.code in ("measure-missing-for-a-time", "server-warns")]
     json.dumps(dict(frame.source))
@@ -193,12 +169,6 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(path.glob("*.db"))
 
 
-def told(series: Iterable[Series], engine: str, folder: Path) -> Advice:
-    with ENGINES[engine](folder, series) as url, contextlib.closing(Client(url, PrometheusSettings(), {})) as client:
-        reading = ServerReading(client, Cache(None, ""), (), NOW + 600)
-        return judged(next(read_server(reading, CATALOG, since_seconds=SECONDS)))
-
-
 def by_gpu(advice: Advice) -> dict[str, tuple[float | None, float | None]]:
     return {gpu.gpu: (gpu.kwh, gpu.counted_kwh) for node in advice.node_energy for gpu in node.gpus}
 
@@ -206,18 +176,18 @@ def by_gpu(advice: Advice) -> dict[str, tuple[float | None, float | None]]:
 def spoiled(series: Iterable[Series], gpus: list[str]) -> Iterator[Series]:
     """The counter of the first GPU restarts, that of the second goes back for one scrape, that of the third wraps at
     a fixed count; the fourth has none, and the fifth has no power either."""
-    for one in series:
-        values, name, uuid = one.values, one.name, one.labels.get("UUID")
+    for sample in series:
+        values, name, uuid = sample.values, sample.name, sample.labels.get("UUID")
         if name == COUNTER and uuid == gpus[0]:
-            at = int(np.searchsorted(one.ts, RESET))
-            values = np.where(one.ts >= one.ts[at], values - values[at], values) if at < len(values) else values
+            at = int(np.searchsorted(sample.ts, RESET))
+            values = np.where(sample.ts >= sample.ts[at], values - values[at], values) if at < len(values) else values
         elif name == COUNTER and uuid == gpus[1]:
-            values = np.where(np.abs(one.ts - RESET) <= 30, values - 2e8, values)
+            values = np.where(np.abs(sample.ts - RESET) <= 30, values - 2e8, values)
         elif name == COUNTER and uuid == gpus[2]:
             values = values % 3.1e8
         elif (name == COUNTER and uuid in gpus[3:5]) or (name == "DCGM_FI_DEV_POWER_USAGE" and uuid == gpus[4]):
             continue
-        yield replace(one, values=values)
+        yield replace(sample, values=values)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -226,7 +196,11 @@ def test_the_counter_of_exporters_tells_the_energy_and_its_faults_are_gaps(datab
     truth = by_gpu(judged(stored))
     gpus = sorted(truth)
     series = list(exporter_series([database], stored.window))
-    sound = told(series, engine, tmp_path / "sound")
+
+    def read(series: Iterable[Series]) -> Advice:
+        return judged(read_series(engine, tmp_path / "engine", series, NOW + 600, SECONDS))
+
+    sound = read(series)
     e = sound.summary.energy
     assert e is not None and e.basis == "counter"
     for gpu, (kwh, counted) in by_gpu(sound).items():
@@ -234,7 +208,7 @@ def test_the_counter_of_exporters_tells_the_energy_and_its_faults_are_gaps(datab
     for workload in sound.workloads:
         assert workload.energy is not None and workload.energy.basis == "counter"
 
-    advice = told(spoiled(series, gpus), engine, tmp_path / "spoiled")
+    advice = read(spoiled(series, gpus))
     results = by_gpu(advice)
     for gpu in gpus[:4]:
         assert results[gpu][0] == pytest.approx(truth[gpu][0], rel=0.01), gpus.index(gpu)
@@ -245,4 +219,4 @@ def test_the_counter_of_exporters_tells_the_energy_and_its_faults_are_gaps(datab
     assert results[gpus[3]][1] == 0 and results[gpus[4]] == (None, None)
     e = advice.summary.energy
     assert e is not None and e.basis == "both" and e.unmeasured_gpu_hours >= 14.9
-    assert e.by_use is not None and sum(n.kwh or 0.0 for n in advice.node_energy) == pytest.approx(e.by_use.total)
+    assert e.by_use is not None and sum(n.kwh or 0.0 for n in advice.node_energy) == pytest.approx(e.by_use["total"])

@@ -41,8 +41,8 @@ def test_all_commands_agree_on_every_gpu(name: str, tmp_path: Path) -> None:
     gpu, asked = measured.frame.gpu, watched.spans.since(end - ASKED)
     idle = {}
     for place, recent_gpu in enumerate(recent.gpus):
-        own = ((gpu["gpu_uuid"] == recent_gpu.uuid) & (gpu["ts"] > end - ASKED)).to_numpy(bool)
-        advised = measured.rows[own]
+        part = ((gpu["gpu_uuid"] == recent_gpu.uuid) & (gpu["ts"] > end - ASKED)).to_numpy(bool)
+        advised = measured.rows[part]
         answer = idle_answer(recent, Target(recent_gpu.uuid, gpus=(place,)), ASKED, CRITERIA)
         idle[recent_gpu.uuid] = answer.state == "idle"
         assert answer.state in {"idle", "busy"}

@@ -14,7 +14,7 @@ from skuwise.advisor.cards.build import with_kept
 from skuwise.advisor.cards.reading import CardReading, Run, named_card, named_run
 from skuwise.advisor.core.card_types import Asked, Card, Use
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.advisor.core.naming import AmbiguousError
+from skuwise.advisor.core.ids import AmbiguousError
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.demo import simulate
 from skuwise.advisor.show.pages import job as page
@@ -217,7 +217,7 @@ def test_of_a_requeued_job_it_is_the_newest_run_and_several_jobs_are_listed() ->
     for asked in ("4800", "sweep"):
         with pytest.raises(AmbiguousError) as raised:
             named_run(asked, ALL, str)
-        assert all(run.id[:4] in raised.value.brief for run in TASKS)
+        assert all(run.id[:4] in raised.value.remedy for run in TASKS)
         with pytest.raises(AmbiguousError):
             named_card(asked, tasks, str)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.core.credentials import secret
+from skuwise.advisor.core.http_session import secret
 from skuwise.advisor.notify.routes import load_routes
 from skuwise.agent.config import load_config
 from skuwise.agent.slurm_jobs.table_file import read_job_table

@@ -78,15 +78,17 @@ VIEWS = (
 @pytest.fixture(scope="module")
 def founding(tmp_path_factory):
     path = tmp_path_factory.mktemp("simulated") / "founding.db"
-    lines = []
-    report = simulate("founding", path, days=1, seed=1, until=END + 1234, minutes_seconds=3600, progress=lines.append)
-    return path, report, lines
+    steps = []
+    report = simulate(
+        "founding", path, days=1, seed=1, until=END + 1234, minutes_seconds=3600, steps=lambda *done: steps.append(done)
+    )
+    return path, report, steps
 
 
 def test_every_view_is_filled_and_hours_account_for_the_time(founding):
-    path, report, lines = founding
+    path, report, steps = founding
     assert [view for view in VIEWS if not rows(path, f"SELECT count(*) FROM {view}")[0][0]] == []
-    assert len(lines) == len(report.fleet.nodes)
+    assert len(steps) == len(report.fleet.nodes)
     hours = rows(path, "SELECT gpu_uuid, max(ts), sum(observed_seconds) FROM gpu_hours GROUP BY gpu_uuid")
     assert len(hours) == sum(len(node.sim.gpus) for node in report.fleet.nodes)
     for _, newest, seconds in hours:

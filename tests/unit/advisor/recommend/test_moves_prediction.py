@@ -108,7 +108,7 @@ def weighed(answer: Latency | None) -> Baseline:
     told_of = {"latency": answer, "features": DECODE_LATENCY}
     works = [workload("chat", (n.node,), id=f"w-{n.node}", **told_of) for n in nodes]
     given = verdicts(nodes, works, uses=[usage(w, u_m=0.3, u_c=0.05) for w in works])
-    fleet = fleet_of(given, rulebook(catalog()), END, np.random.default_rng(1))
+    fleet = fleet_of(given, rulebook(catalog()), END, 1)
     return baseline_for(fleet, fleet.groups[0])
 
 

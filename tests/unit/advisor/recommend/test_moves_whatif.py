@@ -10,7 +10,7 @@ import pytest
 from skuwise.advisor.classify.types import Verdicts
 from skuwise.advisor.core.advice_types import Recommendation
 from skuwise.advisor.core.verdict_types import BottleneckVerdict
-from skuwise.advisor.pipeline import AdviseOptions, fleet_of
+from skuwise.advisor.pipeline import fleet_of
 from skuwise.advisor.recommend.fleet import baseline_for
 from skuwise.advisor.recommend.moves.release import off_hours
 from skuwise.advisor.recommend.predict.clock_model import Draw
@@ -28,7 +28,7 @@ DRAWN = Draw(watts=400.0, peak_watts=420.0, rest_watts=90.0, hours_per_month=500
 
 def scene_of(given: Verdicts, prices=()):
     """The fleet and the baseline of the largest group of these verdicts."""
-    context = fleet_of(given, rulebook(made.catalog(), prices=prices), made.END, np.random.default_rng(1))
+    context = fleet_of(given, rulebook(made.catalog(), prices=prices), made.END, 1)
     return context, baseline_for(context, context.groups[0])
 
 
@@ -256,7 +256,7 @@ def test_a_training_changes_places_once_and_first_of_all_on_owned_nodes():
 def test_other_providers_are_shown_apart_and_in_no_sum():
     chat = workload(features={"mem_flat": 1.0, "cpu": 0.01})
     given = verdicts([node()], [chat], uses=[usage(chat, u_n=0.2)])
-    without, beside = advice_of(given), advice_of(given, options=AdviseOptions(made.END, with_market=True))
+    without, beside = advice_of(given), advice_of(given, with_market=True)
     assert without.market is None and beside.market
     assert (beside.recommendations, beside.summary) == (without.recommendations, without.summary)
     counted = {q.id for q in beside.prices}

@@ -6,14 +6,13 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, KindVerdict, Owner
-from skuwise.advisor.pipeline import AdviseOptions, fleet_of, reason_on
+from skuwise.advisor.pipeline import fleet_of, reason_on
 from skuwise.advisor.recommend.fleet import Clean, Found
 from skuwise.advisor.recommend.groups import Group
 from skuwise.advisor.recommend.rule import WorkloadRule
@@ -158,7 +157,7 @@ def fleets(draw):
 @settings(max_examples=100, deadline=None)
 def test_a_rule_speaks_once_of_everybody_in_its_scope_and_the_counts_say_so(given):
     book = rulebook(made.catalog())
-    fleet = fleet_of(given, book, END, np.random.default_rng(1))
+    fleet = fleet_of(given, book, END, 1)
     counted = {
         rule_verdicts.rule: rule_verdicts for rule_verdicts in find_waste(fleet, book.exceptions, book.custom).judged
     }
@@ -198,7 +197,7 @@ def advice(given, root: Path, files: dict[str, str] | None = None) -> Advice:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     book = replace(load_rulebook(root, None, END), catalog=made.catalog())
-    return reason_on(given, book, AdviseOptions(END), np.random.default_rng(1), source={"kind": "sqlite"}).advice
+    return reason_on(given, book, END, 1, source={"kind": "sqlite"}).advice
 
 
 def train(features=SLOW, **changes):

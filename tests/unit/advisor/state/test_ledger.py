@@ -13,7 +13,7 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Advice, Decision, Fleet, Interval, Summary
 from skuwise.advisor.core.worth import counted_recommendations, selected
-from skuwise.advisor.pipeline import AdviseOptions, reason_on
+from skuwise.advisor.pipeline import reason_on
 from skuwise.advisor.state import ledger
 from skuwise.advisor.state.file import State
 from skuwise.advisor.state.fleets import StateBeside, file_stem, fleets_in, is_same, note_fleet, state_of
@@ -120,8 +120,8 @@ def test_what_was_mailed_is_told_again_after_the_cooldown_whatever_the_clock(pat
 
 def decided(decisions: Mapping[str, Decision]) -> Advice:
     return reason_on(
-        founding(), rulebook(catalog()), AdviseOptions(NOW, decisions), np.random.default_rng(1),
-        source={"kind": "sqlite", "databases": ["fleet.db"]},
+        founding(), rulebook(catalog()), NOW, 1, source={"kind": "sqlite", "databases": ["fleet.db"]},
+        decisions=decisions,
     ).advice  # fmt: skip
 
 

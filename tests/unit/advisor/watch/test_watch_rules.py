@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from skuwise.advisor.core.ids import matching
 from skuwise.advisor.core.incident_types import Spans
-from skuwise.advisor.core.naming import matching
 from skuwise.advisor.watch.fleet import WatchedFleet
 from skuwise.advisor.watch.idle_answer import idle_answer, targets
 from skuwise.advisor.watch.rules import find_held_idle
