@@ -12,7 +12,7 @@ from ..rules.base.click_commands import FILE, PATH, Group, Parsed, examples, exc
 from ..rules.base.errors import EXIT_DONE, EXIT_FAILED, EXIT_NOTHING, UsageError
 from ..rules.base.output import say, write_json, write_lines, write_stdout
 from .base.clock import SystemClock
-from .base.durations import parse_duration
+from .base.settings import parse_duration
 from .config import AgentConfig, load_config
 from .service import install as files
 from .service.control import ask

@@ -18,8 +18,7 @@ from msgspec import Meta
 from ..rules.base.errors import UsageError
 from ..rules.base.files import read_toml
 from ..rules.base.sanitize import QUOTED_MAX, clean, suggest
-from .base.address import Address, PageError, split_url
-from .base.settings import Layer, keys_of, read_layers
+from .base.settings import Address, Layer, PageError, keys_of, read_layers, split_url
 from .model import MIN_BYTES, MIN_HOURS_SECONDS, MIN_MINUTES_SECONDS, MIN_RAW_SECONDS, Limits, Role
 
 SYSTEM_FILE = Path("/etc/skuwise/skuwise.toml")

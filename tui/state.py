@@ -10,7 +10,7 @@ from ..advisor.core.advice_types import Advice, Decision
 from ..advisor.core.timestamps import day, minute, parse_moment
 from ..advisor.core.verdict_types import WorkloadVerdict
 from ..advisor.core.worth import marked
-from ..agent.base.durations import parse_duration
+from ..agent.base.settings import parse_duration
 from ..rules.base.errors import UsageError
 
 if TYPE_CHECKING:

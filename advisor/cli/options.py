@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from click import option
 
-from ...agent.base.durations import parse_duration
+from ...agent.base.settings import parse_duration
 from ...rules.base.click_commands import FILE, FOLDER, PATH, Decorator, Parsed, exclusive, format_option, into
 from ...rules.base.errors import NothingToDo, StoreError, UsageError
 from ...rules.base.output import Progress, plain, program, say, write_stdout, write_whole

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
-from ...agent.base.address import Address
 from ...agent.base.clock import Signals, SystemClock
+from ...agent.base.settings import Address
 from ...agent.config import load_section
 from ...rules.base.click_commands import command
 from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, UsageError

@@ -18,8 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..base.safe_text import clean_text
-from .cgroups import origin_of
-from .processes import ALLOWED_VARIABLES, read_cgroup, read_variables
+from .processes import ALLOWED_VARIABLES, origin_of, read_cgroup, read_variables
 
 _QUESTION_LIMIT, _ANSWER_LIMIT = 32, 8192
 _CREDENTIALS = struct.Struct("3i")  # PID, UID, GID

@@ -17,7 +17,7 @@ from ...rules.catalog.types import Fabric, NodeSku
 from ..base.safe_text import clean_text
 from ..config import AgentConfig
 from ..model import FabricPort, Gpu, Node
-from .cgroups import read_bytes
+from .processes import read_bytes
 
 LABELS_FILE = "skuwise/node-labels"
 _SKU_LABELS = ("skuwise.io/node-sku", "SKUWISE_NODE_SKU")

@@ -19,10 +19,9 @@ from typing import Any
 from ...rules.base.files import read_bounded
 from ..base.safe_text import clean_text
 from ..model import Workload
-from .cgroups import Origin, job_pids, slurm_jobs
 from .command_line import plain_name
 from .ids import series_id, slurm_parts, unnamed_series_id, workload_id
-from .processes import Process, read_start_ticks, start_seconds
+from .processes import Origin, Process, job_pids, read_start_ticks, slurm_jobs, start_seconds
 from .scheduler_claims import OF_JOB, OF_RUN, DeviceClaim, Devices, JobFacts, SchedulerState, fill_facts, not_known
 from .slurm_conf import Resolution, SlurmConfReader, resolve, without_contradiction
 

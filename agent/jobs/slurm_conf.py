@@ -16,7 +16,7 @@ from math import prod
 from pathlib import Path
 
 from ...rules.base.files import read_bounded
-from .cgroups import read_ascii
+from .processes import read_ascii
 from .scheduler_claims import Devices
 
 # Where slurmd looks for its settings, in its order: as packages build it, and where a configless one keeps its copy.

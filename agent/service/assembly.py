@@ -11,8 +11,7 @@ from pathlib import Path
 
 from ...rules.catalog.loader import load_catalog
 from ..config import AgentConfig
-from ..jobs.allocation import Allocations
-from ..jobs.attribution import NodeAttribution
+from ..jobs.attribution import Allocations, NodeAttribution
 from ..jobs.environ_helper import HelperVariables
 from ..jobs.identity import identify
 from ..jobs.kubernetes_files import KubernetesFiles

@@ -17,7 +17,7 @@ from typing import cast
 from ..model import Absence, Capability, Gpu, Instant
 from ..sampler import MIN_SPACING_SECONDS
 from ..sources.fabric import InfinibandSource
-from ..sources.gpm import GpmSource, Pass
+from ..sources.nvidia_driver import GpmSource, Pass
 from ..statistics.burst_stats import BURST_METRICS, Burst, BurstReading, burst_of
 from .driver_thread import DriverThread, Job
 

@@ -26,7 +26,7 @@ from ..jobs.slurm_conf import SlurmConfReader, read_settings, resolve
 from ..metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
 from ..model import Absence, Capability, Gpu, Node, Sampled, Survey, WorkloadUse
 from ..sources.base import Fault
-from ..sources.nvml_errors import explain
+from ..sources.nvml_table import explain
 from ..store.disk_errors import place_line
 from .assembly import Agent, assemble
 

@@ -19,7 +19,7 @@ from ..model import Gpu, Instant, Probe, Reading, Sampled
 from ..sampler import Sampler
 from ..sources.base import Fault
 from ..sources.nvidia_driver import NvidiaDriver
-from ..sources.nvml_errors import DRIVER_MISMATCH
+from ..sources.nvml_table import DRIVER_MISMATCH
 
 # Waited before the other sources read: longer, and their counters would be older than the instant of the tick.
 _USUAL_SECONDS = 0.05

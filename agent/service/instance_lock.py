@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from ...rules.base.errors import StoreError
-from ..jobs.cgroups import read_ascii
+from ..jobs.processes import read_ascii
 from ..store.database import SetAside, set_database_aside
 from ..store.disk_errors import disk_error
 

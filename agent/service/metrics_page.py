@@ -14,8 +14,7 @@ from prometheus_client import Metric, ProcessCollector
 
 from ..metrics import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
 from ..model import Gpu
-from ..statistics.rollup_stats import PERIOD_LAGS, PERIOD_SAMPLES
-from ..statistics.signal_stats import autocorrelation_peak, second_grid
+from ..statistics.rollup_stats import PERIOD_LAGS, PERIOD_SAMPLES, autocorrelation_peak, second_grid
 from .page_server import Labels, Page, cleaned
 from .totals import EDGES, MOMENTS, DeviceTotals, Distribution, GpuTotals, Totals
 

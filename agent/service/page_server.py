@@ -19,8 +19,8 @@ from typing import Any
 from prometheus_client import Metric
 from prometheus_client.exposition import generate_latest
 
-from ..base.address import Address
 from ..base.safe_text import NAME_LIMIT, clean_text
+from ..base.settings import Address
 from ..model import Absence
 
 MAX_CONNECTIONS = 16

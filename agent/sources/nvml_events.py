@@ -16,11 +16,10 @@ from typing import Any
 import pynvml
 
 from ..model import Capability, Event, EventKind, Instant, Probe, Reading
-from . import nvml_errors as errors
+from . import nvml_table as table
 from .base import Fault
-from .nvml_errors import code_of, fault_of
 from .nvml_session import NvmlDevice, NvmlSession
-from .nvml_table import address_of, function, with_room
+from .nvml_table import address_of, code_of, fault_of, function, with_room
 
 # From NVIDIA's XID catalog (https://docs.nvidia.com/deploy/xid-errors/, 2025). Other numbers are kept as they are.
 XID_MEANINGS: Mapping[int, str] = {
@@ -139,7 +138,7 @@ class EventSource:
             patience = 0  # the first wait only shows that it works
             while not stop.is_set() and self._session.devices is devices:
                 code = function("nvmlEventSetWait_v2")(events, ctypes.byref(data), patience)
-                if code not in (0, errors.TIMEOUT):
+                if code not in (0, table.TIMEOUT):
                     raise pynvml.NVMLError(code)
                 self._lines = lines
                 patience = _WAIT_MILLISECONDS
@@ -173,4 +172,4 @@ def _register(device: NvmlDevice, events: object) -> Fault | None:
             pynvml.nvmlDeviceRegisterEvents(device.handle, types, events)
     except pynvml.NVMLError as error:
         return fault_of(code_of(error))
-    return None if types else fault_of(errors.NOT_SUPPORTED)
+    return None if types else fault_of(table.NOT_SUPPORTED)

@@ -15,8 +15,8 @@ from http import HTTPStatus
 from math import isfinite
 from typing import NamedTuple
 
-from ..base.address import PageError, split_url
 from ..base.deadline import Deadline
+from ..base.settings import PageError, split_url
 from ..model import Instant
 
 TOTAL_SECONDS = 3.0

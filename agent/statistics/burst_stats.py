@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from math import ceil, floor
 from statistics import median
 
-from .rollup_stats import ACTIVE_SM, below, larger
-from .signal_stats import (
+from .rollup_stats import (
+    ACTIVE_SM,
     PEAK_SHARE,
     autocorrelation,
     autocorrelation_peak,
+    below,
     coefficient_of_variation,
+    larger,
     longest_run_seconds,
     pearson,
     share_of_time,

@@ -4,7 +4,7 @@ import threading
 
 from skuwise.agent.model import Gpu, Instant, Probe, Reading
 from skuwise.agent.sources.base import Fault, UnreadGpu
-from skuwise.agent.sources.nvml_errors import NO_DRIVER
+from skuwise.agent.sources.nvml_table import NO_DRIVER
 
 
 class Driver:

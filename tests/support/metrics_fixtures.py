@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from skuwise.agent.base.address import PageError
+from skuwise.agent.base.settings import PageError
 from skuwise.agent.model import Instant
 from skuwise.agent.sources.pages import FetchedPage, PageReader, Target, parse_page
 

@@ -20,11 +20,11 @@ from skuwise.advisor.core.frame import Window
 from skuwise.advisor.notify.routes import load_routes
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, LabelSets, read_matrix, read_vector
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.agent.base.address import PageError
+from skuwise.agent.base.settings import PageError
 from skuwise.agent.config import load_config
 from skuwise.agent.jobs import kubernetes_files
-from skuwise.agent.jobs.cgroups import origin_of
 from skuwise.agent.jobs.podresources import WireError, decode_pods
+from skuwise.agent.jobs.processes import origin_of
 from skuwise.agent.jobs.slurm import parse_job_file
 from skuwise.agent.jobs.slurm_conf import expand, read_gres
 from skuwise.agent.model import Gpu, Instant, Node, Tick, Workload

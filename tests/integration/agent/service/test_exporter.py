@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from skuwise.agent.base.address import Address
+from skuwise.agent.base.settings import Address
 from skuwise.agent.service.page_server import MAX_CONNECTIONS, Page, PageServer
 from skuwise.tests.support.running_agent import RunningAgent
 from skuwise.tests.unit.agent.service.test_totals import full, hostile, totals_of

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from skuwise.agent.jobs.allocation import join_claims
-from skuwise.agent.jobs.cgroups import Origin
+from skuwise.agent.jobs.attribution import join_claims
 from skuwise.agent.jobs.podresources import WireError, claim_of, decode_pods
+from skuwise.agent.jobs.processes import Origin
 from skuwise.agent.jobs.scheduler_claims import DeviceClaim, Devices
 from skuwise.agent.jobs.slurm import JobFile, parse_devices, parse_job_file, read_job_files
 from skuwise.agent.model import Gpu

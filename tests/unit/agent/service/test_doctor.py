@@ -23,7 +23,7 @@ from skuwise.agent.service.doctor import (
     source_lines,
 )
 from skuwise.agent.service.instance_lock import InstanceLock
-from skuwise.agent.sources.nvml_errors import NO_GPM, NO_PERMISSION, explain, fault_of
+from skuwise.agent.sources.nvml_table import NO_GPM, NO_PERMISSION, explain, fault_of
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.sysfs_trees import put

@@ -7,7 +7,7 @@ import pytest
 from skuwise.advisor.classify.workloads.session import engine_facts
 from skuwise.advisor.telemetry import queries
 from skuwise.advisor.telemetry.tables import to_table
-from skuwise.agent.base.address import PageError
+from skuwise.agent.base.settings import PageError
 from skuwise.agent.model import Absence, Instant, Node, Reading, ServingSample, Workload
 from skuwise.agent.sampler import Sampler
 from skuwise.agent.sources.base import UnreadGpu

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.agent.metrics import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS, THROTTLE_MASK, Metric
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick
-from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_gpu
-from skuwise.agent.statistics.signal_stats import autocorrelation_peak, bin_seconds
+from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, autocorrelation_peak, bin_seconds, roll_gpu
 from skuwise.agent.store.codec import MEASURES
 from skuwise.agent.store.node_writer import NodeWriter
 from skuwise.agent.store.rollups import RollupJob
