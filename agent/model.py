@@ -274,15 +274,8 @@ class Tick:
     fabric: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     port_states: Mapping[str, str] = field(default_factory=dict)
     host: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """One tick of every source. `absences` is the whole set that holds now; `processes` None: not checked."""
-
-    tick: Tick
-    processes: tuple[GpuProcess, ...] | None
-    absences: frozenset[Absence]
+    processes: tuple[GpuProcess, ...] | None = None
+    absences: frozenset[Absence] = frozenset()
     serving: tuple[ServingSample, ...] = ()
     events: tuple[Event, ...] = ()
 
@@ -309,16 +302,11 @@ class AgentStats:
 
 
 Period = Literal["minute", "hour"]
-
-
 PERIOD_SECONDS: Mapping[Period, int] = {"minute": 60, "hour": 3600}
 
 _HOUR, _DAY = 3600.0, 86400.0
 # The least that a person may ask for: rollups need the whole hour before, verdicts at least some days.
-MIN_RAW_SECONDS = 2 * _HOUR
-MIN_MINUTES_SECONDS = _DAY
-MIN_HOURS_SECONDS = _DAY
-MIN_BYTES = 64_000_000
+MIN_RAW_SECONDS, MIN_MINUTES_SECONDS, MIN_HOURS_SECONDS, MIN_BYTES = 2 * _HOUR, _DAY, _DAY, 64_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,12 +50,9 @@ class Bursts:
         """One burst, now: its readings of each GPU. Empty where it could not be taken or was ended early."""
         if self._job is not None and not self._job.done.is_set():
             return []  # the driver still holds what the last burst asked for
-        try:
-            self._fabric.probe()
-            self._fabric.keep_only("compute")
-            taken = self._take()
-        finally:
-            self._fabric.close()  # descriptors are not held for five minutes
+        self._fabric.probe()
+        self._fabric.keep_only("compute")
+        taken = self._take()
         ts = self._now().wall_seconds
         bursts = [burst for uuid in sorted(taken) if (burst := burst_of(uuid, ts, taken[uuid])) is not None]
         self._done.extend(bursts)

@@ -18,7 +18,7 @@ from ...rules.base.errors import SkuwiseError, StoreError
 from ..base.clock import Signals, SystemClock
 from ..base.self_command import child_command
 from ..config import AgentConfig
-from ..model import Absence, AgentStats, Node, Sampled, Survey
+from ..model import Absence, AgentStats, Node, Survey, Tick
 from ..sampler import run_loop
 from ..store.database import checkpoint
 from ..store.retention import arguments_for
@@ -181,13 +181,13 @@ class Recorder:
         self._attributed_at = ts
         self._announce(agent.survey, ts)
 
-    def keep(self, sampled: Sampled) -> None:
+    def keep(self, tick: Tick) -> None:
         """Store one tick. What cannot be written waits in the writer; the fault is kept as an absence."""
-        ts = sampled.tick.ts
+        ts = tick.ts
         if self._agent.sampler.wants_probe:  # a port came up, a NIC or a GPU appeared
             self._announce(self._agent.look(), ts)
-        if sampled.processes is not None:
-            workloads, uses = self._attribution.attribute(sampled.processes)
+        if tick.processes is not None:
+            workloads, uses = self._attribution.attribute(tick.processes)
             self.node_writer.set_workloads(workloads, uses, ts)
             if self._totals is not None:
                 self._totals.set_uses(workloads, [use for use in uses if use.until is None])
@@ -195,17 +195,15 @@ class Recorder:
         elif abs(ts - self._attributed_at) >= _WITHOUT_PROCESSES_SECONDS:
             self._attribution.look_at_node()
             self._attributed_at = ts
-        self._keep_absences(sampled.absences, ts)
-        self.node_writer.add_tick(sampled.tick)
+        self._keep_absences(tick.absences, ts)
+        self.node_writer.add_tick(tick)
         # Again: writing may have just failed or worked, and a stop before the next tick would leave that untold.
-        self._keep_absences(sampled.absences, ts)
-        for event in sampled.events:
+        self._keep_absences(tick.absences, ts)
+        for event in tick.events:
             self.node_writer.add_event(event)
         if self._totals is not None:
-            self._totals.add_tick(sampled.tick)
-            if sampled.events:
-                self._totals.add_events(sampled.events)
-        for served in sampled.serving:
+            self._totals.add_tick(tick)
+        for served in tick.serving:
             holder = self._attribution.holder_of(served.pids)
             self.node_writer.add_serving(replace(served, workload_id=holder))
         for burst in self._bursts.take():

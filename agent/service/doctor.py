@@ -24,9 +24,8 @@ from ..jobs.scheduler_claims import Devices
 from ..jobs.slurm import INSTALL_PROLOG
 from ..jobs.slurm_conf import SlurmConfReader, read_settings, resolve
 from ..metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
-from ..model import Absence, Capability, Gpu, Node, Sampled, Survey, WorkloadUse
+from ..model import Absence, Capability, Gpu, Node, Survey, Tick, WorkloadUse
 from ..sources.base import Fault
-from ..sources.nvml_table import explain
 from ..store.disk_errors import place_line
 from .assembly import Agent, assemble
 
@@ -39,7 +38,7 @@ _MAKE_FOLDER = "Run: systemd-tmpfiles --create skuwise.conf"
 
 def probe_node(
     config: AgentConfig, environ: Mapping[str, str], clock: SystemClock, seconds: float
-) -> tuple[Agent, Sampled, tuple[WorkloadUse, ...]]:
+) -> tuple[Agent, Tick, tuple[WorkloadUse, ...]]:
     """Read every source twice, `seconds` apart: the second reading's rates cover that time. Nothing is stored. Returns
     the agent, closed again; its second reading; and whose work was seen."""
     agent = assemble(config, environ, clock.now)
@@ -47,21 +46,21 @@ def probe_node(
         first = clock.now()
         agent.sampler.sample(first)
         clock.wait_until(first.monotonic_seconds + seconds)
-        sampled = agent.sampler.sample(clock.now())
-        uses = tuple(use for use in agent.attribution.attribute(sampled.processes or ())[1] if use.until is None)
+        tick = agent.sampler.sample(clock.now())
+        uses = tuple(use for use in agent.attribution.attribute(tick.processes or ())[1] if use.until is None)
     finally:
         agent.sampler.close()
         agent.attribution.allocations.close()
-    return agent, replace(sampled, absences=sampled.absences | agent.attribution.absences), uses
+    return agent, replace(tick, absences=tick.absences | agent.attribution.absences), uses
 
 
 def examine(
     config: AgentConfig, environ: Mapping[str, str], clock: SystemClock, seconds: float
 ) -> tuple[list[dict[str, str | None]], str]:
     """What doctor has to say of this node: rows for JSON, and a table for a person."""
-    agent, sampled, _ = probe_node(config, environ, clock, seconds)
+    agent, tick, _ = probe_node(config, environ, clock, seconds)
     lines = (
-        *source_lines(agent.survey, sampled, config.procfs),
+        *source_lines(agent.survey, tick),
         *not_configured(config, agent.survey),
         *look_at_slurm(config, agent.survey.gpus),
         *service_lines(Path("/")),
@@ -77,36 +76,35 @@ def examine(
     return rows, _table(lines)
 
 
-def source_lines(survey: Survey, sampled: Sampled, procfs: Path) -> tuple[Capability, ...]:
-    """The survey's lines, with what the first reading showed to be absent. `procfs`: why the driver refuses it."""
+def source_lines(survey: Survey, tick: Tick) -> list[Capability]:
+    """The survey's lines, with what the first reading showed to be absent."""
     lines: dict[tuple[str, str, str], Capability] = {}
     for line in survey.capabilities:
         # Where one source lacks what another gives, it is not missing; of two that lack it the later knows more.
         capability = lines.get((line.scope, line.subject, line.metric))
         if capability is None or capability.absence is not None:
             lines[line.scope, line.subject, line.metric] = line
-    for absence in sorted(sampled.absences, key=lambda a: (a.scope, a.subject, a.metric)):
+    for absence in sorted(tick.absences, key=lambda a: (a.scope, a.subject, a.metric)):
         key = (absence.scope, absence.subject, absence.metric)
         capability = lines.get(key)
         # A first look has nothing to subtract from; that says nothing.
         if absence.reason != "first-reading" and (capability is None or capability.absence is None):
             source = capability.source if capability else absence.subject or absence.scope
             lines[key] = Capability(source, *key, capability.origin if capability else "", absence)
-    return tuple(explain(line, procfs) for line in lines.values())
+    return list(lines.values())
 
 
 def not_configured(config: AgentConfig, survey: Survey) -> tuple[Capability, ...]:
     """What is not read because the settings do not ask for it, where it would add something."""
-    asked, lines = {line.source for line in survey.capabilities}, list[Capability]()
     lacks_gpm = any(line.absence is not None and line.absence.reason == "no-gpm" for line in survey.capabilities)
-    if not config.dcgm_url and lacks_gpm:
-        detail = "dcgm_url is empty, so dcgm-exporter's page is not read, which may report what GPM does not."
-        lines.append(Fault("not-configured", detail, "Set dcgm_url to the page's address.").line("dcgm", ""))
-    if survey.gpus and not config.serving_endpoints and "serving" not in asked:
-        detail = "No inference server's metrics page was found, so the use of KV caches, queues and tokens is unknown."
-        remedy = "Name it in serving_endpoints, or set serving_discover."
-        lines.append(Fault("not-configured", detail, remedy).line("serving", ""))
-    return tuple(lines)
+    is_asked = config.serving_endpoints or any(line.source == "serving" for line in survey.capabilities)
+    page = "dcgm_url is empty, so dcgm-exporter's page is not read, which may report what GPM does not."
+    servers = "No inference server's metrics page was found, so the use of KV caches, queues and tokens is unknown."
+    checks = (
+        ("dcgm", lacks_gpm and not config.dcgm_url, page, "Set dcgm_url to the page's address."),
+        ("serving", survey.gpus and not is_asked, servers, "Name it in serving_endpoints, or set serving_discover."),
+    )
+    return tuple(Fault("not-configured", *words).line(source, "") for source, lacks, *words in checks if lacks)
 
 
 def service_lines(root: Path, user: str = "skuwise") -> tuple[Capability, ...]:
@@ -293,9 +291,8 @@ def _table(lines: Sequence[Capability]) -> str:
     return "\n".join([table, "", *(absent or ["Nothing is missing."])])
 
 
-def reading_json(node: Node, survey: Survey, sampled: Sampled, uses: Sequence[WorkloadUse]) -> dict[str, object]:
+def reading_json(node: Node, survey: Survey, tick: Tick, uses: Sequence[WorkloadUse]) -> dict[str, object]:
     """Everything of one tick. Every metric of every device is named; null means absent, see `absences`."""
-    tick = sampled.tick
     return {
         "ts": datetime.datetime.fromtimestamp(tick.ts, datetime.UTC).isoformat().replace("+00:00", "Z"),
         "interval_seconds": tick.interval_seconds,
@@ -318,7 +315,7 @@ def reading_json(node: Node, survey: Survey, sampled: Sampled, uses: Sequence[Wo
         ],
         "absences": [
             {"scope": a.scope, "subject": a.subject, "metric": a.metric, "reason": a.reason, "detail": a.detail}
-            for a in sorted(sampled.absences, key=lambda a: (a.scope, a.subject, a.metric))
+            for a in sorted(tick.absences, key=lambda a: (a.scope, a.subject, a.metric))
         ],
     }
 
@@ -327,9 +324,8 @@ def _all(metrics: Sequence[Metric], values: Mapping[str, float]) -> dict[str, ob
     return {metric.name: values.get(metric.name) for metric in metrics}
 
 
-def reading_table(node: Node, survey: Survey, sampled: Sampled) -> str:
+def reading_table(node: Node, survey: Survey, tick: Tick) -> str:
     """For a person; a dash is a value that is absent (`skuwise agent doctor` says why)."""
-    tick = sampled.tick
     parts = [f"{node.node}  {node.node_sku or 'node SKU unknown'}", ""]
     if survey.gpus:
         values = [tick.gpus.get(gpu.uuid, {}) for gpu in survey.gpus]
@@ -347,8 +343,8 @@ def reading_table(node: Node, survey: Survey, sampled: Sampled) -> str:
         ]
         parts += [columns(("PORT", *(port.key for port in survey.ports)), rows), ""]
     parts.append(columns(("HOST", ""), _rows(HOST_METRICS, [tick.host])))
-    if sampled.absences:
-        parts += ["", f"Absent readings: {len(sampled.absences)}; run 'skuwise agent doctor' for the reasons."]
+    if tick.absences:
+        parts += ["", f"Absent readings: {len(tick.absences)}; run 'skuwise agent doctor' for the reasons."]
     return "\n".join(parts)
 
 

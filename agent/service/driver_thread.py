@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 
-from ..model import Gpu, Instant, Probe, Reading, Sampled
+from ..model import Gpu, Instant, Probe, Reading, Tick
 from ..sampler import Sampler
 from ..sources.base import Fault
 from ..sources.nvidia_driver import NvidiaDriver
@@ -120,8 +120,8 @@ class DriverThread:
         if isinstance(job.result, Exception):
             raise job.result
         stale, self._stale = self._stale, False
-        if isinstance(job.result, Sampled) and not stale:
-            return Reading(gpus=job.result.tick.gpus, processes=job.result.processes, absences=job.result.absences)
+        if isinstance(job.result, Tick) and not stale:
+            return Reading(gpus=job.result.gpus, processes=job.result.processes, absences=job.result.absences)
         # The reading before was taken later than its instant says, so the rates of this one would be wrong.
         return self._blind(job.result if isinstance(job.result, Fault) else HUNG)
 
@@ -209,7 +209,7 @@ class DriverThread:
                 job.result = error
             job.done.set()
 
-    def _tick(self, instant: Instant) -> Sampled | Fault:
+    def _tick(self, instant: Instant) -> Tick | Fault:
         """Read the GPUs, or say why not: released where a pause wants it, open where it is time."""
         now, fault = instant.monotonic_seconds, self.driver.fault
         if self.paused_until is not None:

@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any
 
 from ..metrics import BIN_EDGES, THROTTLE_MASK
-from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Survey, Tick, Workload, WorkloadUse
+from ..model import Absence, AgentStats, FabricPort, Gpu, Node, Survey, Tick, Workload, WorkloadUse
 from ..statistics.rollup_stats import ACTIVE_SM, SILENT_LINK
 
 # Upper edges (le) of the distributions: the bins of the database, the last of which is open.
@@ -226,14 +226,6 @@ class Totals:
             self.stats = stats
             self.missed_ticks += stats.missed_ticks
 
-    def add_events(self, events: Iterable[Event]) -> None:
-        """What the driver reported."""
-        with self.lock:
-            for event in events:
-                code = "" if event.kind != "xid" else str(event.code) if event.code is not None else "other"
-                key = (event.gpu_uuid or "", event.kind, code)
-                self.events[key] = self.events.get(key, 0) + event.count
-
     def add_tick(self, tick: Tick) -> None:
         """One kept tick. Devices that left an hour ago are forgotten."""
         with self.lock:
@@ -249,6 +241,10 @@ class Totals:
                 totals.add_gpu(self.ticks, tick, values, self.gpus_known.get(uuid), fabric)
             if tick.host:
                 self.host.add(self.ticks, tick, tick.host)
+            for event in tick.events:
+                code = "" if event.kind != "xid" else str(event.code) if event.code is not None else "other"
+                key = (event.gpu_uuid or "", event.kind, code)
+                self.events[key] = self.events.get(key, 0) + event.count
             self._forget(self.gpus_known, self.gpus)
             self._forget(self.ports_known, self.ports)
 

@@ -188,8 +188,7 @@ def _runs_kernels(gpu: Mapping[str, Sequence[Series]]) -> bool:
 
 
 def _not_read(page: FetchedPage | None) -> Fault:
-    fault = page.fault if page is not None else None
-    if fault is None:
+    if page is None or (fault := page.fault) is None:
         return Fault("not-read-yet", "The exporter's page has not arrived yet.", "Look again.")
     remedy = _RUN_EXPORTER if fault.reason in ("unreachable", "bad-url") else fault.remedy or _RUN_EXPORTER
     return Fault(fault.reason, f"dcgm-exporter: {clean_text(fault.message)}", remedy)

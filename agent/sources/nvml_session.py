@@ -242,7 +242,7 @@ class GpuReader:
                 absences += absent
         if self._session.fault is not None:
             return Reading(absences=frozenset({self._session.fault.of("source", self.name)}))
-        return Reading({uuid: values for uuid, values in gpus.items() if values}, absences=frozenset(absences))
+        return Reading(gpus={uuid: values for uuid, values in gpus.items() if values}, absences=frozenset(absences))
 
     def close(self) -> None:
         """Forget the GPUs; their handles are the session's."""

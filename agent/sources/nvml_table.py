@@ -7,18 +7,14 @@ whatever a driver fills has `_ROOM_BYTES` behind it, and the size of an entry of
 from __future__ import annotations
 
 import ctypes
-import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pynvml
 
 from ..metrics import GPU_METRICS
-from ..model import Capability
-from .base import COMES_BACK, STAYS_MISSING, Fault, read_file
+from .base import COMES_BACK, STAYS_MISSING, Fault
 
 NO_DRIVER = "no-driver"  # reason: the node has no working driver
 DRIVER_MISMATCH = "driver-mismatch"  # reason: only a new process can read the driver that is now loaded
@@ -35,10 +31,12 @@ LASTING = frozenset({0, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUN
 
 _REPORT = "Nothing to do, if the next ones are sound; else see nvidia-smi and report the driver's version."
 _DRIVER = "Install or load the NVIDIA driver; nvidia-smi shows whether it works."
-_DCGM = (
-    "Run dcgm-exporter with its profiling fields switched on (DCGM_FI_PROF_SM_ACTIVE and the others) and read those."
+_DCGM = "Run dcgm-exporter with its profiling fields (DCGM_FI_PROF_SM_ACTIVE and the others) switched on."
+_PERMIT = (
+    "Either options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, and reload the driver; every user "
+    "of the node may then profile. Or, in a drop-in of skuwise-agent.service, AmbientCapabilities=CAP_PERFMON and "
+    "CapabilityBoundingSet=CAP_PERFMON. Before R565 only CAP_SYS_ADMIN counts, and in a container it is the host's."
 )
-_PERMIT = "Give the agent CAP_PERFMON (R565 and newer) or CAP_SYS_ADMIN, or set NVreg_RestrictProfilingToAdminUsers=0."
 _LOST = "See the kernel log for its XID; it needs a reset or a reboot. The agent tries again."
 _RESET = "Pause the agent (skuwise agent pause) and reset the GPU. The agent tries again."
 _FAULTS = {
@@ -79,44 +77,6 @@ def fault_of(code: int) -> Fault:
 def code_of(error: pynvml.NVMLError) -> int:
     """NVML's number of what pynvml raises."""
     return int(getattr(error, "value", pynvml.NVML_ERROR_UNKNOWN))
-
-
-# linux/capability.h. Profiling needs CAP_SYS_ADMIN, or CAP_PERFMON from driver R565 on.
-_PROFILING_CAPABILITIES = 1 << 21 | 1 << 38
-_PROFILERS = ("gpm", "burst")  # the sources that read GPM
-_FOR_ADMINS = "Profiling is for administrators (RmProfilingAdminOnly: 1 in /proc/driver/nvidia/params), and "
-_ADMIT = (
-    "Either options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, and reload the driver; every user "
-    "of the node may then profile. Or, in a drop-in of skuwise-agent.service, AmbientCapabilities=CAP_PERFMON and "
-    "CapabilityBoundingSet=CAP_PERFMON. Before R565 only CAP_SYS_ADMIN counts, and in a container it is the host's."
-)
-
-
-def explain(line: Capability, procfs: Path) -> Capability:
-    """One of doctor's lines with the exact cause, where the driver refused GPM; any other as it is."""
-    absence = line.absence
-    if absence is None or line.source not in _PROFILERS or absence.reason != "no-permission":
-        return line
-    restricted = _number(procfs / "driver/nvidia/params", "RmProfilingAdminOnly")
-    held = _number(procfs / "self/status", "CapEff")
-    if restricted is None:  # this driver does not say
-        return line
-    remedy = _ADMIT
-    if restricted == 0:
-        detail = "The driver refuses profiling although RmProfilingAdminOnly is 0 in /proc/driver/nvidia/params."
-        remedy = "See whether a virtual machine's host or a container keeps performance counters to itself."
-    elif held is not None and held & _PROFILING_CAPABILITIES:
-        detail = f"{_FOR_ADMINS}the driver does not take this process's capability for enough."
-    else:
-        detail = f"{_FOR_ADMINS}this process has neither CAP_PERFMON nor CAP_SYS_ADMIN."
-    return replace(line, absence=replace(absence, detail=detail, remedy=remedy))
-
-
-def _number(path: Path, name: str) -> int | None:
-    """The hexadecimal number of `name` in a file of procfs; None where there is none."""
-    text = (read_file(path) or b"").decode("utf-8", "replace")
-    match = re.search(rf"^{name}:\s*([0-9a-fA-F]{{1,16}})\s*$", text, re.MULTILINE)
-    return int(match[1], 16) if match else None
 
 
 NvmlCall = Callable[..., int]

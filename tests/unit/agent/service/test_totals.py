@@ -34,7 +34,7 @@ def totals_of(*ticks: Tick, survey: Survey | None = None, node: Node | None = No
 
 
 def tick(number: int, values: Mapping[str, float], seconds: float = 1.0, **other: object) -> Tick:
-    return Tick(1.7e9 + number, seconds, {GPU.uuid: values}, **other)  # type: ignore[arg-type]
+    return Tick(1.7e9 + number, seconds, gpus={GPU.uuid: values}, **other)  # type: ignore[arg-type]
 
 
 def page(totals: Totals) -> str:
@@ -67,7 +67,7 @@ def full() -> Totals:
         totals.add_tick(tick(second, values, **other))
     totals.set_absences([Absence("gpu", GPU.uuid, "fp64_active", "no-gpm")])
     totals.set_uses([Workload("w1", "s1", "name", "slurm")], [WorkloadUse("w1", GPU.uuid, "process")])
-    totals.add_events([Event(1.0, GPU.uuid, "xid", 79)])
+    totals.add_tick(Tick(1.7e9 + 120, 0.0, events=(Event(1.0, GPU.uuid, "xid", 79),)))
     totals.add_stats(AgentStats(1.0, 0.1, 1, 0.1, 0.1, 0))
     return totals
 
@@ -179,9 +179,8 @@ def hostile() -> Totals:
         [Workload("w", "s", HOSTILE, "kubernetes", HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE)],
         [WorkloadUse("w", "GPU-a", "process")],
     )
-    totals.add_tick(
-        Tick(1.0, 1.0, {"GPU-a": {"sm_active": 0.5, "tensor_active": 0.1}}, {port.key: {"tx_bytes_per_second": 1.0}})
-    )
+    gpus, fabric = {"GPU-a": {"sm_active": 0.5, "tensor_active": 0.1}}, {port.key: {"tx_bytes_per_second": 1.0}}
+    totals.add_tick(Tick(1.0, 1.0, gpus=gpus, fabric=fabric))
     return totals
 
 
@@ -215,7 +214,8 @@ def test_xids_are_counted_by_number_and_the_first_one_is_an_increase() -> None:
     before = page(totals)
     assert value(before, "skuwise_gpu_events_total", gpu_uuid="GPU-a", event="xid") == 0
     assert value(before, "skuwise_gpu_xid_events_total") is None
-    totals.add_events([Event(1.0, "GPU-a", "xid", 79, count=3), Event(1.0, None, "ecc-single-bit")])
+    events = Event(1.0, "GPU-a", "xid", 79, count=3), Event(1.0, None, "ecc-single-bit")
+    totals.add_tick(Tick(1.7e9 + 2, 1.0, events=events))
     after = page(totals)
     assert value(after, "skuwise_gpu_xid_events_total", gpu_uuid="GPU-a", xid="79") == 3
     assert value(after, "skuwise_gpu_events_total", gpu_uuid="GPU-a", event="xid") == 3
