@@ -22,7 +22,6 @@ LOOK_SECONDS = 0.5
 
 
 def _settings(**flags: object) -> AgentConfig:
-    """The settings files and variables, with what the command line says over them."""
     return load_config(flags, os.environ)
 
 

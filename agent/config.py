@@ -197,7 +197,6 @@ def _files(
     config_home: Path | None,
     chosen: Any = None,  # noqa: ANN401
 ) -> list[tuple[str, dict[str, Any]]]:
-    """The settings files that are there, or the `chosen` one; each by its name."""
     home = config_home or Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/nonexistent")) / ".config")
     tables: list[tuple[str, dict[str, Any]]] = []
     for path in (system_file, home / USER_FILE) if chosen is None else (Path(chosen),):

@@ -162,7 +162,6 @@ def _converted(field: Field[Any], hint: Any, value: Any, what: str) -> object:  
 
 
 def _decode(kind: type, value: object) -> object:
-    """What msgspec does not know by itself. Raises ValueError, to which msgspec adds the place."""
     if kind is Path and isinstance(value, (str, Path)) and str(value):
         return Path(value)
     if kind is ZoneInfo and isinstance(value, str):

@@ -35,7 +35,7 @@ from .processes import (
     read_start_ticks,
 )
 from .scheduler_claims import DeviceClaim, Devices, SchedulerState
-from .slurm import JobFile, SlurmAllocations, job_of, slurm_workload, stepd_job
+from .slurm import SlurmAllocations, job_of, slurm_workload, stepd_job
 
 _MARKER_BYTES = 65536
 
@@ -75,7 +75,7 @@ class Allocations:
         return SchedulerState(is_present, (*slurm.claims, *kubelet.claims), frozenset(absences))
 
     def match(
-        self, claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[str]], job_ids: Mapping[Origin, str]
+        self, claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[str]], job_ids: Mapping[Origin, str | None]
     ) -> dict[DeviceClaim, Origin]:
         """Which cgroup each claim's processes run in, where that is beyond doubt. `seen`: origins of running processes
         and their GPUs; `job_ids`: of origins, where known. Slurm's claims name their cgroup. A pod's name is tied to a
@@ -146,7 +146,7 @@ class _Known:
     start_ticks: int
     origin: Origin
     workload: Workload
-    environment: JobFile | None
+    environment: DeviceClaim | None
     is_mps: bool
 
 
@@ -234,7 +234,6 @@ class NodeAttribution:
         return names.pop() if len(names) == 1 else None
 
     def _look(self, pids: set[int]) -> set[int]:
-        """Bring `_known` up to date; the PIDs that are hidden from this user."""
         # The first description of what runs stays: its leader may end before it does.
         first = {held.workload.workload_id: held.workload for held in self._known.values()}
         kept: dict[int, _Known] = {}

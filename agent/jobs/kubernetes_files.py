@@ -172,7 +172,6 @@ def _asks(container: _Object) -> bool:
 
 
 def _owner(item: _Object) -> PodOwner | None:
-    """The controller, else the only owner there is."""
     owners = _at(list, item, "metadata", "ownerReferences")
     controllers = [owner for owner in owners if owner.get("controller") is True] or (owners if len(owners) == 1 else [])
     names = sorted((_at(str, owner, "kind"), _at(str, owner, "name")) for owner in controllers)

@@ -124,7 +124,6 @@ def decode_pods(data: bytes) -> tuple[PodDevices, ...]:
 
 
 def _messages(data: bytes, wanted: int) -> Iterator[bytes]:
-    """The texts or messages in a protobuf message under this number."""
     position = 0
     while position < len(data):
         key, position = _varint(data, position)
@@ -143,7 +142,6 @@ def _text(data: bytes, wanted: int) -> str:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """A number, and where what follows it begins."""
     value = 0
     for n, byte in enumerate(data[position : position + 10]):
         value |= (byte & 0x7F) << (7 * n)

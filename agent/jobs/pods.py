@@ -254,7 +254,6 @@ class _Known:
 
 
 def _is_parallel(pods: Sequence[Pod], parallelism: int | None) -> bool:
-    """Whether a Job's pods run at the same time: as it says, else as its pods show."""
     if parallelism is not None:
         return parallelism > 1
     reach = -math.inf
@@ -266,7 +265,6 @@ def _is_parallel(pods: Sequence[Pod], parallelism: int | None) -> bool:
 
 
 def _runs(pods: Sequence[Pod]) -> list[list[Pod]]:
-    """The pods of one gang's name, by run."""
     runs: list[list[Pod]] = []
     begin = reach = -math.inf
     for pod in sorted(pods, key=lambda pod: (pod.created_seconds or -math.inf, pod.name, pod.uid or "")):
@@ -281,5 +279,4 @@ def _runs(pods: Sequence[Pod]) -> list[list[Pod]]:
 
 
 def _inner(kind: str, name: str) -> str | None:
-    """The name of another object that is in the name of one of this kind."""
     return next((match[1] for pattern in _NAMES[kind] if (match := re.fullmatch(pattern, name))), None)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Literal
 
 from ..model import Absence, Gpu, Workload
 
@@ -21,11 +21,18 @@ _DRA_NAME = re.compile(r"gpu-(\d{1,4})(?:-mig-(?:(?P<profile>\d{1,2}g\d{1,4}gb(?
 DRA_DRIVER = "gpu.nvidia.com"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFacts:
-    """One run of a Slurm job; None: unknown. `start_seconds`: its start by the scheduler; `since` and
-    `until`: when it was given its devices here and when they were taken back (Unix seconds; None: it holds them)."""
+@dataclass(frozen=True, slots=True)
+class DeviceClaim:
+    """One piece of work and its devices on this node; None: unknown. `gpu_uuids` are known here; `unresolved`: names
+    that fit none. Of a run of a Slurm job `start_seconds` is its start by the scheduler, `since` and `until` when it
+    was given its devices here and when they were taken back (Unix seconds; until None: it holds them); `devices`: gres
+    indices or UUIDs, empty: no GPU; `conf` and `node`: what slurmd calls slurm.conf and this node."""
 
+    scheduler: Literal["slurm", "kubernetes"] = "slurm"
+    gpu_uuids: tuple[str, ...] = ()
+    unresolved: tuple[str, ...] = ()
+    namespace: str | None = None
+    pod: str | None = None
     job_id: str | None = None
     sluid: str | None = None
     start_seconds: int | None = None
@@ -40,29 +47,26 @@ class JobFacts:
     array_task_id: str | None = None
     since: float | None = None
     until: float | None = None
+    devices: tuple[str, ...] | None = None
+    node: str | None = None
+    conf: str | None = None
+    without_prolog: bool = False
+
+    @property
+    def run(self) -> tuple[str | None, float | None]:
+        """What distinguishes a run of a Slurm job from every other one."""
+        return (self.job_id, self.until if self.without_prolog else self.since)
 
 
-Facts = TypeVar("Facts", bound=JobFacts)
 # What every run of a job has in common, and what another source may report of a run.
 OF_JOB = ("user", "account", "name", "partition", "qos", "array_job_id", "array_task_id")
 OF_RUN = ("sluid", "start_seconds", "restarts", *OF_JOB)
 
 
-def fill_facts(facts: Facts, more: JobFacts | Workload | None, names: Iterable[str] = OF_RUN) -> Facts:
+def fill_facts(facts: DeviceClaim, more: DeviceClaim | Workload | None, names: Iterable[str] = OF_RUN) -> DeviceClaim:
     """`facts` with what it lacks of `names` from `more`; `OF_JOB` where `more` is of another run of the same job."""
     missing = () if more is None else [name for name in names if getattr(facts, name) is None]
     return replace(facts, **{name: getattr(more, name) for name in missing}) if missing else facts
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceClaim(JobFacts):
-    """One piece of work and its devices on this node. `gpu_uuids` are known here; `unresolved`: names that fit none."""
-
-    scheduler: Literal["slurm", "kubernetes"]
-    gpu_uuids: tuple[str, ...] = ()
-    unresolved: tuple[str, ...] = ()
-    namespace: str | None = None
-    pod: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,5 +169,4 @@ def _plain(profile: str | None) -> str:
 
 
 def _address(bus_id: str | None) -> str:
-    """The PCI address; NVML writes its domain with eight digits, Kubernetes with four."""
-    return (bus_id or "").lower().lstrip("0")
+    return (bus_id or "").lower().lstrip("0")  # NVML writes the domain with eight digits, Kubernetes with four

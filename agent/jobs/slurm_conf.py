@@ -192,7 +192,6 @@ def without_contradiction(resolution: Resolution, devices: Devices, works_on: Co
 
 
 def _named(gres: Gres, devices: Devices, procfs: Path) -> tuple[Mapping[str, str], str]:
-    """The device of each index; or none, and why they are not known."""
     gpus = {gpu.uuid: gpu for gpu in devices.whole}
     uuids = list(gpus)  # as AutoDetect finds them
     if not gpus:
@@ -216,7 +215,6 @@ def _named(gres: Gres, devices: Devices, procfs: Path) -> tuple[Mapping[str, str
 
 
 def _unit(files: Sequence[str], devices: Devices, procfs: Path) -> str | None:
-    """The device of one index: a GPU, or the one MIG instance whose capabilities are among the files."""
     named = [_DEVICE.fullmatch(file) for file in files]
     minors = {int(match[1]) for match in named if match is not None and match[1]}
     gpu = next((gpu for gpu in devices.whole if minors == {gpu.minor}), None)
@@ -251,7 +249,6 @@ def expand(text: str, limit: int = LIMIT) -> tuple[str, ...] | None:
 
 
 def _numbers(inside: str, limit: int) -> list[str]:
-    """``01-03,7`` as 01, 02, 03, 7; none where it is no such list."""
     numbers: list[str] = []
     for match in map(_PART.fullmatch, map(str.strip, inside.split(","))):
         first, last = (match[1], match[2] or match[1]) if match else ("1", "0")

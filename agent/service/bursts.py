@@ -67,7 +67,6 @@ class Bursts:
         self._stopped.set()
 
     def _take(self) -> dict[str, list[BurstReading]]:
-        """All readings of a burst by GPU; none where it was ended early."""
         readings: dict[str, list[BurstReading]] = {}
         ended: dict[str, float] = {}  # when each GPU was last read, in monotonic seconds
         most = 1

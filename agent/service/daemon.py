@@ -309,7 +309,6 @@ def roll_last(db: Path, say: Callable[[str], None]) -> None:
 
 
 def _opened(config: AgentConfig) -> tuple[InstanceLock, Writer]:
-    """The right to write the database and its writer. Raises StoreError where waiting does not help."""
     lock = InstanceLock(config.db)
     try:
         return lock, Writer(config.db, before_opening=lock.take, max_log_bytes=config.limits.log_bytes)

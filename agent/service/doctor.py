@@ -349,7 +349,6 @@ def reading_table(node: Node, survey: Survey, tick: Tick) -> str:
 
 
 def _rows(metrics: Sequence[Metric], devices: Sequence[Mapping[str, float]]) -> list[tuple[str, ...]]:
-    """A row for each metric, a column for each device."""
     return [(m.name, *(format_quantity(values.get(m.name), m.unit) for values in devices)) for m in metrics]
 
 

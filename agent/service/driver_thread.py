@@ -235,7 +235,6 @@ class DriverThread:
         return sampled
 
     def _look(self, instant: Instant) -> None:
-        """Open the driver, where it is not open, and see what is there."""
         self.driver.open(instant)
         survey = self._inner.probe()
         if self.driver.fault is None or not self._probe.gpus:

@@ -184,7 +184,6 @@ def uninstall(root: Path, say: Say, *, dry_run: bool) -> int:
 
 @contextlib.contextmanager
 def _as_root(done: str) -> Iterator[None]:
-    """What only root may do, or an error that says what could not be `done`."""
     try:
         yield
     except OSError as error:

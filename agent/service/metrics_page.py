@@ -82,7 +82,6 @@ def make_page(totals: Totals, ended: Mapping[str, int]) -> Page:
 
 
 def _add_histogram(page: Page, name: str, text: str, samples: Iterable[tuple[Labels, Distribution]]) -> None:
-    """One histogram of ratios, with the upper edges `EDGES`."""
     family = Metric(f"skuwise_{name}", text, "histogram", "ratio")
     bounds = [*(repr(edge) for edge in EDGES), "+Inf"]
     for labels, distribution in samples:
@@ -99,7 +98,6 @@ def _add_histogram(page: Page, name: str, text: str, samples: Iterable[tuple[Lab
 def _add_integrals(
     page: Page, integrals: Iterable[Integral], devices: Sequence[tuple[Labels, DeviceTotals]], now: int
 ) -> None:
-    """Each metric's integral, the seconds behind it, and its gauge where the device was read in the tick `now`."""
     for integral in integrals:
         total, observed = (
             name.removeprefix("skuwise_").removesuffix("_total") for name in (integral.total, integral.observed)

@@ -110,7 +110,6 @@ class Supervisor:
             self._event("store", "wedged-database-set-aside", f"The {text}", self.clock.now().wall_seconds)
 
     def _event(self, subject: str, reason: str, detail: str, ts: float) -> None:
-        """Something that happened is kept as an absence that is over."""
         self.note(Absence("source", subject, "*", reason, detail), ts)
 
     def _tell(self) -> None:

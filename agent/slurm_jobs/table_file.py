@@ -137,14 +137,12 @@ def _json_records(document: bytes, what: str) -> Iterator[Mapping[str, str]]:
 
 
 def _at(said: object, place: str) -> object:
-    """What stands at ``association.user``; None: nothing."""
     for name in place.split("."):
         said = said.get(name) if isinstance(said, dict) else None
     return said
 
 
 def _text(said: object) -> str:
-    """A word, a number or the first of a list as text; empty: unknown."""
     if isinstance(said, dict):
         said = said.get("number") if said.get("set") is True and said.get("infinite") is not True else None
     if isinstance(said, list):

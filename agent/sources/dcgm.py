@@ -142,7 +142,6 @@ class DcgmSource:
 def _read_all(
     devices: Sequence[UnreadGpu], series: Sequence[Series]
 ) -> dict[str, tuple[dict[str, float], list[Absence]]]:
-    """Per GPU, by uuid: the values by metric, and why others are missing."""
     by_gpu: dict[tuple[str, str], dict[str, list[Series]]] = {}
     for sample in series:
         # A MIG instance's values carry its parent's UUID: they are not the parent's.

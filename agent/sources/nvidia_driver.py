@@ -31,8 +31,6 @@ Pass = dict[str, tuple[Instant, Mapping[str, float]]]  # by GPU, each at its own
 
 @dataclass(slots=True)
 class _Pair:
-    """Two sample buffers of one GPU, for the life of the session, and the rows to ask for."""
-
     buffers: list[Any]
     rows: tuple[Row, ...]
     newest: int = 0  # which of the two holds the last sample
@@ -219,8 +217,6 @@ class NvidiaDriver(NvmlSession):
 
 
 class _GpuState:
-    """What is read of one GPU or instance. Power is asked for where the energy counter has no rate."""
-
     def __init__(self, device: NvmlDevice, max_gap_seconds: float) -> None:
         self.gauges = table.GaugeCalls(table.GAUGES if device.parent is None else _OF_INSTANCES)
         self.power = table.GaugeCalls((table.POWER,))

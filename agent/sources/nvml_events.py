@@ -165,7 +165,6 @@ class EventSource:
 
 
 def _register(device: NvmlDevice, events: object) -> Fault | None:
-    """Ask for the events of a GPU, or why there are none."""
     try:
         types = pynvml.nvmlDeviceGetSupportedEventTypes(device.handle) & _WANTED
         if types:

@@ -264,7 +264,6 @@ class GpuReader:
         return sort_out("gpu", device.uuid, readings, table.MOST)
 
     def _told(self, device: NvmlDevice, rows: Iterable[table.Row], answers: table.Answers) -> dict[str, float | Fault]:
-        """The readings in `answers` to `rows`, as far as the GPU is not lost meanwhile."""
         readings: dict[str, float | Fault] = {}
         for row, (why, number) in zip(rows, answers, strict=True):
             readings[row.metric] = number * row.step if why == 0 else self._fault(device, why)

@@ -129,7 +129,6 @@ class PortSource:
         raise NotImplementedError
 
     def _is_port(self, device: str) -> bool:  # noqa: ARG002
-        """Whether a new device under the class directory is one of ours."""
         return True
 
     def probe(self) -> Probe:

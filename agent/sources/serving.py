@@ -198,7 +198,6 @@ class ServingSource:
 
 
 def _read(page: FetchedPage) -> _Told:
-    """What a page shows."""
     named: dict[str, list[Series]] = {}
     for sample in page.series:
         some = "".join(f"/{label}/{sample.labels[label]}" for label in _SOME_OF if label in sample.labels)

@@ -210,7 +210,6 @@ _RENAMED = {"uuid": "gpu_uuid", "index": "gpu_index"}
 
 
 def _fields(kind: type) -> tuple[str, ...]:
-    """The columns that keep a value of the model, in the order of `kept`."""
     return tuple(_RENAMED.get(field.name, field.name) for field in dataclasses.fields(kind) if field.compare)
 
 

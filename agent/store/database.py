@@ -166,7 +166,6 @@ def _set_aside_unusable(path: Path, now: Callable[[], float]) -> SetAside | None
 
 
 def _connect(path: Path, wait_seconds: float, checkpoint_pages: int) -> sqlite3.Connection:
-    """A connection that writes to a file that is there. `checkpoint_pages`: when it checkpoints by itself; 0: never."""
     uri = f"{path.absolute().as_uri()}?mode=rw"
     connection = sqlite3.connect(uri, uri=True, timeout=wait_seconds, isolation_level=None)
     settings = {"synchronous": "NORMAL", "wal_autocheckpoint": checkpoint_pages, "journal_size_limit": LOG_KEPT_BYTES}

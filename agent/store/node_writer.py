@@ -290,7 +290,6 @@ class NodeWriter:
         return self.writer.connection.execute(sql, codec.storable(values)).fetchall()
 
     def _put(self, table: str, row: Sequence[Cell]) -> None:
-        """Write a row of a small table; it takes the place of one with the same key."""
         self.writer.connection.execute(codec.upsert(table), codec.storable(row))
 
     def _next_id(self, table: str) -> int:
@@ -299,7 +298,6 @@ class NodeWriter:
 
     @property
     def _number(self) -> int:
-        """The id of the node's row."""
         if not self._id:
             self._put_node(self.node, self.begun)
         return self._id
@@ -313,7 +311,6 @@ class NodeWriter:
         self._run("UPDATE node SET last_seen = max(last_seen, ?) WHERE id = ?", ts, self._number)
 
     def _put_workload(self, workload: Workload, first: float, last: float) -> int:
-        """Write a workload's row, and give its id."""
         row_id, begun, seen = self._workload(workload.workload_id)
         number = row_id or self._next_id("workload")
         self._put("workload", (number, *codec.kept(workload), min(first, begun), max(last, seen)))
@@ -348,7 +345,6 @@ class NodeWriter:
         return next((free for free in numbers if free < codec.DEVICES and free not in used), None)
 
     def _devices_here(self, table: _DeviceTable) -> dict[str, int]:
-        """The ids of the devices that are here, by key."""
         if table not in self._devices:
             rows = self._run(f"{_DEVICES_OF[table]} AND valid_to IS NULL ORDER BY id", self._number)
             self._devices[table] = {key: number for key, number, _ in rows}

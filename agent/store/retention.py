@@ -81,7 +81,6 @@ class RetentionJob:
         return self._gone
 
     def _drop(self, table: str, where: str, *values: float) -> None:
-        """The rows of a table that a condition names; with a tick its samples."""
         key = "ts" if table in ("minute", "hour", "agent_stat") else "id"
         most = _TICKS_A_STEP if table == "tick" else _ROWS_A_STEP
         some = f"SELECT {key} FROM {table} WHERE {where} LIMIT {most}"  # noqa: S608 - names of this file
@@ -166,7 +165,6 @@ class RetentionJob:
             self._gone["page"] += given
 
     def _step(self, statements: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """One transaction of statements, each for all rows, then a rest in which others write."""
         began, most = self.monotonic(), self.limits.log_bytes // 2
         # A reader that holds the log lets it grow with each step.
         if began >= self._deadline or (log_bytes(self.path) > most and checkpoint(self.path, most)):

@@ -73,8 +73,6 @@ class RollupJob:
 
 @dataclass(frozen=True, slots=True)
 class _NodeRollup:
-    """The minutes, or the hours, of one node."""
-
     _connection: sqlite3.Connection
     _node_id: int
     _period: Period
@@ -125,7 +123,6 @@ class _NodeRollup:
                 self._connection.execute(sql, (self._node_id, self._period, end))
 
     def _roll(self, end: int) -> Rows:
-        """What the samples of the period that ends at `end` say: (device id, row) by table."""
         span = (self._node_id, end - PERIOD_SECONDS[self._period], end)
         compute: dict[int, float] = dict(self._connection.execute(_COMPUTE_SQL, span).fetchall())
         about = "gpu_uuid, id, mem_total_bytes, power_limit_watts, nvlink_bytes_per_second FROM gpu"

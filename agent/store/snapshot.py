@@ -60,7 +60,6 @@ def take_snapshot(db: Path, target: Path, *, rollups_only: bool = False, now: fl
 
 @contextlib.contextmanager
 def _aside(db: Path, target: Path) -> Iterator[Path]:
-    """An empty file beside `target`, which takes its place at the end, or is removed where anything fails."""
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         if not target.parent.is_dir():

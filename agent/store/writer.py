@@ -214,7 +214,6 @@ class Writer:
             raise disk_error(self.path, error) from error
 
     def _identity(self) -> tuple[int, int] | None:
-        """Which file stands under the database's name; None: there is none. Raises OSError."""
         with suppress(FileNotFoundError):
             stat_result = self.path.stat()
             return stat_result.st_dev, stat_result.st_ino
