@@ -6,12 +6,12 @@ flags. Unknown keys are errors: a filter that nothing reads is worse than none.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
+from zoneinfo import ZoneInfo
 
 from msgspec import Meta
 
@@ -29,10 +29,10 @@ ENVIRONMENT_PREFIX = "SKUWISE_"
 # kube-state-metrics exports a label that a site lists, and nothing but a team is called so.
 DEFAULT_TEAM_LABELS = ("team",)
 _MOST_PAGES = 16  # one thread reads them all in turn, each for up to 3 s
-_LABEL = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_LABEL = r"^(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$"
 _T = TypeVar("_T")
 _LIMITS = Limits()
-_LONGEST = 3.2e9  # seconds: a hundred years
+_LONGEST, _DAY = 3.2e9, 86400.0  # seconds: a hundred years
 
 
 def _pages(value: Any, what: str) -> tuple[str, ...]:  # noqa: ANN401 - a TOML value
@@ -50,12 +50,6 @@ def _pages(value: Any, what: str) -> tuple[str, ...]:  # noqa: ANN401 - a TOML v
 
 def _page(value: object, what: str) -> str:
     return _pages([value], what)[0] if value != "" else ""
-
-
-def _labels(value: Any, what: str) -> tuple[str, ...]:  # noqa: ANN401 - a TOML value
-    if not isinstance(value, list) or not all(isinstance(label, str) and _LABEL.fullmatch(label) for label in value):
-        raise UsageError(f"{what} must be labels of Kubernetes.", 'Write ["team", "example.com/team"].')
-    return tuple(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +85,8 @@ class AgentConfig:
     # pods and namespaces that name a team, the best first.
     pods_file: Path | None = field(default=None, metadata={"key": "kubernetes_pods_file"})
     resource_slices_file: Path | None = field(default=None, metadata={"key": "kubernetes_resource_slices_file"})
-    team_labels: tuple[str, ...] = field(
-        default=DEFAULT_TEAM_LABELS, metadata={"key": "kubernetes_team_labels", "parse": _labels}
+    team_labels: tuple[Annotated[str, Meta(pattern=_LABEL)], ...] = field(
+        default=DEFAULT_TEAM_LABELS, metadata={"key": "kubernetes_team_labels"}
     )
 
     # Bursts of readings at 10 Hz: one in each `burst_every_seconds` (0: none), for `burst_seconds`. Under 5 s a burst
@@ -189,6 +183,32 @@ def load_section(
             raise UsageError(f"{section} in {origin} is no table.", f"Write [{section}] above it.")
         layers += [(origin, table)] if table is not None else []
     return read_layers(kind, [*layers, ("the environment", variables)], prefix=f"{section}.")
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmImportSettings:
+    """`jobs`: the job table of advice, where --jobs names none. `sacct`: the program. `slurmrestd`: its address (http
+    on loopback, https, or ``unix:/PATH``), asked instead; `slurmrestd_token_file` holds the JWT, `slurmrestd_user` is
+    sent with it; `slurmrestd_version`: of its data, None: found out. `cluster`: Slurm's name of this cluster, where
+    the agent's is another. `time_zone`: where sacct wrote a file (None: this machine's). `scheduled`: whether ``skuwise
+    serve`` brings `jobs` up to date every `every_seconds`; what ended longer ago than `keep_seconds` leaves it."""
+
+    jobs: Path | None = None
+    sacct: str = "sacct"
+    slurmrestd: str = ""
+    slurmrestd_token_file: Path | None = None
+    slurmrestd_user: str = ""
+    slurmrestd_version: Annotated[str, Meta(pattern=r"^v0\.0\.\d{1,3}$")] | None = None
+    cluster: str | None = None
+    time_zone: ZoneInfo | None = None
+    scheduled: bool = False
+    every_seconds: Annotated[float, Meta(ge=60, le=_DAY)] = 600.0
+    keep_seconds: Annotated[float, Meta(ge=_DAY, le=730 * _DAY)] = 90 * _DAY
+
+
+def load_slurm_settings(environ: Mapping[str, str], **files: Path) -> SlurmImportSettings:
+    """The section ``[slurm]``; `files` as of `load_section`."""
+    return load_section(SlurmImportSettings, "slurm", environ, **files)
 
 
 def _files(

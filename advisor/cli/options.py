@@ -117,7 +117,7 @@ class SourceOptions:
     def open(self, steps: Steps | None = None, *, quiet: bool = False) -> Source:
         """The source itself. `quiet`: its notes are not printed. Raises UsageError for an invalid matcher, and for
         settings of [slurm] that are invalid."""
-        from ...agent.slurm_jobs.settings import load_slurm_settings
+        from ...agent.config import load_slurm_settings
         from ...rules.base.heap import use_one_arena
         from ..telemetry.source import Databases, JobTable, PrometheusServer
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from apscheduler.schedulers.background import BackgroundScheduler
     from apscheduler.triggers.base import BaseTrigger
 
+    from ...agent.config import SlurmImportSettings
     from ...agent.service.page_server import PageServer
-    from ...agent.slurm_jobs.settings import SlurmImportSettings
     from ..metrics_page import SitePage, WatchPasses
     from ..notify.routes import ReportSettings
     from ..watch.settings import WatchSettings
@@ -199,7 +199,7 @@ def serve() -> int:
     from apscheduler.schedulers.background import BackgroundScheduler
 
     from ...agent.base.self_command import child_command
-    from ...agent.slurm_jobs.settings import load_slurm_settings
+    from ...agent.config import load_slurm_settings
     from ..metrics_page import SitePage
     from ..notify.routes import load_mail_settings
     from ..state.file import State, load_state_settings, state_folder

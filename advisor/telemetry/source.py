@@ -148,13 +148,12 @@ class PrometheusServer:
 
     @contextmanager
     def _reading(self, now: float) -> Iterator[ServerReading]:
-        from ...agent.config import load_config  # noqa: PLC0415
-        from .prometheus.client.client import Client  # noqa: PLC0415
+        from ...agent.config import load_config, load_section  # noqa: PLC0415
+        from .prometheus.client.client import Client, PrometheusSettings  # noqa: PLC0415
         from .prometheus.client.range_planner import Cache  # noqa: PLC0415
         from .prometheus.reader import ServerReading  # noqa: PLC0415
-        from .prometheus.settings import load_prometheus_settings  # noqa: PLC0415
 
-        settings, agent = load_prometheus_settings(self.environ), load_config({}, self.environ)
+        settings, agent = load_section(PrometheusSettings, "prometheus", self.environ), load_config({}, self.environ)
         folder = cache_folder(settings.cache, self.environ, "prometheus") if self.cached else None
         with closing(Client(self.url, settings, self.environ)) as client:
             yield ServerReading(

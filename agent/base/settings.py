@@ -60,6 +60,14 @@ def parse_listen(text: str) -> Address:
         ) from None
 
 
+def parse_zone(text: str) -> ZoneInfo:
+    """A time zone by its name. Raises UsageError for what is none."""
+    try:
+        return ZoneInfo(text)
+    except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
+        raise UsageError(f"{quoted(text)} is not a time zone.", "Use a name as in Europe/Berlin, or UTC.") from None
+
+
 class PageError(SkuwiseError):
     """A page that cannot be used. `reason` is an absence's stable code."""
 
@@ -138,6 +146,8 @@ def _converted(field: Field[Any], hint: Any, value: Any, what: str) -> object:  
     try:
         if Address in get_args(hint):
             return parse_listen(clean(value)) if value != "" else None
+        if ZoneInfo in (hint, *get_args(hint)):
+            return parse_zone(clean(value))
         if isinstance(value, str) and field.name.endswith("_bytes"):
             value = parse_bytes(value)
         elif isinstance(value, str) and field.name.endswith("_seconds") and value.strip() != "0":
@@ -164,9 +174,4 @@ def _converted(field: Field[Any], hint: Any, value: Any, what: str) -> object:  
 def _decode(kind: type, value: object) -> object:
     if kind is Path and isinstance(value, (str, Path)) and str(value):
         return Path(value)
-    if kind is ZoneInfo and isinstance(value, str):
-        try:
-            return ZoneInfo(value)
-        except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
-            raise ValueError('expected a time zone, such as "Europe/Berlin"') from None
     raise ValueError("expected the name of a file" if kind is Path else "expected text")

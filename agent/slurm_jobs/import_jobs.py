@@ -27,10 +27,10 @@ from ...rules.base.files import read_text
 from ...rules.base.output import say
 from ..base.deadline import Deadline
 from ..base.safe_text import clean_text
-from ..config import load_config
+from ..base.settings import parse_zone
+from ..config import SlurmImportSettings, load_config, load_slurm_settings
 from ..store.slurm_rows import known_jobs, write_jobs
 from .read_jobs import JobsOfNode, Keep, ReadJobs
-from .settings import SlurmImportSettings, load_slurm_settings, parse_zone
 from .table_file import COLUMNS, MAX_JSON_BYTES, read_job_table, read_jobs, write_job_table
 
 # Newest first; a server has some three of them at a time, and answers 404 for another.
@@ -191,7 +191,7 @@ def import_jobs(
     settings = load_slurm_settings(environ)
     if file is not None and since is not None:
         raise UsageError("--since applies to a query of sacct, not to FILE.", "Remove --since or FILE.")
-    zone = parse_zone(time_zone, "--time-zone") if time_zone else settings.time_zone
+    zone = parse_zone(time_zone) if time_zone else settings.time_zone
 
     def read(keep: Keep | None, last: float | None) -> ReadJobs:
         if file is not None:

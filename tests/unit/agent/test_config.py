@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.agent.base.settings import Address, parse_duration
-from skuwise.agent.config import load_config
+from skuwise.agent.config import load_config, load_slurm_settings
 from skuwise.agent.model import Limits
-from skuwise.agent.slurm_jobs.settings import load_slurm_settings
 from skuwise.rules.base.errors import UsageError
 
 

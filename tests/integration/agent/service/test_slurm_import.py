@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from skuwise.agent.config import SlurmImportSettings
 from skuwise.agent.slurm_jobs.import_jobs import ask_sacct, ask_slurmrestd
-from skuwise.agent.slurm_jobs.settings import SlurmImportSettings
 from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.unit.agent.service.test_slurm_import import DATA
 

@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from skuwise.advisor.telemetry.prometheus.client import response
-from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.client.client import Client, PrometheusSettings
 from skuwise.advisor.telemetry.prometheus.client.response import (
     Grid,
     LabelSets,
     UnreachableError,
     read_vector,
 )
-from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.fake_prometheus import Answer, FakePrometheus, Reply, Request, error, matrix, vector
 

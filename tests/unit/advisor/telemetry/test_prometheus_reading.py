@@ -12,10 +12,9 @@ from skuwise.__main__ import main
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.timestamps import rfc3339
-from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.client.client import Client, PrometheusSettings
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Cache
 from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frames
-from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.advisor.watch.reading import read_recent
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from skuwise.__main__ import main
 from skuwise.agent.base.safe_text import NAME_LIMIT
+from skuwise.agent.config import SlurmImportSettings, load_slurm_settings
 from skuwise.agent.jobs.ids import workload_id
 from skuwise.agent.model import Gpu, Limits, Node, SlurmJob, Tick, Workload
 from skuwise.agent.slurm_jobs.import_jobs import ask_slurmrestd
@@ -22,7 +23,6 @@ from skuwise.agent.slurm_jobs.read_jobs import (
     parse_moment,
     parse_tres,
 )
-from skuwise.agent.slurm_jobs.settings import SlurmImportSettings, load_slurm_settings
 from skuwise.agent.slurm_jobs.table_file import read_job_table, read_jobs, write_job_table
 from skuwise.agent.store.reader import open_reader
 from skuwise.agent.store.retention import RetentionJob
