@@ -15,9 +15,6 @@ GPU_RESOURCE = re.compile(r"nvidia\.com/(gpu|mig-.+)(\.shared)?")
 _REPLICA = re.compile(r"::\d{1,4}$")  # of time-slicing and MPS
 # By minor number. GKE's plugin: nvidia0/gi1 is a MIG instance, nvidia0/vgpu3 a share of a time-sliced GPU.
 _PLUGIN_NAME = re.compile(r"(?:nvidia)?(\d{1,4})(?:/(gi|vgpu)(\d{1,4}))?")
-# Of NVIDIA's DRA driver (deviceinfo.go, mig.go): gpu-N, gpu-N-mig-PROFILE-START-SIZE, or since July 2025 (before, N was
-# NVML's index) gpu-N-mig-NAME-PROFILE-START; only root can read its numbers of profile and placement.
-_DRA_NAME = re.compile(r"gpu-(\d{1,4})(?:-mig-(?:(?P<profile>\d{1,2}g\d{1,4}gb(?:-[a-z]+)*)|\d{1,4})(?:-\d{1,4}){2})?")
 DRA_DRIVER = "gpu.nvidia.com"
 
 
@@ -139,26 +136,15 @@ class Devices:
         return instances[0].uuid if len(instances) == 1 else None
 
     def _of_claim(self, name: str) -> str | None:
-        """The device of a DRA claim. Which release of the driver named it is unknown: without a ResourceSlice a name
-        counts where minor number and index give the same GPU."""
-        match, slice_device = _DRA_NAME.fullmatch(name.rpartition("/")[2]), self._slices.get(name)
-        if slice_device is not None and slice_device.uuid is not None:
-            return slice_device.uuid if slice_device.uuid in self.uuids else None
-        if slice_device is not None:
-            # An instance that is made when it is claimed has a parent and a profile, no UUID.
-            at, profile = _address(slice_device.pci_bus_id), slice_device.profile
-            parents = [
-                g for g in self.whole if g.uuid == slice_device.parent_uuid or (at and at == _address(g.pci_bus_id))
-            ]
-        elif match is not None:
-            number, profile = int(match[1]), match["profile"]
-            parents = [gpu for gpu in self.whole if number in (gpu.minor, gpu.index)]
-        else:
-            return None
-        if len(parents) != 1 or (slice_device is None and parents[0].minor != parents[0].index):
-            return None
-        if not (profile or "-mig-" in name):
-            return parents[0].uuid
+        """The device of a DRA claim, by its ResourceSlice. An instance that is made when it is claimed has a parent and
+        a profile, no UUID."""
+        device = self._slices.get(name, SliceDevice())
+        if device.uuid is not None:
+            return device.uuid if device.uuid in self.uuids else None
+        at, profile = _address(device.pci_bus_id), device.profile
+        parents = [g for g in self.whole if g.uuid == device.parent_uuid or (at and at == _address(g.pci_bus_id))]
+        if len(parents) != 1 or not (profile or "-mig-" in name):
+            return parents[0].uuid if len(parents) == 1 else None
         parts = self.parts(parents[0].uuid)
         fitting = [part.uuid for part in parts if not profile or _plain(part.mig_profile) == _plain(profile)]
         return fitting[0] if len(fitting) == 1 else None

@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ...rules.base.errors import SkuwiseError, StoreError
 from ..base.clock import Signals, SystemClock
 from ..base.self_command import child_command
@@ -21,7 +23,6 @@ from ..config import AgentConfig
 from ..model import Absence, AgentStats, Node, Survey, Tick
 from ..sampler import run_loop
 from ..store.database import checkpoint
-from ..store.retention import arguments_for
 from ..store.rollups import RollupJob
 from ..store.writer import Writer
 from .assembly import Agent, assemble
@@ -276,7 +277,8 @@ def start_jobs(config: AgentConfig, node: str, bursts: Bursts, say: Callable[[st
             say(f"{what}: {done.stderr.strip()[-500:]}")
 
     roll_hours = partial(child, "rollups are late", "rollups", str(db))
-    retain = partial(child, "retention is late", "retention", *arguments_for(db, config.limits))
+    limits = msgspec.json.encode(config.limits).decode()
+    retain = partial(child, "retention is late", "retention", str(db), limits)
     # A period's last samples are committed some seconds after its end, so the minute's job waits for them; the hour's
     # runs between two of the minute's, and so does retention.
     store_jobs: list[Job] = [

@@ -26,7 +26,6 @@ from ..jobs.slurm_conf import SlurmConfReader, read_settings, resolve
 from ..metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
 from ..model import Absence, Capability, Gpu, Node, Survey, Tick, WorkloadUse
 from ..sources.base import Fault
-from ..store.disk_errors import place_line
 from .assembly import Agent, assemble
 
 _SUFFIXES = {"bytes": "B", "bytes per second": "B/s", "hertz": "Hz", "watts": "W", "joules": "J", "celsius": "°C"}
@@ -64,7 +63,6 @@ def examine(
         *not_configured(config, agent.survey),
         *look_at_slurm(config, agent.survey.gpus),
         *service_lines(Path("/")),
-        place_line(config.db, config.procfs),
     )
     about, why = ("source", "scope", "subject", "metric"), ("reason", "detail", "remedy")
     rows: list[dict[str, str | None]] = [

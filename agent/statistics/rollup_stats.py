@@ -18,7 +18,7 @@ from statistics import median
 from typing import NamedTuple
 
 from ..metrics import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS, THROTTLE_MASK
-from ..model import Period
+from ..model import Gpu, Period
 
 # A local maximum of the autocorrelation counts as a period only where it stands at least this high, and this far
 # above the lowest point before it (in units of the correlation); the latter distinguishes a period from a slow trend.
@@ -191,15 +191,6 @@ class Samples:
         return self.values.get(name) or [None] * len(self.ends)
 
 
-@dataclass(frozen=True, slots=True)
-class GpuLimits:
-    """What a GPU's ratios are measured against; None: not known, and then neither is the ratio."""
-
-    mem_total_bytes: float | None = None
-    power_limit_watts: float | None = None
-    nvlink_bytes_per_second: float | None = None
-
-
 class Paced(NamedTuple):
     """One measure at the pace at which it comes: each known value's end, and the seconds that it speaks for."""
 
@@ -254,7 +245,7 @@ def below(values: Values, edge: float) -> list[bool | None]:
     return [None if value is None else value < edge for value in values]
 
 
-def roll_gpu(samples: Samples, limits: GpuLimits, period: Period, fabric: Values | None = None) -> Row:
+def roll_gpu(samples: Samples, gpu: Gpu, period: Period, fabric: Values | None = None) -> Row:
     """One GPU's minute or hour. `fabric`: traffic of the node's compute ports at each sample (bytes per second). Where
     sm_active is missing, duty, idle run and dispersion are too: gpu_util is not a proxy. The period is that of
     tensor_active, or of power where that is missing or comes by the page; an hour's is found on its samples."""
@@ -287,9 +278,9 @@ def roll_gpu(samples: Samples, limits: GpuLimits, period: Period, fabric: Values
     if period == "hour":
         names = ("gpu_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active")
         ratios = {name: samples.of(name) for name in names}
-        ratios["mem_used"] = shares_of_whole(samples.of("mem_used_bytes"), limits.mem_total_bytes)
-        ratios["power"] = shares_of_whole(samples.of("power_watts"), limits.power_limit_watts)
-        ratios["nvlink"] = shares_of_whole(nvlink, limits.nvlink_bytes_per_second)
+        ratios["mem_used"] = shares_of_whole(samples.of("mem_used_bytes"), gpu.mem_total_bytes)
+        ratios["power"] = shares_of_whole(samples.of("power_watts"), gpu.power_limit_watts)
+        ratios["nvlink"] = shares_of_whole(nvlink, gpu.nvlink_bytes_per_second)
         for name, values in ratios.items():
             spaced = paced(values, samples)
             row[f"{name}_bins"] = bin_seconds(spaced.values, spaced.seconds)

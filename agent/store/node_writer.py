@@ -27,7 +27,6 @@ _REST = Event(0.0, None, "other", None, "more events than are kept one by one")
 
 _SEEN_SECONDS = 20.0  # a use goes on that was seen less than two scans ago
 _ROLLUP_BATCH = 5000
-_TICK_BATCH = 500
 _DeviceTable = Literal["gpu", "port"]
 # Each row of a node's devices: what names the device, its id, and from when it holds.
 _DEVICES_OF: Mapping[_DeviceTable, str] = {
@@ -243,16 +242,6 @@ class NodeWriter:
         self._hours[server, ref] = (number, hour, seconds, counts)
         bins = [encode(counts[measure]) if measure in counts else None for measure in MEASURES]
         self._put("serving_hour", (number, server, ref, sample.ts, round(seconds * 1000), *bins))
-
-    # The bulk roads, for simulators and importers: written at once.
-
-    def put_ticks(self, ticks: Iterable[Tick]) -> None:
-        """Many ticks, in order of time."""
-        source = iter(ticks)
-        while batch := list(islice(source, _TICK_BATCH)):
-            for tick in batch:
-                self.writer.tell(Told(self, partial(self._put_tick, tick), tick=tick))
-            self.writer.put_now()
 
     def put_rollups(self, table: RollupTable, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Many rollup rows, in the order of `columns`: the view's column names, values in base units. Two columns name

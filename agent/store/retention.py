@@ -1,7 +1,7 @@
 """Deletes what is too old or too much, in small transactions with a rest between them, so that it may be killed at any
 time and the writer beside it never waits long. Where the size counts, raw samples go first, then minutes, then hours.
 
-``python -m skuwise.agent.store.retention DB RAW MINUTES HOURS MAX_BYTES`` is one run in a process of low priority.
+``python -m skuwise.agent.store.retention DB [LIMITS]`` (JSON) is one run in a process of low priority.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+import msgspec
 
 from ..model import MIN_RAW_SECONDS, Limits
 from .codec import DEVICES, row_id
@@ -180,18 +182,11 @@ class RetentionJob:
         return self._connection.execute(sql, values).fetchone()[0]
 
 
-def arguments_for(db: Path, limits: Limits) -> list[str]:
-    """The command line that `main` reads back."""
-    ages = (limits.raw_seconds, limits.minutes_seconds, limits.hours_seconds)
-    return [str(db), *map(str, ages), str(limits.max_bytes)]
-
-
-def main(arguments: Sequence[str]) -> int:
+def main(db: str, limits: str = "{}") -> int:
     """Prune once. The exit status is 0, or 1 with a sentence on stderr."""
-    db, options = Path(arguments[0]), arguments[1:]
-    limits = Limits(*map(float, options[:3]), *map(int, options[3:]))  # type: ignore[arg-type]
-    return run_as_child(lambda: RetentionJob(db, limits).run(time.time()))
+    job = RetentionJob(Path(db), msgspec.json.decode(limits, type=Limits))
+    return run_as_child(lambda: job.run(time.time()))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(*sys.argv[1:]))

@@ -20,8 +20,8 @@ from statistics import median_low
 
 from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, StoreError
 from ..metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
-from ..model import PERIOD_SECONDS, Period
-from ..statistics.rollup_stats import GpuLimits, Row, Samples, roll_fabric, roll_gpu, roll_host
+from ..model import PERIOD_SECONDS, Gpu, Period
+from ..statistics.rollup_stats import Row, Samples, roll_fabric, roll_gpu, roll_host
 from .codec import BURST_COLUMNS, DEVICES, RollupTable, insert, row_encoder, row_id, write_rollups
 from .database import opened_beside, transaction
 
@@ -125,11 +125,13 @@ class _NodeRollup:
     def _roll(self, end: int) -> Rows:
         span = (self._node_id, end - PERIOD_SECONDS[self._period], end)
         compute: dict[int, float] = dict(self._connection.execute(_COMPUTE_SQL, span).fetchall())
-        about = "gpu_uuid, id, mem_total_bytes, power_limit_watts, nvlink_bytes_per_second FROM gpu"
+        limits = ("mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second")
+        about = f"gpu_uuid, id, {', '.join(limits)} FROM gpu"
         gpus: list[tuple[int, Row]] = []
-        for limits, ticks, number, samples in self._devices(about, "gpu_sample", _GPU, span):
+        for whole, ticks, number, samples in self._devices(about, "gpu_sample", _GPU, span):
             fabric = [compute.get(tick) for tick in ticks] if compute else None
-            gpus.append((number, roll_gpu(samples, GpuLimits(*limits), self._period, fabric)))
+            gpu = Gpu("", 0, "", **dict(zip(limits, whole, strict=True)))  # type: ignore[arg-type]
+            gpus.append((number, roll_gpu(samples, gpu, self._period, fabric)))
         about = "device || '/' || port, id, line_rate_bytes_per_second FROM port"
         devices = self._devices(about, "fabric_sample", _FABRIC, span)
         ports = [(number, roll_fabric(samples, rate, self._period)) for (rate,), _, number, samples in devices]

@@ -195,7 +195,8 @@ def test_the_kubelets_answer_is_read_by_resource() -> None:
     answer = message((1, message((1, "web"), (2, "ns"), (3, container))), (1, message((1, "bare"), (2, "ns"))))
     (pod,) = decode_pods(answer)
     assert pod.devices[3:5] == (("nvidia.com/hostdev", "0000:18:00.0"), ("nvidia.com/hostdev", "0"))
-    assert claim_of(pod, DEVICES) == DeviceClaim("kubernetes", ("GPU-a", "GPU-b", "GPU-c"), namespace="ns", pod="web")
+    whole = ("GPU-a", "GPU-b", "GPU-c"), ("dra:pool/gpu-2",)
+    assert claim_of(pod, DEVICES) == DeviceClaim("kubernetes", *whole, namespace="ns", pod="web")
     assert claim_of(replace(pod, devices=(("acme/gpu", "GPU-z"), *pod.devices[3:5])), DEVICES) is None
     assert decode_pods(b"") == ()
     with pytest.raises(WireError):

@@ -19,7 +19,7 @@ from skuwise.agent.metrics import (
 from skuwise.agent.model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Survey, Tick, Workload, WorkloadUse
 from skuwise.agent.service.metrics_page import make_page
 from skuwise.agent.service.totals import MOMENTS, Totals
-from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_gpu
+from skuwise.agent.statistics.rollup_stats import Samples, roll_gpu
 
 GPU = Gpu("GPU-a", 0, "NVIDIA H100", "H100-SXM5", mem_total_bytes=100, nvlink_bytes_per_second=100.0)
 PORT = FabricPort("mlx5_0", 1, "compute", "InfiniBand", 1000.0)
@@ -107,7 +107,7 @@ def test_dynamics_agree_with_the_rollup_of_the_same_ticks() -> None:
     ]  # fmt: skip
     text = page(totals_of(*ticks))
     columns = {name: [t.gpus[GPU.uuid][name] for t in ticks] for name in ticks[0].gpus[GPU.uuid]}
-    row = roll_gpu(Samples([t.ts for t in ticks], [1.0] * 120, columns), GpuLimits(), "hour")
+    row = roll_gpu(Samples([t.ts for t in ticks], [1.0] * 120, columns), Gpu("", 0, ""), "hour")
     names = "sm_active_observed_seconds", "sm_active_seconds", "sm_active_squared_seconds", "busy_seconds"
     sums = values(text, *(f"gpu_{name}_total" for name in (*names, "throttled_seconds")))
     observed, total, squared, busy, throttled = (value or math.nan for value in sums)

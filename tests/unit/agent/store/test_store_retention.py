@@ -9,12 +9,12 @@ import pytest
 from skuwise.agent.model import Absence, AgentStats, FabricPort, Gpu, Limits, Node, Tick, Workload
 from skuwise.agent.store.database import checkpoint, log_bytes
 from skuwise.agent.store.node_writer import NodeWriter
-from skuwise.agent.store.retention import RetentionJob, arguments_for
+from skuwise.agent.store.retention import RetentionJob
 from skuwise.agent.store.retention import main as prune
 from skuwise.agent.store.rollups import RollupJob
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import StoreError
-from skuwise.tests.support.stored_rows import rows
+from skuwise.tests.support.stored_rows import put_ticks, rows
 
 DAY = 86400.0
 T0 = 1_790_002_800.0  # a full hour
@@ -43,7 +43,7 @@ def job(path: Path, limits: Limits | None = None, **options: Any) -> RetentionJo
 def test_ages_are_kept_and_nothing_else_is_touched(path: Path) -> None:
     writer, node = begin(path)
     days = 6
-    node.put_ticks(tick(T0 + 600 * i, seconds=600.0) for i in range(1, days * 144 + 1))
+    put_ticks(node, (tick(T0 + 600 * i, seconds=600.0) for i in range(1, days * 144 + 1)))
     now = T0 + days * DAY + 10
     RollupJob(path).run(now)
     whole = now - 10 - 3600
@@ -71,7 +71,7 @@ def test_ages_are_kept_and_nothing_else_is_touched(path: Path) -> None:
 
 def test_samples_that_are_not_rolled_up_wait_but_not_for_ever(path: Path) -> None:
     writer, node = begin(path)
-    node.put_ticks(tick(T0 + 600 * i, seconds=600.0) for i in range(1, 1000))
+    put_ticks(node, (tick(T0 + 600 * i, seconds=600.0) for i in range(1, 1000)))
     limits = Limits(raw_seconds=DAY)
     assert job(path, limits).run(T0 + 1.9 * DAY)["tick"] == 0
     assert job(path, limits).run(T0 + 2.5 * DAY)["tick"] > 0
@@ -85,7 +85,7 @@ def test_the_size_holds_and_says_what_it_cost(path: Path) -> None:
     rng = random.Random(3)
     most = 0
     for hour in range(12):
-        node.put_ticks(tick(T0 + 3600 * hour + i, rng.random(), 5.0) for i in range(5, 3601, 5))
+        put_ticks(node, (tick(T0 + 3600 * hour + i, rng.random(), 5.0) for i in range(5, 3601, 5)))
         RollupJob(path).run(T0 + 3600 * (hour + 1) + 5)
         result = job(path, limits).run(T0 + 3600 * (hour + 1) + 6)
         assert not result["unfinished"]
@@ -110,7 +110,7 @@ def test_the_size_holds_and_says_what_it_cost(path: Path) -> None:
 
 def test_a_run_ends_in_time_and_the_next_goes_on(path: Path) -> None:
     writer, node = begin(path)
-    node.put_ticks(tick(T0 + i, seconds=1.0) for i in range(1, 4_001))
+    put_ticks(node, (tick(T0 + i, seconds=1.0) for i in range(1, 4_001)))
     RollupJob(path).run(T0 + 6_000)
     node.set_node(Node("n1"), T0 + 4 * DAY)
     writer.commit()
@@ -135,7 +135,7 @@ def test_small_tables_have_limits_of_their_own(path: Path) -> None:
     node.set_gpus([Gpu("GPU-0", 0, "H100", power_limit_watts=1.0)], T0 + 7000)
     writer.commit()
     now = T0 + 3 * DAY
-    node.put_ticks([tick(now)])
+    put_ticks(node, [tick(now)])
     job(path, limits).run(now)
     assert rows(path, "SELECT count(*), min(ts_start) FROM workload_gpus") == [(50, T0 + 60 * 50)]
     assert rows(path, "SELECT count(*) FROM workloads") == [(100,)]
@@ -190,14 +190,14 @@ def test_the_log_of_a_long_reader_stops_growing_and_what_waits_is_written_later(
 
 def test_the_child_process_prunes_and_says_what_is_wrong(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writer, node = begin(path)
-    node.put_ticks(tick(T0 + i, seconds=1.0) for i in range(1, 100))
+    put_ticks(node, (tick(T0 + i, seconds=1.0) for i in range(1, 100)))
     writer.close()
-    assert prune(arguments_for(path, Limits())) == 0
+    assert prune(str(path)) == 0
     foreign = path.with_name("foreign.db")
     foreign.write_text("mine")
-    assert prune([str(foreign)]) == 1
+    assert prune(str(foreign)) == 1
     assert "foreign.db" in capsys.readouterr().err
     assert foreign.read_text() == "mine"
-    assert prune([str(path.with_name("none.db"))]) == 1
+    assert prune(str(path.with_name("none.db"))) == 1
     with pytest.raises(StoreError):
         job(path.with_name("none.db")).run(T0)
