@@ -193,13 +193,13 @@ class ServingSample:
 class SlurmJob:
     """A run of a Slurm job, by Slurm's accounting. A job that was requeued, and one with a recycled id, are several.
     `job_id`: the id that cgroups and ``SLURM_JOB_ID`` bear (sacct's JobIDRaw); where only ``22_7`` is given, that.
-    Times are Unix seconds; `ended` None: it runs, or its end is unknown. `node_list`: as Slurm writes it
+    Times are Unix seconds; `ended_at` None: it runs, or its end is unknown. `nodes`: as Slurm writes them
     (``gpu-[001-004]``). `gpus`, `cpus`, `mem_bytes`: what was allocated, else what was requested. None: unknown."""
 
     job_id: str
-    started: float
-    ended: float | None = None
-    submitted: float | None = None
+    started_at: float
+    ended_at: float | None = None
+    submitted_at: float | None = None
     cluster: str | None = None
     name: str | None = None
     user: str | None = None
@@ -210,7 +210,7 @@ class SlurmJob:
     array_task_id: str | None = None
     state: str | None = None
     restarts: int | None = None
-    node_list: str | None = None
+    nodes: str | None = None
     gpus: int | None = None
     cpus: int | None = None
     mem_bytes: float | None = None
@@ -218,7 +218,7 @@ class SlurmJob:
     @property
     def key(self) -> tuple[str, str, int]:
         """What distinguishes a run from every other: cluster, id and start."""
-        return self.cluster or "", self.job_id, int(self.started)
+        return self.cluster or "", self.job_id, int(self.started_at)
 
 
 EventKind = Literal[

@@ -45,7 +45,7 @@ class JobTable:
         window = frame.window
 
         def is_wanted(job: SlurmJob) -> bool:
-            is_in_window = job.started < window.end and (job.ended is None or job.ended > window.start)
+            is_in_window = job.started_at < window.end and (job.ended_at is None or job.ended_at > window.start)
             return is_in_window and not names.isdisjoint(job_names(job))
 
         try:

@@ -232,13 +232,13 @@ def _into_database(path: Path, cluster: str | None, read: _Read, now: float) -> 
 def _into_file(path: Path, keep_seconds: float, read: _Read, now: float) -> int:
     merged = read_job_table(path) if path.exists() else ReadJobs()
     before = dict(merged.jobs)
-    newest = max((max(job.started, job.ended or 0.0) for job in before.values()), default=None)
+    newest = max((max(job.started_at, job.ended_at or 0.0) for job in before.values()), default=None)
     read_jobs = read(None, newest)
     for line in read_jobs.warnings():
         say(line)
     for job in read_jobs.jobs.values():
         merged.add(job)
-    kept = [job for job in merged.jobs.values() if (job.ended or now) >= now - keep_seconds]
+    kept = [job for job in merged.jobs.values() if (job.ended_at or now) >= now - keep_seconds]
     if not kept:
         raise NothingToDo("Slurm has no job that began in this time.", "Ask for a longer one with --since.")
     write_job_table(path, kept)

@@ -110,7 +110,7 @@ TEXTS: Sequence[tuple[str, str, tuple[str, ...], Callable[[str], str | int | Non
     ("qos", "qos", ("qos",), parse_text),
     ("state", "state", ("state.current", "state"), parse_job_state),
     ("restarts", "restarts", ("restart_cnt",), parse_count),
-    ("node_list", "nodelist", ("nodes",), parse_node_list),
+    ("nodes", "nodelist", ("nodes",), parse_node_list),
 )
 
 
@@ -150,7 +150,7 @@ class ReadJobs:
             *(columns.get(name, "")[: _MOST_LIST + 1] for name in ("alloctres", "reqtres"))
         )
         self.add(SlurmJob(
-            job_id=raw["job"] if raw else columns["jobid"], started=start, ended=end, submitted=submitted,
+            job_id=raw["job"] if raw else columns["jobid"], started_at=start, ended_at=end, submitted_at=submitted,
             array_job_id=match["job"] if match["task"] else None, array_task_id=match["task"],
             gpus=gpus, cpus=cpus, mem_bytes=mem_bytes,
             **texts,  # type: ignore[arg-type] - each text by the reader of its field
@@ -167,8 +167,8 @@ class ReadJobs:
             self.jobs.pop(job.key, None)
             self.contradicted.add(job.key)
             return
-        if before is not None and before.ended is not None and job.ended is None:
-            job = replace(job, ended=before.ended, state=before.state)
+        if before is not None and before.ended_at is not None and job.ended_at is None:
+            job = replace(job, ended_at=before.ended_at, state=before.state)
         self.jobs[job.key] = job
 
     def warnings(self) -> list[str]:
@@ -191,7 +191,7 @@ def is_of_cluster(job: SlurmJob, clusters: Collection[str], cluster: str | None)
 
 def job_nodes(job: SlurmJob) -> frozenset[str] | None:
     """The nodes it ran on, by `short_name`; None: unknown."""
-    names = expand_node_list(job.node_list) if job.node_list else None
+    names = expand_node_list(job.nodes) if job.nodes else None
     return None if names is None else frozenset(map(short_name, names))
 
 
@@ -218,9 +218,9 @@ class JobsOfNode:
         if not is_of_cluster(job, self.clusters, self.own_cluster):
             self.other_clusters[job.cluster or ""] += 1
             return False
-        nodes, end = job_nodes(job), float("inf") if job.ended is None else job.ended
+        nodes, end = job_nodes(job), float("inf") if job.ended_at is None else job.ended_at
         spans = self.runs.get(job.job_id, ())
-        seen = any(job.started < last + SLACK_SECONDS and end > first - SLACK_SECONDS for first, last in spans)
+        seen = any(job.started_at < last + SLACK_SECONDS and end > first - SLACK_SECONDS for first, last in spans)
         here = seen if nodes is None else not nodes.isdisjoint(self.nodes)
         self.elsewhere += not here
         return here

@@ -158,7 +158,7 @@ def _tres(said: object) -> str:
 
 def write_job_table(path: Path, jobs: Iterable[SlurmJob]) -> None:
     """Write a table that `read_job_table` reads back, all or nothing; it names people. Raises SkuwiseError."""
-    rows = (_row(job) for job in sorted(jobs, key=lambda job: (job.started, job.job_id)))
+    rows = (_row(job) for job in sorted(jobs, key=lambda job: (job.started_at, job.job_id)))
     write_whole(path, (f"{_DELIMITER.join(row)}\n" for row in (COLUMNS, *rows)), into_devices=False, mode=0o640)
 
 
@@ -167,7 +167,7 @@ def _row(job: SlurmJob) -> list[str]:
     is_task = job.array_job_id and job.array_task_id
     said["jobid"] = f"{job.array_job_id}_{job.array_task_id}" if is_task else job.job_id
     said["jobidraw"] = job.job_id if job.job_id.isdigit() else None
-    times = {"submit": job.submitted, "start": job.started, "end": job.ended}
+    times = {"submit": job.submitted_at, "start": job.started_at, "end": job.ended_at}
     said |= {name: "Unknown" if moment is None else f"{moment:.0f}" for name, moment in times.items()}
     mem = None if job.mem_bytes is None else f"{job.mem_bytes / 1024**2:.6f}M"
     tres = {"cpu": job.cpus, "gres/gpu": job.gpus, "mem": mem}

@@ -181,8 +181,8 @@ def test_real_jobs_are_read_with_steps_arrays_and_both_runs_of_a_requeued_one(na
     job_table = read_job_table(DATA / name, zone=UTC)
     assert job_table.refused == 1  # the job with a delimiter and a line break in its name, and only that
     assert {job.job_id for job in job_table.jobs.values()} == {*"12345789", "10"}
-    runs = sorted((job for job in job_table.jobs.values() if job.job_id == "9"), key=lambda job: job.started)
-    assert [(run.state, run.started, run.ended) for run in runs] == [
+    runs = sorted((job for job in job_table.jobs.values() if job.job_id == "9"), key=lambda job: job.started_at)
+    assert [(run.state, run.started_at, run.ended_at) for run in runs] == [
         ("REQUEUED", 1795373613.0, 1795373616.0), ("COMPLETED", 1795373618.0, 1795373625.0),
     ]  # fmt: skip
     tasks = {job.job_id: (job.array_job_id, job.array_task_id) for job in job_table.jobs.values() if job.array_job_id}
@@ -222,7 +222,7 @@ def test_what_has_not_begun_is_no_run_and_an_end_that_is_not_told_is_none() -> N
     )  # fmt: skip
     jobs = by_id(read_jobs)
     assert (sorted(jobs), read_jobs.refused) == (["25", "26", "27"], 1)
-    assert (jobs["25"].ended, jobs["25"].state) == (None, "RUNNING")
+    assert (jobs["25"].ended_at, jobs["25"].state) == (None, "RUNNING")
     # Columns have any order and number; 600 is no moment.
     read_jobs = read("x|600|21|Berlin", f"x|{T}|22|Berlin", head="JobName|Start|JobID|Nonsense")
     assert (by_id(read_jobs), read_jobs.untimed) == ({"22": SlurmJob("22", float(T), name="x")}, 1)
