@@ -54,8 +54,6 @@ def _page(value: object, what: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """All settings of the agent."""
-
     db: Path = SYSTEM_DATABASE
     interval_seconds: Annotated[float, Meta(ge=0.1, le=60)] = 1.0
     duration_seconds: Annotated[float, Meta(gt=0, le=_LONGEST)] | None = None

@@ -30,7 +30,6 @@ class Sampler:
 
     @property
     def wants_probe(self) -> bool:
-        """Whether a source has found other devices than it named."""
         return any(getattr(source, "wants_probe", False) for source in self.sources)
 
     def probe(self) -> Survey:
@@ -50,7 +49,6 @@ class Sampler:
         )
 
     def sample(self, instant: Instant) -> Tick:
-        """Read every source at `instant`."""
         elapsed = None if self._last is None else instant.monotonic_seconds - self._last.monotonic_seconds
         self._last = instant
         readings = self._read_all(instant)
@@ -71,7 +69,6 @@ class Sampler:
         )
 
     def close(self) -> None:
-        """Close every source, whatever one of them raises."""
         for source in self.sources:
             try:
                 source.close()

@@ -61,7 +61,6 @@ def job_names(job: SlurmJob | Mapping[str, object]) -> list[str]:
 
 
 def slurm_rows(frame: Frame) -> list[Record]:
-    """The frame's workloads that Slurm started."""
     return [row for row in records(frame.workloads) if row["scheduler"] == SLURM]
 
 

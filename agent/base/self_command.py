@@ -92,7 +92,6 @@ class Child:
         return None
 
     def close(self) -> None:
-        """End it; `ask` starts it again."""
         process, self._process, self._until = self._process, None, None
         if self._file >= 0:
             os.close(self._file)

@@ -48,7 +48,6 @@ class KubernetesFiles:
         self._slices = _Watched(slices, "slices", node)
 
     def read(self) -> KubernetesFacts:
-        """What is known now."""
         pods, slices = self._pods.look(), self._slices.look()
         absences: set[Absence] = set()
         for watched, what in ((self._pods, "pods,replicasets,jobs -A"), (self._slices, "resourceslices")):
@@ -59,7 +58,6 @@ class KubernetesFiles:
         return KubernetesFacts(by_uid=pods.by_uid, slices=slices.slices, absences=frozenset(absences))
 
     def close(self) -> None:
-        """End the children."""
         self._pods.child.close()
         self._slices.child.close()
 

@@ -90,7 +90,6 @@ class PodResources:
         return _unknown(self._fault or "it does not answer")
 
     def close(self) -> None:
-        """End the child."""
         self._child.close()
 
 

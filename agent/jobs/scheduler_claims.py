@@ -101,7 +101,6 @@ class Devices:
         self.whole = tuple(gpu for gpu in gpus if gpu.kind == "gpu")
 
     def parts(self, uuid: str) -> tuple[Gpu, ...]:
-        """The MIG instances of a GPU."""
         return tuple(gpu for gpu in self._gpus if gpu.kind == "mig" and gpu.parent_uuid == uuid)
 
     def gpus_among(self, given: Iterable[tuple[str, str]]) -> list[str]:

@@ -69,7 +69,6 @@ class SlurmConfReader:
 
     @property
     def is_present(self) -> bool:
-        """Whether this node has settings of Slurm's."""
         return self.gres().folder is not None
 
     def gres(self, told_conf: str | None = None, told_node: str | None = None) -> Gres:

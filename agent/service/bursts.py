@@ -59,11 +59,9 @@ class Bursts:
         return bursts
 
     def take(self) -> list[Burst]:
-        """The bursts that were done since this was last asked."""
         return [self._done.popleft() for _ in range(len(self._done))]
 
     def stop(self) -> None:
-        """End a burst that runs, and take no other."""
         self._stopped.set()
 
     def _take(self) -> dict[str, list[BurstReading]]:

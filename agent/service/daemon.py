@@ -211,7 +211,6 @@ class Recorder:
             self.node_writer.add_burst(burst)
 
     def report(self, stats: AgentStats) -> None:
-        """Store what watching cost."""
         self.node_writer.add_agent_stats(stats)
         if self._totals is not None:
             self._totals.add_stats(stats)

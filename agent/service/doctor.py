@@ -172,7 +172,6 @@ def read_config(printed: str, folders: Sequence[Path]) -> tuple[Mapping[str, str
 
 
 def config_lines(values: Mapping[str, str], origin: str) -> list[Capability]:
-    """What Slurm's settings lack."""
     given = dict.fromkeys(_KEYS, "") | {k: v for k, v in values.items() if v.lower() not in ("(null)", "none")}
     lines = [_script_line(kind, given[kind], origin) for kind in ("prolog", "epilog")]
     flags = {flag.strip().lower() for flag in given["prologflags"].split(",")}
@@ -219,7 +218,6 @@ def _script_line(kind: str, value: str, origin: str) -> Capability:
 
 
 def folder_line(folder: Path, root_uids: Collection[int] = (0,)) -> Capability:
-    """Whether the prolog's folder is there, and root's."""
     try:
         about = folder.lstat()
     except OSError as error:

@@ -126,7 +126,6 @@ class DriverThread:
         return self._blind(job.result if isinstance(job.result, Fault) else HUNG)
 
     def close(self) -> None:
-        """Release the driver, where it answers."""
         if self._is_free():
             self._put(Job(self._inner.close, self.close_seconds)).done.wait(self.close_seconds)
 
@@ -142,7 +141,6 @@ class DriverThread:
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """Those that the driver named when it was last opened or checked."""
         return self._probe.gpus
 
     @property

@@ -134,7 +134,6 @@ def refuse(paths: Iterable[Path], decided: str, owners: Collection[int] = (0,)) 
 
 
 def install(files: Mapping[Path, str], root: Path, say: Say, *, dry_run: bool) -> None:
-    """Write the files and let systemd know."""
     for path in files:
         if not dry_run and path.exists() and not _is_ours(path):
             raise SkuwiseError(

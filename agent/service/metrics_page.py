@@ -121,7 +121,6 @@ def _add_sums(
 
 
 def gpu_labels(uuid: str, gpu: Gpu | None) -> Labels:
-    """What every series of a GPU carries, beside its node."""
     about = {} if gpu is None else {"gpu_index": gpu.index, "sku": gpu.sku, "kind": gpu.kind}
     return cleaned({"gpu_uuid": uuid, **about})
 

@@ -97,7 +97,6 @@ class PageServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Serve no longer. Idempotent."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()

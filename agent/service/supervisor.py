@@ -80,7 +80,6 @@ class Supervisor:
         self._paused = self.driver.paused_until is not None
 
     def attend(self) -> None:
-        """One round."""
         now = self.clock.now()
         self.notifier.alive(now.monotonic_seconds)
         if self.server is not None:

@@ -63,7 +63,6 @@ class DeviceTotals:
     last_ts: float = 0.0
 
     def add(self, number: int, tick: Tick, values: Mapping[str, float]) -> None:
-        """Add one tick's values."""
         interval, integrals, seconds = tick.interval_seconds, self.integrals, self.seconds
         self.observed_seconds += interval
         for name, value in values.items():
@@ -194,14 +193,12 @@ class Totals:
             return True
 
     def set_survey(self, survey: Survey) -> None:
-        """What is here from now on."""
         with self.lock:
             self.node = survey.node or self.node
             self.gpus_known = {gpu.uuid: gpu for gpu in survey.gpus}
             self.ports_known = {port.key: port for port in survey.ports}
 
     def set_absences(self, absences: Iterable[Absence]) -> None:
-        """The whole set that holds from now on."""
         with self.lock:
             keys = [_key(absence, "scope", "subject", "metric", "reason") for absence in absences]
             self.absences.replace(keys, self.observed_seconds)
@@ -221,7 +218,6 @@ class Totals:
             self.uses.replace(keys, self.observed_seconds)
 
     def add_stats(self, stats: AgentStats) -> None:
-        """What watching cost since the last call."""
         with self.lock:
             self.stats = stats
             self.missed_ticks += stats.missed_ticks
@@ -249,7 +245,6 @@ class Totals:
             self._forget(self.ports_known, self.ports)
 
     def seconds_since_tick(self) -> float:
-        """How long ago the last tick was added, or the agent began."""
         return self._monotonic() - self._ticked_at
 
     def _recent(self, points: Iterable[tuple[float, float | None]]) -> deque[tuple[float, float | None]]:

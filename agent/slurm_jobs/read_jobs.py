@@ -60,13 +60,11 @@ def parse_node_list(text: str) -> str | None:
 
 
 def parse_job_state(text: str) -> str | None:
-    """The state in capitals."""
     match = _STATE.fullmatch(text)
     return match[1] if match else None
 
 
 def parse_count(text: str) -> int | None:
-    """A whole number from 0."""
     return int(text) if _COUNT.fullmatch(text) else None
 
 
@@ -172,7 +170,6 @@ class ReadJobs:
         self.jobs[job.key] = job
 
     def warnings(self) -> list[str]:
-        """What was left out, a sentence each."""
         said = (
             (self.refused, "Records that cannot be read: {}, left out (a line break or '|' in a name, or cut lines)."),
             (len(self.contradicted), "Runs with several users: {}, left out (a name may look like another job)."),

@@ -93,7 +93,6 @@ class DcgmSource:
         self._between = NOTHING_READ  # what holds until the next page
 
     def probe(self) -> Probe:
-        """The page's values of each GPU without GPM."""
         devices, url = self._unread(), self._target.url
         if not devices:
             return Probe()

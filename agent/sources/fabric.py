@@ -146,8 +146,6 @@ class InfinibandSource(PortSource):
 
 
 class EthernetSource(PortSource):
-    """Every physical Ethernet port."""
-
     name = "ethernet"
 
     def __init__(self, sysfs: Path, procfs: Path, max_gap_seconds: float, roles: Roles | None = None) -> None:

@@ -71,7 +71,6 @@ class GpmSource(GpuReader):
         return readings, absences
 
     def close(self) -> None:
-        """Give the sample buffers back to the driver's library."""
         super().close()
         for buffers in self._buffers.values():
             for buffer in buffers:

@@ -86,13 +86,11 @@ class EventSource:
         session.before_close.append(self._end)
 
     def probe(self) -> Probe:
-        """Which events each GPU reports."""
         if self._thread is not None:
             self._looked.wait(_FIRST_LOOK_SECONDS)
         return Probe(capabilities=tuple(self._now()))
 
     def read(self, instant: Instant) -> Reading:  # noqa: ARG002 - events have a time of their own
-        """What arrived since the last reading."""
         with self._lock:
             events, self._arrived = tuple(self._arrived.values()), {}
         absences = frozenset(line.absence for line in self._now() if line.absence is not None)

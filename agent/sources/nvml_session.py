@@ -233,7 +233,6 @@ class GpuReader:
         return [Capability(self.name, "gpu", device.uuid, metric, self.origin, why) for metric, why in readings.items()]
 
     def read(self, instant: Instant) -> Reading:
-        """What each GPU shows, over the time since the last reading."""
         gpus: dict[str, dict[str, float]] = {}
         absences: list[Absence] = []
         for device in self._session.current(instant):

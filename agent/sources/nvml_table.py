@@ -69,7 +69,6 @@ NOT_UPDATED = Fault("not-updated", "The driver has not refreshed its counter sin
 
 
 def fault_of(code: int) -> Fault:
-    """The meaning of an NVML error code."""
     fault = _FAULTS.get(code)
     return fault or Fault("nvml-error", f"NVML answered with error {code} ({pynvml.NVMLError(code)}).", _REPORT)
 

@@ -104,7 +104,6 @@ class Port:
                 ]
 
     def forget(self) -> None:
-        """Forget what the counters said last."""
         for counter in chain.from_iterable(self.counters.values()):
             counter.rate.last = None
 
@@ -158,7 +157,6 @@ class PortSource:
         self._ports = [port for port in self._ports if port.role == role]
 
     def read(self, instant: Instant) -> Reading:
-        """Rates of every port since the last reading."""
         now = instant.monotonic_seconds
         if self._looked_at is None or now - self._looked_at >= _LOOK_SECONDS:
             self._looked_at, listing = now, self._names()

@@ -151,7 +151,6 @@ class ServingSource:
         self._told: dict[str, _Told] = {}
 
     def probe(self) -> Probe:
-        """What each page shows."""
         self._reader.start(self._targets, wait=True)
         lines: list[Capability] = []
         for answer in (_read(page) for target in self._targets if (page := self._reader.latest(target.url))):

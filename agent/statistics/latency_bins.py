@@ -88,7 +88,6 @@ def _put(counts: list[float], low: float, high: float, count: float) -> None:
 
 
 def added(many: Iterable[Sequence[float]]) -> Counts | None:
-    """The sum of several; None of none."""
     columns = list(zip(*many, strict=True))
     return tuple(map(sum, columns)) if columns else None
 

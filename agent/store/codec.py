@@ -102,12 +102,10 @@ MEASURES: Mapping[str, tuple[RollupMeasure, ...]] = {
 
 
 def rollup_kind(table: RollupTable) -> str:
-    """What a rollup's rows are about: gpu, fabric or host."""
     return table.partition("_")[0]
 
 
 def rollup_period(table: RollupTable) -> Period:
-    """Which period a rollup's rows stand for."""
     return "minute" if table.endswith("_minute") else "hour"
 
 
@@ -141,7 +139,6 @@ def encode_number(value: object, steps: float) -> int | None:
 
 
 def encode_values(get: Callable[[str], object], steps: Steps) -> list[int | None]:
-    """A reading's values in the order of `steps`."""
     return [encode_number(get(name), per_unit) for name, per_unit in steps]
 
 
@@ -241,7 +238,6 @@ TABLES: dict[str, tuple[str, ...]] = {
 
 
 def insert(table: str, columns: Sequence[str], verb: str = "INSERT") -> str:
-    """The statement that writes rows of a table."""
     marks = ["(SELECT id FROM sample_counts WHERE counts = ?)" if c == "sample_counts" else "?" for c in columns]
     return f"{verb} INTO {table} ({', '.join(columns)}) VALUES ({', '.join(marks)})"
 

@@ -55,7 +55,6 @@ class SetAside:
 
 @cache
 def schema_sql() -> str:
-    """The statements that make our schema."""
     return resources.files("skuwise.agent.store").joinpath("schema.sql").read_text(encoding="utf-8")
 
 

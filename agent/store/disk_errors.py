@@ -90,7 +90,6 @@ def said_by(error: Exception) -> str:
 
 
 def damaged_error(path: Path, error: Exception) -> StoreError:
-    """Why a database that SQLite cannot read is refused."""
     return StoreError(
         f"{path} is damaged and cannot be read ({said_by(error)}).",
         f"Save what is left with: sqlite3 '{path}' .recover; then move the file away and start again.",
@@ -103,7 +102,6 @@ def store_absence(reason: str, detail: str, remedy: str) -> Absence:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether SQLite says that the file itself is broken."""
     return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
 
 

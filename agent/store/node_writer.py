@@ -100,7 +100,6 @@ class NodeWriter:
 
     @_waits
     def set_ports(self, ports: Iterable[FabricPort], ts: float) -> None:
-        """The fabric ports that are here from `ts` on, as `set_gpus`."""
         self._set_devices("port", {port.key: port for port in ports}, ts)
 
     @_waits
@@ -186,7 +185,6 @@ class NodeWriter:
 
     @_waits
     def add_agent_stats(self, stats: AgentStats) -> None:
-        """Keep what watching cost."""
         self._put("agent_stat", (*codec.kept(stats), self._number))
 
     @_waits

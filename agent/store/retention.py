@@ -158,7 +158,6 @@ class RetentionJob:
                 self._give_back_pages(0)
 
     def _give_back_pages(self, share: float) -> None:
-        """Make the file smaller until at most `share` of its pages are free."""
         given = 1
         while given > 0 and (free := self._one("PRAGMA freelist_count")) > share * self._one("PRAGMA page_count"):
             # One page a call: it answers in rows without columns, of which Python's sqlite3 takes the first alone.

@@ -103,7 +103,6 @@ class Writer:
         return writer
 
     def tell(self, statement: Told) -> None:
-        """Queue a statement about a node."""
         self._waiting.append(statement)
 
     def flush(self, tick: Tick) -> None:

@@ -321,7 +321,6 @@ def _failed_collectors(asked: Questions, node_of: Callable[[Labels], str | None]
 
 
 def _gpu_table(gpus: GpuRows, catalog: Catalog, only: Collection[str] | None) -> pd.DataFrame:
-    """The frame's table `gpu`. `only`: keys of the rows that are wanted; None: all."""
     about = gpus.about
     texts = {"node": lambda key: about[key].node, "gpu_uuid": lambda key: about[key].uuid or key}
     table = gpus.cells.table(store.GPU_HOURS.columns, texts, store.GPU_HOURS.bins, only=only)

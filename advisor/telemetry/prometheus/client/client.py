@@ -299,8 +299,6 @@ def _refusal(status: int, body: bytearray) -> SkuwiseError:
 
 
 class Client:
-    """One server. Usable from several threads at once."""
-
     def __init__(
         self, url: str, settings: PrometheusSettings, environ: Mapping[str, str], **limits: Any,  # noqa: ANN401
     ) -> None:  # fmt: skip
