@@ -185,11 +185,12 @@ def load_section(
 
 @dataclass(frozen=True, slots=True)
 class SlurmImportSettings:
-    """`jobs`: the job table of advice, where --jobs names none. `sacct`: the program. `slurmrestd`: its address (http
-    on loopback, https, or ``unix:/PATH``), asked instead; `slurmrestd_token_file` holds the JWT, `slurmrestd_user` is
-    sent with it; `slurmrestd_version`: of its data, None: found out. `cluster`: Slurm's name of this cluster, where
-    the agent's is another. `time_zone`: where sacct wrote a file (None: this machine's). `scheduled`: whether ``skuwise
-    serve`` brings `jobs` up to date every `every_seconds`; what ended longer ago than `keep_seconds` leaves it."""
+    """``[slurm]``. `jobs`: the job table of advice, where --jobs names none. `sacct`: the program. `slurmrestd`: its
+    address (http on loopback, https, or ``unix:/PATH``), asked instead; `slurmrestd_token_file` holds the JWT,
+    `slurmrestd_user` is sent with it; `slurmrestd_version`: of its data, None: found out. `cluster`: Slurm's name of
+    this cluster, where the agent's is another. `time_zone`: where sacct wrote a file (None: this machine's).
+    `scheduled`: whether ``skuwise serve`` brings `jobs` up to date every `every_seconds`; what ended longer ago than
+    `keep_seconds` leaves it."""
 
     jobs: Path | None = None
     sacct: str = "sacct"
@@ -202,11 +203,6 @@ class SlurmImportSettings:
     scheduled: bool = False
     every_seconds: Annotated[float, Meta(ge=60, le=_DAY)] = 600.0
     keep_seconds: Annotated[float, Meta(ge=_DAY, le=730 * _DAY)] = 90 * _DAY
-
-
-def load_slurm_settings(environ: Mapping[str, str], **files: Path) -> SlurmImportSettings:
-    """The section ``[slurm]``; `files` as of `load_section`."""
-    return load_section(SlurmImportSettings, "slurm", environ, **files)
 
 
 def _files(

@@ -162,13 +162,15 @@ class Capability:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a source found when it looked once: devices, and what it can read of them. `unnamed_gpus`: how many GPUs the
-    driver counts that are not in `gpus`, because they do not answer (yet)."""
+    """What a source, or all of them, found when they looked once: devices, and what can be read of them.
+    `unnamed_gpus`: how many GPUs the driver counts that are not in `gpus`, because they do not answer (yet). `node`:
+    what the node is now, where that was checked again."""
 
     gpus: tuple[Gpu, ...] = ()
     ports: tuple[FabricPort, ...] = ()
     capabilities: tuple[Capability, ...] = ()
     unnamed_gpus: int = 0
+    node: Node | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,13 +280,6 @@ class Tick:
     absences: frozenset[Absence] = frozenset()
     serving: tuple[ServingSample, ...] = ()
     events: tuple[Event, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Survey(Probe):
-    """What all sources found when they looked once. `node`: what the node is now, where that was checked again."""
-
-    node: Node | None = None
 
 
 @dataclass(frozen=True, slots=True)

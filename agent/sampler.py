@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from .base.clock import LOOK_SECONDS, SystemClock
-from .model import Absence, AgentStats, Capability, Instant, Probe, Reading, Survey, Tick
+from .model import Absence, AgentStats, Capability, Instant, Probe, Reading, Tick
 from .sources.base import NOTHING_READ, Source
 
 # Two GPM samples must lie more than 100 ms apart (NVML's documentation); two more for the jitter of a tick.
@@ -32,7 +32,7 @@ class Sampler:
     def wants_probe(self) -> bool:
         return any(getattr(source, "wants_probe", False) for source in self.sources)
 
-    def probe(self) -> Survey:
+    def probe(self) -> Probe:
         """Ask each source what is here. A source that fails is one capability line saying so."""
         probes: list[Probe] = []
         for source in self.sources:
@@ -41,7 +41,7 @@ class Sampler:
             except Exception as error:
                 line = Capability(source.name, "source", source.name, "*", source.name, _failure(source, error))
                 probes.append(Probe(capabilities=(line,)))
-        return Survey(
+        return Probe(
             gpus=tuple(gpu for probe in probes for gpu in probe.gpus),
             ports=tuple(port for probe in probes for port in probe.ports),
             capabilities=tuple(line for probe in probes for line in probe.capabilities),

@@ -117,13 +117,13 @@ class SourceOptions:
     def open(self, steps: Steps | None = None, *, quiet: bool = False) -> Source:
         """The source itself. `quiet`: its notes are not printed. Raises UsageError for an invalid matcher, and for
         settings of [slurm] that are invalid."""
-        from ...agent.config import load_slurm_settings
+        from ...agent.config import SlurmImportSettings, load_section
         from ...rules.base.heap import use_one_arena
         from ..telemetry.source import Databases, JobTable, PrometheusServer
 
         use_one_arena()
         note = (lambda _: None) if quiet else say
-        slurm = load_slurm_settings(os.environ)
+        slurm = load_section(SlurmImportSettings, "slurm", os.environ)
         jobs = JobTable(self.jobs or slurm.jobs, slurm.time_zone, slurm.cluster, note, optional=self.jobs is None)
         if self.prometheus is None:
             if self.match:

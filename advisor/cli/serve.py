@@ -199,7 +199,7 @@ def serve() -> int:
     from apscheduler.schedulers.background import BackgroundScheduler
 
     from ...agent.base.self_command import child_command
-    from ...agent.config import load_slurm_settings
+    from ...agent.config import SlurmImportSettings, load_section
     from ..metrics_page import SitePage
     from ..notify.routes import load_mail_settings
     from ..state.file import State, load_state_settings, state_folder
@@ -211,7 +211,7 @@ def serve() -> int:
     if folder is None:
         raise UsageError("No home folder for state files.", "Set XDG_STATE_HOME or HOME.")
     advice = settings.advice or folder / "serve-advice.json"
-    slurm, watch = load_slurm_settings(environ), load_watch_settings(environ)
+    slurm, watch = load_section(SlurmImportSettings, "slurm", environ), load_watch_settings(environ)
     jobs = scheduled_jobs(settings, load_mail_settings(environ), slurm, watch, advice)
     scheduler = BackgroundScheduler(timezone=UTC)
     schedule, server = Schedule(scheduler, partial(child_command, "skuwise")), None

@@ -102,14 +102,12 @@ class Objects:
 
 @dataclass(frozen=True, slots=True)
 class PodWork:
-    """The work of a pod. `kind`: of `name`, None where the pod's name alone shows it. `gang`: whether others may be
-    part."""
+    """The work of a pod. `kind`: of `name`, None where the pod's name alone shows it."""
 
     workload_id: str
     series_id: str
     name: str
     kind: str | None
-    gang: bool
 
 
 def works_of(cluster: str, pods: Sequence[Pod], objects: Objects) -> tuple[PodWork, ...]:
@@ -138,7 +136,7 @@ def works_of(cluster: str, pods: Sequence[Pod], objects: Objects) -> tuple[PodWo
         parts = (pod.uid,) if pod.uid else ("pod", pod.namespace, pod.name)
         key = ids.get(id(pod)) or workload_id(cluster, "kubernetes", *parts)
         series = series_id(cluster, pod.namespace or None, None, name)
-        works.append(PodWork(key, series, name, kind, id(pod) in ids))
+        works.append(PodWork(key, series, name, kind))
     return tuple(works)
 
 

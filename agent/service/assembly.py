@@ -19,7 +19,7 @@ from ..jobs.podresources import PodResources
 from ..jobs.processes import Listeners
 from ..jobs.slurm import SlurmAllocations
 from ..jobs.slurm_conf import SlurmConfReader
-from ..model import Gpu, Instant, Node, Survey
+from ..model import Gpu, Instant, Node, Probe
 from ..sampler import Sampler
 from ..sources.base import Source, UnreadGpu
 from ..sources.dcgm import DcgmSource
@@ -39,11 +39,11 @@ class Agent:
 
     sampler: Sampler
     node: Node
-    survey: Survey
+    survey: Probe
     attribution: NodeAttribution
     driver: DriverThread
     bursts: Bursts
-    look: Callable[[], Survey]
+    look: Callable[[], Probe]
 
 
 def assemble(
@@ -71,7 +71,7 @@ def assemble(
     sampler = Sampler(sources, config.interval_seconds, config.max_gap_seconds)
     catalog = load_catalog()
 
-    def look() -> Survey:
+    def look() -> Probe:
         survey = sampler.probe()
         # Each GPU's SKU as the catalog spells it; None for one that it lacks. An instance is a part of its parent.
         names = {gpu.uuid: gpu.name for gpu in survey.gpus}

@@ -20,7 +20,7 @@ from ...rules.base.errors import SkuwiseError, StoreError
 from ..base.clock import Signals, SystemClock
 from ..base.self_command import child_command
 from ..config import AgentConfig
-from ..model import Absence, AgentStats, Node, Survey, Tick
+from ..model import Absence, AgentStats, Node, Probe, Tick
 from ..sampler import run_loop
 from ..store.database import checkpoint
 from ..store.rollups import RollupJob
@@ -224,7 +224,7 @@ class Recorder:
             if self._totals is not None:
                 self._totals.set_absences(whole)
 
-    def _announce(self, survey: Survey, ts: float) -> None:
+    def _announce(self, survey: Probe, ts: float) -> None:
         if survey.node is not None:
             self.node_writer.set_node(survey.node, ts)
         self._attribution.allocations.gpus = survey.gpus

@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any
 
 from ..metrics import BIN_EDGES, THROTTLE_MASK
-from ..model import Absence, AgentStats, FabricPort, Gpu, Node, Survey, Tick, Workload, WorkloadUse
+from ..model import Absence, AgentStats, FabricPort, Gpu, Node, Probe, Tick, Workload, WorkloadUse
 from ..statistics.rollup_stats import ACTIVE_SM, SILENT_LINK
 
 # Upper edges (le) of the distributions: the bins of the database, the last of which is open.
@@ -192,7 +192,7 @@ class Totals:
                 gpu.recent = self._recent(gpu.recent)
             return True
 
-    def set_survey(self, survey: Survey) -> None:
+    def set_survey(self, survey: Probe) -> None:
         with self.lock:
             self.node = survey.node or self.node
             self.gpus_known = {gpu.uuid: gpu for gpu in survey.gpus}

@@ -28,7 +28,7 @@ from ...rules.base.output import say
 from ..base.deadline import Deadline
 from ..base.safe_text import clean_text
 from ..base.settings import parse_zone
-from ..config import SlurmImportSettings, load_config, load_slurm_settings
+from ..config import SlurmImportSettings, load_config, load_section
 from ..store.slurm_rows import known_jobs, write_jobs
 from .read_jobs import JobsOfNode, Keep, ReadJobs
 from .table_file import COLUMNS, MAX_JSON_BYTES, read_job_table, read_jobs, write_job_table
@@ -188,7 +188,7 @@ def import_jobs(
     and add its jobs to the job table `output`, else to the database `db` (None: the agent's). Returns the exit status.
     Raises UsageError, NothingToDo, SkuwiseError."""
     now, environ = time.time(), os.environ
-    settings = load_slurm_settings(environ)
+    settings = load_section(SlurmImportSettings, "slurm", environ)
     if file is not None and since is not None:
         raise UsageError("--since applies to a query of sacct, not to FILE.", "Remove --since or FILE.")
     zone = parse_zone(time_zone) if time_zone else settings.time_zone
@@ -210,7 +210,7 @@ def import_jobs(
 
 def _into_database(path: Path, cluster: str | None, read: _Read, now: float) -> int:
     recorded = known_jobs(path)
-    chosen = JobsOfNode(recorded.nodes, recorded.clusters, recorded.runs, cluster)
+    chosen = JobsOfNode(recorded, cluster)
     read_jobs = read(chosen, recorded.imported_at)
     left_out = read_jobs.warnings()
     if chosen.other_clusters:

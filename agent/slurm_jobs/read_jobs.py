@@ -15,7 +15,7 @@ from ..base.safe_text import clean_text
 from ..jobs.command_line import plain_name
 from ..jobs.slurm_conf import expand
 from ..model import SlurmJob
-from ..store.slurm_rows import short_name
+from ..store.slurm_rows import KnownJobs, short_name
 
 # JobID: 22, 22_7 (task of an array), 22_[1-10%2] (tasks that wait), 22+1 (part of a heterogeneous job), each with
 # .batch, .extern, .interactive or a step's number behind it.
@@ -201,23 +201,20 @@ def expand_node_list(node_list: str) -> frozenset[str] | None:
 
 @dataclass
 class JobsOfNode:
-    """Keeps the jobs that ran on these nodes, and counts others. `runs`: job id -> spans in which workloads of this id
-    were observed, for jobs whose nodes are unknown."""
+    """Keeps the jobs that ran on a database's nodes, and counts others."""
 
-    nodes: frozenset[str]
-    clusters: Collection[str]
-    runs: Mapping[str, Sequence[tuple[float, float]]]
+    known: KnownJobs
     own_cluster: str | None = None
     other_clusters: Counter[str] = field(default_factory=Counter)
     elsewhere: int = 0
 
     def __call__(self, job: SlurmJob) -> bool:
-        if not is_of_cluster(job, self.clusters, self.own_cluster):
+        if not is_of_cluster(job, self.known.clusters, self.own_cluster):
             self.other_clusters[job.cluster or ""] += 1
             return False
         nodes, end = job_nodes(job), float("inf") if job.ended_at is None else job.ended_at
-        spans = self.runs.get(job.job_id, ())
+        spans = self.known.runs.get(job.job_id, ())  # for jobs whose nodes are unknown
         seen = any(job.started_at < last + SLACK_SECONDS and end > first - SLACK_SECONDS for first, last in spans)
-        here = seen if nodes is None else not nodes.isdisjoint(self.nodes)
+        here = seen if nodes is None else not nodes.isdisjoint(self.known.nodes)
         self.elsewhere += not here
         return here

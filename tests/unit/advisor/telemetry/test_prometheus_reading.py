@@ -18,7 +18,7 @@ from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_fram
 from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.advisor.watch.reading import read_recent
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
-from skuwise.agent.model import FabricPort, Gpu, Node, Survey, Tick
+from skuwise.agent.model import FabricPort, Gpu, Node, Probe, Tick
 from skuwise.agent.service.metrics_page import make_page
 from skuwise.agent.service.totals import Totals
 from skuwise.rules.base.errors import NothingToDo, SourceError
@@ -223,7 +223,7 @@ def agent_page() -> Series:
     gpu = Gpu("GPU-agent", 0, "NVIDIA H100 80GB HBM3", "H100-SXM5", mem_total_bytes=80 << 30, power_limit_watts=700.0)
     port = FabricPort("mlx5_0", 1, "compute", "InfiniBand", 50e9)
     totals = Totals(Node("agent-1", "c", gpu_count=1), 1.0)
-    totals.set_survey(Survey((gpu,), (port,), ()))
+    totals.set_survey(Probe((gpu,), (port,), ()))
     values = {metric.name: 0.25 for metric in GPU_METRICS} | {"mem_used_bytes": 40e9, "power_watts": 300.0}
     fabric = {metric.name: 1e9 for metric in FABRIC_METRICS}
     host = {metric.name: 0.1 for metric in HOST_METRICS}

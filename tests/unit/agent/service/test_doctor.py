@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.jobs.slurm_conf import SlurmConfReader
-from skuwise.agent.model import Absence, Capability, Gpu, Survey, Tick
+from skuwise.agent.model import Absence, Capability, Gpu, Probe, Tick
 from skuwise.agent.service.doctor import (
     config_lines,
     devices_lines,
@@ -31,7 +31,7 @@ from skuwise.tests.support.sysfs_trees import put
 GPU = Gpu("GPU-a", 0, "NVIDIA H100")
 WHY = fault_of(NO_PERMISSION).of("gpu", GPU.uuid, "sm_active")
 REFUSED = Capability("gpm", "gpu", GPU.uuid, "sm_active", "GPM", WHY)
-SURVEY = Survey((GPU,), (), (REFUSED,))
+SURVEY = Probe((GPU,), (), (REFUSED,))
 
 
 def test_a_refusal_is_shown_with_its_remedy() -> None:
@@ -49,7 +49,7 @@ def test_pages_that_would_tell_something_but_are_not_asked_for_are_named() -> No
     assert not_configured(AgentConfig(serving_endpoints=("http://127.0.0.1:8000/metrics",)), SURVEY) == ()
     capabilities = not_configured(AgentConfig(serving_discover=True), SURVEY)
     assert capabilities[0].absence is not None and "was found" in capabilities[0].absence.detail
-    assert not_configured(AgentConfig(dcgm_url=""), Survey((), (), ())) == ()
+    assert not_configured(AgentConfig(dcgm_url=""), Probe((), (), ())) == ()
 
 
 def test_the_units_interpreter_user_and_devices_are_looked_at(tmp_path: Path) -> None:
@@ -110,9 +110,8 @@ def site(tmp_path: Path) -> Path:
 
 def slurm_lines(site: Path, said: str = SCONTROL) -> dict[str, Capability]:
     """By their metric, and those that say what is absent by their reason."""
-    settings = read_config(said.format(root=site), (site,))
     devices = devices_lines(SlurmConfReader(site, host="n1"), GPUS, site / "proc")
-    lines = (*config_lines(*settings), folder_line(site / "allocations", ME), *devices)
+    lines = (*config_lines(read_config(said.format(root=site))), folder_line(site / "allocations", ME), *devices)
     return {line.absence.reason if line.absence else line.metric: line for line in lines}
 
 
@@ -132,7 +131,7 @@ def test_a_site_that_is_as_it_should_be_misses_nothing_and_shows_its_order(site:
         ("Epilog                  = {root}/epilog.sh", "Epilog = (null)", "epilog-not-configured", "epilog.sh"),
         ("{root}/prolog.sh", "{root}/other.sh", "prolog-not-ours", "Call /etc/skuwise/slurm/prolog.sh"),
         ("{root}/prolog.sh", "/etc/nothing/prolog.sh", "prolog-missing", "agent install"),
-        ("{root}/prolog.sh", "{root}/closed.sh", "prolog-not-executable", "chmod"),
+        ("{root}/prolog.sh", "{root}/closed.sh", "prolog-missing", "agent install"),
         ("Alloc,Contain", "(null)", "prolog-flags", "PrologFlags=Alloc,Contain"),
         ("proctrack/cgroup", "proctrack/linuxproc", "no-job-cgroup", "proctrack/cgroup"),
         ("ConstrainDevices        = yes", "ConstrainDevices = no", "devices-not-constrained", "cgroup.conf"),
@@ -144,15 +143,6 @@ def test_each_cause_has_its_remedy(site: Path, before: str, after: str, reason: 
     missing = absences(site, SCONTROL.replace(before, after))
     assert set(missing) == {reason}
     assert says in missing[reason].remedy
-
-
-def test_without_scontrol_the_files_are_read(site: Path) -> None:
-    settings = "TaskPlugin=task/cgroup\nPrologFlags=contain\nProctrackType=proctrack/cgroup"
-    put(site / "slurm.conf", f"NodeName=n1 Gres=gpu:4\n{settings}")
-    put(site / "cgroup.conf", "ConstrainDevices=yes")
-    missing = absences(site, "")
-    assert set(missing) == {"prolog-not-configured", "epilog-not-configured"}
-    assert str(site / "slurm.conf") in missing["prolog-not-configured"].detail
 
 
 def test_the_folder_must_be_roots_and_there(site: Path) -> None:

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from skuwise.__main__ import main
 from skuwise.agent.base.safe_text import NAME_LIMIT
-from skuwise.agent.config import SlurmImportSettings, load_slurm_settings
+from skuwise.agent.config import SlurmImportSettings, load_section
 from skuwise.agent.jobs.ids import workload_id
 from skuwise.agent.model import Gpu, Limits, Node, SlurmJob, Tick, Workload
 from skuwise.agent.slurm_jobs.import_jobs import ask_slurmrestd
@@ -136,13 +136,17 @@ def test_settings_are_checked(tmp_path: Path) -> None:
     (home / "skuwise").mkdir(parents=True)
     file = home / "skuwise" / "skuwise.toml"
     file.write_text('[slurm]\njobs = "/j"\ntime_zone = "Europe/Berlin"\nscheduled = true\nevery = "5m"\n')
-    slurm_settings = load_slurm_settings({}, system_file=tmp_path / "none", config_home=home)
+
+    def load() -> SlurmImportSettings:
+        return load_section(SlurmImportSettings, "slurm", {}, system_file=tmp_path / "none", config_home=home)
+
+    slurm_settings = load()
     assert (slurm_settings.jobs, str(slurm_settings.time_zone)) == (Path("/j"), "Europe/Berlin")
     assert (slurm_settings.scheduled, slurm_settings.every_seconds) == (True, 300)
     for bad in ('time_zone = "Mars/Crater"', "every = 1", "jobs = 3", 'job = "x"', 'slurmrestd_version = "v9/../x"'):
         file.write_text(f"[slurm]\n{bad}\n")
         with pytest.raises(UsageError):
-            load_slurm_settings({}, system_file=tmp_path / "none", config_home=home)
+            load()
 
 
 def test_no_error_tells_a_secret_and_no_token_is_everybodys(tmp_path: Path) -> None:

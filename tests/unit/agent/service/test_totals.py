@@ -16,7 +16,7 @@ from skuwise.agent.metrics import (
     HOST_INTEGRALS,
     HOST_METRICS,
 )
-from skuwise.agent.model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Survey, Tick, Workload, WorkloadUse
+from skuwise.agent.model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Probe, Tick, Workload, WorkloadUse
 from skuwise.agent.service.metrics_page import make_page
 from skuwise.agent.service.totals import MOMENTS, Totals
 from skuwise.agent.statistics.rollup_stats import Samples, roll_gpu
@@ -25,9 +25,9 @@ GPU = Gpu("GPU-a", 0, "NVIDIA H100", "H100-SXM5", mem_total_bytes=100, nvlink_by
 PORT = FabricPort("mlx5_0", 1, "compute", "InfiniBand", 1000.0)
 
 
-def totals_of(*ticks: Tick, survey: Survey | None = None, node: Node | None = None) -> Totals:
+def totals_of(*ticks: Tick, survey: Probe | None = None, node: Node | None = None) -> Totals:
     totals = Totals(node or Node("n1", "c1"), 1.0, monotonic=lambda: 0.0)
-    totals.set_survey(survey or Survey((GPU,), (PORT,), ()))
+    totals.set_survey(survey or Probe((GPU,), (PORT,), ()))
     for tick in ticks:
         totals.add_tick(tick)
     return totals
@@ -173,7 +173,7 @@ HOSTILE = 'evil"} 1\nfake_metric 1\n\\ \x1b[31m \udc80 ' + "x" * 4096
 def hostile() -> Totals:
     gpu = replace(GPU, uuid="GPU-a", name=HOSTILE, sku=HOSTILE, driver_version=HOSTILE)
     port = replace(PORT, device=HOSTILE)
-    totals = totals_of(survey=Survey((gpu,), (port,), ()), node=Node(HOSTILE, HOSTILE, region=HOSTILE))
+    totals = totals_of(survey=Probe((gpu,), (port,), ()), node=Node(HOSTILE, HOSTILE, region=HOSTILE))
     totals.set_absences([Absence("fabric", HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE)])
     totals.set_uses(
         [Workload("w", "s", HOSTILE, "kubernetes", HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE)],
