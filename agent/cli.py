@@ -1,7 +1,5 @@
 """``skuwise agent`` and ``skuwise slurm``: the commands of the node agent. A command imports what is heavy."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Layers, each over the one before: defaults, ``/etc/skuwise/skuwise.toml``, the u
 flags. Unknown keys are errors: a filter that nothing reads is worse than none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field

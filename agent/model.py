@@ -4,8 +4,6 @@ Everything here is a frozen value. Units are base units and part of the names (s
 simply not in a mapping, never 0, -1 or NaN, and an `Absence` says why.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal

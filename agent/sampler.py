@@ -1,7 +1,5 @@
 """The monotonic loop: probe once, read each tick, keep one source's failure from the others, report its own cost."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain

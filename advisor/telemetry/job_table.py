@@ -5,8 +5,6 @@ A use of a GPU by job 22 belongs to the run of job 22 that the table has at that
 number, and a use that goes on far beyond its run is not cut.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace

@@ -1,7 +1,5 @@
 """Time and waiting: the loop asks a clock and never the operating system."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import time

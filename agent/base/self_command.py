@@ -1,7 +1,5 @@
 """The agent's own child processes: what is heavy runs beside the agent, not in it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -5,8 +5,6 @@ or ``_bytes`` is the setting's, or ``metadata["key"]``. Spans and sizes may be t
 type can say reads ``metadata["parse"]``: a function of the value and its place that raises UsageError.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, fields

@@ -6,8 +6,6 @@ launcher ends before it. Where Slurm gives its jobs no cgroup (proctrack/linuxpr
 shows its job.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress

@@ -5,8 +5,6 @@ them (`systemd/skuwise-environ.service`). On a Unix socket it answers its own us
 cgroup, with the variables of `processes.ALLOWED_VARIABLES`.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -5,8 +5,6 @@ A shape that fits several SKUs names none: a wrong price is worse than an unknow
 asked.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

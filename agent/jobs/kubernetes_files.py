@@ -5,8 +5,6 @@ file may take ten times its size in memory, so a child process (`main`) reads it
 where it fails, what was known before holds.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import sys

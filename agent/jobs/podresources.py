@@ -4,8 +4,6 @@ At each scan the answer to the last question is taken, if it has come, and the n
 20 MB of memory: it stays in the child (`main`). The few messages of ``v1.PodResourcesLister/List`` are read by hand.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import sys

@@ -7,8 +7,6 @@ one. Names are read (`_NAMES`) only where nothing shows an owner, and for what k
 configuration.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ From parent to parent, up to one that is not part of the work (`_NOT_WORK`, an i
 in another container, or is younger than its child: its PID was used again.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,6 @@
 """What a scheduler says it gave to whom: claims on devices, before they are workloads. A device's name that fits none
 here is kept apart, never guessed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ a requeued job, the epilog writes both, and the start is unknown. Users chose th
 prolog's is refused; a file without its last line is not whole yet.
 """
 
-from __future__ import annotations
-
 import re
 import stat
 import time

@@ -5,8 +5,6 @@ By its source (``gres.c``, ``gres_gpu.c``) and a real 22.05, slurmd counts GPUs 
 by the driver's order. What these do not decide is not known.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence

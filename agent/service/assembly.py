@@ -1,7 +1,5 @@
 """Puts the agent together from its settings: driver, sources, sampler, identity."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import time

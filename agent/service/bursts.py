@@ -5,8 +5,6 @@ touched; the driver is called on its one thread all the same. Idle GPUs are read
 two requests is what a second's mean cannot show. A burst that ends early (a pause, a hung driver) leaves nothing.
 """
 
-from __future__ import annotations
-
 import threading
 import zlib
 from collections import deque

@@ -3,8 +3,6 @@
 The loop answers between its ticks: nothing is shared between threads, and an answer may take until the next tick.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

@@ -1,8 +1,6 @@
 """`skuwise agent doctor`: what each source can read here and, where it cannot, why and what to do; and `once`: one
 reading of every source, for a person or a program to look at."""
 
-from __future__ import annotations
-
 import datetime
 import glob
 import os

@@ -5,8 +5,6 @@ which the loop waits until a deadline. While one of the loop's jobs is outstandi
 and no one asks again: one stuck thread is all that a wedged driver gets.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

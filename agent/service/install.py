@@ -4,8 +4,6 @@ The units would run a service from whatever interpreter runs this, so one that o
 theirs to decide what runs here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

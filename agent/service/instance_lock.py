@@ -5,8 +5,6 @@ driver, and so do its lock and its open files. The next agent that finds such a 
 database aside and begins a new file. A holder that may still run is never passed over.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -5,8 +5,6 @@ time in which it was observed. So a mean over any window is exact however rarely
 looking only. Nothing here names a user or a command.
 """
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Iterable, Mapping, Sequence
 

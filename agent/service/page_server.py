@@ -3,8 +3,6 @@
 What clients cost beyond that is bounded by CPUQuota of the unit, or by the container's limit.
 """
 
-from __future__ import annotations
-
 import gzip
 import socket
 import socketserver

@@ -1,8 +1,6 @@
 """What the loop looks after between ticks: systemd's watchdog, requests, a hung or changed driver, a disk that takes
 nothing, a machine that slept."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -4,8 +4,6 @@ Each tick is added once; a mean over any window is the difference of an integral
 seconds. The loop adds and the page's thread reads, each under `Totals.lock`.
 """
 
-from __future__ import annotations
-
 import time
 from bisect import bisect_left
 from collections import defaultdict, deque

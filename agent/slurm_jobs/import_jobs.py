@@ -5,8 +5,6 @@ in seconds since 1970, or in UTC of versions without that format. Or asks slurmr
 loopback or https.
 """
 
-from __future__ import annotations
-
 import http.client
 import io
 import ipaddress

@@ -1,8 +1,6 @@
 """The runs of a job table: how each field of Slurm's accounting (https://slurm.schedmd.com/sacct.html) is read, what is
 left out, and which are of a node. What cannot be read is None, never a guess."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -5,8 +5,6 @@ another's line; only a random delimiter helps (`import_jobs.ask_sacct`). In JSON
 or ``{"set": true, "infinite": false, "number": 5}`` from v0.0.40 on, and a state a word or a list of words.
 """
 
-from __future__ import annotations
-
 import codecs
 import io
 import os

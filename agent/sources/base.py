@@ -1,7 +1,5 @@
 """What every source is, and what sources share. `agent/service/assembly.py` builds them."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping

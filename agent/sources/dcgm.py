@@ -4,8 +4,6 @@ The exporter's values are means over its own interval (30 s by default), so each
 page arrived. Until the next it is not absent, only not new (`Reading.provides`). The driver's own values win.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple

@@ -11,8 +11,6 @@ they share nothing (on Azure each has its root), by kind, name and number. Ether
 so. ``storage`` is not guessed: nothing in sysfs shows it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Collection, Sequence

@@ -1,7 +1,5 @@
 """NVIDIA's driver as the agent knows it: its devices, and all that reads them."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 from collections.abc import Callable, Collection, Mapping

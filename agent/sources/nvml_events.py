@@ -4,8 +4,6 @@ Waiting for events blocks, so its own thread does, a second at a time: a release
 longer. A wait that never returns costs that thread and nothing else.
 """
 
-from __future__ import annotations
-
 import ctypes
 import threading
 import time

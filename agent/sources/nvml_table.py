@@ -4,8 +4,6 @@ Drivers have written more than the header says (535.43 to 535.98: 32 bytes for e
 whatever a driver fills has `_ROOM_BYTES` behind it, and the size of an entry of its list of processes is measured.
 """
 
-from __future__ import annotations
-
 import ctypes
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -5,8 +5,6 @@ format (Prometheus 0.0.4, OpenMetrics) is read here: `prometheus_client.parser` 
 page.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 import time

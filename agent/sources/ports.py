@@ -4,8 +4,6 @@ A port that is not active is absent, not silent. A file that a restricted functi
 would put a line into the kernel's log. Only `probe` finds out what a new device or a port that came up is.
 """
 
-from __future__ import annotations
-
 import errno
 import re
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ ranks, models) are added up, their cache usage is averaged; tensor-parallel rank
 once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from math import inf

@@ -4,8 +4,6 @@ A second is too coarse for most training steps. A burst sees rhythms from 0.2 s 
 is not seen, or seen as a slower one (aliasing).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ histogram_quantile does. Where engines have an edge that we have too (all limits
 is lost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf, isfinite
 

@@ -6,8 +6,6 @@ is on fewer than half the samples (dcgm-exporter's, one in thirty) is the mean s
 that time.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

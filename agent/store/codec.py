@@ -3,8 +3,6 @@
 Tables hold integers in quanta (agent/metrics.py) and bins as short text. Missing (None, NaN, infinite) becomes NULL.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence

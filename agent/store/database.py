@@ -6,8 +6,6 @@ copies them home: a job's, for its fsync would cost a tick. A reader that stays 
 beginning again, so the writer stops at a limit.
 """
 
-from __future__ import annotations
-
 import datetime
 import os
 import re

@@ -6,8 +6,6 @@ whole takes seconds; damage that is met later leaves a mark beside it. What is m
 opened for writing.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import sqlite3

@@ -4,8 +4,6 @@ time and the writer beside it never waits long. Where the size counts, raw sampl
 ``python -m skuwise.agent.store.retention DB [LIMITS]`` (JSON) is one run in a process of low priority.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import Counter

@@ -5,8 +5,6 @@ time. ``python -m skuwise.agent.store.rollups DB`` is one run in its own process
 second and some megabytes, which would cost the agent's ticks their punctuality.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sqlite3

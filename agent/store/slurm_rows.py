@@ -1,7 +1,5 @@
 """Slurm's job table in a node's database: written beside the agent, in transactions of some milliseconds."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields, replace

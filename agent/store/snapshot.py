@@ -4,8 +4,6 @@ It is written beside its target, without a log, and renamed when it is complete.
 as the copying (some seconds for 500 MB).
 """
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import os

@@ -1,7 +1,5 @@
 """A frame from a server of Prometheus' API: our agent's series, dcgm-exporter and node_exporter, or a mixture."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """A frame from SQLite databases: a file, or a folder of them, live, stopped or copied."""
 
-from __future__ import annotations
-
 import gc
 import math
 import multiprocessing

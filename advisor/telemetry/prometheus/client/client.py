@@ -5,8 +5,6 @@ Redirects are not followed: they would carry the secrets elsewhere. Secrets are 
 an hour. The login of a cloud comes from the provider's own library, an extra of the package, and its usual places.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 import threading

@@ -4,8 +4,6 @@ Days are those of UTC, which a later run finds in the cache, each under what the
 for together: an engine opens each series once a query, and each answer repeats all labels.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
