@@ -1,7 +1,5 @@
 """Opens NVML once for all its sources: GPUs and MIG instances by UUID, lost ones set aside and asked again."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -31,7 +29,7 @@ class NvmlDevice:
     nvlink_links: int | None = None  # active ones; None: the driver does not say
     nvlink_bytes_per_second: float | None = None  # all active links together, one way
     in_mig_mode: bool = False
-    parent: NvmlDevice | None = None  # set: this is a MIG instance of it
+    parent: "NvmlDevice | None" = None  # set: this is a MIG instance of it
     # Of an instance: the ids of its GPU and compute instance, the handle's address, and how many share its counters.
     made: tuple[int, ...] = ()
 

@@ -4,8 +4,6 @@ Rows get their ids in the transaction that writes, so it makes no difference whe
 transaction that fails leaves nothing behind.
 """
 
-from __future__ import annotations
-
 import secrets
 import sqlite3
 import time
@@ -14,7 +12,7 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ...rules.base.errors import StoreError
 from ..model import Absence, Limits, Node, Tick
@@ -75,7 +73,7 @@ class Writer:
             self._hold(error)
 
     @classmethod
-    def open(cls, path: Path, **options: Any) -> Writer:  # noqa: ANN401 - those of `Writer`
+    def open(cls, path: Path, **options: Any) -> Self:  # noqa: ANN401 - those of `Writer`
         """A writer of a file that can be opened at once. Raises StoreError, a PassingError where that may pass."""
         writer = cls(path, **options)
         if not writer.is_open:
@@ -158,7 +156,7 @@ class Writer:
             why = f"{self.path}: the last {self.waiting_ticks} ticks could not be written ({self.fault.reason})."
             raise StoreError(why, self.fault.remedy)
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
