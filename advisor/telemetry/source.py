@@ -36,7 +36,7 @@ class JobTable:
 
     def join(self, frame: Frame) -> Frame:
         """The frame with names, owners and exact times of its Slurm jobs. Raises SkuwiseError for no job table."""
-        from ...agent.slurm_jobs.table_file import read_job_table  # noqa: PLC0415
+        from ...agent.slurm_jobs.read_jobs import read_job_table  # noqa: PLC0415
         from .job_table import job_names, slurm_rows, with_jobs  # noqa: PLC0415
 
         if self.path is None:

@@ -28,8 +28,7 @@ from ..base.safe_text import clean_text
 from ..base.settings import parse_zone
 from ..config import SlurmImportSettings, load_config, load_section
 from ..store.slurm_rows import known_jobs, write_jobs
-from .read_jobs import JobsOfNode, Keep, ReadJobs
-from .table_file import COLUMNS, MAX_JSON_BYTES, read_job_table, read_jobs, write_job_table
+from .read_jobs import COLUMNS, MAX_JSON_BYTES, JobsOfNode, Keep, ReadJobs, read_job_table, read_jobs, write_job_table
 
 # Newest first; a server has some three of them at a time, and answers 404 for another.
 _VERSIONS = tuple(f"v0.0.{n}" for n in range(44, 37, -1))

@@ -28,7 +28,7 @@ from skuwise.agent.jobs.processes import origin_of
 from skuwise.agent.jobs.slurm import parse_job_file
 from skuwise.agent.jobs.slurm_conf import expand, read_gres
 from skuwise.agent.model import Gpu, Instant, Node, Tick, Workload
-from skuwise.agent.slurm_jobs.table_file import read_job_table
+from skuwise.agent.slurm_jobs.read_jobs import read_job_table
 from skuwise.agent.sources import serving
 from skuwise.agent.sources.pages import FetchedPage, PageReader, parse_page
 from skuwise.agent.store.rollups import RollupJob

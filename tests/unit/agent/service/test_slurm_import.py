@@ -22,8 +22,10 @@ from skuwise.agent.slurm_jobs.read_jobs import (
     parse_job_state,
     parse_moment,
     parse_tres,
+    read_job_table,
+    read_jobs,
+    write_job_table,
 )
-from skuwise.agent.slurm_jobs.table_file import read_job_table, read_jobs, write_job_table
 from skuwise.agent.store.reader import open_reader
 from skuwise.agent.store.retention import RetentionJob
 from skuwise.agent.store.slurm_rows import write_jobs
