@@ -28,8 +28,6 @@ _NAME = re.compile(rf"(?=.{{1,253}}\Z)(?:{_LABEL}\.)*(?!\d+\.?\Z){_LABEL}\.?")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen."""
-
     host: str
     port: int
 

@@ -113,7 +113,6 @@ def sku_by_signs(
 
 
 def label_of(labels: Mapping[str, str], names: Sequence[str]) -> str | None:
-    """The value of the first of these labels that has one."""
     return next((labels[name] for name in names if labels.get(name)), None)
 
 

@@ -62,8 +62,6 @@ _OWNER_IN_NAME = {"ReplicaSet": "Deployment", "Job": "CronJob"}
 
 @dataclass(frozen=True, slots=True)
 class PodOwner:
-    """What controls an object."""
-
     kind: str
     name: str
 

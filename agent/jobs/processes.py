@@ -118,7 +118,6 @@ def read_ascii(path: str | Path, limit: int = 1 << 20) -> str:
 
 
 def read_bytes(path: str | Path, limit: int = 4096) -> bytes:
-    """As `read_ascii`."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - hundreds of these at a time
             return file.read(limit)

@@ -134,7 +134,6 @@ def service_lines(root: Path, user: str = "skuwise") -> tuple[Capability, ...]:
 
 
 def look_at_slurm(config: AgentConfig, gpus: Sequence[Gpu]) -> list[Capability]:
-    """Doctor's lines; none where this node has no Slurm."""
     reader = SlurmConfReader(config.slurm_conf)
     settings = read_config(ask_scontrol())
     if not settings and not reader.is_present:

@@ -56,7 +56,6 @@ class Page:
             self.families.append(family)
 
     def collect(self) -> Iterator[Metric]:
-        """As prometheus_client wants a collector."""
         return iter(self.families)
 
 

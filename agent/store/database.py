@@ -219,7 +219,6 @@ def opened_beside(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """What is written within it is written whole, or not at all."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

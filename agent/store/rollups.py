@@ -76,7 +76,6 @@ class _NodeRollup:
     _period: Period
 
     def run(self, now: float, and_open: bool) -> int:
-        """Write what is due. Returns how many periods."""
         key = f"rolled_tick.{self._node_id}.{self._period}"
         mark, seen, newest, last = self._connection.execute(
             "SELECT coalesce((SELECT done_to FROM rollup_progress WHERE node_id = ?1 AND period = ?2), -1),"

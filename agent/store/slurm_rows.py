@@ -37,7 +37,6 @@ class KnownJobs:
 
 
 def known_jobs(path: Path) -> KnownJobs:
-    """Look at the database. Raises StoreError."""
     runs: dict[str, list[tuple[float, float]]] = {}
     sql = "SELECT job_id, first_seen, last_seen FROM workloads WHERE scheduler = 'slurm' AND job_id IS NOT NULL"
     with opened_beside(path) as connection:
