@@ -4,7 +4,7 @@ import dataclasses
 import errno
 import random
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -24,12 +24,6 @@ GPUS = tuple(
     for i in range(2)
 )
 PORT = FabricPort("mlx5_0", 1, "compute", "InfiniBand", 50e9)
-
-
-@pytest.fixture
-def writer(path: Path) -> Iterator[Writer]:
-    with Writer.open(path, now=lambda: T0) as opened:
-        yield opened
 
 
 @pytest.fixture
