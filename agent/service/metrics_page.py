@@ -16,18 +16,12 @@ from ..statistics.rollup_stats import PERIOD_LAGS, PERIOD_SAMPLES, autocorrelati
 from .page_server import Labels, Page, cleaned
 from .totals import EDGES, MOMENTS, DeviceTotals, Distribution, GpuTotals, Totals
 
-# nvml.h, nvmlClocksEventReasons.
-THROTTLE_BITS: Mapping[int, str] = {
-    0x1: "gpu_idle",
-    0x2: "applications_clocks_setting",
-    0x4: "sw_power_cap",
-    0x8: "hw_slowdown",
-    0x10: "sync_boost",
-    0x20: "sw_thermal_slowdown",
-    0x40: "hw_thermal_slowdown",
-    0x80: "hw_power_brake_slowdown",
-    0x100: "display_clock_setting",
-}
+# nvml.h, nvmlClocksEventReasons: the names of its bits from 0x1 on.
+_THROTTLE_BITS = (
+    "gpu_idle applications_clocks_setting sw_power_cap hw_slowdown sync_boost sw_thermal_slowdown hw_thermal_slowdown"
+    " hw_power_brake_slowdown display_clock_setting"
+)
+THROTTLE_BITS = {1 << place: name for place, name in enumerate(_THROTTLE_BITS.split())}
 _DISTRIBUTIONS = {
     "gpu_util": "gpu_util",
     "sm_active": "sm_active",

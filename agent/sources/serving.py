@@ -80,8 +80,6 @@ requests_running trt_llm_request_metrics/request_type/scheduled
 requests_waiting trt_llm_request_metrics/request_type/waiting inference_pending_request_count
 requests_per_second inference_request_success
 """
-# Older TensorRT-LLM backends show used and max blocks but no fraction.
-_TRITON_BLOCKS = "nv_trt_llm_kv_cache_block_metrics/kv_cache_block_type/"
 _SOME_OF = ("kv_cache_block_type", "request_type")
 # Means over what was counted between two pages, of the histograms whose sum and count show them.
 _MEANS = dict(zip(("time_to_first_token_seconds", "time_per_output_token_seconds"), MEASURES, strict=True))
@@ -205,9 +203,6 @@ def _read(page: FetchedPage) -> _Told:
     amounts: dict[str, float] = {}
     for metric, names in (engine.gauges | engine.rates).items():
         values = _whole(_first(named, names))
-        if metric == "kv_cache_usage" and engine.name == "triton" and not values:
-            used, most = (sum(_whole(_first(named, [_TRITON_BLOCKS + of]))) for of in ("used", "max"))
-            values = [used / most] if most else []
         if values and metric == "kv_cache_usage":
             amounts[metric] = sum(values) / len(values)
         elif values:

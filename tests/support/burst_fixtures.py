@@ -58,7 +58,7 @@ class Ticking(threading.Thread):
         rounds, rest = divmod(seconds, PERIOD_SECONDS)
         words = int(1e9 * (rounds * BUSY_SECONDS + min(rest, BUSY_SECONDS)))
         for port in self._ports:
-            with port.open("r+b") as file:  # in place: the descriptor stays open on the other side
+            with port.open("r+b") as file:  # in place: it is never seen empty
                 file.write(f"{words:020d}\n".encode())
 
 

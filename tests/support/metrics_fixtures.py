@@ -168,8 +168,7 @@ nv_trt_llm_request_metrics{{model="tensorrt_llm",request_type="waiting",version=
 nv_trt_llm_request_metrics{{model="tensorrt_llm",request_type="scheduled",version="1"}} {running}
 nv_trt_llm_request_metrics{{model="tensorrt_llm",request_type="max",version="1"}} 512
 nv_trt_llm_kv_cache_block_metrics{{kv_cache_block_type="tokens_per",model="tensorrt_llm",version="1"}} 64
-nv_trt_llm_kv_cache_block_metrics{{kv_cache_block_type="used",model="tensorrt_llm",version="1"}} 1000
-nv_trt_llm_kv_cache_block_metrics{{kv_cache_block_type="max",model="tensorrt_llm",version="1"}} 4000
+nv_trt_llm_kv_cache_block_metrics{{kv_cache_block_type="fraction",model="tensorrt_llm",version="1"}} 0.25
 nv_inference_request_success{{model="ensemble",version="1"}} {first}
 nv_inference_first_response_histogram_ms_count{{model="ensemble",version="1"}} {first}
 nv_inference_first_response_histogram_ms_sum{{model="ensemble",version="1"}} {first_sum}
