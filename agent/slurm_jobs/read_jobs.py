@@ -216,19 +216,19 @@ def expand_node_list(node_list: str) -> frozenset[str] | None:
 class JobsOfNode:
     """Keeps the jobs that ran on a database's nodes, and counts others."""
 
-    known: KnownJobs
+    database: KnownJobs
     own_cluster: str | None = None
     other_clusters: Counter[str] = field(default_factory=Counter)
     elsewhere: int = 0
 
     def __call__(self, job: SlurmJob) -> bool:
-        if not is_of_cluster(job, self.known.clusters, self.own_cluster):
+        if not is_of_cluster(job, self.database.clusters, self.own_cluster):
             self.other_clusters[job.cluster or ""] += 1
             return False
         nodes, end = job_nodes(job), float("inf") if job.ended_at is None else job.ended_at
-        spans = self.known.runs.get(job.job_id, ())  # for jobs whose nodes are unknown
+        spans = self.database.runs.get(job.job_id, ())  # for jobs whose nodes are unknown
         seen = any(job.started_at < last + SLACK_SECONDS and end > first - SLACK_SECONDS for first, last in spans)
-        here = seen if nodes is None else not nodes.isdisjoint(self.known.nodes)
+        here = seen if nodes is None else not nodes.isdisjoint(self.database.nodes)
         self.elsewhere += not here
         return here
 

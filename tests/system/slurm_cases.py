@@ -167,7 +167,7 @@ RECORDED = ("GPUs", "user", "account", "partition", "start", "end")
 def differences(seen: Seen, rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
     """Where `rows` of one layout are not as Slurm's own record has each run of a job. Only `columns` count."""
     assert {accounted_job.name for accounted_job in seen.accounted} == set(seen.cases)
-    found: list[str] = []
+    result: list[str] = []
     for job_id in dict.fromkeys(accounted_job.job_id for accounted_job in seen.accounted):
         runs = sorted((job for job in seen.accounted if job.job_id == job_id), key=lambda job: job.start)
         workloads: dict[str, list[Row]] = {}
@@ -177,8 +177,8 @@ def differences(seen: Seen, rows: Sequence[Row], columns: Sequence[str]) -> list
             ours, right = _sides(seen, run, of_run or [])
             where = f"{seen.layout.name}, {seen.cases[runs[0].name]}, job {job_id}"
             wrong = [name for name in ("run", *columns) if name in right and ours[name] != right[name]]
-            found += [f"{where}: {name} {ours[name]} [{right[name]}]" for name in wrong]
-    return found
+            result += [f"{where}: {name} {ours[name]} [{right[name]}]" for name in wrong]
+    return result
 
 
 def _sides(seen: Seen, run: AccountedJob | None, rows: Sequence[Row]) -> tuple[dict[str, str], dict[str, str]]:

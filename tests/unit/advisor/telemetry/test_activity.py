@@ -27,10 +27,10 @@ def inferred(frame: Frame, minutes: Sequence[DeviceSeries] = ()) -> Frame:
 
 def found(frame: Frame) -> list[tuple[tuple[str, ...], float, float]]:
     """The GPUs of each inferred workload, and the hours of its begin and end."""
-    own = frame.uses[frame.uses["basis"] == "activity"]
+    part = frame.uses[frame.uses["basis"] == "activity"]
     return sorted(
         (tuple(sorted(set(of["gpu_uuid"]))), (of["ts_start"].min() - START) / HOUR, (of["ts_end"].max() - START) / HOUR)
-        for _, of in own.groupby("workload_id")
+        for _, of in part.groupby("workload_id")
     )
 
 
@@ -76,7 +76,7 @@ def test_gpus_that_begin_and_end_within_one_sample_are_one_workload(
 ) -> None:
     reported = by_minutes(*busy)
     assert [gpus for gpus, _, _ in reported] == [gpus for gpus, _, _ in expected]
-    assert [pytest.approx(one[1:]) for one in reported] == [one[1:] for one in expected]
+    assert [pytest.approx(entry[1:]) for entry in reported] == [element[1:] for element in expected]
 
 
 def test_hours_serve_where_no_minutes_are_told_and_memory_counts_as_use() -> None:
@@ -250,6 +250,6 @@ def test_a_pods_own_use_of_a_device_is_its_share(used: dict[str, float], shares:
     device = {"UUID": "GPU-0"}
     counts = SeriesAnswer((device, *labels), np.full((len(labels) + 1, GRID.count), 60.0))
     results = dcgm_uses(
-        counts, GRID, ABOUT, intervals={"GPU-0": 60.0}, taken=set(), key_of=lambda one: one["UUID"], pods=pods
+        counts, GRID, ABOUT, intervals={"GPU-0": 60.0}, taken=set(), key_of=lambda entry: entry["UUID"], pods=pods
     )
     assert dict(zip(results["pod"], results["share"], strict=True)) == pytest.approx(shares, nan_ok=True)

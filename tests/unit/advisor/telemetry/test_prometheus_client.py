@@ -30,9 +30,9 @@ def ask(answer: Answer | Reply, naps: list[float] | None = None, most_bytes: int
         return client.range("up", GRID).values
 
 
-def series(one: bytes) -> bytes:
+def series(entry: bytes) -> bytes:
     """An answer that holds this series."""
-    return b'{"status":"success","data":{"resultType":"matrix","result":[' + one + b"]}}"
+    return b'{"status":"success","data":{"resultType":"matrix","result":[' + entry + b"]}}"
 
 
 @pytest.mark.parametrize("body", [

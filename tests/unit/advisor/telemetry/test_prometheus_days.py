@@ -53,8 +53,8 @@ def spans(fake: FakePrometheus) -> list[tuple[float, float]]:
     return results
 
 
-def same(one: SeriesAnswer, other: SeriesAnswer) -> bool:
-    return one.labels == other.labels and np.array_equal(one.values, other.values, equal_nan=True)
+def same(entry: SeriesAnswer, other: SeriesAnswer) -> bool:
+    return entry.labels == other.labels and np.array_equal(entry.values, other.values, equal_nan=True)
 
 
 def test_days_are_one_question_and_those_between_kept_ones_too(tmp_path: Path) -> None:

@@ -184,9 +184,9 @@ def test_shared_gpus_and_unlabelled_time_are_told_apart() -> None:
         start = float(request.params["start"])
         steps = round((float(request.params["end"]) - start) / 3600) + 1
         marks = [start + n * 3600 for n in range(steps)]
-        own = [60 if at > NOW - 86400 else "NaN" for at in marks]
+        part = [60 if at > NOW - 86400 else "NaN" for at in marks]
         free = ["NaN" if at > NOW - 86400 else 60 for at in marks]
-        return matrix(request, (held, own), (GPU, free))
+        return matrix(request, (held, part), (GPU, free))
 
     with FakePrometheus(DcgmServer(series=[held, GPU], by_query={"count_over_time(": counts})).running() as fake:
         frame = read(fake)
@@ -342,8 +342,8 @@ def test_doctor_counts_what_the_server_has(server: FakePrometheus, capsys: pytes
     assert main(asked) == 0
     results = json.loads(capsys.readouterr().out)
     assert (results["summary"]["gpu_count"], results["summary"]["observed_gpu_count"]) == (9, 9)
-    metrics = {one["metric"]: one for one in results["metrics"]}
-    having = {name: one["having"] for name, one in metrics.items()}
+    metrics = {entry["metric"]: entry for entry in results["metrics"]}
+    having = {name: element["having"] for name, element in metrics.items()}
     # Eight GPUs by the minute and one by the second.
     assert metrics["dram_active"]["resolution_seconds"] == pytest.approx(9 / (8 / 60 + 1), abs=1e-3)
     assert metrics["dram_active"]["window_share"] == 1.0
@@ -352,4 +352,4 @@ def test_doctor_counts_what_the_server_has(server: FakePrometheus, capsys: pytes
     # Made of values that never change, as no measurement is.
     (power,) = [gap for gap in results["gaps"] if gap["code"] == "no-power"]
     assert "Readings not believed" in power["what"]
-    assert {one["name"] for one in results["exporters"]} >= {"dcgm-exporter", "node_exporter", "kube-state-metrics"}
+    assert {candidate["name"] for candidate in results["exporters"]} >= {"dcgm-exporter", "node_exporter", "kube-state-metrics"}

@@ -102,7 +102,7 @@ def test_a_job_is_a_gang_where_its_pods_run_at_a_time() -> None:
     together = [pod(f"j-{n}", "Job", "j") for n in range(3)]
     begins = [CREATED + 3600 * n for n in range(3)]
     in_turn = [pod("j", "Job", "j", created_seconds=at, ended_seconds=at + 3500) for at in begins]
-    own = [workload_id("c", "kubernetes", f"u-{pod.name}") for pod in together]
+    part = [workload_id("c", "kubernetes", f"u-{pod.name}") for pod in together]
     for pods, number, is_gang in (
         (together, None, True),
         (together, 1, False),
@@ -111,7 +111,7 @@ def test_a_job_is_a_gang_where_its_pods_run_at_a_time() -> None:
     ):
         objects = Objects(parallelism={("ml", "j"): number} if number else {})
         works = {pod_work.workload_id for pod_work in works_of("c", pods, objects)}
-        assert works.isdisjoint([*own, workload_id("c", "kubernetes", "u-j")]) == is_gang
+        assert works.isdisjoint([*part, workload_id("c", "kubernetes", "u-j")]) == is_gang
 
 
 @pytest.mark.parametrize("has_owners", [False, True])
