@@ -28,6 +28,7 @@ ENVIRONMENT_PREFIX = "SKUWISE_"
 DEFAULT_TEAM_LABELS = ("team",)
 _MOST_PAGES = 16  # one thread reads them all in turn, each for up to 3 s
 _LABEL = r"^(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$"
+Environ = Mapping[str, str]
 _T = TypeVar("_T")
 _LIMITS = Limits()
 _LONGEST, _DAY = 3.2e9, 86400.0  # seconds: a hundred years
@@ -130,11 +131,7 @@ _KUBERNETES = "kubernetes"
 
 
 def load_config(
-    flags: Mapping[str, Any],
-    environ: Mapping[str, str],
-    *,
-    system_file: Path = SYSTEM_FILE,
-    config_home: Path | None = None,
+    flags: Mapping[str, Any], environ: Environ, *, system_file: Path = SYSTEM_FILE, config_home: Path | None = None
 ) -> AgentConfig:
     """Read every layer. `flags` holds only what was given; ``flags["config"]`` names a file that replaces both files.
     Raises `UsageError` for an unknown key, a wrong value, or a named file that is missing."""
@@ -157,12 +154,7 @@ def load_config(
 
 
 def load_section(
-    kind: type[_T],
-    section: str,
-    environ: Mapping[str, str],
-    *,
-    system_file: Path = SYSTEM_FILE,
-    config_home: Path | None = None,
+    kind: type[_T], section: str, environ: Environ, *, system_file: Path = SYSTEM_FILE, config_home: Path | None = None
 ) -> _T:
     """The table ``[section]`` of the settings files, then ``SKUWISE_SECTION_*``, as the dataclass `kind`. Raises
     `UsageError` for an unknown key or a value that cannot be."""
@@ -204,10 +196,7 @@ class SlurmImportSettings:
 
 
 def _files(
-    environ: Mapping[str, str],
-    system_file: Path,
-    config_home: Path | None,
-    chosen: Any = None,  # noqa: ANN401
+    environ: Environ, system_file: Path, config_home: Path | None, chosen: Path | str | None = None
 ) -> list[tuple[str, dict[str, Any]]]:
     home = config_home or Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/nonexistent")) / ".config")
     tables: list[tuple[str, dict[str, Any]]] = []
@@ -220,7 +209,7 @@ def _files(
     return tables
 
 
-def _variables(environ: Mapping[str, str]) -> Mapping[str, Any]:
+def _variables(environ: Environ) -> Mapping[str, Any]:
     merged: dict[str, Any] = {}
     for name, value in environ.items():
         if name in AGENT_VARIABLES:

@@ -105,25 +105,20 @@ def assemble(
 
 
 def other_sources(
-    config: AgentConfig,
-    gpus: Callable[[], Sequence[Gpu]],
-    unread_gpus: Callable[[], Sequence[UnreadGpu]],
-    listeners: Locate,
+    config: AgentConfig, gpus: Callable[[], Sequence[Gpu]], unread: Callable[[], Sequence[UnreadGpu]], locate: Locate
 ) -> list[Source]:
-    """The sources beside the driver's. Of two that read the same metric of a device, the earlier counts.
-
-    `gpus`: those that the driver knows now; `unread_gpus`: those whose activity it does not report; `listeners`: the
-    PIDs that listen on a port (slow).
-    """
+    """The sources beside the driver's. Of two that read the same metric of a device, the earlier counts. `gpus`: those
+    that the driver knows now; `unread`: those whose activity it does not report; `locate`: the PIDs that listen on a
+    port (slow)."""
     gap, roles, pages = config.max_gap_seconds, config.fabric_roles, PageReader(remote=config.scrape_remote)
     sources: list[Source] = [
         InfinibandSource(config.sysfs, gpus, gap, roles),
         EthernetSource(config.sysfs, config.procfs, gap, roles),
         HostSource(config.procfs, config.sysfs, gap),
-        ServingSource(pages, config.serving_endpoints, config.serving_discover, listeners),
+        ServingSource(pages, config.serving_endpoints, config.serving_discover, locate),
     ]
     if config.dcgm_url:
-        sources.append(DcgmSource(unread_gpus, pages, config.dcgm_url, config.dcgm_interval_seconds))
+        sources.append(DcgmSource(unread, pages, config.dcgm_url, config.dcgm_interval_seconds))
     return sources
 
 

@@ -28,6 +28,7 @@ BIND_AGAIN_SECONDS = 30.0
 _PLAIN = "text/plain; version=0.0.4; charset=utf-8"
 
 Labels = dict[str, str]
+Samples = Iterable[tuple[Mapping[str, str], float | None]]
 
 
 class Page:
@@ -37,14 +38,7 @@ class Page:
         self.families: list[Metric] = []
         self.base = cleaned(base)
 
-    def add(
-        self,
-        name: str,
-        text: str,
-        samples: Iterable[tuple[Mapping[str, str], float | None]] | float | None,
-        unit: str = "",
-        kind: str = "gauge",
-    ) -> None:
+    def add(self, name: str, text: str, samples: Samples | float | None, unit: str = "", kind: str = "gauge") -> None:
         """One family, ``skuwise_NAME`` and its unit; labels are clean. None and families without values are left
         out."""
         family = Metric(f"skuwise_{name}", text, kind, unit)
@@ -59,6 +53,9 @@ class Page:
         return iter(self.families)
 
 
+MakePage = Callable[[Mapping[str, int]], Page]
+
+
 def cleaned(labels: Mapping[str, object], limit: int = NAME_LIMIT) -> Labels:
     """Labels from outside: one line, printable, cut. What is None or empty is left out."""
     texts = {name: clean_text(str(value), limit) for name, value in labels.items() if value is not None}
@@ -70,12 +67,7 @@ class PageServer:
     /healthz. `fault`: why it does not listen."""
 
     def __init__(
-        self,
-        address: Address,
-        page: Callable[[Mapping[str, int]], Page],
-        *,
-        version: Callable[[], object],
-        is_healthy: Callable[[], bool],
+        self, address: Address, page: MakePage, *, version: Callable[[], object], is_healthy: Callable[[], bool]
     ) -> None:
         self.address, self.is_healthy = address, is_healthy
         self.fault: Absence | None = None

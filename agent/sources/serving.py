@@ -134,16 +134,12 @@ class ServingSource:
     name = "serving"
 
     def __init__(
-        self,
-        reader: PageReader,
-        endpoints: Sequence[str],
-        discover: bool = False,
-        locate: Locate = lambda _: frozenset(),
+        self, reader: PageReader, urls: Sequence[str], discover: bool = False, locate: Locate = lambda _: frozenset()
     ) -> None:
         self._reader = reader
-        self._named = frozenset(endpoints)
-        urls = dict.fromkeys((*endpoints, *(WELL_KNOWN if discover else ())))
-        self._targets = [Target(url, WANTED, EVERY_SECONDS, locate) for url in urls]
+        self._named = frozenset(urls)
+        every = dict.fromkeys((*urls, *(WELL_KNOWN if discover else ())))
+        self._targets = [Target(url, WANTED, EVERY_SECONDS, locate) for url in every]
         self._told: dict[str, _Told] = {}
 
     def probe(self) -> Probe:

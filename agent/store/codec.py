@@ -53,10 +53,8 @@ _BINS: Mapping[str, Iterable[str]] = {
 # difference, so that 90 days of minutes find room (docs/operations.md).
 _GPU_ROLLUP_STEPS: Mapping[str, tuple[float, int]] = {
     "ratio": (1e-4, 10),
-    "bytes": (65536.0, 16),
-    "bytes per second": (65536.0, 16),
-    "watts": (0.1, 10),
-    "joules": (0.1, 10),
+    **dict.fromkeys(("bytes", "bytes per second"), (65536.0, 16)),
+    **dict.fromkeys(("watts", "joules"), (0.1, 10)),
 }
 _FABRIC_ROLLUP_STEPS: Mapping[str, tuple[float, int]] = {"bytes per second": (16384.0, 64)}
 # Bursts: a step's time has milliseconds, which is what a burst adds.
